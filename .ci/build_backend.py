@@ -1,7 +1,7 @@
 """The build backend: setuptools, from a clean build folder.
 
-setuptools packs whatever an earlier build left in ``build/``, so that a file removed or renamed since would come back,
-and every module in ``cli/`` or ``schedules/`` is a command or a schedule.
+setuptools packs whatever an earlier build left in ``build/``, so that a file removed or renamed
+since would come back, and every module in ``cli/`` or ``schedules/`` is a command or a schedule.
 """
 
 import shutil

@@ -1,7 +1,7 @@
 """The command line: one module per command, found by its name and imported when it is used.
 
-A command is made of the question of its name, or is the ``command`` of a module here. The first line of the module's
-docstring is what the list of commands says about it.
+A command is made of the question of its name, or is the ``command`` of a module here. The first
+line of the module's docstring is what the list of commands says about it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ __all__ = ["main"]
 
 EPILOG = (
     "Exit codes: 0 done, 1 the answer is no, 2 bad usage or unreadable input, 3 something is not "
-    "installed, 4 the measurements do not tell, 70 internal error. The environment's PPSIM_MAX_SIZE, "
-    "such as 1GiB, is the largest file that is read."
+    "installed, 4 the measurements do not tell, 70 internal error. The environment's "
+    "PPSIM_MAX_SIZE, such as 1GiB, is the largest file that is read."
 )
 INTERNAL = 70
 # The sections of --help, in their order; a command names its own.
@@ -63,31 +63,51 @@ class Commands(click.Group):
         return _import_command(name) if known else None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click does, but refusing what is no text: no title or message could show it, no file have its name."""
+        """As click does, but refusing what is no text: no title or message could show it, no file
+        have its name.
+        """
         for number, word in enumerate(args, start=1):
-            if any(sign == "\0" or "\ud800" <= sign <= "\udfff" for sign in word) and not ctx.resilient_parsing:
+            if (
+                any(sign == "\0" or "\ud800" <= sign <= "\udfff" for sign in word)
+                and not ctx.resilient_parsing
+            ):
                 from ppsim.base.text import shorten
 
-                why = "has a NUL character" if "\0" in word else f"is not text in {sys.getfilesystemencoding()}"
+                why = (
+                    "has a NUL character"
+                    if "\0" in word
+                    else f"is not text in {sys.getfilesystemencoding()}"
+                )
                 raise InputError(
-                    f"word {number} after ppsim, '{shorten(word)}', {why}", "type it anew; rename a file of such a name"
+                    f"word {number} after ppsim, '{shorten(word)}', {why}",
+                    "type it anew; rename a file of such a name",
                 )
         return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The main commands by what they answer, the others with --help-all; none is imported, which takes long."""
+        """The main commands by what they answer, the others with --help-all; none is imported,
+        which takes long.
+        """
         places = {name: place_of(_source(name)) for name in self.list_commands(ctx)}
         for section in SECTIONS:
-            ranks = {name: place[1] for name, place in places.items() if place and place[0] == section}
+            ranks = {
+                name: place[1] for name, place in places.items() if place and place[0] == section
+            }
             with formatter.section(section):
-                formatter.write_dl([(name, _summary(name)) for name in sorted(ranks, key=ranks.__getitem__)])
+                formatter.write_dl(
+                    [(name, _summary(name)) for name in sorted(ranks, key=ranks.__getitem__)]
+                )
         further = [name for name, place in places.items() if place is None]
         with formatter.section("More"):
             listed = [(name, _summary(name)) for name in further]
-            formatter.write_dl(listed if HELP_ALL in ctx.meta else [("--help-all", f"Show {', '.join(further)}.")])
+            formatter.write_dl(
+                listed if HELP_ALL in ctx.meta else [("--help-all", f"Show {', '.join(further)}.")]
+            )
 
     def invoke(self, ctx: click.Context) -> object:
-        """As click does, but the end of a file reaches :func:`main`: click makes an interrupt of it."""
+        """As click does, but the end of a file reaches :func:`main`: click makes an interrupt of
+        it.
+        """
         try:
             return super().invoke(ctx)
         except EOFError as error:
@@ -103,13 +123,17 @@ class Commands(click.Group):
             from ppsim.base.text import guess_of
 
             if _is_schedule(args[0]):
-                raise InputError(f"{args[0]} is a schedule, not a command", f"ppsim run {shlex.join(args)}")
+                raise InputError(
+                    f"{args[0]} is a schedule, not a command", f"ppsim run {shlex.join(args)}"
+                )
             ctx.fail(f"No such command '{args[0]}'.{guess_of(args[0], self.list_commands(ctx))}")
         return super().resolve_command(ctx, args)
 
 
 def _is_schedule(word: str) -> bool:
-    """Whether a word names a schedule of the registry; no file is read, and no code of the user's is loaded."""
+    """Whether a word names a schedule of the registry; no file is read, and no code of the user's
+    is loaded.
+    """
     from ppsim.schedules import find, split_chunks
 
     try:
@@ -132,7 +156,9 @@ def _import_command(name: str) -> click.Command:
     else:
         from ppsim.cli._command import ask_command
 
-        command = ask_command(getattr(module, module.answer.__annotations__["request"]), module.answer)
+        command = ask_command(
+            getattr(module, module.answer.__annotations__["request"]), module.answer
+        )
     command.short_help = _summary(name)
     return command
 
@@ -161,7 +187,9 @@ def _summary(name: str) -> str:
 
 @click.group(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(VERSION, prog_name="ppsim")
-@click.option("--debug", is_flag=True, expose_value=False, help="Show where an internal error comes from.")
+@click.option(
+    "--debug", is_flag=True, expose_value=False, help="Show where an internal error comes from."
+)
 def group() -> None:
     """Simulate, measure and draw pipeline-parallel training schedules.
 
@@ -183,7 +211,8 @@ def main() -> None:
     with orderly_end():
         code = _run()
         silence()
-    gc.freeze()  # or the interpreter's end searches all there is for circles, for seconds after large runs
+    # or the interpreter's end searches all there is for circles, for seconds after large runs
+    gc.freeze()
     sys.exit(code)
 
 
@@ -196,7 +225,10 @@ def _run() -> int:
     except BaseException as error:
         if first_signal():
             number = signal.Signals(first_signal())
-            return _complain("Interrupted." if number == signal.SIGINT else f"Ended by {number.name}.", 128 + number)
+            return _complain(
+                "Interrupted." if number == signal.SIGINT else f"Ended by {number.name}.",
+                128 + number,
+            )
         return _explain(error)
 
 
@@ -217,24 +249,39 @@ def _explain(error: BaseException) -> int:
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
         return _complain("Interrupted.", 130)
     if isinstance(error, MemoryError):
-        return _complain(_hinted("Error: not enough memory for a run of this size", "fewer microbatches or stages"), 2)
+        return _complain(
+            _hinted(
+                "Error: not enough memory for a run of this size", "fewer microbatches or stages"
+            ),
+            2,
+        )
     if isinstance(error, OSError):
         return _complain(_describe(error), 2)
     *_, innermost = traceback.walk_tb(error.__traceback__)
-    if innermost[0].f_code.co_name == "_compile_bytecode":  # a full disk cuts what Python keeps of a module
+    # a full disk cuts what Python keeps of a module
+    if innermost[0].f_code.co_name == "_compile_bytecode":
         damaged = f"Error: a file of this installation is damaged ({error})"
         return _complain(_hinted(damaged, "remove its __pycache__ folders, or install it again"), 3)
     from ppsim.base.text import shorten
 
     if isinstance(error, ImportError) and (error.name or "").split(".")[0] != "ppsim":
-        broken = f"Error: a package that ppsim needs cannot be imported: {shorten(str(error), WIDEST)}"
-        return _complain(_hinted(broken, "install it again, or ppsim in an environment of its own"), 3)
+        broken = (
+            f"Error: a package that ppsim needs cannot be imported: {shorten(str(error), WIDEST)}"
+        )
+        return _complain(
+            _hinted(broken, "install it again, or ppsim in an environment of its own"), 3
+        )
     what = shorten(f"{type(error).__name__}: {error}", WIDEST)
-    return _complain(f"Error: internal error: {what} (a fault of ppsim; please report what --debug prints)", INTERNAL)
+    return _complain(
+        f"Error: internal error: {what} (a fault of ppsim; please report what --debug prints)",
+        INTERNAL,
+    )
 
 
 def _show_refusal(error: click.ClickException) -> int:
-    """Print what click refuses, wrapped and fit to be shown as all errors are; help that it raises, as it is."""
+    """Print what click refuses, wrapped and fit to be shown as all errors are; help that it raises,
+    as it is.
+    """
     own = type(error).show not in (click.UsageError.show, click.ClickException.show)
     if own or not isinstance(error, click.UsageError):
         error.show()
@@ -247,7 +294,10 @@ def _show_refusal(error: click.ClickException) -> int:
 
 def _describe(error: OSError) -> str:
     if error.filename == STANDARD_OUTPUT:
-        return _hinted(f"Error: cannot write {STANDARD_OUTPUT}: {error.strerror}", "leave it open, on a disk with room")
+        return _hinted(
+            f"Error: cannot write {STANDARD_OUTPUT}: {error.strerror}",
+            "leave it open, on a disk with room",
+        )
     where = f" '{error.filename}'" if error.filename else ""
     hint = "check the path, its permissions and the room on its disk"
     return _hinted(f"Error: {error.strerror or error}{where}", hint)

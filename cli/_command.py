@@ -46,13 +46,16 @@ ELSEWHERE = {
 
 # What people look for, and ppsim says in another way.
 OTHERWISE = {
-    "--optimizer": "Memory counts Adam's states, 12 bytes a parameter: a copy in 32 bits and two moments. ppsim model "
+    "--optimizer": "Memory counts Adam's states, 12 bytes a parameter: a copy in 32 bits and two "
+    "moments. ppsim model "
     "and plan count moments in 16 bits with --moment-precision bf16",
 }
 
 
 class Question(click.Command):
-    """The command of a request; its short help has the common options, under the headings of their sections."""
+    """The command of a request; its short help has the common options, under the headings of their
+    sections.
+    """
 
     def __init__(self, request: type[Request], run: Callable[[click.Context, Any], None]) -> None:
         hidden = list_refused(request)
@@ -62,7 +65,11 @@ class Question(click.Command):
 
         @click.pass_context
         def callback(ctx: click.Context, /, **values: Any) -> None:
-            given = [name for name in values if ctx.get_parameter_source(name) == ParameterSource.COMMANDLINE]
+            given = [
+                name
+                for name in values
+                if ctx.get_parameter_source(name) == ParameterSource.COMMANDLINE
+            ]
             asked = make(request, values, given)
             check_given(Given.of(asked))
             run(ctx, asked)
@@ -71,7 +78,9 @@ class Question(click.Command):
         self.silent = [help_all(), debug()]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse as click does, naming what others call an option, and refuse an option of one value given twice."""
+        """Parse as click does, naming what others call an option, and refuse an option of one value
+        given twice.
+        """
         words = [*spell_out(self.get_params(ctx), args)]
         try:
             if not ctx.resilient_parsing:
@@ -80,7 +89,9 @@ class Question(click.Command):
         except click.NoSuchOption as error:
             typed = error.option_name.partition("=")[0]
             if said := OTHERWISE.get(typed):
-                raise click.NoSuchOption(error.option_name, f"No such option '{typed}'. {said}.", ctx=ctx) from None
+                raise click.NoSuchOption(
+                    error.option_name, f"No such option '{typed}'. {said}.", ctx=ctx
+                ) from None
             ours = ELSEWHERE.get(typed)
             if not ours or all(ours not in param.opts for param in self.params):
                 raise
@@ -116,23 +127,36 @@ class Question(click.Command):
 def make_parameter(declared: Option, *, hidden: bool = False) -> click.Parameter:
     """Make click's parameter of a declared option; a hidden one is not in the help."""
     if declared.is_argument:
-        return click.Argument([declared.name], type=declared.type, **{"required": False, **declared.settings})
+        return click.Argument(
+            [declared.name], type=declared.type, **{"required": False, **declared.settings}
+        )
     spellings, settings = [*declared.spellings, declared.name], dict(declared.settings)
     if not settings.get("required"):  # click takes any default for an answer, None too
         settings["default"] = declared.default
-    return click.Option(spellings, type=declared.type, help=declared.help, hidden=hidden, **settings)
+    return click.Option(
+        spellings, type=declared.type, help=declared.help, hidden=hidden, **settings
+    )
 
 
 def spell_out(params: Sequence[click.Parameter], args: Sequence[str]) -> Iterator[str]:
-    """Give options that may stand alone the value they have then, where no value of theirs follows."""
-    optional = {word: each.type for each in params for word in each.opts if isinstance(each.type, MayStandAlone)}
+    """Give options that may stand alone the value they have then, where no value of theirs
+    follows.
+    """
+    optional = {
+        word: each.type
+        for each in params
+        for word in each.opts
+        if isinstance(each.type, MayStandAlone)
+    }
     for word, following in zip_longest(args, args[1:], fillvalue=""):
         kind = optional.get(word)
         yield f"{word}={kind.alone}" if kind and not kind.begins(following) else word
 
 
 def refuse_twice(ctx: click.Context, given: Sequence[click.Parameter]) -> None:
-    """Refuse an option that takes one value where it is given several times (BadParameter: the last would count)."""
+    """Refuse an option that takes one value where it is given several times (BadParameter: the last
+    would count).
+    """
     for param, count in Counter(given).items():
         if count < 2 or not isinstance(param, click.Option) or param.multiple:
             continue
@@ -141,7 +165,9 @@ def refuse_twice(ctx: click.Context, given: Sequence[click.Parameter]) -> None:
 
 
 def ask_command(request: type[R], answer: Callable[[R], Answer[Any] | None]) -> Question:
-    """Make the command of a question: it asks, writes every -o, and prints the answer if there is one."""
+    """Make the command of a question: it asks, writes every -o, and prints the answer if there is
+    one.
+    """
 
     def run(ctx: click.Context, asked: Any) -> None:
         output = output_of(asked)
@@ -156,7 +182,8 @@ def ask_command(request: type[R], answer: Callable[[R], Answer[Any] | None]) -> 
 
 
 def show(found: Answer[Any], output: Any, face: Mapping[str, Any]) -> int:
-    """Write the files of an answer and print it; where a file cannot be written, nothing is printed.
+    """Write the files of an answer and print it; where a file cannot be written, nothing is
+    printed.
 
     What was measured, and cannot be had again, is printed first.
     """
@@ -175,7 +202,9 @@ def show(found: Answer[Any], output: Any, face: Mapping[str, Any]) -> int:
 
 
 def _print(found: Answer[Any], output: Any, face: Mapping[str, Any]) -> None:
-    """Print the answer as asked for, where standard output is not a file's, and what is said beside it."""
+    """Print the answer as asked for, where standard output is not a file's, and what is said beside
+    it.
+    """
     with suppress(ReaderGone):  # which takes no files with it
         if face.get("as_json"):
             from ppsim.base.json_output import dump_json

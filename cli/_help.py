@@ -16,7 +16,9 @@ def _show(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 
 def help_all() -> click.Option:
     """Make --help-all, which is not listed among the options."""
-    return click.Option(["--help-all"], is_flag=True, is_eager=True, expose_value=False, hidden=True, callback=_show)
+    return click.Option(
+        ["--help-all"], is_flag=True, is_eager=True, expose_value=False, hidden=True, callback=_show
+    )
 
 
 def debug() -> click.Option:

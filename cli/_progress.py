@@ -16,10 +16,12 @@ _bars: list[Any] = []
 
 @contextmanager
 def progress_bar(show: bool = True) -> Iterator[Callable[[float | None, str], None]]:
-    """Show the progress of the block; gives a function to call with the share done, 0 to 1, and the current step.
+    """Show the progress of the block; gives a function to call with the share done, 0 to 1, and the
+    current step.
 
-    The bar comes after half a second of work, whether the block has reported or not, and only where ``show`` is set and
-    stderr is a terminal. It pulses, without a time left, until a share is known and whenever that is None.
+    The bar comes after half a second of work, whether the block has reported or not, and only where
+    ``show`` is set and stderr is a terminal. It pulses, without a time left, until a share is known
+    and whenever that is None.
     """
     if not show or not sys.stderr.isatty():
         yield lambda done, what: None
@@ -36,7 +38,9 @@ def progress_bar(show: bool = True) -> Iterator[Callable[[float | None, str], No
                 _bars.append(bar)
 
     def report(done: float | None, what: str, **_: Any) -> None:
-        bar.update(task, total=None if done is None else 1.0, completed=done or 0.0, description=what)
+        bar.update(
+            task, total=None if done is None else 1.0, completed=done or 0.0, description=what
+        )
 
     threading.Thread(target=begin, daemon=True).start()
     try:
@@ -52,7 +56,14 @@ def progress_bar(show: bool = True) -> Iterator[Callable[[float | None, str], No
 def _make_bar() -> Any:
     """The bar: a step, a share and a time left, of which the last two need a known share."""
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        Task,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
     from rich.text import Text
 
     class Left(TimeRemainingColumn):
@@ -62,13 +73,19 @@ def _make_bar() -> Any:
             return Text(f"{task.percentage:.0f}%  ") + super().render(task) + Text(" left")
 
     return Progress(
-        TextColumn("{task.description:<32}"), BarColumn(), Left(), console=Console(stderr=True), transient=True
+        TextColumn("{task.description:<32}"),
+        BarColumn(),
+        Left(),
+        console=Console(stderr=True),
+        transient=True,
     )
 
 
 @contextmanager
 def show_line(what: str) -> Iterator[None]:
-    """Print what the block does once it has taken longer than a second; on a terminal without a bar only."""
+    """Print what the block does once it has taken longer than a second; on a terminal without a bar
+    only.
+    """
     if not sys.stderr.isatty():
         yield
         return

@@ -1,4 +1,6 @@
-"""Standard streams of a process: opened where they are closed, buffered, and their errors told apart."""
+"""Standard streams of a process: opened where they are closed, buffered, and their errors told
+apart.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,15 @@ from typing import Any
 from ppsim.base.numbers import MINUS
 
 STANDARD_OUTPUT = "standard output"
-# A closed stream becomes the null device, opened the wrong way round so that reading or writing fails as it should;
-# standard error is opened for writing, as there is no other place for messages.
+# A closed stream becomes the null device, opened the wrong way round so that reading or writing
+# fails as it should; standard error is opened for writing, as there is no other place for messages.
 CLOSED = (("stdin", 0, os.O_WRONLY), ("stdout", 1, os.O_RDONLY), ("stderr", 2, os.O_WRONLY))
 
 
 class ReaderGone(BaseException):
-    """Standard output has lost its reader; not an OSError, which click and rich turn into exit code 1."""
+    """Standard output has lost its reader; not an OSError, which click and rich turn into exit code
+    1.
+    """
 
 
 class _Output(io.FileIO):
@@ -53,7 +57,9 @@ def _plainly(error: UnicodeError) -> tuple[str, int]:
 
 
 def repair_streams() -> None:
-    """Open streams that are closed, write standard output whole, and print what an encoding cannot as '?'."""
+    """Open streams that are closed, write standard output whole, and print what an encoding cannot
+    as '?'.
+    """
     codecs.register_error("plainly", _plainly)
     for name, number, flags in CLOSED:
         if getattr(sys, name) is None:
@@ -66,7 +72,8 @@ def repair_streams() -> None:
 def _renewed(stream: Any, raw: type[io.FileIO]) -> Any:
     """Open a stream again over another file object, with a buffer even under PYTHONUNBUFFERED.
 
-    An unbuffered file writes a part where the disk is full, without an error. A stream in memory stays as it is.
+    An unbuffered file writes a part where the disk is full, without an error. A stream in memory
+    stays as it is.
     """
     with suppress(OSError, ValueError, AttributeError):
         lines = stream.line_buffering or isinstance(stream.buffer, io.RawIOBase)
@@ -84,7 +91,9 @@ def silence() -> None:
 
 
 def _null(number: int, flags: int) -> int:
-    """Open the null device under a number, or under another where Python has given that to something else."""
+    """Open the null device under a number, or under another where Python has given that to
+    something else.
+    """
     handle = os.open(os.devnull, flags)
     with suppress(OSError):
         os.fstat(number)

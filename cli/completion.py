@@ -21,7 +21,9 @@ class CompletionRequest(Request):
     """
 
     question: ClassVar[str] = "completion"
-    shell: str = option(metavar="{bash|zsh|fish}", type=click.Choice(["bash", "zsh", "fish"]), required=True)
+    shell: str = option(
+        metavar="{bash|zsh|fish}", type=click.Choice(["bash", "zsh", "fish"]), required=True
+    )
 
 
 def _complete(ctx: click.Context, asked: CompletionRequest) -> None:

@@ -14,14 +14,22 @@ from ppsim.cli._command import Question
 from ppsim.errors import InputError
 
 PAGES = (".html", ".svg", ".png", ".pdf")
-TRACES = (".trace.json", ".trace.json.gz", ".pt.trace.json", ".pt.trace.json.gz", ".perfetto-trace", ".pftrace")
+TRACES = (
+    ".trace.json",
+    ".trace.json.gz",
+    ".pt.trace.json",
+    ".pt.trace.json.gz",
+    ".perfetto-trace",
+    ".pftrace",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class OpenRequest(Request):
     """Open a page or a figure in the browser, and a trace in Perfetto's viewer.
 
-    A trace is served to the viewer once, from port 9001 of this machine; it is not sent anywhere else.
+    A trace is served to the viewer once, from port 9001 of this machine; it is not sent anywhere
+    else.
 
     \b
       ppsim run -s zb-1p --stages 4 --mb 8 -o zb.trace.json && ppsim open zb.trace.json
@@ -30,7 +38,9 @@ class OpenRequest(Request):
 
     question: ClassVar[str] = "open"
     file: str = option(metavar="FILE", type=click.Path(), required=True)
-    print_url: bool = flag("--print-url", help="Print the address, and open no browser.", common=True)
+    print_url: bool = flag(
+        "--print-url", help="Print the address, and open no browser.", common=True
+    )
 
 
 def _open(ctx: click.Context, asked: OpenRequest) -> None:
@@ -46,7 +56,10 @@ def _open(ctx: click.Context, asked: OpenRequest) -> None:
     if path.name.lower().endswith(PAGES):
         return show(path.resolve().as_uri())
     if not path.name.lower().endswith(TRACES):
-        raise InputError(f"'{file}' is neither a page, a figure nor a trace", f"one of {' '.join((*PAGES, *TRACES))}")
+        raise InputError(
+            f"'{file}' is neither a page, a figure nor a trace",
+            f"one of {' '.join((*PAGES, *TRACES))}",
+        )
     from ppsim.show.server.one_file import hand_over
 
     def ready(address: str) -> None:

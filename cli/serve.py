@@ -24,10 +24,11 @@ FIRST: dict[str, Any] = {"names": ["1f1b", "zb-1p"], "devices": 4, "mb": 8}
 class ServeRequest(Request):
     """Serve a live page on this machine.
 
-    Controls set schedules, shape, a model on a cluster or costs, and messages; chart, numbers, reasons and what to try
-    next follow.
+    Controls set schedules, shape, a model on a cluster or costs, and messages; chart, numbers,
+    reasons and what to try next follow.
 
-    The page reads no files but those dropped on it and that of --watch, and runs no code of yours. Ctrl-C ends it.
+    The page reads no files but those dropped on it and that of --watch, and runs no code of yours.
+    Ctrl-C ends it.
 
     \b
       ppsim serve
@@ -38,15 +39,25 @@ class ServeRequest(Request):
     question: ClassVar[str] = "serve"
     place: ClassVar[tuple[str, int]] = ("What schedules there are", 2)
     port: int = common(
-        "--port", type=click.IntRange(0, 65535), default=8765, help="Port of the page; 0 takes any free one."
+        "--port",
+        type=click.IntRange(0, 65535),
+        default=8765,
+        help="Port of the page; 0 takes any free one.",
     )
-    host: str = common("--host", default=LOCAL, help="Address of the page; one that others reach needs --public.")
+    host: str = common(
+        "--host", default=LOCAL, help="Address of the page; one that others reach needs --public."
+    )
     public: bool = flag(
-        "--public", help="Let other machines in: whoever reaches the port can use the page.", common=True
+        "--public",
+        help="Let other machines in: whoever reaches the port can use the page.",
+        common=True,
     )
     no_open: bool = flag("--no-open", help="Open no browser.", common=True)
     watched: str | None = common(
-        "--watch", type=click.Path(), metavar="FILE", help="Show this file of ops, again whenever it changes."
+        "--watch",
+        type=click.Path(),
+        metavar="FILE",
+        help="Show this file of ops, again whenever it changes.",
     )
 
 
@@ -70,10 +81,15 @@ def _serve(ctx: click.Context, asked: ServeRequest) -> None:
         import starlette  # noqa: F401
         import uvicorn
     except ImportError as error:
-        raise MissingDependency(f"the live page needs {error.name}", "pip install 'ppsim-pipeline[serve]'") from error
+        raise MissingDependency(
+            f"the live page needs {error.name}", "pip install 'ppsim-pipeline[serve]'"
+        ) from error
     host, port, watched = asked.host.strip("[]"), asked.port, asked.watched
     if not (_is_local(host) or asked.public):
-        raise InputError(f"--host {host} would let other machines in", "add --public if that is meant, or leave it out")
+        raise InputError(
+            f"--host {host} would let other machines in",
+            "add --public if that is meant, or leave it out",
+        )
     with TemporaryDirectory(prefix="ppsim-", ignore_cleanup_errors=True) as folder:
         changes = watch(Path(watched), Path(folder)) if watched else None
         first: dict[str, Any] = {"names": [f"{DROPPED}{Path(watched).name}"]} if watched else FIRST
@@ -81,10 +97,14 @@ def _serve(ctx: click.Context, asked: ServeRequest) -> None:
         own = shown_first.timelines[0].schedule
         first = {**first, "devices": own.n_devices, "mb": own.n_microbatches}
         names = [family.name for family in families()]
-        searched = [name for each in families() if each.uses_costs for name in (each.name, *each.aliases)]
+        searched = [
+            name for each in families() if each.uses_costs for name in (each.name, *each.aliases)
+        ]
         chunked = [family.name for family in families() if takes_chunks(family)]
         models, clusters = library_names()
-        page = live_page(shown_first, first, names, searched, models, clusters, chunked, watches=bool(watched))
+        page = live_page(
+            shown_first, first, names, searched, models, clusters, chunked, watches=bool(watched)
+        )
         listening, shown, everywhere = _listen(host, port)
         port = listening.getsockname()[1]
         ports = (f":{port}", "")[: 1 + (port == 80)]  # which browsers leave out
@@ -120,13 +140,17 @@ def _serve(ctx: click.Context, asked: ServeRequest) -> None:
         )
         server = uvicorn.Server(config)
         try:
-            run_interruptibly(partial(server.run, [listening]), partial(setattr, server, "should_exit", True))
+            run_interruptibly(
+                partial(server.run, [listening]), partial(setattr, server, "should_exit", True)
+            )
         finally:
             planner.close()
 
 
 def _listen(host: str, port: int) -> tuple[socket.socket, str, bool]:
-    """Open the port: its socket, the name to ask for it by, and whether it is that of every address here."""
+    """Open the port: its socket, the name to ask for it by, and whether it is that of every address
+    here.
+    """
     import errno
     import socket
     from ipaddress import ip_address
@@ -134,13 +158,22 @@ def _listen(host: str, port: int) -> tuple[socket.socket, str, bool]:
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listening = socket.create_server((host, port), family=family, reuse_port=False)
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # or an answer's end waits 40 ms for a receipt
+        # or an answer's end waits 40 ms for a receipt
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except OSError as error:
         reason = (error.strerror or str(error)).partition(" (")[0]  # without the address once more
-        hint = "--port 0 for any free one" if error.errno in (errno.EADDRINUSE, errno.EACCES) else f"--host {LOCAL}"
+        hint = (
+            "--port 0 for any free one"
+            if error.errno in (errno.EADDRINUSE, errno.EACCES)
+            else f"--host {LOCAL}"
+        )
         raise InputError(f"cannot serve on {host}:{port}: {reason}", hint) from error
     everywhere = ip_address(listening.getsockname()[0]).is_unspecified
-    return listening, socket.gethostname() if everywhere else f"[{host}]" if ":" in host else host, everywhere
+    return (
+        listening,
+        socket.gethostname() if everywhere else f"[{host}]" if ":" in host else host,
+        everywhere,
+    )
 
 
 def _is_local(host: str) -> bool:

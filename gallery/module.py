@@ -1,5 +1,6 @@
 # mypy: ignore-errors
-"""Stages of one's own for ppsim calibrate --module and ppsim validate --module: a small convolutional model.
+"""Stages of one's own for ppsim calibrate --module and ppsim validate --module: a small
+convolutional model.
 
 The stages are uneven: the first takes images, the middle ones grow, the last gives the loss.
 """
@@ -28,7 +29,10 @@ def stage(stage: int, stages: int, device: str) -> tuple[nn.Module, torch.Tensor
     inside = 3 if stage == 0 else CHANNELS
     layers: list[nn.Module] = []
     for number in range(1 + stage):  # each stage has a layer more than the one before
-        layers += [nn.Conv2d(inside if number == 0 else CHANNELS, CHANNELS, 3, padding=1), nn.ReLU()]
+        layers += [
+            nn.Conv2d(inside if number == 0 else CHANNELS, CHANNELS, 3, padding=1),
+            nn.ReLU(),
+        ]
     if stage == stages - 1:
         layers.append(Head())
     return nn.Sequential(*layers).to(device), torch.randn(BATCH, inside, SIDE, SIDE, device=device)

@@ -88,10 +88,12 @@ def calibrate(
     from_trace: str | Sequence[str] = (),
     iteration: str = 'all',
 ) -> Calibration | None:
-    """Measure what a transformer stage and its messages cost here; ``save("profile.toml")`` keeps it.
+    """Measure what a transformer stage and its messages cost here; ``save("profile.toml")`` keeps
+    it.
 
     Args:
-        options: as ``ppsim calibrate`` takes them, by name: ``hidden``, ``layers``, ``module``, ``from_trace``, ...
+        options: as ``ppsim calibrate`` takes them, by name: ``hidden``, ``layers``, ``module``,
+            ``from_trace``, ...
 
     Returns:
         What was measured; None in all processes of torchrun but the first.
@@ -148,7 +150,8 @@ def check(
     everywhere: int | Sequence[int] | str | None = None,
     github: bool = False,
 ) -> Check:
-    """Prove a schedule file, or find its faults; ``options`` as ``ppsim check`` takes them, by name.
+    """Prove a schedule file, or find its faults; ``options`` as ``ppsim check`` takes them, by
+    name.
 
     Raises:
         InputError: a file that cannot be read, or an option that is refused.
@@ -528,7 +531,8 @@ def convert(
     merge_bw: bool = False,
     split_bw: bool = False,
 ) -> Converted:
-    """Write a schedule's file in other formats; ``options`` as ``ppsim convert`` takes them, by name.
+    """Write a schedule's file in other formats; ``options`` as ``ppsim convert`` takes them, by
+    name.
 
     Raises:
         InputError: a file that cannot be read, or a format that cannot carry all that it states.
@@ -1259,7 +1263,8 @@ def jitter(
     style: Literal["screen", "paper"] | None = None,
     width: float = 6.75,
 ) -> Jitter:
-    """Time schedules many times on uneven hardware; ``options`` as ``ppsim jitter`` takes them, by name.
+    """Time schedules many times on uneven hardware; ``options`` as ``ppsim jitter`` takes them, by
+    name.
 
     Raises:
         InputError: an option that is refused, or no schedule that takes the shape.
@@ -1708,7 +1713,8 @@ def model(
     style: Literal["screen", "paper"] | None = None,
     width: float = 6.75,
 ) -> Shelves | ModelCost | Card:
-    """Tell a model's parameters, FLOPs and operators, and what training it costs; without a name, list the library.
+    """Tell a model's parameters, FLOPs and operators, and what training it costs; without a name,
+    list the library.
 
     Args:
         name: of the library, or a TOML or config.json file.
@@ -1847,10 +1853,12 @@ def optimize(
     per_device: bool = False,
     gantt: bool = True,
 ) -> Optimized:
-    """Find the best schedule for given costs and memory; ``options`` as ``ppsim optimize`` takes them, by name.
+    """Find the best schedule for given costs and memory; ``options`` as ``ppsim optimize`` takes
+    them, by name.
 
     Returns:
-        The best found within ``time_limit`` seconds, and its bound; a :class:`Front` where ``front`` is set.
+        The best found within ``time_limit`` seconds, and its bound; a :class:`Front` where
+            ``front`` is set.
 
     Raises:
         InputError: an option, a size or costs that are refused.
@@ -2063,9 +2071,11 @@ def partition(
     block: int | None = None,
     time_limit: float = 60.0,
 ) -> Partitioned | Any:
-    """Find the split of layers over stages with the least makespan; ``options`` as of ``ppsim partition``, by name.
+    """Find the split of layers over stages with the least makespan; ``options`` as of ``ppsim
+    partition``, by name.
 
-    Returns a :class:`Partitioned`, with ``serve`` a :class:`ppsim.questions.optimum.partition_served.ServedSplit`.
+    Returns a :class:`Partitioned`, with ``serve`` a
+    :class:`ppsim.questions.optimum.partition_served.ServedSplit`.
 
     Raises:
         InputError: an option or a shape that is refused, or an unclear number of layers.
@@ -2252,7 +2262,8 @@ def plan(
     Args:
         model: of the library, or a file.
         cluster: of the library, or a file.
-        options: as ``ppsim plan`` takes them, by name: ``gpus`` and ``gbs`` at least; names may be a list.
+        options: as ``ppsim plan`` takes them, by name: ``gpus`` and ``gbs`` at least; names may be
+            a list.
 
     Raises:
         InputError: an option that is refused, or sizes that nothing fits.
@@ -2458,11 +2469,13 @@ def run(
     max_tokens: int | None = None,
     deal_for: float = 2.0,
 ) -> Run | Any:
-    """Time one schedule, by name, from a file, or of your own making; returns a :class:`Run`, with ``grid`` a Grid.
+    """Time one schedule, by name, from a file, or of your own making; returns a :class:`Run`, with
+    ``grid`` a Grid.
 
     Args:
         schedule: as ``ppsim run`` takes it: ``1f1b``, ``interleaved:2``, a file; or a schedule.
-        options: as ``ppsim run`` takes them, by name: ``devices``, ``microbatches``, ``tf``, ``p2p``, ...
+        options: as ``ppsim run`` takes them, by name: ``devices``, ``microbatches``, ``tf``,
+            ``p2p``, ...
 
     Raises:
         InputError: an option or a shape that is refused.
@@ -2721,13 +2734,15 @@ def sweep(
     dask: str | None = None,
     results: str | None = None,
 ) -> Shapes:
-    """Time schedules over a grid of shapes: the rows of ``ppsim sweep --json``, for pandas, polars or pyarrow.
+    """Time schedules over a grid of shapes: the rows of ``ppsim sweep --json``, for pandas, polars
+    or pyarrow.
 
     ``applies`` is False, with the ``reason``, in the rows of shapes that a schedule does not take.
 
     Args:
         schedules: names or files.
-        options: as ``ppsim sweep`` takes them, by name; ``devices``, ``microbatches`` and ``chunks`` may be lists.
+        options: as ``ppsim sweep`` takes them, by name; ``devices``, ``microbatches`` and
+            ``chunks`` may be lists.
 
     Raises:
         InputError: an option that is refused, or a grid without a shape that works.
@@ -2912,10 +2927,12 @@ def validate(
 
     Args:
         schedules: names or files; none with ``from_record`` or ``trace``.
-        options: as ``ppsim validate`` takes them, by name: ``devices``, ``microbatches``, ``ops``, ``record``, ...
+        options: as ``ppsim validate`` takes them, by name: ``devices``, ``microbatches``, ``ops``,
+            ``record``, ...
 
     Raises:
-        InputError: an option or a schedule that is refused, or a record or a trace that cannot be used.
+        InputError: an option or a schedule that is refused, or a record or a trace that cannot be
+            used.
         MissingDependency: torch is not installed, or there is no GPU where one is asked for.
         PpsimError: a process of the run died or hung.
 

@@ -1,8 +1,9 @@
-"""Every schedule, one file per family; a file put here is found, and imported when its schedule is asked for.
+"""Every schedule, one file per family; a file put here is found, and imported when its schedule is
+asked for.
 
-Use :func:`generate` by name, :func:`schedule_from` by name or file, or :func:`families` to walk all of them. A file
-that declares a schedule, here or anywhere, needs no more than this module exports: the decorator ``schedule``,
-``Shape``, rules, and the builder ``Queue`` with its steps.
+Use :func:`generate` by name, :func:`schedule_from` by name or file, or :func:`families` to walk all
+of them. A file that declares a schedule, here or anywhere, needs no more than this module exports:
+the decorator ``schedule``, ``Shape``, rules, and the builder ``Queue`` with its steps.
 """
 
 import importlib
@@ -33,7 +34,13 @@ from ppsim.schedules.registry import (
 
 if TYPE_CHECKING:
     from ppsim.schedules._fitting import Alternative, Request, Trial, find_fitting
-    from ppsim.schedules._load import family_of, reads_ops, require_shape, schedule_from, split_chunks
+    from ppsim.schedules._load import (
+        family_of,
+        reads_ops,
+        require_shape,
+        schedule_from,
+        split_chunks,
+    )
     from ppsim.schedules._recognise import list_alike, recognise
     from ppsim.schedules.interleaved import group_size
 

@@ -1,6 +1,8 @@
-"""Building blocks that users state in a TOML file: the slots of one microbatch's ops, for any number of devices.
+"""Building blocks that users state in a TOML file: the slots of one microbatch's ops, for any
+number of devices.
 
-A microbatch passes over the devices 2V times: its forwards chunk by chunk, then its backwards, last chunk first::
+A microbatch passes over the devices 2V times: its forwards chunk by chunk, then its backwards, last
+chunk first::
 
     schema = "ppsim.block/1"
     placement = "v"
@@ -40,26 +42,41 @@ class BlockFile:
     placement: str  # linear, loop or v
     interval: int  # slots from one microbatch to the next
     steps: tuple[int, ...]  # shape (2V,), slots from one device to the next in each pass
-    gaps: tuple[int, ...]  # shape (2V - 1,), slots from the last op of each pass to the first of the next
-    split: bool = True  # whether backwards run as I of one slot and W in any idle one, or whole in two slots
+    # shape (2V - 1,), slots from the last op of each pass to the first of the next
+    gaps: tuple[int, ...]
+    # whether backwards run as I of one slot and W in any idle one, or whole in two slots
+    split: bool = True
     idea: str = ""  # a sentence for ``ppsim list NAME``
 
     def __post_init__(self) -> None:
         if self.placement not in PLACEMENTS:
-            raise Refused("placement", f"must be one of {', '.join(PLACEMENTS)}, got '{self.placement}'")
+            raise Refused(
+                "placement", f"must be one of {', '.join(PLACEMENTS)}, got '{self.placement}'"
+            )
         if len(self.steps) < 2 or len(self.steps) % 2:
-            raise Refused("steps", "must have two numbers for each chunk: one of its forwards, one of its backwards")
+            raise Refused(
+                "steps",
+                "must have two numbers for each chunk: one of its forwards, one of its backwards",
+            )
         if self.placement == "linear" and self.chunks > 1:
-            raise Refused("steps", "must have two numbers where the placement is linear, or use loop or v")
+            raise Refused(
+                "steps", "must have two numbers where the placement is linear, or use loop or v"
+            )
         if len(self.gaps) != len(self.steps) - 1:
             raise Refused("gaps", f"must have {len(self.steps) - 1} numbers, one less than steps")
         if not 3 * self.chunks <= self.interval <= LONGEST:
-            raise Refused("interval", f"must be at least {3 * self.chunks}, the slots of a device's ops")
+            raise Refused(
+                "interval", f"must be at least {3 * self.chunks}, the slots of a device's ops"
+            )
         for key, values in (("steps", self.steps), ("gaps", self.gaps)):
             for number, value in enumerate(values):
                 least = 1 if self.split or number < self.chunks else 2
                 if not least <= value <= LONGEST:
-                    raise Refused(key, f"must be at least {least} at place {number + 1}, the slots of the op before")
+                    raise Refused(
+                        key,
+                        f"must be at least {least} at place {number + 1}, the slots of the op "
+                        f"before",
+                    )
 
     @property
     def chunks(self) -> int:
@@ -69,10 +86,15 @@ class BlockFile:
 
 @cache
 def load_block(path: str) -> Family:
-    """Register a block's file under its name (InputError: it is no block; the message names the key and the line)."""
+    """Register a block's file under its name (InputError: it is no block; the message names the key
+    and the line).
+    """
     stated = toml.read(path, BlockFile, SCHEMA, EXAMPLE)
     name = Path(path).stem
-    chunks = Rule(f"{stated.chunks} stages per device, half as many as steps", lambda s: s.chunks == stated.chunks)
+    chunks = Rule(
+        f"{stated.chunks} stages per device, half as many as steps",
+        lambda s: s.chunks == stated.chunks,
+    )
 
     def rows(shape: Shape) -> Iterator[Packed]:
         yield from _complete(path, stated, shape)
@@ -81,7 +103,8 @@ def load_block(path: str) -> Family:
         schedule(
             name,
             title=name,
-            idea=stated.idea or f"The building block of {path}, repeated every {stated.interval} slots.",
+            idea=stated.idea
+            or f"The building block of {path}, repeated every {stated.interval} slots.",
             bubble="",
             peak=_say_peaks(stated),
             paper="Pipeline Parallelism with Controllable Memory, arXiv 2405.15362",
@@ -91,7 +114,9 @@ def load_block(path: str) -> Family:
             rules=(chunks,),
         )(rows)
     except ValueError:
-        raise InputError(f"there is a schedule named '{name}' already", "give the file another name") from None
+        raise InputError(
+            f"there is a schedule named '{name}' already", "give the file another name"
+        ) from None
     return find(name)
 
 
@@ -103,11 +128,14 @@ def _complete(path: str, stated: BlockFile, shape: Shape) -> Iterator[Packed]:
         yield from complete(block, shape.microbatches)
         return
     device, *passes = clash
-    named = " and ".join(f"{'I' if stated.split else 'B'}{stage}" if back else f"F{stage}"
-                         for back, stage in (block.passes()[device][number] for number in passes))  # fmt: skip
+    named = " and ".join(
+        f"{'I' if stated.split else 'B'}{stage}" if back else f"F{stage}"
+        for back, stage in (block.passes()[device][number] for number in passes)
+    )
     raise InputError(
-        f"'{path}', line {_line_of(path, 'gaps')}: with {shape.devices} device{'s' * (shape.devices > 1)}, {named} "
-        f"share a slot of device {device}: theirs are the same modulo the interval of {stated.interval}",
+        f"'{path}', line {_line_of(path, 'gaps')}: with {shape.devices} "
+        f"device{'s' * (shape.devices > 1)}, {named} share a slot of device {device}: theirs are "
+        f"the same modulo the interval of {stated.interval}",
         _nearest_gaps(stated, shape),
     )
 
@@ -116,8 +144,14 @@ def _nearest_gaps(stated: BlockFile, shape: Shape) -> str:
     """The gaps nearest to those stated with which no ops share a slot."""
     placement = place(stated.placement, shape.devices, shape.stages)
     for more in sorted(product(range(FURTHER), repeat=min(len(stated.gaps), 4)), key=sum):
-        gaps = [gap + extra for gap, extra in zip(stated.gaps, (*more, *[0] * len(stated.gaps)), strict=False)]
-        if block_of_passes(placement, stated.interval, stated.steps, gaps, stated.split).clash() is None:
+        gaps = [
+            gap + extra
+            for gap, extra in zip(stated.gaps, (*more, *[0] * len(stated.gaps)), strict=False)
+        ]
+        if (
+            block_of_passes(placement, stated.interval, stated.steps, gaps, stated.split).clash()
+            is None
+        ):
             return f"gaps = {gaps}"
     return "other steps, or a larger interval"
 

@@ -12,7 +12,8 @@ from ppsim.schedules.registry import Family, Shape, families, flag
 MOST_CHUNKS = 8
 # Trying a shape runs it: shapes with more ops than this are left out.
 MOST_TRIED = 2_000_000
-# A peak can fall as M grows (interleaved's default N depends on M), so the nearest M are tried one by one.
+# A peak can fall as M grows (interleaved's default N depends on M), so the nearest M are tried one
+# by one.
 NEAREST_TRIED = 16
 
 
@@ -21,7 +22,8 @@ class Request:
     """A schedule as a command was asked for it."""
 
     spec: str  # its spelling
-    # the options of its shape as given, None where absent: stages, devices, chunks, microbatches, the schedule's own
+    # the options of its shape as given, None where absent: stages, devices, chunks, microbatches,
+    # the schedule's own
     numbers: Mapping[str, Any]
 
 
@@ -35,7 +37,9 @@ class Trial:
 
 @dataclass(frozen=True)
 class Alternative:
-    """A change that makes the run fit: the options to give, the peak in the unit of the cap, and the makespan."""
+    """A change that makes the run fit: the options to give, the peak in the unit of the cap, and
+    the makespan.
+    """
 
     options: str
     peak: float
@@ -45,12 +49,16 @@ class Alternative:
 Attempt = Callable[[Request], Trial]
 
 
-def find_fitting(request: Request, schedule: Schedule, cap: float, attempt: Attempt) -> list[Alternative]:
-    """Find what fits next to a schedule that does not: another V, the fastest other schedule, fewer microbatches last.
+def find_fitting(
+    request: Request, schedule: Schedule, cap: float, attempt: Attempt
+) -> list[Alternative]:
+    """Find what fits next to a schedule that does not: another V, the fastest other schedule, fewer
+    microbatches last.
 
-    Fewer microbatches are another batch, so they come last. Every alternative was run through ``attempt``, which raises
-    PpsimError where the command would refuse it, with the options it names in place of those given. ``cap`` and peaks
-    have a unit that is as much memory on any number of stages.
+    Fewer microbatches are another batch, so they come last. Every alternative was run through
+    ``attempt``, which raises PpsimError where the command would refuse it, with the options it
+    names in place of those given. ``cap`` and peaks have a unit that is as much memory on any
+    number of stages.
     """
     P, V, M = schedule.n_devices, schedule.n_chunks, schedule.whole_microbatches
     source, spelled = split_chunks(request.spec)
@@ -64,7 +72,11 @@ def find_fitting(request: Request, schedule: Schedule, cap: float, attempt: Atte
         except PpsimError:
             return None
         words = [f"--schedule {spec}"] if spec != request.spec else []
-        words += [f"{flag(name)} {value}" for name, value in changes.items() if request.numbers.get(name) != value]
+        words += [
+            f"{flag(name)} {value}"
+            for name, value in changes.items()
+            if request.numbers.get(name) != value
+        ]
         fits = trial.peak <= cap * (1 + 1e-9)
         return Alternative(" ".join(words), trial.peak, trial.makespan) if fits else None
 
@@ -72,7 +84,11 @@ def find_fitting(request: Request, schedule: Schedule, cap: float, attempt: Atte
         return {"stages": P * chunks} if request.numbers.get("stages") is not None else {}
 
     def fewer(family: Family) -> Alternative | None:
-        own = {name: value for name, value in request.numbers.items() if name in family.options and value is not None}
+        own = {
+            name: value
+            for name, value in request.numbers.items()
+            if name in family.options and value is not None
+        }
         allowed = [m for m in range(1, M) if not family.broken_rules(Shape(P, V, m, own))]
 
         def with_microbatches(m: int) -> Alternative | None:
@@ -82,7 +98,9 @@ def find_fitting(request: Request, schedule: Schedule, cap: float, attempt: Atte
         return near or _last_fitting(allowed[:-NEAREST_TRIED], with_microbatches)
 
     def other_chunks() -> Alternative | None:
-        others = sorted((v for v in range(1, MOST_CHUNKS + 1) if v != V), key=lambda v: (abs(v - V), v))
+        others = sorted(
+            (v for v in range(1, MOST_CHUNKS + 1) if v != V), key=lambda v: (abs(v - V), v)
+        )
         changed = (
             tried(f"{source}:{v}", v, M, on_as_many_devices(v))
             if spelled
@@ -106,7 +124,9 @@ def find_fitting(request: Request, schedule: Schedule, cap: float, attempt: Atte
     return [found for found in own if found]
 
 
-def _last_fitting(numbers: list[int], attempt: Callable[[int], Alternative | None]) -> Alternative | None:
+def _last_fitting(
+    numbers: list[int], attempt: Callable[[int], Alternative | None]
+) -> Alternative | None:
     """Bisect for the largest number that fits, as if peaks never fell as the number grows."""
     low, high, best = 0, len(numbers), None
     while low < high:

@@ -1,7 +1,8 @@
-"""Schedules from outside: a file of ops, a Python file with a generator, a building block, an entry point.
+"""Schedules from outside: a file of ops, a Python file with a generator, a building block, an entry
+point.
 
-Nothing outside is run unless it was named. A Python file either declares its schedule as the files here do,
-or holds one function that takes a Shape and yields a row per device, packed or as text::
+Nothing outside is run unless it was named. A Python file either declares its schedule as the files
+here do, or holds one function that takes a Shape and yields a row per device, packed or as text::
 
     def mine(shape):
         for device in range(shape.devices):
@@ -29,12 +30,23 @@ from ppsim.core.costs import costs_for
 from ppsim.core.ops import PAIRED, Packed, pack
 from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError, UnknownSchedule
-from ppsim.schedules.registry import Family, Generator, Pricing, Shape, families, find, generate, schedule, take_rows
+from ppsim.schedules.registry import (
+    Family,
+    Generator,
+    Pricing,
+    Shape,
+    families,
+    find,
+    generate,
+    schedule,
+    take_rows,
+)
 
 GROUP = "ppsim.schedules"
 CONTRACT = 'def mine(shape): yield one row per device, such as ["0F0", "0B0"]'
 CHUNKS = re.compile(r"(.+):([0-9]{1,9})")
-# Ops per stage and microbatch in a device's row: F, R, I, W, for two replicas; a longer row never ends.
+# Ops per stage and microbatch in a device's row: F, R, I, W, for two replicas; a longer row never
+# ends.
 MOST_OPS = 8
 
 
@@ -44,13 +56,14 @@ def schedule_from(
     """Make the schedule that a user spells: by name, from a file, or from someone else's code.
 
     Args:
-        spec: a registered name; a file that :mod:`ppsim.inputs.drafts.read` reads, ``-`` for standard input;
-            ``file.py`` or ``file.py:function``; a block in ``file.toml`` (:mod:`ppsim.schedules._block`); or the name
-            of an entry point of the group ``ppsim.schedules``. ``:V`` after any of them sets the stages per device.
+        spec: a registered name; a file that :mod:`ppsim.inputs.drafts.read` reads, ``-`` for
+            standard input; ``file.py`` or ``file.py:function``; a block in ``file.toml``
+            (:mod:`ppsim.schedules._block`); or the name of an entry point of the group
+            ``ppsim.schedules``. ``:V`` after any of them sets the stages per device.
         note: called with a sentence for each thing in a file of ops that its schedule leaves out.
         costs: as :func:`ppsim.schedules.generate` takes them.
-        shape: as :func:`ppsim.schedules.generate` takes it. A file of ops states its own shape; what is given for it
-            must agree.
+        shape: as :func:`ppsim.schedules.generate` takes it. A file of ops states its own shape;
+            what is given for it must agree.
 
     Raises:
         InputError: no such schedule or file, a shape that does not fit, or code that fails.
@@ -61,7 +74,8 @@ def schedule_from(
         return _schedule_from(source, note, costs, shape)
     if shape.get("chunks") not in (None, chunks):
         raise InputError(
-            f"'{spec}' asks for {chunks} stages per device, and --chunks for {shape['chunks']}", "leave one of them out"
+            f"'{spec}' asks for {chunks} stages per device, and --chunks for {shape['chunks']}",
+            "leave one of them out",
         )
     try:
         return _schedule_from(source, note, costs, {**shape, "chunks": chunks})
@@ -71,9 +85,13 @@ def schedule_from(
 
 
 def split_chunks(spec: str) -> tuple[str, int | None]:
-    """Split ``SOURCE:V`` into source and V, None where it is not spelled (InputError: it is zero or missing)."""
+    """Split ``SOURCE:V`` into source and V, None where it is not spelled (InputError: it is zero or
+    missing).
+    """
     if spec.endswith(":") and "." not in spec:
-        raise InputError(f"'{spec}' ends where the stages per device should come", f"{spec}2, or {spec[:-1]}")
+        raise InputError(
+            f"'{spec}' ends where the stages per device should come", f"{spec}2, or {spec[:-1]}"
+        )
     match = None if reads_ops(spec) else CHUNKS.fullmatch(spec)
     if not match:
         return spec, None
@@ -84,7 +102,9 @@ def split_chunks(spec: str) -> tuple[str, int | None]:
 
 def reads_ops(spec: str) -> bool:
     """Whether a spelling is a file of ops, which states its own shape."""
-    return spec == "-" or (not spec.endswith((".py", ".toml")) and bool(Path(spec).suffix) and Path(spec).is_file())
+    return spec == "-" or (
+        not spec.endswith((".py", ".toml")) and bool(Path(spec).suffix) and Path(spec).is_file()
+    )
 
 
 def family_of(spec: str) -> Family | None:
@@ -98,7 +118,9 @@ def family_of(spec: str) -> Family | None:
 
 
 def _family(source: str) -> tuple[Family, bool]:
-    """The family of a name, a file of Python or of a block, or an entry point, and whether its code is not ours."""
+    """The family of a name, a file of Python or of a block, or an entry point, and whether its code
+    is not ours.
+    """
     if source.endswith(".toml"):
         from ppsim.schedules._block import load_block
 
@@ -119,18 +141,25 @@ def _refuse_missing_file(source: str) -> None:
     from ppsim.inputs.drafts.read import readable
 
     if os.path.isdir(source):  # unlike Path's, false where no path can have that name
-        raise InputError(f"'{source}' is a folder", "a file; ppsim read and ppsim explain --trace take a run's folder")
+        raise InputError(
+            f"'{source}' is a folder",
+            "a file; ppsim read and ppsim explain --trace take a run's folder",
+        )
     if "/" in source or (Path(source).suffix and source.lower().endswith(tuple(readable()))):
         raise InputError(f"cannot read '{source}': No such file or directory", "check the path")
 
 
-def _schedule_from(source: str, note: Callable[[str], None] | None, costs: Pricing, shape: dict[str, Any]) -> Schedule:
+def _schedule_from(
+    source: str, note: Callable[[str], None] | None, costs: Pricing, shape: dict[str, Any]
+) -> Schedule:
     if reads_ops(source):
         return _stated(source, shape, note)
     family, outside = _family(source)
     if shape.get("microbatches") is None:
         raise InputError("the number of microbatches is missing", "give --mb")
-    return _generated(family, costs, shape) if outside else generate(family.name, costs=costs, **shape)
+    return (
+        _generated(family, costs, shape) if outside else generate(family.name, costs=costs, **shape)
+    )
 
 
 def _generated(family: Family, costs: Pricing, shape: dict[str, Any]) -> Schedule:
@@ -144,13 +173,14 @@ def _generated(family: Family, costs: Pricing, shape: dict[str, Any]) -> Schedul
         draft = require_sound(Draft.from_schedule(made))
     if (draft.n_stages, draft.n_microbatches) != (made.n_stages, made.n_microbatches):
         raise InputError(
-            f"{family.name} yields {draft.n_stages} stages and {draft.n_microbatches} microbatches, where "
-            f"{made.n_stages} and {made.n_microbatches} were asked for",
+            f"{family.name} yields {draft.n_stages} stages and {draft.n_microbatches} "
+            f"microbatches, where {made.n_stages} and {made.n_microbatches} were asked for",
             "use shape.stages and shape.microbatches",
         )
     if not np.array_equal(draft.placement.devices, made.placement.devices):
         raise InputError(
-            f"{family.name} places its stages {draft.placement.name}, and is declared {made.placement.name}",
+            f"{family.name} places its stages {draft.placement.name}, and is declared "
+            f"{made.placement.name}",
             "declare it with @ppsim.schedules.schedule(..., placement=...)",
         )
     return made
@@ -169,7 +199,9 @@ def _stated(path: str, shape: dict[str, Any], note: Callable[[str], None] | None
 
 
 def require_shape(path: str, schedule: Schedule, shape: dict[str, Any]) -> None:
-    """Refuse options of a shape that a file's schedule does not have, or that it does not take (InputError)."""
+    """Refuse options of a shape that a file's schedule does not have, or that it does not take
+    (InputError).
+    """
     has = {
         "stages": schedule.n_stages,
         "devices": schedule.n_devices,
@@ -179,7 +211,11 @@ def require_shape(path: str, schedule: Schedule, shape: dict[str, Any]) -> None:
     }
     for name, value in shape.items():
         if value is not None and value != has.get(name):
-            what = f"has {has[name]} {name}, not {value}" if name in has else f"takes no {name.replace('_', ' ')}"
+            what = (
+                f"has {has[name]} {name}, not {value}"
+                if name in has
+                else f"takes no {name.replace('_', ' ')}"
+            )
             raise InputError(f"{path} {what}", "leave it out: the file states its own shape")
 
 
@@ -190,15 +226,22 @@ def _load_file(spec: str) -> Family:
     if wanted:
         function = getattr(module, wanted, None)
         if not inspect.isfunction(function):
-            raise InputError(f"{path} has no function '{wanted}'", f"one of {', '.join(_functions(module)) or 'none'}")
-        return next((family for family in declared if family.generate is function), None) or _adopt(function)
+            raise InputError(
+                f"{path} has no function '{wanted}'",
+                f"one of {', '.join(_functions(module)) or 'none'}",
+            )
+        return next((family for family in declared if family.generate is function), None) or _adopt(
+            function
+        )
     if len(declared) == 1:
         return declared[0]
     names = [family.generate.__name__ for family in declared] or _functions(module)
     if len(names) != 1:
         if not names:
             raise InputError(f"{path} has no function that takes a Shape and yields rows", CONTRACT)
-        raise InputError(f"{path} has {len(names)} schedules: {', '.join(names)}", f"name one: {path}:{names[0]}")
+        raise InputError(
+            f"{path} has {len(names)} schedules: {', '.join(names)}", f"name one: {path}:{names[0]}"
+        )
     return _adopt(getattr(module, names[0]))
 
 
@@ -217,7 +260,9 @@ def _functions(module: ModuleType) -> list[str]:
     return [
         name
         for name, value in vars(module).items()
-        if inspect.isgeneratorfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")
+        if inspect.isgeneratorfunction(value)
+        and value.__module__ == module.__name__
+        and not name.startswith("_")
     ]
 
 
@@ -233,7 +278,9 @@ def _load_entry_point(point: importlib.metadata.EntryPoint) -> Family:
 
 @cache
 def _adopt(function: Callable[..., Any], name: str = "") -> Family:
-    """Register a plain function under its name; stages in a loop, that is, stage s on device s mod P."""
+    """Register a plain function under its name; stages in a loop, that is, stage s on device s mod
+    P.
+    """
     name = name or function.__name__.replace("_", "-")
 
     def rows(shape: Shape) -> Iterator[Packed]:
@@ -246,14 +293,20 @@ def _adopt(function: Callable[..., Any], name: str = "") -> Family:
     generator: Generator = rows
     text = (inspect.getdoc(function) or name).partition("\n")[0]
     try:
-        schedule(name, title=name, idea=text, bubble="", peak="", paper="", placement="loop")(generator)
+        schedule(name, title=name, idea=text, bubble="", peak="", paper="", placement="loop")(
+            generator
+        )
     except ValueError:
-        raise InputError(f"there is a schedule named '{name}' already", "give the function another name") from None
+        raise InputError(
+            f"there is a schedule named '{name}' already", "give the function another name"
+        ) from None
     return find(name)
 
 
 def _text(row: str | Iterable[Any], most: int) -> str:
-    """Write a row, ``"0F0,0B0"`` or ``["0F0", "0B0"]``, as a line of a file (InputError: over ``most`` cells)."""
+    """Write a row, ``"0F0,0B0"`` or ``["0F0", "0B0"]``, as a line of a file (InputError: over
+    ``most`` cells).
+    """
     cells = [row] if isinstance(row, str) else [str(cell) for cell in islice(row, most + 1)]
     if len(cells) > most:
         raise InputError(f"a row has more than {most} ops", "yield each op of a device once")

@@ -1,4 +1,6 @@
-"""Recognise the schedule that queues follow: a family's, where every device has the same ops in the same order."""
+"""Recognise the schedule that queues follow: a family's, where every device has the same ops in the
+same order.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ class _Size(NamedTuple):
 
 
 def recognise(schedule: Schedule) -> str:
-    """Name the family whose queues these are, such as ``1f1b`` or ``interleaved group-size=2``; empty for none."""
+    """Name the family whose queues these are, such as ``1f1b`` or ``interleaved group-size=2``;
+    empty for none.
+    """
     for name, made in _list_made(_size_of(schedule)):
         if _are_same(made, schedule):
             return name
@@ -38,7 +42,8 @@ def recognise(schedule: Schedule) -> str:
 
 
 def list_alike(schedule: Schedule, most: int) -> dict[str, Schedule]:
-    """List what :func:`recognise` compares with and what places stages alike, by name, the first ``most`` of it.
+    """List what :func:`recognise` compares with and what places stages alike, by name, the first
+    ``most`` of it.
 
     Of those with the same queues it has the first.
     """
@@ -79,7 +84,9 @@ def _size_of(schedule: Schedule) -> _Size:
 
 
 def _list_made(size: _Size) -> Iterator[tuple[str, Schedule]]:
-    """Make the schedules of a size that families have, with their names, up to ``MOST_TRIED`` ops of them."""
+    """Make the schedules of a size that families have, with their names, up to ``MOST_TRIED`` ops
+    of them.
+    """
     tried = 0
     for family, options in _candidates(size):
         if size.cells > MOST_CELLS or tried > MOST_TRIED:
@@ -95,7 +102,9 @@ def _list_made(size: _Size) -> Iterator[tuple[str, Schedule]]:
         except PpsimError:
             continue
         tried += len(made)
-        name = " ".join([family.name, *(f"{name.replace('_', '-')}={value}" for name, value in options.items())])
+        name = " ".join(
+            [family.name, *(f"{name.replace('_', '-')}={value}" for name, value in options.items())]
+        )
         yield name, made
 
 
@@ -104,17 +113,24 @@ def _are_same(one: Schedule, other: Schedule) -> bool:
 
 
 def _candidates(size: _Size) -> Iterator[tuple[Family, dict[str, Any]]]:
-    """List every family as it is by default, then with each group size; where there are slices, those that cut them.
+    """List every family as it is by default, then with each group size; where there are slices,
+    those that cut them.
 
-    Families of as many stages per device come first, as interleaved-zb with one makes the queues of zb-1p, and of these
-    the ones that torch has, as on one device gis makes the queues of interleaved. Searches for any limit come last:
-    without one, v-auto makes the queues of zb-v.
+    Families of as many stages per device come first, as interleaved-zb with one makes the queues of
+    zb-1p, and of these the ones that torch has, as on one device gis makes the queues of
+    interleaved. Searches for any limit come last: without one, v-auto makes the queues of zb-v.
     """
     cuts = size.slices > 1
     those = [family for family in families() if ("slices" in family.options) == cuts]
-    those = [family for family in those if (family.feeds_back, family.flushes) == (size.feeds_back, size.flushes)]
+    those = [
+        family
+        for family in those
+        if (family.feeds_back, family.flushes) == (size.feeds_back, size.flushes)
+    ]
     chunks = size.chunks
-    those.sort(key=lambda each: (each.name.endswith("-auto"), each.chunks != chunks, not each.torch))
+    those.sort(
+        key=lambda each: (each.name.endswith("-auto"), each.chunks != chunks, not each.torch)
+    )
     for family in those:
         yield family, {"slices": size.slices} if cuts else {}
     for family in those:

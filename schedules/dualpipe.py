@@ -1,4 +1,5 @@
-"""DualPipe and DualPipe-V: two streams of microbatches cross, and forward and backward run as pairs.
+"""DualPipe and DualPipe-V: two streams of microbatches cross, and forward and backward run as
+pairs.
 
 DeepSeek-V3 technical report, arXiv 2412.19437, section 3.2.1, and the authors' published code.
 """
@@ -7,7 +8,15 @@ from collections.abc import Iterator
 
 from ppsim.core.builder import Pair, Queue, Step, W, stream
 from ppsim.core.ops import Kind, Packed
-from ppsim.schedules.registry import EVEN_DEVICES, EVEN_MICROBATCHES, ONE_CHUNK, TWO_CHUNKS, Rule, Shape, schedule
+from ppsim.schedules.registry import (
+    EVEN_DEVICES,
+    EVEN_MICROBATCHES,
+    ONE_CHUNK,
+    TWO_CHUNKS,
+    Rule,
+    Shape,
+    schedule,
+)
 
 TWICE_DEVICES = Rule("at least 2P microbatches", lambda s: s.microbatches >= 2 * s.devices)
 
@@ -25,7 +34,8 @@ I0, I1 = Step(Kind.I, "backward0"), Step(Kind.I, "backward1")
     idea="Microbatches enter at both ends; each device holds stage s of one replica and P-1-s of\n"
     "the other, and runs a forward of one stream fused with a backward of the other.\n"
     "Few bubbles and hidden communication, for two copies of the parameters.",
-    bubble="longest idle (P/2 - 1)(t_F&B + t_B - 3 t_W)  for t_W <= t_F = t_I, t_B <= t_F&B <= t_F + t_B",
+    bubble="longest idle (P/2 - 1)(t_F&B + t_B - 3 t_W)  for t_W <= t_F = t_I, t_B <= t_F&B <= t_F "
+    "+ t_B",
     peak="P + 1",
     paper="DeepSeek-V3, arXiv 2412.19437, section 3.2.1",
     rules=(ONE_CHUNK, EVEN_DEVICES, EVEN_MICROBATCHES, TWICE_DEVICES),
@@ -33,12 +43,17 @@ I0, I1 = Step(Kind.I, "backward0"), Step(Kind.I, "backward1")
 def dualpipe(shape: Shape) -> Iterator[Packed]:
     """Microbatches 0..M/2-1 run stage s on device s, the rest stage s on device P-1-s.
 
-    The bubble is that of the devices with most pairs; it is makespan - ideal when t_F&B = t_F + t_B.
+    The bubble is that of the devices with most pairs; it is makespan - ideal when t_F&B = t_F +
+    t_B.
     """
     P, half = shape.devices, shape.microbatches // 2
     for device in range(P):
         mirror = P - 1 - device
-        near, far = ((device, 0), (mirror, half)) if device < P // 2 else ((device, 0), (mirror, half))[::-1]
+        near, far = (
+            ((device, 0), (mirror, half))
+            if device < P // 2
+            else ((device, 0), (mirror, half))[::-1]
+        )
         streams = stream(near[0], half, near[1]), stream(far[0], half, far[1])
         yield _queue(P // 2, min(device, mirror), half, *streams)
 
@@ -54,7 +69,8 @@ def dualpipe(shape: Shape) -> Iterator[Packed]:
     idea="DualPipe cut in half: the model folds in a V, each device holds stages r and 2P-1-r,\n"
     "and the way back meets the way in where DualPipe's two streams would.\n"
     "DualPipe's bubble with half the devices and one copy of the parameters.",
-    bubble="longest idle (P - 1)(t_F&B + t_B - 3 t_W)/2  for t_W <= t_F = t_I, t_B <= t_F&B <= t_F + t_B",
+    bubble="longest idle (P - 1)(t_F&B + t_B - 3 t_W)/2  for t_W <= t_F = t_I, t_B <= t_F&B <= t_F "
+    "+ t_B",
     peak="2P + 1 stage activations",
     paper="DualPipe's authors' code, github.com/deepseek-ai/DualPipe; Sea AI Lab's cut-in-half",
     rules=(TWO_CHUNKS, TWICE_DEVICES),

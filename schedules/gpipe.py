@@ -23,7 +23,8 @@ from ppsim.schedules.registry import ONE_CHUNK, Shape, schedule
 def gpipe(shape: Shape) -> Iterator[Packed]:
     """Backwards in microbatch order, as torch runs them.
 
-    Makespan (M + P - 1)(t_F + t_B) for equal stages, + 2(P - 1) comm; peak M activations on every device.
+    Makespan (M + P - 1)(t_F + t_B) for equal stages, + 2(P - 1) comm; peak M activations on every
+    device.
     """
     for device in range(shape.devices):
         order = stream(device, shape.microbatches)

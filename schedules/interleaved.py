@@ -1,7 +1,8 @@
 """Interleaved 1F1B and its kin: fused pairs, zero bubble, one more warm-up forward, smaller groups.
 
-Narayanan et al., arXiv 2104.04473, section 2.2. A device holds V stages and takes microbatches in groups of N: all N
-through its first stage, then all N through its second, and so on; backwards take the stages in reverse.
+Narayanan et al., arXiv 2104.04473, section 2.2. A device holds V stages and takes microbatches in
+groups of N: all N through its first stage, then all N through its second, and so on; backwards take
+the stages in reverse.
 """
 
 from collections.abc import Iterator
@@ -18,12 +19,15 @@ from ppsim.schedules.registry import ONE_CHUNK, Rule, Shape, schedule
 def group_size(shape: Shape, fused: int = 0) -> int:
     """N: as given, or what the rule in force sets.
 
-    Without either, the smallest N >= P that suits M, and M where M < P. For ``interleaved`` that is torch's N
-    wherever torch takes the shape; the fused form takes shorter last groups, as its original does.
+    Without either, the smallest N >= P that suits M, and M where M < P. For ``interleaved`` that is
+    torch's N wherever torch takes the shape; the fused form takes shorter last groups, as its
+    original does.
     """
     P, M = shape.devices, shape.microbatches
     if (rule := shape.options.get("rule")) not in (None, "torch", "megatron"):
-        raise InputError(f"unknown rule '{rule}' of interleaved schedules", "one of torch, megatron")
+        raise InputError(
+            f"unknown rule '{rule}' of interleaved schedules", "one of torch, megatron"
+        )
     if (given := shape.options.get("group_size")) is not None:
         return int(given)
     if shape.options.get("rule") == "torch":
@@ -35,7 +39,8 @@ def group_size(shape: Shape, fused: int = 0) -> int:
 
 
 def small_group_size(shape: Shape) -> int:
-    """N of grouped interleaved: as given, or the smallest for which no steady device waits where t_B is 2 t_F.
+    """N of grouped interleaved: as given, or the smallest for which no steady device waits where
+    t_B is 2 t_F.
 
     Of those, the smallest that divides M, if one does.
     """
@@ -51,9 +56,13 @@ def _megatron_takes(shape: Shape, n: int, fused: int = 0) -> bool:
 
 
 def _finishes(shape: Shape, n: int, fused: int) -> bool:
-    """Whether groups of n never wait in a cycle: a short last group must span the pipeline with the one before."""
+    """Whether groups of n never wait in a cycle: a short last group must span the pipeline with the
+    one before.
+    """
     P, M, rest = shape.devices, shape.microbatches, shape.microbatches % n
-    return min(P, M) <= n <= M and (rest == 0 or n + rest >= 2 * P - 2 + fused or (rest == 1 and shape.chunks == 2))
+    return min(P, M) <= n <= M and (
+        rest == 0 or n + rest >= 2 * P - 2 + fused or (rest == 1 and shape.chunks == 2)
+    )
 
 
 def _torch_holds(shape: Shape) -> bool:
@@ -68,15 +77,21 @@ def _megatron_holds(shape: Shape) -> bool:
 
 
 SEVERAL_CHUNKS = Rule("at least two stages per device", lambda s: s.chunks >= 2)
-TORCH = Rule("with --rule torch: M divisible by max(1, M // P), and N = M / max(1, M // P)", _torch_holds)
+TORCH = Rule(
+    "with --rule torch: M divisible by max(1, M // P), and N = M / max(1, M // P)", _torch_holds
+)
 MEGATRON = Rule("with --rule megatron: P <= N <= M, and M mod N = 0 or >= P", _megatron_holds)
 GROUPS = Rule(
     "min(P, M) <= N <= M, and M mod N = 0, or N + M mod N >= 2P - 2, or M mod N = 1 with V = 2",
     lambda s: _finishes(s, group_size(s), fused=0),
 )
-ANY_GROUPS = Rule("min(P, M) <= N <= M", lambda s: min(s.devices, s.microbatches) <= group_size(s) <= s.microbatches)
+ANY_GROUPS = Rule(
+    "min(P, M) <= N <= M",
+    lambda s: min(s.devices, s.microbatches) <= group_size(s) <= s.microbatches,
+)
 SMALL_GROUPS = Rule(
-    "P/2 <= N <= P", lambda s: s.devices <= 2 * small_group_size(s) and small_group_size(s) <= s.devices
+    "P/2 <= N <= P",
+    lambda s: s.devices <= 2 * small_group_size(s) and small_group_size(s) <= s.devices,
 )
 AS_MANY = Rule("at least P microbatches", lambda s: s.microbatches >= s.devices)
 FUSED_GROUPS = Rule(
@@ -124,7 +139,8 @@ def interleaved(shape: Shape, **_: object) -> Iterator[Packed]:
 def one_f_one_b_overlap(shape: Shape) -> Iterator[Packed]:
     """Warm-up of 2(P - 1 - device) + 1 forwards, clamped to M, then pairs of F and B.
 
-    Makespan P(t_F + t_B) + (M - 1) t_F&B for t_F&B >= max(t_F, t_B); device 0 fuses least and is the busiest.
+    Makespan P(t_F + t_B) + (M - 1) t_F&B for t_F&B >= max(t_F, t_B); device 0 fuses least and is
+    the busiest.
     """
     yield from _in_turns(shape, group_size(shape, fused=1), Pair(F, B), fused=1)
 
@@ -133,12 +149,18 @@ def one_f_one_b_overlap(shape: Shape) -> Iterator[Packed]:
     "interleaved-overlap",
     title="Interleaved 1F1B with fused F&B",
     placement="loop",
-    aliases=("1f1b-interleaved-overlap", "1f1b-interleave-overlap", "interleaved-1f1b-overlap", "combined-1f1b"),
+    aliases=(
+        "1f1b-interleaved-overlap",
+        "1f1b-interleave-overlap",
+        "interleaved-1f1b-overlap",
+        "combined-1f1b",
+    ),
     chunks=2,
     idea="Interleaved 1F1B with one more warm-up forward, so that each steady forward and\n"
     "backward belong to different microbatches and run as one fused pair.\n"
     "Expert-parallel all-to-all of one hides behind the compute of the other.",
-    bubble="(P-1)(2 t_F&B - t_F - t_B)/V  for N | M, N >= P, M >= 2N and max(t_F, t_B) <= t_F&B <= t_F + t_B",
+    bubble="(P-1)(2 t_F&B - t_F - t_B)/V  for N | M, N >= P, M >= 2N and max(t_F, t_B) <= t_F&B <= "
+    "t_F + t_B",
     peak="min(VM, (V-1)N + 2(P-1-device) + 2) stage activations",
     paper="Megatron-LM combined 1F1B (--overlap-moe-expert-parallel-comm)",
     rules=(SEVERAL_CHUNKS, TORCH, MEGATRON, FUSED_GROUPS),
@@ -147,7 +169,8 @@ def one_f_one_b_overlap(shape: Shape) -> Iterator[Packed]:
 def interleaved_overlap(shape: Shape, **_: object) -> Iterator[Packed]:
     """Warm-up of 2(P - 1 - device) + (V - 1) N + 1 forwards, clamped to VM, then pairs of F and B.
 
-    Makespan ((P + N(V-1))(t_F + t_B) + (MV - N(V-1) - 1) t_F&B)/V for N | M, N >= P, t_F&B >= max(t_F, t_B).
+    Makespan ((P + N(V-1))(t_F + t_B) + (MV - N(V-1) - 1) t_F&B)/V for N | M, N >= P, t_F&B >=
+    max(t_F, t_B).
     """
     yield from _in_turns(shape, group_size(shape, fused=1), Pair(F, B), fused=1)
 
@@ -185,12 +208,15 @@ def kimi(shape: Shape, **_: object) -> Iterator[Packed]:
     "A third of interleaved 1F1B's bubble at equal costs, with about its memory.",
     bubble="(P-1)(t_F + t_I - t_W)/V  for N | M, N >= P and t_W <= min(t_F, t_I)",
     peak="min(VM, (V-1)N + P) stage activations",
-    paper="Zero Bubble Pipeline Parallelism, arXiv 2401.10241; torch's ScheduleInterleavedZeroBubble",
+    paper="Zero Bubble Pipeline Parallelism, arXiv 2401.10241; torch's "
+    "ScheduleInterleavedZeroBubble",
     rules=(TORCH, MEGATRON, ANY_GROUPS),
     options=("group_size", "rule"),
 )
 def interleaved_zb(shape: Shape, **_: object) -> Iterator[Packed]:
-    """Warm-up of P - 1 - device + (V - 1) N forwards, W held back by ``device``; both at most VM. ZB-1P where V = 1."""
+    """Warm-up of P - 1 - device + (V - 1) N forwards, W held back by ``device``; both at most VM.
+    ZB-1P where V = 1.
+    """
     for device in range(shape.devices):
         q, warm_up = _queue(shape, device, group_size(shape), per_device=1)
         yield q.hold_weights(warm_up, device).build()
@@ -214,7 +240,8 @@ def interleaved_zb(shape: Shape, **_: object) -> Iterator[Packed]:
     options=("group_size",),
 )
 def gis(shape: Shape, **_: object) -> Iterator[Packed]:
-    """Warm-up of P - 1 - device + (V - 1) N forwards, then F, I and W in turn, so that a gradient leaves before W.
+    """Warm-up of P - 1 - device + (V - 1) N forwards, then F, I and W in turn, so that a gradient
+    leaves before W.
 
     A last group that is short leaves its places empty.
     """
@@ -231,7 +258,8 @@ def gis(shape: Shape, **_: object) -> Iterator[Packed]:
     placement="loop",
     aliases=("VPPFhenBInBalancedMemory", "balanced-vpp", "interleaved-balanced"),
     chunks=2,
-    idea="All microbatches go through a device's first stage, then all through the next, as in looped\n"
+    idea="All microbatches go through a device's first stage, then all through the next, as in "
+    "looped\n"
     "BFS, but the last stage runs as 1F1B: each backward starts as soon as it can.\n"
     "Paddle runs it for P <= M < 2P, where interleaved 1F1B would hold nearly all activations.",
     bubble="(P-1)(t_F + t_B)/V",
@@ -240,7 +268,9 @@ def gis(shape: Shape, **_: object) -> Iterator[Packed]:
     rules=(SEVERAL_CHUNKS, AS_MANY),
 )
 def vpp_balanced(shape: Shape) -> Iterator[Packed]:
-    """Warm-up of P - 1 - device + (V - 1) M forwards; one group of all microbatches. Paddle asks for P > 2 as well."""
+    """Warm-up of P - 1 - device + (V - 1) M forwards; one group of all microbatches. Paddle asks
+    for P > 2 as well.
+    """
     yield from _in_turns(shape, shape.microbatches, per_device=1)
 
 
@@ -251,11 +281,18 @@ def _in_turns(shape: Shape, group: int, *pattern: Pair, **warm_up: int) -> Itera
         yield q.take_turns(forwards, *pattern).build()
 
 
-def _queue(shape: Shape, device: int, group: int, fused: int = 0, per_device: int = 2) -> tuple[Queue, int]:
-    """Make an empty queue with its streams, and count the warm-up forwards; a device may have fewer."""
+def _queue(
+    shape: Shape, device: int, group: int, fused: int = 0, per_device: int = 2
+) -> tuple[Queue, int]:
+    """Make an empty queue with its streams, and count the warm-up forwards; a device may have
+    fewer.
+    """
     P, V, M, N = shape.devices, shape.chunks, shape.microbatches, group
     chunk, microbatch = _table(M, V, N)
-    q = Queue(forward=pack(chunk * P + device, microbatch), backward=pack((V - 1 - chunk) * P + device, microbatch))
+    q = Queue(
+        forward=pack(chunk * P + device, microbatch),
+        backward=pack((V - 1 - chunk) * P + device, microbatch),
+    )
     return q, per_device * (P - 1 - device) + (V - 1) * N + fused
 
 

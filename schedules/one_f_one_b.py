@@ -1,4 +1,6 @@
-"""1F1B and its eager and balanced forms: one forward, one backward, after a warm-up (arXiv 2104.04473)."""
+"""1F1B and its eager and balanced forms: one forward, one backward, after a warm-up (arXiv
+2104.04473).
+"""
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -26,8 +28,8 @@ from ppsim.schedules.registry import ONE_CHUNK, Rule, Shape, schedule
 def one_f_one_b(shape: Shape) -> Iterator[Packed]:
     """Warm-up of P - 1 - device forwards, clamped to M.
 
-    Makespan (M + P - 1)(t_F + t_B) for equal stages, + 2 comm (P - 1 + floor((M - 1)(P - 1)/P)): the steady state
-    waits for messages too. Peak min(M, P - device) activations.
+    Makespan (M + P - 1)(t_F + t_B) for equal stages, + 2 comm (P - 1 + floor((M - 1)(P - 1)/P)):
+    the steady state waits for messages too. Peak min(M, P - device) activations.
     """
     for device in range(shape.devices):
         yield _queue(device, shape.microbatches, warm_up=shape.devices - device - 1)
@@ -48,7 +50,8 @@ def one_f_one_b(shape: Shape) -> Iterator[Packed]:
 def eager_one_f_one_b(shape: Shape) -> Iterator[Packed]:
     """Warm-up of 2(P - 1 - device) forwards, clamped to M.
 
-    Makespan (M + P - 1)(t_F + t_B) + 2(P - 1) comm as long as 2 comm <= t_F + t_B; peak min(M, 2(P - device) - 1).
+    Makespan (M + P - 1)(t_F + t_B) + 2(P - 1) comm as long as 2 comm <= t_F + t_B; peak min(M, 2(P
+    - device) - 1).
     """
     for device in range(shape.devices):
         yield _queue(device, shape.microbatches, warm_up=2 * (shape.devices - device - 1))
@@ -58,8 +61,10 @@ def eager_one_f_one_b(shape: Shape) -> Iterator[Packed]:
     "pipedream-2bw",
     title="PipeDream-2BW",
     aliases=("2bw", "pipedream", "asynchronous-1f1b"),
-    idea="1F1B that is never drained: forwards of the next optimizer step run where 1F1B drains, so the\n"
-    "period of M microbatches has no bubble. A reference, as it is not the same training: gradients\n"
+    idea="1F1B that is never drained: forwards of the next optimizer step run where 1F1B drains, "
+    "so the\n"
+    "period of M microbatches has no bubble. A reference, as it is not the same training: "
+    "gradients\n"
     "are of weights one step old, and every device holds two versions of its weights.",
     bubble="(P-1)(t_F + t_B)",
     peak="min(M, P - device)",
@@ -67,11 +72,13 @@ def eager_one_f_one_b(shape: Shape) -> Iterator[Packed]:
     rules=(ONE_CHUNK,),
     interchangeable=False,
     flushes=False,
-    counts="M counts the microbatches of one optimizer step, and no step ends in a flush: period and rate are of steps "
+    counts="M counts the microbatches of one optimizer step, and no step ends in a flush: period "
+    "and rate are of steps "
     "without end, makespan and idle shares of the steps shown (--steps), with one fill and drain",
 )
 def pipedream_2bw(shape: Shape) -> Iterator[Packed]:
-    """1F1B's queues, of one step; the second version of the weights is not among the activations that are counted.
+    """1F1B's queues, of one step; the second version of the weights is not among the activations
+    that are counted.
 
     The period is M (t_F + t_B) for equal stages without messages and M >= P.
     """
@@ -82,7 +89,8 @@ def pipedream_2bw(shape: Shape) -> Iterator[Packed]:
     "bpipe",
     title="BPipe",
     aliases=("memory-balanced-1f1b",),
-    idea="1F1B in which device x sends activations to device P-1-x and has them back for their backward:\n"
+    idea="1F1B in which device x sends activations to device P-1-x and has them back for their "
+    "backward:\n"
     "early devices hold most, late ones least, and now all hold about as much.\n"
     "Costs a copy out under each backward and one in under each forward (--t-evict).",
     bubble="(P-1)(t_F + t_B)",
@@ -93,13 +101,16 @@ def pipedream_2bw(shape: Shape) -> Iterator[Packed]:
     lanes=True,
 )
 def bpipe(shape: Shape) -> Iterator[Packed]:
-    """Peak at most ceil((P + 2) / 2), in 1F1B's makespan, where copies take at most t_F and t_B / 2.
+    """Peak at most ceil((P + 2) / 2), in 1F1B's makespan, where copies take at most t_F and t_B /
+    2.
 
-    Device x keeps its oldest activations, one fewer than ceil((P + 2) / 2), beside the one that runs, leaves or comes.
+    Device x keeps its oldest activations, one fewer than ceil((P + 2) / 2), beside the one that
+    runs, leaves or comes.
 
-    As it warms up it keeps one less yet, so that a forward may run while the one before leaves. A copy back is issued
-    when a backward has freed its place, and the other device makes room when an earlier copy has gone back. What that
-    device does for it is issued at once, each op to start when its turn comes.
+    As it warms up it keeps one less yet, so that a forward may run while the one before leaves. A
+    copy back is issued when a backward has freed its place, and the other device makes room when an
+    earlier copy has gone back. What that device does for it is issued at once, each op to start
+    when its turn comes.
     """
     P, M = shape.devices, shape.microbatches
     resident = (P + 1) // 2
@@ -108,7 +119,9 @@ def bpipe(shape: Shape) -> Iterator[Packed]:
         ahead = min(M, P - device)  # forwards before the first backward
         if ahead > resident + 1:
             queues[device] = _send_away(queues[device], device, resident, ahead, M)
-            queues[P - 1 - device] = np.concatenate([_hold(device, resident, ahead, M), queues[P - 1 - device]])
+            queues[P - 1 - device] = np.concatenate(
+                [_hold(device, resident, ahead, M), queues[P - 1 - device]]
+            )
     yield from queues
 
 
@@ -116,17 +129,23 @@ def bpipe(shape: Shape) -> Iterator[Packed]:
     "1f1b-plus",
     title="1F1B+",
     aliases=("nnscaler-1f1b-plus",),
-    idea="1F1B of a model some of whose parts run on all devices at once (GF, GB): the embedding in front,\n"
-    "or what lies ahead of any stage (--everywhere 0,4). Each goes right ahead of its stage's forward,\n"
+    idea="1F1B of a model some of whose parts run on all devices at once (GF, GB): the embedding "
+    "in front,\n"
+    "or what lies ahead of any stage (--everywhere 0,4). Each goes right ahead of its stage's "
+    "forward,\n"
     "and its backward right behind that stage's.",
-    bubble="(P-1)(t_F + t_B) + (M-1)(max(t_F, t_B) - min(t_F, t_B))  for P >= 2 (the parts take no time)",
+    bubble="(P-1)(t_F + t_B) + (M-1)(max(t_F, t_B) - min(t_F, t_B))  for P >= 2 (the parts take no "
+    "time)",
     peak="min(M, P - device)",
     paper="nnScaler, OSDI 24; sched_1f1b_plus of its repository",
     rules=(
         ONE_CHUNK,
         Rule(
             "--everywhere to name stages, each once",
-            lambda s: {*(e := s.options.get("everywhere", ()))} <= {*range(s.stages)} and len({*e}) == len(e),
+            lambda s: (
+                {*(e := s.options.get("everywhere", ()))} <= {*range(s.stages)}
+                and len({*e}) == len(e)
+            ),
         ),
     ),
     options=("everywhere",),
@@ -134,10 +153,12 @@ def bpipe(shape: Shape) -> Iterator[Packed]:
     lanes=True,
 )
 def one_f_one_b_plus(shape: Shape, everywhere: Sequence[int] = (0,)) -> Iterator[Packed]:
-    """1F1B in steps that all devices take together, with steps for the parts on all devices put between.
+    """1F1B in steps that all devices take together, with steps for the parts on all devices put
+    between.
 
-    Stage s runs F of microbatch m in step s + 2m, B in step 2m + 2P - 1 - s. Where parts of several stages meet between
-    two steps, backwards come first, those of later microbatches ahead; then forwards, those of later ones behind.
+    Stage s runs F of microbatch m in step s + 2m, B in step 2m + 2P - 1 - s. Where parts of several
+    stages meet between two steps, backwards come first, those of later microbatches ahead; then
+    forwards, those of later ones behind.
     """
     P, m = shape.devices, np.arange(shape.microbatches)
     parts = []
@@ -150,7 +171,9 @@ def one_f_one_b_plus(shape: Shape, everywhere: Sequence[int] = (0,)) -> Iterator
             (2 * m + step, np.ones_like(m), m, pack(device, m) | kind)
             for step, kind in ((device, Kind.F), (2 * P - 1 - device, Kind.B))
         ]
-        step, slot, turn, op = (np.concatenate(column) for column in zip(*rows, *parts, strict=True))
+        step, slot, turn, op = (
+            np.concatenate(column) for column in zip(*rows, *parts, strict=True)
+        )
         yield op[np.lexsort((turn, slot, step))]
 
 
@@ -165,7 +188,9 @@ def _order(microbatches: int, warm_up: int) -> Packed:
 
 
 def _send_away(queue: Packed, device: int, resident: int, ahead: int, microbatches: int) -> Packed:
-    """Add the copies of all but the first microbatches: out after their forward, back after an earlier backward."""
+    """Add the copies of all but the first microbatches: out after their forward, back after an
+    earlier backward.
+    """
     own = pack(device, np.arange(microbatches))
     forward, backward = (np.flatnonzero(np.isin(queue, own | kind)) for kind in (Kind.F, Kind.B))
     cell = pack(device, np.arange(resident - 1, microbatches))
@@ -176,7 +201,9 @@ def _send_away(queue: Packed, device: int, resident: int, ahead: int, microbatch
 
 
 def _hold(device: int, resident: int, ahead: int, microbatches: int) -> Packed:
-    """What the other device does for a device's copies: room for one is made when an earlier one has gone back."""
+    """What the other device does for a device's copies: room for one is made when an earlier one
+    has gone back.
+    """
     microbatch = np.arange(resident - 1, microbatches)
     cell = pack(device, microbatch)
     turn = np.concatenate([2 * (microbatch - ahead) + 1, 2 * (microbatch - resident)])

@@ -1,7 +1,8 @@
 """Declare schedules, find them by name, check shapes against their rules, and generate.
 
-A family whose queues depend on what ops cost declares ``uses_costs=True`` and takes the costs of its shape as the
-keyword ``costs``; :func:`generate` makes them, from unit times or by the function that its caller hands in.
+A family whose queues depend on what ops cost declares ``uses_costs=True`` and takes the costs of
+its shape as the keyword ``costs``; :func:`generate` makes them, from unit times or by the function
+that its caller hands in.
 """
 
 from __future__ import annotations
@@ -52,13 +53,23 @@ class Shape:
         return int(self.options.get("slices", 1))
 
     def placement(self, family: Family) -> str:
-        """Name the placement: the one asked for, else the family's, where a line of several chunks is a loop."""
+        """Name the placement: the one asked for, else the family's, where a line of several chunks
+        is a loop.
+        """
         name = str(self.options.get("placement", family.placement))
         return "loop" if name == "linear" and self.chunks > 1 else name
 
     def __str__(self) -> str:
-        counted = {"device": self.devices, "chunk": self.chunks, "stage": self.stages, "microbatch": self.microbatches}
-        words = [f"{n} {what}" if n == 1 else f"{n} {what}{'e' * (what[-1] == 'h')}s" for what, n in counted.items()]
+        counted = {
+            "device": self.devices,
+            "chunk": self.chunks,
+            "stage": self.stages,
+            "microbatch": self.microbatches,
+        }
+        words = [
+            f"{n} {what}" if n == 1 else f"{n} {what}{'e' * (what[-1] == 'h')}s"
+            for what, n in counted.items()
+        ]
         return "{} x {} = {}, {}".format(*words) + "".join(
             f", {name.replace('_', ' ')} {value}" for name, value in self.options.items()
         )
@@ -82,27 +93,32 @@ class Family:
 
     name: str  # the slug users type
     title: str  # the name in figures
-    generate: Generator  # yields one packed queue per device for a Shape and the schedule's own options
+    # yields one packed queue per device for a Shape and the schedule's own options
+    generate: Generator
     idea: str  # three lines for someone who has never seen it
     bubble: str  # closed form of makespan - ideal, or of the idle time it names, with its condition
     peak: str  # closed form of the peak activations, with its condition
     paper: str  # where it comes from
     placement: str = "linear"  # linear, loop, v, bidirectional or bidirectional-v
     torch: str = ""  # the class name in torch.distributed.pipelining, or empty
-    aliases: tuple[str, ...] = ()  # other spellings; case, dashes and a leading "Schedule" never matter
+    # other spellings; case, dashes and a leading "Schedule" never matter
+    aliases: tuple[str, ...] = ()
     chunks: int = 1  # V when the user gives none
     rules: tuple[Rule, ...] = ()  # what P, V and M must satisfy
     split: bool = False  # whether the backward runs as I and W
     options: tuple[str, ...] = ()  # keyword arguments of ``generate`` that users may set
-    # whether the queues depend on what ops cost: then ``generate`` takes ``costs``, the :class:`ppsim.core.costs.Costs`
-    # of the shape, before its options
+    # whether the queues depend on what ops cost: then ``generate`` takes ``costs``, the
+    # :class:`ppsim.core.costs.Costs` of the shape, before its options
     uses_costs: bool = False
-    fills: bool = False  # whether its generator searches for idle slots op by op: seconds for a million ops
+    # whether its generator searches for idle slots op by op: seconds for a million ops
+    fills: bool = False
     # whether its generator improves its orders by random walks: about a second, at any size
     walks: bool = False
-    # whether it does the same training on whole microbatches as the others, so that it may be suggested in their place
+    # whether it does the same training on whole microbatches as the others, so that it may be
+    # suggested in their place
     interchangeable: bool = True
-    counts: str = ""  # what M and the idle share count, where that is not one step that ends in a flush
+    # what M and the idle share count, where that is not one step that ends in a flush
+    counts: str = ""
     feeds_back: bool = False  # whether each round of it needs the results of the round before
     flushes: bool = True  # whether each step ends before the next begins
     lanes: bool = False  # whether its queues hold ops of other kinds than F, B, I, W and R
@@ -120,7 +136,9 @@ class Family:
 ONE_CHUNK = Rule("one stage per device", lambda s: s.chunks == 1)
 TWO_CHUNKS = Rule("two stages per device", lambda s: s.chunks == 2)
 EVEN_DEVICES = Rule("an even number of devices", lambda s: s.devices % 2 == 0)
-EVEN_MICROBATCHES = Rule("an even number of microbatches, half from each end", lambda s: s.microbatches % 2 == 0)
+EVEN_MICROBATCHES = Rule(
+    "an even number of microbatches, half from each end", lambda s: s.microbatches % 2 == 0
+)
 _families: dict[str, Family] = {}
 _spellings: dict[str, str] = {}
 _TEXT = re.compile(r'"([^"\n]+)"')
@@ -140,7 +158,8 @@ def _declares_interchangeable(text: str) -> bool:
 
 
 def schedule(name: str, **facts: Any) -> Callable[[Generator], Generator]:
-    """Register a generator under a name; ``facts`` are fields of :class:`Family`, at least its texts.
+    """Register a generator under a name; ``facts`` are fields of :class:`Family`, at least its
+    texts.
 
     Raises:
         ValueError: the name or a spelling of it is taken.
@@ -167,7 +186,9 @@ def families() -> list[Family]:
 
 
 def interchangeable_families() -> list[Family]:
-    """List the schedules that may take one another's place, by name; files without any are not imported."""
+    """List the schedules that may take one another's place, by name; files without any are not
+    imported.
+    """
     _import_families(_declares_interchangeable)
     return [_families[name] for name in sorted(_families) if _families[name].interchangeable]
 
@@ -192,17 +213,22 @@ def find(name: str) -> Family:
     if "," in name:
         first, *_ = names = [part.strip() for part in name.split(",")]
         hint = f"{first}, or {' '.join(names)} for a command that takes several"
-        raise UnknownSchedule(f"unknown schedule '{shorten(name)}': names are not joined by commas", hint)
+        raise UnknownSchedule(
+            f"unknown schedule '{shorten(name)}': names are not joined by commas", hint
+        )
     import difflib
 
     names = [family.name for family in families()]
     close = difflib.get_close_matches(_plain(name), _spellings, n=1, cutoff=0.7)
     guess = f" Did you mean '{_spellings[close[0]]}'?" if close else ""
-    raise UnknownSchedule(f"unknown schedule '{shorten(name)}'.{guess}", f"one of {', '.join(names)} (ppsim list)")
+    raise UnknownSchedule(
+        f"unknown schedule '{shorten(name)}'.{guess}", f"one of {', '.join(names)} (ppsim list)"
+    )
 
 
 SLICES = 4  # of each sequence, where the user does not say
-# Above these the arrays, two or three ops per stage and microbatch, would not fit an ordinary machine's memory.
+# Above these the arrays, two or three ops per stage and microbatch, would not fit an ordinary
+# machine's memory.
 MOST_STAGES, MOST_CELLS = 1_000_000, 200_000_000
 
 
@@ -229,11 +255,13 @@ def generate(
         options: the schedule's own, such as ``group_size`` for ``interleaved``.
 
     Raises:
-        InputError: unknown name or option, contradictory numbers, or a shape the schedule's rules refuse; the
-            message names the rule and the nearest shapes that work.
+        InputError: unknown name or option, contradictory numbers, or a shape the schedule's rules
+            refuse; the message names the rule and the nearest shapes that work.
     """
     family = find(name)
-    shape = shape_for(family, microbatches=microbatches, stages=stages, devices=devices, chunks=chunks, **options)
+    shape = shape_for(
+        family, microbatches=microbatches, stages=stages, devices=devices, chunks=chunks, **options
+    )
     check_size(shape)
     placement = place(shape.placement(family), shape.devices, shape.stages)
     priced = {}
@@ -242,7 +270,9 @@ def generate(
         prices = costs(Schedule.from_queues(family.name, placement, microbatches, nothing))
         priced["costs"] = count_in_steps(prices)  # no unit of time changes an order
     queues = take_rows(family.name, family.generate(shape, **priced, **shape.options), shape)
-    made = Schedule.from_queues(family.name, placement, microbatches * shape.slices, queues, shape.slices)
+    made = Schedule.from_queues(
+        family.name, placement, microbatches * shape.slices, queues, shape.slices
+    )
     if family.feeds_back or not family.flushes:
         return replace(made, feeds_back=family.feeds_back, flushes=family.flushes)
     return made
@@ -255,11 +285,15 @@ def takes_chunks(family: Family) -> bool:
 
 
 def take_rows(name: str, rows: Iterable[Any], shape: Shape) -> list[Any]:
-    """Take the rows that a generator yields, one per device (InputError: there are fewer, or more)."""
+    """Take the rows that a generator yields, one per device (InputError: there are fewer, or
+    more).
+    """
     taken = list(islice(rows, shape.devices + 1))
     if len(taken) != shape.devices:
         many = f"more than {shape.devices}" if len(taken) > shape.devices else len(taken)
-        raise InputError(f"{name} yields {many} rows for {shape.devices} devices", "yield one row per device")
+        raise InputError(
+            f"{name} yields {many} rows for {shape.devices} devices", "yield one row per device"
+        )
     return taken
 
 
@@ -272,7 +306,8 @@ def shape_for(
     chunks: int | None = None,
     **options: Any,
 ) -> Shape:
-    """Make the shape that the numbers ask for; see :func:`generate` for the arguments and what it raises.
+    """Make the shape that the numbers ask for; see :func:`generate` for the arguments and what it
+    raises.
 
     One device's queue must fit in memory, not all queues.
     """
@@ -282,7 +317,9 @@ def shape_for(
         given.setdefault("slices", SLICES)
     for name in given:
         if name not in counts and name not in family.options:
-            raise InputError(f"{family.name} takes no {name.replace('_', ' ')}", f"leave out {flag(name)}")
+            raise InputError(
+                f"{family.name} takes no {name.replace('_', ' ')}", f"leave out {flag(name)}"
+            )
         if isinstance(given[name], int) and given[name] < 1:
             raise InputError(f"{name.replace('_', ' ')} must be at least 1, got {given[name]}")
     if stages is None and devices is None:
@@ -298,12 +335,16 @@ def shape_for(
     if shape.stages > MOST_STAGES or shape.chunks * shape.microbatches * shape.slices > MOST_CELLS:
         raise _over(shape)
     if broken := family.broken_rules(shape):
-        raise InputError(f"{family.name} needs {broken[0].text}; got {shape}", _suggest(family, given, works))
+        raise InputError(
+            f"{family.name} needs {broken[0].text}; got {shape}", _suggest(family, given, works)
+        )
     return shape
 
 
 def _suggest(family: Family, given: Mapping[str, Any], works: Works) -> str:
-    """Write the nearest numbers that work, with the schedule's own chunks where nothing else does."""
+    """Write the nearest numbers that work, with the schedule's own chunks where nothing else
+    does.
+    """
     if (found := _nearest(given, works)) or given.get("chunks") in (None, family.chunks):
         return found
     one = _nearest({**given, "chunks": family.chunks}, works).partition(" or ")[0]
@@ -311,13 +352,17 @@ def _suggest(family: Family, given: Mapping[str, Any], works: Works) -> str:
 
 
 def check_size(shape: Shape) -> None:
-    """Refuse a shape whose arrays no ordinary machine's memory holds (InputError: with what there is at most)."""
+    """Refuse a shape whose arrays no ordinary machine's memory holds (InputError: with what there
+    is at most).
+    """
     if _too_large(shape):
         raise _over(shape)
 
 
 def _too_large(shape: Shape) -> bool:
-    return shape.stages > MOST_STAGES or shape.stages * shape.microbatches * shape.slices > MOST_CELLS
+    return (
+        shape.stages > MOST_STAGES or shape.stages * shape.microbatches * shape.slices > MOST_CELLS
+    )
 
 
 def _over(shape: Shape) -> InputError:
@@ -327,7 +372,9 @@ def _over(shape: Shape) -> InputError:
 
 
 def _fit(family: Family, given: Mapping[str, Any]) -> Shape | None:
-    """The shape of positive numbers; any two of stages, devices and chunks set the third, None if they differ."""
+    """The shape of positive numbers; any two of stages, devices and chunks set the third, None if
+    they differ.
+    """
     stages, devices, chunks = given.get("stages"), given.get("devices"), given.get("chunks")
     if stages is None:
         devices, chunks = given["devices"], chunks or family.chunks
@@ -337,20 +384,31 @@ def _fit(family: Family, given: Mapping[str, Any]) -> Shape | None:
     else:
         chunks = chunks or stages // devices
     options = {name: value for name, value in given.items() if name in family.options}
-    return Shape(devices, chunks, given["microbatches"], options) if stages in (None, devices * chunks) else None
+    return (
+        Shape(devices, chunks, given["microbatches"], options)
+        if stages in (None, devices * chunks)
+        else None
+    )
 
 
 def _contradiction(family: Family, given: Mapping[str, Any]) -> str:
     stages, devices, chunks = given["stages"], given.get("devices"), given.get("chunks")
     if devices is None:
-        return f"{stages} stages do not fit {family.name}, which has {chunks or family.chunks} per device"
+        return (
+            f"{stages} stages do not fit {family.name}, which has {chunks or family.chunks} per "
+            f"device"
+        )
     if chunks is None:
         return f"{stages} stages do not fit {devices} devices evenly"
-    return f"{stages} stages do not fit {devices} devices x {chunks} chunks = {devices * chunks} stages"
+    return (
+        f"{stages} stages do not fit {devices} devices x {chunks} chunks = {devices * chunks} "
+        f"stages"
+    )
 
 
 def _plain(name: str) -> str:
-    return re.sub(r"[^a-z0-9,]", "", name.lower().replace("+", "plus"))  # a comma is between two names
+    # a comma is between two names
+    return re.sub(r"[^a-z0-9,]", "", name.lower().replace("+", "plus"))
 
 
 def flag(name: str) -> str:
@@ -359,10 +417,12 @@ def flag(name: str) -> str:
 
 
 def _nearest(given: Mapping[str, Any], works: Works) -> str:
-    """Write flags that make ``given`` work: for each number the nearest below and above, or else two numbers at once.
+    """Write flags that make ``given`` work: for each number the nearest below and above, or else
+    two numbers at once.
 
-    Each flag works alone, the other arguments unchanged: ``--mb 4 or --mb 8``. Where another limit on memory works, no
-    other device count or batch is named, as neither is for a limit to choose. Empty if nothing near works.
+    Each flag works alone, the other arguments unchanged: ``--mb 4 or --mb 8``. Where another limit
+    on memory works, no other device count or batch is named, as neither is for a limit to choose.
+    Empty if nothing near works.
     """
     numbers = {name: value for name, value in given.items() if isinstance(value, int)}
     if LIMIT in numbers and (found := _nearest_limit(given, numbers, works)):
@@ -370,7 +430,10 @@ def _nearest(given: Mapping[str, Any], works: Works) -> str:
     single = []
     for name, now in numbers.items():
         fits = [x for x in _around(now, numbers) if works({**given, name: x})]
-        below, above = next((x for x in fits if x < now), None), next((x for x in fits if x > now), None)
+        below, above = (
+            next((x for x in fits if x < now), None),
+            next((x for x in fits if x > now), None),
+        )
         single += [f"{flag(name)} {x}" for x in (below, above) if x is not None]
     return " or ".join(single) or next(_both(given, numbers, works), "")
 
@@ -388,7 +451,9 @@ def _both(given: Mapping[str, Any], numbers: dict[str, int], works: Works) -> It
 
 
 def _around(now: int, numbers: dict[str, int]) -> list[int]:
-    """List numbers to try in place of one, nearest first: its neighbours, and multiples of all numbers and halves."""
+    """List numbers to try in place of one, nearest first: its neighbours, and multiples of all
+    numbers and halves.
+    """
     parts = {part for number in numbers.values() for part in (number, number // 2) if part}
     tries = {part * times for part in parts for times in (1, 2, 4, now // part, now // part + 1)}
     tries.update(range(now - REACH, now + REACH + 1))

@@ -1,4 +1,6 @@
-"""Pipelines that serve: forwards alone, once for each microbatch, or round after round as a decoder runs them."""
+"""Pipelines that serve: forwards alone, once for each microbatch, or round after round as a decoder
+runs them.
+"""
 
 from collections.abc import Iterator
 
@@ -25,7 +27,8 @@ from ppsim.schedules.registry import Shape, schedule
 def forward_only(shape: Shape, placement: str = "loop") -> Iterator[Packed]:
     """Makespan (M + P - 1) t_F for equal stages, + (P - 1) comm, with one stage per device.
 
-    With several stages, in a loop or in a V, a device runs all microbatches through one before the next.
+    With several stages, in a loop or in a V, a device runs all microbatches through one before the
+    next.
     """
     devices = place(placement, shape.devices, shape.stages).devices[0]
     for device in range(shape.devices):
@@ -37,7 +40,8 @@ def forward_only(shape: Shape, placement: str = "loop") -> Iterator[Packed]:
     "decode",
     title="Decode",
     aliases=("decoding", "generate", "decode-loop"),
-    idea="M batches in flight go round: each step makes one token of every batch, and the last stage\n"
+    idea="M batches in flight go round: each step makes one token of every batch, and the last "
+    "stage\n"
     "sends it back to the first (--feedback), which needs it for the batch's next step.\n"
     "Too few batches in flight leave devices idle; --steps says how many steps are shown.",
     bubble="(P-1) t_F/V  for M >= P",
@@ -46,12 +50,15 @@ def forward_only(shape: Shape, placement: str = "loop") -> Iterator[Packed]:
     options=("placement",),
     interchangeable=False,
     feeds_back=True,
-    counts="M counts the batches in flight, each of which makes one token of its sequences in a step; period and rate "
+    counts="M counts the batches in flight, each of which makes one token of its sequences in a "
+    "step; period and rate "
     "are of steps without end, makespan and idle shares of the steps shown, with fill and drain",
 )
 def decode(shape: Shape, placement: str = "loop") -> Iterator[Packed]:
-    """One step: the forwards of all batches. A step takes max(M t_F, P (t_F + comm)) for equal stages, one per device.
+    """One step: the forwards of all batches. A step takes max(M t_F, P (t_F + comm)) for equal
+    stages, one per device.
 
-    The period of batches of different sizes is max(their sum, P times the longest) where messages take no time.
+    The period of batches of different sizes is max(their sum, P times the longest) where messages
+    take no time.
     """
     yield from forward_only(shape, placement)

@@ -1,7 +1,8 @@
 """Seq1F1B and SlimPipe: sequences cut into slices, which go through the pipeline one by one.
 
-A microbatch is K slices, numbered on: slice k of microbatch m is m x K + k. Backwards take the slices of a microbatch
-in reverse, as a slice attends to those before it (see :mod:`ppsim.core.slices`). Activations are those of one slice.
+A microbatch is K slices, numbered on: slice k of microbatch m is m x K + k. Backwards take the
+slices of a microbatch in reverse, as a slice attends to those before it (see
+:mod:`ppsim.core.slices`). Activations are those of one slice.
 """
 
 from collections.abc import Iterator
@@ -14,7 +15,8 @@ from ppsim.schedules.registry import ONE_CHUNK, Rule, Shape, schedule
 
 SLICED = Rule("at least two slices (--slices)", lambda s: s.slices >= 2)
 ENOUGH_SLICES = Rule(
-    "at least P slices (--slices) where a device holds several stages", lambda s: s.chunks == 1 or s.slices >= s.devices
+    "at least P slices (--slices) where a device holds several stages",
+    lambda s: s.chunks == 1 or s.slices >= s.devices,
 )
 
 
@@ -33,7 +35,9 @@ ENOUGH_SLICES = Rule(
     interchangeable=False,
 )
 def seq_1f1b(shape: Shape, **_: object) -> Iterator[Packed]:
-    """Warm-up of P - device + K - 2 forwards, clamped to MK: the last device runs a whole microbatch first."""
+    """Warm-up of P - device + K - 2 forwards, clamped to MK: the last device runs a whole
+    microbatch first.
+    """
     for device in range(shape.devices):
         yield _queue(shape, device).take_turns(shape.devices - device + shape.slices - 2).build()
 
@@ -56,7 +60,11 @@ def seq_1f1b(shape: Shape, **_: object) -> Iterator[Packed]:
 def seq_1f1b_zb(shape: Shape, **_: object) -> Iterator[Packed]:
     """Warm-up of P - device + K - 2 forwards, W held back by ``device``; both clamped to MK."""
     for device in range(shape.devices):
-        yield _queue(shape, device).hold_weights(shape.devices - device + shape.slices - 2, device).build()
+        yield (
+            _queue(shape, device)
+            .hold_weights(shape.devices - device + shape.slices - 2, device)
+            .build()
+        )
 
 
 @schedule(
@@ -64,7 +72,8 @@ def seq_1f1b_zb(shape: Shape, **_: object) -> Iterator[Packed]:
     title="SlimPipe",
     placement="loop",
     aliases=("slim-pipe",),
-    idea="Interleaved 1F1B whose groups are the slices of one microbatch: all K through a device's\n"
+    idea="Interleaved 1F1B whose groups are the slices of one microbatch: all K through a "
+    "device's\n"
     "first stage, then all through its second; one microbatch is in flight, and a little more.\n"
     "Slices are of one length, and devices exchange attention so that they cost the same.",
     bubble="(P-1)(t_F + t_B)/(V K)",
@@ -75,7 +84,9 @@ def seq_1f1b_zb(shape: Shape, **_: object) -> Iterator[Packed]:
     interchangeable=False,
 )
 def slimpipe(shape: Shape, **_: object) -> Iterator[Packed]:
-    """Warm-up of VK - 1 + 2(P - 1 - device) forwards, clamped to MVK; --chunks V for several stages per device."""
+    """Warm-up of VK - 1 + 2(P - 1 - device) forwards, clamped to MVK; --chunks V for several stages
+    per device.
+    """
     for device in range(shape.devices):
         warm_up = shape.chunks * shape.slices - 1 + 2 * (shape.devices - 1 - device)
         yield _queue(shape, device).take_turns(warm_up).build()

@@ -1,4 +1,6 @@
-"""PipeOffload's uniform repeating schedule (Wan et al., arXiv 2503.01328): activations live long enough to leave."""
+"""PipeOffload's uniform repeating schedule (Wan et al., arXiv 2503.01328): activations live long
+enough to leave.
+"""
 
 from collections.abc import Iterator
 
@@ -15,7 +17,8 @@ from ppsim.schedules.registry import Shape, schedule
     idea="Every microbatch runs by one pattern, repeated at equal intervals: no groups.\n"
     "An activation lives for a whole trip through the pipeline, which leaves time for copies.\n"
     "With every chunk copied to the host (--offload all) a device holds few, whatever P.",
-    bubble="(P-1)(t_F + t_I) - (V-1)(2floor((P+1)/4) + 1) t_W/2  for V <= 2, P >= 4, M >= P and t_W <= t_F = t_I",
+    bubble="(P-1)(t_F + t_I) - (V-1)(2floor((P+1)/4) + 1) t_W/2  for V <= 2, P >= 4, M >= P and "
+    "t_W <= t_F = t_I",
     peak="2floor((P+1)/4) + 1 + P - device stage activations  for V = 2 and M >= 2P",
     paper="PipeOffload, arXiv 2503.01328; zero-bubble-pipeline-parallelism with group size 1",
     placement="loop",
@@ -23,11 +26,13 @@ from ppsim.schedules.registry import Shape, schedule
     split=True,
 )
 def uniform(shape: Shape) -> Iterator[Packed]:
-    """Merge forwards in their slots with backwards in theirs, a number of slots later, each W right behind its I.
+    """Merge forwards in their slots with backwards in theirs, a number of slots later, each W right
+    behind its I.
 
-    A microbatch has V slots. The slot of a chunk is the first that no other has, P / 2 slots or more behind that of
-    the chunk before; slots of microbatches that do not exist stay empty. The first backward follows the last chunk's
-    forward on the last device, and one slot more on each device before it.
+    A microbatch has V slots. The slot of a chunk is the first that no other has, P / 2 slots or
+    more behind that of the chunk before; slots of microbatches that do not exist stay empty. The
+    first backward follows the last chunk's forward on the last device, and one slot more on each
+    device before it.
     """
     P, V = shape.devices, shape.chunks
     slots = [0]

@@ -1,4 +1,5 @@
-"""Schedules that a building block generates on a V placement: less memory than 1F1B for a longer iteration.
+"""Schedules that a building block generates on a V placement: less memory than 1F1B for a longer
+iteration.
 
 Qi et al., "Pipeline Parallelism with Controllable Memory", arXiv 2405.15362.
 """
@@ -12,7 +13,8 @@ from ppsim.schedules.registry import TWO_CHUNKS, Rule, Shape, schedule
 from ppsim.search.rules.blocks import block_of_passes, complete, fit_block
 
 TWO_HELD = Rule(
-    "a limit of at least 2 activations", lambda s: s.options.get("limit") is None or s.options["limit"] >= 2
+    "a limit of at least 2 activations",
+    lambda s: s.options.get("limit") is None or s.options["limit"] >= 2,
 )
 PAPER = "Pipeline Parallelism with Controllable Memory, arXiv 2405.15362"
 
@@ -24,7 +26,8 @@ PAPER = "Pipeline Parallelism with Controllable Memory, arXiv 2405.15362"
     chunks=2,
     fills=True,
     split=True,
-    idea="The building block whose passes down the V take two slots per device, and those back one:\n"
+    idea="The building block whose passes down the V take two slots per device, and those back "
+    "one:\n"
     "the activations of a device's two stages add up to about the same on every device.\n"
     "Half of 1F1B's memory on every device, and about half of its bubble.",
     bubble="max(P - 1, 6 floor((P+1)/2) - 7) t_F/2  for M >= 2 floor(P/2) + 2 and t_F = t_I = t_W",
@@ -47,7 +50,8 @@ def v_half(shape: Shape) -> Iterator[Packed]:
     idea="The building block in which a microbatch goes down the V and back without a wait:\n"
     "its activations live as short as they can, and in sum equally long on every device.\n"
     "A third of 1F1B's memory for many devices, and two thirds of its bubble at equal times.",
-    bubble="(4P - 5 - 2 floor(P/3) + 2 floor((P-1)/3)) t_F/2  for P >= 2, M >= P + 1 and t_F = t_I = t_W",
+    bubble="(4P - 5 - 2 floor(P/3) + 2 floor((P-1)/3)) t_F/2  for P >= 2, M >= P + 1 and t_F = t_I "
+    "= t_W",
     peak="min(2M, M + device + 1, 2P/3 + 2) stage activations  for 3 | P",
     paper=PAPER,
     rules=(TWO_CHUNKS,),
@@ -64,7 +68,8 @@ def v_min(shape: Shape) -> Iterator[Packed]:
     aliases=("v-1f1b",),
     chunks=2,
     fills=True,
-    idea="1F1B on a V, with full backwards: every op of the building block takes the first slot after its\n"
+    idea="1F1B on a V, with full backwards: every op of the building block takes the first slot "
+    "after its\n"
     "input that its device has left. No backward is split, so it runs where zero bubble cannot.\n"
     "Two thirds of 1F1B's memory for many devices, and a shorter bubble.",
     bubble="(4P - 4 + 3 floor((P-1)/3)) t_F/2  for M >= 2P and t_F = t_B/2",
@@ -73,8 +78,12 @@ def v_min(shape: Shape) -> Iterator[Packed]:
     rules=(TWO_CHUNKS,),
 )
 def one_f_one_b_v(shape: Shape) -> Iterator[Packed]:
-    """Forwards of one slot and backwards of two, in six; 2P/3 of 1F1B's P activations are those of a whole device."""
-    yield from complete(fit_block(place("v", shape.devices, shape.stages), 6, split=False), shape.microbatches)
+    """Forwards of one slot and backwards of two, in six; 2P/3 of 1F1B's P activations are those of
+    a whole device.
+    """
+    yield from complete(
+        fit_block(place("v", shape.devices, shape.stages), 6, split=False), shape.microbatches
+    )
 
 
 @schedule(

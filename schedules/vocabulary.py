@@ -1,12 +1,14 @@
-"""Vocabulary parallelism (Yeung et al., arXiv 2411.05288): embedding and output layer over all devices.
+"""Vocabulary parallelism (Yeung et al., arXiv 2411.05288): embedding and output layer over all
+devices.
 
-Every device holds a part of the vocabulary. For each microbatch it runs E, its part of the input embedding, S, its part
-of the output layer, T, the backward of it, and D, the backward of the embedding; collectives between them are barriers.
-T of a microbatch and S of the next run as one pass. Between two passes a device runs one forward and one backward, in
-the order that leaves the passes of all devices closest together at the times of F and B. A queue also has the places
-where its device posts messages (POST) and where all that it computes waits for a message or a collective (WAIT). On
-V-Half the passes of all devices are at the same time where all ops of stages are equally long. The orders are those of
-sail-sg's generators.
+Every device holds a part of the vocabulary. For each microbatch it runs E, its part of the input
+embedding, S, its part of the output layer, T, the backward of it, and D, the backward of the
+embedding; collectives between them are barriers. T of a microbatch and S of the next run as one
+pass. Between two passes a device runs one forward and one backward, in the order that leaves the
+passes of all devices closest together at the times of F and B. A queue also has the places where
+its device posts messages (POST) and where all that it computes waits for a message or a collective
+(WAIT). On V-Half the passes of all devices are at the same time where all ops of stages are equally
+long. The orders are those of sail-sg's generators.
 """
 
 from collections.abc import Iterable, Iterator
@@ -30,8 +32,10 @@ Op = tuple[Kind, int]  # a kind and its microbatch
     "vocab-1",
     title="1F1B, vocabulary over all devices, two barriers",
     aliases=("vocabulary-1", "synctwice"),
-    idea="1F1B whose output layer is split over all devices, so that the last has no more to do than others.\n"
-    "Each microbatch meets all devices twice: for the sums over the vocabulary, and for the gradient.\n"
+    idea="1F1B whose output layer is split over all devices, so that the last has no more to do "
+    "than others.\n"
+    "Each microbatch meets all devices twice: for the sums over the vocabulary, and for the "
+    "gradient.\n"
     "Two microbatches more are held than in 1F1B.",
     bubble="(P-1)(t_F + t_B)  for t_B = 2t_F",
     peak="min(M, P + 2 - device)",
@@ -50,7 +54,8 @@ def vocab_1(shape: Shape, costs: Costs) -> Iterator[Packed]:
     "vocab-2",
     title="1F1B, vocabulary over all devices, one barrier",
     aliases=("vocabulary-2", "vocab"),
-    idea="1F1B whose output layer is split over all devices, so that the last has no more to do than others.\n"
+    idea="1F1B whose output layer is split over all devices, so that the last has no more to do "
+    "than others.\n"
     "Sums over the vocabulary and the gradient come of one barrier; T may wait.\n"
     "One microbatch more is held than in 1F1B.",
     bubble="(P-1)(t_F + t_B)  for t_B = 2t_F",
@@ -71,12 +76,16 @@ def vocab_2(shape: Shape, costs: Costs) -> Iterator[Packed]:
     title="Interlaced",
     aliases=("interlaced-1f1b",),
     idea="1F1B with the output layer over all devices in the style of tensor parallelism.\n"
-    "All devices stop for it at the same time: broadcast, output layer and its backward in one go.\n"
+    "All devices stop for it at the same time: broadcast, output layer and its backward in one "
+    "go.\n"
     "Half as many microbatches again are held as in 1F1B.",
     bubble="(P-1)(t_F + t_B)  for t_F <= t_B",
     peak="min(M, P + floor(P/2) - device)",
     paper="Vocabulary Parallelism, arXiv 2411.05288, appendix; nnScaler's interlaced pipeline",
-    rules=(ONE_CHUNK, Rule("M >= P + P / 2", lambda s: s.microbatches >= s.devices + s.devices // 2)),
+    rules=(
+        ONE_CHUNK,
+        Rule("M >= P + P / 2", lambda s: s.microbatches >= s.devices + s.devices // 2),
+    ),
     interchangeable=False,
     lanes=True,
 )
@@ -107,8 +116,10 @@ def interlaced(shape: Shape) -> Iterator[Packed]:
     placement="v",
     chunks=2,
     split=True,
-    idea="V-Half whose output layer is split over all devices: the first, which ends the V, has no more to do.\n"
-    "Each microbatch meets all devices twice: its backward starts two intervals of the block later.\n"
+    idea="V-Half whose output layer is split over all devices: the first, which ends the V, has no "
+    "more to do.\n"
+    "Each microbatch meets all devices twice: its backward starts two intervals of the block "
+    "later.\n"
     "Two microbatches more are held than in V-Half.",
     bubble="(7P/2 + 4) t_F/2  for M >= P/2 + 3 and t_F = t_I = t_W",
     peak="min(2M, M + 3 + floor((device+1)/2), P + 6) stage activations",
@@ -133,7 +144,8 @@ def v_half_vocab_1(shape: Shape) -> Iterator[Packed]:
     placement="v",
     chunks=2,
     split=True,
-    idea="V-Half whose output layer is split over all devices: the first, which ends the V, has no more to do.\n"
+    idea="V-Half whose output layer is split over all devices: the first, which ends the V, has no "
+    "more to do.\n"
     "Each microbatch meets all devices once: its backward starts one interval of the block later.\n"
     "One microbatch more is held than in V-Half.",
     bubble="(7P/2 + 1) t_F/2  for M >= P/2 + 2 and t_F = t_I = t_W",
@@ -149,9 +161,13 @@ def v_half_vocab_2(shape: Shape) -> Iterator[Packed]:
 
 
 def _on_v_half(shape: Shape, barriers: int) -> Iterator[Packed]:
-    """Put the passes between the ops of V-Half's repeated block, where they come when each op takes the same time."""
+    """Put the passes between the ops of V-Half's repeated block, where they come when each op takes
+    the same time.
+    """
     P, M = shape.devices, shape.microbatches
-    timeline = repeat(block_of_passes(place("v", P, 2 * P), 6, (2, 1, 2, 1), (1, 4 + 6 * barriers, 2)), M)
+    timeline = repeat(
+        block_of_passes(place("v", P, 2 * P), 6, (2, 1, 2, 1), (1, 4 + 6 * barriers, 2)), M
+    )
     ops = timeline.schedule
     end = {kind: np.zeros((2 * P, M)) for kind in (Kind.F, Kind.I)}
     for kind, ends in end.items():
@@ -164,21 +180,35 @@ def _on_v_half(shape: Shape, barriers: int) -> Iterator[Packed]:
         yield np.insert(packed[queue], np.searchsorted(timeline.start[queue], when), passes)
 
 
-def _passes(forwards: Iterable[float], backwards: float, half: int, barriers: int) -> Iterator[tuple[float, Op]]:
-    """The ops that no stage runs, each with the time that ops of stages before it start sooner than.
+def _passes(
+    forwards: Iterable[float], backwards: float, half: int, barriers: int
+) -> Iterator[tuple[float, Op]]:
+    """The ops that no stage runs, each with the time that ops of stages before it start sooner
+    than.
 
-    ``forwards``, shape (microbatches,), are when the last stage's forwards end, ``backwards`` when the first stage's
-    last backward ends; ``half`` is half the devices, and the output layer's input's gradient takes ``barriers``
-    collectives.
+    ``forwards``, shape (microbatches,), are when the last stage's forwards end, ``backwards`` when
+    the first stage's last backward ends; ``half`` is half the devices, and the output layer's
+    input's gradient takes ``barriers`` collectives.
     """
     ends = list(forwards)
     M, ahead, late = len(ends), half + 1, half + 3
     two = [Kind.T, Kind.REDUCE_T][:barriers]
     yield from ((0.0, op) for op in _of(range(ahead), M, Kind.E, Kind.REDUCE_E))
     for m, end in enumerate(ends):
-        yield from ((end, op) for op in _of([m - late], M, Kind.SHARE_D) + _of([m], M, Kind.SHARE_S))
-        run = _of([m + ahead], M, Kind.E) + _of([m - 1], M, Kind.T) + _of([m], M, Kind.S) + _of([m - late], M, Kind.D)
-        sums = _of([m], M, Kind.REDUCE_S) + _of([m + ahead], M, Kind.REDUCE_E) + _of([m - 1], M, *two[1:])
+        yield from (
+            (end, op) for op in _of([m - late], M, Kind.SHARE_D) + _of([m], M, Kind.SHARE_S)
+        )
+        run = (
+            _of([m + ahead], M, Kind.E)
+            + _of([m - 1], M, Kind.T)
+            + _of([m], M, Kind.S)
+            + _of([m - late], M, Kind.D)
+        )
+        sums = (
+            _of([m], M, Kind.REDUCE_S)
+            + _of([m + ahead], M, Kind.REDUCE_E)
+            + _of([m - 1], M, *two[1:])
+        )
         yield from ((end + 2, op) for op in run + sums)
     yield from ((ends[-1] + 6, op) for op in _of([M - 1], M, *two))
     rest = _of(range(max(M - late, 0), M), M, Kind.SHARE_D, Kind.D)
@@ -186,7 +216,9 @@ def _passes(forwards: Iterable[float], backwards: float, half: int, barriers: in
 
 
 def _in_passes(shape: Shape, costs: Costs, barriers: int) -> Iterator[Packed]:
-    """Run pass by pass: T and S, the embeddings, then F and B with the next pass's broadcast between them."""
+    """Run pass by pass: T and S, the embeddings, then F and B with the next pass's broadcast
+    between them.
+    """
     P, M = shape.devices, shape.microbatches
     forward, backward = (float(costs.time[kind].mean()) for kind in (Kind.F, Kind.B))
     if not forward + backward:  # nothing that passes could wait for
@@ -196,7 +228,8 @@ def _in_passes(shape: Shape, costs: Costs, barriers: int) -> Iterator[Packed]:
     for device, pace in enumerate(paces):
         rows = Rows(device, P, M)
         following = paces[min(device + 1, P - 1)]
-        # messages so slow that the next device runs a forward behind the same pass would wait for each other
+        # messages so slow that the next device runs a forward behind the same pass would wait for
+        # each other
         at_once = pace.backward_first and following.backward_first and pace.first > following.first
         _add_warm_up(rows, P - device, (Kind.E, Kind.REDUCE_E))
         _add_passes(rows, pace, paces[0].first, barriers, at_once)
@@ -212,10 +245,11 @@ class _Pace(NamedTuple):
 
 
 def _pace(hops: int, hop: float, forward: float, backward: float, barriers: int) -> _Pace:
-    """Return the pace of the device ``hops`` ahead of the last one; a gradient comes ``hop`` later on each.
+    """Return the pace of the device ``hops`` ahead of the last one; a gradient comes ``hop`` later
+    on each.
 
-    It comes at most a pass later: a device that held its forwards back for longer would keep the next one waiting for
-    them.
+    It comes at most a pass later: a device that held its forwards back for longer would keep the
+    next one waiting for them.
     """
     period = forward + backward
     hop = min(hop, period)
@@ -223,15 +257,17 @@ def _pace(hops: int, hop: float, forward: float, backward: float, barriers: int)
     late = hops * hop - passes * period  # how long after a pass a gradient comes
     first = barriers - 1 + (passes + 1 if hops else 0)
     backward_first = bool(hops) and late < forward - NEAR
-    return _Pace(first, backward_first, bool(hops) and not backward_first and late < backward - NEAR)
+    return _Pace(
+        first, backward_first, bool(hops) and not backward_first and late < backward - NEAR
+    )
 
 
 def _add_passes(rows: Rows, pace: _Pace, start: int, barriers: int, at_once: bool) -> None:
     """Add a device's passes and what runs between them, in the order in which the device issues it.
 
-    Behind the first passes, ``barriers`` in number, only forwards run. ``start`` is the pass behind which the first
-    device's first backward runs; embeddings keep step with it. Results of forwards leave with the input of the next op
-    that has one, or ``at_once``.
+    Behind the first passes, ``barriers`` in number, only forwards run. ``start`` is the pass behind
+    which the first device's first backward runs; embeddings keep step with it. Results of forwards
+    leave with the input of the next op that has one, or ``at_once``.
     """
     P, M, last = rows.devices, rows.microbatches, rows.is_last
     step = np.arange(M + start + 2)
@@ -254,7 +290,8 @@ def _add_passes(rows: Rows, pace: _Pace, start: int, barriers: int, at_once: boo
     backward = turns - pace.first
     runs = {Kind.F: forward >= ahead, Kind.B: (backward >= 0) & (backward < M)}
     number = {Kind.F: forward, Kind.B: backward}
-    sends = {Kind.F: turns[runs[Kind.B]], Kind.B: turns}  # results of F leave with the input of the next B
+    # results of F leave with the input of the next B
+    sends = {Kind.F: turns[runs[Kind.B]], Kind.B: turns}
     first, second = (Kind.B, Kind.F) if pace.backward_first else (Kind.F, Kind.B)
 
     def add_messages(ahead_of: Kind, of: Kind) -> None:
@@ -289,7 +326,9 @@ def _add_passes(rows: Rows, pace: _Pace, start: int, barriers: int, at_once: boo
 
 
 def _add_pass(rows: Rows, step: Ints) -> None:
-    """Add T and S of each step, of two microbatches; all devices but the last wait for the broadcast first."""
+    """Add T and S of each step, of two microbatches; all devices but the last wait for the
+    broadcast first.
+    """
     if not rows.is_last:
         rows.add(Kind.WAIT_T, step, step - 1)
     rows.add(Kind.T, step, step - 1)

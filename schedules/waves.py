@@ -1,9 +1,11 @@
-"""Chimera, Hanayo and BitPipe: microbatches cross on every device, because each moves on without a stop.
+"""Chimera, Hanayo and BitPipe: microbatches cross on every device, because each moves on without a
+stop.
 
-All three follow one rule. In slots of one op each, a microbatch moves one stage a slot, forward through all S stages
-and back again; the next one enters two slots later. Where the pipeline folds back on itself or runs in both
-directions, the ops of two microbatches on a device fall on odd and on even slots, so a unit of P microbatches takes
-every slot of a device once, and the next unit fits exactly after it. A device runs its ops in the order of their slots.
+All three follow one rule. In slots of one op each, a microbatch moves one stage a slot, forward
+through all S stages and back again; the next one enters two slots later. Where the pipeline folds
+back on itself or runs in both directions, the ops of two microbatches on a device fall on odd and
+on even slots, so a unit of P microbatches takes every slot of a device once, and the next unit fits
+exactly after it. A device runs its ops in the order of their slots.
 """
 
 from collections.abc import Iterator
@@ -13,9 +15,19 @@ from numpy.typing import NDArray
 
 from ppsim.core.ops import Kind, Packed, pack
 from ppsim.core.schedule import place
-from ppsim.schedules.registry import EVEN_DEVICES, EVEN_MICROBATCHES, ONE_CHUNK, TWO_CHUNKS, Rule, Shape, schedule
+from ppsim.schedules.registry import (
+    EVEN_DEVICES,
+    EVEN_MICROBATCHES,
+    ONE_CHUNK,
+    TWO_CHUNKS,
+    Rule,
+    Shape,
+    schedule,
+)
 
-EVEN_CHUNKS = Rule("an even number of stages per device, two for each wave", lambda s: s.chunks % 2 == 0)
+EVEN_CHUNKS = Rule(
+    "an even number of stages per device, two for each wave", lambda s: s.chunks % 2 == 0
+)
 
 
 @schedule(
@@ -34,8 +46,8 @@ EVEN_CHUNKS = Rule("an even number of stages per device, two for each wave", lam
 def chimera(shape: Shape) -> Iterator[Packed]:
     """Units of P microbatches, half of them from each end.
 
-    Each unit after the first adds to the bubble unless t_F = t_B; the paper's doubled forwards, which avoid that, are
-    not among the authors' orders.
+    Each unit after the first adds to the bubble unless t_F = t_B; the paper's doubled forwards,
+    which avoid that, are not among the authors' orders.
     """
     yield from _in_slots(shape, "bidirectional")
 
@@ -82,7 +94,9 @@ def bitpipe(shape: Shape) -> Iterator[Packed]:
 
 
 def _in_slots(shape: Shape, placement: str) -> Iterator[Packed]:
-    """Queues in the order of slots: forward of stage s in slot s of its microbatch, backward in slot 2S - 1 - s."""
+    """Queues in the order of slots: forward of stage s in slot s of its microbatch, backward in
+    slot 2S - 1 - s.
+    """
     devices = place(placement, shape.devices, shape.stages).devices
     entries = [_enter(shape, replica, len(devices)) for replica in range(len(devices))]
     for device in range(shape.devices):
@@ -96,7 +110,9 @@ def _in_slots(shape: Shape, placement: str) -> Iterator[Packed]:
         yield np.concatenate(ops)[order]
 
 
-def _enter(shape: Shape, replica: int, replicas: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _enter(
+    shape: Shape, replica: int, replicas: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the microbatches of a replica, in order, and the slot in which each enters.
 
     A unit is P microbatches, the first half of them of replica 0; the last unit may be shorter.

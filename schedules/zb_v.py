@@ -1,4 +1,5 @@
-"""ZB-V: the model folds in a V over the devices, so that the first backward comes back to where forwards wait.
+"""ZB-V: the model folds in a V over the devices, so that the first backward comes back to where
+forwards wait.
 
 Qi et al., "Zero Bubble Pipeline Parallelism", arXiv 2401.10241, section 6.
 """
@@ -16,7 +17,9 @@ W0, W1 = Step(Kind.W, "weights0"), Step(Kind.W, "weights1")
 
 ROOM = Rule(
     "a limit of at least min(2M, 2P) activations (v-auto takes less)",
-    lambda s: s.options.get("limit") is None or s.options["limit"] >= 2 * min(s.microbatches, s.devices),
+    lambda s: (
+        s.options.get("limit") is None or s.options["limit"] >= 2 * min(s.microbatches, s.devices)
+    ),
 )
 
 
@@ -28,9 +31,12 @@ ROOM = Rule(
     chunks=2,
     split=True,
     uses_costs=True,
-    idea="The model folds in a V: device r holds stages r and 2P-1-r, and the last stage sits beside the\n"
-    "first, so its backward starts at once; W fills the bubbles, in the order a greedy search finds\n"
-    "best for the costs given. No bubble between a device's ops at equal times, with 1F1B's memory.",
+    idea="The model folds in a V: device r holds stages r and 2P-1-r, and the last stage sits "
+    "beside the\n"
+    "first, so its backward starts at once; W fills the bubbles, in the order a greedy search "
+    "finds\n"
+    "best for the costs given. No bubble between a device's ops at equal times, with "
+    "1F1B's memory.",
     bubble="span bubble 0  for M >= 2P-1 and t_F = t_I = t_W",
     peak="min(2M, 2P) stage activations",
     paper="Zero Bubble Pipeline Parallelism, arXiv 2401.10241, section 6, and its authors' code",
@@ -38,11 +44,15 @@ ROOM = Rule(
     options=("limit",),
 )
 def zb_v(shape: Shape, costs: Costs, limit: int | None = None) -> Iterator[Packed]:
-    """The authors' greedy order under a limit of 2P activations, those of 1F1B, or of more; torch's where faster."""
+    """The authors' greedy order under a limit of 2P activations, those of 1F1B, or of more; torch's
+    where faster.
+    """
     from ppsim.search.rules.zbv import order_zb_v
 
     fixed = list(zb_v_torch(shape))
-    yield from order_zb_v(costs, shape.devices, shape.microbatches, limit or 2 * shape.devices, [fixed])
+    yield from order_zb_v(
+        costs, shape.devices, shape.microbatches, limit or 2 * shape.devices, [fixed]
+    )
 
 
 @schedule(
@@ -53,7 +63,8 @@ def zb_v(shape: Shape, costs: Costs, limit: int | None = None) -> Iterator[Packe
     aliases=("zbv-torch", "zb-v-formatted", "zbv-formatted"),
     chunks=2,
     split=True,
-    idea="ZB-V in a fixed order, the one torch runs: F I W of the second stage and of the first in\n"
+    idea="ZB-V in a fixed order, the one torch runs: F I W of the second stage and of the first "
+    "in\n"
     "turn, from the V's turn outwards, and W held back only where the pipeline drains.\n"
     "No bubble between a device's ops at equal times; other times need zb-v's own order.",
     bubble="span bubble (P-1)(t_F - t_W)  for M >= 2P-1 and t_W <= t_F = t_I",
@@ -62,7 +73,9 @@ def zb_v(shape: Shape, costs: Costs, limit: int | None = None) -> Iterator[Packe
     rules=(TWO_CHUNKS,),
 )
 def zb_v_torch(shape: Shape) -> Iterator[Packed]:
-    """Orders of at least 2P - 1 microbatches, without the ops of those that the run does not have."""
+    """Orders of at least 2P - 1 microbatches, without the ops of those that the run does not
+    have.
+    """
     P, M = shape.devices, shape.microbatches
     for device in range(P):
         q = _queue(P, device, max(2 * P - 1, M))
@@ -71,7 +84,9 @@ def zb_v_torch(shape: Shape) -> Iterator[Packed]:
 
 def _queue(P: int, device: int, microbatches: int) -> Packed:
     near, far = stream(device, microbatches), stream(2 * P - 1 - device, microbatches)
-    q = Queue(forward0=near, forward1=far, backward0=near, backward1=far, weights0=near, weights1=far)
+    q = Queue(
+        forward0=near, forward1=far, backward0=near, backward1=far, weights0=near, weights1=far
+    )
     to_turn = P - device
     q.repeat(2 * to_turn - 1, F0)
     q.repeat(device, F1, F0)

@@ -1,4 +1,5 @@
-"""Zero-bubble schedules with one stage per device: the backward split into I and W fills the bubbles.
+"""Zero-bubble schedules with one stage per device: the backward split into I and W fills the
+bubbles.
 
 Qi et al., "Zero Bubble Pipeline Parallelism", arXiv 2401.10241; their B is our I.
 """
@@ -47,12 +48,15 @@ def zb_1p(shape: Shape) -> Iterator[Packed]:
     rules=(ONE_CHUNK,),
 )
 def zb_h2(shape: Shape) -> Iterator[Packed]:
-    """Warm-up of 2(P - device) - 1 forwards, W held back by 2 ``device`` microbatches; both clamped to M.
+    """Warm-up of 2(P - device) - 1 forwards, W held back by 2 ``device`` microbatches; both clamped
+    to M.
 
     The span bubble grows by 2(P-1) comm for M >= 2P and comm <= min(t_F, t_I).
     """
     for device in range(shape.devices):
-        yield _queue(device, shape.microbatches, warm_up=2 * (shape.devices - device) - 1, hold=2 * device)
+        yield _queue(
+            device, shape.microbatches, warm_up=2 * (shape.devices - device) - 1, hold=2 * device
+        )
 
 
 @schedule(
@@ -61,8 +65,10 @@ def zb_h2(shape: Shape) -> Iterator[Packed]:
     aliases=("zb-heuristic",),
     split=True,
     uses_costs=True,
-    idea="The authors' heuristic: from the costs given, how many F before the first I, and where W fill\n"
-    "gaps, under a limit of activations; the fastest of eight attempts and of the orders for equal times\n"
+    idea="The authors' heuristic: from the costs given, how many F before the first I, and where W "
+    "fill\n"
+    "gaps, under a limit of activations; the fastest of eight attempts and of the orders for equal "
+    "times\n"
     "that fit. ZB-1p of the paper with its limit of P; with one of 2P it is zb-2p.",
     bubble="(P-1)(t_F + t_I - t_W)  for M >= P and t_F = t_I = t_W",
     peak="min(M, P)",
@@ -70,12 +76,18 @@ def zb_h2(shape: Shape) -> Iterator[Packed]:
     rules=(ONE_CHUNK,),
     options=("limit", "after_i"),
 )
-def zb_auto(shape: Shape, costs: Costs, limit: int | None = None, after_i: float = 1.0) -> Iterator[Packed]:
-    """A limit of P activations by default, of each of which ``after_i`` is still held between I and W."""
+def zb_auto(
+    shape: Shape, costs: Costs, limit: int | None = None, after_i: float = 1.0
+) -> Iterator[Packed]:
+    """A limit of P activations by default, of each of which ``after_i`` is still held between I and
+    W.
+    """
     from ppsim.search.rules.heuristics import order_linear
 
     fixed = [list(zb_1p(shape)), list(zb_h2(shape))]
-    yield from order_linear(costs, shape.devices, shape.microbatches, limit or shape.devices, after_i, fixed)
+    yield from order_linear(
+        costs, shape.devices, shape.microbatches, limit or shape.devices, after_i, fixed
+    )
 
 
 @schedule(
@@ -89,7 +101,8 @@ def zb_auto(shape: Shape, costs: Costs, limit: int | None = None, after_i: float
     "Twice the activations of 1F1B, and the optimizer step must not wait for all devices.",
     bubble="span bubble (P-1)(t_F + t_I - 2 t_W)  for M >= 2P-1 and t_F = t_I = t_W",
     peak="min(M, 2P)",
-    paper="Zero Bubble Pipeline Parallelism (ZB-2p), arXiv 2401.10241, section 3.1, and its authors' code",
+    paper="Zero Bubble Pipeline Parallelism (ZB-2p), arXiv 2401.10241, section 3.1, and its "
+    "authors' code",
     rules=(ONE_CHUNK,),
     options=("after_i",),
 )

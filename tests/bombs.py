@@ -1,4 +1,6 @@
-"""Small files that want much memory: Parquet by hand and by pyarrow, CSV, JSON, JSON lines, gzip, pdf, png."""
+"""Small files that want much memory: Parquet by hand and by pyarrow, CSV, JSON, JSON lines, gzip,
+pdf, png.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +33,16 @@ NAMES = ("microbatch", "start", "end", "device")
 
 def ops(count: int = 8, **changes: Column) -> list[Column]:
     """The columns of a table of ops, some of them replaced."""
-    columns = {name: number(name, count, name == "end") for name in NAMES} | {"kind": text("kind", count, b"F")}
+    columns = {name: number(name, count, name == "end") for name in NAMES} | {
+        "kind": text("kind", count, b"F")
+    }
     return list((columns | changes).values())
 
 
 def delta_texts(count: int, longest: int) -> bytes:
-    """Texts of which each repeats the one before: lengths of the prefixes, then one long suffix and empty ones."""
+    """Texts of which each repeats the one before: lengths of the prefixes, then one long suffix and
+    empty ones.
+    """
 
     def numbers(first: int, rest: int, size: int) -> bytes:
         head = _varint(128) + _varint(4) + _varint(size) + _varint(first << 1)
@@ -78,7 +84,8 @@ def zeros(columns: int, rows: int) -> bytes:
     """A page of zeros for each column, packed about a thousand to one."""
     page = bytes(8 * rows)
     each = [
-        Column(name, INT64, rows, b"\x02\0\0\0" + repeat(rows) + page, PLAIN, codec=GZIP) for name in NAMES[:columns]
+        Column(name, INT64, rows, b"\x02\0\0\0" + repeat(rows) + page, PLAIN, codec=GZIP)
+        for name in NAMES[:columns]
     ]
     return parquet(each)
 
@@ -92,7 +99,9 @@ PARQUET: dict[str, Callable[[], bytes]] = {
     "a long text in every row": lambda: parquet(
         ops(MANY >> 8, kind=text("kind", MANY >> 8, b"F" * 9_000_000, codec=GZIP))
     ),
-    "a long text in some rows": lambda: parquet(ops(60_000, kind=text("kind", 60_000, b"F" * 200_000_000, codec=GZIP))),
+    "a long text in some rows": lambda: parquet(
+        ops(60_000, kind=text("kind", 60_000, b"F" * 200_000_000, codec=GZIP))
+    ),
     "a long text for a number": lambda: parquet(
         ops(60_000, start=text("start", 60_000, b"1" * 90_000_000, codec=GZIP))
     ),
@@ -100,21 +109,41 @@ PARQUET: dict[str, Callable[[], bytes]] = {
         ops(
             60_000,
             start=Column(
-                "start", FIXED, 60_000, repeat(60_000), dictionary=b"1" * 10_000_000, length=10_000_000, codec=GZIP
+                "start",
+                FIXED,
+                60_000,
+                repeat(60_000),
+                dictionary=b"1" * 10_000_000,
+                length=10_000_000,
+                codec=GZIP,
             ),
         )
     ),
     "bytes for numbers": lambda: parquet(
         ops(
             60_000,
-            start=Column("start", BYTES, 60_000, repeat(60_000), dictionary=b"\0\0\x0f\0" + b"1" * 983_040, codec=GZIP),
+            start=Column(
+                "start",
+                BYTES,
+                60_000,
+                repeat(60_000),
+                dictionary=b"\0\0\x0f\0" + b"1" * 983_040,
+                codec=GZIP,
+            ),
         )
     ),
     "texts that repeat the one before": lambda: parquet(
-        ops(50_000, kind=Column("kind", BYTES, 50_000, delta_texts(50_000, 1_000_000), DELTA_BYTES, codec=GZIP))
+        ops(
+            50_000,
+            kind=Column(
+                "kind", BYTES, 50_000, delta_texts(50_000, 1_000_000), DELTA_BYTES, codec=GZIP
+            ),
+        )
     ),
     "pages of zeros": lambda: zeros(4, 9_000_000),
-    "a dictionary of two thousand million": lambda: parquet(ops(start=number("start", 8, entries=2**31 - 1))),
+    "a dictionary of two thousand million": lambda: parquet(
+        ops(start=number("start", 8, entries=2**31 - 1))
+    ),
     "a dictionary of texts that is said to be huge": lambda: parquet(
         ops(kind=text("kind", 8, b"F", entries=2**31 - 1))
     ),
@@ -124,11 +153,15 @@ PARQUET: dict[str, Callable[[], bytes]] = {
     "a page that is said to be huge": lambda: parquet(
         ops(start=number("start", 8, codec=GZIP, lies={"page_size": 2**31 - 1}))
     ),
-    "a page of huge packed size": lambda: parquet(ops(start=number("start", 8, lies={"packed": 2**31 - 1}))),
+    "a page of huge packed size": lambda: parquet(
+        ops(start=number("start", 8, lies={"packed": 2**31 - 1}))
+    ),
     "a page with more values than its footer says": lambda: parquet(
         ops(start=number("start", 8, lies={"page_values": MANY}))
     ),
-    "a footer with more values than its pages": lambda: parquet(ops(start=number("start", 8, lies={"values": MANY}))),
+    "a footer with more values than its pages": lambda: parquet(
+        ops(start=number("start", 8, lies={"values": MANY}))
+    ),
     "a footer of many columns": lambda: written({f"c{n}": [1] for n in range(20_000)}),
     "a footer that is longer than the file": lambda: parquet(ops(), footer=2**31 - 1),
     "many small texts": lambda: written(
@@ -144,7 +177,9 @@ PARQUET: dict[str, Callable[[], bytes]] = {
 
 def _with_header(header: bytes) -> bytes:
     out = io.BytesIO()
-    table = pyarrow.table({name: [1] for name in ("kind", *NAMES)}).replace_schema_metadata({"ppsim": header})
+    table = pyarrow.table({name: [1] for name in ("kind", *NAMES)}).replace_schema_metadata(
+        {"ppsim": header}
+    )
     library.write_table(table, out)
     return out.getvalue()
 
@@ -161,22 +196,30 @@ def filled(begin: str, part: str, end: str = "", size: int = SIZE) -> bytes:
 
 EVENT = '{"ph":"X","name":"PP:0F0","cat":"user_annotation","ts":1.5,"dur":1.5},'
 HEAD = "kind,microbatch,start,end,device\n"
-# The first letter says which commands take a file: t, k and l a real run, s a schedule, f factors, r a table of runs
-# or of results, p peaks, x whatever says how it was made.
+# The first letter says which commands take a file: t, k and l a real run, s a schedule, f factors,
+# r a table of runs or of results, p peaks, x whatever says how it was made.
 TEXTS: dict[str, Callable[[], bytes]] = {
     "t.csv: rows": lambda: filled(HEAD, "F,0,0,1,0\n"),
-    "t.csv: rows that count": lambda: (HEAD + "".join(f"F,{n},{n},{n + 1},0\n" for n in range(LIMIT >> 5))).encode(),
-    "t.csv: kinds": lambda: (HEAD + "".join(f"F{n},0,0,1,0\n" for n in range(LIMIT // 22))).encode(),
+    "t.csv: rows that count": lambda: (
+        HEAD + "".join(f"F,{n},{n},{n + 1},0\n" for n in range(LIMIT >> 5))
+    ).encode(),
+    "t.csv: kinds": lambda: (
+        HEAD + "".join(f"F{n},0,0,1,0\n" for n in range(LIMIT // 22))
+    ).encode(),
     "t.csv: cells of one row": lambda: filled(HEAD, "1,"),
     "t.csv: columns": lambda: filled("kind,microbatch,start,end,device,", "a,"),
     "t.csv: one cell": lambda: filled(HEAD + '"', "a"),
     "t.csv: lines in quotes": lambda: filled(HEAD + '"', '\n","'),
     "t.csv: blank lines": lambda: filled(HEAD, "\n"),
     "t.csv: wide letters": lambda: filled(HEAD, "\U0001f600"),
-    "t.csv: texts for numbers": lambda: (HEAD + "".join(f"F,0,x{n},1,0\n" for n in range(LIMIT // 22))).encode(),
+    "t.csv: texts for numbers": lambda: (
+        HEAD + "".join(f"F,0,x{n},1,0\n" for n in range(LIMIT // 22))
+    ).encode(),
     "t.jsonl: rows": lambda: filled("", OP % ""),
     "t.jsonl: short rows": lambda: filled(OP % "", "{}\n"),
-    "t.jsonl: lists for kinds": lambda: filled(OP % "", '{"kind":[[],[],[],[],[]],"start":[[],[],[]]}\n'),
+    "t.jsonl: lists for kinds": lambda: filled(
+        OP % "", '{"kind":[[],[],[],[],[]],"start":[[],[],[]]}\n'
+    ),
     "t.jsonl: lists nobody wants": lambda: filled(OP % "", OP % (',"x":[%s0]' % ("[]," * 9000))),
     "t.jsonl: columns": lambda: "".join(OP % f',"c{n}":1' for n in range(LIMIT // 110)).encode(),
     "t.jsonl: one line": lambda: filled('{"kind":"F","start":0,"end":1,"x":[', "[],", "0]}"),
@@ -184,7 +227,9 @@ TEXTS: dict[str, Callable[[], bytes]] = {
     "s.json: numbers": lambda: filled(
         '{"ops":{"kind":[],"device":[],"stage":[],"microbatch":[],"start":[', "0,", "0]}}"
     ),
-    "s.json: texts": lambda: filled('{"ops":{"device":[],"stage":[],"microbatch":[],"kind":[', '"ab",', '""]}}'),
+    "s.json: texts": lambda: filled(
+        '{"ops":{"device":[],"stage":[],"microbatch":[],"kind":[', '"ab",', '""]}}'
+    ),
     "s.json: lists": lambda: filled('{"ops":[', "[],", "0]}"),
     "s.json: objects": lambda: filled('{"runs":[', '{"a":{}},', "0]}"),
     "s.json: wide letters": lambda: filled('{"schedule":"', "\U0001f600", '"}'),
@@ -209,7 +254,9 @@ TEXTS: dict[str, Callable[[], bytes]] = {
     "l.log: ranks": lambda: filled("times across ranks (ms):\n a:\n", " rank 99999: 1\n"),
     "f.txt: factors": lambda: filled("", "10,", "1"),
     "r.csv: rows": lambda: filled("id,gbs\n", "1,2\n"),
-    "r.csv: rows of many columns": lambda: filled(",".join(f"c{n}" for n in range(9000)) + "\n", "1\n"),
+    "r.csv: rows of many columns": lambda: filled(
+        ",".join(f"c{n}" for n in range(9000)) + "\n", "1\n"
+    ),
     "r.json: rows": lambda: filled('{"rows":[', '{"a":1},', "{}]}"),
     "p.json: peaks": lambda: filled('{"memory":[', "1,", "1]}"),
     "x.pdf: letters": lambda: filled("%PDF /Subject (", "a"),
@@ -236,16 +283,24 @@ NEAR: dict[str, Callable[[], bytes]] = {
     ),
     "t.csv: rows": lambda: (HEAD + "".join(f"F,{n},{n},{n + 1},0\n" for n in range(ROWS))).encode(),
     "s.json: numbers": lambda: filled(
-        '{"ops":{"kind":[],"device":[],"stage":[],"microbatch":[],"start":[', "0,", "0]}}", OBJECTS // 17
+        '{"ops":{"kind":[],"device":[],"stage":[],"microbatch":[],"start":[',
+        "0,",
+        "0]}}",
+        OBJECTS // 17,
     ),
     "s.csv: ops": lambda: (
         ",".join(f"0F{n}" for n in range(ROWS)) + "," + ",".join(f"0B{n}" for n in range(ROWS))
     ).encode(),
     "s.mmd: bars": lambda: (
-        b"gantt\nsection device 0\n" + b"".join(b"0F%d:%d,%d\n" % (n, n, n + 1) for n in range(LIMIT // 134))
+        b"gantt\nsection device 0\n"
+        + b"".join(b"0F%d:%d,%d\n" % (n, n, n + 1) for n in range(LIMIT // 134))
     ),
-    "k.kineto.json: events": lambda: filled('{"traceEvents":[', EVENT, "{}]}", len(EVENT) * (OBJECTS // 590)),
-    "p.primus.json: numbers": lambda: filled('{"1":{"fwd_start":[', "0,", '0],"bwd_start":[]}}', OBJECTS // 17),
+    "k.kineto.json: events": lambda: filled(
+        '{"traceEvents":[', EVENT, "{}]}", len(EVENT) * (OBJECTS // 590)
+    ),
+    "p.primus.json: numbers": lambda: filled(
+        '{"1":{"fwd_start":[', "0,", '0],"bwd_start":[]}}', OBJECTS // 17
+    ),
 }
 
 
@@ -253,12 +308,20 @@ def png(width: int, height: int) -> bytes:
     """A picture of one colour."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+        return (
+            struct.pack(">I", len(content))
+            + kind
+            + content
+            + struct.pack(">I", zlib.crc32(kind + content))
+        )
 
     row = bytes(1 + width * 4)
     packer = zlib.compressobj(9, wbits=-15)
-    packed_row = packer.compress(row) + packer.flush(zlib.Z_FULL_FLUSH)  # the same bytes wherever it stands
+    # the same bytes wherever it stands
+    packed_row = packer.compress(row) + packer.flush(zlib.Z_FULL_FLUSH)
     check = (height * len(row)) % 65521 << 16 | 1  # Adler-32 of zeros
     pixels = b"\x78\xda" + packed_row * height + packer.flush() + struct.pack(">I", check)
     head = struct.pack(">IIBBBBB", width, height, 8, 6, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+    )

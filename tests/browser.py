@@ -1,4 +1,6 @@
-"""A browser that a test drives as a user would: mouse, files and downloads, through its debugging pipe."""
+"""A browser that a test drives as a user would: mouse, files and downloads, through its debugging
+pipe.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ class Browser:
         self._number, self._session = 0, ""
         self.errors: list[dict[str, Any]] = []  # what the console told of the page that is open
         target = self.ask("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._session = self.ask("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
         for part in ("Page", "Runtime", "Log"):
             self.ask(f"{part}.enable")
 
@@ -38,7 +42,10 @@ class Browser:
         self._to.flush()
         while (answer := self._next()).get("id") != self._number:
             told = answer.get("params", {})
-            if "exceptionDetails" in told or "error" in (told.get("type"), told.get("entry", {}).get("level")):
+            if "exceptionDetails" in told or "error" in (
+                told.get("type"),
+                told.get("entry", {}).get("level"),
+            ):
                 self.errors.append(told)
         assert "error" not in answer, (method, answer["error"])
         return answer["result"]
@@ -53,7 +60,13 @@ class Browser:
 
     def run(self, script: str) -> Any:
         """The value of an expression on the page, awaited; fails where it throws."""
-        done = self.ask("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True, userGesture=True)
+        done = self.ask(
+            "Runtime.evaluate",
+            expression=script,
+            awaitPromise=True,
+            returnByValue=True,
+            userGesture=True,
+        )
         assert "exceptionDetails" not in done, done
         return done["result"].get("value")
 
@@ -61,10 +74,15 @@ class Browser:
         """Wait until a condition on the page holds."""
         late = f"const late = setTimeout(() => fail(Error({condition!r})), {1000 * HANG_S:.0f})"
         poll = f"if ({condition}) {{ clearInterval(at); clearTimeout(late); done(); }}"
-        self.run(f"new Promise((done, fail) => {{ {late}; const at = setInterval(() => {{ {poll} }}, 10); }})")
+        self.run(
+            f"new Promise((done, fail) => {{ {late}; const at = setInterval(() => {{ {poll} }}, "
+            f"10); }})"
+        )
 
     def open(self, address: str) -> None:
-        """Go to an address and wait until its chart is drawn; fails where the page says that it failed."""
+        """Go to an address and wait until its chart is drawn; fails where the page says that it
+        failed.
+        """
         self.ask("Page.navigate", url="about:blank")
         self.errors.clear()
         self.ask("Page.navigate", url=address)
@@ -73,12 +91,16 @@ class Browser:
 
     def mouse(self, kind: str, x: float, y: float) -> None:
         """Press, move or release the left button."""
-        self.ask("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=1, clickCount=1)
+        self.ask(
+            "Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=1, clickCount=1
+        )
 
     def middle(self, selector: str) -> tuple[float, float]:
         """Where the middle of an element is."""
         box = f"document.querySelector({selector!r}).getBoundingClientRect()"
-        x, y = self.run(f"(() => {{ const b = {box}; return [b.left + b.width / 2, b.top + b.height / 2]; }})()")
+        x, y = self.run(
+            f"(() => {{ const b = {box}; return [b.left + b.width / 2, b.top + b.height / 2]; }})()"
+        )
         return x, y
 
     def click(self, selector: str) -> None:
@@ -110,7 +132,9 @@ def started(folder: Path) -> Iterator[Browser]:
     words = [str(BROWSER), *FLAGS, f"--user-data-dir={folder / 'profile'}"]
     pipes = ["bash", "-c", f'exec "$@" 3<&{theirs[0]} 4>&{ours[1]} 2>/dev/null', "-"]
     with open(ours[0], "rb") as answers, open(theirs[1], "wb") as commands:
-        process = subprocess.Popen([*pipes, *words], pass_fds=(theirs[0], ours[1]), stdout=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            [*pipes, *words], pass_fds=(theirs[0], ours[1]), stdout=subprocess.DEVNULL
+        )
         os.close(theirs[0])
         os.close(ours[1])
         try:

@@ -1,4 +1,6 @@
-"""What the property tests draw from: every accepted shape of a schedule, and costs of every kind."""
+"""What the property tests draw from: every accepted shape of a schedule, and costs of every
+kind.
+"""
 
 from functools import cache
 from itertools import product
@@ -27,21 +29,27 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     "placement": (None, "v"),
 }
 
-FEW = examples(max_examples=max(1, examples().max_examples // 5))  # for tests that run once per schedule
+# for tests that run once per schedule
+FEW = examples(max_examples=max(1, examples().max_examples // 5))
 EVERY = 1 if examples().max_examples >= 50 else 4
-SOME = examples(max_examples=min(10, examples().max_examples // 4))  # likewise, where an example takes long
+# likewise, where an example takes long
+SOME = examples(max_examples=min(10, examples().max_examples // 4))
 MANY = examples(max_examples=2 * examples().max_examples)  # for small random cases
 HUNTS = examples().max_examples > 50  # for sweeps that are not drawn by hypothesis
 
 
 @cache
 def accepted(name: str) -> list[Shape]:
-    """Every shape of up to 6 devices, 4 chunks and 16 microbatches, and options, that the schedule takes.
+    """Every shape of up to 6 devices, 4 chunks and 16 microbatches, and options, that the schedule
+    takes.
 
-    Every fourth of them where only the fast tests are asked for, and about a hundred of a schedule with many options.
+    Every fourth of them where only the fast tests are asked for, and about a hundred of a schedule
+    with many options.
     """
     family = find(name)
-    tries = product(range(1, 7), range(1, 5), MICROBATCHES, *(OPTIONS.get(o, (None,)) for o in family.options))
+    tries = product(
+        range(1, 7), range(1, 5), MICROBATCHES, *(OPTIONS.get(o, (None,)) for o in family.options)
+    )
     shapes = [Shape(P, V, M, settings(family, values)) for P, V, M, *values in tries]
     taken = [shape for shape in shapes if not family.broken_rules(shape)]
     most = 20 if family.uses_costs else 100
@@ -49,7 +57,11 @@ def accepted(name: str) -> list[Shape]:
 
 
 def settings(family: Family, values: list[Any]) -> dict[str, Any]:
-    return {option: value for option, value in zip(family.options, values, strict=True) if value is not None}
+    return {
+        option: value
+        for option, value in zip(family.options, values, strict=True)
+        if value is not None
+    }
 
 
 def build(name: str, shape: Shape) -> Schedule:
@@ -64,18 +76,28 @@ _built: dict[tuple[Any, ...], Schedule] = {}
 
 
 def build_anew(name: str, shape: Shape) -> Schedule:
-    return generate(name, devices=shape.devices, chunks=shape.chunks, microbatches=shape.microbatches, **shape.options)
+    return generate(
+        name,
+        devices=shape.devices,
+        chunks=shape.chunks,
+        microbatches=shape.microbatches,
+        **shape.options,
+    )
 
 
 def schedules(name: str) -> st.SearchStrategy[Schedule]:
     """Any accepted schedule of that name, some of them with full recompute."""
     plain = st.sampled_from(accepted(name)).map(lambda shape: build(name, shape))
-    return st.tuples(plain, st.integers(0, 3)).map(lambda drawn: drawn[0] if drawn[1] else add_recompute(drawn[0]))
+    return st.tuples(plain, st.integers(0, 3)).map(
+        lambda drawn: drawn[0] if drawn[1] else add_recompute(drawn[0])
+    )
 
 
 @st.composite
 def costs(draw: st.DrawFn, schedule: Schedule, times: st.SearchStrategy[float]) -> Costs:
-    """Costs per stage with or without a time for pairs, latencies by link, factors by microbatch and by device."""
+    """Costs per stage with or without a time for pairs, latencies by link, factors by microbatch
+    and by device.
+    """
     stages, devices = schedule.n_stages, schedule.n_devices
 
     def row(size: int) -> list[float]:
@@ -106,7 +128,13 @@ def unit(schedule: Schedule) -> Costs:
 
 
 def timed(
-    name: str, devices: int, microbatches: int, *, chunks: int | None = None, unit: str = "t_F", **times: Any
+    name: str,
+    devices: int,
+    microbatches: int,
+    *,
+    chunks: int | None = None,
+    unit: str = "t_F",
+    **times: Any,
 ) -> Timeline:
     """The timeline of a schedule by name; times as :func:`costs_for` takes them."""
     schedule = generate(name, devices=devices, microbatches=microbatches, chunks=chunks)
@@ -120,13 +148,23 @@ def drawn_queue(text: str) -> Packed:
         members = atom.strip("()").split("+")
         for place_in_atom, member in enumerate(members):
             stage, microbatch = map(int, member[1:].split("."))
-            ops.append(int(pack(stage, microbatch)) | Kind[member[0]] | PAIRED * (place_in_atom + 1 < len(members)))
+            ops.append(
+                int(pack(stage, microbatch))
+                | Kind[member[0]]
+                | PAIRED * (place_in_atom + 1 < len(members))
+            )
     return np.array(ops, np.int64)
 
 
-def drawn(*texts: str, stages: int | None = None, home: list[int] | None = None, microbatches: int = 2) -> Schedule:
-    """The schedule whose queues are these texts, on devices in order or where ``home`` puts each stage."""
+def drawn(
+    *texts: str, stages: int | None = None, home: list[int] | None = None, microbatches: int = 2
+) -> Schedule:
+    """The schedule whose queues are these texts, on devices in order or where ``home`` puts each
+    stage.
+    """
     placement = place("linear", len(texts), stages or len(texts))
     if home:
         placement = Placement("custom", len(texts), np.array([home], np.int32))
-    return Schedule.from_queues("drawn", placement, microbatches, [drawn_queue(text) for text in texts])
+    return Schedule.from_queues(
+        "drawn", placement, microbatches, [drawn_queue(text) for text in texts]
+    )

@@ -1,15 +1,33 @@
-"""How different two colours look: CIEDE2000, also to eyes without one of the three kinds of cones (Machado 2009)."""
+"""How different two colours look: CIEDE2000, also to eyes without one of the three kinds of cones
+(Machado 2009).
+"""
 
 import numpy as np
 
 # Linear RGB as seen with normal vision, and without red, green or blue cones.
 VISIONS = {
     "normal": np.eye(3),
-    "protan": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
-    "deutan": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
-    "tritan": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+    "protan": [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ],
+    "deutan": [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ],
+    "tritan": [
+        [1.255528, -0.076749, -0.178779],
+        [-0.078411, 0.930809, 0.147602],
+        [0.004733, 0.691367, 0.303900],
+    ],
 }
-TO_XYZ = [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]]
+TO_XYZ = [
+    [0.4124564, 0.3575761, 0.1804375],
+    [0.2126729, 0.7151522, 0.0721750],
+    [0.0193339, 0.1191920, 0.9503041],
+]
 WHITE = [0.95047, 1.0, 1.08883]
 
 
@@ -40,7 +58,9 @@ def difference_of_lab(first, second):
     turn = (h2 - h1 + 180) % 360 - 180 if c1 * c2 else 0.0
     hue = h1 + h2 if c1 * c2 == 0 else (h1 + turn / 2) % 360
     light, chroma = (l1 + l2) / 2, (c1 + c2) / 2
-    cosines = [factor * np.cos(np.radians(times * hue + shift)) for factor, times, shift in HUE_TERMS]
+    cosines = [
+        factor * np.cos(np.radians(times * hue + shift)) for factor, times, shift in HUE_TERMS
+    ]
     by_light = 1 + 0.015 * (light - 50) ** 2 / np.sqrt(20 + (light - 50) ** 2)
     by_chroma, by_hue = 1 + 0.045 * chroma, 1 + 0.015 * chroma * (1 + sum(cosines))
     rotation = -2 * np.sqrt(chroma**7 / (chroma**7 + 25.0**7))

@@ -49,24 +49,37 @@ def refused(*words: str) -> PpsimError:
 
 
 def answer(*words: str) -> tuple[int, str, str]:
-    """Run a command in this process as its entry does: exit code, standard output and standard error."""
+    """Run a command in this process as its entry does: exit code, standard output and standard
+    error.
+    """
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
     with redirect_stdout(out), redirect_stderr(err), patch.object(sys, "argv", ["ppsim", *words]):
         code = run_and_explain()
     return code, out.buffer.getvalue().decode(), err.buffer.getvalue().decode()
 
 
-def process(*words: str, env: dict[str, str] | None = None, **options: Any) -> subprocess.CompletedProcess[str]:
+def process(
+    *words: str, env: dict[str, str] | None = None, **options: Any
+) -> subprocess.CompletedProcess[str]:
     """Run a command as a user does, in a process of its own."""
     command = [sys.executable, "-m", "ppsim", *words]
     environment = SOURCE | (env or {})
     return subprocess.run(
-        command, capture_output=True, text=True, env=environment, timeout=HANG_S, check=False, **options
+        command,
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=HANG_S,
+        check=False,
+        **options,
     )
 
 
 def start_command(
-    *words: str, how: Sequence[str] = ("-m", "ppsim"), env: dict[str, str] | None = None, **options: Any
+    *words: str,
+    how: Sequence[str] = ("-m", "ppsim"),
+    env: dict[str, str] | None = None,
+    **options: Any,
 ) -> subprocess.Popen[str]:
     """Start a command in a session of its own; its errors can be read."""
     return subprocess.Popen(
@@ -81,7 +94,9 @@ def start_command(
 
 
 def with_options(words: Sequence[str], more: Sequence[str]) -> list[str]:
-    """A command line with options, each in place of the value that it had, as a user edits the line."""
+    """A command line with options, each in place of the value that it had, as a user edits the
+    line.
+    """
     command = group.get_command(click.Context(group), words[0])
     assert command
     kept = list(words)

@@ -19,56 +19,76 @@ from hypothesis import settings
 from hypothesis.internal import reflection
 
 # How long an example takes says something about the machine, not about the code.
-# The same examples in each run: what fails by chance fails a change that has no part in it. To look for more:
-# pytest --hypothesis-profile=hunt
+# The same examples in each run: what fails by chance fails a change that has no part in it. To look
+# for more: pytest --hypothesis-profile=hunt
 settings.register_profile("ppsim", deadline=None, max_examples=50, derandomize=True)
 settings.register_profile("fast", deadline=None, max_examples=4, derandomize=True)
 settings.register_profile("hunt", deadline=None, max_examples=300)
 settings.load_profile("ppsim")
-# Examples follow from a digest of a property's source, which is read and parsed anew for each schedule asked of it.
+# Examples follow from a digest of a property's source, which is read and parsed anew for each
+# schedule asked of it.
 for home, name in ((inspect, "getsource"), (reflection, "_clean_source")):
     if hasattr(home, name):
         setattr(home, name, functools.cache(getattr(home, name)))
 
 # What a terminal, a service that runs checks or a user has set must not change what commands print.
-for name in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "PPSIM_DEBUG"):
+for name in (
+    "COLUMNS",
+    "LINES",
+    "FORCE_COLOR",
+    "NO_COLOR",
+    "TTY_COMPATIBLE",
+    "TTY_INTERACTIVE",
+    "PPSIM_DEBUG",
+):
     os.environ.pop(name, None)
 
-# Hundreds of processes import the same modules, and pytest rewrites each test: what is compiled once is kept.
+# Hundreds of processes import the same modules, and pytest rewrites each test: what is compiled
+# once is kept.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 # Importing modules and collecting tests makes few circles.
 gc.set_threshold(100_000)
 
-# Small matrices: threads that wait for each other take many times the processor time of one, the more the fewer cores
-# are free. Read as numpy and torch are loaded, here and in processes that tests start.
+# Small matrices: threads that wait for each other take many times the processor time of one, the
+# more the fewer cores are free. Read as numpy and torch are loaded, here and in processes that
+# tests start.
 os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"
 
-# A job that a script started in the background ignores signals of the keyboard, and so would processes of tests.
-for ignored, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+# A job that a script started in the background ignores signals of the keyboard, and so would
+# processes of tests.
+for ignored, handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGQUIT, signal.SIG_DFL),
+):
     if signal.getsignal(ignored) is signal.SIG_IGN:
         signal.signal(ignored, handler)
-# Nor a closed terminal under nohup: processes started from here have a handler's default, and pytest goes on.
+# Nor a closed terminal under nohup: processes started from here have a handler's default, and
+# pytest goes on.
 if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda number, frame: None)
 
 
-# Two gears: ``pytest`` runs everything, ``pytest -m "not slow"`` what is quick enough for every save.
+# Two gears: ``pytest`` runs everything, ``pytest -m "not slow"`` what is quick enough for every
+# save.
 
 in_fast_test = False
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let tests run in another order, to find one that depends on what ran before it."""
-    parser.addoption("--shuffle", type=int, metavar="SEED", help="run the tests in the random order of this seed")
+    parser.addoption(
+        "--shuffle", type=int, metavar="SEED", help="run the tests in the random order of this seed"
+    )
 
 
 @pytest.hookimpl(tryfirst=True)  # what is slow must be known when others are chosen
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave some cases of large tests to the slow ones; run in the order that was asked for.
 
-    Runs of real processes take long and wait for each other: first, or one of them would be the last to end.
+    Runs of real processes take long and wait for each other: first, or one of them would be the
+    last to end.
     """
     seen = Counter[Any]()
     for item in items:
@@ -79,18 +99,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: item.get_closest_marker("torch") is None)
     if (seed := config.getoption("shuffle")) is not None:
         random.Random(seed).shuffle(items)
-    gc.freeze()  # modules and tests stay: searching them again and again for circles takes a twentieth of the fast gear
+    # modules and tests stay: searching them again and again for circles takes a twentieth of the
+    # fast gear
+    gc.freeze()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Draw fewer examples where only the fast tests are asked for, count lines for the check."""
-    if "PPSIM_COVERAGE" in os.environ and (hasattr(config, "workerinput") or not config.getoption("numprocesses", 0)):
+    if "PPSIM_COVERAGE" in os.environ and (
+        hasattr(config, "workerinput") or not config.getoption("numprocesses", 0)
+    ):
         from tests.fast_coverage import FastCoverage
 
         config.pluginmanager.register(FastCoverage())
     if only_fast(config):
         settings.load_profile("fast")
-        os.environ["NUMBA_DISABLE_JIT"] = "1"  # compiling takes longer than all fast tests; CPython gives the same
+        # compiling takes longer than all fast tests; CPython gives the same
+        os.environ["NUMBA_DISABLE_JIT"] = "1"
 
 
 def only_fast(config: pytest.Config) -> bool:
@@ -99,15 +124,23 @@ def only_fast(config: pytest.Config) -> bool:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out modules that import torch, whose tests are all slow, where only the fast ones are asked for."""
+    """Leave out modules that import torch, whose tests are all slow, where only the fast ones are
+    asked for.
+    """
     if collection_path.suffix != ".py" or not only_fast(config):
         return None
     text = collection_path.read_text()
-    return True if "\ntorch = pytest.importorskip" in text or "\nfrom tests.torch_worker" in text else None
+    return (
+        True
+        if "\ntorch = pytest.importorskip" in text or "\nfrom tests.torch_worker" in text
+        else None
+    )
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Report of a test that a process of ``pytest -n`` runs how it ended: no more is read, and each report costs."""
+    """Report of a test that a process of ``pytest -n`` runs how it ended: no more is read, and each
+    report costs.
+    """
     plugins: Any = session.config.pluginmanager.get_plugins()
     worker = next((plugin for plugin in plugins if hasattr(plugin, "sendevent")), None)
     if worker and not session.config.getoption("durations"):
@@ -115,7 +148,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
         def tell_what_counts(name: str, **said: Any) -> None:
             passed = name == "testreport" and said["data"]["outcome"] == "passed"
-            if name not in ("logstart", "logfinish") and not (passed and said["data"]["when"] != "call"):
+            if name not in ("logstart", "logfinish") and not (
+                passed and said["data"]["when"] != "call"
+            ):
                 tell(name, **said)
 
         worker.sendevent = tell_what_counts
@@ -123,32 +158,42 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give each process tests that stand together, for they share what is made once; who ends first takes others'."""
+    """Give each process tests that stand together, for they share what is made once; who ends first
+    takes others'.
+    """
     from xdist.scheduler import WorkStealingScheduling
 
     return WorkStealingScheduling(config, log)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Tests of torch are slow: its import alone takes seconds. So is a browser, which may be missing."""
+    """Tests of torch are slow: its import alone takes seconds. So is a browser, which may be
+    missing.
+    """
     browser = item.get_closest_marker("browser")
     if browser or item.get_closest_marker("torch"):
         item.add_marker("slow")
     if browser:
         from tests.pages import BROWSER  # not above: lines are counted from the first import on
 
-        item.add_marker(pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path"))
+        item.add_marker(
+            pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")
+        )
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Tell the watch below which gear the running test is of, and leave schedules and process as they were.
+    """Tell the watch below which gear the running test is of, and leave schedules and process as
+    they were.
 
-    Schedules that a test loads are not there for others, nor where a command shows notes and progress, nor what a
-    library sets for the whole process, such as Dask's limits of threads. Fixtures of every test would take longer.
+    Schedules that a test loads are not there for others, nor where a command shows notes and
+    progress, nor what a library sets for the whole process, such as Dask's limits of threads.
+    Fixtures of every test would take longer.
     """
     from ppsim.base import notes
-    from ppsim.schedules import _block, _load, registry  # not above: lines are counted from the first import on
+
+    # not above: lines are counted from the first import on
+    from ppsim.schedules import _block, _load, registry
 
     global in_fast_test
     in_fast_test = item.get_closest_marker("slow") is None
@@ -175,7 +220,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 def refuse_in_fast_tests(home: Any, name: str) -> None:
-    """Fail a test that starts a process in this way and is not marked slow. An audit hook costs a hundredth more."""
+    """Fail a test that starts a process in this way and is not marked slow. An audit hook costs a
+    hundredth more.
+    """
     start = getattr(home, name)
 
     @functools.wraps(start)
@@ -187,7 +234,13 @@ def refuse_in_fast_tests(home: Any, name: str) -> None:
     setattr(home, name, watched)
 
 
-STARTS = [(subprocess.Popen, "__init__"), (BaseProcess, "start"), (os, "system"), (os, "fork"), (os, "posix_spawn")]
+STARTS = [
+    (subprocess.Popen, "__init__"),
+    (BaseProcess, "start"),
+    (os, "system"),
+    (os, "fork"),
+    (os, "posix_spawn"),
+]
 for start in STARTS:
     refuse_in_fast_tests(*start)
 

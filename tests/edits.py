@@ -37,31 +37,50 @@ def read_back(csv: str, like: Schedule) -> Schedule | None:
     draft = replace(draft, n_rounds=like.n_rounds, feeds_back=like.feeds_back, flushes=like.flushes)
     if check(draft).faults:
         return None
-    return replace(draft.schedule(), placement=like.placement)  # microbatches of one end alone tell no second replica
+    # microbatches of one end alone tell no second replica
+    return replace(draft.schedule(), placement=like.placement)
 
 
 def uneven_costs(schedule: Schedule, seed: int) -> Costs:
-    """Return costs that differ by stage, microbatch, device and link, of all kinds that the schedule holds."""
+    """Return costs that differ by stage, microbatch, device and link, of all kinds that the
+    schedule holds.
+    """
     rng = np.random.default_rng(seed)
-    tables = {name: rng.uniform(0.5, 2, schedule.n_stages).tolist() for name in ("tf", "ti", "tw", "tr")}
+    tables = {
+        name: rng.uniform(0.5, 2, schedule.n_stages).tolist() for name in ("tf", "ti", "tw", "tr")
+    }
     others = {kind: 0.3 for kind in TIMED if kind >= Kind.OFFLOAD and (schedule.kind == kind).any()}
-    costs = costs_for(schedule, **tables, tb=rng.uniform(4, 5, schedule.n_stages).tolist(), per="stage", others=others)
+    costs = costs_for(
+        schedule,
+        **tables,
+        tb=rng.uniform(4, 5, schedule.n_stages).tolist(),
+        per="stage",
+        others=others,
+    )
     comm = rng.uniform(0, 0.5, (schedule.n_devices, schedule.n_devices))
     scale = rng.uniform(0.8, 1.25, (5, schedule.n_microbatches))
     pair = rng.uniform(4, 5, schedule.n_stages)
-    return replace(costs, comm=comm, scale=scale, speed=rng.uniform(0.9, 1.1, schedule.n_devices), pair=pair)
+    return replace(
+        costs, comm=comm, scale=scale, speed=rng.uniform(0.9, 1.1, schedule.n_devices), pair=pair
+    )
 
 
 def amounts(schedule: Schedule, seed: int) -> MemoryModel:
     """Return amounts of memory that differ by stage."""
     rng = np.random.default_rng(seed)
-    held, kept, stash, work_b, work_i, message = rng.integers(1 << 20, 1 << 24, (6, schedule.n_stages))
+    held, kept, stash, work_b, work_i, message = rng.integers(
+        1 << 20, 1 << 24, (6, schedule.n_stages)
+    )
     held += kept
     return MemoryModel(held, kept, stash, work_b, work_i, message, held // 8, {"weights": 3 * held})
 
 
-def verify(found: dict[str, Any], schedule: Schedule, costs: Costs, model: MemoryModel | None) -> bool:
-    """Compare what a page has of edited queues with what Python says of their CSV; return whether they can run."""
+def verify(
+    found: dict[str, Any], schedule: Schedule, costs: Costs, model: MemoryModel | None
+) -> bool:
+    """Compare what a page has of edited queues with what Python says of their CSV; return whether
+    they can run.
+    """
     state = found["state"]
     made = read_back(found["csv"], schedule)
     assert state["valid"] == (made is not None), (found["did"], found["csv"], state["why"])

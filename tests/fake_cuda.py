@@ -1,7 +1,8 @@
-"""torch.cuda without a GPU: streams and events that note what they are told, tensors that stay on the processor.
+"""torch.cuda without a GPU: streams and events that note what they are told, tensors that stay on
+the processor.
 
-What is issued is done at once, so an event's moment is that of its record; ``slower`` stretches the time that passes
-on the device, as if it were still working on what was issued long ago.
+What is issued is done at once, so an event's moment is that of its record; ``slower`` stretches the
+time that passes on the device, as if it were still working on what was issued long ago.
 """
 
 from __future__ import annotations
@@ -57,7 +58,13 @@ class FakeCuda:
             def record(self, stream: Any = None) -> None:
                 now = time.monotonic_ns()
                 self.at = fake.began + fake.slower * (now - fake.began)
-                fake.log.append(("mark" if self.timed else "record", (stream or fake.current[-1]).name, self.name))
+                fake.log.append(
+                    (
+                        "mark" if self.timed else "record",
+                        (stream or fake.current[-1]).name,
+                        self.name,
+                    )
+                )
 
             def synchronize(self) -> None:
                 fake.log.append(("synchronize", self.name))
@@ -87,7 +94,9 @@ class FakeCuda:
         return stream
 
     def install(self, monkeypatch: Any) -> OnTheProcessor:
-        """Put the fake in torch's and the driver's place; gives the mode that tensors are to be made in."""
+        """Put the fake in torch's and the driver's place; gives the mode that tensors are to be
+        made in.
+        """
         cuda: dict[str, Any] = {
             "Stream": self.Stream,
             "Event": self.Event,
@@ -109,7 +118,9 @@ class FakeCuda:
         for name, value in cuda.items():
             monkeypatch.setattr(torch.cuda, name, value)
         note = self.log.append
-        monkeypatch.setattr(torch.Tensor, "record_stream", lambda _, stream: note(("keep", stream.name)))
+        monkeypatch.setattr(
+            torch.Tensor, "record_stream", lambda _, stream: note(("keep", stream.name))
+        )
         bindings, package = ModuleType("cuda.bindings"), ModuleType("cuda")
         bindings.driver = self.driver()  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "cuda", package)
@@ -124,7 +135,9 @@ class FakeCuda:
             size = -(-smallest // 8) * 8
             count = min(parts, whole.sm.smCount // size)
             self.split_calls.append((parts, smallest))
-            sets = [SimpleNamespace(number=n, sm=SimpleNamespace(smCount=size)) for n in range(count)]
+            sets = [
+                SimpleNamespace(number=n, sm=SimpleNamespace(smCount=size)) for n in range(count)
+            ]
             return 0, sets, count, SimpleNamespace(sm=SimpleNamespace(smCount=0))
 
         return SimpleNamespace(
@@ -132,7 +145,10 @@ class FakeCuda:
             CUgreenCtxCreate_flags=SimpleNamespace(CU_GREEN_CTX_DEFAULT_STREAM=1),
             CUstream_flags=SimpleNamespace(CU_STREAM_NON_BLOCKING=1),
             cuDeviceGet=lambda number: (0, number),
-            cuDeviceGetDevResource=lambda gpu, kind: (0, SimpleNamespace(sm=SimpleNamespace(smCount=self.sms))),
+            cuDeviceGetDevResource=lambda gpu, kind: (
+                0,
+                SimpleNamespace(sm=SimpleNamespace(smCount=self.sms)),
+            ),
             cuDevSmResourceSplitByCount=split_by_count,
             cuDevResourceGenerateDesc=lambda sets, count: (0, sets[0]),
             cuGreenCtxCreate=lambda description, gpu, flags: (0, description),

@@ -1,4 +1,6 @@
-"""The lines that fast tests reach, counted while all tests run: ``PPSIM_COVERAGE=1 pytest``, as ``.ci/run`` does."""
+"""The lines that fast tests reach, counted while all tests run: ``PPSIM_COVERAGE=1 pytest``, as
+``.ci/run`` does.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from typing import Any
 import coverage
 import pytest
 
-EXAMPLES = 2  # of each property that are counted; tracing the lines of all takes longer than it tells
+# of each property that are counted; tracing the lines of all takes longer than it tells
+EXAMPLES = 2
 
 
 class FastCoverage:

@@ -1,8 +1,9 @@
-"""What the original implementations emit: queues and numbers, record by record, and our schedules of the same shape.
+"""What the original implementations emit: queues and numbers, record by record, and our schedules
+of the same shape.
 
-The records under ``data/golden`` were emitted by the programs named in their ``source``. Tokens: ``F3.1`` is the
-forward of microbatch 1 on stage 3, ``(F3.1+B2.0)`` a pair. A plain cost key times a pair as F, then B;
-``|pair_atomic`` as one op, which is this project's rule.
+The records under ``data/golden`` were emitted by the programs named in their ``source``. Tokens:
+``F3.1`` is the forward of microbatch 1 on stage 3, ``(F3.1+B2.0)`` a pair. A plain cost key times a
+pair as F, then B; ``|pair_atomic`` as one op, which is this project's rule.
 """
 
 import json
@@ -55,7 +56,9 @@ RECORDS = {
 each_record = pytest.mark.parametrize(
     "record",
     [
-        pytest.param(record, id=name, marks=[pytest.mark.slow] if int(name.rpartition("-")[2]) % 4 else [])
+        pytest.param(
+            record, id=name, marks=[pytest.mark.slow] if int(name.rpartition("-")[2]) % 4 else []
+        )
         for name, record in RECORDS.items()
     ],
 )
@@ -78,14 +81,20 @@ def make(record: dict[str, Any]) -> Schedule:
         name = "interleaved-overlap"
     group = record.get("microbatch_group_size_per_vp_stage")
     options: dict[str, Any] = {"group_size": group} if group and name == "interleaved" else {}
-    if record["schedule"] == "zbv" and record["mem_setting"] == "mf1_mw0":  # nothing is held after I: W waits freely
+    # nothing is held after I: W waits freely
+    if record["schedule"] == "zbv" and record["mem_setting"] == "mf1_mw0":
         options = {"limit": 2 * max(record["M"], record["P"])}
     if name == "zb-auto":  # 1p and 2p are how many times the memory of 1F1B
         held = {"mf1_mw0": 0.0, "paperlike": 32 / 87}[record["mem_setting"]]
         options = {"limit": int(record["schedule"][3]) * record["P"], "after_i": held}
     chunks = 1 if record["placement"] == "bidirectional" else record["V"]
     return generate(
-        name, devices=record["P"], chunks=chunks, microbatches=record["M"], costs=costs_of(record), **options
+        name,
+        devices=record["P"],
+        chunks=chunks,
+        microbatches=record["M"],
+        costs=costs_of(record),
+        **options,
     )
 
 
@@ -94,4 +103,6 @@ def costs_of(record: dict[str, Any]) -> Pricing:
     found = record.get("search_cost")
     if not found:
         return costs_for
-    return partial(costs_for, tf=found["F"], ti=found["B"], tw=found["W"], comm=found["comm"], per="stage")
+    return partial(
+        costs_for, tf=found["F"], ti=found["B"], tw=found["W"], comm=found["comm"], per="stage"
+    )

@@ -23,7 +23,10 @@ def with_lanes(name, devices, microbatches, rng, late=3, pairs=0.0):
     """
     base = generate(name, devices=devices, microbatches=microbatches)
     queues = [
-        [(Kind(k), int(s), int(m)) for k, s, m in zip(base.kind[q], base.stage[q], base.microbatch[q], strict=True)]
+        [
+            (Kind(k), int(s), int(m))
+            for k, s, m in zip(base.kind[q], base.stage[q], base.microbatch[q], strict=True)
+        ]
         for q in map(base.queue, range(devices))
     ]
     backward = Kind.B if (base.kind == Kind.B).any() else Kind.I
@@ -34,28 +37,48 @@ def with_lanes(name, devices, microbatches, rng, late=3, pairs=0.0):
     for stage, microbatch in np.ndindex(base.n_stages, microbatches):
         device, queue = stage % devices, queues[stage % devices]
         if rng.random() < 0.5:
-            put(device, (Kind.OFFLOAD, stage, microbatch), queue.index((Kind.F, stage, microbatch)) + 1)
+            put(
+                device,
+                (Kind.OFFLOAD, stage, microbatch),
+                queue.index((Kind.F, stage, microbatch)) + 1,
+            )
             if rng.random() < 0.3:
                 at = queue.index((Kind.OFFLOAD, stage, microbatch))
                 queue.insert(at + 1 + rng.randrange(2), (Kind.WAIT_OFFLOAD, stage, microbatch))
             at = queue.index((backward, stage, microbatch))
             after = queue.index((Kind.OFFLOAD, stage, microbatch))
             queue.insert(max(after + 1, at - rng.randrange(3)), (Kind.RELOAD, stage, microbatch))
-    for kinds, anchor in ((EMBEDDING, (Kind.F, 0)), (HEAD, (Kind.F, devices - 1)), (AFTER, (backward, 0))):
+    for kinds, anchor in (
+        (EMBEDDING, (Kind.F, 0)),
+        (HEAD, (Kind.F, devices - 1)),
+        (AFTER, (backward, 0)),
+    ):
         if rng.random() < 0.5:
             for microbatch in range(microbatches):
                 for device in range(devices):
-                    own = next(i for i, op in enumerate(queues[device]) if op[::2] == (anchor[0], microbatch))
+                    own = next(
+                        i
+                        for i, op in enumerate(queues[device])
+                        if op[::2] == (anchor[0], microbatch)
+                    )
                     ahead = kinds is EMBEDDING
-                    queues[device][own + 1 - ahead : own + 1 - ahead] = [(kind, -1, microbatch) for kind in kinds]
+                    queues[device][own + 1 - ahead : own + 1 - ahead] = [
+                        (kind, -1, microbatch) for kind in kinds
+                    ]
     if rng.random() < 0.3:
         spread(queues, rng.randrange(devices), microbatches, backward)
     if rng.random() < 0.3:
         for microbatch in range(microbatches):
             device = rng.randrange(devices)
             queue, slack = queues[device], 2 * device + 3  # of the first stage's op
-            put(device, (Kind.EF, -1, microbatch), queue.index((Kind.F, device, microbatch)) - slack)
-            put(device, (Kind.EB, -1, microbatch), queue.index((backward, device, microbatch)) + slack)
+            put(
+                device, (Kind.EF, -1, microbatch), queue.index((Kind.F, device, microbatch)) - slack
+            )
+            put(
+                device,
+                (Kind.EB, -1, microbatch),
+                queue.index((backward, device, microbatch)) + slack,
+            )
     packed = [np.array([int(pack(s, m)) | k for k, s, m in queue]) for queue in queues]
     for queue, ops in zip(queues, packed, strict=True) if pairs else ():
         for at, ((one, *_), (other, *_)) in enumerate(pairwise(queue)):
@@ -76,7 +99,9 @@ def spread(queues, stage, microbatches, backward):
 
 
 def random_costs(schedule, rng, link=0):
-    time = np.array([[rng.randrange(1, 6) for _ in range(schedule.n_stages)] for _ in range(5)], float)
+    time = np.array(
+        [[rng.randrange(1, 6) for _ in range(schedule.n_stages)] for _ in range(5)], float
+    )
     others: dict[Kind, Any] = {
         kind: np.array([rng.randrange(4) for _ in range(schedule.n_stages)], float)
         for kind in TIMED[5:]

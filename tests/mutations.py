@@ -1,10 +1,12 @@
-"""Mutations that change meaning: draw sites in rooms by a seed, and see whether the rooms' fast tests notice.
+"""Mutations that change meaning: draw sites in rooms by a seed, and see whether the rooms' fast
+tests notice.
 
     python -m tests.mutations --seed 1 --count 40         # a table of sites and mutations
     python -m tests.mutations --seed 1 --count 40 --run   # and what of them the tests kill
 
 With --slow, what lives meets the rooms' slow tests too, which takes a minute or two each.
-Each kind is as likely as any other, and so is each of its sites. Messages, types and decorators are left alone.
+Each kind is as likely as any other, and so is each of its sites. Messages, types and decorators are
+left alone.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ BOUNDARIES: dict[type, Any] = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE
 BOTH: dict[type, Any] = {ast.And: ast.Or, ast.Or: ast.And}
 EXTREMES = {"min": "max", "minimum": "maximum", "argmin": "argmax", "any": "all", "ceil": "floor"}
 EXTREMES |= {other: name for name, other in EXTREMES.items()}
-NO_ARITHMETIC = (ast.Constant, ast.JoinedStr, ast.List, ast.Tuple, ast.ListComp, ast.Set, ast.Dict)  # joined by +
+# joined by +
+NO_ARITHMETIC = (ast.Constant, ast.JoinedStr, ast.List, ast.Tuple, ast.ListComp, ast.Set, ast.Dict)
 SYMMETRIC = (*EXTREMES, "isinstance", "zip", "print", "getattr", "cast")
 
 
@@ -57,7 +60,9 @@ def changed(node: ast.expr | ast.stmt, **fields: Any) -> Any:
 
 def adds_numbers(node: ast.BinOp) -> bool:
     """Whether + or - joins no texts and no lists, as far as one sees."""
-    return not any(isinstance(s, NO_ARITHMETIC) and not is_number(s) for s in (node.left, node.right))
+    return not any(
+        isinstance(s, NO_ARITHMETIC) and not is_number(s) for s in (node.left, node.right)
+    )
 
 
 def is_number(node: ast.AST) -> bool:
@@ -90,7 +95,11 @@ def mutations(node: ast.AST) -> Iterator[tuple[str, Any, Any]]:
         case ast.Call(ast.Name(name) | ast.Attribute(attr=name), args):
             if name in EXTREMES:
                 field = "id" if isinstance(node.func, ast.Name) else "attr"
-                yield "extreme", node, changed(node, func=changed(node.func, **{field: EXTREMES[name]}))
+                yield (
+                    "extreme",
+                    node,
+                    changed(node, func=changed(node.func, **{field: EXTREMES[name]})),
+                )
             alike = len(args) > 1 and type(args[0]) is type(args[1])
             if name not in SYMMETRIC and alike and ast.dump(args[0]) != ast.dump(args[1]):
                 yield "arguments", node, changed(node, args=[args[1], args[0], *args[2:]])
@@ -107,7 +116,9 @@ def computing(node: ast.AST) -> Iterator[ast.AST]:
         if name in ("annotation", "returns", "decorator_list"):
             continue
         for child in value if isinstance(value, list) else [value]:
-            if isinstance(child, ast.AST) and not isinstance(child, ast.Raise | ast.JoinedStr | ast.Assert):
+            if isinstance(child, ast.AST) and not isinstance(
+                child, ast.Raise | ast.JoinedStr | ast.Assert
+            ):
                 yield from computing(child)
 
 
@@ -121,8 +132,13 @@ def sites_of(room: str) -> list[Site]:
             starts.append(starts[-1] + len(line))
         for node in computing(ast.parse(text)):
             for kind, old, new in mutations(node):
-                start, end = (starts[row - 1] + column for row, column in
-                              ((old.lineno, old.col_offset), (old.end_lineno, old.end_col_offset)))  # fmt: skip
+                start, end = (
+                    starts[row - 1] + column
+                    for row, column in (
+                        (old.lineno, old.col_offset),
+                        (old.end_lineno, old.end_col_offset),
+                    )
+                )
                 written = ast.unparse(new) if isinstance(new, ast.stmt) else f"({ast.unparse(new)})"
                 found.append(Site(kind, path.relative_to(ROOT), old.lineno, start, end, written))
     return found
@@ -149,22 +165,44 @@ def show(site: Site) -> str:
 
 def passes(copy: Path, room: str, limit: float | None, gear: str = "not slow") -> bool:
     """Whether the room's tests of a gear pass; tests that hang do not."""
-    command = [sys.executable, "-m", "pytest", f"tests/{room}", "-x", "-q", "-m", gear, "-p", "no:cacheprovider"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        f"tests/{room}",
+        "-x",
+        "-q",
+        "-m",
+        gear,
+        "-p",
+        "no:cacheprovider",
+    ]
     env = os.environ | {"PYTHONPATH": str(copy), "NUMBA_CACHE_DIR": str(copy / ".numba")}
     try:
-        return subprocess.run(command, cwd=copy, env=env, capture_output=True, timeout=limit).returncode == 0
+        return (
+            subprocess.run(
+                command, cwd=copy, env=env, capture_output=True, timeout=limit
+            ).returncode
+            == 0
+        )
     except subprocess.TimeoutExpired:
         return False
 
 
 def main() -> None:
     """Print a table of mutations; with --run, which of them survive."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rooms", nargs="+", default=list(ROOMS))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=40)
-    parser.add_argument("--run", action="store_true", help="run the tests of each site's room against its mutation")
-    parser.add_argument("--slow", action="store_true", help="with --run: by the room's slow tests too")
+    parser.add_argument(
+        "--run", action="store_true", help="run the tests of each site's room against its mutation"
+    )
+    parser.add_argument(
+        "--slow", action="store_true", help="with --run: by the room's slow tests too"
+    )
     args = parser.parse_args()
     drawn = draw(args.rooms, args.seed, args.count)
     if not args.run:
@@ -172,17 +210,28 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         copy, limits, survived = Path(folder) / "copy", {}, 0
-        shutil.copytree(ROOT, copy, symlinks=True, ignore=shutil.ignore_patterns(".git", "__pycache__", ".*_cache"))
+        shutil.copytree(
+            ROOT,
+            copy,
+            symlinks=True,
+            ignore=shutil.ignore_patterns(".git", "__pycache__", ".*_cache"),
+        )
         for site in drawn:
-            room = next(room for room in args.rooms if site.path.is_relative_to(Path("ppsim", room)))
+            room = next(
+                room for room in args.rooms if site.path.is_relative_to(Path("ppsim", room))
+            )
             if room not in limits:
                 begin = time.monotonic()
                 if not passes(copy, room, None):
                     sys.exit(f"the fast tests of {room} fail without any mutation")
                 limits[room] = 60 + 4 * (time.monotonic() - begin)
             text = (ROOT / site.path).read_bytes()
-            (copy / site.path).write_bytes(text[: site.start] + site.text.encode() + text[site.end :])
-            lives = passes(copy, room, limits[room]) and not (args.slow and not passes(copy, room, SLOW_S, "slow"))
+            (copy / site.path).write_bytes(
+                text[: site.start] + site.text.encode() + text[site.end :]
+            )
+            lives = passes(copy, room, limits[room]) and not (
+                args.slow and not passes(copy, room, SLOW_S, "slow")
+            )
             (copy / site.path).write_bytes(text)
             survived += lives
             print("SURVIVED" if lives else "killed  ", show(site), flush=True)

@@ -9,17 +9,25 @@ from xml.etree import ElementTree
 from ppsim.show.files.document import Document
 from ppsim.show.files.writers.html import write
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))),
+    None,
+)
 
 
 def page(*timelines, titles=None, memory=(), executions=(), cap=None, **inputs):
     out = io.BytesIO()
     names = tuple(titles or (t.schedule.name for t in timelines))
-    write(Document(timelines, names, inputs, memory=memory, executions=executions, cap=cap), out, ".html")
+    write(
+        Document(timelines, names, inputs, memory=memory, executions=executions, cap=cap),
+        out,
+        ".html",
+    )
     return out.getvalue().decode()
 
 
-# Alone on the machine: no profile of before, no shared memory that a container may lack, nothing from the network.
+# Alone on the machine: no profile of before, no shared memory that a container may lack, nothing
+# from the network.
 QUIET = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
 QUIET += ["--disable-background-networking", "--disable-component-update", "--disable-default-apps"]
 QUIET += ["--disable-extensions", "--disable-sync"]
@@ -37,12 +45,16 @@ def opened(text, folder, size="1440,900"):
 
 
 def shown(address, folder, size="1440,900"):
-    """What a browser has of an address after five seconds of its own time; one that hangs is started again once."""
+    """What a browser has of an address after five seconds of its own time; one that hangs is
+    started again once.
+    """
     flags = [*QUIET, f"--window-size={size}", "--virtual-time-budget=5000", "--dump-dom"]
 
     def start(profile):
         command = [str(BROWSER), *flags, f"--user-data-dir={folder / profile}", address]
-        return subprocess.run(command, capture_output=True, timeout=60, check=True, encoding="utf-8").stdout
+        return subprocess.run(
+            command, capture_output=True, timeout=60, check=True, encoding="utf-8"
+        ).stdout
 
     try:
         return start("profile")

@@ -1,4 +1,6 @@
-"""Parquet files made by hand, byte by byte, so that footers and pages can state what is not true."""
+"""Parquet files made by hand, byte by byte, so that footers and pages can state what is not
+true.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class Text(str):
 
 
 def thrift(*fields: tuple[int, object]) -> bytes:
-    """A struct of fields by their ids: int is i32, float stands for i64, bytes for a struct that is written already."""
+    """A struct of fields by their ids: int is i32, float stands for i64, bytes for a struct that is
+    written already.
+    """
     out, last = bytearray(), 0
     for number, value in fields:
         kind, content = _value(value)
@@ -53,7 +57,11 @@ def _value(value: object) -> tuple[int, bytes]:
         return 12, value
     assert isinstance(value, list)
     kind = _value(value[0])[0] if value else 12
-    size = bytes([len(value) << 4 | kind]) if len(value) < 15 else bytes([0xF0 | kind]) + varint(len(value))
+    size = (
+        bytes([len(value) << 4 | kind])
+        if len(value) < 15
+        else bytes([0xF0 | kind]) + varint(len(value))
+    )
     return 9, size + b"".join(_value(each)[1] for each in value)
 
 
@@ -109,7 +117,9 @@ def _pack(content: bytes, codec: int) -> bytes:
     return packer.compress(content) + packer.flush()
 
 
-def parquet(columns: Sequence[Column], groups: int = 1, rows: int | None = None, **lies: int) -> bytes:
+def parquet(
+    columns: Sequence[Column], groups: int = 1, rows: int | None = None, **lies: int
+) -> bytes:
     """A file of these columns; several row groups are all the same bytes."""
     out, chunks, stored = bytearray(b"PAR1"), list[bytes](), list[bytes]()
     for column in columns:
@@ -123,16 +133,23 @@ def parquet(columns: Sequence[Column], groups: int = 1, rows: int | None = None,
             out += thrift((1, 2), (2, size), (3, len(packed)), (7, about)) + packed
             unpacked += len(column.dictionary)
         data_at, packed = len(out), _pack(column.page, column.codec)
-        about = thrift((1, told("page_values", column.values)), (2, column.encoding), (3, 3), (4, 3))
+        about = thrift(
+            (1, told("page_values", column.values)), (2, column.encoding), (3, 3), (4, 3)
+        )
         size = told("page_size", len(column.page))
         out += thrift((1, 0), (2, size), (3, told("packed", len(packed))), (5, about)) + packed
         unpacked += len(column.page)
         size = told("unpacked", unpacked)
         parts: list[tuple[int, object]] = [
-            (1, column.physical), (2, [PLAIN, 3, column.encoding]), (3, [Text(column.name)]), (4, column.codec),
-            (5, float(told("values", column.values))), (6, float(size)), (7, float(told("chunk", len(out) - begin))),
+            (1, column.physical),
+            (2, [PLAIN, 3, column.encoding]),
+            (3, [Text(column.name)]),
+            (4, column.codec),
+            (5, float(told("values", column.values))),
+            (6, float(size)),
+            (7, float(told("chunk", len(out) - begin))),
             (9, float(told("data_at", data_at))),
-        ]  # fmt: skip
+        ]
         if dictionary_at is not None:
             parts.append((11, float(told("dictionary_at", dictionary_at))))
         chunks.append(thrift((2, float(begin)), (3, thrift(*parts))))

@@ -1,7 +1,9 @@
-"""Thousands of Parquet files that a stranger might send, each given to a public command in this process.
+"""Thousands of Parquet files that a stranger might send, each given to a public command in this
+process.
 
-``python -m tests.parquet_fuzz FOLDER COUNT SEED`` prints how many files it read, how many answers it got and
-the largest memory of the process in bytes, or what went wrong with which file, which stays in the folder.
+``python -m tests.parquet_fuzz FOLDER COUNT SEED`` prints how many files it read, how many answers
+it got and the largest memory of the process in bytes, or what went wrong with which file, which
+stays in the folder.
 """
 
 from __future__ import annotations
@@ -27,17 +29,36 @@ from tests.parquet_files import BYTES, FIXED, GZIP, INT32, Column, number, parqu
 DAY = datetime.date(2026, 1, 1)
 NOON = datetime.datetime(2026, 1, 1, 12)
 VALUES: dict[str, list[Any]] = {
-    "int8": [0, 1, None], "uint64": [0, 2**64 - 1, None], "int64": [-(2**63), 2**63 - 1, None], "float16": [0, 1, None],
-    "float32": [0.0, float("nan"), None], "float64": [1e308, float("-inf"), None], "bool": [True, False, None],
-    "date32": [DAY, None, DAY], "date64": [DAY, None, DAY], "time32[s]": [datetime.time(1), None, None],
-    "time64[ns]": [datetime.time(1), None, None], "timestamp[s]": [NOON, None, NOON],
-    "timestamp[ns]": [NOON, None, NOON], "duration[us]": [datetime.timedelta(1), None, None],
-    "string": ["F", "", None], "large_string": ["F", "1", None], "binary": [b"F", b"\xff", None],
-    "large_binary": [b"F", b"\xff", None], "null": [None] * 3,
-}  # fmt: skip
-RUN: dict[str, list[Any]] = {"id": ["a", "b", "c"], "model": ["llama3-8b"] * 3,
-       "gpu": ["h100"] * 3, "gpus": [8, 8, 8], "gbs": [8, 8, 8],
-       "tp": [1, 1, 1], "pp": [2, 2, 2], "step_s": [1.0, 2.0, None]}  # fmt: skip
+    "int8": [0, 1, None],
+    "uint64": [0, 2**64 - 1, None],
+    "int64": [-(2**63), 2**63 - 1, None],
+    "float16": [0, 1, None],
+    "float32": [0.0, float("nan"), None],
+    "float64": [1e308, float("-inf"), None],
+    "bool": [True, False, None],
+    "date32": [DAY, None, DAY],
+    "date64": [DAY, None, DAY],
+    "time32[s]": [datetime.time(1), None, None],
+    "time64[ns]": [datetime.time(1), None, None],
+    "timestamp[s]": [NOON, None, NOON],
+    "timestamp[ns]": [NOON, None, NOON],
+    "duration[us]": [datetime.timedelta(1), None, None],
+    "string": ["F", "", None],
+    "large_string": ["F", "1", None],
+    "binary": [b"F", b"\xff", None],
+    "large_binary": [b"F", b"\xff", None],
+    "null": [None] * 3,
+}
+RUN: dict[str, list[Any]] = {
+    "id": ["a", "b", "c"],
+    "model": ["llama3-8b"] * 3,
+    "gpu": ["h100"] * 3,
+    "gpus": [8, 8, 8],
+    "gbs": [8, 8, 8],
+    "tp": [1, 1, 1],
+    "pp": [2, 2, 2],
+    "step_s": [1.0, 2.0, None],
+}
 OPS: dict[str, list[Any]] = {
     "kind": ["F", "B", "F"],
     "microbatch": [0, 0, 1],
@@ -45,11 +66,28 @@ OPS: dict[str, list[Any]] = {
     "end": [1, 2, 3],
     "device": [0, 0, 0],
 }
-OPS |= {"replica": [0, 0, 0], "iteration": [1, 1, 1], "stage": [0, 0, 0], "chunk": [0, 0, 0], "posted": [0.0, 1, 2]}
+OPS |= {
+    "replica": [0, 0, 0],
+    "iteration": [1, 1, 1],
+    "stage": [0, 0, 0],
+    "chunk": [0, 0, 0],
+    "posted": [0.0, 1, 2],
+}
 OPS |= {"group": ["all", None, None], "duration": [1, 1, 1]}
 KEPT: dict[str, list[Any]] = {"key": ["a"], "inputs": ["x"], "digest": ["x"], "row": ["{}"]}
-LIES = ("values", "page_values", "packed", "page_size", "unpacked", "chunk", "data_at", "dictionary_at", "entries",
-        "dictionary_size", "repetition")  # fmt: skip
+LIES = (
+    "values",
+    "page_values",
+    "packed",
+    "page_size",
+    "unpacked",
+    "chunk",
+    "data_at",
+    "dictionary_at",
+    "entries",
+    "dictionary_size",
+    "repetition",
+)
 NUMBERS = (-(2**31), -1, 0, 1, 2, 100, 2**16, 2**31 - 1, 2**40)
 HEAVY = ("row groups", "many", "pages of zeros", "nulls", "much JSON", "long text")
 
@@ -58,32 +96,54 @@ HEAVY = ("row groups", "many", "pages of zeros", "nulls", "much JSON", "long tex
 def typed() -> dict[str, pyarrow.Array]:
     """Three values of each type; made when asked for, as pyarrow imports pandas for them."""
     return {
-        **{name: pyarrow.array(values, pyarrow.type_for_alias(name)) for name, values in VALUES.items()},
+        **{
+            name: pyarrow.array(values, pyarrow.type_for_alias(name))
+            for name, values in VALUES.items()
+        },
         "string view": pyarrow.array(["F", "B", None], pyarrow.string_view()),
         "fixed bytes": pyarrow.array([b"1234", b"1234", None], pyarrow.binary(4)),
         "decimal": pyarrow.array([decimal.Decimal("1.5"), None, None], pyarrow.decimal128(38, 10)),
-        "long decimal": pyarrow.array([decimal.Decimal(10) ** 60, None, None], pyarrow.decimal256(76, 2)),
+        "long decimal": pyarrow.array(
+            [decimal.Decimal(10) ** 60, None, None], pyarrow.decimal256(76, 2)
+        ),
         "late timestamp": pyarrow.array([2**52, 0, None], pyarrow.timestamp("s")),
         "zoned timestamp": pyarrow.array([0, 1, None], pyarrow.timestamp("ms", "Europe/Paris")),
         "bad zone": pyarrow.array([0, 1, None], pyarrow.timestamp("ms", "Nowhere/None")),
         "list": pyarrow.array([[1], [], None]),
         "nested list": pyarrow.array([[[1]], [], None]),
         "struct": pyarrow.array([{"a": 1}, {"a": None}, None]),
-        "map": pyarrow.array([[("a", 1)], [], None], pyarrow.map_(pyarrow.string(), pyarrow.int64())),
+        "map": pyarrow.array(
+            [[("a", 1)], [], None], pyarrow.map_(pyarrow.string(), pyarrow.int64())
+        ),
         "dictionary": pyarrow.array(["F", "B", None]).dictionary_encode(),
         "dictionary of numbers": pyarrow.array([1, 2, None]).dictionary_encode(),
         "long text": pyarrow.array(["F" * 100_000, "1" * 5000, None]),
         "odd texts": pyarrow.array(["\x1b]0;x\x07", "=1+1", "\u2028"]),
-    }  # fmt: skip
+    }
 
 
 @cache
 def originals() -> tuple[bytes, ...]:
     """Small whole files, in the ways in which writers pack them."""
-    ways: list[dict[str, Any]] = [{"compression": name} for name in ("none", "snappy", "gzip", "zstd", "lz4", "brotli")]
-    ways += [{"use_dictionary": False, "column_encoding": dict.fromkeys(OPS, "PLAIN")}, {"data_page_version": "2.0"}]
-    ways += [{"version": "1.0"}, {"row_group_size": 1}, {"store_schema": False}, {"write_page_index": True}]
-    ways += [{"use_dictionary": False, "column_encoding": {"kind": "DELTA_BYTE_ARRAY", "start": "DELTA_BINARY_PACKED"}}]
+    ways: list[dict[str, Any]] = [
+        {"compression": name} for name in ("none", "snappy", "gzip", "zstd", "lz4", "brotli")
+    ]
+    ways += [
+        {"use_dictionary": False, "column_encoding": dict.fromkeys(OPS, "PLAIN")},
+        {"data_page_version": "2.0"},
+    ]
+    ways += [
+        {"version": "1.0"},
+        {"row_group_size": 1},
+        {"store_schema": False},
+        {"write_page_index": True},
+    ]
+    ways += [
+        {
+            "use_dictionary": False,
+            "column_encoding": {"kind": "DELTA_BYTE_ARRAY", "start": "DELTA_BINARY_PACKED"},
+        }
+    ]
     found = [written(OPS, **way) for way in ways] + [written(RUN), written(KEPT)]
     found += [
         parquet(ops()),
@@ -96,7 +156,9 @@ def originals() -> tuple[bytes, ...]:
 def by_type() -> Iterator[tuple[str, bytes]]:
     """Yield tables of which one column is of each type."""
     for table in (OPS, RUN, KEPT):
-        for column, (name, values) in ((column, each) for column in table for each in typed().items()):
+        for column, (name, values) in (
+            (column, each) for column in table for each in typed().items()
+        ):
             size = len(table[column])
             yield f"{column} is {name}", written(table | {column: values[:size]})
 
@@ -108,17 +170,35 @@ def by_lie() -> Iterator[tuple[str, bytes]]:
             for codec in (0, GZIP):
                 odd = number("start", 8, codec=codec, lies={lie: told})
                 yield f"start: {lie} {told}", parquet(ops(start=odd))
-                yield f"kind: {lie} {told}", parquet(ops(kind=text("kind", 8, b"F", codec=codec, lies={lie: told})))
+                yield (
+                    f"kind: {lie} {told}",
+                    parquet(ops(kind=text("kind", 8, b"F", codec=codec, lies={lie: told}))),
+                )
     for told in NUMBERS:
         for name in ("rows", "group_rows", "children", "footer"):
-            yield f"{name} {told}", parquet(ops(), **{name: told & 0xFFFFFFFF if name == "footer" else told})
-    for physical, length in ((0, 0), (INT32, 0), (3, 0), (4, 0), (BYTES, 0), (FIXED, 2**31 - 1), (FIXED, 1), (9, 0)):
+            yield (
+                f"{name} {told}",
+                parquet(ops(), **{name: told & 0xFFFFFFFF if name == "footer" else told}),
+            )
+    for physical, length in (
+        (0, 0),
+        (INT32, 0),
+        (3, 0),
+        (4, 0),
+        (BYTES, 0),
+        (FIXED, 2**31 - 1),
+        (FIXED, 1),
+        (9, 0),
+    ):
         column = Column("start", physical, 8, repeat(8), dictionary=b"\0" * 64, length=length)
         yield f"start is of physical type {physical}", parquet(ops(start=column))
     for encoding in range(-1, 11):
         for page in (b"", b"\0" * 9, b"\xff" * 99, repeat(8), repeat(2**40)):
             yield f"encoding {encoding}", parquet(ops(start=Column("start", 2, 8, page, encoding)))
-            yield f"encoding {encoding}", parquet(ops(kind=Column("kind", BYTES, 8, page, encoding)))
+            yield (
+                f"encoding {encoding}",
+                parquet(ops(kind=Column("kind", BYTES, 8, page, encoding))),
+            )
 
 
 def by_shape() -> Iterator[tuple[str, bytes]]:
@@ -132,10 +212,20 @@ def by_shape() -> Iterator[tuple[str, bytes]]:
     yield "no columns", parquet([number("a", 0)], rows=0, children=0)
     yield "names with dots", written({"a.b": [1], "a": [{"b": 1}], "start.x": [1]})
     yield "an empty name", written({"": [1], "\x1b": [2]})
-    for content in (b"", b"PAR1", b"PAR1PAR1", b"PARE" * 4, b"PAR1" + b"\0" * 8 + b"PAR1", b"PAR1" * 1000):
+    for content in (
+        b"",
+        b"PAR1",
+        b"PAR1PAR1",
+        b"PARE" * 4,
+        b"PAR1" + b"\0" * 8 + b"PAR1",
+        b"PAR1" * 1000,
+    ):
         yield "not Parquet", content
     for original in originals():
-        yield from (("cut", original[:size]) for size in range(4, len(original), max(len(original) // 12, 1)))
+        yield from (
+            ("cut", original[:size])
+            for size in range(4, len(original), max(len(original) // 12, 1))
+        )
     for name, make in PARQUET.items():
         if not any(word in name for word in HEAVY):
             yield name, make()
@@ -147,7 +237,11 @@ def mutated(chance: random.Random) -> Iterator[tuple[str, bytes]]:
         data = bytearray(chance.choice(originals()))
         for _ in range(chance.choice((1, 1, 1, 2, 3, 8))):
             footer = max(len(data) - 8 - int.from_bytes(data[-8:-4], "little"), 4)
-            places = [range(4, min(60, len(data))), range(min(footer, len(data) - 1), len(data)), range(4, len(data))]
+            places = [
+                range(4, min(60, len(data))),
+                range(min(footer, len(data) - 1), len(data)),
+                range(4, len(data)),
+            ]
             at = chance.choice(chance.choice(places))
             kind = chance.randrange(5)
             if kind == 0:
@@ -186,13 +280,20 @@ def commands_for(name: str, number: int) -> list[tuple[str, ...]]:
 
 
 def most_memory() -> int:
-    """Return the most memory that this process itself held, in bytes; getrusage counts its parent's too."""
+    """Return the most memory that this process itself held, in bytes; getrusage counts its parent's
+    too.
+    """
     status = Path("/proc/self/status").read_text()
-    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) * 1024
+    return (
+        next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
+        * 1024
+    )
 
 
 def main(folder: Path, count: int, seed: int) -> int:
-    """Read the files; 1 where one of them ends a command in any other way than an answer or a refusal."""
+    """Read the files; 1 where one of them ends a command in any other way than an answer or a
+    refusal.
+    """
     path, read, answers = folder / "x.parquet", 0, 0
     for read, (name, data) in enumerate(files(count, seed), start=1):
         for words in commands_for(name, read):

@@ -1,7 +1,8 @@
-"""Rows of the research tables as ppsim reads them: ``python -m tests.published FROM.json TO.json[.gz]``.
+"""Rows of the research tables as ppsim reads them: ``python -m tests.published FROM.json
+TO.json[.gz]``.
 
-The tables were written by hand, by many people and in many words. Here they become keys: `plain_row` says what each
-note means. A row of plain keys stays as it is.
+The tables were written by hand, by many people and in many words. Here they become keys:
+`plain_row` says what each note means. A row of plain keys stays as it is.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ MODELS = {
     "kimik21t": "kimi-k2",
     "llama4maverick400b": "llama4-maverick",
     "llama4400be128": "llama4-maverick",
-    **{f"gpt{size}b": f"megatron-{size}b" for size in ("1.7", "3.6", "7.5", "18.4", "22", "39.1", "76.1")},
+    **{
+        f"gpt{size}b": f"megatron-{size}b"
+        for size in ("1.7", "3.6", "7.5", "18.4", "22", "39.1", "76.1")
+    },
     **{f"gpt{size}b": f"megatron-{size}b" for size in ("145.6", "310.1", "529.6")},
 }
 SCHEDULES = {
@@ -67,11 +71,15 @@ def _model(row: dict[str, Any]) -> None:
     known = {re.sub(r"[^a-z0-9.]", "", each): each for each in library()} | MODELS
     row["model"] = known.get(short, name.strip())
     if "kv" in shape:
-        row["architecture"] = {("kv_heads" if key == "kv" else key): value for key, value in shape.items()}
+        row["architecture"] = {
+            ("kv_heads" if key == "kv" else key): value for key, value in shape.items()
+        }
     if "moe" in shape:
         del row["architecture"]
     elif shape:
-        row["architecture"] = {key: value for key, value in row["architecture"].items() if not key.endswith("_B")}
+        row["architecture"] = {
+            key: value for key, value in row["architecture"].items() if not key.endswith("_B")
+        }
 
 
 def _batch(row: dict[str, Any]) -> None:
@@ -99,7 +107,10 @@ def _recompute(row: dict[str, Any]) -> None:
         whole = row.get("layers") or read_model(row["model"]).layers
         layers = read_layout(row["layout"], row["pp"], whole).layers
         first = [sum(layers[:stage]) for stage in range(len(layers))]
-        counts = [sum(at <= n < at + count for n in chosen) for at, count in zip(first, layers, strict=True)]
+        counts = [
+            sum(at <= n < at + count for n in chosen)
+            for at, count in zip(first, layers, strict=True)
+        ]
         row |= {"recompute": "full", "recompute_layers": counts}
     elif text.startswith("full"):
         row["recompute"] = "full"
@@ -114,14 +125,20 @@ def _measured(row: dict[str, Any]) -> None:
         row["step_s"] = row["derived_step_s"]
     rate = row.get("model_tflops_per_gpu")
     if rate and not row.get("step_s") and "sc21" in str(row.get("framework")).lower():
-        model = read_model(row["model"])  # arXiv 2104.04473, equation 3: with recompute, attention's whole square
+        # arXiv 2104.04473, equation 3: with recompute, attention's whole square
+        model = read_model(row["model"])
         n, h = row.get("layers", model.layers), model.hidden
         seq = row.get("seq", model.seq)
         flops = 96.0 * n * h**2 * (1 + seq / (6 * h) + model.vocab / (16 * n * h))
         row["step_s"] = flops * row["gbs"] * seq / (rate * 1e12) / row["gpus"]
     if ranks := row.get("peak_by_rank_MB"):
         row["memory_alloc_GiB"] = max(ranks.values()) / 1024
-    elif row.get("memory_GB") and row.get("gbs") and row.get("mbs") and not row.get("memory_alloc_GiB"):
+    elif (
+        row.get("memory_GB")
+        and row.get("gbs")
+        and row.get("mbs")
+        and not row.get("memory_alloc_GiB")
+    ):
         row["memory_alloc_GiB"] = row["memory_GB"] * 1e9 / 2**30
 
 
@@ -130,7 +147,11 @@ def main(source: str, target: str) -> None:
     if source.endswith((".csv", ".parquet")):
         rows: Any = read_cells(source, "rows")
     else:
-        text = gzip.decompress(Path(source).read_bytes()) if source.endswith(".gz") else Path(source).read_bytes()
+        text = (
+            gzip.decompress(Path(source).read_bytes())
+            if source.endswith(".gz")
+            else Path(source).read_bytes()
+        )
         rows = json.loads(text)
     table = rows if isinstance(rows, dict) else {"rows": rows}
     lines = ",\n".join(json.dumps(plain_row(row)) for row in table["rows"])

@@ -1,4 +1,6 @@
-"""Real runs: files in the tree, dumps made of simulated runs, and processes of torch.distributed."""
+"""Real runs: files in the tree, dumps made of simulated runs, and processes of
+torch.distributed.
+"""
 
 import json
 import time
@@ -20,13 +22,17 @@ PRIMUS = Path(__file__).parent / "data" / "real_runs" / "primus_pp8"
 PARTS = {Kind.F: "fwd", Kind.B: "bwd", Kind.I: "bwd", Kind.W: "wgrad"}
 
 
-def simulated(name="interleaved", devices=4, mb=8, *, tf=60.0, tb=70.0, comm=0.75, **options) -> Timeline:
+def simulated(
+    name="interleaved", devices=4, mb=8, *, tf=60.0, tb=70.0, comm=0.75, **options
+) -> Timeline:
     schedule = generate(name, devices=devices, microbatches=mb, **options)
     return simulate(schedule, costs_for(schedule, tf=tf, tb=tb, comm=comm, unit="ms"))
 
 
 def dump_primus(folder: Path, timelines: list[Timeline], *, config=True, numbered=False) -> str:
-    """Write runs of one schedule as Primus does, an iteration each; a rank's ops in the order of their starts."""
+    """Write runs of one schedule as Primus does, an iteration each; a rank's ops in the order of
+    their starts.
+    """
     schedule = timelines[0].schedule
     folder.mkdir(exist_ok=True)
     for device in range(schedule.n_devices):
@@ -41,11 +47,17 @@ def dump_primus(folder: Path, timelines: list[Timeline], *, config=True, numbere
                     row.setdefault(f"{part}_end", []).extend(timeline.end[mine].tolist())
                     if numbered:
                         row.setdefault(f"{part}_chunk", []).extend(schedule.chunk[mine].tolist())
-                        row.setdefault(f"{part}_minibatch", []).extend((schedule.microbatch[mine] + 1).tolist())
+                        row.setdefault(f"{part}_minibatch", []).extend(
+                            (schedule.microbatch[mine] + 1).tolist()
+                        )
             rows[str(number)] = row
         (folder / f"pp_rank_{device}.json").write_text(json.dumps(rows))
     if config:
-        said = {"pp_size": schedule.n_devices, "vp_size": schedule.n_chunks, "num_mbs": schedule.n_microbatches}
+        said = {
+            "pp_size": schedule.n_devices,
+            "vp_size": schedule.n_chunks,
+            "num_mbs": schedule.n_microbatches,
+        }
         (folder / "config.json").write_text(json.dumps(said))
     return str(folder)
 
@@ -68,7 +80,7 @@ SPREADS = """INFO:megatron.core.timers:(min, max) time across ranks (ms):
 7:     forward-backward ...............................: (702.39, 712.09)
 7:     optimizer ......................................: (30.56, 31.92)
 saved checkpoint [ t 1/1, p 1/1 ] (min, max) time across ranks (ms): save-checkpoint ........: (24895.07, 24895.13)
-"""
+"""  # noqa: E501
 EACH = """times across ranks (ms):
   forward-compute:
      rank  0: 900.00
@@ -83,7 +95,9 @@ times across ranks (ms):
 
 
 def ops_rows(timelines: list[list[Timeline]], *, messages=True) -> list[dict[str, Any]]:
-    """Rows of a table of ops, of runs by iteration and replica; each message takes its latency after its op."""
+    """Rows of a table of ops, of runs by iteration and replica; each message takes its latency
+    after its op.
+    """
     rows = list[dict[str, Any]]()
     for iteration, replicas in enumerate(timelines, start=7):
         for replica, timeline in enumerate(replicas):
@@ -97,7 +111,12 @@ def _rows_of(timeline: Timeline, messages: bool) -> Iterator[dict[str, Any]]:
 
     def row(op: int, kind: str, start: float, end: float) -> dict[str, Any]:
         place = {"device": int(schedule.device[op]), "stage": int(schedule.stage[op])}
-        return place | {"kind": kind, "microbatch": int(schedule.microbatch[op]), "start": start, "end": end}
+        return place | {
+            "kind": kind,
+            "microbatch": int(schedule.microbatch[op]),
+            "start": start,
+            "end": end,
+        }
 
     for op in range(len(schedule)):
         kind = Kind(schedule.kind[op])
@@ -110,10 +129,15 @@ def _rows_of(timeline: Timeline, messages: bool) -> Iterator[dict[str, Any]]:
 
 
 def write_csv(path: Path, rows: list[dict[str, Any]], names: dict[str, str] | None = None) -> str:
-    """Write rows as CSV, columns under other names where ``names`` has some; None is an empty cell."""
+    """Write rows as CSV, columns under other names where ``names`` has some; None is an empty
+    cell.
+    """
     columns = list(rows[0])
     lines = [",".join((names or {}).get(column, column) for column in columns)]
-    lines += [",".join("" if row[column] is None else str(row[column]) for column in columns) for row in rows]
+    lines += [
+        ",".join("" if row[column] is None else str(row[column]) for column in columns)
+        for row in rows
+    ]
     path.write_text("\n".join(lines) + "\n")
     return str(path)
 

@@ -1,6 +1,8 @@
-"""Record the real runs that test_validate.py re-analyses: ``python -m tests.refresh_records [--real-time] [NAME...]``.
+"""Record the real runs that test_validate.py re-analyses: ``python -m tests.refresh_records
+[--real-time] [NAME...]``.
 
-Takes some minutes. Run it on a machine with nothing else to do; date, machine and load go into the records.
+Takes some minutes. Run it on a machine with nothing else to do; date, machine and load go into the
+records.
 """
 
 from __future__ import annotations
@@ -20,7 +22,17 @@ from ppsim.schedules import generate
 
 FOLDER = Path(__file__).parent / "data" / "records"
 # Costs of timed ops come from the first of them.
-NAMES = ("gpipe", "1f1b", "eager-1f1b", "zb-1p", "zb-h2", "looped-bfs", "interleaved", "dualpipe-v", "dualpipe")
+NAMES = (
+    "gpipe",
+    "1f1b",
+    "eager-1f1b",
+    "zb-1p",
+    "zb-h2",
+    "looped-bfs",
+    "interleaved",
+    "dualpipe-v",
+    "dualpipe",
+)
 IN_TORCH = tuple(name for name in NAMES if name != "dualpipe")
 
 
@@ -57,10 +69,16 @@ def main(words: list[str]) -> None:
     """Record the sessions named, or all."""
     real_time = "--real-time" in words
     wanted = [word for word in words if word != "--real-time"] or list(SESSIONS)
-    print(f"{'median, worst':<18}nominal        link           host           held-out       replay         ranked")
+    print(
+        f"{'median, worst':<18}nominal        link           host           held-out       replay  "
+        f"       ranked"
+    )
     for name in wanted:
         session, begin = SESSIONS[name], time.monotonic()
-        schedules = [generate(s, devices=session.devices, microbatches=session.microbatches) for s in session.names]
+        schedules = [
+            generate(s, devices=session.devices, microbatches=session.microbatches)
+            for s in session.names
+        ]
         how = {"device": "cpu", "real_time": real_time, "command": f"refresh_records {name}"}
         request = Request(**{**vars(session.request), **how})
         record, failure = measure_session(schedules, request, lambda done, what: None)
@@ -71,7 +89,9 @@ def main(words: list[str]) -> None:
         with open_atomically(target) as out:
             out.write(data)
         print(
-            line(name, validate(record)), f" {len(data) / 1024:.1f} KiB, {time.monotonic() - begin:.0f} s", flush=True
+            line(name, validate(record)),
+            f" {len(data) / 1024:.1f} KiB, {time.monotonic() - begin:.0f} s",
+            flush=True,
         )
 
 

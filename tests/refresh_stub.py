@@ -1,4 +1,6 @@
-"""Write ``ppsim/__init__.pyi``, what editors and type checkers read: ``python -m tests.refresh_stub``."""
+"""Write ``ppsim/__init__.pyi``, what editors and type checkers read: ``python -m
+tests.refresh_stub``.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,16 @@ from ppsim.questions import list_functions, module_of
 
 __all__ = ["STUB", "python_options", "stub"]
 STUB = Path(ppsim.__file__).with_suffix(".pyi")
-HEAD = '"""Made of the options that each question declares, by ``python -m tests.refresh_stub``; a test compares."""\n'
+HEAD = (
+    '"""Made of the options that each question declares, by ``python -m tests.refresh_stub``; a '
+    'test compares."""\n'
+)
 
 
 def imports_of(source: str, module: str) -> set[tuple[str, str]]:
-    """Find the (module, name) that a question's module imports, or defines, for each class that a type names."""
+    """Find the (module, name) that a question's module imports, or defines, for each class that a
+    type names.
+    """
     tree = ast.parse(Path(importlib.import_module(module).__file__ or "").read_text())
     found = {
         alias.name: (node.module or "", alias.name)
@@ -29,10 +36,14 @@ def imports_of(source: str, module: str) -> set[tuple[str, str]]:
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    found |= {node.name: (module, node.name) for node in tree.body if isinstance(node, ast.ClassDef)}
+    found |= {
+        node.name: (module, node.name) for node in tree.body if isinstance(node, ast.ClassDef)
+    }
     found["Prices"] = ("ppsim.core.costs", "Prices")
     names = set(re.findall(r"\b[A-Z]\w+", re.sub(r'"[^"]*"', "", source)))
-    return {found[name] for name in names if name in found} | {("typing", name) for name in names & {"Any", "Literal"}}
+    return {found[name] for name in names if name in found} | {
+        ("typing", name) for name in names & {"Any", "Literal"}
+    }
 
 
 def questions() -> Iterator[tuple[str, str]]:
@@ -53,10 +64,15 @@ def questions() -> Iterator[tuple[str, str]]:
         if lines.count("*,") and any(line.startswith("*") and line != "*," for line in lines):
             lines = [line for line in lines if line != "*,"]  # *targets separates already
         before = inspect.getdoc(function) or ""
-        text = f"{before.partition(chr(10) * 2 + 'Options:')[0]}\n\n{option_lines(module, function)}"
+        text = (
+            f"{before.partition(chr(10) * 2 + 'Options:')[0]}\n\n{option_lines(module, function)}"
+        )
         body = textwrap.indent('"""' + text.replace("\\", "\\\\") + '\n"""', "    ")
         arguments = textwrap.indent("\n".join(lines), "    ")
-        yield module.__name__, f"def {name}(\n{arguments}\n) -> {signature.return_annotation}:\n{body}\n    ...\n"
+        yield (
+            module.__name__,
+            f"def {name}(\n{arguments}\n) -> {signature.return_annotation}:\n{body}\n    ...\n",
+        )
 
 
 def stub() -> str:

@@ -1,8 +1,10 @@
-"""Compare what two checkouts print and write: ``python -m tests.same_output ../other`` from the one with the list.
+"""Compare what two checkouts print and write: ``python -m tests.same_output ../other`` from the one
+with the list.
 
-Some 700 command lines: every base of tests/cli/test_options.py, and each of them with one option as it is typed
-there; none that measures. Each checkout runs all in one process; standard output, standard error, exit code and files
-are equal byte for byte, or the line is printed with what differs. Versions, and the seconds of a search, may differ.
+Some 700 command lines: every base of tests/cli/test_options.py, and each of them with one option as
+it is typed there; none that measures. Each checkout runs all in one process; standard output,
+standard error, exit code and files are equal byte for byte, or the line is printed with what
+differs. Versions, and the seconds of a search, may differ.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ ROOT = Path(__file__).parents[1]
 MEASURING = ("calibrate", "validate")
 CLOCKED = ("optimize",)  # whose answers depend on how fast the machine is where nothing is proved
 SLOW = ("--time-limit", "--dask")
-NEVER_EQUAL = re.compile(r"in [\d.]+ ?m?s\b|[\d.]+ s\b|ppsim [\d.]+\+?\w*")  # how long a search took, and versions
+# how long a search took, and versions
+NEVER_EQUAL = re.compile(r"in [\d.]+ ?m?s\b|[\d.]+ s\b|ppsim [\d.]+\+?\w*")
 
 
 def list_lines() -> list[list[str]]:
@@ -31,7 +34,11 @@ def list_lines() -> list[list[str]]:
     for words in ONE_BY_ONE.values():
         if words[0] not in MEASURING:
             typed = [SAMPLES[name].split() for name in options_of(words) if words[0] not in CLOCKED]
-            lines += [words, [words[0], "--help"], *([*words, *each] for each in typed if each[0] not in SLOW)]
+            lines += [
+                words,
+                [words[0], "--help"],
+                *([*words, *each] for each in typed if each[0] not in SLOW),
+            ]
     return lines
 
 
@@ -45,7 +52,9 @@ def run_lines(lines: list[list[str]]) -> list[Any]:
             os.chdir(folder)
             Path("own.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
             said = [NEVER_EQUAL.sub("", str(part)) for part in answer(*words)]
-            files = {path.name: path.read_bytes().decode("latin-1") for path in sorted(Path().iterdir())}
+            files = {
+                path.name: path.read_bytes().decode("latin-1") for path in sorted(Path().iterdir())
+            }
             found.append([*said, {name: NEVER_EQUAL.sub("", text) for name, text in files.items()}])
             os.chdir(ROOT)
     return found
@@ -53,8 +62,14 @@ def run_lines(lines: list[list[str]]) -> list[Any]:
 
 def run_in(checkout: Path, lines: list[list[str]]) -> list[Any]:
     """Run them with the code of a checkout."""
-    code = f"import json, sys; sys.path.append({str(ROOT)!r}); from tests.same_output import run_lines as run\n"
-    code += f"import ppsim; assert ppsim.__file__ == {str(checkout / 'ppsim' / '__init__.py')!r}, ppsim.__file__\n"
+    code = (
+        f"import json, sys; sys.path.append({str(ROOT)!r}); from tests.same_output import "
+        f"run_lines as run\n"
+    )
+    code += (
+        f"import ppsim; assert ppsim.__file__ == {str(checkout / 'ppsim' / '__init__.py')!r}, "
+        f"ppsim.__file__\n"
+    )
     code += "print(json.dumps(run(json.load(sys.stdin))))"
     env = os.environ | {"PYTHONPATH": str(checkout), "COLUMNS": "100", "NO_COLOR": "1"}
     made = subprocess.run(
@@ -73,9 +88,17 @@ def main() -> None:
     """Print what differs; exit with 1 if anything does."""
     lines = list_lines()
     ours, theirs = (run_in(checkout, lines) for checkout in (ROOT, Path(sys.argv[1]).resolve()))
-    differ = [(words, one, other) for words, one, other in zip(lines, ours, theirs, strict=True) if one != other]
+    differ = [
+        (words, one, other)
+        for words, one, other in zip(lines, ours, theirs, strict=True)
+        if one != other
+    ]
     for words, one, other in differ:
-        parts = [name for name, a, b in zip(("exit", "stdout", "stderr", "files"), one, other, strict=True) if a != b]
+        parts = [
+            name
+            for name, a, b in zip(("exit", "stdout", "stderr", "files"), one, other, strict=True)
+            if a != b
+        ]
         print(f"ppsim {' '.join(words)}: {', '.join(parts)}")
     print(f"{len(lines) - len(differ)} of {len(lines)} are the same")
     sys.exit(bool(differ))

@@ -1,4 +1,6 @@
-"""ARCHITECTURE.md is true: its rooms, its import table, its drawing and its paths are those of the code."""
+"""ARCHITECTURE.md is true: its rooms, its import table, its drawing and its paths are those of the
+code.
+"""
 
 import ast
 import re
@@ -14,9 +16,14 @@ from tests.sources import statements
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "ARCHITECTURE.md").read_text()
-FOLDERS = {"ppsim": ROOT / "ppsim", "ppsim.cli": ROOT / "cli", "ppsim.schedules": ROOT / "schedules"}
+FOLDERS = {
+    "ppsim": ROOT / "ppsim",
+    "ppsim.cli": ROOT / "cli",
+    "ppsim.schedules": ROOT / "schedules",
+}
 LINKED = {ROOT / "ppsim" / "cli", ROOT / "ppsim" / "schedules"}
-# The package's own door: it names public objects of several rooms, and imports them when they are first used.
+# The package's own door: it names public objects of several rooms, and imports them when they are
+# first used.
 DOORS = {"ppsim", "ppsim.__main__"}
 # What files of schedules need, the user's own too, is listed whether or not another room uses it.
 PUBLIC = "ppsim.schedules"
@@ -24,7 +31,9 @@ WITH_CODE = {"ppsim.cli", "ppsim.questions", PUBLIC}  # registries that are read
 
 
 def room_rows() -> dict[str, tuple[int, list[str], list[str]]]:
-    """Each room of the table with its floor, the folder and modules it is, and the rooms it may import."""
+    """Each room of the table with its floor, the folder and modules it is, and the rooms it may
+    import.
+    """
     rows = re.findall(r"^\| (\d+) \| ((?:`[\w./]+` ?)+) \|[^|]*\| ([^|]*) \|$", PAGE, re.MULTILINE)
     found = [(int(floor), names_in(room), names_in(may)) for floor, room, may in rows]
     return {names[0]: (floor, names, may) for floor, names, may in found}
@@ -56,7 +65,9 @@ def parsed(module: str) -> ast.Module:
 
 @cache
 def imports(module: str) -> list[tuple[str, str]]:
-    """Every module of ours that a module imports, at its top or inside a function, and the name it takes from it."""
+    """Every module of ours that a module imports, at its top or inside a function, and the name it
+    takes from it.
+    """
     return list(_imports(module))
 
 
@@ -64,11 +75,17 @@ def _imports(module: str) -> Iterator[tuple[str, str]]:
     for node in statements(parsed(module).body):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module} imports relatively"
-            for name in (alias.name for alias in node.names if (node.module or "").partition(".")[0] == "ppsim"):
+            for name in (
+                alias.name
+                for alias in node.names
+                if (node.module or "").partition(".")[0] == "ppsim"
+            ):
                 whole = f"{node.module}.{name}"
                 yield (whole, "") if whole in MODULES else (str(node.module), name)
         elif isinstance(node, ast.Import):
-            yield from ((alias.name, "") for alias in node.names if alias.name.partition(".")[0] == "ppsim")
+            yield from (
+                (alias.name, "") for alias in node.names if alias.name.partition(".")[0] == "ppsim"
+            )
 
 
 ROWS = room_rows()
@@ -88,7 +105,9 @@ def taken_by(module: str) -> list[tuple[str, str]]:
 
 
 def test_the_table_names_every_room():
-    """Each folder and each module at the top of ppsim has a row, and each row stands for some of them."""
+    """Each folder and each module at the top of ppsim has a row, and each row stands for some of
+    them.
+    """
     assert set(ROOM_OF) == {module.split(".")[1] for module in INNER}
 
 
@@ -100,12 +119,19 @@ def test_the_house_stays_small():
 
 def test_rooms_import_downwards():
     """A room may import only rooms on lower floors, so that there is no circle among them."""
-    up = [(room, other) for room, (floor, _, may) in ROWS.items() for other in may if ROWS[other][0] >= floor]
+    up = [
+        (room, other)
+        for room, (floor, _, may) in ROWS.items()
+        for other in may
+        if ROWS[other][0] >= floor
+    ]
     assert up == []
 
 
 def test_modules_import_what_their_room_may():
-    """No import, lazy ones included, leads to a room that the table does not grant; so none leads up."""
+    """No import, lazy ones included, leads to a room that the table does not grant; so none leads
+    up.
+    """
     taken = [(module, other) for module in INNER for other, _ in taken_by(module)]
     assert [pair for pair in taken if room_of(pair[1]) not in ROWS[room_of(pair[0])][2]] == []
 
@@ -118,14 +144,18 @@ def test_modules_take_no_private_name_of_another_room():
 
 @pytest.mark.parametrize("depth", [3, 9], ids=["folders", "modules"])
 def test_nothing_imports_in_a_circle(depth):
-    """Inside a room too, an order exists in which every folder, and every module, comes after all that it imports."""
+    """Inside a room too, an order exists in which every folder, and every module, comes after all
+    that it imports.
+    """
 
     def part_of(module: str) -> str:
         return ".".join(module.split(".")[:depth])
 
     graph: dict[str, set[str]] = {part_of(module): set() for module in INNER}
     for module in INNER:
-        graph[part_of(module)] |= {part_of(other) for other, _ in imports(module)} - {part_of(module)}
+        graph[part_of(module)] |= {part_of(other) for other, _ in imports(module)} - {
+            part_of(module)
+        }
     assert len(list(TopologicalSorter(graph).static_order())) >= len(graph)
 
 
@@ -134,7 +164,11 @@ def test_the_table_grants_nothing_that_nobody_uses():
     used: dict[str, set[str]] = {room: set() for room in ROWS}
     for module in INNER:
         used[room_of(module)] |= {room_of(other) for other, _ in taken_by(module)}
-    assert {room: sorted(set(may) - used[room]) for room, (_, _, may) in ROWS.items() if set(may) - used[room]} == {}
+    assert {
+        room: sorted(set(may) - used[room])
+        for room, (_, _, may) in ROWS.items()
+        if set(may) - used[room]
+    } == {}
 
 
 def steps_to(module: str, name: str) -> list[tuple[str, str]]:
@@ -145,19 +179,34 @@ def steps_to(module: str, name: str) -> list[tuple[str, str]]:
 
 def doors() -> dict[str, set[str]]:
     """What each package lists in its ``__all__``; nothing where it has none."""
-    named = [(package, node) for package in PACKAGES for node in parsed(package).body if isinstance(node, ast.Assign)]
-    found = [(package, node) for package, node in named if ast.unparse(node.targets[0]) == "__all__"]
+    named = [
+        (package, node)
+        for package in PACKAGES
+        for node in parsed(package).body
+        if isinstance(node, ast.Assign)
+    ]
+    found = [
+        (package, node) for package, node in named if ast.unparse(node.targets[0]) == "__all__"
+    ]
     listed = {package: set(ast.literal_eval(node.value)) for package, node in found}
     return {package: listed.get(package, set()) for package in PACKAGES}
 
 
 def test_doors_list_what_other_rooms_use():
-    """The ``__all__`` of each package names all that other rooms import from it, and nothing else."""
+    """The ``__all__`` of each package names all that other rooms import from it, and nothing
+    else.
+    """
     used: dict[str, set[str]] = {package: set() for package in PACKAGES}
-    for package, name in (step for module in MODULES for found in taken_by(module) for step in steps_to(*found)):
+    for package, name in (
+        step for module in MODULES for found in taken_by(module) for step in steps_to(*found)
+    ):
         used[package].add(name)
     listed = doors()
-    assert {package: used[package] - listed[package] for package in PACKAGES if used[package] - listed[package]} == {}
+    assert {
+        package: used[package] - listed[package]
+        for package in PACKAGES
+        if used[package] - listed[package]
+    } == {}
     idle = {package: listed[package] - used[package] for package in PACKAGES if package != PUBLIC}
     assert {package: names for package, names in idle.items() if names} == {}
 
@@ -165,7 +214,11 @@ def test_doors_list_what_other_rooms_use():
 def test_doors_say_what_is_behind_them_and_cost_nothing():
     """A package is a sentence about what it is for and the names that it lists."""
     assert [package for package in PACKAGES if not ast.get_docstring(parsed(package))] == []
-    assert [package for package in PACKAGES if package not in WITH_CODE and len(parsed(package).body) > 2] == []
+    assert [
+        package
+        for package in PACKAGES
+        if package not in WITH_CODE and len(parsed(package).body) > 2
+    ] == []
 
 
 def reach(arrows: dict[str, set[str]]) -> dict[str, set[str]]:
@@ -178,7 +231,9 @@ def reach(arrows: dict[str, set[str]]) -> dict[str, set[str]]:
 
 
 def test_the_drawing_is_that_of_the_table():
-    """Every room stands in the Mermaid drawing, and its arrows lead to the rooms that build on it."""
+    """Every room stands in the Mermaid drawing, and its arrows lead to the rooms that build on
+    it.
+    """
     arrows: dict[str, set[str]] = {}
     for line in PAGE.partition("```mermaid")[2].partition("```")[0].splitlines()[2:]:
         ends = [set(re.findall(r"\w+", end)) for end in re.sub(r"\[.*?\]", "", line).split("-->")]
@@ -189,7 +244,9 @@ def test_the_drawing_is_that_of_the_table():
 
 
 def test_every_path_exists():
-    """Paths are relative to the repository, or to ppsim for rooms; folders of a row, to its room."""
+    """Paths are relative to the repository, or to ppsim for rooms; folders of a row, to its
+    room.
+    """
     paths = set(re.findall(r"`([\w.-]+(?:/[\w.-]*)+)`", PAGE))
     rows = re.findall(r"^\| \d+ \| `(\w+)/`.*$", PAGE, re.MULTILINE)
     folders = [ROOT, ROOT / "ppsim", *(ROOT / "ppsim" / room for room in rows)]

@@ -29,7 +29,9 @@ HEAVY = {"dask", "matplotlib", "numba", "orjson", "plotly", "rich", "torch"}
 def all_loaded(code: str) -> set[str]:
     """All modules that a fresh interpreter has loaded after running the code."""
     tail = "import sys; print('loaded:', *sys.modules)"
-    ran = subprocess.run([sys.executable, "-c", f"{code}\n{tail}"], capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{tail}"], capture_output=True, text=True, check=True
+    )
     return set(ran.stdout.rpartition("loaded:")[2].split())
 
 
@@ -61,7 +63,9 @@ def test_core_is_light(module):
     assert not loaded(f"import ppsim.{module}") & (HEAVY | {"click"})
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["run", "--help"], ["compare", "--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["run", "--help"], ["compare", "--help"]]
+)
 def test_help_is_light(arguments):
     """Help and version load click, and neither numpy nor anything heavier."""
     code = (
@@ -74,7 +78,9 @@ def test_help_is_light(arguments):
 
 
 def test_the_list_of_commands_imports_no_command():
-    """``ppsim --help`` shows every command and runs none of their modules, nor what only they use."""
+    """``ppsim --help`` shows every command and runs none of their modules, nor what only they
+    use.
+    """
     code = (
         "import sys; sys.argv[1:] = ['--help']\nfrom ppsim.cli import main\n"
         "try: main()\nexcept SystemExit as end: assert not end.code, end.code\n"
@@ -87,11 +93,14 @@ def test_the_list_of_commands_imports_no_command():
 
 
 def test_one_command_imports_no_other():
-    """``ppsim list`` loads one command's module, and no module that only completion or a misspelling needs."""
+    """``ppsim list`` loads one command's module, and no module that only completion or a
+    misspelling needs.
+    """
     code = (
         "import sys; sys.argv[1:] = ['list', '--help']\nfrom ppsim.cli import main\n"
         "try: main()\nexcept SystemExit as end: assert not end.code, end.code\n"
-        "from ppsim.cli import group\nfrom ppsim.questions import module_of\nnames = group.list_commands(None)\n"
+        "from ppsim.cli import group\nfrom ppsim.questions import module_of\nnames = "
+        "group.list_commands(None)\n"
         "found = [n for n in names if {f'ppsim.cli.{n}', module_of(n)} & {*sys.modules}]\n"
         "assert found == ['list'], found\n"
         "assert not {'click.shell_completion', 'difflib'} & set(sys.modules)"
@@ -129,7 +138,9 @@ def test_run_imports_what_it_needs():
 
 
 def test_explain_imports_what_it_needs():
-    """``explain`` imports the families that its advice tries and their searches, and nothing that nobody asked for."""
+    """``explain`` imports the families that its advice tries and their searches, and nothing that
+    nobody asked for.
+    """
     modules = modules_of_command("explain 1f1b --stages 4 --mb 8")
     assert not rooms_of(modules) & {"inputs", "real", "workload", "show"}
     tried = {name for name in modules if name.split(".")[1:2] in (["schedules"], ["search"])}
@@ -137,9 +148,17 @@ def test_explain_imports_what_it_needs():
     assert len(modules) <= 128, sorted(tried)
     families = {path.stem for path in (ROOT / "schedules").glob("[!_]*.py")} - {"registry"}
     imported = {name for name in families if f"ppsim.schedules.{name}" in modules}
-    assert imported == {family.generate.__module__.rpartition(".")[2] for family in interchangeable_families()}
+    assert imported == {
+        family.generate.__module__.rpartition(".")[2] for family in interchangeable_families()
+    }
     # A job of several replicas, one device or op, a file that is read.
-    unasked = ("analysis.mending", "analysis.observed", "analysis.slowdown", "analysis.views", "base.source")
+    unasked = (
+        "analysis.mending",
+        "analysis.observed",
+        "analysis.slowdown",
+        "analysis.views",
+        "base.source",
+    )
     assert not {f"ppsim.{name}" for name in unasked} & modules
 
 
@@ -147,15 +166,19 @@ def test_timing_needs_no_compiler():
     """A small schedule is generated, timed and measured without numba."""
     code = (
         "from ppsim import costs_for, measure, simulate\nfrom ppsim.schedules import generate\n"
-        "s = generate('1f1b', stages=4, microbatches=8)\nassert measure(simulate(s, costs_for(s))).makespan == 33"
+        "s = generate('1f1b', stages=4, microbatches=8)\nassert measure(simulate(s, "
+        "costs_for(s))).makespan == 33"
     )
     assert not loaded(code) & HEAVY
 
 
 def test_public_names_are_not_hidden_by_modules():
-    """No module has the name of a public function, so that importing it never hides the function."""
+    """No module has the name of a public function, so that importing it never hides the
+    function.
+    """
     code = (
-        "import ppsim, ppsim.schedules, ppsim.cli, ppsim.engine.simple.longest_path, ppsim.engine.simple.metrics\n"
+        "import ppsim, ppsim.schedules, ppsim.cli, ppsim.engine.simple.longest_path, "
+        "ppsim.engine.simple.metrics\n"
         "import ppsim.show.files.document, ppsim.show.drawing.gantt, ppsim.analysis.compare\n"
         "assert all(not isinstance(getattr(ppsim, name), type(ppsim)) for name in ppsim.__all__)\n"
         "import pkgutil\n"

@@ -34,8 +34,13 @@ def test_every_package_is_listed():
 
 
 def test_linked_folders_are_packages_of_ppsim():
-    """The top-level folders are reached as ppsim.cli and ppsim.schedules, in the source tree as in a wheel."""
-    assert PROJECT["tool"]["setuptools"]["package-dir"] == {"ppsim.cli": "cli", "ppsim.schedules": "schedules"}
+    """The top-level folders are reached as ppsim.cli and ppsim.schedules, in the source tree as in
+    a wheel.
+    """
+    assert PROJECT["tool"]["setuptools"]["package-dir"] == {
+        "ppsim.cli": "cli",
+        "ppsim.schedules": "schedules",
+    }
     for folder in ("cli", "schedules"):
         link = ROOT / "ppsim" / folder
         assert link.is_symlink()
@@ -55,7 +60,9 @@ def test_version_is_read_from_the_package():
 
 
 def test_hints_name_this_distribution():
-    """What a hint tells a user to install is this project, not the one called ppsim on the package index."""
+    """What a hint tells a user to install is this project, not the one called ppsim on the package
+    index.
+    """
     assert PROJECT["project"]["name"] == version.DISTRIBUTION != "ppsim"
     assert f"{version.DISTRIBUTION}[torch]" in version.INSTALL_TORCH
 
@@ -79,7 +86,18 @@ def source(tmp_path_factory):
 
 def built_wheel(source, folder):
     """The wheel of sources, as pip builds it, with its names."""
-    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder, source]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "-q",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        folder,
+        source,
+    ]
     subprocess.run(command, check=True, timeout=HANG_S)
     (wheel,) = folder.glob("*.whl")
     return zipfile.ZipFile(wheel)
@@ -87,7 +105,9 @@ def built_wheel(source, folder):
 
 @pytest.mark.slow
 def test_a_wheel_holds_nothing_that_was_removed(source, tmp_path):
-    """A module left in build/ by an earlier build stays out: every file in schedules/ would be a schedule."""
+    """A module left in build/ by an earlier build stays out: every file in schedules/ would be a
+    schedule.
+    """
     names = built_wheel(source, tmp_path).namelist()
     assert "ppsim/schedules/gpipe.py" in names
     assert "ppsim/schedules/ghost.py" not in names
@@ -97,7 +117,10 @@ def test_a_wheel_holds_nothing_that_was_removed(source, tmp_path):
 @pytest.mark.slow
 def test_a_source_distribution_builds_the_same_wheel(source, tmp_path):
     """It brings its own build backend, the folders behind the links, and every data file."""
-    code = "import sys; sys.path.insert(0, '.ci'); import build_backend; build_backend.build_sdist(sys.argv[1])"
+    code = (
+        "import sys; sys.path.insert(0, '.ci'); import build_backend; "
+        "build_backend.build_sdist(sys.argv[1])"
+    )
     command = [sys.executable, "-c", code, str(tmp_path)]
     subprocess.run(command, cwd=source, capture_output=True, check=True, timeout=HANG_S)
     (packed,) = tmp_path.glob("*.tar.gz")
@@ -116,7 +139,9 @@ def test_a_source_distribution_builds_the_same_wheel(source, tmp_path):
 
 
 def test_classifiers_name_the_versions_that_are_tested():
-    """Each version of Python in the metadata lies between the oldest and the newest that the workflow runs."""
+    """Each version of Python in the metadata lies between the oldest and the newest that the
+    workflow runs.
+    """
     named = re.findall(r"Python :: (3\.\d+)", " ".join(PROJECT["project"]["classifiers"]))
     assert f">={named[0]}" == PROJECT["project"]["requires-python"]
     tested = re.findall(r'"(3\.\d+)"', (ROOT / ".github" / "workflows" / "ci.yml").read_text())

@@ -4,7 +4,12 @@ import pytest
 
 from tests.published import plain_row
 
-ROW = {"model": "GPT 145.6B", "framework": "Megatron-LM (SC21)", "schedule": "interleaved where pp > 1", "vp": None}
+ROW = {
+    "model": "GPT 145.6B",
+    "framework": "Megatron-LM (SC21)",
+    "schedule": "interleaved where pp > 1",
+    "vp": None,
+}
 
 
 @pytest.mark.parametrize(
@@ -16,8 +21,14 @@ ROW = {"model": "GPT 145.6B", "framework": "Megatron-LM (SC21)", "schedule": "in
         ({"precision": "FP8-MX"}, {"precision": "mxfp8"}),
         ({"precision": "see release notes"}, {"precision": None}),
         ({"schedule": "1F1B, synchronous P2P"}, {"schedule": "1F1B", "overlap_p2p": False}),
-        ({"recompute": "block, 1 layer per virtual stage (32 of 61)"}, {"recompute": "full", "recompute_layers": 1}),
-        ({"recompute": "selective + sequence parallel"}, {"recompute": "selective", "sequence_parallel": True}),
+        (
+            {"recompute": "block, 1 layer per virtual stage (32 of 61)"},
+            {"recompute": "full", "recompute_layers": 1},
+        ),
+        (
+            {"recompute": "selective + sequence parallel"},
+            {"recompute": "selective", "sequence_parallel": True},
+        ),
         ({"recompute": "norm, act (selective)"}, {"recompute": "layernorm, moe_act"}),
         (
             {"recompute": "ids 0,3", "layout": "Et|tt|tL", "pp": 3, "model": "llama3-8b, 4 layers"},
@@ -28,7 +39,10 @@ ROW = {"model": "GPT 145.6B", "framework": "Megatron-LM (SC21)", "schedule": "in
         ({"derived_step_s": 3.0}, {"step_s": 3.0}),
         ({"memory_GB": 30, "gbs": 8, "mbs": 1}, {"memory_alloc_GiB": 30e9 / 2**30}),
         ({"peak_by_rank_MB": {"0": 2048, "1": 4096}}, {"memory_alloc_GiB": 4.0}),
-        ({"architecture": {"layers": 2, "kv": 4, "params_B": 1}}, {"architecture": {"layers": 2, "kv_heads": 4}}),
+        (
+            {"architecture": {"layers": 2, "kv": 4, "params_B": 1}},
+            {"architecture": {"layers": 2, "kv_heads": 4}},
+        ),
     ],
 )
 def test_notes_become_keys(notes, keys):

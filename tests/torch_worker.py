@@ -1,4 +1,6 @@
-"""What the processes of the tests with real torch.distributed run; imported by name in each of them."""
+"""What the processes of the tests with real torch.distributed run; imported by name in each of
+them.
+"""
 
 import json
 import os
@@ -36,11 +38,17 @@ def reference(stages: int, microbatches: int) -> dict[str, torch.Tensor]:
     parts = [part(stage) for stage in range(stages)]
     for x, y in zip(*(t.chunk(microbatches) for t in batch(microbatches)), strict=True):
         (loss(torch.nn.Sequential(*parts)(x), y) / microbatches).backward()
-    return {f"{s}.{name}": p.grad for s, module in enumerate(parts) for name, p in module.named_parameters()}
+    return {
+        f"{s}.{name}": p.grad
+        for s, module in enumerate(parts)
+        for name, p in module.named_parameters()
+    }
 
 
 def worst_gradient(job: dict[str, Any], group: Any, rank: int) -> float:
-    """Run a schedule file in torch's own runtime; the largest relative error of a gradient on this rank."""
+    """Run a schedule file in torch's own runtime; the largest relative error of a gradient on this
+    rank.
+    """
     from torch.distributed.pipelining import PipelineStage
     from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
@@ -69,7 +77,9 @@ def run_pipelines(rank: int, world: int, folder: str, jobs: list[dict[str, Any]]
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     store = dist.FileStore(f"{folder}/store", world)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=timedelta(seconds=60))
+    dist.init_process_group(
+        "gloo", store=store, rank=rank, world_size=world, timeout=timedelta(seconds=60)
+    )
     halves = [dist.new_group([0, 1]), dist.new_group([2, 3])]
     everyone = dist.new_group(list(range(world)))
     results: dict[str, Any] = {}
@@ -94,8 +104,12 @@ def run_pipelines(rank: int, world: int, folder: str, jobs: list[dict[str, Any]]
 STEPS = 3
 
 
-def record_schedules(rank: int, world: int, folder: str, names: list[str], chunks: list[int], csv: str) -> None:
-    """Run each of torch's schedules with and without a recording, and write whether all numbers are the same."""
+def record_schedules(
+    rank: int, world: int, folder: str, names: list[str], chunks: list[int], csv: str
+) -> None:
+    """Run each of torch's schedules with and without a recording, and write whether all numbers are
+    the same.
+    """
     from torch.distributed.pipelining import PipelineStage, schedules
 
     from ppsim.record import record
@@ -103,7 +117,9 @@ def record_schedules(rank: int, world: int, folder: str, names: list[str], chunk
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     store = dist.FileStore(f"{folder}/store", world)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=timedelta(seconds=60))
+    dist.init_process_group(
+        "gloo", store=store, rank=rank, world_size=world, timeout=timedelta(seconds=60)
+    )
     outcome = {}
     for name, count in zip(names, chunks, strict=True):
         last = world * count - 1
@@ -111,7 +127,9 @@ def record_schedules(rank: int, world: int, folder: str, names: list[str], chunk
         seen = []
         for recorded in (False, True):
             modules = {stage: part(stage) for stage in mine}
-            stages: Any = [PipelineStage(modules[s], s, last + 1, torch.device("cpu")) for s in mine]
+            stages: Any = [
+                PipelineStage(modules[s], s, last + 1, torch.device("cpu")) for s in mine
+            ]
             runs = name == "csv"
             kind = schedules._PipelineScheduleRuntime if runs else getattr(schedules, name)
             single = issubclass(kind, schedules.PipelineScheduleSingle)
@@ -126,8 +144,12 @@ def record_schedules(rank: int, world: int, folder: str, names: list[str], chunk
     dist.destroy_process_group()
 
 
-def train(schedule: Any, mine: list[int], last: int, modules: dict[int, torch.nn.Module]) -> list[list[float]]:
-    """Train some steps, evaluate after each where torch can, and list every loss, output and gradient."""
+def train(
+    schedule: Any, mine: list[int], last: int, modules: dict[int, torch.nn.Module]
+) -> list[list[float]]:
+    """Train some steps, evaluate after each where torch can, and list every loss, output and
+    gradient.
+    """
     (x, y), numbers = batch(4), []
     for _ in range(STEPS):
         losses: list[torch.Tensor] = []
@@ -135,7 +157,9 @@ def train(schedule: Any, mine: list[int], last: int, modules: dict[int, torch.nn
         output = schedule.step(*inputs, **({"target": y, "losses": losses} if last in mine else {}))
         numbers += [t.flatten().tolist() for t in (*losses, *([] if output is None else [output]))]
         for module in modules.values():
-            numbers += [p.grad.flatten().tolist() for p in module.parameters() if p.grad is not None]
+            numbers += [
+                p.grad.flatten().tolist() for p in module.parameters() if p.grad is not None
+            ]
             with torch.no_grad():
                 for p in module.parameters():
                     p -= 0.1 * p.grad
@@ -148,18 +172,26 @@ def train(schedule: Any, mine: list[int], last: int, modules: dict[int, torch.nn
 WAIT, SEND = -1, 1
 
 
-def run_queues(rank: int, world: int, folder: str, orders: list[list[list[list[int]]]], seconds: float) -> None:
-    """Run every order at once, each in a thread and a group of its own, with sends and receives that block.
+def run_queues(
+    rank: int, world: int, folder: str, orders: list[list[list[list[int]]]], seconds: float
+) -> None:
+    """Run every order at once, each in a thread and a group of its own, with sends and receives
+    that block.
 
-    An order holds a list of steps per rank: peer, 1 to send or 0 to receive, and the number that is sent or expected.
+    An order holds a list of steps per rank: peer, 1 to send or 0 to receive, and the number that is
+    sent or expected.
     """
     follow_all(rank, world, folder, orders, seconds, follow_blocking)
 
 
-def run_communicators(rank: int, world: int, folder: str, orders: list[list[list[list[int]]]], seconds: float) -> None:
-    """Run every order at once, each with a thread that posts and one for each queue that sends and receives in order.
+def run_communicators(
+    rank: int, world: int, folder: str, orders: list[list[list[list[int]]]], seconds: float
+) -> None:
+    """Run every order at once, each with a thread that posts and one for each queue that sends and
+    receives in order.
 
-    A step has the number of its queue besides; a step of kind ``WAIT`` waits for the message of that number.
+    A step has the number of its queue besides; a step of kind ``WAIT`` waits for the message of
+    that number.
     """
     follow_all(rank, world, folder, orders, seconds, follow_queues)
 
@@ -215,14 +247,21 @@ def carry(group: Any, peer: int, kind: int, label: int) -> str:
 
 
 def follow_all(
-    rank: int, world: int, folder: str, orders: list[list[list[list[int]]]], seconds: float, follow: Any
+    rank: int,
+    world: int,
+    folder: str,
+    orders: list[list[list[list[int]]]],
+    seconds: float,
+    follow: Any,
 ) -> None:
     """Follow every order in a thread and a group of its own, and write what became of each."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     store = dist.FileStore(f"{folder}/store", world)
     outcomes = [""] * len(orders)
     groups = [
-        dist.ProcessGroupGloo(dist.PrefixStore(f"order{n}", store), rank, world, timedelta(seconds=seconds))
+        dist.ProcessGroupGloo(
+            dist.PrefixStore(f"order{n}", store), rank, world, timedelta(seconds=seconds)
+        )
         for n in range(len(orders))
     ]
 
@@ -237,7 +276,9 @@ def follow_all(
         thread.start()
     for thread in threads:
         thread.join(2 * seconds)
-    Path(folder, f"queues{rank}.json").write_text(json.dumps([outcome or "hangs" for outcome in outcomes]))
+    Path(folder, f"queues{rank}.json").write_text(
+        json.dumps([outcome or "hangs" for outcome in outcomes])
+    )
     store.set(f"done{rank}", "")
     store.wait([f"done{r}" for r in range(world)], timedelta(seconds=60))
     os._exit(0)  # a group that hangs cannot be taken down

@@ -1,6 +1,8 @@
-"""Processes that have torch when they start: forked from one that imported it, which takes longer than what they run.
+"""Processes that have torch when they start: forked from one that imported it, which takes longer
+than what they run.
 
-Tests that start ``ppsim`` as a process have those that users have, and so have tests of how processes end.
+Tests that start ``ppsim`` as a process have those that users have, and so have tests of how
+processes end.
 """
 
 from __future__ import annotations
@@ -12,7 +14,13 @@ from multiprocessing.context import BaseContext
 from types import SimpleNamespace
 from typing import Any
 
-LOADED = ["torch.distributed.pipelining", "pytest", "ppsim.cli", "ppsim.schedules", "ppsim.real.runs.tasks"]
+LOADED = [
+    "torch.distributed.pipelining",
+    "pytest",
+    "ppsim.cli",
+    "ppsim.schedules",
+    "ppsim.real.runs.tasks",
+]
 
 
 def warm_context() -> BaseContext:
@@ -39,7 +47,9 @@ def start_warm(monkeypatch: Any) -> None:
 
 
 def _begin(environment: dict[str, str], enter: Callable[..., None], *args: Any) -> None:
-    """Enter as a spawned process does: in the environment of who asked, with the server for a parent."""
+    """Enter as a spawned process does: in the environment of who asked, with the server for a
+    parent.
+    """
     os.environ.clear()
     os.environ.update(environment)
     worker, rank, pipe, _, *rest = args

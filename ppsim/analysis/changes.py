@@ -1,4 +1,6 @@
-"""Changes of costs to simulate: stages levelled, layers moved, times and links scaled, another schedule's ops."""
+"""Changes of costs to simulate: stages levelled, layers moved, times and links scaled, another
+schedule's ops.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from ppsim.errors import InputError
 
 
 def level_stages(costs: Costs) -> Costs:
-    """Return the costs with the same work on every stage: layers moved until none is slower than the rest."""
+    """Return the costs with the same work on every stage: layers moved until none is slower than
+    the rest.
+    """
     mean = np.broadcast_to(costs.time.mean(axis=1, keepdims=True), costs.time.shape)
     pair = None if costs.pair is None else np.full_like(costs.pair, costs.pair.mean())
     return replace(costs, time=mean.copy(), pair=pair)
@@ -33,13 +37,19 @@ def move_work(costs: Costs, source: int, target: int, share: float) -> Costs:
 def change_time(costs: Costs, kind: int, stages: Sequence[int], value: ArrayLike) -> Costs:
     """Return the costs with another time of a kind of op on some stages, and what followed from it.
 
-    Where B was I + W it stays their sum, and I and W keep their shares of it; where R was F it stays so.
+    Where B was I + W it stays their sum, and I and W keep their shares of it; where R was F it
+    stays so.
     """
     before, time = costs.time, costs.time.copy()
     time[kind, stages] = value
     summed = np.isclose(before[Kind.B], before[Kind.I] + before[Kind.W])
     if kind == Kind.B:
-        share = np.divide(before[Kind.I], before[Kind.B], out=np.full(before.shape[1], 0.5), where=before[Kind.B] > 0)
+        share = np.divide(
+            before[Kind.I],
+            before[Kind.B],
+            out=np.full(before.shape[1], 0.5),
+            where=before[Kind.B] > 0,
+        )
         time[Kind.I] = np.where(summed, share * time[Kind.B], time[Kind.I])
         time[Kind.W] = np.where(summed, time[Kind.B] - time[Kind.I], time[Kind.W])
     elif kind in (Kind.I, Kind.W):
@@ -50,27 +60,32 @@ def change_time(costs: Costs, kind: int, stages: Sequence[int], value: ArrayLike
 
 
 def with_times(costs: Costs, time: NDArray[np.float64]) -> Costs:
-    """Return the costs with another table of times, a pair as many times as long as its F and B are together."""
+    """Return the costs with another table of times, a pair as many times as long as its F and B are
+    together.
+    """
     if costs.pair is None:
         return replace(costs, time=time)
     before, after = (table[Kind.F] + table[Kind.B] for table in (costs.time, time))
     return replace(
-        costs, time=time, pair=costs.pair * np.divide(after, before, out=np.ones_like(before), where=before > 0)
+        costs,
+        time=time,
+        pair=costs.pair * np.divide(after, before, out=np.ones_like(before), where=before > 0),
     )
 
 
 def adapt_costs(costs: Costs, schedule: Schedule) -> Costs:
     """Return measured costs for another schedule of the same stages.
 
-    A kind that was not measured follows from the others: B is I + W, and I and W are half of B each. A link that was
-    not measured takes the median of those that were.
+    A kind that was not measured follows from the others: B is I + W, and I and W are half of B
+    each. A link that was not measured takes the median of those that were.
 
     Raises:
         InputError: the schedule has another number of stages.
     """
     if schedule.n_stages != costs.time.shape[1]:
         raise InputError(
-            f"times were measured for {costs.time.shape[1]} stages, and {schedule.name} has {schedule.n_stages}",
+            f"times were measured for {costs.time.shape[1]} stages, and {schedule.name} has "
+            f"{schedule.n_stages}",
             "a schedule of as many stages",
         )
     time = costs.time.copy()
@@ -85,7 +100,9 @@ def adapt_costs(costs: Costs, schedule: Schedule) -> Costs:
     return replace(costs, time=time, comm=links)
 
 
-def _moved(time: NDArray[np.float64], source: int, target: int, share: float) -> NDArray[np.float64]:
+def _moved(
+    time: NDArray[np.float64], source: int, target: int, share: float
+) -> NDArray[np.float64]:
     moved = time.copy()
     part = share * time[..., source]
     moved[..., source] -= part

@@ -25,7 +25,8 @@ class Row:
     metrics: Metrics | None = None  # likewise
     reason: str = ""  # why it does not apply
     execution: Execution | None = None  # where sends and receives were run as ops
-    excess: float | None = None  # the most that a device holds above a cap, at most 0 where it fits; None without one
+    # the most that a device holds above a cap, at most 0 where it fits; None without one
+    excess: float | None = None
 
     @property
     def fits(self) -> bool:
@@ -47,12 +48,22 @@ class Row:
 
     @property
     def peak(self) -> float:
-        """Peak activations in units of a device's 1/P share of the model, comparable between numbers of chunks."""
-        return peak_share(found[0], shape_of(found[1].schedule)) if (found := self.measured) else float("nan")
+        """Peak activations in units of a device's 1/P share of the model, comparable between
+        numbers of chunks.
+        """
+        return (
+            peak_share(found[0], shape_of(found[1].schedule))
+            if (found := self.measured)
+            else float("nan")
+        )
 
     def value(self, column: Column) -> float:
         """A number of the run; not a number where the schedule does not apply."""
-        return column.value(found[0], shape_of(found[1].schedule)) if (found := self.measured) else float("nan")
+        return (
+            column.value(found[0], shape_of(found[1].schedule))
+            if (found := self.measured)
+            else float("nan")
+        )
 
 
 def mark_front(rows: Sequence[Row]) -> list[bool]:
@@ -66,7 +77,9 @@ def _mark(points: Sequence[tuple[float, float] | None]) -> list[bool]:
 
 
 def conclude(rows: Sequence[Row]) -> str:
-    """Say in one sentence how the fastest schedule that fits compares with the baseline, or with the next fastest."""
+    """Say in one sentence how the fastest schedule that fits compares with the baseline, or with
+    the next fastest.
+    """
     timed = [r for r in rows if r.fits]
     over = [r.name for r in rows if r.metrics and not r.fits]
     if not timed:
@@ -86,7 +99,11 @@ def _conclude_timed(timed: Sequence[Row]) -> str:
         return f"{best.name} takes {time}, {only}"
     other = min(others, key=lambda r: (r.makespan, r.peak)) if best is timed[0] else timed[0]
     memory = best.peak / other.peak if other.peak else 1.0
-    held = "the same peak activations" if abs(memory - 1) < 1e-9 else f"{memory:.2g} times the peak activations"
+    held = (
+        "the same peak activations"
+        if abs(memory - 1) < 1e-9
+        else f"{memory:.2g} times the peak activations"
+    )
     if other.peak and not best.peak:
         held = "no activations held"
     unit = best.timeline.unit if best.timeline else ""
@@ -113,7 +130,11 @@ def _conclude_rounds(timed: Sequence[Row]) -> str:
         only = "the only one that applies" if timed[0].excess is None else "the only one that fits"
         return f"{best} has a rate of {rate(best)}, {only}"
     first = timed[0].name
-    other = first if best != first else max((name for name in rates if name != best), key=lambda name: rates[name])
+    other = (
+        first
+        if best != first
+        else max((name for name in rates if name != best), key=lambda name: rates[name])
+    )
     if rates[best] == rates[other]:
         return f"{best} has the same rate as {other}, {rate(best)}"
     times = f"{rates[best] / rates[other]:.2f} times the rate of {other}"
@@ -121,11 +142,16 @@ def _conclude_rounds(timed: Sequence[Row]) -> str:
 
 
 def compare_object(rows: Sequence[Row], inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The object ``ppsim compare --json`` prints, schema ``ppsim.compare/1``; inapplicable rows have a reason."""
+    """The object ``ppsim compare --json`` prints, schema ``ppsim.compare/1``; inapplicable rows
+    have a reason.
+    """
     return {
         "schema": "ppsim.compare/1",
         "inputs": dict(inputs),
-        "schedules": [row_object(r, "rows") | {"pareto": best} for r, best in zip(rows, mark_front(rows), strict=True)],
+        "schedules": [
+            row_object(r, "rows") | {"pareto": best}
+            for r, best in zip(rows, mark_front(rows), strict=True)
+        ],
         "closing": conclude(rows),
     }
 
@@ -133,8 +159,8 @@ def compare_object(rows: Sequence[Row], inputs: Mapping[str, Any]) -> dict[str, 
 def mark_shapes(rows: Sequence[Mapping[str, Any]]) -> list[bool]:
     """Mark the rows of a sweep on the Pareto front of time per microbatch and peak activations.
 
-    Only rows of as many devices are compared: a 1/P share of the model is another share on other numbers of devices.
-    Rows that do not fit the cap are on no front.
+    Only rows of as many devices are compared: a 1/P share of the model is another share on other
+    numbers of devices. Rows that do not fit the cap are on no front.
     """
     fronts = [False] * len(rows)
     places: dict[int, list[int]] = {}
@@ -142,7 +168,9 @@ def mark_shapes(rows: Sequence[Mapping[str, Any]]) -> list[bool]:
         if row["applies"] and row.get("fits", True):
             places.setdefault(row["devices"], []).append(place)
     for own in places.values():
-        points = [(rows[place]["makespan_per_mb"], rows[place]["peak_activations_share"]) for place in own]
+        points = [
+            (rows[place]["makespan_per_mb"], rows[place]["peak_activations_share"]) for place in own
+        ]
         for place, best in zip(own, _mark(points), strict=True):
             fronts[place] = best
     return fronts

@@ -1,4 +1,6 @@
-"""The critical path: what decides the makespan, how much slack the other ops have, and what a change gains."""
+"""The critical path: what decides the makespan, how much slack the other ops have, and what a
+change gains.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ STEP = 0.01
 def critical_path(timeline: Timeline) -> NDArray[np.int64]:
     """The ops of one critical path in order of time, a pair as its first op.
 
-    Each starts when the one before it ends, or when the message from there arrives, from time 0 to the makespan.
+    Each starts when the one before it ends, or when the message from there arrives, from time 0 to
+    the makespan.
     """
     pair = timeline.schedule.pair
     path = list[int]()
@@ -41,18 +44,22 @@ def critical_path(timeline: Timeline) -> NDArray[np.int64]:
 class Slack:
     """How much later ops may start, and how many ways the makespan is decided in."""
 
-    # shape (ops,): by how much each op's start can slip without a longer iteration, everything else in time
+    # shape (ops,): by how much each op's start can slip without a longer iteration, everything else
+    # in time
     slack: NDArray[np.float64]
     paths: float  # number of critical paths; a float, as there may be very many
 
 
 def slack_of(timeline: Timeline, latencies: NDArray[np.float64]) -> Slack:
-    """Find the slack of every op, by tracing the ops of the simple model from the last to the first.
+    """Find the slack of every op, by tracing the ops of the simple model from the last to the
+    first.
 
     ``latencies`` have shape (ops,), as :meth:`ppsim.core.costs.Costs.latencies` gives them.
     """
     order = find_order(timeline.schedule)
-    start, end = (np.append(0.0, column[order.rows.op]) for column in (timeline.start, timeline.end))
+    start, end = (
+        np.append(0.0, column[order.rows.op]) for column in (timeline.start, timeline.end)
+    )
     latest, paths = np.full(len(end), timeline.makespan), np.zeros(len(end))
     found = Paths(start, end, latencies[order.rows.carries], latest, paths)
     run_in_place(trace, len(end), order.rows, found)
@@ -68,8 +75,11 @@ class Gain:
     gain: float  # by how much the makespan falls, in the timeline's unit
 
 
-def sensitivity(schedule: Schedule, costs: Costs, time: Callable[[Costs], float] | None = None) -> list[Gain]:
-    """The gain of every op kind on every stage, other kinds as a whole, and every link, each simulated; largest first.
+def sensitivity(
+    schedule: Schedule, costs: Costs, time: Callable[[Costs], float] | None = None
+) -> list[Gain]:
+    """The gain of every op kind on every stage, other kinds as a whole, and every link, each
+    simulated; largest first.
 
     ``time`` gives the makespan under other costs, where another model than the simple one does.
     """
@@ -82,7 +92,12 @@ def sensitivity(schedule: Schedule, costs: Costs, time: Callable[[Costs], float]
         cases.append((f"{Kind(kind).name} of stage {stage}", with_times(costs, table)))
     for other, times in costs.others.items():
         if times.any() and (schedule.kind == other).any():
-            cases.append((f"every {other.name}", replace(costs, others={**costs.others, other: times * (1 - STEP)})))
+            cases.append(
+                (
+                    f"every {other.name}",
+                    replace(costs, others={**costs.others, other: times * (1 - STEP)}),
+                )
+            )
     links = np.broadcast_to(np.asarray(costs.comm, np.float64), (schedule.n_devices,) * 2)
     sender = find_senders(schedule)
     crossing = np.flatnonzero(sender != NONE)
@@ -99,13 +114,18 @@ def sensitivity(schedule: Schedule, costs: Costs, time: Callable[[Costs], float]
 
 
 def path_text(schedule: Schedule, path: NDArray[np.int64]) -> list[str]:
-    """A path as short pieces: ops on one device with their repetitions counted, and runs from device to device."""
+    """A path as short pieces: ops on one device with their repetitions counted, and runs from
+    device to device.
+    """
     return [text for text, _ in path_steps(schedule, path)]
 
 
 def path_steps(schedule: Schedule, path: NDArray[np.int64]) -> list[tuple[str, slice]]:
     """The pieces of :func:`path_text`, each with its place in the path."""
-    cells = [(int(schedule.device[op]), _kinds(schedule, op), int(schedule.microbatch[op])) for op in path.tolist()]
+    cells = [
+        (int(schedule.device[op]), _kinds(schedule, op), int(schedule.microbatch[op]))
+        for op in path.tolist()
+    ]
     pieces: list[tuple[str, slice]] = []
     at = 0
     while at < len(cells):
@@ -116,7 +136,11 @@ def path_steps(schedule: Schedule, path: NDArray[np.int64]) -> list[tuple[str, s
             at += hop
             continue
         stay = at
-        while stay < len(cells) and cells[stay][0] == cells[at][0] and (stay == at or _hop(cells, stay) < 2):
+        while (
+            stay < len(cells)
+            and cells[stay][0] == cells[at][0]
+            and (stay == at or _hop(cells, stay) < 2)
+        ):
             stay += 1
         text = f"device {cells[at][0]}: {_repeats([kind for _, kind, _ in cells[at:stay]])}"
         pieces.append((text, slice(at, stay)))
@@ -130,12 +154,18 @@ def _kinds(schedule: Schedule, op: int) -> str:
 
 
 def _hop(cells: Sequence[tuple[int, str, int]], at: int) -> int:
-    """How many cells from here on are one kind and microbatch going from device to device in one direction."""
+    """How many cells from here on are one kind and microbatch going from device to device in one
+    direction.
+    """
     count = 1
     while at + count < len(cells):
         (device, kind, m), (other, *same) = cells[at + count - 1], cells[at + count]
         step = other - device
-        if abs(step) != 1 or same != [kind, m] or (count > 1 and step != device - cells[at + count - 2][0]):
+        if (
+            abs(step) != 1
+            or same != [kind, m]
+            or (count > 1 and step != device - cells[at + count - 2][0])
+        ):
             break
         count += 1
     return count
@@ -154,6 +184,8 @@ def _repeats(kinds: Sequence[str]) -> str:
                 best = (size, times)
         size, times = best
         pattern = " ".join(kinds[at : at + size])
-        parts.append(pattern if times == 1 else f"{pattern if size == 1 else f'({pattern})'}x{times}")
+        parts.append(
+            pattern if times == 1 else f"{pattern if size == 1 else f'({pattern})'}x{times}"
+        )
         at += size * times
     return " ".join(parts)

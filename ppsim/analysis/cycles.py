@@ -1,9 +1,10 @@
 """The maximum cycle mean of an event graph, exactly, by Howard's policy iteration.
 
-Every event waits for one or more others, of its own round or of an earlier one. Repeated without end, event ``v``
-happens every ``rate[v]`` units of time: the largest, over all cycles that lead to ``v``, of the time of the cycle over
-the rounds that it spans (Cochet-Terrasson, Cohen, Gaubert, McGettrick and Quadrat, 1998). The iteration ends with
-potentials under which no edge is too long, which proves that no cycle has a larger mean than the one that it returns.
+Every event waits for one or more others, of its own round or of an earlier one. Repeated without
+end, event ``v`` happens every ``rate[v]`` units of time: the largest, over all cycles that lead to
+``v``, of the time of the cycle over the rounds that it spans (Cochet-Terrasson, Cohen, Gaubert,
+McGettrick and Quadrat, 1998). The iteration ends with potentials under which no edge is too long,
+which proves that no cycle has a larger mean than the one that it returns.
 """
 
 from __future__ import annotations
@@ -50,9 +51,11 @@ class _Policy(NamedTuple):
 
 
 def find_rates(events: int, edges: Edges, likely: NDArray[np.bool_] | None = None) -> Rates:
-    """Find how often events happen (ValueError: an event waits for none, or for itself within one round).
+    """Find how often events happen (ValueError: an event waits for none, or for itself within one
+    round).
 
-    ``likely`` marks edges that decide their target in some long run, shape (edges,): a good start takes fewer steps.
+    ``likely`` marks edges that decide their target in some long run, shape (edges,): a good start
+    takes fewer steps.
     """
     order = np.argsort(edges.target, kind="stable")
     source, target, rounds = edges.source[order], edges.target[order], edges.rounds[order]
@@ -103,7 +106,13 @@ def _evaluate(parent: Indices, time: Floats, rounds: Indices) -> _Policy:
 
 
 def _improve(
-    found: _Policy, chosen: Indices, source: Indices, target: Indices, time: Floats, rounds: Indices, first: Indices
+    found: _Policy,
+    chosen: Indices,
+    source: Indices,
+    target: Indices,
+    time: Floats,
+    rounds: Indices,
+    first: Indices,
 ) -> Indices | None:
     """Choose for each event the edge that lets it happen later; None where no edge does."""
     scale = ROUNDING * (np.abs(found.value).max() + time.max())
@@ -128,7 +137,9 @@ def _improve(
 
 
 def _slowest_cycle(found: _Policy, chosen: Indices, source: Indices) -> Indices:
-    """Return the edges of the cycle with the largest mean, in the order in which they are passed."""
+    """Return the edges of the cycle with the largest mean, in the order in which they are
+    passed.
+    """
     event = int(found.root[int(np.argmax(found.rate))])
     cycle = [int(chosen[event])]
     while int(source[cycle[-1]]) != event:

@@ -1,8 +1,10 @@
-"""Two runs side by side: where the time of one differs from that of the other, by cause, by device and by op.
+"""Two runs side by side: where the time of one differs from that of the other, by cause, by device
+and by op.
 
-Every instant of every device is either in an op of some kind or idle for one cause, so the *terms* of a device (time by
-kind and idle time by cause) sum to the makespan. The difference of two runs is that of their terms, averaged over each
-run's devices: it sums to the difference of the makespans, whatever the schedules and the numbers of devices.
+Every instant of every device is either in an op of some kind or idle for one cause, so the *terms*
+of a device (time by kind and idle time by cause) sum to the makespan. The difference of two runs is
+that of their terms, averaged over each run's devices: it sums to the difference of the makespans,
+whatever the schedules and the numbers of devices.
 """
 
 from __future__ import annotations
@@ -39,8 +41,10 @@ Floats = NDArray[np.float64]
 class Difference:
     """Two runs, and where the second one's time differs."""
 
-    runs: tuple[Idle, Idle]  # the idle times of the first and the second run, with their timelines, in one unit
-    # per run, shape (devices, terms): the time of each device in each of ``TERMS``; rows sum to the makespan
+    # the idle times of the first and the second run, with their timelines, in one unit
+    runs: tuple[Idle, Idle]
+    # per run, shape (devices, terms): the time of each device in each of ``TERMS``; rows sum to the
+    # makespan
     terms: tuple[Floats, Floats]
     # shape (ops, 2), the ops that both runs have, by their index in each; in the first one's order
     ops: NDArray[np.int64]
@@ -57,14 +61,18 @@ class Difference:
 
     @property
     def by_cause(self) -> dict[str, float]:
-        """Second minus first, of each term that either run has; sums to the difference of the makespans."""
+        """Second minus first, of each term that either run has; sums to the difference of the
+        makespans.
+        """
         first, second = self.means
         shown = np.flatnonzero((first != 0) | (second != 0))
         return {TERMS[term]: float(second[term] - first[term]) for term in shown}
 
     @property
     def by_device(self) -> Floats | None:
-        """Shape (devices, terms): second minus first; None where the runs have other numbers of devices."""
+        """Shape (devices, terms): second minus first; None where the runs have other numbers of
+        devices.
+        """
         first, second = self.terms
         return second - first if len(first) == len(second) else None
 
@@ -99,7 +107,9 @@ def difference(first: Idle, second: Idle) -> Difference:
 
 
 def convert_unit(idle: Idle, unit: str) -> Idle:
-    """Return the same run in another unit of time (InputError: one of the units has no length in seconds)."""
+    """Return the same run in another unit of time (InputError: one of the units has no length in
+    seconds).
+    """
     timeline = idle.timeline
     if timeline.unit == unit:
         return idle
@@ -119,34 +129,43 @@ def convert_unit(idle: Idle, unit: str) -> Idle:
 
 
 def terms_of(idle: Idle) -> Floats:
-    """Shape (devices, terms): each device's time by kind of op, a pair's under its own name, and idle time by cause."""
+    """Shape (devices, terms): each device's time by kind of op, a pair's under its own name, and
+    idle time by cause.
+    """
     timeline = idle.timeline
     schedule = timeline.schedule
     time = busy_time(timeline)
     term = np.where(schedule.pair != NONE, len(COMPUTE), schedule.kind).astype(np.int64)
     place = schedule.device * np.int64(len(WORK)) + term
-    work = np.bincount(place, time, schedule.n_devices * len(WORK)).reshape(schedule.n_devices, len(WORK))
+    work = np.bincount(place, time, schedule.n_devices * len(WORK)).reshape(
+        schedule.n_devices, len(WORK)
+    )
     return np.concatenate([work, idle.by_device], axis=1)
 
 
 def busy_time(timeline: Timeline) -> Floats:
-    """Shape (ops,): the time in which each op occupies its device; a pair's second op none, an overlap counts once."""
+    """Shape (ops,): the time in which each op occupies its device; a pair's second op none, an
+    overlap counts once.
+    """
     time = np.maximum(timeline.end - np.maximum(timeline.start, free_from(timeline)), 0.0)
     time[timeline.schedule.second_of_pairs] = 0.0
     return time
 
 
 def match_ops(first: Schedule, second: Schedule) -> NDArray[np.int64]:
-    """Shape (ops, 2): the ops of the same kind, stage and microbatch, by their index in each schedule.
+    """Shape (ops, 2): the ops of the same kind, stage and microbatch, by their index in each
+    schedule.
 
-    None where the model is cut into other numbers of stages: then a stage's number says nothing of its work.
+    None where the model is cut into other numbers of stages: then a stage's number says nothing of
+    its work.
     """
     stages = first.n_stages
     if stages != second.n_stages:
         return np.empty((0, 2), np.int64)
     microbatches = max(first.n_microbatches, second.n_microbatches)
     keys = [
-        (schedule.kind.astype(np.int64) * stages + schedule.stage) * microbatches + schedule.microbatch
+        (schedule.kind.astype(np.int64) * stages + schedule.stage) * microbatches
+        + schedule.microbatch
         for schedule in (first, second)
     ]
     _, left, right = np.intersect1d(keys[0], keys[1], assume_unique=True, return_indices=True)
@@ -161,7 +180,9 @@ def largest(change: Floats, count: int, least: float) -> list[int]:
 
 
 def stage_changes(found: Difference) -> list[tuple[str, float, float]]:
-    """The mean time of each kind on each stage in both runs, where it differs; the largest difference first."""
+    """The mean time of each kind on each stage in both runs, where it differs; the largest
+    difference first.
+    """
     schedule = found.runs[0].timeline.schedule
     op = found.ops[:, 0]
     group = schedule.kind[op].astype(np.int64) * schedule.n_stages + schedule.stage[op]
@@ -177,7 +198,9 @@ def stage_changes(found: Difference) -> list[tuple[str, float, float]]:
 
 
 def closing(found: Difference, names: Sequence[str]) -> str:
-    """One sentence: which run is shorter, and what makes the most of it: all ops together, or causes of idle time."""
+    """One sentence: which run is shorter, and what makes the most of it: all ops together, or
+    causes of idle time.
+    """
     first, second = found.makespans
     gap, unit = second - first, found.runs[0].timeline.unit
     least = NEGLIGIBLE * max(first, second)
@@ -185,22 +208,33 @@ def closing(found: Difference, names: Sequence[str]) -> str:
     causes = {name: change for name, change in changes.items() if name not in WORK}
     causes["ops"] = sum(change for name, change in changes.items() if name in WORK)
     terms = sorted(causes.items(), key=lambda pair: -abs(pair[1]))
-    parts = [f"{name} {signed_part(change, found)}" for name, change in terms[:SAID] if abs(change) > least]
+    parts = [
+        f"{name} {signed_part(change, found)}"
+        for name, change in terms[:SAID]
+        if abs(change) > least
+    ]
     where = f", per device on average: {', '.join(parts)}" if parts else ""
     if abs(gap) <= least:
         return f"{names[1]} takes as long as {names[0]}{where}"
     word = "longer" if gap > 0 else "shorter"
     share = f" ({format_change(gap / first)})" if first else ""
-    return f"{names[1]} is {format_part(abs(gap), max(first, second))} {unit} {word} than {names[0]}{share}{where}"
+    return (
+        f"{names[1]} is {format_part(abs(gap), max(first, second))} {unit} {word} than "
+        f"{names[0]}{share}{where}"
+    )
 
 
 def signed_part(change: float, found: Difference) -> str:
-    """Write a difference with its sign and the digits that matter beside the makespan; 0 where none does."""
+    """Write a difference with its sign and the digits that matter beside the makespan; 0 where none
+    does.
+    """
     text = format_part(change, max(found.makespans))
     return f"+{text}" if change > 0 and text != "0" else text
 
 
-def diff_object(found: Difference, names: Sequence[str], inputs: Mapping[str, Any]) -> dict[str, Any]:
+def diff_object(
+    found: Difference, names: Sequence[str], inputs: Mapping[str, Any]
+) -> dict[str, Any]:
     """The object of ``--json``, schema ``ppsim.diff/1``; differences are second minus first."""
     schedule, ops = found.runs[0].timeline.schedule, found.ops
     first, second = found.makespans
@@ -215,10 +249,14 @@ def diff_object(found: Difference, names: Sequence[str], inputs: Mapping[str, An
         "difference": second - first,
         "by_cause": [{TERMS[term]: float(mean[term]) for term in shown} for mean in found.means],
         "difference_by_cause": found.by_cause,
-        "difference_by_device": None if by_device is None else {TERMS[t]: by_device[:, t].tolist() for t in shown},
+        "difference_by_device": None
+        if by_device is None
+        else {TERMS[t]: by_device[:, t].tolist() for t in shown},
         "ops": {
             "op": [schedule.label(op) for op in ops[:, 0].tolist()],
-            "device": [run.timeline.schedule.device[ops[:, n]].tolist() for n, run in enumerate(found.runs)],
+            "device": [
+                run.timeline.schedule.device[ops[:, n]].tolist() for n, run in enumerate(found.runs)
+            ],
             "duration_change": found.duration_change.tolist(),
             "start_change": found.start_change.tolist(),
         },

@@ -1,4 +1,6 @@
-"""Why an iteration takes as long as it does: idle time by cause, what decides it, and what a change would give."""
+"""Why an iteration takes as long as it does: idle time by cause, what decides it, and what a change
+would give.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ppsim.analysis.critical_path import Gain, Slack, critical_path, path_text, sensitivity, slack_of
+from ppsim.analysis.critical_path import (
+    Gain,
+    Slack,
+    critical_path,
+    path_text,
+    sensitivity,
+    slack_of,
+)
 from ppsim.analysis.idle import CAUSES, NAMES, Idle, explain_idle, explain_run
 from ppsim.base.numbers import format_change, format_number, format_share
 from ppsim.base.units import format_size
@@ -98,8 +107,8 @@ class Explanation:
     metrics: Metrics  # its numbers
     idle: Idle  # its idle time by cause
     path: np.ndarray[Any, np.dtype[np.int64]]  # the ops of a critical path
-    # None for the detailed model, where an op's delay also moves messages in their channels, and where devices share a
-    # link to their host
+    # None for the detailed model, where an op's delay also moves messages in their channels, and
+    # where devices share a link to their host
     slack: Slack | None
     gains: list[Gain]  # what a hundredth less of each time gives, the largest first
     # what changes are compared with: the timeline itself; of several replicas that of the slowest;
@@ -109,12 +118,15 @@ class Explanation:
 
 
 def explain(
-    timeline: Timeline, costs: Costs, execution: Execution | None = None, time: Callable[[Costs], float] | None = None
+    timeline: Timeline,
+    costs: Costs,
+    execution: Execution | None = None,
+    time: Callable[[Costs], float] | None = None,
 ) -> Explanation:
     """Explain one run: the timeline of its compute ops, and what they cost.
 
-    Where the timeline is of an execution with sends and receives as ops, ``time`` gives the makespan of that model
-    under other costs.
+    Where the timeline is of an execution with sends and receives as ops, ``time`` gives the
+    makespan of that model under other costs.
     """
     latencies = costs.latencies(timeline.schedule)
     return Explanation(
@@ -129,7 +141,9 @@ def explain(
 
 
 def explain_times(found: Observed) -> Explanation:
-    """Explain a run whose times were measured or stated; gains are of the costs that its times show."""
+    """Explain a run whose times were measured or stated; gains are of the costs that its times
+    show.
+    """
     timeline = found.timeline
     slack = slack_of(timeline, found.latencies)
     return Explanation(
@@ -137,7 +151,8 @@ def explain_times(found: Observed) -> Explanation:
         measure(timeline),
         explain_idle(timeline, found.arrival),
         critical_path(timeline),
-        replace(slack, slack=np.maximum(slack.slack, 0.0)),  # clocks may differ by less than a message takes
+        # clocks may differ by less than a message takes
+        replace(slack, slack=np.maximum(slack.slack, 0.0)),
         sensitivity(timeline.schedule, found.costs),
         simulate(timeline.schedule, found.costs),
         stated=True,
@@ -146,7 +161,13 @@ def explain_times(found: Observed) -> Explanation:
 
 def what_if(text: str, advice: str, timeline: Timeline) -> WhatIf:
     """A change whose run has this timeline."""
-    return WhatIf(text, measure(timeline), timeline.makespan / timeline.schedule.run_microbatches, advice, timeline)
+    return WhatIf(
+        text,
+        measure(timeline),
+        timeline.makespan / timeline.schedule.run_microbatches,
+        advice,
+        timeline,
+    )
 
 
 def best_of(
@@ -221,8 +242,14 @@ def explain_object(
     inputs: dict[str, Any],
     room: Room | None = None,
 ) -> dict[str, Any]:
-    """The object of ``--json``, schema ``ppsim.explain/1``; times in the timeline's unit, ``slack`` in queue order."""
-    timeline, schedule, slack = explanation.timeline, explanation.timeline.schedule, explanation.slack
+    """The object of ``--json``, schema ``ppsim.explain/1``; times in the timeline's unit, ``slack``
+    in queue order.
+    """
+    timeline, schedule, slack = (
+        explanation.timeline,
+        explanation.timeline.schedule,
+        explanation.slack,
+    )
     return {
         "schema": SCHEMA,
         "inputs": inputs,
@@ -234,9 +261,15 @@ def explain_object(
         "makespan": timeline.makespan,
         "idle": float(explanation.idle.by_device.sum()),
         "idle_by_cause": explanation.idle.by_cause,
-        "causes_by_device": {name: explanation.idle.by_device[:, cause].tolist() for cause, name in enumerate(NAMES)},
+        "causes_by_device": {
+            name: explanation.idle.by_device[:, cause].tolist() for cause, name in enumerate(NAMES)
+        },
         "critical_path": [
-            {"op": schedule.label(op), "device": int(schedule.device[op]), "start": float(timeline.start[op])}
+            {
+                "op": schedule.label(op),
+                "device": int(schedule.device[op]),
+                "start": float(timeline.start[op]),
+            }
             for op in explanation.path.tolist()
         ],
         "critical_path_text": path_text(schedule, explanation.path),

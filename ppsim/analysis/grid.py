@@ -1,7 +1,9 @@
-"""A schedule on integer time slots: every step takes one, a fused step two, and a device that must wait has empty ones.
+"""A schedule on integer time slots: every step takes one, a fused step two, and a device that must
+wait has empty ones.
 
-This is alignment by simulation: with a time of one slot for every step, an op starts as soon as its device is free and
-its input is there. Of a lowered schedule sends and receives are steps too; the two sides of a message share their slot.
+This is alignment by simulation: with a time of one slot for every step, an op starts as soon as its
+device is free and its input is there. Of a lowered schedule sends and receives are steps too; the
+two sides of a message share their slot.
 """
 
 from __future__ import annotations
@@ -18,10 +20,11 @@ CONTINUED = "="
 
 
 def cells_of(timeline: Timeline) -> list[list[str]]:
-    """One row per device, one cell per slot: the step that starts there, ``=`` where it goes on, or empty.
+    """One row per device, one cell per slot: the step that starts there, ``=`` where it goes on, or
+    empty.
 
-    Steps of the timeline take one slot each, pairs two (ValueError: one does not end with a whole slot; InputError:
-    devices run several streams).
+    Steps of the timeline take one slot each, pairs two (ValueError: one does not end with a whole
+    slot; InputError: devices run several streams).
     """
     schedule = timeline.schedule
     refuse_lanes(schedule, "a grid of slots")
@@ -53,10 +56,18 @@ def text_of(rows: list[list[str]]) -> str:
     left = max(map(len, ["slot", *names]))
     lines = [" ".join([f"{'slot':<{left}}", *(f"{slot:<{w}}" for slot, w in enumerate(widths))])]
     for name, row in zip(names, shown, strict=True):
-        lines.append(" ".join([f"{name:<{left}}", *(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True))]))
+        lines.append(
+            " ".join(
+                [f"{name:<{left}}", *(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True))]
+            )
+        )
     return "\n".join(line.rstrip() for line in lines)
 
 
 def csv_of(rows: list[list[str]]) -> str:
-    """The grid as torch's CSV with empty cells, which ppsim reads too; a fused step's second cell is empty."""
-    return "".join(",".join("" if cell == CONTINUED else cell for cell in row) + "\n" for row in rows)
+    """The grid as torch's CSV with empty cells, which ppsim reads too; a fused step's second cell
+    is empty.
+    """
+    return "".join(
+        ",".join("" if cell == CONTINUED else cell for cell in row) + "\n" for row in rows
+    )

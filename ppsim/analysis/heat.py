@@ -21,13 +21,16 @@ class HeatMap:
     microbatches: tuple[int, ...]  # M of each column of cells
     # shape (metrics, rows, microbatches); not a number where the schedule does not take the shape
     values: NDArray[np.float64]
-    # the same shape, whether nothing that fits the cap, on as many devices with as many microbatches, has less
+    # the same shape, whether nothing that fits the cap, on as many devices with as many
+    # microbatches, has less
     best: NDArray[np.bool_]
     unit: str  # of times
 
 
 def heat_map(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> HeatMap:
-    """Arrange the rows of a sweep, each with ``name``, ``devices``, ``microbatches``, ``applies`` and the metrics."""
+    """Arrange the rows of a sweep, each with ``name``, ``devices``, ``microbatches``, ``applies``
+    and the metrics.
+    """
     applying = dict.fromkeys((row["name"], int(row["devices"])) for row in rows if row["applies"])
     places = sorted(applying, key=lambda place: place[1])
     across = sorted({row["microbatches"] for row in rows if row["applies"]})
@@ -36,7 +39,9 @@ def heat_map(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> He
     for row in rows:
         if row["applies"]:
             place = places.index((row["name"], int(row["devices"])))
-            values[:, place, across.index(row["microbatches"])] = [row.get(column.key, np.nan) for column in columns]
+            values[:, place, across.index(row["microbatches"])] = [
+                row.get(column.key, np.nan) for column in columns
+            ]
             within[place, across.index(row["microbatches"])] = row.get("fits", True)
     best = np.zeros(values.shape, bool)
     devices = np.array([count for _, count in places])
@@ -49,6 +54,8 @@ def heat_map(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> He
 
 
 def shades_of(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How dark each cell of one metric is, 0 for the least to 1 for the most; not a number stays so."""
+    """How dark each cell of one metric is, 0 for the least to 1 for the most; not a number stays
+    so.
+    """
     low, high = np.fmin.reduce(values, axis=None), np.fmax.reduce(values, axis=None)
     return (values - low) / (high - low) if high > low else values * 0.0

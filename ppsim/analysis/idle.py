@@ -1,20 +1,24 @@
 """Idle time by cause: every instant at which a device runs nothing has exactly one.
 
-Between two ops of a device the cause is found by walking back in time along the inputs that the waiting op depends on.
-A pair waits for the later of its two inputs, for that of its first op in the queue where both arrive together. At each
-instant one of them is not done: it travels (``message``), it is being computed (``compute``), or it could run
-while its device runs something else (``order``). Where the input is there and the device does not start, it is the
-``host``, or with sends and receives as ops the ``message`` or ``collective`` that occupies it. Of the time waiting
-for a computation, the part by which that op takes longer than the mean op of its kind is ``imbalance``. Waits for
-``compute`` and ``order`` up to a device's first forward of a training step are ``fill``, and those before its first
-backward of it ``turnaround``; after its last op a device has nothing left to do (``drain``).
+Between two ops of a device the cause is found by walking back in time along the inputs that the
+waiting op depends on. A pair waits for the later of its two inputs, for that of its first op in the
+queue where both arrive together. At each instant one of them is not done: it travels (``message``),
+it is being computed (``compute``), or it could run while its device runs something else
+(``order``). Where the input is there and the device does not start, it is the ``host``, or with
+sends and receives as ops the ``message`` or ``collective`` that occupies it. Of the time waiting
+for a computation, the part by which that op takes longer than the mean op of its kind is
+``imbalance``. Waits for ``compute`` and ``order`` up to a device's first forward of a training step
+are ``fill``, and those before its first backward of it ``turnaround``; after its last op a device
+has nothing left to do (``drain``).
 
-Where devices copy or reduce beside compute, a device is idle while it computes nothing, and the walk goes through these
-ops too: one that runs is ``copy`` or ``collective``; so is one that waits for its stream. An op on all devices whose
-input is there on one of them waits for the others (``barrier``).
+Where devices copy or reduce beside compute, a device is idle while it computes nothing, and the
+walk goes through these ops too: one that runs is ``copy`` or ``collective``; so is one that waits
+for its stream. An op on all devices whose input is there on one of them waits for the others
+(``barrier``).
 
-Where a schedule goes round, a result on its way from the last stage back to the first is ``feedback``. Where steps end
-with an optimizer step, waiting for other devices before or after it is ``optimizer``.
+Where a schedule goes round, a result on its way from the last stage back to the first is
+``feedback``. Where steps end with an optimizer step, waiting for other devices before or after it
+is ``optimizer``.
 """
 
 from __future__ import annotations
@@ -54,9 +58,21 @@ CAUSES = {
     "optimizer": "the optimizer waits, or runs elsewhere",
 }
 NAMES = tuple(CAUSES)
-HOST, MESSAGE, COMPUTE, ORDER, IMBALANCE, COLLECTIVE, FILL, TURNAROUND, DRAIN, COPY, BARRIER, FEEDBACK, OPTIMIZER = (
-    range(len(NAMES))
-)
+(
+    HOST,
+    MESSAGE,
+    COMPUTE,
+    ORDER,
+    IMBALANCE,
+    COLLECTIVE,
+    FILL,
+    TURNAROUND,
+    DRAIN,
+    COPY,
+    BARRIER,
+    FEEDBACK,
+    OPTIMIZER,
+) = range(len(NAMES))
 _TOGETHER = mask(kind for kind in TIMED if kind.info.everywhere)
 # By stream: why an op is waited for that has its inputs, and one that runs.
 LATE = np.array([ORDER, COPY, COPY, COLLECTIVE])
@@ -75,7 +91,8 @@ class Idle:
     op: NDArray[np.int64]  # shape (segments,), the op that waits, -1 after a device's last
     device: NDArray[np.int64]  # shape (segments,), the device that is idle
     cause: NDArray[np.int64]  # shape (segments,), index into ``NAMES``
-    blamed: NDArray[np.int64]  # shape (segments,), the op that runs, travels or could run; -1 after a device's last op
+    # shape (segments,), the op that runs, travels or could run; -1 after a device's last op
+    blamed: NDArray[np.int64]
     start: NDArray[np.float64]  # shape (segments,), in the timeline's unit
     end: NDArray[np.float64]  # shape (segments,)
 
@@ -119,19 +136,27 @@ class _Segments(NamedTuple):
 
 
 def explain_idle(timeline: Timeline, arrival: NDArray[np.float64]) -> Idle:
-    """Every idle instant of a compute timeline with its cause; ``arrival`` is as of :func:`arrivals`, shape (ops,)."""
+    """Every idle instant of a compute timeline with its cause; ``arrival`` is as of
+    :func:`arrivals`, shape (ops,).
+    """
     schedule = timeline.schedule
     waits = _split_imbalance(timeline, _attribute(timeline, arrival))
     waits.cause[(waits.cause == MESSAGE) & schedule.awaits_feedback[waits.blamed]] = FEEDBACK
-    at_step = np.isin(schedule.kind[waits.op], (Kind.NORM, Kind.SYNC)) | (schedule.kind[waits.blamed] == Kind.OPT)
+    at_step = np.isin(schedule.kind[waits.op], (Kind.NORM, Kind.SYNC)) | (
+        schedule.kind[waits.blamed] == Kind.OPT
+    )
     waits.cause[at_step & (waits.cause != COLLECTIVE)] = OPTIMIZER
     behind_compute = np.isin(waits.cause, (COMPUTE, ORDER))
     waits.cause[behind_compute & np.isin(waits.op, first_backwards(schedule))] = TURNAROUND
-    waits.cause[behind_compute & (waits.op <= _first_of(schedule, FORWARDS)[_steps_of(schedule)[waits.op]])] = FILL
+    waits.cause[
+        behind_compute & (waits.op <= _first_of(schedule, FORWARDS)[_steps_of(schedule)[waits.op]])
+    ] = FILL
     last = _last_ends(timeline)
     idle = np.flatnonzero(last < timeline.makespan)
     none = np.full(len(idle), NONE)
-    drain = _Segments(none, none + 1 + DRAIN, none, last[idle], np.full(len(idle), timeline.makespan))
+    drain = _Segments(
+        none, none + 1 + DRAIN, none, last[idle], np.full(len(idle), timeline.makespan)
+    )
     both = waits.followed_by(drain)
     device = np.concatenate([schedule.device[waits.op], idle])
     order = np.lexsort((both.start, device))
@@ -139,28 +164,44 @@ def explain_idle(timeline: Timeline, arrival: NDArray[np.float64]) -> Idle:
     return Idle(timeline, device=device[order], **segments._asdict())
 
 
-def explain_run(timeline: Timeline, latencies: NDArray[np.float64], execution: Execution | None) -> Idle:
-    """Every idle instant of a timeline with its cause; of the execution that the timeline is of, where there is one."""
-    return explain_execution(execution) if execution else explain_idle(timeline, arrivals(timeline, latencies))
+def explain_run(
+    timeline: Timeline, latencies: NDArray[np.float64], execution: Execution | None
+) -> Idle:
+    """Every idle instant of a timeline with its cause; of the execution that the timeline is of,
+    where there is one.
+    """
+    return (
+        explain_execution(execution)
+        if execution
+        else explain_idle(timeline, arrivals(timeline, latencies))
+    )
 
 
 def explain_known(timeline: Timeline, execution: Execution | None) -> Idle | None:
-    """Every idle instant with its cause, as :func:`explain_run`; None where it is not known when inputs arrive."""
+    """Every idle instant with its cause, as :func:`explain_run`; None where it is not known when
+    inputs arrive.
+    """
     if execution is None and timeline.comm is None:
         return None
     known = 0.0 if timeline.comm is None else timeline.comm
-    return explain_run(timeline, find_latencies(timeline.schedule, known, timeline.feedback), execution)
+    return explain_run(
+        timeline, find_latencies(timeline.schedule, known, timeline.feedback), execution
+    )
 
 
 def arrivals(timeline: Timeline, latencies: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Shape (ops,): when each op's input was on its device, where messages only have a latency; 0 without an input."""
+    """Shape (ops,): when each op's input was on its device, where messages only have a latency; 0
+    without an input.
+    """
     sender = find_senders(timeline.schedule)
     need = np.where(sender == NONE, timeline.schedule.dependency, sender)
     return np.where(need == NONE, 0.0, timeline.end[need] + latencies)
 
 
 def arrivals_of(execution: Execution) -> NDArray[np.float64]:
-    """Shape (compute ops,): when each op's input was on its device in an execution with sends and receives."""
+    """Shape (compute ops,): when each op's input was on its device in an execution with sends and
+    receives.
+    """
     timeline = execution.compute
     schedule, messages = timeline.schedule, execution.messages
     place = np.cumsum(execution.lowered.schedule.computes) - 1
@@ -174,8 +215,8 @@ def arrivals_of(execution: Execution) -> NDArray[np.float64]:
 def explain_execution(execution: Execution) -> Idle:
     """Every idle instant of the compute ops of an execution, with its cause.
 
-    A device that has its input, and is in a send, a receive or a wait, is idle for a message; one whose parameters are
-    being gathered, for a collective.
+    A device that has its input, and is in a send, a receive or a wait, is idle for a message; one
+    whose parameters are being gathered, for a collective.
     """
     idle = explain_idle(execution.compute, arrivals_of(execution))
     kind = execution.lowered.schedule.kind
@@ -185,7 +226,9 @@ def explain_execution(execution: Execution) -> Idle:
 
 
 def _split_host(idle: Idle, execution: Execution, occupying: NDArray[np.bool_], cause: int) -> Idle:
-    """Give the parts of ``host`` segments in which one of these lowered ops runs on the device to another cause."""
+    """Give the parts of ``host`` segments in which one of these lowered ops runs on the device to
+    another cause.
+    """
     timeline, device = execution.timeline, execution.lowered.schedule.device
     ops = np.flatnonzero(occupying & (timeline.end > timeline.start))
     ops = ops[np.lexsort((timeline.start[ops], device[ops]))]
@@ -200,7 +243,9 @@ def _split_host(idle: Idle, execution: Execution, occupying: NDArray[np.bool_], 
             left, right = max(at, float(timeline.start[op])), min(stop, float(timeline.end[op]))
             if left >= stop:
                 break
-            pieces += [(segment, HOST, at, left)] * (left > at) + [(segment, cause, left, right)] * (right > left)
+            pieces += [(segment, HOST, at, left)] * (left > at) + [
+                (segment, cause, left, right)
+            ] * (right > left)
             at = max(at, right)
         pieces += [(segment, HOST, at, stop)] * (stop > at)
     whole = np.flatnonzero(~host)
@@ -211,7 +256,9 @@ def _split_host(idle: Idle, execution: Execution, occupying: NDArray[np.bool_], 
         idle,
         op=idle.op[source][order],
         device=idle.device[source][order],
-        cause=np.concatenate([idle.cause[whole], np.array([piece[1] for piece in pieces], np.int64)])[order],
+        cause=np.concatenate(
+            [idle.cause[whole], np.array([piece[1] for piece in pieces], np.int64)]
+        )[order],
         blamed=idle.blamed[source][order],
         start=start[order],
         end=np.concatenate([idle.end[whole], [piece[3] for piece in pieces]])[order],
@@ -235,7 +282,9 @@ def _first_of(schedule: Schedule, kinds: Sequence[Kind]) -> NDArray[np.int64]:
 
 
 def _steps_of(schedule: Schedule) -> NDArray[np.int64]:
-    """Number the training step and device of each op, shape (ops,); all rounds that never drain are one step."""
+    """Number the training step and device of each op, shape (ops,); all rounds that never drain are
+    one step.
+    """
     device = schedule.device.astype(np.int64)
     if schedule.n_rounds == 1 or schedule.only_forwards or not schedule.flushes:
         return device
@@ -245,7 +294,11 @@ def _steps_of(schedule: Schedule) -> NDArray[np.int64]:
 def _attribute(timeline: Timeline, arrival: NDArray[np.float64]) -> _Segments:
     """The segments between ops, in order of device and time."""
     schedule, every = timeline.schedule, np.arange(len(timeline.schedule))
-    need, blame, stream = schedule.dependency.astype(np.int64), every, np.zeros(len(schedule), np.int64)
+    need, blame, stream = (
+        schedule.dependency.astype(np.int64),
+        every,
+        np.zeros(len(schedule), np.int64),
+    )
     if schedule.has_lanes:
         stream = lanes_of(schedule) % len(Stream)
         need, arrival, blame = _last_inputs(timeline, arrival)
@@ -266,27 +319,37 @@ def _attribute(timeline: Timeline, arrival: NDArray[np.float64]) -> _Segments:
         room: Any = [[0] * size for _ in _Segments._fields]
         kernel.attribute_gaps(*lists, *room)
         dtypes = (np.int64, np.int64, np.int64, np.float64, np.float64)
-        found = _Segments._make(np.array(column, dtype) for column, dtype in zip(room, dtypes, strict=True))
+        found = _Segments._make(
+            np.array(column, dtype) for column, dtype in zip(room, dtypes, strict=True)
+        )
     return found.take(np.lexsort((found.start, schedule.device[found.op])))
 
 
 def _last_inputs(
     timeline: Timeline, arrival: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
-    """Of ops with several inputs the one that comes last, -1 for none, when it comes, and who is to blame after that.
+    """Of ops with several inputs the one that comes last, -1 for none, when it comes, and who is to
+    blame after that.
 
-    For ops on other streams, and those on all devices, the one before on their stream is an input. What runs on all
-    devices and starts later waits for the last input on any.
+    For ops on other streams, and those on all devices, the one before on their stream is an input.
+    What runs on all devices and starts later waits for the last input on any.
     """
-    schedule, waits, group = timeline.schedule, list_waits(timeline.schedule), groups_of(timeline.schedule)
+    schedule, waits, group = (
+        timeline.schedule,
+        list_waits(timeline.schedule),
+        groups_of(timeline.schedule),
+    )
     together = _TOGETHER[schedule.kind]
     alone = (lanes_of(schedule) % len(Stream) == Stream.COMPUTE) & ~together
-    kept = np.flatnonzero((group[waits.op] != group[waits.need]) & ~(waits.on_lane & alone[waits.op]))
+    kept = np.flatnonzero(
+        (group[waits.op] != group[waits.need]) & ~(waits.on_lane & alone[waits.op])
+    )
     op, source = waits.op[kept], waits.need[kept]
     came = np.where(waits.message[kept], arrival[op], timeline.end[source])
     need, last = np.full(len(schedule), NONE), np.zeros(len(schedule))
     order = np.lexsort((-kept, came, op))
-    need[op[order]], last[op[order]] = source[order], came[order]  # of equal targets the last is kept
+    # of equal targets the last is kept
+    need[op[order]], last[op[order]] = source[order], came[order]
     latest = np.lexsort((-np.arange(len(schedule)), last, group))
     blame = np.arange(len(schedule))
     blame[group[latest]] = np.where(need[latest] == NONE, latest, need[latest])
@@ -294,7 +357,9 @@ def _last_inputs(
 
 
 def _split_imbalance(timeline: Timeline, waits: _Segments) -> _Segments:
-    """Take from every wait for a computation the share by which that op is longer than the mean of its kind."""
+    """Take from every wait for a computation the share by which that op is longer than the mean of
+    its kind.
+    """
     schedule, duration = timeline.schedule, timeline.end - timeline.start
     group = schedule.kind + len(Kind) * (schedule.pair != NONE)
     mean = np.bincount(group, duration) / np.maximum(np.bincount(group), 1)
@@ -304,7 +369,9 @@ def _split_imbalance(timeline: Timeline, waits: _Segments) -> _Segments:
     longer = np.flatnonzero(excess > NEGLIGIBLE * timeline.makespan)
     cut = waits.end.copy()
     cut[longer] -= excess[longer]
-    imbalance = waits.take(longer)._replace(cause=np.full(len(longer), IMBALANCE), start=cut[longer])
+    imbalance = waits.take(longer)._replace(
+        cause=np.full(len(longer), IMBALANCE), start=cut[longer]
+    )
     both = waits._replace(end=cut).followed_by(imbalance)
     return both.take(np.lexsort((both.start, schedule.device[both.op])))
 

@@ -1,4 +1,6 @@
-"""Why devices are idle: plain Python over indexable sequences, so that numba can compile the same source."""
+"""Why devices are idle: plain Python over indexable sequences, so that numba can compile the same
+source.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,13 @@ def attribute_gaps(
     seg_start: Any,  # receives the start of the segment
     seg_end: Any,  # receives its end
 ) -> int:
-    """Split the idle time before every op into segments of one cause each; returns how many there are.
+    """Split the idle time before every op into segments of one cause each; returns how many there
+    are.
 
-    A gap is walked backwards in time. At each instant the chain of inputs that the waiting op depends on has exactly
-    one link that is not done: it is on its way, it is running, or it could run. Of several inputs that is the one that
-    arrives last. With no room in the ``seg`` columns (length zero) the segments are only counted.
+    A gap is walked backwards in time. At each instant the chain of inputs that the waiting op
+    depends on has exactly one link that is not done: it is on its way, it is running, or it could
+    run. Of several inputs that is the one that arrives last. With no room in the ``seg`` columns
+    (length zero) the segments are only counted.
     """
     count = 0
     room = len(seg_op)
@@ -48,7 +52,8 @@ def attribute_gaps(
             while op >= 0 and time > free:
                 source = need[op]
                 for step in range(3 if source >= 0 else 1):
-                    if step == 0:  # the input was there: the device's own host, or what runs before an awaited op
+                    # the input was there: the device's own host, or what runs before an awaited op
+                    if step == 0:
                         since = arrival[op] if source >= 0 else 0.0
                         cause = ready[op] if waits else late[op]
                         blamed = blame[op]

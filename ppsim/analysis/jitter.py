@@ -1,4 +1,6 @@
-"""Iteration times on uneven hardware: noise per op, slow devices, slow links, and how often a ranking holds."""
+"""Iteration times on uneven hardware: noise per op, slow devices, slow links, and how often a
+ranking holds.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +33,15 @@ Link = tuple[int, int]
 class Noise:
     """How hardware departs from its costs; every sample draws anew."""
 
-    # standard deviation over mean of the time of each op, copy, collective and message, lognormal with the mean kept;
-    # what runs on all devices has a draw for each, and takes as long as the slowest
+    # standard deviation over mean of the time of each op, copy, collective and message, lognormal
+    # with the mean kept; what runs on all devices has a draw for each, and takes as long as the
+    # slowest
     cv: float = 0.05
-    slow_devices: int = 0  # how many devices, picked at random, compute ``slowdown`` times slower; they copy as fast
+    # how many devices, picked at random, compute ``slowdown`` times slower; they copy as fast
+    slow_devices: int = 0
     slowdown: float = 1.5  # that factor
-    slow_links: int = 0  # how many links between two devices, picked at random, take ``link_slowdown`` times longer
+    # how many links between two devices, picked at random, take ``link_slowdown`` times longer
+    slow_links: int = 0
     link_slowdown: float = 4.0  # that factor
 
 
@@ -62,12 +67,16 @@ class Sampler:
     schedule: Schedule  # what runs
     order: Order  # in which its ops are timed
     duration: Floats  # shape (ops, 1), without noise
-    lengths: LinearTimes | None  # how these follow from the factors of microbatches, which each sample draws
+    # how these follow from the factors of microbatches, which each sample draws
+    lengths: LinearTimes | None
     latency: Floats  # likewise, of each op's input
     host_link: int  # devices that share a link to their host; 0 where each has its own
-    slowed_by: NDArray[np.integer[Any]]  # shape (ops,), the device that slows an op; their number for none
-    together: NDArray[np.int64]  # the ops that run on all devices, those of one op next to each other
-    first: NDArray[np.int64]  # where in ``together`` each of these begins; the op there stands for all
+    # shape (ops,), the device that slows an op; their number for none
+    slowed_by: NDArray[np.integer[Any]]
+    # the ops that run on all devices, those of one op next to each other
+    together: NDArray[np.int64]
+    # where in ``together`` each of these begins; the op there stands for all
+    first: NDArray[np.int64]
     crossing: NDArray[np.int64]  # the ops whose input comes from another device
     link: NDArray[np.int64]  # the link of each of them
     sigma: float  # of the noise's logarithm; 0 for none
@@ -86,12 +95,18 @@ class Sampler:
             factor -= sigma * sigma / 2
             return np.multiply(np.exp(factor, out=factor), mean, out=factor)
 
-        drawn = None if self.lengths is None or chunk.factors is None else self.lengths.durations(chunk.factors)
+        drawn = (
+            None
+            if self.lengths is None or chunk.factors is None
+            else self.lengths.durations(chunk.factors)
+        )
         durations = noisy(self.duration if drawn is None else drawn)
         latencies = np.zeros((len(self.duration), count))
         latencies[self.crossing] = noisy(self.latency[self.crossing])
         if chunk.slow is not None:
-            durations *= np.concatenate([chunk.slow, np.ones((1, count))]).take(self.slowed_by, axis=0)
+            durations *= np.concatenate([chunk.slow, np.ones((1, count))]).take(
+                self.slowed_by, axis=0
+            )
         if len(self.together):
             slowest = np.maximum.reduceat(durations[self.together], self.first, axis=0)
             durations[self.together[self.first]] = slowest
@@ -121,27 +136,36 @@ Run = Callable[[Draw, Mapping[str, Chunk]], Mapping[str, Floats]]
 
 
 def jitter(
-    runs: Mapping[str, tuple[Schedule, Costs]],  # schedules with their costs by name, all on the same devices
+    # schedules with their costs by name, all on the same devices
+    runs: Mapping[str, tuple[Schedule, Costs]],
     noise: Noise,  # how hardware departs from its costs
     samples: int,  # iterations to draw
-    seed: int = 0,  # of the random numbers; the same seed gives the same numbers, whatever the number of cores
+    # of the random numbers; the same seed gives the same numbers, whatever the number of cores
+    seed: int = 0,
     # called with the share done and the name of the schedule in work, unless ``run`` does
     progress: Callable[[float, str], None] = lambda done, what: None,
-    run: Run | None = None,  # gives the makespans of every chunk by a function of it; None for threads of this process
-    factors: Floats | None = None,  # shape (microbatches, samples), of the lengths that each sample draws, or None
+    # gives the makespans of every chunk by a function of it; None for threads of this process
+    run: Run | None = None,
+    # shape (microbatches, samples), of the lengths that each sample draws, or None
+    factors: Floats | None = None,
 ) -> list[Sampled]:
     """Time every schedule under the same draws of slow devices and links, and its own noise per op.
 
     Raises:
-        InputError: noise that is negative, a slowdown below 1, more slow devices or links than there are, or more
-            than ``MOST_SAMPLES`` samples.
+        InputError: noise that is negative, a slowdown below 1, more slow devices or links than
+            there are, or more than ``MOST_SAMPLES`` samples.
         Deadlock: a schedule cannot finish.
     """
-    links = sorted(set[Link]().union(*(zip(*_ends(schedule), strict=True) for schedule, _ in runs.values())))
+    links = sorted(
+        set[Link]().union(*(zip(*_ends(schedule), strict=True) for schedule, _ in runs.values()))
+    )
     devices = max((schedule.n_devices for schedule, _ in runs.values()), default=0)
     _check(noise, samples, devices, len(links))
     if noise.slow_links and not any(np.any(costs.comm) for _, costs in runs.values()):
-        raise InputError("slow links change nothing while messages take no time", "--comm, or a profile with links")
+        raise InputError(
+            "slow links change nothing while messages take no time",
+            "--comm, or a profile with links",
+        )
     rng = np.random.default_rng(seed)
     slow = _factors(rng, samples, devices, noise.slow_devices, noise.slowdown)
     slow_link = _factors(rng, samples, len(links), noise.slow_links, noise.link_slowdown)
@@ -153,18 +177,31 @@ def jitter(
     for turn, (name, (schedule, _)) in enumerate(runs.items()):
         for first, stop in cut_samples(samples, len(schedule)):
             chunks[f"{name} {first}"] = Chunk(
-                turn, first, stop, *(f if f is None else f[:, first:stop] for f in (slow, slow_link, factors))
+                turn,
+                first,
+                stop,
+                *(f if f is None else f[:, first:stop] for f in (slow, slow_link, factors)),
             )
     draw = partial(draw_chunk, samplers)
     makespans = run(draw, chunks) if run else _draw_here(draw, chunks, progress)
     result = []
     for name, (schedule, costs) in runs.items():
         parts = [makespans[f"{name} {first}"] for first, _ in cut_samples(samples, len(schedule))]
-        result.append(Sampled(name, schedule, costs.unit, simulate(schedule, costs).makespan, np.concatenate(parts)))
+        result.append(
+            Sampled(
+                name,
+                schedule,
+                costs.unit,
+                simulate(schedule, costs).makespan,
+                np.concatenate(parts),
+            )
+        )
     return result
 
 
-def _draw_here(draw: Draw, chunks: Mapping[str, Chunk], report: Callable[[float, str], None]) -> dict[str, Floats]:
+def _draw_here(
+    draw: Draw, chunks: Mapping[str, Chunk], report: Callable[[float, str], None]
+) -> dict[str, Floats]:
     """Draw the samples of all chunks in threads, which share this process's memory."""
     result = {}
     with map_in_threads(draw, chunks.values()) as results:
@@ -175,7 +212,9 @@ def _draw_here(draw: Draw, chunks: Mapping[str, Chunk], report: Callable[[float,
 
 
 def count_wins(sampled: Sequence[Sampled]) -> Floats:
-    """Count wins, shape (schedules,): the share of samples in which each is the fastest; a tie is shared."""
+    """Count wins, shape (schedules,): the share of samples in which each is the fastest; a tie is
+    shared.
+    """
     times = np.stack([s.makespans for s in sampled])
     best = times == times.min(axis=0)
     share: Floats = (best / best.sum(axis=0)).mean(axis=1)
@@ -198,14 +237,22 @@ def spread_object(sampled: Sampled) -> dict[str, float]:
     return {"mean": float(sampled.makespans.mean()), "deviation": deviation, **times}
 
 
-def jitter_object(sampled: Sequence[Sampled], noise: Noise, seed: int, inputs: Mapping[str, Any]) -> dict[str, Any]:
+def jitter_object(
+    sampled: Sequence[Sampled], noise: Noise, seed: int, inputs: Mapping[str, Any]
+) -> dict[str, Any]:
     """The object ``ppsim jitter --json`` prints, schema ``ppsim.jitter/1``."""
     rows = []
     for s, share in zip(sampled, count_wins(sampled).tolist(), strict=True):
         times = {f"p{p}": s.percentile(p) for p in PERCENTILES}
         rows.append(
             {"name": s.name, **size_object(s.schedule)}
-            | {"unit": s.unit, "makespan": s.without_noise, "mean": float(s.makespans.mean()), **times, "wins": share}
+            | {
+                "unit": s.unit,
+                "makespan": s.without_noise,
+                "mean": float(s.makespans.mean()),
+                **times,
+                "wins": share,
+            }
         )
     return {
         "schema": "ppsim.jitter/1",
@@ -251,8 +298,12 @@ def _sampler(
     )
 
 
-def _factors(rng: np.random.Generator, samples: int, things: int, count: int, factor: float) -> Floats | None:
-    """Shape (things, samples): ``factor`` for ``count`` things of each sample and 1 for the rest; None without any."""
+def _factors(
+    rng: np.random.Generator, samples: int, things: int, count: int, factor: float
+) -> Floats | None:
+    """Shape (things, samples): ``factor`` for ``count`` things of each sample and 1 for the rest;
+    None without any.
+    """
     if count == 0:
         return None
     rank = rng.random((things, samples)).argsort(axis=0).argsort(axis=0)
@@ -276,15 +327,26 @@ def _check(noise: Noise, samples: int, devices: int, links: int) -> None:
         raise InputError(f"samples must be at least 1, got {samples}")
     if samples > MOST_SAMPLES:
         raise InputError(
-            f"{samples:,} samples, at most {MOST_SAMPLES:,} are drawn", "10,000 settle p99 to a few percent"
+            f"{samples:,} samples, at most {MOST_SAMPLES:,} are drawn",
+            "10,000 settle p99 to a few percent",
         )
     for name, value in vars(noise).items():
         if not 0 <= value < np.inf:
-            raise InputError(f"{name.replace('_', ' ')} must be zero or more and finite, got {value:g}")
+            raise InputError(
+                f"{name.replace('_', ' ')} must be zero or more and finite, got {value:g}"
+            )
         if name in MOST and value > MOST[name]:
-            raise InputError(f"{name.replace('_', ' ')} of {value:g} is no noise", f"{MOST[name]:g} at most")
+            raise InputError(
+                f"{name.replace('_', ' ')} of {value:g} is no noise", f"{MOST[name]:g} at most"
+            )
         if name.endswith("slowdown") and value < 1:
-            raise InputError(f"{name.replace('_', ' ')} must be 1 or more, got {value:g}", "2 takes twice as long")
-    for what, count, most in (("devices", noise.slow_devices, devices), ("links", noise.slow_links, links)):
+            raise InputError(
+                f"{name.replace('_', ' ')} must be 1 or more, got {value:g}",
+                "2 takes twice as long",
+            )
+    for what, count, most in (
+        ("devices", noise.slow_devices, devices),
+        ("links", noise.slow_links, links),
+    ):
         if count > most:
             raise InputError(f"{count} slow {what} asked for, there are {most}", f"at most {most}")

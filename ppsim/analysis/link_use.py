@@ -1,4 +1,6 @@
-"""How much of each link and each shared network card is in use over time, as curves that a chart or page can draw."""
+"""How much of each link and each shared network card is in use over time, as curves that a chart or
+page can draw.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,13 @@ LINK, OUT, IN = "link", "out", "in"
 
 @dataclass(frozen=True)
 class Users:
-    """The messages that use each link, or each direction of each shared bandwidth; one entry per message and use."""
+    """The messages that use each link, or each direction of each shared bandwidth; one entry per
+    message and use.
+    """
 
     name: str  # what is used: ``link``, ``card``, ``node`` or ``device``
-    ends: NDArray[np.int64]  # shape (uses, 2): a link's two devices; a group and 1 for its messages inwards
+    # shape (uses, 2): a link's two devices; a group and 1 for its messages inwards
+    ends: NDArray[np.int64]
     row: NDArray[np.int64]  # shape (entries,), index into ``ends``
     message: NDArray[np.int64]  # shape (entries,), index into the execution's messages
     # shape (entries,), of the bandwidth that the message uses while it is on its way, on average
@@ -42,35 +47,47 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class LinkUse:
-    """How much links and shared network cards are in use; the busiest have a row each, the others one together."""
+    """How much links and shared network cards are in use; the busiest have a row each, the others
+    one together.
+    """
 
-    name: tuple[str, ...]  # shape (rows,), what a row is of: ``link``, ``card``, ``node`` or ``device``
-    # of each row: the source and the target of a link, the devices that share a card; empty for the others
+    # shape (rows,), what a row is of: ``link``, ``card``, ``node`` or ``device``
+    name: tuple[str, ...]
+    # of each row: the source and the target of a link, the devices that share a card; empty for the
+    # others
     devices: tuple[tuple[int, ...], ...]
     direction: tuple[str, ...]  # of each row: ``out`` or ``in`` of a card, empty for a link
     count: NDArray[np.int64]  # shape (rows,), how many links or cards a row is the mean of
     curve: Curve  # a row of steps for each row: its use from 0 to 1
     mean: NDArray[np.float64]  # shape (rows,), use over the whole iteration, exactly
-    most: NDArray[np.int64]  # shape (rows,), the most messages on their way at once on one link or card
-    # whether links' use is the share of their bandwidth; otherwise of the time, as they have no limit
+    # shape (rows,), the most messages on their way at once on one link or card
+    most: NDArray[np.int64]
+    # whether links' use is the share of their bandwidth; otherwise of the time, as they have no
+    # limit
     of_bandwidth: bool
 
     def __len__(self) -> int:
         return len(self.name)
 
 
-def link_use(execution: Execution, most_links: int = MOST_LINKS, most_shared: int = MOST_SHARED) -> LinkUse:
+def link_use(
+    execution: Execution, most_links: int = MOST_LINKS, most_shared: int = MOST_SHARED
+) -> LinkUse:
     """Measure the use of every link and of every shared network card of an execution.
 
-    A message uses its bytes over its time on the way, evenly; where links have no bandwidth, a link is in use
-    while a message is on its way. The most used come first, of equals the first device; shared cards after links.
+    A message uses its bytes over its time on the way, evenly; where links have no bandwidth, a link
+    is in use while a message is on its way. The most used come first, of equals the first device;
+    shared cards after links.
     """
     of_bandwidth, users = _find_users(execution)
     rows = []
     for used in users:
         rows += _rows_of(execution, used, most_links if used.name == LINK else most_shared)
     offsets = np.cumsum([0, *(len(row.time) for row in rows)])
-    time, value = (np.concatenate([np.zeros(0), *parts]) for parts in ([r.time for r in rows], [r.value for r in rows]))
+    time, value = (
+        np.concatenate([np.zeros(0), *parts])
+        for parts in ([r.time for r in rows], [r.value for r in rows])
+    )
     return LinkUse(
         name=tuple(row.name for row in rows),
         devices=tuple(row.devices for row in rows),
@@ -84,7 +101,9 @@ def link_use(execution: Execution, most_links: int = MOST_LINKS, most_shared: in
 
 
 def mean_in_columns(curve: Curve, span: float, columns: int) -> NDArray[np.float64]:
-    """Average each row of a curve over each of ``columns`` equal parts of the time up to ``span``: (rows, columns)."""
+    """Average each row of a curve over each of ``columns`` equal parts of the time up to ``span``:
+    (rows, columns).
+    """
     edges = np.linspace(0, span, columns + 1)
     mean = np.zeros((len(curve.offsets) - 1, columns))
     for row, (first, last) in enumerate(zip(curve.offsets[:-1], curve.offsets[1:], strict=True)):
@@ -97,12 +116,18 @@ def mean_in_columns(curve: Curve, span: float, columns: int) -> NDArray[np.float
 
 
 def _find_users(execution: Execution) -> tuple[bool, list[Users]]:
-    """Find the uses of the links, by bandwidth where all messages have sizes and limits, and of what is shared."""
+    """Find the uses of the links, by bandwidth where all messages have sizes and limits, and of
+    what is shared.
+    """
     messages = execution.messages
     length = messages.arrive - messages.leave
     moving = np.flatnonzero(length > 0)
     bytes_per_time = messages.size[moving] / length[moving]
-    of_bandwidth = bool(len(moving) and np.isfinite(messages.bandwidth[moving]).all() and messages.size[moving].all())
+    of_bandwidth = bool(
+        len(moving)
+        and np.isfinite(messages.bandwidth[moving]).all()
+        and messages.size[moving].all()
+    )
     pairs = np.stack([messages.source[moving], messages.target[moving]], axis=1).astype(np.int64)
     share = bytes_per_time / messages.bandwidth[moving] if of_bandwidth else np.ones(len(moving))
     ends, row = np.unique(pairs, axis=0, return_inverse=True)
@@ -110,7 +135,9 @@ def _find_users(execution: Execution) -> tuple[bool, list[Users]]:
     for shared in execution.shared:
         own = shared.used[moving]
         sides = [(shared.group[messages.source], 0), (shared.group[messages.target], 1)]
-        both = np.concatenate([np.stack([g[moving[own]], np.full(own.sum(), side)], axis=1) for g, side in sides])
+        both = np.concatenate(
+            [np.stack([g[moving[own]], np.full(own.sum(), side)], axis=1) for g, side in sides]
+        )
         ends, row = np.unique(both, axis=0, return_inverse=True)
         share = np.tile(bytes_per_time[own] / shared.capacity, 2)
         users.append(Users(shared.name, ends, row.ravel(), np.tile(moving[own], 2), share))
@@ -137,10 +164,23 @@ def _rows_of(execution: Execution, users: Users, most: int) -> list[Row]:
     made = []
     for use in order.tolist():
         own, (first, second) = row == use, users.ends[use].tolist()
-        devices = [first, second] if users.name == LINK else np.flatnonzero(groups[users.name] == first).tolist()
+        devices = (
+            [first, second]
+            if users.name == LINK
+            else np.flatnonzero(groups[users.name] == first).tolist()
+        )
         direction = "" if users.name == LINK else IN if second else OUT
         made.append(
-            Row(users.name, tuple(devices), direction, 1, time[own], value[own], float(mean[use]), int(peak[use]))
+            Row(
+                users.name,
+                tuple(devices),
+                direction,
+                1,
+                time[own],
+                value[own],
+                float(mean[use]),
+                int(peak[use]),
+            )
         )
     if not kept.all():
         rest = np.flatnonzero(~kept[row])
@@ -153,9 +193,14 @@ def _rows_of(execution: Execution, users: Users, most: int) -> list[Row]:
 
 
 def _steps(
-    row: NDArray[np.int64], left: NDArray[np.float64], right: NDArray[np.float64], share: NDArray[np.float64]
+    row: NDArray[np.int64],
+    left: NDArray[np.float64],
+    right: NDArray[np.float64],
+    share: NDArray[np.float64],
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
-    """Sum the shares under way, and count them, after every time at which one begins or ends; row-major."""
+    """Sum the shares under way, and count them, after every time at which one begins or ends;
+    row-major.
+    """
     row, time = np.tile(row, 2), np.concatenate([left, right])
     order = np.lexsort((time, row))
     row, time = row[order], time[order]
@@ -163,5 +208,6 @@ def _steps(
     count = np.repeat([1, -1], len(left))[order]
     last = np.append((np.diff(row) > 0) | (np.diff(time) > 0), np.ones(min(1, len(time)), np.bool_))
     at_once = np.cumsum(count)[last]
-    held = np.where(at_once > 0, np.cumsum(change)[last], 0.0)  # rounding leaves no use without a message
+    # rounding leaves no use without a message
+    held = np.where(at_once > 0, np.cumsum(change)[last], 0.0)
     return row[last], time[last], held, at_once

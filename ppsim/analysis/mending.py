@@ -23,7 +23,8 @@ class Mended:
 
     what: str  # in words
     step: float  # the mean step with it
-    # of a step, for each replica the microbatches that it runs and the replicas they came from, in order
+    # of a step, for each replica the microbatches that it runs and the replicas they came from, in
+    # order
     order: list[list[tuple[int, int]]] = field(default_factory=list)
 
 
@@ -45,7 +46,8 @@ def advise_job(changes: list[Mended], found: Slowdown) -> str:
 
 
 def slowest_link(found: Slowdown) -> tuple[int, int, int, float] | None:
-    """Find the link whose transfers lose most: replica, source, target, and its median over that of all.
+    """Find the link whose transfers lose most: replica, source, target, and its median over that of
+    all.
 
     None where all are alike.
     """
@@ -74,11 +76,14 @@ def _workers(found: Slowdown) -> Iterator[Mended]:
     R = len(job.replicas)
     if R > 1:
         yield Mended(
-            f"replica {job.replicas[replica]}'s device {device} as the others", found.mended([(replica, device)])
+            f"replica {job.replicas[replica]}'s device {device} as the others",
+            found.mended([(replica, device)]),
         )
     if job.schedule.n_devices > 1:
         whose = "in all replicas " if R > 1 else ""
-        yield Mended(f"device {worst} {whose}as the others", found.mended([(r, worst) for r in range(R)]))
+        yield Mended(
+            f"device {worst} {whose}as the others", found.mended([(r, worst) for r in range(R)])
+        )
 
 
 def _links(found: Slowdown) -> Iterator[Mended]:
@@ -87,7 +92,11 @@ def _links(found: Slowdown) -> Iterator[Mended]:
         return
     replica, source, target, _ = link
     schedule = found.job.schedule
-    own = schedule.crosses & (schedule.device == target) & (schedule.device[schedule.dependency] == source)
+    own = (
+        schedule.crosses
+        & (schedule.device == target)
+        & (schedule.device[schedule.dependency] == source)
+    )
     transfer = found.measured.transfer.copy()
     transfer[:, replica, own] = found.ideal.transfer[0, 0, own]
     name = f"replica {found.job.replicas[replica]}'s link {source}>{target} as the others"
@@ -95,7 +104,9 @@ def _links(found: Slowdown) -> Iterator[Mended]:
 
 
 def _stages(found: Slowdown) -> Iterator[Mended]:
-    """All stages the same time for a kind on average, whatever varies between microbatches and devices."""
+    """All stages the same time for a kind on average, whatever varies between microbatches and
+    devices.
+    """
     schedule, ops = found.job.schedule, found.measured.ops
     if schedule.n_stages == 1:
         return
@@ -105,13 +116,17 @@ def _stages(found: Slowdown) -> Iterator[Mended]:
     for kind in np.unique(label).tolist():
         own = label == kind
         stages = np.bincount(schedule.stage[own], minlength=schedule.n_stages)
-        mean = np.bincount(schedule.stage[own], each[own], schedule.n_stages) / np.maximum(stages, 1)
+        mean = np.bincount(schedule.stage[own], each[own], schedule.n_stages) / np.maximum(
+            stages, 1
+        )
         of_op = mean[schedule.stage[own]]
         factor[own] = np.where(of_op > 0, each[own].mean() / np.where(of_op > 0, of_op, 1.0), 1.0)
     if len(schedule.second_of_pairs):
         first, second = schedule.first_of_pairs, schedule.second_of_pairs
         factor[first] = factor[second] = (factor[first] + factor[second]) / 2
-    yield Mended("stages split evenly", float(found.step(replace(found.measured, ops=ops * factor)).mean()))
+    yield Mended(
+        "stages split evenly", float(found.step(replace(found.measured, ops=ops * factor)).mean())
+    )
 
 
 def _sequences(found: Slowdown) -> Iterator[Mended]:
@@ -130,12 +145,20 @@ def _sequences(found: Slowdown) -> Iterator[Mended]:
     )
     R = len(job.replicas)
     own = np.broadcast_to(np.arange(R)[:, None], size.shape[1:])
-    ways = [("each replica's microbatches", [(own, np.argsort(-step, axis=1, kind="stable")) for step in size])]
+    ways = [
+        (
+            "each replica's microbatches",
+            [(own, np.argsort(-step, axis=1, kind="stable")) for step in size],
+        )
+    ]
     if R > 1:
         ways.append(("microbatches dealt anew among replicas", [_deal(step) for step in size]))
     for what, dealt in ways:
         tried = []
-        for order, name in ((slice(None), "longest first"), (slice(None, None, -1), "shortest first")):
+        for order, name in (
+            (slice(None), "longest first"),
+            (slice(None, None, -1), "shortest first"),
+        ):
             replica, microbatch = (np.stack(part)[..., order] for part in zip(*dealt, strict=True))
             moved = np.empty_like(ops)
             steps = np.arange(len(ops))[:, None, None]
@@ -150,11 +173,15 @@ def _order(found: Slowdown, replica: Ints, microbatch: Ints) -> list[list[tuple[
     """Whose microbatches each replica runs, and which, in the median step."""
     at = int(np.argsort(found.steps)[(len(found.steps) - 1) // 2])
     whose = found.job.replicas[replica[at]].tolist()
-    return [list(zip(*row, strict=True)) for row in zip(whose, microbatch[at].tolist(), strict=True)]
+    return [
+        list(zip(*row, strict=True)) for row in zip(whose, microbatch[at].tolist(), strict=True)
+    ]
 
 
 def _deal(size: Times) -> tuple[Ints, Ints]:
-    """Deal a step's microbatches, shape (R, M), the longest first to the replica with least: whose, and which."""
+    """Deal a step's microbatches, shape (R, M), the longest first to the replica with least: whose,
+    and which.
+    """
     R, M = size.shape
     load = [(0.0, r) for r in range(R)]
     hands: list[list[int]] = [[] for _ in range(R)]

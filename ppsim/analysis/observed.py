@@ -1,7 +1,7 @@
 """What the times of a run say of its causes: latencies, costs, and what each op waited for.
 
-For runs whose model is not known: measured ones, and files that state times. Latencies are those that
-:mod:`ppsim.engine.simple.terms` measures.
+For runs whose model is not known: measured ones, and files that state times. Latencies are those
+that :mod:`ppsim.engine.simple.terms` measures.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ class Observed:
 
     timeline: Timeline  # with the op that each one waited for in ``bound``
     arrival: Floats  # shape (ops,), when each op's input was on its device
-    latencies: Floats  # shape (ops,), from the end of the op that computed the input to ``arrival``, 0 on one device
-    costs: Costs  # the median time of each kind and stage, with the host's before it, and of each link
+    # shape (ops,), from the end of the op that computed the input to ``arrival``, 0 on one device
+    latencies: Floats
+    # the median time of each kind and stage, with the host's before it, and of each link
+    costs: Costs
 
 
 def observe(timeline: Timeline, received: Floats | None = None) -> Observed:
@@ -62,14 +64,21 @@ def observe(timeline: Timeline, received: Floats | None = None) -> Observed:
 def _observe_streams(timeline: Timeline) -> Observed:
     """The same where devices run several streams, and no host takes time.
 
-    A link has the least latency that a message shows, none where other things are always waited for as long.
+    A link has the least latency that a message shows, none where other things are always waited for
+    as long.
     """
-    schedule, kept, duration = timeline.schedule, timeline.schedule.computes, timeline.end - timeline.start
+    schedule, kept, duration = (
+        timeline.schedule,
+        timeline.schedule.computes,
+        timeline.end - timeline.start,
+    )
     waits, group = list_waits(schedule), groups_of(schedule)
     free, sender = np.zeros(len(schedule)), find_senders(schedule)
     other = ~waits.message & (group[waits.op] != group[waits.need])
     np.maximum.at(free, group[waits.op[other]], timeline.end[waits.need[other]])
-    shown = np.flatnonzero((sender != NONE) & (timeline.start - free[group] > NEGLIGIBLE * timeline.makespan))
+    shown = np.flatnonzero(
+        (sender != NONE) & (timeline.start - free[group] > NEGLIGIBLE * timeline.makespan)
+    )
     links = np.full((schedule.n_devices,) * 2, np.inf)
     waited = np.maximum(timeline.start[shown] - timeline.end[sender[shown]], 0.0)
     np.minimum.at(links, (schedule.device[sender[shown]], schedule.device[shown]), waited)
@@ -83,14 +92,20 @@ def _observe_streams(timeline: Timeline) -> Observed:
         others[kind] = np.zeros(schedule.n_stages if of_stage else schedule.n_devices)
         for each in np.unique(place):
             others[kind][each] = np.median(duration[own[place == each]])
-    computing = replace(timeline, schedule=schedule.compute_only, start=timeline.start[kept], end=timeline.end[kept])
-    costs = replace(observed_costs(computing, np.full(int(kept.sum()), np.inf), links), others=others)
+    computing = replace(
+        timeline, schedule=schedule.compute_only, start=timeline.start[kept], end=timeline.end[kept]
+    )
+    costs = replace(
+        observed_costs(computing, np.full(int(kept.sum()), np.inf), links), others=others
+    )
     bound = simulate(schedule, replace(costs, each=duration)).bound
     return Observed(replace(timeline, bound=bound), arrivals(timeline, latencies), latencies, costs)
 
 
 def _latencies(timeline: Timeline, links: Floats) -> Floats:
-    """Shape (ops,): the latency of each op's message, its link's or less where the op started earlier."""
+    """Shape (ops,): the latency of each op's message, its link's or less where the op started
+    earlier.
+    """
     schedule, sender = timeline.schedule, find_senders(timeline.schedule)
     sent = np.flatnonzero(sender != NONE)
     most = np.maximum(timeline.start[sent] - timeline.end[sender[sent]], 0.0)
@@ -100,9 +115,11 @@ def _latencies(timeline: Timeline, links: Floats) -> Floats:
 
 
 def observed_costs(timeline: Timeline, arrival: Floats, links: Floats) -> Costs:
-    """The median time of each kind and stage, with the host's time before it where its input was there early.
+    """The median time of each kind and stage, with the host's time before it where its input was
+    there early.
 
-    ``arrival``, shape (ops,), is when each op's input was on its device; ``links``, (devices, devices), are latencies.
+    ``arrival``, shape (ops,), is when each op's input was on its device; ``links``, (devices,
+    devices), are latencies.
     """
     schedule = timeline.schedule
     kind, stage = schedule.kind.astype(np.int64), schedule.stage
@@ -118,7 +135,9 @@ def observed_costs(timeline: Timeline, arrival: Floats, links: Floats) -> Costs:
     for k, s in np.unique(np.stack([kind, stage], 1), axis=0).tolist():
         own = (kind == k) & (stage == s)
         alone = own & ~paired
-        time[k, s] = _typical(duration, gap, alone, early) if alone.any() else np.median(duration[own]) / 2
+        time[k, s] = (
+            _typical(duration, gap, alone, early) if alone.any() else np.median(duration[own]) / 2
+        )
     if not (schedule.kind == Kind.R).any():
         time[Kind.R] = time[Kind.F]
     pair = None
@@ -143,17 +162,24 @@ def free_from(timeline: Timeline) -> Floats:
     return free
 
 
-def _typical(duration: Floats, gap: Floats, own: NDArray[np.bool_], early: NDArray[np.bool_]) -> float:
-    """The median duration of some ops, and the median gap before those whose input was there early, spread over all.
+def _typical(
+    duration: Floats, gap: Floats, own: NDArray[np.bool_], early: NDArray[np.bool_]
+) -> float:
+    """The median duration of some ops, and the median gap before those whose input was there early,
+    spread over all.
 
     Elsewhere the host's time is hidden in the wait for the input.
     """
     host = gap[own & early]
-    return float(np.median(duration[own]) + (np.median(host) * len(host) / own.sum() if len(host) else 0.0))
+    return float(
+        np.median(duration[own]) + (np.median(host) * len(host) / own.sum() if len(host) else 0.0)
+    )
 
 
 def _of_pairs(schedule: Schedule, arrival: Floats) -> Floats:
-    """Shape (ops,): when the inputs of both ops of a pair were there; of an op alone, when its own was."""
+    """Shape (ops,): when the inputs of both ops of a pair were there; of an op alone, when its own
+    was.
+    """
     both = arrival.copy()
     second = schedule.second_of_pairs
     both[second] = both[second - 1] = np.maximum(arrival[second], arrival[second - 1])
@@ -161,7 +187,9 @@ def _of_pairs(schedule: Schedule, arrival: Floats) -> Floats:
 
 
 def _bound(timeline: Timeline, arrival: Floats) -> NDArray[np.int32]:
-    """Shape (ops,): the op that each one waited for: the one before it on its device, or that of its later input."""
+    """Shape (ops,): the op that each one waited for: the one before it on its device, or that of
+    its later input.
+    """
     schedule = timeline.schedule
     second = schedule.second_of_pairs
     need, free = schedule.dependency.copy(), free_from(timeline)

@@ -1,8 +1,9 @@
 """The period of a schedule that goes round: the time from one round to the next, without end.
 
-A round is one repetition of the queues. Its events are its ops, and each waits for ops of its own round or of the round
-before: for the one before it on its lane, for its inputs, and for what is fed back. The period is the largest mean of a
-cycle of this graph (:mod:`ppsim.analysis.cycles`), so it needs no long run, and the cycle says what decides it.
+A round is one repetition of the queues. Its events are its ops, and each waits for ops of its own
+round or of the round before: for the one before it on its lane, for its inputs, and for what is fed
+back. The period is the largest mean of a cycle of this graph (:mod:`ppsim.analysis.cycles`), so it
+needs no long run, and the cycle says what decides it.
 """
 
 from __future__ import annotations
@@ -38,8 +39,10 @@ class Period:
     time: float  # from one round to the next
     bound: float  # a time that no order of the same ops beats
     busy: Floats  # shape (devices,), what each device computes in a round
-    batches: Floats  # shape (microbatches,), one trip around of each, with its feedback; empty without one
-    cycle: tuple[str, ...]  # the cycle that decides, in pieces: ops on one device, or a trip along devices
+    # shape (microbatches,), one trip around of each, with its feedback; empty without one
+    batches: Floats
+    # the cycle that decides, in pieces: ops on one device, or a trip along devices
+    cycle: tuple[str, ...]
     why: str  # what decides, in words
 
     @property
@@ -59,13 +62,19 @@ def find_period(schedule: Schedule, costs: Costs) -> Period:
     """Find the period of a schedule whose rounds follow each other without end.
 
     Raises:
-        InputError: devices share a link to their host, where the time of a copy decides which is next.
+        InputError: devices share a link to their host, where the time of a copy decides which is
+            next.
     """
     if costs.host_link:
-        raise InputError("no period is known where devices share a link to their host", "leave out --host-link-shared")
+        raise InputError(
+            "no period is known where devices share a link to their host",
+            "leave out --host-link-shared",
+        )
     unrolled, prices = take_rounds(schedule, costs, UNROLLED)
     durations, latencies = prices.durations(unrolled), prices.latencies(unrolled)
-    edges, members, likely = _event_graph(unrolled, durations, latencies, simulate(unrolled, prices))
+    edges, members, likely = _event_graph(
+        unrolled, durations, latencies, simulate(unrolled, prices)
+    )
     rates = find_rates(len(members), edges, likely)
     busy = _busy(unrolled, durations)
     batches = _trips(unrolled, durations, latencies)
@@ -92,11 +101,15 @@ def find_around(timeline: Timeline) -> Around:
 def _event_graph(
     schedule: Schedule, durations: Floats, latencies: Floats, timeline: Timeline
 ) -> tuple[Edges, NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the edges of a round in the middle, the op of each event there, and which edges bind in the timeline."""
+    """Return the edges of a round in the middle, the op of each event there, and which edges bind
+    in the timeline.
+    """
     waits, group, at = list_waits(schedule), groups_of(schedule), rounds_of(schedule)
     home = np.where(schedule.stage < 0, schedule.n_stages + schedule.device, schedule.stage)
     cell = schedule.kind * np.int64(schedule.n_stages + schedule.n_devices) + home
-    key = cell * schedule.round_microbatches + schedule.microbatch % np.int64(schedule.round_microbatches)
+    key = cell * schedule.round_microbatches + schedule.microbatch % np.int64(
+        schedule.round_microbatches
+    )
     leads = group == np.arange(len(group))
     event = np.empty(len(group), np.int64)
     _, event[leads] = np.unique(key[leads], return_inverse=True)
@@ -119,23 +132,36 @@ def _event_graph(
 
 def _busy(schedule: Schedule, durations: Floats) -> Floats:
     """What each device computes in one round, shape (devices,)."""
-    own = (lanes_of(schedule) % len(Stream) == Stream.COMPUTE) & schedule.leads & (rounds_of(schedule) == 0)
-    of_devices = np.split(durations[own], np.searchsorted(schedule.device[own], np.arange(1, schedule.n_devices)))
+    own = (
+        (lanes_of(schedule) % len(Stream) == Stream.COMPUTE)
+        & schedule.leads
+        & (rounds_of(schedule) == 0)
+    )
+    of_devices = np.split(
+        durations[own], np.searchsorted(schedule.device[own], np.arange(1, schedule.n_devices))
+    )
     return np.array([math.fsum(each.tolist()) for each in of_devices])
 
 
 def _trips(schedule: Schedule, durations: Floats, latencies: Floats) -> Floats:
-    """The time of one trip around of each microbatch, shape (microbatches of a round,); empty without feedback."""
+    """The time of one trip around of each microbatch, shape (microbatches of a round,); empty
+    without feedback.
+    """
     if not schedule.feeds_back:
         return np.empty(0)
     second = np.flatnonzero(rounds_of(schedule) == 1)
     own = schedule.microbatch[second] - schedule.round_microbatches
     took = (durations + latencies)[second][np.argsort(own, kind="stable")]
-    return np.array([math.fsum(each) for each in took.reshape(schedule.round_microbatches, -1).tolist()])
+    return np.array(
+        [math.fsum(each) for each in took.reshape(schedule.round_microbatches, -1).tolist()]
+    )
 
 
-def _step_why(schedule: Schedule, durations: Floats, ops: NDArray[np.int64], rates: Rates, busy: Floats) -> str:
-    """Say how a training step and its optimizer step follow each other, where their cycle decides; else nothing.
+def _step_why(
+    schedule: Schedule, durations: Floats, ops: NDArray[np.int64], rates: Rates, busy: Floats
+) -> str:
+    """Say how a training step and its optimizer step follow each other, where their cycle decides;
+    else nothing.
 
     ``ops`` are those of the cycle.
     """
@@ -158,9 +184,17 @@ def _why(rates: Rates, busy: Floats, batches: Floats, cycle: tuple[str, ...]) ->
     device = int(busy.argmax()) if len(busy) else 0
     if len(busy) and busy[device] >= period * (1 - SAME):
         every = (busy >= period * (1 - SAME)).all()
-        return "every device is always busy" if every and len(busy) > 1 else f"device {device} is always busy"
+        return (
+            "every device is always busy"
+            if every and len(busy) > 1
+            else f"device {device} is always busy"
+        )
     if len(batches) and batches.max() >= period * (1 - SAME):
         longest = int(batches.argmax())
         alike = np.ptp(batches) <= SAME * period
-        return f"a batch travels around in {format_number(period)}" if alike else f"batch {longest} travels around"
+        return (
+            f"a batch travels around in {format_number(period)}"
+            if alike
+            else f"batch {longest} travels around"
+        )
     return "a cycle through several devices: " + " > ".join(cycle)

@@ -21,25 +21,33 @@ TRIES, PATIENCE, MOST_ROUNDS = 64, 4, 60
 class Reordered:
     """The best order found."""
 
-    # shape (microbatches,): which of the given microbatches comes at each place; with all its slices
+    # shape (microbatches,): which of the given microbatches comes at each place; with all its
+    # slices
     order: NDArray[np.int64]
     before: float  # makespan in the order given
     after: float  # makespan in this order
     tried: int  # how many orders were simulated
 
     def to_json(self) -> dict[str, Any]:
-        """What ``ppsim run --reorder --json`` prints of it: ``order``, its ``makespan``, how many were ``tried``."""
+        """What ``ppsim run --reorder --json`` prints of it: ``order``, its ``makespan``, how many
+        were ``tried``.
+        """
         return {"order": self.order.tolist(), "makespan": self.after, "tried": self.tried}
 
 
 def reorder(schedule: Schedule, costs: Costs, seed: int = 0) -> Reordered:
-    """Search an order of the microbatches with a smaller makespan: sorted ones first, then swaps of the best so far.
+    """Search an order of the microbatches with a smaller makespan: sorted ones first, then swaps of
+    the best so far.
 
-    ``costs`` have factors of microbatches (``scale``); the same ``seed`` of swaps finds the same order.
+    ``costs`` have factors of microbatches (``scale``); the same ``seed`` of swaps finds the same
+    order.
     """
     assert costs.scale is not None
     if schedule.n_rounds > 1:
-        raise InputError(f"{schedule.name} goes round, and --reorder orders the microbatches of one step", "--steps 1")
+        raise InputError(
+            f"{schedule.name} goes round, and --reorder orders the microbatches of one step",
+            "--steps 1",
+        )
     scale, slices = costs.scale, np.arange(schedule.n_slices)
     rng = np.random.default_rng(seed)
     m = schedule.whole_microbatches

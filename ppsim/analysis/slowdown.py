@@ -1,8 +1,9 @@
-"""What a healthy run would take: how much of a job's step its slow ops, devices, replicas and links cost.
+"""What a healthy run would take: how much of a job's step its slow ops, devices, replicas and links
+cost.
 
-The definitions are those of "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025,
-arXiv 2505.05713): a step is simulated with the times that it shows, then with all of a kind alike, then with some ops
-as they were and the rest alike, or the other way round.
+The definitions are those of "Understanding Stragglers in Large Model Training Using What-if
+Analysis" (OSDI 2025, arXiv 2505.05713): a step is simulated with the times that it shows, then with
+all of a kind alike, then with some ops as they were and the rest alike, or the other way round.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ PAIR = "F with B"
 
 @dataclass(frozen=True)
 class Part:
-    """Some of what a job does: which ops, which transfers by the op that waits, and what is between pipelines."""
+    """Some of what a job does: which ops, which transfers by the op that waits, and what is between
+    pipelines.
+    """
 
     ops: Bools
     transfer: Bools
@@ -46,7 +49,8 @@ class Slowdown:
 
     job: Job  # what ran
     measured: StepTimes  # how long everything took
-    # likewise where all of a kind take the same: ops their mean, transfers and collectives their median
+    # likewise where all of a kind take the same: ops their mean, transfers and collectives their
+    # median
     ideal: StepTimes
 
     def step(self, times: StepTimes) -> Times:
@@ -55,12 +59,16 @@ class Slowdown:
 
     def keep(self, part: Part) -> StepTimes:
         """A part as measured, all else ideal."""
-        pairs = ((getattr(part, n), getattr(self.measured, n), getattr(self.ideal, n)) for n in PARTS)
+        pairs = (
+            (getattr(part, n), getattr(self.measured, n), getattr(self.ideal, n)) for n in PARTS
+        )
         return StepTimes(*(np.where(chosen, own, ideal) for chosen, own, ideal in pairs))
 
     @cached_property
     def steps(self) -> Times:
-        """Shape (K,): each step as simulated with the times that it shows, without what hosts wait."""
+        """Shape (K,): each step as simulated with the times that it shows, without what hosts
+        wait.
+        """
         return self.step(self.measured)
 
     @cached_property
@@ -86,30 +94,48 @@ class Slowdown:
 
     @cached_property
     def by_kind(self) -> Mapping[str, float]:
-        """S_t: the step over the healthy one where only ops of a kind are as measured, by the run's names of kinds."""
-        return {name: float(self.step(self.keep(part)).mean()) / self._unit for name, part in _kinds(self.job)}
+        """S_t: the step over the healthy one where only ops of a kind are as measured, by the run's
+        names of kinds.
+        """
+        return {
+            name: float(self.step(self.keep(part)).mean()) / self._unit
+            for name, part in _kinds(self.job)
+        }
 
     @cached_property
     def by_device_steps(self) -> Times:
-        """Shape (K, P): each step over the healthy one where only a device's ops, in all replicas, are as measured."""
-        found = [self.step(self.keep(_of_device(self.job, device))) for device in range(self.job.schedule.n_devices)]
+        """Shape (K, P): each step over the healthy one where only a device's ops, in all replicas,
+        are as measured.
+        """
+        found = [
+            self.step(self.keep(_of_device(self.job, device)))
+            for device in range(self.job.schedule.n_devices)
+        ]
         return np.stack(found, axis=1) / self._unit
 
     @cached_property
     def by_replica_steps(self) -> Times:
-        """Shape (K, R): each step over the healthy one where only a replica's ops are as measured."""
+        """Shape (K, R): each step over the healthy one where only a replica's ops are as
+        measured.
+        """
         if len(self.job.replicas) == 1:
             return self.steps[:, None] / self._unit
         parts = [(getattr(self.measured, n), getattr(self.ideal, n)) for n in PARTS]
         found = []
-        for r in range(len(self.job.replicas)):  # beside it one healthy replica stands for all others
-            two = (np.stack([own[:, r], np.broadcast_to(ideal[:, 0], own[:, r].shape)], 1) for own, ideal in parts)
+        # beside it one healthy replica stands for all others
+        for r in range(len(self.job.replicas)):
+            two = (
+                np.stack([own[:, r], np.broadcast_to(ideal[:, 0], own[:, r].shape)], 1)
+                for own, ideal in parts
+            )
             found.append(self.step(StepTimes(*two)))
         return np.stack(found, axis=1) / self._unit
 
     @cached_property
     def by_worker(self) -> Times:
-        """Shape (R, P): the slowdown of a worker, the smaller one of its replica's and its device's."""
+        """Shape (R, P): the slowdown of a worker, the smaller one of its replica's and its
+        device's.
+        """
         replica, device = self.by_replica_steps.mean(axis=0), self.by_device_steps.mean(axis=0)
         return np.minimum(replica[:, None], device[None, :])
 
@@ -122,17 +148,24 @@ class Slowdown:
     def slowest(self) -> list[tuple[int, int]]:
         """Replica and device of the workers, by their places, the slowest first."""
         order = np.argsort(-self.by_worker, axis=None, kind="stable")
-        return [(int(r), int(d)) for r, d in zip(*np.unravel_index(order, self.by_worker.shape), strict=True)]
+        return [
+            (int(r), int(d))
+            for r, d in zip(*np.unravel_index(order, self.by_worker.shape), strict=True)
+        ]
 
     @cached_property
     def last_stage_share(self) -> float:
-        """M_S: the share of the slowdown that goes where all ops of the last stage's device are ideal."""
+        """M_S: the share of the slowdown that goes where all ops of the last stage's device are
+        ideal.
+        """
         return self.share(_of_device(self.job, int(self.job.schedule.placement.devices[0, -1])))
 
     @cached_property
     def slowest_workers_share(self) -> float:
         """M_W: likewise of the slowest 3 % of workers, rounded up."""
-        return self.share(_of_workers(self.job, self.slowest[: ceil(SLOWEST * self.by_worker.size)]))
+        return self.share(
+            _of_workers(self.job, self.slowest[: ceil(SLOWEST * self.by_worker.size)])
+        )
 
     def mended(self, workers: list[tuple[int, int]]) -> float:
         """The step where these workers are healthy."""
@@ -143,13 +176,17 @@ PARTS = ("ops", "transfer", "between")
 
 
 def find_slowdown(job: Job) -> Slowdown:
-    """Say what a job's steps would take if it were healthy (Deadlock: its schedule cannot finish)."""
+    """Say what a job's steps would take if it were healthy (Deadlock: its schedule cannot
+    finish).
+    """
     measured = StepTimes.measured(job)
     return Slowdown(job, measured, _ideal(job, measured))
 
 
 def _ideal(job: Job, measured: StepTimes) -> StepTimes:
-    """Everything alike, shape (1, R, ...): ops of a kind at their mean, transfers and collectives at their median."""
+    """Everything alike, shape (1, R, ...): ops of a kind at their mean, transfers and collectives
+    at their median.
+    """
     schedule = job.schedule
     ops, transfer = np.zeros(len(schedule)), np.zeros(len(schedule))
     for label in np.unique(schedule.work).tolist():
@@ -169,7 +206,11 @@ def _ideal(job: Job, measured: StepTimes) -> StepTimes:
 
 
 def _part(
-    job: Job, *, ops: Bools | bool = False, transfer: Bools | bool = False, between: Bools | bool = False
+    job: Job,
+    *,
+    ops: Bools | bool = False,
+    transfer: Bools | bool = False,
+    between: Bools | bool = False,
 ) -> Part:
     """Some of a job; each broadcasts to (R, ops), (R, ops) and (R, P, B)."""
     each, P = (len(job.replicas), len(job.schedule)), job.schedule.n_devices
@@ -181,7 +222,9 @@ def _part(
 
 
 def _kinds(job: Job) -> Iterator[tuple[str, Part]]:
-    """Each kind that a job shows, by its own name; both sides of a message name the same transfer."""
+    """Each kind that a job shows, by its own name; both sides of a message name the same
+    transfer.
+    """
     schedule, labels = job.schedule, job.schedule.work
     for label in np.unique(labels).tolist():
         name = PAIR if label == NONE else Kind(label).name

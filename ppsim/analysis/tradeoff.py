@@ -1,4 +1,6 @@
-"""Time against memory: one point per schedule or shape, and the Pareto front, which no point beats in both costs."""
+"""Time against memory: one point per schedule or shape, and the Pareto front, which no point beats
+in both costs.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ class Point:
     makespan: float  # how long it runs; infinite where it does not apply
     peak: float  # the most a device holds; not a number where it does not apply
     family: str = ""  # the schedule, whatever its shape; points of one have one colour
-    group: str = ""  # what is compared with each other only, such as shapes on 8 devices; each has a front of its own
+    # what is compared with each other only, such as shapes on 8 devices; each has a front of its
+    # own
+    group: str = ""
     fits: bool = True  # whether it is within a cap; what is not is on no front
 
 
@@ -25,37 +29,52 @@ class Point:
 class Tradeoff:
     """Points that apply, and which of them are on the front."""
 
-    points: tuple[Point, ...]  # in the order given; points at the same place are one, with their names joined
+    # in the order given; points at the same place are one, with their names joined
+    points: tuple[Point, ...]
     best: NDArray[np.bool_]  # shape (points,), whether nothing of its group beats the point
 
     def of_group(self, group: str) -> Tradeoff:
         """The points of one group."""
         own = np.array([point.group == group for point in self.points], bool)
-        return Tradeoff(tuple(point for point in self.points if point.group == group), self.best[own])
+        return Tradeoff(
+            tuple(point for point in self.points if point.group == group), self.best[own]
+        )
 
 
 def tradeoff(points: Sequence[Point]) -> Tradeoff:
-    """Join points of a group that coincide, leave out those that do not apply, and mark each group's front."""
+    """Join points of a group that coincide, leave out those that do not apply, and mark each
+    group's front.
+    """
     places: dict[tuple[str, bool, float, float], list[Point]] = {}
     for point in points:
         if np.isfinite([point.makespan, point.peak]).all():
-            places.setdefault((point.group, point.fits, point.makespan, point.peak), []).append(point)
+            places.setdefault((point.group, point.fits, point.makespan, point.peak), []).append(
+                point
+            )
     joined = tuple(
-        replace(same[0], name=", ".join(point.name for point in same) + ("" if same[0].fits else " (over the cap)"))
+        replace(
+            same[0],
+            name=", ".join(point.name for point in same)
+            + ("" if same[0].fits else " (over the cap)"),
+        )
         for same in places.values()
     )
     best = np.zeros(len(joined), bool)
     for group in dict.fromkeys(point.group for point in joined):
-        here = [number for number, point in enumerate(joined) if point.group == group and point.fits]
+        here = [
+            number for number, point in enumerate(joined) if point.group == group and point.fits
+        ]
         best[here] = front([(joined[number].makespan, joined[number].peak) for number in here])
     return Tradeoff(joined, best)
 
 
 def front(points: Sequence[Sequence[float]] | NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Shape (n,): which points (n, 2) of two costs, such as (makespan, peak memory), no other point beats.
+    """Shape (n,): which points (n, 2) of two costs, such as (makespan, peak memory), no other point
+    beats.
 
-    A point is beaten by one that is no worse in both costs and better in one; equal points stay together. A cost that
-    is not finite (a schedule that does not apply or does not fit) is never on the front.
+    A point is beaten by one that is no worse in both costs and better in one; equal points stay
+    together. A cost that is not finite (a schedule that does not apply or does not fit) is never on
+    the front.
     """
     cost = np.asarray(points, np.float64).reshape(-1, 2)
     known = np.flatnonzero(np.isfinite(cost).all(axis=1))

@@ -58,34 +58,44 @@ def gap_before(idle: Idle, op: int) -> Gap | None:
 
 
 def find_op(schedule: Schedule, text: str) -> int:
-    """Find the op that ``2B5``, or ``B5@2``, names; of a pair, its first op (InputError: the schedule has none)."""
+    """Find the op that ``2B5``, or ``B5@2``, names; of a pair, its first op (InputError: the
+    schedule has none).
+    """
     label = text.strip()
     if placed := AT_STAGE.fullmatch(label):
         label = f"{placed[3]}{placed[1]}{placed[2]}"
     match = LABEL.fullmatch(label)
     if match is None:
-        raise InputError(f"'{text[:40]}' is no op", "stage, kind and microbatch, such as 2B5, or B5@2")
+        raise InputError(
+            f"'{text[:40]}' is no op", "stage, kind and microbatch, such as 2B5, or B5@2"
+        )
     kind = Kind[match[2].upper()]
     stage = NONE if match[1] is None else int(match[1])
-    own = (schedule.kind == kind) & (schedule.stage == stage) & (schedule.microbatch == int(match[3]))
+    own = (
+        (schedule.kind == kind) & (schedule.stage == stage) & (schedule.microbatch == int(match[3]))
+    )
     if not own.any():
         kinds = ", ".join(Kind(each).name for each in np.unique(schedule.kind).tolist())
         raise InputError(
             f"{schedule.name} has no op {text.strip()}",
-            f"a stage from 0 to {schedule.n_stages - 1}, one of {kinds}, and a microbatch from 0 to "
-            f"{schedule.n_microbatches - 1}",
+            f"a stage from 0 to {schedule.n_stages - 1}, one of {kinds}, and a microbatch from 0 "
+            f"to {schedule.n_microbatches - 1}",
         )
     op = int(np.flatnonzero(own)[0])
     return op - 1 if NONE != schedule.pair[op] < op else op
 
 
 def device_lines(explanation: Explanation, device: int) -> list[str]:
-    """Say how long a device is idle for which causes, and of each gap what comes after it and its causes."""
+    """Say how long a device is idle for which causes, and of each gap what comes after it and its
+    causes.
+    """
     timeline, schedule = explanation.timeline, explanation.timeline.schedule
     gaps, part = gaps_of(explanation.idle, device), partial(format_part, whole=timeline.makespan)
     total = sum(gap.end - gap.start for gap in gaps)
     lines = [f"device {device}: idle {part(total)} of {part(timeline.makespan)} {timeline.unit}"]
-    causes = sorted(zip(explanation.idle.by_device[device].tolist(), NAMES, strict=True), reverse=True)
+    causes = sorted(
+        zip(explanation.idle.by_device[device].tolist(), NAMES, strict=True), reverse=True
+    )
     lines.append("  " + ", ".join(f"{name} {part(time)}" for time, name in causes if time > 0))
     for gap in gaps:
         until = f"before {_name(schedule, gap.op)}" if gap.op != NONE else "after its last op"
@@ -107,7 +117,10 @@ def op_lines(explanation: Explanation, op: int) -> list[str]:
         same = schedule.device[bound] == schedule.device[op]
         why = "on the same device" if schedule.has_lanes else "the op before it on the device"
         why = why if same else f"its input, from device {schedule.device[bound]}"
-        lines.append(f"  waits for: {_name(schedule, bound)}, {why}, which ends at {part(timeline.end[bound])}")
+        lines.append(
+            f"  waits for: {_name(schedule, bound)}, {why}, which ends at "
+            f"{part(timeline.end[bound])}"
+        )
     gap = gap_before(explanation.idle, op)
     idle = f"{part(gap.end - gap.start)}: {_parts_text(timeline, gap.parts)}" if gap else "none"
     lines.append(f"  idle before it: {idle}")
@@ -122,7 +135,9 @@ def op_lines(explanation: Explanation, op: int) -> list[str]:
 
 
 def view_object(explanation: Explanation, device: int | None, op: int | None) -> dict[str, Any]:
-    """The keys that views add to the object of ``--json``: ``gaps`` of a device, ``op`` of an op."""
+    """The keys that views add to the object of ``--json``: ``gaps`` of a device, ``op`` of an
+    op.
+    """
     timeline, schedule = explanation.timeline, explanation.timeline.schedule
     found: dict[str, Any] = {}
     if device is not None:
@@ -169,7 +184,11 @@ def _parts_text(timeline: Timeline, parts: tuple[Part, ...]) -> str:
     for part in parts:
         if len(parts) > 1 and format_part(part.time, timeline.makespan) == "0":
             continue
-        blamed = f" ({_name(schedule, part.blamed)})" if part.blamed != NONE else f" ({CAUSES[part.cause]})"
+        blamed = (
+            f" ({_name(schedule, part.blamed)})"
+            if part.blamed != NONE
+            else f" ({CAUSES[part.cause]})"
+        )
         texts.append(f"{part.cause} {format_part(part.time, timeline.makespan)}{blamed}")
     return ", ".join(texts)
 
@@ -187,7 +206,11 @@ def _gap_object(schedule: Schedule, gap: Gap) -> dict[str, Any]:
         "start": gap.start,
         "end": gap.end,
         "parts": [
-            {"cause": p.cause, "time": p.time, "op": schedule.label(p.blamed) if p.blamed != NONE else None}
+            {
+                "cause": p.cause,
+                "time": p.time,
+                "op": schedule.label(p.blamed) if p.blamed != NONE else None,
+            }
             for p in gap.parts
         ],
     }

@@ -1,4 +1,6 @@
-"""How a question is asked and answered: options as data, requests, answers, and how they are shown and written."""
+"""How a question is asked and answered: options as data, requests, answers, and how they are shown
+and written.
+"""
 
 __all__ = [
     "answer",

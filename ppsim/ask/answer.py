@@ -1,4 +1,6 @@
-"""Answers of questions: numbers, tables, sentences and figures, shown and written in one way each."""
+"""Answers of questions: numbers, tables, sentences and figures, shown and written in one way
+each.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +109,8 @@ class Answer(ABC, Generic[Asked]):
         return Given.of(self.request)
 
     def save(self, *paths: str, **look: Any) -> Self:
-        """Write files by their suffix; ``look`` is as the options of figures, such as ``palette="zb"``.
+        """Write files by their suffix; ``look`` is as the options of figures, such as
+        ``palette="zb"``.
 
         Raises:
             InputError: an unknown suffix or option, or a path that cannot be written.

@@ -18,7 +18,9 @@ Part = str | tuple[str, str]  # a text, or a text and its tone, of ppsim.ask.ter
 
 @dataclass(frozen=True)
 class Line:
-    """A sentence, wrapped where a terminal is narrow, with ``indent`` blanks before what follows."""
+    """A sentence, wrapped where a terminal is narrow, with ``indent`` blanks before what
+    follows.
+    """
 
     parts: str | Sequence[Part]
     indent: int = 0
@@ -30,7 +32,9 @@ def heading(text: str) -> Line:
 
 
 def fact(name: str, *parts: Part) -> Line:
-    """What a name in muted letters means; what follows the line's end stands below its beginning."""
+    """What a name in muted letters means; what follows the line's end stands below its
+    beginning.
+    """
     return Line([(name, "quiet"), *parts], len(name.lstrip("\n")))
 
 
@@ -43,7 +47,8 @@ class Table:
     at_least: int = 100  # columns of text that a pipe has
     spare: Sequence[str] = ()  # headings of columns that may go first
     left: Sequence[str] = ()  # headings of columns of words, which are aligned on the left
-    tone: Callable[[int, int], str] = lambda row, column: ""  # of the cell in a row and column, of ``TONES``
+    # of the cell in a row and column, of ``TONES``
+    tone: Callable[[int, int], str] = lambda row, column: ""
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,13 @@ COLUMNS = 96  # of the text
 LINES = 18  # of the text at most
 LETTERS = 200  # of a line at most
 CHARTS = 4  # timelines at most
-# The notebook's own ink and ground, light or dark, but letters that stand below each other everywhere.
+# The notebook's own ink and ground, light or dark, but letters that stand below each other
+# everywhere.
 FONT = "12px/1.35 ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
-TEXT = f"margin:4px 0;padding:0;overflow-x:auto;white-space:pre;color:inherit;background:none;font:{FONT}"
+TEXT = (
+    f"margin:4px "
+    f"0;padding:0;overflow-x:auto;white-space:pre;color:inherit;background:none;font:{FONT}"
+)
 
 
 def card_html(

@@ -16,14 +16,37 @@ COSTS = ("tf", "tb", "ti", "tw", "tfb", "tr", "comm", "per", "unit")
 LAYER_TIMES = ("t_layer", "t_embedding", "t_head", "t_mtp", "b_over_f")
 GIVEN_COSTS = (*COSTS, *LAYER_TIMES, "layout", "profile", "segments")
 UNEVEN = ("links", "mb_scale", "slice_scale", "speed")
-DETAILED = ("p2p", "order", "channel", "cluster", "message", "unshard", "reduce_grad", "shapes", "t_shape")
-TIMING = (*GIVEN_COSTS, *UNEVEN, *DETAILED, "recompute")  # which a run that states its times leaves no room for
-STEP = ("t_optimizer", "post_validation", "t_gather", "t_reduce_grad")  # what surrounds a training step
+DETAILED = (
+    "p2p",
+    "order",
+    "channel",
+    "cluster",
+    "message",
+    "unshard",
+    "reduce_grad",
+    "shapes",
+    "t_shape",
+)
+# which a run that states its times leaves no room for
+TIMING = (*GIVEN_COSTS, *UNEVEN, *DETAILED, "recompute")
+# what surrounds a training step
+STEP = ("t_optimizer", "post_validation", "t_gather", "t_reduce_grad")
 LOOK = tuple(each.name for each in fields(FigureOptions)[len(fields(OutputOptions)) :])
 TIMED = ("tf", "ti", "tw", "t_beside", "message")
 MODEL = ("hidden", "heads", "sequence", "microbatch_size", "layers", "vocab")
 REQUEST = ("ops", "module", "runner", "device", *TIMED, "repeats", "warm_up", "real_time", *MODEL)
-MEASURING = (*MODEL, "module", "dtype", "device", "repeats", "warm_up", "max_bytes", "sizes", "note", "real_time")
+MEASURING = (
+    *MODEL,
+    "module",
+    "dtype",
+    "device",
+    "repeats",
+    "warm_up",
+    "max_bytes",
+    "sizes",
+    "note",
+    "real_time",
+)
 ONLY_TABLES = (".parquet",)  # formats of tables alone
 
 
@@ -35,7 +58,8 @@ class Given:
     values: Mapping[str, Any]  # of all options, by name
     typed: Sequence[Option]  # the options that were given
     tables: bool = False  # whether -o writes tables too
-    needs: Sequence[Need] = ()  # what the request and its groups of options need, and leave no room for
+    # what the request and its groups of options need, and leave no room for
+    needs: Sequence[Need] = ()
 
     @classmethod
     def of(cls, request: Request) -> Given:
@@ -52,8 +76,14 @@ class Given:
         return any(each.name in names for each in self.typed)
 
     def spellings(self, names: tuple[str, ...]) -> list[str]:
-        """Which of the options were given with a value that asks for something, by their first spelling."""
-        return [each.spelling for each in self.typed if each.name in names and self.values[each.name] is not False]
+        """Which of the options were given with a value that asks for something, by their first
+        spelling.
+        """
+        return [
+            each.spelling
+            for each in self.typed
+            if each.name in names and self.values[each.name] is not False
+        ]
 
     def writes(self, ability: str = "") -> bool:
         """Whether a file is to be written, in a format with this one of
@@ -64,7 +94,11 @@ class Given:
             return bool(suffixes)
         from ppsim.show.files.document import abilities_of
 
-        return any(getattr(abilities_of(suffix), ability) for suffix in suffixes if suffix not in ONLY_TABLES)
+        return any(
+            getattr(abilities_of(suffix), ability)
+            for suffix in suffixes
+            if suffix not in ONLY_TABLES
+        )
 
     @property
     def draws(self) -> bool:
@@ -82,20 +116,27 @@ class Need:
     """One row of the table."""
 
     options: tuple[str, ...]  # names of parameters
-    holds: Callable[[Given], bool]  # whether they have an effect in a call where one of them is typed
+    # whether they have an effect in a call where one of them is typed
+    holds: Callable[[Given], bool]
     why: str  # the reason for refusing them, with ``{options}`` where those typed are named
     hint: str = "leave one of them out"  # what to try
-    commands: tuple[str, ...] = ()  # where the row counts; empty for every command that has the options
+    # where the row counts; empty for every command that has the options
+    commands: tuple[str, ...] = ()
 
 
 def list_needs(kind: type[Any]) -> tuple[Need, ...]:
     """List the rows that a request, or a group of options, and its groups declare as ``needs``."""
     inner = (each.metadata.get(GROUP) for each in fields(kind))
-    return (*(need for group in inner if group for need in list_needs(group)), *getattr(kind, "needs", ()))
+    return (
+        *(need for group in inner if group for need in list_needs(group)),
+        *getattr(kind, "needs", ()),
+    )
 
 
 def suffixes_of(output: Sequence[str], form: str | None, *, tables: bool = False) -> list[str]:
-    """Find the format of every -o: as named, by its suffix, or json for standard output (InputError: unknown)."""
+    """Find the format of every -o: as named, by its suffix, or json for standard output
+    (InputError: unknown).
+    """
     if not output:
         return []
     from ppsim.show.files.document import suffix_of
@@ -103,6 +144,8 @@ def suffixes_of(output: Sequence[str], form: str | None, *, tables: bool = False
     named = f"x.{form.removeprefix('.')}" if form else ""
     files = [named or ("x.json" if target == "-" else target) for target in output]
     return [
-        Path(file).suffix.lower() if tables and file.lower().endswith(ONLY_TABLES) else suffix_of(file)
+        Path(file).suffix.lower()
+        if tables and file.lower().endswith(ONLY_TABLES)
+        else suffix_of(file)
         for file in files
     ]

@@ -29,7 +29,10 @@ SPELLINGS = "Name or alias (ppsim list), NAME:V, or a file: csv, json, mmd, py, 
 
 _STAGES: dict[str, Any] = {"help": "Stages of the model, S.", "common": True}
 _DEVICES: dict[str, Any] = {"help": "Pipeline devices, P.", "common": True}
-_CHUNKS: dict[str, Any] = {"help": "Stages per device, V; any two of the three set the third.", "common": True}
+_CHUNKS: dict[str, Any] = {
+    "help": "Stages per device, V; any two of the three set the third.",
+    "common": True,
+}
 _MICROBATCHES: dict[str, Any] = {"help": "Microbatches, M.", "common": True}
 
 
@@ -37,7 +40,9 @@ _MICROBATCHES: dict[str, Any] = {"help": "Microbatches, M.", "common": True}
 class _Own:
     """What only some schedules take."""
 
-    group_size: int | None = option("--group-size", help="Microbatches per group of interleaved schedules, N.")
+    group_size: int | None = option(
+        "--group-size", help="Microbatches per group of interleaved schedules, N."
+    )
     rule: str | None = option(
         "--rule",
         type=click.Choice(["torch", "megatron"]),
@@ -46,7 +51,8 @@ class _Own:
     limit: int | None = option(
         "--limit",
         type=click.IntRange(max=1 << 53),
-        help="Activations of one stage that a device may hold, for schedules that take a limit: --cap 4 is "
+        help="Activations of one stage that a device may hold, for schedules that take a limit: "
+        "--cap 4 is "
         "--limit 8 of two stages per device.",
     )
     after_i: float | None = option(
@@ -54,20 +60,25 @@ class _Own:
         type=click.FloatRange(0, 1),
         help="Share of an activation that is still held between I and W, for zb-auto.",
     )
-    slices: int | None = option("--slices", help="Slices that each sequence is cut into, K, for seq1f1b and the like.")
+    slices: int | None = option(
+        "--slices", help="Slices that each sequence is cut into, K, for seq1f1b and the like."
+    )
     placement: str | None = option(
         "--placement",
         type=click.Choice(["loop", "v"]),
-        help="Stages of several chunks of forward-only and decode: s on device s mod P (loop), or V-shaped.",
+        help="Stages of several chunks of forward-only and decode: s on device s mod P (loop), or "
+        "V-shaped.",
     )
     everywhere: list[int] | None = option(
         "--everywhere",
         type=CountList(),
-        help="Stages ahead of which a part of the model runs on all devices at once, for 1f1b-plus: 0,4 (0).",
+        help="Stages ahead of which a part of the model runs on all devices at once, for "
+        "1f1b-plus: 0,4 (0).",
     )
 
 
-OWN = tuple(each.name for each in fields(_Own))  # options of the shape that only some schedules take
+# options of the shape that only some schedules take
+OWN = tuple(each.name for each in fields(_Own))
 
 
 @dataclass(frozen=True)
@@ -103,45 +114,57 @@ class NetworkOptions:
     p2p: str | None = common(
         "--p2p",
         type=click.Choice(["latency", "overlap", "blocking", "batched"]),
-        help="Run sends and receives as ops of their own: beside compute, or blocking, or in batches.",
+        help="Run sends and receives as ops of their own: beside compute, or blocking, or in "
+        "batches.",
     )
     order: str | None = option(
         "--order",
         metavar="ORDER",
-        help="Order of sends and receives: early (default; a lowered file has its own), even-first, torch (default of "
-        "--lowered), torch-2.15, deferred, prefetch:K. The last two may hang where both directions of two devices "
+        help="Order of sends and receives: early (default; a lowered file has its own), "
+        "even-first, torch (default of "
+        "--lowered), torch-2.15, deferred, prefetch:K. The last two may hang where both directions "
+        "of two devices "
         "share a queue (ppsim check --queues pair); the others hang nowhere.",
     )
     channel: str | None = option(
         "--channel",
         type=click.Choice(["message", "direction", "pair", "group"]),
-        help="With --p2p overlap, what carries one message at a time: each direction of two devices (default), "
-        "both directions, or a device, as the edge, pair and rank of check --queues; message: no limit.",
+        help="With --p2p overlap, what carries one message at a time: each direction of two "
+        "devices (default), "
+        "both directions, or a device, as the edge, pair and rank of check --queues; message: no "
+        "limit.",
     )
     cluster: str | None = common(
         "--cluster",
         type=click.Path(),
         metavar="NAME|FILE",
-        help="Links and bandwidths of a cluster such as dgx-h100, or from a TOML file, with host costs.",
+        help="Links and bandwidths of a cluster such as dgx-h100, or from a TOML file, with host "
+        "costs.",
     )
-    message: str | None = option("--message", metavar="SIZE", help="Size of a message on the cluster, such as 4MiB.")
+    message: str | None = option(
+        "--message", metavar="SIZE", help="Size of a message on the cluster, such as 4MiB."
+    )
     unshard: int | None = option(
         "--unshard",
         type=click.IntRange(min=0),
         help="FSDP: stages gathered ahead (0; torch uses 3), at the times of the cluster's [fsdp].",
     )
-    reduce_grad: bool = flag("--reduce-grad", help="FSDP: reduce each stage's gradients after its last backward.")
+    reduce_grad: bool = flag(
+        "--reduce-grad", help="FSDP: reduce each stage's gradients after its last backward."
+    )
 
     shapes: str | None = option(
         "--shapes",
         type=click.Choice(["exchange"]),
-        help="Send the shape of each message ahead of it, and wait for it on both sides, as Megatron does with "
+        help="Send the shape of each message ahead of it, and wait for it on both sides, as "
+        "Megatron does with "
         "variable_seq_lengths; with --p2p batched (the default then) or blocking.",
     )
     t_shape: float | None = option(
         "--t-shape",
         type=click.FloatRange(0, 1e15),
-        help="Wait of the host between a shape and its message, beside the latency of the shape (0).",
+        help="Wait of the host between a shape and its message, beside the latency of the shape "
+        "(0).",
     )
 
     @property
@@ -162,12 +185,19 @@ class OutputOptions:
         help="Write a file by its suffix; repeatable, - is stdout.",
     )
     format: str | None = option(
-        "--format", "-f", metavar="SUFFIX", help="Format of every -o, whatever its name says, such as svg."
+        "--format",
+        "-f",
+        metavar="SUFFIX",
+        help="Format of every -o, whatever its name says, such as svg.",
     )
     style: str | None = common(
-        "--style", type=click.Choice(["screen", "paper"]), help="Look of figures (screen; paper for pdf)."
+        "--style",
+        type=click.Choice(["screen", "paper"]),
+        help="Look of figures (screen; paper for pdf).",
     )
-    width: float = option("--width", type=click.FloatRange(1, 100), default=6.75, help="Figure width, inches.")
+    width: float = option(
+        "--width", type=click.FloatRange(1, 100), default=6.75, help="Figure width, inches."
+    )
 
 
 @dataclass(frozen=True)
@@ -180,7 +210,8 @@ class FigureOptions(OutputOptions):
         type=click.Choice(["default", "zb", "megatron", "dualpipe", "torch", "okabe-ito", "mono"]),
         default="default",
         show_default=False,
-        help="Colours in files: default and okabe-ito for all eyes, default and mono for grey print, others of papers.",
+        help="Colours in files: default and okabe-ito for all eyes, default and mono for grey "
+        "print, others of papers.",
     )
     base: int = option(
         "--base",
@@ -194,17 +225,21 @@ class FigureOptions(OutputOptions):
         type=Labels(["auto", "mb", "op", "none"]),
         default="auto",
         show_default=False,
-        help="What cells of figures say: the microbatch (auto adds the chunk from three chunks on), the op, nothing; "
+        help="What cells of figures say: the microbatch (auto adds the chunk from three chunks "
+        "on), the op, nothing; "
         "every:N numbers every N-th microbatch.",
     )
     font_size: float | None = option(
-        "--font-size", type=click.FloatRange(4, 14), help="Size of texts in figures, points (6 to 6.5)."
+        "--font-size",
+        type=click.FloatRange(4, 14),
+        help="Size of texts in figures, points (6 to 6.5).",
     )
     notes: tuple[Note, ...] = option(
         "--note",
         type=Noted(),
         multiple=True,
-        help="Write a text on a figure's first chart, at a time and device: 'W fills here@12:dev2'; where it would "
+        help="Write a text on a figure's first chart, at a time and device: 'W fills "
+        "here@12:dev2'; where it would "
         "cover ops, above them with a line to its place; repeatable.",
     )
     window: tuple[float, float] | None = option(
@@ -221,10 +256,13 @@ class FigureOptions(OutputOptions):
     highlight: Highlight | None = option(
         "--highlight",
         type=Highlighted(),
-        help="Pick out mb=3, device=1, stage=2 (from --base on) or the critical path; dim the rest.",
+        help="Pick out mb=3, device=1, stage=2 (from --base on) or the critical path; "
+        "dim the rest.",
     )
     phases: bool = flag("--phases", help="Mark warm-up, steady phase and cool-down in figures.")
-    per_device: bool = flag("--per-device", help="Write idle share and peak beside every row of figures.")
+    per_device: bool = flag(
+        "--per-device", help="Write idle share and peak beside every row of figures."
+    )
 
     @property
     def look(self) -> Look:
@@ -242,16 +280,22 @@ class OneSchedule:
     """One schedule, by its place or by ``-s``."""
 
     names: tuple[str, ...] = option(metavar="[SCHEDULE]", nargs=-1, type=ScheduleName())
-    schedule: str | None = common("--schedule", "-s", type=ScheduleName(), metavar="NAME|FILE", help=SPELLINGS)
+    schedule: str | None = common(
+        "--schedule", "-s", type=ScheduleName(), metavar="NAME|FILE", help=SPELLINGS
+    )
 
     @property
     def spec(self) -> str:
         """Its spelling (InputError: none is named, or several)."""
         specs = [*self.names, *([self.schedule] if self.schedule is not None else [])]
         if not specs:
-            raise InputError("the schedule is missing", "a name such as 1f1b (ppsim list), or a file")
+            raise InputError(
+                "the schedule is missing", "a name such as 1f1b (ppsim list), or a file"
+            )
         if len(specs) > 1:
-            raise InputError(f"one schedule is wanted, got {len(specs)}: {', '.join(specs)}", "ppsim compare")
+            raise InputError(
+                f"one schedule is wanted, got {len(specs)}: {', '.join(specs)}", "ppsim compare"
+            )
         return specs[0]
 
 
@@ -266,16 +310,21 @@ class SeveralSchedules:
         type=ScheduleName(),
         metavar="NAME|FILE",
         multiple=True,
-        help=f"{SPELLINGS} Repeatable; comes after schedules given without -s. all: every one that trains alike.",
+        help=f"{SPELLINGS} Repeatable; comes after schedules given without -s. all: every one that "
+        f"trains alike.",
     )
 
     @property
     def specs(self) -> tuple[str, ...]:
-        """Their spellings; ``all`` is every schedule that may take another's place (InputError: none is named)."""
+        """Their spellings; ``all`` is every schedule that may take another's place (InputError:
+        none is named).
+        """
         from ppsim.schedules import families
 
         if not (self.names or self.schedule):
-            raise InputError("no schedule is named", "names such as gpipe 1f1b (ppsim list), or files, or all")
+            raise InputError(
+                "no schedule is named", "names such as gpipe 1f1b (ppsim list), or files, or all"
+            )
         every = [family.name for family in families() if family.interchangeable]
         named = (*self.names, *self.schedule)
         return tuple(each for name in named for each in (every if name == "all" else [name]))

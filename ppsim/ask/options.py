@@ -1,7 +1,8 @@
-"""Options declared once: as fields of frozen dataclasses, read by the command line, Python and the live page alike.
+"""Options declared once: as fields of frozen dataclasses, read by the command line, Python and the
+live page alike.
 
-A *group* is a frozen dataclass whose fields are made by :func:`option`. A *request* is one too, of options and groups;
-:func:`make` makes one of flat values, however many groups hold them::
+A *group* is a frozen dataclass whose fields are made by :func:`option`. A *request* is one too, of
+options and groups; :func:`make` makes one of flat values, however many groups hold them::
 
     @dataclass(frozen=True)
     class Shape:
@@ -32,7 +33,8 @@ class Option:
     """What is declared of one value."""
 
     name: str  # the field's, and the keyword in Python and JSON
-    spellings: tuple[str, ...]  # on the command line, the first one in messages; empty for arguments
+    # on the command line, the first one in messages; empty for arguments
+    spellings: tuple[str, ...]
     type: Any  # click's or ours, which reads a value's text
     default: Any  # the value where none is given
     help: str  # one line
@@ -59,12 +61,18 @@ class Option:
     @property
     def spelling(self) -> str:
         """How messages name it: its first spelling, or what stands for an argument."""
-        return self.spellings[0].partition("/")[0] if self.spellings else str(self.settings.get("metavar"))
+        return (
+            self.spellings[0].partition("/")[0]
+            if self.spellings
+            else str(self.settings.get("metavar"))
+        )
 
     @property
     def words(self) -> set[str]:
         """Its names in Python and JSON: the field's, and its long spellings with underscores."""
-        long = (part for each in self.spellings for part in each.split("/")[:1] if part.startswith("--"))
+        long = (
+            part for each in self.spellings for part in each.split("/")[:1] if part.startswith("--")
+        )
         return {self.name, *(each.removeprefix("--").replace("-", "_") for each in long)}
 
 
@@ -74,7 +82,8 @@ class Request:
 
     Attributes:
         question: its name, which is the command's.
-        place: the section of ``ppsim --help`` that lists it, and its rank there; under "More" without one.
+        place: the section of ``ppsim --help`` that lists it, and its rank there; under "More"
+            without one.
         tables: whether its files may be tables: csv, json, parquet.
         needs: rows of :class:`ppsim.ask.given.Need`: what its options need, and leave no room for.
         given: names of the options that the user gave, to tell them from defaults.
@@ -101,14 +110,19 @@ def option(
     common: bool = False,
     **more: Any,
 ) -> Any:
-    """Declare a field that is an option; ``more`` goes to click, such as ``metavar`` or ``multiple``.
+    """Declare a field that is an option; ``more`` goes to click, such as ``metavar`` or
+    ``multiple``.
 
-    Where there is no ``type``, it is that of the field. The help shows a default that is a number or a word.
+    Where there is no ``type``, it is that of the field. The help shows a default that is a number
+    or a word.
     """
     default = () if more.get("multiple") or more.get("nargs") == -1 else default
     if isinstance(default, str | int | float) and default != "" and not isinstance(default, bool):
         more.setdefault("show_default", True)
-    return field(default=default, metadata={OPTION: Option("", spellings, type, default, help, "", common, more)})
+    return field(
+        default=default,
+        metadata={OPTION: Option("", spellings, type, default, help, "", common, more)},
+    )
 
 
 def common(*spellings: str, **more: Any) -> Any:
@@ -117,14 +131,20 @@ def common(*spellings: str, **more: Any) -> Any:
 
 
 def flag(spelling: str, *others: str, **more: Any) -> Any:
-    """Declare a field that is true or false; with ``--yes/--no`` it is neither where nothing else is the default."""
-    more = {"default": None} | more if "/" in spelling else {"default": False, "is_flag": True} | more
+    """Declare a field that is true or false; with ``--yes/--no`` it is neither where nothing else
+    is the default.
+    """
+    more = (
+        {"default": None} | more if "/" in spelling else {"default": False, "is_flag": True} | more
+    )
     return option(spelling, *others, type=bool, **more)
 
 
 def given_object(kind: str) -> Any:
     """Declare a field that only Python gives, an object of the class of this full name."""
-    return field(default=None, metadata={OPTION: Option("", (), kind, None, "", "", False, {OBJECT: True})})
+    return field(
+        default=None, metadata={OPTION: Option("", (), kind, None, "", "", False, {OBJECT: True})}
+    )
 
 
 def group(kind: type[Any], section: str = "") -> Any:
@@ -149,7 +169,13 @@ def _list_options(kind: type[Any], section: str) -> Iterator[Option]:
         elif found := each.metadata.get(OPTION):
             taken = found.type or READERS.get(str(each.type).partition(" |")[0])
             named = getattr(each.type, "__name__", str(each.type))
-            yield replace(found, name=each.name, section=found.section or section, type=taken, annotation=named)
+            yield replace(
+                found,
+                name=each.name,
+                section=found.section or section,
+                type=taken,
+                annotation=named,
+            )
 
 
 def make(kind: type[R], values: Mapping[str, Any], given: Collection[str]) -> R:

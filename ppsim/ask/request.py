@@ -19,14 +19,17 @@ R = TypeVar("R", bound=Request)
 
 
 def ask(kind: type[R], values: Mapping[str, Any], *, check: bool = True) -> R:
-    """Make a request of values as Python or JSON gives them: by name or long spelling, as objects or texts.
+    """Make a request of values as Python or JSON gives them: by name or long spelling, as objects
+    or texts.
 
     ``check`` refuses options that would have no effect, as the command line does.
 
     Raises:
         InputError: no option has this name, or a value that the option cannot have.
     """
-    found = {declared.name: read_value(declared, value) for declared, value in find_options(kind, values)}
+    found = {
+        declared.name: read_value(declared, value) for declared, value in find_options(kind, values)
+    }
     request = make(kind, found, found)
     if check:
         check_given(Given.of(request))
@@ -45,20 +48,26 @@ def find_options(kind: type[Request], values: Mapping[str, Any]) -> list[tuple[O
     for word in values:
         if word not in known:
             names, guess = ", ".join(sorted(each.name for each in options)), guess_of(word, known)
-            raise InputError(f"there is no option '{word}'{guess and '.' + guess}", f"one of {names}")
+            raise InputError(
+                f"there is no option '{word}'{guess and '.' + guess}", f"one of {names}"
+            )
     found: dict[str, tuple[str, Any]] = {}
     for word, value in values.items():
         if value is None:
             continue
         name = known[word].name
         if name in found:
-            raise InputError(f"'{found[name][0]}' and '{word}' are one option", "leave one of them out")
+            raise InputError(
+                f"'{found[name][0]}' and '{word}' are one option", "leave one of them out"
+            )
         found[name] = word, value
     return [(known[word], value) for word, value in found.values()]
 
 
 def read_value(declared: Option, value: Any) -> Any:
-    """Read a value: a text as the command line does, else as its type takes it (InputError: the option cannot)."""
+    """Read a value: a text as the command line does, else as its type takes it (InputError: the
+    option cannot).
+    """
     if declared.many:
         parts = value if isinstance(value, list | tuple) else (value,)
         return tuple(_read_one(declared, part) for part in parts)
@@ -68,15 +77,20 @@ def read_value(declared: Option, value: Any) -> Any:
 def _read_one(declared: Option, value: Any) -> Any:
     if declared.is_object:
         if f"{type(value).__module__}.{type(value).__qualname__}" != declared.type:
-            raise InputError(f"{declared.name}: {value!r} is no {declared.type}", "Costs.of(F=1, B=2)")
+            raise InputError(
+                f"{declared.name}: {value!r} is no {declared.type}", "Costs.of(F=1, B=2)"
+            )
         return value
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     if isinstance(value, str) and "\0" in value:  # which no path has
         raise InputError(f"{declared.name}: {value!r} has a NUL character", "leave it out")
-    if isinstance(value, bool) != (declared.type is bool) and not isinstance(declared.type, MayStandAlone):
+    if isinstance(value, bool) != (declared.type is bool) and not isinstance(
+        declared.type, MayStandAlone
+    ):
         raise InputError(
-            f"{declared.name}: {value!r} is " + ("not true or false" if declared.type is bool else "no value")
+            f"{declared.name}: {value!r} is "
+            + ("not true or false" if declared.type is bool else "no value")
         )
     if hasattr(value, "tolist"):  # numpy's
         value = value.tolist()
@@ -84,7 +98,11 @@ def _read_one(declared: Option, value: Any) -> Any:
         value = list(value)
     kind = click.types.convert_type(declared.type)
     try:
-        if isinstance(kind, click.types.IntParamType) and not isinstance(value, str) and value != int(value):
+        if (
+            isinstance(kind, click.types.IntParamType)
+            and not isinstance(value, str)
+            and value != int(value)
+        ):
             raise ValueError
         return kind.convert(value, None, None)
     except click.ClickException as error:

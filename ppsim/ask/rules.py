@@ -1,4 +1,5 @@
-"""Options that several questions share and that conflict: one without effect is refused, with the reason.
+"""Options that several questions share and that conflict: one without effect is refused, with the
+reason.
 
 Rows of one question are the ``needs`` of its request; those of options that a group or a part of
 costs declares are its ``needs``. What depends on the schedule or on a file's content, such as
@@ -39,8 +40,16 @@ NEEDS = (
         "{options} draws a figure of heat maps, and no figure is written",
         "add -o FILE.svg, or leave it out: a page (-o FILE.html) always has them",
     ),
-    Need(CHARTS, lambda g: not g["tradeoff"], "{options} shapes charts, and --tradeoff draws time against memory"),
-    Need(CHARTS, lambda g: not g["front"], "{options} shapes charts, and --front draws time against memory"),
+    Need(
+        CHARTS,
+        lambda g: not g["tradeoff"],
+        "{options} shapes charts, and --tradeoff draws time against memory",
+    ),
+    Need(
+        CHARTS,
+        lambda g: not g["front"],
+        "{options} shapes charts, and --front draws time against memory",
+    ),
     Need(
         ("style",),
         never,
@@ -79,7 +88,11 @@ NEEDS = (
         "{options} sets the look of charts in figures, and none is written",
         "add -o FILE.svg, or leave it out",
     ),
-    Need(("fold",), lambda g: not g["window"], "{options} leaves out a middle, and --window all but one stretch"),
+    Need(
+        ("fold",),
+        lambda g: not g["window"],
+        "{options} leaves out a middle, and --window all but one stretch",
+    ),
     Need(
         ("memory",),
         lambda g: g.draws and g.writes("memory"),
@@ -87,7 +100,11 @@ NEEDS = (
         "add -o FILE.svg, or ppsim memory",
         ("run", "compare"),
     ),
-    Need(("as_json",), lambda g: "-" not in (g["output"] or ()), "--json and -o - both write to stdout"),
+    Need(
+        ("as_json",),
+        lambda g: "-" not in (g["output"] or ()),
+        "--json and -o - both write to stdout",
+    ),
     Need(
         ("results",),
         lambda g: g["results"] not in (g["output"] or ()),
@@ -101,7 +118,11 @@ NEEDS = (
         "{options} draws a chart in the terminal, where only the result is to be printed",
     ),
     # Costs.
-    Need(("comm",), lambda g: not g["cluster"], "--cluster gives the latency of every link, and so does {options}"),
+    Need(
+        ("comm",),
+        lambda g: not g["cluster"],
+        "--cluster gives the latency of every link, and so does {options}",
+    ),
     # Messages as ops.
     Need(
         ("message",),
@@ -142,7 +163,8 @@ NEEDS = (
     Need(
         ("mb_scale", "reorder"),
         lambda g: not g["lengths"],
-        "--lengths says what the microbatches of every replica take, so {options} cannot be given too",
+        "--lengths says what the microbatches of every replica take, so {options} cannot be given "
+        "too",
     ),
     Need(
         ("mb_scale", "reorder", "deal", "max_tokens"),
@@ -158,10 +180,26 @@ NEEDS = (
         ("optimize", "partition"),
     ),
     # The grid.
-    Need(("lengths", "cp_of"), lambda g: not g["grid"], "{options} says how long ops take, and --grid times nothing"),
-    Need(("replicas",), lambda g: not g["grid"], "{options} times several replicas, and --grid times nothing"),
-    Need(("cap",), lambda g: not g["grid"], "{options} is of memory over time, and --grid times nothing"),
-    Need(("order",), lambda g: not g["grid"] or bool(g["lowered"]), "{options} needs --lowered beside --grid"),
+    Need(
+        ("lengths", "cp_of"),
+        lambda g: not g["grid"],
+        "{options} says how long ops take, and --grid times nothing",
+    ),
+    Need(
+        ("replicas",),
+        lambda g: not g["grid"],
+        "{options} times several replicas, and --grid times nothing",
+    ),
+    Need(
+        ("cap",),
+        lambda g: not g["grid"],
+        "{options} is of memory over time, and --grid times nothing",
+    ),
+    Need(
+        ("order",),
+        lambda g: not g["grid"] or bool(g["lowered"]),
+        "{options} needs --lowered beside --grid",
+    ),
     # What measures, and runs for real.
     Need(
         (*MODEL, "dtype"),
@@ -170,12 +208,18 @@ NEEDS = (
         "leave one out",
         ("validate", "calibrate"),
     ),
-    Need(("module",), lambda g: g["ops"] != "timed", "{options} has stages that compute, and --ops timed has none"),
+    Need(
+        ("module",),
+        lambda g: g["ops"] != "timed",
+        "{options} has stages that compute, and --ops timed has none",
+    ),
 )
 
 
 def list_refused(request: type[Request]) -> set[str]:
-    """List the options that a question shares with others and always refuses: its help need not have them."""
+    """List the options that a question shares with others and always refuses: its help need not
+    have them.
+    """
     return {
         option
         for need in (*NEEDS, *list_needs(request))
@@ -185,7 +229,9 @@ def list_refused(request: type[Request]) -> set[str]:
 
 
 def check_given(given: Given) -> None:
-    """Refuse options without effect in this request (InputError: another makes it idle or is missing; it is empty)."""
+    """Refuse options without effect in this request (InputError: another makes it idle or is
+    missing; it is empty).
+    """
     _refuse_empty(given)
     _refuse_endless(given)
     for need in (*given.needs, *NEEDS):
@@ -194,7 +240,11 @@ def check_given(given: Given) -> None:
         options = given.spellings(need.options)
         if options and not need.holds(given):
             # --format sets that of every -o, so another -o would be no other.
-            hint = re.sub(r"(add )?-o FILE\.", "--format ", need.hint) if given["format"] else need.hint
+            hint = (
+                re.sub(r"(add )?-o FILE\.", "--format ", need.hint)
+                if given["format"]
+                else need.hint
+            )
             raise InputError(need.why.format(options=", ".join(options)), hint)
 
 
@@ -204,12 +254,17 @@ def _refuse_endless(given: Given) -> None:
         value = given.values[each.name]
         for number in value if isinstance(value, list | tuple) else (value,):
             if isinstance(number, float) and not math.isfinite(number):
-                raise InputError(f"{each.spelling}: {number} is not a finite number", "a finite one")
+                raise InputError(
+                    f"{each.spelling}: {number} is not a finite number", "a finite one"
+                )
 
 
 def _refuse_empty(given: Given) -> None:
     for each in given.typed:
         value = given.values[each.name]
-        if "" in (value if isinstance(value, tuple) else (value,)) and each.name not in MAY_BE_EMPTY:
+        if (
+            "" in (value if isinstance(value, tuple) else (value,))
+            and each.name not in MAY_BE_EMPTY
+        ):
             what = each.spelling if each.spellings else "an argument"
             raise InputError(f"{what} is empty", "give it a value, or leave it out")

@@ -1,6 +1,7 @@
 """Python's signatures of the questions, made of the options that they declare.
 
-Tab, ``help`` and ``inspect.signature`` show them; ``ppsim/__init__.pyi`` has them for type checkers and editors.
+Tab, ``help`` and ``inspect.signature`` show them; ``ppsim/__init__.pyi`` has them for type checkers
+and editors.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import click
 
 from ppsim.ask.options import Option, list_options
 
-HIDDEN = ("quiet", "as_json", "output", "force")  # of the command line alone: an answer prints and saves itself
+# of the command line alone: an answer prints and saves itself
+HIDDEN = ("quiet", "as_json", "output", "force")
 WIDTH = 92  # of a line in a docstring
 MOST_WORDS = 12  # of a choice that is written out
 TYPES = {
@@ -33,7 +35,9 @@ PLAIN = ("int", "float", "bool", "str")
 
 
 def describe(module: ModuleType) -> Callable[..., Any]:
-    """Return the function of a question's module with its signature, and its options in its docstring."""
+    """Return the function of a question's module with its signature, and its options in its
+    docstring.
+    """
     function: Callable[..., Any] = getattr(module, module.__name__.rpartition(".")[2])
     if not hasattr(function, "__signature__"):
         function.__signature__ = signature_of(module, function)  # type: ignore[attr-defined]
@@ -42,10 +46,17 @@ def describe(module: ModuleType) -> Callable[..., Any]:
 
 
 def signature_of(module: Any, function: Callable[..., Any]) -> inspect.Signature:
-    """Make the signature of a question: its own parameters, then each option by its name, with type and default."""
+    """Make the signature of a question: its own parameters, then each option by its name, with type
+    and default.
+    """
     own = [each for each in own_parameters(function) if each.kind != each.VAR_KEYWORD]
     named = [
-        inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=type_of(each))
+        inspect.Parameter(
+            each.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=each.default,
+            annotation=type_of(each),
+        )
         for each in python_options(module, function)
     ]
     returned = return_type(module, function)
@@ -67,7 +78,9 @@ def python_options(module: Any, function: Callable[..., Any]) -> list[Option]:
     return [
         each
         for each in list_options(request)
-        if each.name not in (*HIDDEN, "own") and not each.is_argument and each.name.rstrip("s") not in taken
+        if each.name not in (*HIDDEN, "own")
+        and not each.is_argument
+        and each.name.rstrip("s") not in taken
     ]
 
 

@@ -1,4 +1,6 @@
-"""Work of many tasks: its options, the files that it sends to other machines, and the results file it goes on from."""
+"""Work of many tasks: its options, the files that it sends to other machines, and the results file
+it goes on from.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ class TaskOptions:
     dask: str | None = option(
         "--dask",
         metavar="ADDRESS|local",
-        help="Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS); local starts both here.",
+        help="Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS); local "
+        "starts both here.",
     )
     results: str | None = option(
         "--results",
@@ -51,7 +54,8 @@ class SentFile:
     content: bytes
 
     def place(self) -> str:
-        """Return the path of the file where tasks run, written first where it is missing or another.
+        """Return the path of the file where tasks run, written first where it is missing or
+        another.
 
         Raises:
             PpsimError: the folder for it is another user's, or others may write it.
@@ -65,7 +69,10 @@ class SentFile:
         named = Path(tempfile.gettempdir()) / f"ppsim-{os.getuid()}-{digest}"
         folder = private_folder(str(named))
         if folder is None:
-            raise PpsimError(f"'{named}' can be written by others", "remove it, or TMPDIR=FOLDER for another place")
+            raise PpsimError(
+                f"'{named}' can be written by others",
+                "remove it, or TMPDIR=FOLDER for another place",
+            )
         placed = folder / path.name
         if not placed.is_file() or placed.read_bytes() != self.content:
             whole = placed.with_name(f".{os.getpid()}")
@@ -81,8 +88,11 @@ def send_files(paths: Iterable[str | None]) -> dict[str, SentFile]:
 
 
 @contextmanager
-def open_tasks(options: TaskOptions, inputs: object, processes: int = 1, *, is_sound: IsSound) -> Iterator[Map]:
-    """Open the results file and the workers; gives a map that runs what the file has not, each task by its key.
+def open_tasks(
+    options: TaskOptions, inputs: object, processes: int = 1, *, is_sound: IsSound
+) -> Iterator[Map]:
+    """Open the results file and the workers; gives a map that runs what the file has not, each task
+    by its key.
 
     ``inputs`` are what all rows depend on, ``processes`` those of this machine, without Dask;
     ``is_sound`` says whether a row of the file can be one of these tasks'. It raises what
@@ -99,9 +109,14 @@ def open_tasks(options: TaskOptions, inputs: object, processes: int = 1, *, is_s
         ) -> Iterator[tuple[str, Row]]:
             yield from ((key, results.rows[key]) for key in tasks if key in results.rows)
             left = [key for key in tasks if key not in results.rows]
-            near, far = [key for key in left if key in here], [key for key in left if key not in here]
+            near, far = (
+                [key for key in left if key in here],
+                [key for key in left if key not in here],
+            )
             for keys, where in ((near, ("", 1)), (far, (options.dask or "", processes))):
-                for index, row in opened(*where).run(function, [tasks[key] for key in keys]) if keys else ():
+                for index, row in (
+                    opened(*where).run(function, [tasks[key] for key in keys]) if keys else ()
+                ):
                     results.add(keys[index], row)
                     yield keys[index], row
                     raise_swallowed()
@@ -111,13 +126,15 @@ def open_tasks(options: TaskOptions, inputs: object, processes: int = 1, *, is_s
 
 @contextmanager
 def open_results(options: TaskOptions, inputs: object, is_sound: IsSound) -> Iterator[Results]:
-    """Open the results file, if one is named, and say how much it has and, after Ctrl-C, how much it keeps.
+    """Open the results file, if one is named, and say how much it has and, after Ctrl-C, how much
+    it keeps.
 
-    ``inputs`` are what all rows depend on, beside their keys; ``is_sound`` says whether a row of the
-    file can be one of them.
+    ``inputs`` are what all rows depend on, beside their keys; ``is_sound`` says whether a row of
+    the file can be one of them.
 
     Raises:
-        InputError: the file cannot be read or written, is of other inputs, or has a row that is not sound.
+        InputError: the file cannot be read or written, is of other inputs, or has a row that is not
+            sound.
         MissingDependency: pyarrow is not installed.
     """
     with Results(options.results, inputs, is_sound) as results:

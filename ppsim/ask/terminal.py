@@ -1,6 +1,8 @@
-"""Tables and sentences that fit the terminal, in its colours: columns are left out whole, numbers are never cut.
+"""Tables and sentences that fit the terminal, in its colours: columns are left out whole, numbers
+are never cut.
 
-Colours are those of the terminal's own theme, which read on its background; muted text is a grey that reads on both.
+Colours are those of the terminal's own theme, which read on its background; muted text is a grey
+that reads on both.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ if TYPE_CHECKING:
     from ppsim.show.drawing.terminal_marks import Marks
 
 WIDEST = 160  # columns of a chart
-# Columns of what is written into a text and to no terminal, 0 for as many as a pipe has; None elsewhere.
+# Columns of what is written into a text and to no terminal, 0 for as many as a pipe has; None
+# elsewhere.
 _TEXT: ContextVar[int | None] = ContextVar("columns of a text", default=None)
 BETWEEN = 2  # blanks between columns
 # What a part of a text is, and how terminals with colour show it.
@@ -47,8 +50,9 @@ TONES = {
 def print_table(table: Table) -> None:
     """Print a table whose first column holds names.
 
-    Where it is wider than the terminal, columns are left out, those of ``spare`` first and in that order, then from the
-    right; where not even one number fits beside the names, each row becomes a block of lines.
+    Where it is wider than the terminal, columns are left out, those of ``spare`` first and in that
+    order, then from the right; where not even one number fits beside the names, each row becomes a
+    block of lines.
     """
     from rich.table import Table as Drawing
 
@@ -66,15 +70,20 @@ def print_table(table: Table) -> None:
         left = not column or table.headings[column] in table.left
         drawing.add_column(headings[column], justify="left" if left else "right", no_wrap=True)
     for number, row in enumerate(rows):
-        drawing.add_row(*(_toned([(row[column], table.tone(number, column))], screen) for column in kept))
+        drawing.add_row(
+            *(_toned([(row[column], table.tone(number, column))], screen) for column in kept)
+        )
     screen.print(drawing)
-    if gone := [_on_one_line(heading) for column, heading in enumerate(headings) if column not in kept]:
+    if gone := [
+        _on_one_line(heading) for column, heading in enumerate(headings) if column not in kept
+    ]:
         echo_wrapped([(f"no room for {', '.join(gone)}: a wider terminal shows them", "quiet")])
 
 
 def find_style(tone: str, screen: Console) -> str:
     """The style of a tone on a console, as rich has it."""
-    if tone == "quiet" and screen.color_system not in (None, "standard"):  # no grey of sixteen reads on every theme
+    # no grey of sixteen reads on every theme
+    if tone == "quiet" and screen.color_system not in (None, "standard"):
         from ppsim.show.drawing.palette import TERMINAL_MUTED
 
         return TERMINAL_MUTED
@@ -84,8 +93,8 @@ def find_style(tone: str, screen: Console) -> str:
 def echo_wrapped(text: str | Sequence[Part], indent: int = 0, *, err: bool = False) -> None:
     """Print a line, on a terminal wrapped between words with ``indent`` blanks before what follows.
 
-    Parts with a tone are coloured where the terminal has colours; with ``err`` all goes to standard error. A word
-    longer than the line goes over its end.
+    Parts with a tone are coloured where the terminal has colours; with ``err`` all goes to standard
+    error. A word longer than the line goes over its end.
     """
     screen = console(err=err)
     parts = [text] if isinstance(text, str) else text
@@ -130,11 +139,16 @@ def _wrap(whole: Text, width: int, indent: int) -> list[Text]:
     return found
 
 
-def _fit_columns(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int, spare: Sequence[str]) -> list[int]:
+def _fit_columns(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], width: int, spare: Sequence[str]
+) -> list[int]:
     """The columns that fit into a width, the names first."""
     from rich.cells import cell_len
 
-    texts = [[*heading.split("\n"), *cells] for heading, cells in zip(headings, zip(*rows, strict=True), strict=True)]
+    texts = [
+        [*heading.split("\n"), *cells]
+        for heading, cells in zip(headings, zip(*rows, strict=True), strict=True)
+    ]
     wide = [max(map(cell_len, column)) + BETWEEN for column in texts]
     kept = list(range(len(headings)))
     first = [headings.index(heading) for heading in spare]
@@ -151,8 +165,12 @@ def _on_one_line(heading: str) -> str:
     return heading.replace("_\n", "_").replace("\n", " ").strip()
 
 
-def print_gantt(timeline: Timeline, metrics: Metrics, marks: Marks | None = None, lanes: bool = False) -> None:
-    """The chart, in colour where the terminal has it, letters elsewhere; ``marks`` are drawn in idle time."""
+def print_gantt(
+    timeline: Timeline, metrics: Metrics, marks: Marks | None = None, lanes: bool = False
+) -> None:
+    """The chart, in colour where the terminal has it, letters elsewhere; ``marks`` are drawn in
+    idle time.
+    """
     from ppsim.show.drawing.terminal import gantt
 
     # A pipe has no width of its own, and numbers are left out where there are few columns.
@@ -175,7 +193,9 @@ def shows_colours(screen: Console) -> bool:
 
 
 def console(at_least: int = 20, *, err: bool = False) -> Console:
-    """Standard output, or standard error, as rich sees it; in a pipe at least ``at_least`` columns wide."""
+    """Standard output, or standard error, as rich sees it; in a pipe at least ``at_least`` columns
+    wide.
+    """
     from rich.console import Console
 
     # Brackets and colons of units and file names are no markup.
@@ -186,7 +206,11 @@ def console(at_least: int = 20, *, err: bool = False) -> Console:
         if columns:
             return Console(width=columns, stderr=err, **plain)
     screen = Console(soft_wrap=True, stderr=err, **plain)
-    return screen if screen.is_terminal or screen.width >= at_least else Console(width=at_least, stderr=err, **plain)
+    return (
+        screen
+        if screen.is_terminal or screen.width >= at_least
+        else Console(width=at_least, stderr=err, **plain)
+    )
 
 
 def text_of(blocks: Iterable[Block], columns: int = 0) -> str:

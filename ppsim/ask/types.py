@@ -25,7 +25,9 @@ class Numbers(click.ParamType[Any]):
 
     name = "number[,number...]"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | list[float]:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float | list[float]:
         """Parse the number, or the list of numbers."""
         if not isinstance(value, str):
             return value
@@ -33,18 +35,26 @@ class Numbers(click.ParamType[Any]):
         try:
             for part in value.split(","):
                 number, star, times = part.partition("*")
-                if star and (not REPEATED.fullmatch(times) or len(numbers) + int(times) > MOST_COUNTS):
+                if star and (
+                    not REPEATED.fullmatch(times) or len(numbers) + int(times) > MOST_COUNTS
+                ):
                     raise ValueError
                 numbers += [float(number)] * int(times or 1)
         except ValueError:
-            self.fail(f"'{value}' is not a number, nor numbers with commas between (one per stage).", param, ctx)
+            self.fail(
+                f"'{value}' is not a number, nor numbers with commas between (one per stage).",
+                param,
+                ctx,
+            )
         return numbers if len(numbers) > 1 else numbers[0]
 
 
 class Amount(click.FloatRange):
     """A finite number of a range."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
         """Parse it; float() reads nan and inf as well, and no range keeps nan out."""
         number: float = super().convert(value, param, ctx)
         if not math.isfinite(number):
@@ -55,7 +65,9 @@ class Amount(click.FloatRange):
 class Amounts(Numbers):
     """One number above 0, or several with commas between."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | list[float]:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float | list[float]:
         """Parse them, each as :class:`Amount` does."""
         numbers = super().convert(value, param, ctx)
         positive = Amount(min=0, min_open=True)
@@ -67,12 +79,14 @@ class Amounts(Numbers):
 class Activations(Amounts):
     """Numbers of activations above 0; sizes in bytes are refused by name."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | list[float]:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float | list[float]:
         """Parse them, as :class:`Amounts` does."""
         if isinstance(value, str) and re.search(r"\d\s*[KMGTP]i?B", value, re.IGNORECASE):
             self.fail(
-                f"'{value}' is in bytes, and nothing says how many bytes an activation has; give a number of "
-                "activations, such as 6.",
+                f"'{value}' is in bytes, and nothing says how many bytes an activation has; give "
+                "a number of activations, such as 6.",
                 param,
                 ctx,
             )
@@ -84,7 +98,9 @@ class Counts(click.ParamType[Any]):
 
     name = "counts"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> list[int]:
         """Parse all counts, in the order given."""
         if isinstance(value, list):
             return value
@@ -92,7 +108,11 @@ class Counts(click.ParamType[Any]):
         for part in str(value).split(","):
             match = RANGE.fullmatch(part)
             if not match:
-                self.fail(f"'{part}' is no count; write 8, 8:64:8 (in steps) or 8:128:x2 (by a factor).", param, ctx)
+                self.fail(
+                    f"'{part}' is no count; write 8, 8:64:8 (in steps) or 8:128:x2 (by a factor).",
+                    param,
+                    ctx,
+                )
             first, last, step = int(match[1]), int(match[2] or match[1]), int(match[4] or 1)
             by_factor = match[3] == "x"
             if by_factor and step < 2:
@@ -112,12 +132,16 @@ class CountList(click.ParamType[Any]):
 
     name = "number[,number...]"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> list[int]:
         """Parse the list."""
         if isinstance(value, list):
             return value
         parts = [part.strip() for part in str(value).split(",")]
-        if len(parts) > MOST_COUNTS or not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
+        if len(parts) > MOST_COUNTS or not all(
+            part.isascii() and part.isdigit() and len(part) < 10 for part in parts
+        ):
             self.fail(f"'{value}' is no list of whole numbers such as 3,4,4,3.", param, ctx)
         return list(map(int, parts))
 
@@ -127,7 +151,9 @@ class Share(click.ParamType[Any]):
 
     name = "share"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
         """Parse the share as a fraction."""
         text = str(value)
         percent = text.endswith("%")
@@ -138,14 +164,20 @@ class Share(click.ParamType[Any]):
         if not 0 <= share < float("inf"):
             self.fail(f"'{value}' is not a share such as 5% or 0.05.", param, ctx)
         if share > 1 and not percent:
-            self.fail(f"'{value}' is {share:.0%} of the measured time; write {value}% if you mean percent.", param, ctx)
+            self.fail(
+                f"'{value}' is {share:.0%} of the measured time; write {value}% if you mean "
+                f"percent.",
+                param,
+                ctx,
+            )
         return share
 
 
 class MayStandAlone(click.ParamType[Any]):
     """A value that an option may go without."""
 
-    alone: str  # what the option means then; a word that :meth:`begins` does not know is no value of it
+    # what the option means then; a word that :meth:`begins` does not know is no value of it
+    alone: str
 
     def begins(self, word: str) -> bool:
         """Whether a word that follows the option is its value, right or wrong."""
@@ -153,7 +185,9 @@ class MayStandAlone(click.ParamType[Any]):
 
 
 class Offloaded(MayStandAlone):
-    """What is copied to the host, as :func:`ppsim.prices.build.parse_offload` has it; true is all, false nothing."""
+    """What is copied to the host, as :func:`ppsim.prices.build.parse_offload` has it; true is all,
+    false nothing.
+    """
 
     name = "offload"
     alone = "all"
@@ -162,7 +196,9 @@ class Offloaded(MayStandAlone):
         """Whether it is a number or a share, or all."""
         return re.fullmatch(r"-?[\d.]+%?|all", word) is not None
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str | None:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | None:
         """Keep the text; what fits depends on the schedule."""
         if isinstance(value, bool):
             return self.alone if value else None
@@ -170,19 +206,24 @@ class Offloaded(MayStandAlone):
 
 
 class Recomputed(MayStandAlone):
-    """What is recomputed: true or full, false or none, or what :func:`ppsim.core.recompute.parse_rules` reads."""
+    """What is recomputed: true or full, false or none, or what
+    :func:`ppsim.core.recompute.parse_rules` reads.
+    """
 
     name = "recompute"
     alone = "full"
     words = MappingProxyType(
-        {"full": True, "true": True, "yes": True, "none": False, "false": False, "no": False}  # once a switch
+        # once a switch
+        {"full": True, "true": True, "yes": True, "none": False, "false": False, "no": False}
     )
 
     def begins(self, word: str) -> bool:
         """Whether a word that follows the option is its value, right or wrong."""
         return re.match(r"(full|none|first|window|layers|modules)([:,*]|$)", word) is not None
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool | str:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> bool | str:
         """Read the rules; those that are true or false as such."""
         if isinstance(value, bool):
             return value
@@ -199,7 +240,9 @@ class Recomputed(MayStandAlone):
 
 
 class ScheduleName(click.ParamType[Any]):
-    """How a schedule is spelled: a name or alias, NAME:V, a file; the registry resolves it and suggests near names."""
+    """How a schedule is spelled: a name or alias, NAME:V, a file; the registry resolves it and
+    suggests near names.
+    """
 
     name = "name"
 
@@ -207,13 +250,19 @@ class ScheduleName(click.ParamType[Any]):
         """Keep the spelling as given."""
         return str(value)
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
         """List the schedule names that begin like this."""
         from click.shell_completion import CompletionItem
 
         from ppsim.schedules import families
 
-        return [CompletionItem(f.name, help=f.title) for f in families() if f.name.startswith(incomplete.lower())]
+        return [
+            CompletionItem(f.name, help=f.title)
+            for f in families()
+            if f.name.startswith(incomplete.lower())
+        ]
 
 
 class Window(click.ParamType[Any]):
@@ -221,7 +270,9 @@ class Window(click.ParamType[Any]):
 
     name = "A:B"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, float]:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[float, float]:
         """Parse both times."""
         if isinstance(value, tuple):
             return value
@@ -264,7 +315,9 @@ class Noted(click.ParamType[Any]):
 
         if isinstance(value, Note):
             return value
-        found = re.fullmatch(r"(.{1,200})@([0-9]{1,12}(?:\.[0-9]{1,12})?):dev([0-9]{1,7})", str(value))
+        found = re.fullmatch(
+            r"(.{1,200})@([0-9]{1,12}(?:\.[0-9]{1,12})?):dev([0-9]{1,7})", str(value)
+        )
         if not found:
             self.fail(f"'{value}' is no note such as 'W fills here@12:dev2'.", param, ctx)
         return Note(found[1], float(found[2]), int(found[3]))

@@ -7,7 +7,15 @@ from math import isnan
 from typing import TYPE_CHECKING, Any
 
 from ppsim.base.numbers import format_number, format_share
-from ppsim.engine.simple.columns import ATTAINED, Shape, columns_of, is_share, peak_share, shape_of, work_of
+from ppsim.engine.simple.columns import (
+    ATTAINED,
+    Shape,
+    columns_of,
+    is_share,
+    peak_share,
+    shape_of,
+    work_of,
+)
 from ppsim.errors import UnknownSchedule
 
 if TYPE_CHECKING:
@@ -34,7 +42,9 @@ def result_line(name: str, metrics: Metrics, shape: Shape, unit: str) -> str:
     """The numbers of one run on one line."""
     shown = [c for c in columns_of("line") if c.applies(metrics)]
     numbers = (f"{c.heading} {c.text(c.value(metrics, shape), unit)}" for c in shown)
-    share = "" if is_share(shape) else f" ({format_number(peak_share(metrics, shape))} of a 1/P share)"
+    share = (
+        "" if is_share(shape) else f" ({format_number(peak_share(metrics, shape))} of a 1/P share)"
+    )
     return "  ".join([name, *numbers]) + share
 
 
@@ -42,7 +52,11 @@ def summary(timeline: Timeline, metrics: Metrics) -> str:
     """The numbers of one run, one line each, with what they mean."""
     shape = shape_of(timeline.schedule)
     rows = (
-        (c.heading, c.text(c.value(metrics, shape), timeline.unit), c.summary_note_on(metrics, shape))
+        (
+            c.heading,
+            c.text(c.value(metrics, shape), timeline.unit),
+            c.summary_note_on(metrics, shape),
+        )
         for c in columns_of("summary")
         if c.applies(metrics) and not isnan(c.value(metrics, shape))
     )
@@ -50,7 +64,9 @@ def summary(timeline: Timeline, metrics: Metrics) -> str:
 
 
 def run_verdict(schedule: Schedule, metrics: Metrics, unit: str) -> str:
-    """Return what one run takes in one sentence: its time, how much of it is idle, and how far below the bound is."""
+    """Return what one run takes in one sentence: its time, how much of it is idle, and how far
+    below the bound is.
+    """
     devices = counted(schedule.n_devices, "device")
     time = f"{format_number(metrics.makespan)} {unit}"
     idle = f"idle {format_share(metrics.bubble_rate)} of it (bubble_rate)"
@@ -77,18 +93,28 @@ def recomputed(schedules: Iterable[Schedule]) -> list[str]:
     if not again:
         return []
     if all(schedule.partly for schedule in again):
-        return ["where a part of a stage runs again, an activation counts from its F on, which keeps the rest"]
-    return ["with recompute an activation counts from its R on; the input that F keeps for it does not count"]
+        return [
+            "where a part of a stage runs again, an activation counts from its F on, which keeps "
+            "the rest"
+        ]
+    return [
+        "with recompute an activation counts from its R on; the input that F keeps for it does not "
+        "count"
+    ]
 
 
 def counts_lines(names: Iterable[str]) -> list[str]:
-    """Say what M and idle shares count, for schedules of these names where that is not one step with a flush."""
+    """Say what M and idle shares count, for schedules of these names where that is not one step
+    with a flush.
+    """
     counts = {name: family.counts for name in dict.fromkeys(names) if (family := _family(name))}
     return [f"{name}: {text}" for name, text in counts.items() if text]
 
 
 def encoder_lines(timeline: Timeline, costs: Costs) -> list[str]:
-    """Say how many ops of an encoder are in bubbles, and which are not; empty where there is none."""
+    """Say how many ops of an encoder are in bubbles, and which are not; empty where there is
+    none.
+    """
     from ppsim.core.ops import Kind
 
     kinds = timeline.schedule.kind
@@ -100,13 +126,16 @@ def encoder_lines(timeline: Timeline, costs: Costs) -> list[str]:
     alone, misfits = find_misfits(timeline, costs)
     unit = timeline.unit
     lines = [
-        f"{encoders - len(misfits)} of {encoders} encoder ops are in bubbles; the model behind it alone takes "
-        f"{format_number(alone)} {unit}"
+        f"{encoders - len(misfits)} of {encoders} encoder ops are in bubbles; the model behind it "
+        f"alone takes {format_number(alone)} {unit}"
     ]
     for each in misfits[:MOST_MISFITS]:
         until = "its microbatch is needed" if each.kind == Kind.EF else "the pipeline is done"
         late = f"{format_number(each.lacks)} {unit} after {until}"
-        lines.append(f"no bubble for {each.kind.name}{each.microbatch} on device {each.device}: it ends {late}")
+        lines.append(
+            f"no bubble for {each.kind.name}{each.microbatch} on device {each.device}: it ends "
+            f"{late}"
+        )
     if more := len(misfits[MOST_MISFITS:]):
         lines.append(f"and for {more} more (--json)")
     return lines
@@ -119,7 +148,9 @@ def title_of(schedule: Schedule) -> str:
 
 
 def _family(name: str) -> Family | None:
-    """Find a schedule's family by its name; None where a file or a function of the user's has made it."""
+    """Find a schedule's family by its name; None where a file or a function of the user's has made
+    it.
+    """
     from ppsim.schedules import find
 
     try:

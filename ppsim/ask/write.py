@@ -33,8 +33,11 @@ Writers = Sequence[tuple[str, Callable[[], None]]]  # targets, each with what wr
 
 
 def inputs_of(given: Given, costs: Costs | None = None) -> dict[str, Any]:
-    """Tell how to make a file again: version, command, resolved costs if any. No date, no output paths."""
-    spelled = not any(option.is_object for option in given.typed)  # an object of Python's has no words
+    """Tell how to make a file again: version, command, resolved costs if any. No date, no output
+    paths.
+    """
+    # an object of Python's has no words
+    spelled = not any(option.is_object for option in given.typed)
     made = {"ppsim": VERSION, **({"command": command_line(given)} if spelled else {})}
     if costs is None:
         return made
@@ -46,9 +49,13 @@ def inputs_of(given: Given, costs: Costs | None = None) -> dict[str, Any]:
         kind.name: row[:1].tolist() if np.ptp(row) == 0 else row.tolist()
         for kind, row in zip(COMPUTE, costs.time, strict=True)
         if kind != Kind.R
-        or (row.any() and not np.array_equal(row, costs.time[Kind.F]))  # by default R costs what F does
+        # by default R costs what F does
+        or (row.any() and not np.array_equal(row, costs.time[Kind.F]))
     }
-    rows |= {kind.name: row[:1].tolist() if np.ptp(row) == 0 else row.tolist() for kind, row in costs.others.items()}
+    rows |= {
+        kind.name: row[:1].tolist() if np.ptp(row) == 0 else row.tolist()
+        for kind, row in costs.others.items()
+    }
     return made | {"costs": {**rows, "comm": np.asarray(costs.comm).tolist(), "unit": costs.unit}}
 
 
@@ -81,7 +88,9 @@ def _text(value: Any, option: Option) -> str:
 
 
 def find_targets(output: OutputOptions, *, tables: bool = False) -> list[tuple[str, str]]:
-    """Find every -o with its format's suffix (InputError: unknown, twice the same, or not to be written)."""
+    """Find every -o with its format's suffix (InputError: unknown, twice the same, or not to be
+    written).
+    """
     if not output.output:
         return []
     from ppsim.base.atomic_file import rehearse
@@ -91,9 +100,15 @@ def find_targets(output: OutputOptions, *, tables: bool = False) -> list[tuple[s
     places = ["-" if target == "-" else os.path.realpath(target) for target in output.output]
     for target, place in zip(output.output, places, strict=True):
         if places.count(place) > 1:
-            one = "there is one standard output" if target == "-" else "the second would replace the first"
+            one = (
+                "there is one standard output"
+                if target == "-"
+                else "the second would replace the first"
+            )
             raise InputError(f"-o {target} is given twice, and {one}", "leave one of them out")
-    return list(zip(output.output, suffixes_of(output.output, output.format, tables=tables), strict=True))
+    return list(
+        zip(output.output, suffixes_of(output.output, output.format, tables=tables), strict=True)
+    )
 
 
 def document_writers(
@@ -106,7 +121,8 @@ def document_writers(
     *,
     verdict: str = "",
 ) -> Writers:
-    """Make what writes each -o as a document; ``complete`` adds to it what a format of this suffix can show.
+    """Make what writes each -o as a document; ``complete`` adds to it what a format of this suffix
+    can show.
 
     ``idles`` colour bubbles by their cause; the ``verdict`` comes first on pages and in JSON.
     """
@@ -124,13 +140,21 @@ def document_writers(
         look=output.look,
         verdict=verdict,
     )
-    styled = [(replace(document, style=style_of(suffix, output.style)), target, suffix) for target, suffix in wanted]
-    return [(target, partial(save, complete(each, suffix), target, suffix)) for each, target, suffix in styled]
+    styled = [
+        (replace(document, style=style_of(suffix, output.style)), target, suffix)
+        for target, suffix in wanted
+    ]
+    return [
+        (target, partial(save, complete(each, suffix), target, suffix))
+        for each, target, suffix in styled
+    ]
 
 
 @contextmanager
 def write_with(writers: Writers) -> Iterator[None]:
-    """Write every target by its function, run the block, then put the files in place; a refusal prints nothing."""
+    """Write every target by its function, run the block, then put the files in place; a refusal
+    prints nothing.
+    """
     if not writers:
         yield
         return
@@ -162,9 +186,11 @@ def tradeoff_writers(
     page: Callable[[str, str], None] | None = None,
     verdict: str = "",
 ) -> Writers:
-    """Make what writes each -o as the trade-off of time against memory; a page begins with the ``verdict``.
+    """Make what writes each -o as the trade-off of time against memory; a page begins with the
+    ``verdict``.
 
-    ``table``, ``figure`` and ``page`` write the targets that are such; else a page has the ``heat`` maps.
+    ``table``, ``figure`` and ``page`` write the targets that are such; else a page has the ``heat``
+    maps.
     """
     from ppsim.analysis.tradeoff import tradeoff
     from ppsim.base.tables import TABLES

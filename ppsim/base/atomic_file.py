@@ -1,7 +1,8 @@
 """Atomic files: a file takes its place only when it is whole.
 
-Before that it has a short hidden name beside its place, which only a killed process leaves. A file that exists keeps
-its mode and owner; a symbolic link is followed; other hard links keep the old contents.
+Before that it has a short hidden name beside its place, which only a killed process leaves. A file
+that exists keeps its mode and owner; a symbolic link is followed; other hard links keep the old
+contents.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ _hidden: set[str] = set()  # names that no file may keep
 
 @contextmanager
 def open_atomically(target: str) -> Iterator[IO[bytes]]:
-    """Open a binary file that takes its place at ``target`` only if the block succeeds; standard output for ``-``.
+    """Open a binary file that takes its place at ``target`` only if the block succeeds; standard
+    output for ``-``.
 
     A device is written directly, and so is a pipe that has a reader.
 
@@ -129,12 +131,16 @@ class _Rehearsed(Exception):
 def unwritable(target: str, error: OSError) -> InputError:
     """Make the error for a path that cannot be written."""
     if target != "-" and not Path(target).parent.is_dir():
-        return InputError(f"cannot write '{target}': no folder '{Path(target).parent}'", "make the folder first")
+        return InputError(
+            f"cannot write '{target}': no folder '{Path(target).parent}'", "make the folder first"
+        )
     return InputError(f"cannot write '{target}': {error.strerror or error}", HINT)
 
 
 def _follow(path: Path) -> Path:
-    """Follow symbolic links to the file they name, there or not; links to a process's open files stay links."""
+    """Follow symbolic links to the file they name, there or not; links to a process's open files
+    stay links.
+    """
     with suppress(FileNotFoundError):
         path.stat()  # raises where a link leads to itself
     while path.is_symlink():
@@ -147,7 +153,9 @@ def _follow(path: Path) -> Path:
 
 
 def _open_special(path: Path, found: os.stat_result) -> IO[bytes]:
-    """Open a device or a pipe for writing; opening a pipe without a reader would wait without end."""
+    """Open a device or a pipe for writing; opening a pipe without a reader would wait without
+    end.
+    """
     if stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not stat.S_ISFIFO(found.st_mode):
@@ -156,7 +164,9 @@ def _open_special(path: Path, found: os.stat_result) -> IO[bytes]:
         handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
     except OSError as error:
         if error.errno == errno.ENXIO:
-            raise InputError(f"cannot write '{path}': no process reads this pipe", "start its reader first") from error
+            raise InputError(
+                f"cannot write '{path}': no process reads this pipe", "start its reader first"
+            ) from error
         raise
     os.set_blocking(handle, True)
     return os.fdopen(handle, "wb")
@@ -167,7 +177,8 @@ def _open_staged(staged: _Staged) -> IO[bytes]:
     if before and not (before.st_mode & 0o222 and os.access(path, os.W_OK)):
         what = f"cannot write '{staged.target}': the file is read-only"
         raise InputError(what, "chmod u+w allows it; or another name")
-    mode = stat.S_IMODE(before.st_mode) & 0o777 if before else 0o666  # less the umask, which the system applies
+    # less the umask, which the system applies
+    mode = stat.S_IMODE(before.st_mode) & 0o777 if before else 0o666
     staged.name = os.path.abspath(path.parent / f".ppsim-{os.urandom(6).hex()}")
     _hidden.add(staged.name)
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
@@ -179,7 +190,8 @@ def _place(staged: _Staged) -> None:
     assert staged.out
     staged.out.close()
     if staged.before:
-        with suppress(AttributeError, PermissionError):  # the file of another user then becomes the writer's
+        # the file of another user then becomes the writer's
+        with suppress(AttributeError, PermissionError):
             os.chown(staged.name, staged.before.st_uid, staged.before.st_gid)
         os.chmod(staged.name, stat.S_IMODE(staged.before.st_mode))
     os.replace(staged.name, staged.path)

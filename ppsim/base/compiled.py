@@ -30,7 +30,8 @@ from ppsim.base.notes import long_work
 
 Functions = tuple[Callable[..., Any], ...]
 
-# When a process has run a kernel over this many entries of tables in CPython, its machine code has paid for its loading
+# When a process has run a kernel over this many entries of tables in CPython, its machine code has
+# paid for its loading
 # (tests/benchmarks/bench_network.py).
 COMPILE_TABLES_ABOVE = 100_000
 
@@ -39,19 +40,26 @@ _loaded: dict[Callable[..., Any], Callable[..., Any]] = {}
 _entries: dict[Callable[..., Any], int] = {}  # how many each kernel has run over in this process
 
 
-def call(kernel: Callable[..., Any], *arguments: Any, parts: Functions = (), pays: bool = True) -> Any:
-    """Run a kernel as machine code, or in CPython over the same arguments where there is none or none ``pays``.
+def call(
+    kernel: Callable[..., Any], *arguments: Any, parts: Functions = (), pays: bool = True
+) -> Any:
+    """Run a kernel as machine code, or in CPython over the same arguments where there is none or
+    none ``pays``.
 
     See :func:`load`.
     """
     return ((load(kernel, *arguments, parts=parts) if pays else None) or kernel)(*arguments)
 
 
-def load(kernel: Callable[..., Any], *arguments: Any, parts: Functions = ()) -> Callable[..., Any] | None:
-    """Return a kernel's machine code; the first call on a machine compiles it, the first of a process loads it.
+def load(
+    kernel: Callable[..., Any], *arguments: Any, parts: Functions = ()
+) -> Callable[..., Any] | None:
+    """Return a kernel's machine code; the first call on a machine compiles it, the first of a
+    process loads it.
 
-    None where numba does not compile, or the deadline is past and no machine code is kept; a compilation that has begun
-    goes on past a deadline. ``parts`` are the functions that the kernel calls.
+    None where numba does not compile, or the deadline is past and no machine code is kept; a
+    compilation that has begun goes on past a deadline. ``parts`` are the functions that the kernel
+    calls.
     """
     if not can_compile():
         return None
@@ -64,19 +72,25 @@ def load(kernel: Callable[..., Any], *arguments: Any, parts: Functions = ()) -> 
 
 
 def pays(kernel: Callable[..., Any], entries: int, above: int) -> bool:
-    """Whether a process has run a kernel over more entries than ``above``, these too: then its loading has paid."""
+    """Whether a process has run a kernel over more entries than ``above``, these too: then its
+    loading has paid.
+    """
     _entries[kernel] = _entries.get(kernel, 0) + entries
     return _entries[kernel] > above
 
 
 def can_compile() -> bool:
-    """Whether numba compiles, and can be imported before the deadline; without it kernels run in CPython."""
+    """Whether numba compiles, and can be imported before the deadline; without it kernels run in
+    CPython.
+    """
     return ("numba" in sys.modules or seconds_left() > 0) and _compiles()
 
 
 @cache
 def _compiles() -> bool:
-    """Whether numba compiles: ``NUMBA_DISABLE_JIT=1`` keeps it from doing so, and from being imported."""
+    """Whether numba compiles: ``NUMBA_DISABLE_JIT=1`` keeps it from doing so, and from being
+    imported.
+    """
     if os.environ.get("NUMBA_DISABLE_JIT") == "1":
         return False
     import numba
@@ -105,7 +119,8 @@ def _load(kernel: Callable[..., Any], types: tuple[Any, ...]) -> Callable[..., A
     try:
         with long_work("compiling, once per machine"):
             kept = _compile(kernel, types)
-    except Exception:  # no folder to write to, a full disk, a damaged file: costs a compilation, never the run
+    # no folder to write to, a full disk, a damaged file: costs a compilation, never the run
+    except Exception:
         said = "compiling; NUMBA_CACHE_DIR=FOLDER, yours alone, would keep it for the next run"
         with long_work(said):
             kept = numba.njit(nogil=True)(kernel)
@@ -127,7 +142,9 @@ def _compile(stamped: Callable[..., Any], types: tuple[Any, ...]) -> Any:
 
 
 def remove_unused(before: float) -> None:
-    """Remove machine code last used before a time from the user's folder; who loads it just then compiles it anew."""
+    """Remove machine code last used before a time from the user's folder; who loads it just then
+    compiles it anew.
+    """
     kept = private_folder(cache_folder())
     for folder in filter(Path.is_dir, kept.iterdir() if kept else ()):
         for file in [] if folder.is_symlink() else folder.glob("*.nb[ci]*"):
@@ -159,7 +176,9 @@ def _keep_on_disk(kernel: Callable[..., Any]) -> Any:
 def cache_folder() -> str:
     """Return the user's folder for what can be made again: as the system has it, for ppsim."""
     if os.name == "nt":
-        return os.path.join(os.environ.get("LOCALAPPDATA") or os.path.expanduser("~"), "ppsim", "Cache")
+        return os.path.join(
+            os.environ.get("LOCALAPPDATA") or os.path.expanduser("~"), "ppsim", "Cache"
+        )
     home = os.path.expanduser("~/Library/Caches" if sys.platform == "darwin" else "~/.cache")
     return os.path.join(os.environ.get("XDG_CACHE_HOME") or home, "ppsim")
 
@@ -193,18 +212,23 @@ def _is_ours_alone(folder: Path) -> bool:
 
 
 def run_in_place(kernel: Callable[..., Any], size: int, *tables: Any, parts: Functions = ()) -> Any:
-    """Run a kernel over tables of ``size`` entries: named tuples of arrays, which receive its results.
+    """Run a kernel over tables of ``size`` entries: named tuples of arrays, which receive its
+    results.
 
-    Large ones, and small ones once there have been many, run as machine code; the others in CPython, over views of the
-    same memory. ``parts`` are the functions that the kernel calls.
+    Large ones, and small ones once there have been many, run as machine code; the others in
+    CPython, over views of the same memory. ``parts`` are the functions that the kernel calls.
     """
-    if pays(kernel, size, COMPILE_TABLES_ABOVE) and (compiled := load(kernel, *tables, parts=parts)):
+    if pays(kernel, size, COMPILE_TABLES_ABOVE) and (
+        compiled := load(kernel, *tables, parts=parts)
+    ):
         return compiled(*tables)
     return kernel(*map(view, tables))
 
 
 def view(table: Any) -> Any:
-    """Return a table in the form that CPython runs fastest over: views of columns, objects for rows."""
+    """Return a table in the form that CPython runs fastest over: views of columns, objects for
+    rows.
+    """
     if hasattr(table, "_make"):
         return table._make(map(view, table))
     if not isinstance(table, np.ndarray):
@@ -224,25 +248,34 @@ def _rows(table: NDArray[np.void]) -> list[Any]:
 
 
 def _stamp(kernel: Callable[..., Any], parts: Functions) -> Callable[..., Any]:
-    """Return the kernel under a name that changes with its constants and the files of its parts, made inlinable.
+    """Return the kernel under a name that changes with its constants and the files of its parts,
+    made inlinable.
 
-    numba keeps compiled code under the kernel's name until the kernel's own file changes; a constant that comes from
-    another file is part of that code too.
+    numba keeps compiled code under the kernel's name until the kernel's own file changes; a
+    constant that comes from another file is part of that code too.
     """
     if parts:
         _make_inlinable(parts)
     files = sorted({part.__code__.co_filename for part in parts})
-    stamps = [(stat.st_mtime_ns, stat.st_size) for stat in map(os.stat, filter(os.path.exists, files))]
+    stamps = [
+        (stat.st_mtime_ns, stat.st_size) for stat in map(os.stat, filter(os.path.exists, files))
+    ]
     constants = [_constants(function) for function in (kernel, *parts)]
     stamped = FunctionType(kernel.__code__, kernel.__globals__, kernel.__name__)
-    stamped.__qualname__ = f"{kernel.__name__}_{sha256(repr((stamps, constants)).encode()).hexdigest()[:16]}"
+    stamped.__qualname__ = (
+        f"{kernel.__name__}_{sha256(repr((stamps, constants)).encode()).hexdigest()[:16]}"
+    )
     return stamped
 
 
 def _constants(function: Callable[..., Any]) -> list[tuple[str, Any]]:
     """Return the module's plain values that a function names."""
     names, values = function.__code__.co_names, function.__globals__
-    return [(name, values[name]) for name in names if isinstance(values.get(name), (int, float, str, tuple))]
+    return [
+        (name, values[name])
+        for name in names
+        if isinstance(values.get(name), (int, float, str, tuple))
+    ]
 
 
 @cache

@@ -21,12 +21,14 @@ CONNECT_S = 5
 WORKERS_S = 10
 # Workers that may be lost while they run one batch, before the batch itself is blamed.
 MOST_LOSSES = 10
-# The version of ppsim and a digest of its code. As text, since a name of ours would be looked up in a worker's own
-# ppsim, which may not have it; glob follows the links of a source tree.
+# The version of ppsim and a digest of its code. As text, since a name of ours would be looked up in
+# a worker's own ppsim, which may not have it; glob follows the links of a source tree.
 CODE = (
-    "(__import__('ppsim.version', fromlist=['version']).VERSION, __import__('hashlib').sha256(b''.join("
+    "(__import__('ppsim.version', fromlist=['version']).VERSION, "
+    "__import__('hashlib').sha256(b''.join("
     "__import__('pathlib').Path(path).read_bytes() for path in sorted(__import__('glob').glob("
-    "__import__('os').path.dirname(__import__('ppsim').__file__) + '/**/*.py', recursive=True)))).hexdigest())"
+    "__import__('os').path.dirname(__import__('ppsim').__file__) + '/**/*.py', "
+    "recursive=True)))).hexdigest())"
 )
 
 
@@ -40,20 +42,25 @@ class Connection:
 
 @contextmanager
 def connect(where: str) -> Iterator[Connection]:
-    """Connect to the scheduler at an address, or for ``local`` start one here, and hold its workers to this ppsim.
+    """Connect to the scheduler at an address, or for ``local`` start one here, and hold its workers
+    to this ppsim.
 
     Raises:
         InputError: no scheduler at the address.
-        MissingDependency: Dask is not installed, the cluster has no workers, or they have another ppsim.
+        MissingDependency: Dask is not installed, the cluster has no workers, or they have another
+            ppsim.
     """
     with _connected(where) as client:
         yield Connection(client, _check_workers(client, where))
 
 
 def run_on(
-    cluster: Connection, run: Callable[[Any], tuple[int, list[Any]]], batches: Sequence[tuple[int, Sequence[Any]]]
+    cluster: Connection,
+    run: Callable[[Any], tuple[int, list[Any]]],
+    batches: Sequence[tuple[int, Sequence[Any]]],
 ) -> Iterator[tuple[int, list[Any]]]:
-    """Run batches of tasks; gives the index of a batch's first task and all its results, each batch once.
+    """Run batches of tasks; gives the index of a batch's first task and all its results, each batch
+    once.
 
     Raises:
         MissingDependency: a worker that came later has another ppsim.
@@ -101,33 +108,43 @@ def _connected(where: str) -> Iterator[Any]:
         import dask
         from distributed import Client, LocalCluster
     except ImportError as error:
-        raise MissingDependency(f"--dask needs Dask, which cannot be imported: {error}", INSTALL_DASK) from error
-    for name in ("distributed", "distributed.client"):  # Dask sets a level for the client of its own
+        raise MissingDependency(
+            f"--dask needs Dask, which cannot be imported: {error}", INSTALL_DASK
+        ) from error
+    # Dask sets a level for the client of its own
+    for name in ("distributed", "distributed.client"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     with ExitStack() as stack:
-        stack.enter_context(dask.config.set({"distributed.scheduler.allowed-failures": MOST_LOSSES}))
+        stack.enter_context(
+            dask.config.set({"distributed.scheduler.allowed-failures": MOST_LOSSES})
+        )
         target: Any = where
         if where == LOCAL:
             target = stack.enter_context(_start_cluster(LocalCluster))
         else:
             _find_scheduler(where)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # other versions of what Dask is built on are its own affair
+            # other versions of what Dask is built on are its own affair
+            warnings.simplefilter("ignore")
             client = Client(target, timeout=CONNECT_S, set_as_default=False)
         stack.enter_context(client)
         yield client
 
 
 def _start_cluster(cluster: Callable[..., Any], again: bool = True) -> Any:
-    """Start a scheduler and a worker for each core (PpsimError: a worker was lost while it started, twice).
+    """Start a scheduler and a worker for each core (PpsimError: a worker was lost while it started,
+    twice).
 
     An interruption waits until they can be closed.
     """
 
     def start() -> Any:
-        # Held back from the thread that starts workers, now and later, and so from them; what is of a script is sent.
+        # Held back from the thread that starts workers, now and later, and so from them; what is of
+        # a script is sent.
         with without_interrupts(), without_script():
-            return cluster(threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=logging.CRITICAL)
+            return cluster(
+                threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=logging.CRITICAL
+            )
 
     with ThreadPoolExecutor(1) as thread:
         starting = thread.submit(start)
@@ -157,7 +174,9 @@ def _find_scheduler(address: str) -> None:
     try:
         asyncio.run(asyncio.wait_for(ask(), CONNECT_S))
     except Exception as error:
-        hint = "the address that dask scheduler prints, such as tcp://10.0.0.1:8786; or --dask local"
+        hint = (
+            "the address that dask scheduler prints, such as tcp://10.0.0.1:8786; or --dask local"
+        )
         raise InputError(f"no Dask scheduler answers at '{address}'", hint) from error
 
 
@@ -173,7 +192,8 @@ def _check_workers(client: Any, where: str) -> int:
         found["scheduler"] = client.run_on_scheduler(eval, CODE)
     except ImportError as error:
         found["scheduler"] = error
-    _compare_code(code for code in found.values() if not isinstance(code, OSError))  # one that was just lost
+    # one that was just lost
+    _compare_code(code for code in found.values() if not isinstance(code, OSError))
     return sum(client.nthreads().values())
 
 
@@ -184,10 +204,13 @@ def _own_code() -> object:
 
 def _compare_code(others: Iterable[object]) -> None:
     """Refuse another version of ppsim, or none, and the same with other code."""
-    found = {code[0] if isinstance(code, tuple) else "none" for code in others if code != _own_code()}
+    found = {
+        code[0] if isinstance(code, tuple) else "none" for code in others if code != _own_code()
+    }
     if found:
         what = "other code of that version" if found == {VERSION} else ", ".join(sorted(found))
         raise MissingDependency(
             f"this is ppsim {VERSION}, and the Dask scheduler or some of its workers have {what}",
-            "install the same in the environment of the scheduler and of every worker, and start them again",
+            "install the same in the environment of the scheduler and of every worker, and start "
+            "them again",
         )

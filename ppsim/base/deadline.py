@@ -1,4 +1,6 @@
-"""The time by which work shall end: a command sets it, what takes seconds looks at it, and an alarm ends the rest."""
+"""The time by which work shall end: a command sets it, what takes seconds looks at it, and an alarm
+ends the rest.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ _unwanted: ContextVar[Callable[[], bool]] = ContextVar("unwanted", default=lambd
 
 
 class TimeOver(Exception):
-    """The time ended before a piece of work, or nobody wants it any more; what set the end goes on without it."""
+    """The time ended before a piece of work, or nobody wants it any more; what set the end goes on
+    without it.
+    """
 
 
 @contextmanager
@@ -45,8 +49,9 @@ def end_when(unwanted: Callable[[], bool]) -> Iterator[None]:
 class interrupt_at:  # noqa: N801  (a block of it reads like one of end_by)
     """Raise TimeOver within the block, which holds no other such block, once the deadline is past.
 
-    It is raised where a function of this package runs: a library's would keep a lock or half a change, and its end is
-    waited for. Only the main thread of a system with timers can; elsewhere work ends where it looks at the time.
+    It is raised where a function of this package runs: a library's would keep a lock or half a
+    change, and its end is waited for. Only the main thread of a system with timers can; elsewhere
+    work ends where it looks at the time.
     """
 
     def __init__(self, deadline: float) -> None:
@@ -59,7 +64,8 @@ class interrupt_at:  # noqa: N801  (a block of it reads like one of end_by)
         if self.timed:
             self.hook, sys.unraisablehook = sys.unraisablehook, self.lose
             self.before = signal.signal(signal.SIGALRM, self.ring)
-            signal.setitimer(signal.ITIMER_REAL, self.left, AGAIN_S)  # again: libraries run, finalizers discard errors
+            # again: libraries run, finalizers discard errors
+            signal.setitimer(signal.ITIMER_REAL, self.left, AGAIN_S)
 
     def __exit__(self, *raised: object) -> None:
         if self.timed:
@@ -68,7 +74,9 @@ class interrupt_at:  # noqa: N801  (a block of it reads like one of end_by)
             sys.unraisablehook = self.hook
 
     def ring(self, number: int, frame: FrameType | None) -> None:
-        """Raise where nothing is left half done: no library's function, not this class, no clean-up after a raise."""
+        """Raise where nothing is left half done: no library's function, not this class, no clean-up
+        after a raise.
+        """
         name = frame.f_globals.get("__name__", "") if frame else ""
         if not name.startswith(PACKAGE) or name == __name__:
             return

@@ -1,4 +1,6 @@
-"""Work of a library that holds Ctrl-C back as long as it runs, done so that Python gets it at once."""
+"""Work of a library that holds Ctrl-C back as long as it runs, done so that Python gets it at
+once.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ POLL_S = 0.05
 
 
 def run_interruptibly(work: Callable[[], Result], stop: Callable[[], None]) -> Result:
-    """Run work in a thread of its own, so that Ctrl-C reaches Python, which stops it first; return its result."""
+    """Run work in a thread of its own, so that Ctrl-C reaches Python, which stops it first; return
+    its result.
+    """
     done, failed, ended = list[Result](), list[BaseException](), threading.Event()
 
     def run() -> None:
@@ -24,7 +28,8 @@ def run_interruptibly(work: Callable[[], Result], stop: Callable[[], None]) -> R
 
     threading.Thread(target=run, daemon=True).start()
     try:
-        while not ended.wait(POLL_S):  # not a join: Python takes a thread whose join was interrupted for ended
+        # not a join: Python takes a thread whose join was interrupted for ended
+        while not ended.wait(POLL_S):
             pass
     finally:
         if not ended.is_set():

@@ -11,7 +11,8 @@ LARGEST = 2**64  # from here on orjson refuses whole numbers
 
 
 def dump_json(value: object, *, end: bytes = b"") -> bytes:
-    """Write JSON: numpy arrays as lists, numbers that are not finite as null, half characters as U+FFFD.
+    """Write JSON: numpy arrays as lists, numbers that are not finite as null, half characters as
+    U+FFFD.
 
     Raises:
         TypeError: a value that JSON has no form for.
@@ -26,7 +27,9 @@ def dump_json(value: object, *, end: bytes = b"") -> bytes:
 
 
 def with_verdict(value: Mapping[str, Any], verdict: str) -> dict[str, Any]:
-    """Return an answer's object with its verdict right behind its schema; unchanged without a verdict."""
+    """Return an answer's object with its verdict right behind its schema; unchanged without a
+    verdict.
+    """
     if not verdict:
         return dict(value)
     schema = {"schema": value["schema"]} if "schema" in value else {}

@@ -1,4 +1,6 @@
-"""What is said beside an answer: notes, how far long work is, what it does; whoever shows answers says how."""
+"""What is said beside an answer: notes, how far long work is, what it does; whoever shows answers
+says how.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
-Report = Callable[[float | None, str], None]  # called with the share done, 0 to 1 or unknown, and the current step
+# called with the share done, 0 to 1 or unknown, and the current step
+Report = Callable[[float | None, str], None]
 
 
 def _warn(text: str) -> None:
@@ -16,11 +19,15 @@ def _warn(text: str) -> None:
 
 @dataclass
 class Shown:
-    """How it is shown: notes as Python's warnings and the rest not at all, unless a command line sets it."""
+    """How it is shown: notes as Python's warnings and the rest not at all, unless a command line
+    sets it.
+    """
 
     note: Callable[[str], None] = _warn  # shows the text of a note
     # makes a bar, where one is wanted; a context manager that gives what to report to
-    progress: Callable[[bool], AbstractContextManager[Report]] = lambda wanted: nullcontext(lambda done, what: None)
+    progress: Callable[[bool], AbstractContextManager[Report]] = lambda wanted: nullcontext(
+        lambda done, what: None
+    )
     # shows the words of a block, such as ``compiling``; a context manager
     work: Callable[[str], AbstractContextManager[None]] = lambda what: nullcontext()
 
@@ -34,7 +41,9 @@ def note(text: str) -> None:
 
 
 def progress(wanted: bool = True) -> AbstractContextManager[Report]:
-    """Show the progress of the block, where it is wanted and somebody shows it; gives what to report to."""
+    """Show the progress of the block, where it is wanted and somebody shows it; gives what to
+    report to.
+    """
     return shown.progress(wanted)
 
 

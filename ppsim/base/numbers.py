@@ -1,7 +1,8 @@
-"""How numbers are written on terminals, in pictures and on pages; ``numbers.js`` follows the same rules.
+"""How numbers are written on terminals, in pictures and on pages; ``numbers.js`` follows the same
+rules.
 
-Four digits and all before the point, commas between thousands, a true minus, one digit of a percent: 3,261 ms,
-90.68 GiB, 27.3%, −13.6%. Data (JSON, CSV) has every digit.
+Four digits and all before the point, commas between thousands, a true minus, one digit of a
+percent: 3,261 ms, 90.68 GiB, 27.3%, −13.6%. Data (JSON, CSV) has every digit.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ MINUS = "\u2212"
 
 
 def format_number(value: float) -> str:
-    """Write four digits, and all digits before the point of larger numbers, with commas between thousands."""
+    """Write four digits, and all digits before the point of larger numbers, with commas between
+    thousands.
+    """
     size = abs(value)
     if 10**DIGITS <= size < 1e15:
         return _signed(f"{value:,.0f}")
@@ -25,14 +28,18 @@ def format_number(value: float) -> str:
 
 
 def format_part(value: float, whole: float) -> str:
-    """Write a part of a whole: as many digits as matter beside it, a hundred-thousandth of it and no more."""
+    """Write a part of a whole: as many digits as matter beside it, a hundred-thousandth of it and
+    no more.
+    """
     if not (math.isfinite(whole) and whole > 0 and math.isfinite(value)):
         return format_number(value)
     return format_number(round(value, max(0, DIGITS - math.floor(math.log10(whole)))))
 
 
 def format_range(low: float, high: float) -> str:
-    """Write both ends of a range of positive numbers with the decimals that the higher has in three digits."""
+    """Write both ends of a range of positive numbers with the decimals that the higher has in three
+    digits.
+    """
     digits = max(0, 2 - math.floor(math.log10(high)))
     return f"{low:,.{digits}f}-{high:,.{digits}f}"
 
@@ -50,13 +57,17 @@ def format_change(share: float) -> str:
 
 
 def align_decimals(texts: Sequence[str]) -> list[str]:
-    """Write the numbers of a column with as many decimals as the one that has most, where four digits have room.
+    """Write the numbers of a column with as many decimals as the one that has most, where four
+    digits have room.
 
     A number with its plus may stand after words: ``bubble +0.12 s``.
     """
     found = [_NUMBER.fullmatch(text) for text in texts]
     most = max((len(each["part"]) for each in found if each), default=0) - 1
-    return [text if each is None else _with_decimals(each, most) for text, each in zip(texts, found, strict=True)]
+    return [
+        text if each is None else _with_decimals(each, most)
+        for text, each in zip(texts, found, strict=True)
+    ]
 
 
 def align_right(texts: Sequence[str]) -> list[str]:
@@ -75,14 +86,20 @@ def align_rows(rows: Sequence[Sequence[str]]) -> Iterable[Sequence[str]]:
     return [next(aligned) if len(row) == wide > 0 else row for row in rows]
 
 
-_NUMBER = re.compile(r"(?P<whole>(?:[a-z ]+ (?=\+))?[+\u2212]?\d[\d,]*)(?P<part>\.\d+|)(?P<unit>\*| [A-Za-z]*|)")
+_NUMBER = re.compile(
+    r"(?P<whole>(?:[a-z ]+ (?=\+))?[+\u2212]?\d[\d,]*)(?P<part>\.\d+|)(?P<unit>\*| [A-Za-z]*|)"
+)
 
 
 def _with_decimals(number: re.Match[str], most: int) -> str:
     whole, part, unit = number.groups()
     digits = len(re.sub(r"\D", "", whole))
     blank = min(most, DIGITS - digits + (whole.rpartition("+")[2] == "0")) - len(part[1:])
-    return number[0] if blank <= 0 or whole + part == "0" else f"{whole}{part or '.'}{'0' * blank}{unit}"
+    return (
+        number[0]
+        if blank <= 0 or whole + part == "0"
+        else f"{whole}{part or '.'}{'0' * blank}{unit}"
+    )
 
 
 def _signed(text: str) -> str:

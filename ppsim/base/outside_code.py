@@ -1,4 +1,6 @@
-"""Run code of the user's: its prints go to standard error, and what it raises becomes one error that names the line."""
+"""Run code of the user's: its prints go to standard error, and what it raises becomes one error
+that names the line.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ MOST = 500  # characters of what the code raised
 
 
 def run_file(path: str) -> ModuleType:
-    """Run a Python file and return its module; it can import its neighbours, after all that is installed.
+    """Run a Python file and return its module; it can import its neighbours, after all that is
+    installed.
 
     Raises:
         InputError: there is no such file, or its code fails.
@@ -66,7 +69,9 @@ def explain_failure(path: str, error: BaseException, doing: str = "") -> InputEr
         line = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"
     where = f"{path}, {doing}," if doing else path
     if isinstance(error, SystemExit):
-        return InputError(f"{where} ends the program: sys.exit({error.code}){line}", "leave the exit out of it")
+        return InputError(
+            f"{where} ends the program: sys.exit({error.code}){line}", "leave the exit out of it"
+        )
     return InputError(
         f"{where} fails: {type(error).__name__}: {shorten(str(error), MOST)}{line}",
         "fix it, or run it alone to see more",

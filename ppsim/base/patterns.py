@@ -12,9 +12,9 @@ LARGEST = 1 << 63
 def matches(value: Any, pattern: Any) -> bool:
     """Return whether a value is what a pattern states.
 
-    A pattern is a type of plain data, where ``float`` is any finite number and ``int`` one of 63 bits;
-    a tuple of patterns, one of which must match; a list of the pattern of each entry; or the patterns
-    of an object's names, all of which it must have, but those that end in ``?``.
+    A pattern is a type of plain data, where ``float`` is any finite number and ``int`` one of 63
+    bits; a tuple of patterns, one of which must match; a list of the pattern of each entry; or the
+    patterns of an object's names, all of which it must have, but those that end in ``?``.
     """
     if isinstance(pattern, tuple):
         return any(matches(value, each) for each in pattern)

@@ -9,12 +9,15 @@ from contextlib import contextmanager
 from ppsim.errors import PpsimError
 
 PRIORITY = 10
-REST = 0.5  # of the time at real-time priority: Linux stops processes that leave less than 5 % of a second to others
+# of the time at real-time priority: Linux stops processes that leave less than 5 % of a second to
+# others
+REST = 0.5
 
 
 @contextmanager
 def real_time_priority(wanted: bool) -> Iterator[Callable[[bool], None]]:
-    """Give a function that raises all threads of this process to real-time priority, or lowers them; if ``wanted``.
+    """Give a function that raises all threads of this process to real-time priority, or lowers
+    them; if ``wanted``.
 
     Threads that start later inherit the priority. At the end all are lowered.
 
@@ -33,7 +36,9 @@ def real_time_priority(wanted: bool) -> Iterator[Callable[[bool], None]]:
                 except ProcessLookupError:
                     continue
         except (AttributeError, PermissionError) as error:
-            raise PpsimError("real-time priority is not allowed here", "leave out --real-time") from error
+            raise PpsimError(
+                "real-time priority is not allowed here", "leave out --real-time"
+            ) from error
 
     try:
         yield pace

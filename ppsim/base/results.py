@@ -20,15 +20,17 @@ IsSound = Callable[[str, Row], bool]
 KEPT = (".csv", ".parquet")
 EVERY_S = 5.0
 SHARE = 0.05  # of the time, at most, goes into writing
-# Further columns: the key, a fingerprint of the inputs, a digest that shows later changes, the whole row as JSON.
+# Further columns: the key, a fingerprint of the inputs, a digest that shows later changes, the
+# whole row as JSON.
 KEY, MARK, DIGEST, WHOLE = "key", "inputs", "digest", "row"
 
 
 class Results:
-    """Finished rows by key, in a file that is written every few seconds and at the end of the block, each time whole.
+    """Finished rows by key, in a file that is written every few seconds and at the end of the
+    block, each time whole.
 
-    Rows are plain data: texts, numbers, lists of them. Without a path they are kept in memory alone. Runs with the same
-    inputs may share a file: each keeps what the others have written.
+    Rows are plain data: texts, numbers, lists of them. Without a path they are kept in memory
+    alone. Runs with the same inputs may share a file: each keeps what the others have written.
 
     Attributes:
         path: of the file, or None.
@@ -37,14 +39,18 @@ class Results:
         cut: whether the last row of the CSV file was incomplete, and was left out.
     """
 
-    def __init__(self, path: str | None, inputs: object, is_sound: IsSound = lambda key, row: True) -> None:
-        """Read the rows that the file, CSV or Parquet, has already; ``inputs`` are plain data that rows depend on.
+    def __init__(
+        self, path: str | None, inputs: object, is_sound: IsSound = lambda key, row: True
+    ) -> None:
+        """Read the rows that the file, CSV or Parquet, has already; ``inputs`` are plain data that
+        rows depend on.
 
         ``is_sound`` says of a key and its row whether this work can have written it: anybody can
         compute the digest of a row.
 
         Raises:
-            InputError: the file cannot be read or written, its rows are of other inputs, or one is not sound.
+            InputError: the file cannot be read or written, its rows are of other inputs, or one is
+                not sound.
             MissingDependency: pyarrow is not installed.
         """
         self.path = path
@@ -85,7 +91,11 @@ class Results:
 
     def _kept(self, key: str, row: Row) -> Row:
         text = json.dumps(row)
-        scalars = {name: value for name, value in row.items() if not isinstance(value, list | tuple | Mapping)}
+        scalars = {
+            name: value
+            for name, value in row.items()
+            if not isinstance(value, list | tuple | Mapping)
+        }
         return {**scalars, KEY: key, MARK: self.mark, DIGEST: fingerprint([key, text]), WHOLE: text}
 
     def _take_others(self) -> tuple[dict[str, Row], bool]:
@@ -118,13 +128,19 @@ def _state(path: str | None) -> object:
 
 
 def _read(path: str, mark: str, is_sound: IsSound) -> tuple[dict[str, Row], bool]:
-    """Read the rows by key; of a CSV file that was cut short the last one is left out, which is told."""
+    """Read the rows by key; of a CSV file that was cut short the last one is left out, which is
+    told.
+    """
     rows = read_table(path, columns=(KEY, MARK, DIGEST, WHOLE))
     cut = len(rows) > 1 and _whole(rows[-1]) is None
     rows = rows[:-1] if cut else rows
     empty = not rows and Path(path).stat().st_size
-    if empty or any(not isinstance(row.get(name), str) for row in rows for name in (KEY, MARK, DIGEST, WHOLE)):
-        raise InputError(f"'{path}' is not a file of results of ppsim, or damaged", "give the name of a new file")
+    if empty or any(
+        not isinstance(row.get(name), str) for row in rows for name in (KEY, MARK, DIGEST, WHOLE)
+    ):
+        raise InputError(
+            f"'{path}' is not a file of results of ppsim, or damaged", "give the name of a new file"
+        )
     if any(row[MARK] != mark for row in rows):
         raise InputError(
             f"the rows of '{path}' were computed from other inputs, or by another version of ppsim",
@@ -138,7 +154,10 @@ def _read(path: str, mark: str, is_sound: IsSound) -> tuple[dict[str, Row], bool
         meter.take(objects_size(row[WHOLE]))
         whole = _whole(row)
         if whole is None:
-            raise InputError(f"'{path}' is not a file of results of ppsim, or damaged", "give the name of a new file")
+            raise InputError(
+                f"'{path}' is not a file of results of ppsim, or damaged",
+                "give the name of a new file",
+            )
         if not is_sound(row[KEY], whole):
             raise _damaged(path, row[KEY])
         found[row[KEY]] = whole
@@ -147,7 +166,9 @@ def _read(path: str, mark: str, is_sound: IsSound) -> tuple[dict[str, Row], bool
 
 def _damaged(path: str, key: str) -> InputError:
     what = f"'{path}': the row of {quote(key)} is damaged, or was changed since it was written"
-    return InputError(what, "remove that row, and it is computed again; or give the name of a new file")
+    return InputError(
+        what, "remove that row, and it is computed again; or give the name of a new file"
+    )
 
 
 def _whole(row: Row) -> Row | None:

@@ -1,7 +1,7 @@
 """Signals that ask a program to end: an exception, so that all is cleared away before it does.
 
-The first one raises a KeyboardInterrupt, whichever it is; a second one is ignored, as it would cut the clearing away
-short; a third one ends the process at once.
+The first one raises a KeyboardInterrupt, whichever it is; a second one is ignored, as it would cut
+the clearing away short; a third one ends the process at once.
 """
 
 from __future__ import annotations
@@ -14,13 +14,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name))
+ENDING = tuple(
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
+    if hasattr(signal, name)
+)
 MOST = 3
 AGAIN_S = 0.05
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal asked the program to end; a class of its own, as Python ends on KeyboardInterrupt itself by SIGINT."""
+    """A signal asked the program to end; a class of its own, as Python ends on KeyboardInterrupt
+    itself by SIGINT.
+    """
 
 
 _received: list[int] = []
@@ -30,11 +36,13 @@ _held = False
 
 @contextmanager
 def orderly_end() -> Iterator[None]:
-    """Treat SIGTERM, SIGHUP and SIGQUIT like Ctrl-C within the block: raise, so that everything is cleared away.
+    """Treat SIGTERM, SIGHUP and SIGQUIT like Ctrl-C within the block: raise, so that everything is
+    cleared away.
 
     Signals that are ignored, and signals with a handler of the program's own, stay as they are.
     """
-    if threading.current_thread() is not threading.main_thread():  # only that one may set what signals do
+    # only that one may set what signals do
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
     plain = (signal.SIG_DFL, signal.default_int_handler)
@@ -45,7 +53,9 @@ def orderly_end() -> Iterator[None]:
         resume()
         sys.unraisablehook = lambda lost: _raise_again(hooks[0], lost)
         # Extension modules print an interrupt of their own imports, and raise another error.
-        sys.excepthook = lambda kind, *error: None if kind is Interrupted else hooks[1](kind, *error)
+        sys.excepthook = lambda kind, *error: (
+            None if kind is Interrupted else hooks[1](kind, *error)
+        )
     for number in before:
         signal.signal(number, _end)
     try:
@@ -58,9 +68,11 @@ def orderly_end() -> Iterator[None]:
 
 @contextmanager
 def without_interrupts() -> Iterator[None]:
-    """Hold Ctrl-C back from this thread within the block, and from processes and threads started there for good.
+    """Hold Ctrl-C back from this thread within the block, and from processes and threads started
+    there for good.
 
-    Another thread may get the signal, and so may come others that end a program: the main thread raises at the end.
+    Another thread may get the signal, and so may come others that end a program: the main thread
+    raises at the end.
     """
     global _held
     if not hasattr(signal, "pthread_sigmask"):
@@ -86,7 +98,8 @@ def first_signal() -> int:
 
 
 def raise_swallowed() -> None:
-    """Raise an interrupt again that nothing dealt with; numpy discards every error of some look-ups.
+    """Raise an interrupt again that nothing dealt with; numpy discards every error of some
+    look-ups.
 
     Raises:
         Interrupted: a signal came and work goes on all the same.
@@ -112,7 +125,9 @@ def _end(number: int, frame: Any) -> None:
 
 
 def _raise_again(hook: Any, lost: Any) -> None:
-    """Raise an interrupt again a moment later if Python discarded it in a finalizer or a callback."""
+    """Raise an interrupt again a moment later if Python discarded it in a finalizer or a
+    callback.
+    """
     if not isinstance(lost.exc_value, Interrupted) or not hasattr(signal, "setitimer"):
         hook(lost)
         return

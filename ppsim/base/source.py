@@ -1,7 +1,7 @@
 """Reading files: the only way in which bytes of a user's file come into ppsim.
 
-Regular files and standard input are read, up to a limit of size, and whatever is gzipped is decompressed up to the
-same limit (:mod:`ppsim.base.unpack.limits`).
+Regular files and standard input are read, up to a limit of size, and whatever is gzipped is
+decompressed up to the same limit (:mod:`ppsim.base.unpack.limits`).
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def read_bytes(path: str, *, stdin: bool = False, largest: int = LARGEST) -> byt
         largest: the limit in bytes, where the environment sets none.
 
     Raises:
-        InputError: the file cannot be read, is no regular file, is larger than the limit, or its gzip stream is
-            damaged.
+        InputError: the file cannot be read, is no regular file, is larger than the limit, or its
+            gzip stream is damaged.
     """
     largest = size_limit(largest)
     piped = stdin and path == STANDARD_INPUT
@@ -74,7 +74,11 @@ def _read_standard_input(largest: int) -> bytes:
 def _read_file(path: str, name: str, largest: int) -> bytes:
     _check_kind(os.stat(path).st_mode, name)
     # Without waiting: the file may have become a pipe since.
-    with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)), "rb", 0) as file:
+    with open(
+        os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)),
+        "rb",
+        0,
+    ) as file:
         status = os.fstat(file.fileno())
         _check_kind(status.st_mode, name)
         if status.st_size > largest:
@@ -86,7 +90,9 @@ def _check_kind(mode: int, name: str) -> None:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not stat.S_ISREG(mode):
-        raise InputError(f"{name} is a pipe or a device, not a file", "write it to a file, or pipe it to '-'")
+        raise InputError(
+            f"{name} is a pipe or a device, not a file", "write it to a file, or pipe it to '-'"
+        )
 
 
 def _read_up_to(file: io.RawIOBase | BinaryIO, largest: int, chunk: int) -> bytes:

@@ -10,7 +10,8 @@ from types import ModuleType
 
 @contextmanager
 def without_script(told: bytes = b"") -> Iterator[None]:
-    """Start processes within the block that do not import the script, unless what they are told, pickled, is of it.
+    """Start processes within the block that do not import the script, unless what they are told,
+    pickled, is of it.
 
     Python imports it in each, where it would begin again with what it asks for at its top level.
     """

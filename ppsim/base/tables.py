@@ -23,12 +23,13 @@ MADE_BY = "made_by"
 TABLES = (".csv", ".json", ".parquet")
 MOST_COLUMNS = 2000
 _ROW, _CELL = 200, 64  # bytes of memory besides the characters
-# Texts that a spreadsheet would run as formulas, or trims to one; with an apostrophe before them it takes them as text.
-# One that such a text has already stays apart, so that reading gives what was written.
+# Texts that a spreadsheet would run as formulas, or trims to one; with an apostrophe before them it
+# takes them as text. One that such a text has already stays apart, so that reading gives what was
+# written.
 _FORMULA = re.compile("'*[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
 
-# What colours a terminal, moves its cursor or turns its text round where a table is printed. It is written as an escape
-# such as \\x1b, and so is the backslash of a text that looks like one.
+# What colours a terminal, moves its cursor or turns its text round where a table is printed. It is
+# written as an escape such as \\x1b, and so is the backslash of a text that looks like one.
 _CONTROL = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
     r"|\\(?=x(?:0[0-8bcef]|1[0-9a-f]|5c|7f|[89][0-9a-f])|u(?:202[a-e]|206[6-9]))"
@@ -45,7 +46,9 @@ def table_suffix(path: str, suffixes: Sequence[str] = TABLES) -> str:
     """
     suffix = Path(path).suffix.lower()
     if suffix not in suffixes:
-        raise InputError(f"a table cannot be kept in '{path}'", f"a name that ends in {' or '.join(suffixes)}")
+        raise InputError(
+            f"a table cannot be kept in '{path}'", f"a name that ends in {' or '.join(suffixes)}"
+        )
     if suffix == ".parquet":
         from ppsim.base.unpack.parquet import require_pyarrow
 
@@ -53,11 +56,14 @@ def table_suffix(path: str, suffixes: Sequence[str] = TABLES) -> str:
     return suffix
 
 
-def save_table(rows: Sequence[Row], target: str, suffix: str = "", inputs: Row | None = None) -> None:
+def save_table(
+    rows: Sequence[Row], target: str, suffix: str = "", inputs: Row | None = None
+) -> None:
     """Write rows with one column for each key that any of them has; a list is JSON text in CSV.
 
-    ``inputs`` are how the table was made: a last column of CSV with the version and the command, which every reader
-    takes as text and which survives when tables are joined; in Parquet the metadata ``ppsim``.
+    ``inputs`` are how the table was made: a last column of CSV with the version and the command,
+    which every reader takes as text and which survives when tables are joined; in Parquet the
+    metadata ``ppsim``.
 
     Raises:
         InputError: an unknown suffix, or a file that cannot be written.
@@ -78,8 +84,8 @@ def save_table(rows: Sequence[Row], target: str, suffix: str = "", inputs: Row |
 def write_columns(header: Mapping[str, Any], columns: Mapping[str, Any], suffix: str) -> bytes:
     """Make a file of columns that are all as long, as CSV, JSON lines or Parquet by its suffix.
 
-    The header, an object of what holds for all rows, is a line after ``#`` in CSV, the first line of JSON lines, the
-    metadata ``ppsim`` in Parquet (MissingDependency: pyarrow is not installed).
+    The header, an object of what holds for all rows, is a line after ``#`` in CSV, the first line
+    of JSON lines, the metadata ``ppsim`` in Parquet (MissingDependency: pyarrow is not installed).
     """
     import numpy as np
 
@@ -138,14 +144,21 @@ def _rows_of_csv(lines: Lines, columns: Collection[str], meter: Meter) -> list[d
     wanted = [(place, name) for place, name in enumerate(names) if name in columns or not columns]
     _refuse_columns(lines.name, len(wanted))
     for row in table:
-        cells = {name: _unguarded(row[place]) if place < len(row) else None for place, name in wanted}
+        cells = {
+            name: _unguarded(row[place]) if place < len(row) else None for place, name in wanted
+        }
         meter.take(_ROW + sum(_CELL + len(cell or "") for cell in cells.values()))
         rows.append(cells)
     return rows
 
 
 def _rows_of_parquet(
-    data: bytes, name: str, hint: str, columns: Collection[str], lists: Collection[str], meter: Meter
+    data: bytes,
+    name: str,
+    hint: str,
+    columns: Collection[str],
+    lists: Collection[str],
+    meter: Meter,
 ) -> list[dict[str, Any]]:
     from ppsim.base.unpack.parquet import open_parquet
 
@@ -164,7 +177,9 @@ def _rows_of_parquet(
 
 def _refuse_columns(name: str, count: int) -> None:
     if count > MOST_COLUMNS:
-        raise InputError(f"{name} has {count:,} columns, more than {MOST_COLUMNS:,}", "a column for each number")
+        raise InputError(
+            f"{name} has {count:,} columns, more than {MOST_COLUMNS:,}", "a column for each number"
+        )
 
 
 def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
@@ -176,10 +191,14 @@ def _csv_of(rows: Sequence[Row]) -> bytes:
     out = io.StringIO(newline="")
     columns = _columns(rows)
     lines = [[*map(_cell, columns)]]
-    lines += map(list, zip(*([_cell(value) for value in column] for column in columns.values()), strict=True))
+    lines += map(
+        list, zip(*([_cell(value) for value in column] for column in columns.values()), strict=True)
+    )
     # csv leaves a lone carriage return bare, and readers begin a row at it.
     returns = any("\r" in cell for line in lines for cell in line if isinstance(cell, str))
-    csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_ALL if returns else csv.QUOTE_MINIMAL).writerows(lines)
+    csv.writer(
+        out, lineterminator="\n", quoting=csv.QUOTE_ALL if returns else csv.QUOTE_MINIMAL
+    ).writerows(lines)
     return out.getvalue().encode("utf-8", "backslashreplace")
 
 
@@ -227,7 +246,9 @@ def _parquet_of(rows: Sequence[Row], inputs: Row | None) -> bytes:
     return _write_parquet(made, inputs)
 
 
-def _write_parquet(columns: Mapping[str, Any], header: Row | None, compression: str = "snappy") -> bytes:
+def _write_parquet(
+    columns: Mapping[str, Any], header: Row | None, compression: str = "snappy"
+) -> bytes:
     from ppsim.base.unpack.parquet import require_pyarrow
 
     require_pyarrow()

@@ -1,4 +1,6 @@
-"""Text from files and command lines made fit to be shown: one line, no control characters, not too long."""
+"""Text from files and command lines made fit to be shown: one line, no control characters, not too
+long.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,15 @@ STANDARD_INPUT = "-"  # in place of the name of a file
 MOST = 200  # characters of a name in a message
 MOST_OF_LINE = 4000
 _BREAKS = re.compile("[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
-# Control characters, those that change the direction of what follows, and what XML and UTF-8 cannot carry.
+# Control characters, those that change the direction of what follows, and what XML and UTF-8 cannot
+# carry.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 
 
 def one_line(text: str) -> str:
-    """Replace line breaks and tabs by blanks, and what no terminal or file should get by U+FFFD, sign by sign."""
+    """Replace line breaks and tabs by blanks, and what no terminal or file should get by U+FFFD,
+    sign by sign.
+    """
     return _UNPRINTABLE.sub("\ufffd", _BREAKS.sub(" ", text))
 
 
@@ -45,7 +50,9 @@ def shorten_lines(text: str) -> str:
 
 
 def guess_of(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """Ask whether the shortest known word with this part (dgx-h100 for h100), or the closest, was meant; else empty."""
+    """Ask whether the shortest known word with this part (dgx-h100 for h100), or the closest, was
+    meant; else empty.
+    """
     import difflib
 
     known = list(known)
@@ -63,9 +70,13 @@ def quote(value: object, most: int = 80) -> str:
 
 def shell_line(words: Sequence[str]) -> str:
     """Return the words as one line for a shell, which takes each as it is; no terminal obeys it."""
-    return " ".join(shlex.quote(word) if word.isprintable() else f"$'{_escape(word)}'" for word in words)
+    return " ".join(
+        shlex.quote(word) if word.isprintable() else f"$'{_escape(word)}'" for word in words
+    )
 
 
 def _escape(word: str) -> str:
-    signs = (sign if sign.isprintable() and sign not in "'\\" else f"\\U{ord(sign):08x}" for sign in word)
+    signs = (
+        sign if sign.isprintable() and sign not in "'\\" else f"\\U{ord(sign):08x}" for sign in word
+    )
     return "".join(signs)

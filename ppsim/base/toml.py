@@ -1,8 +1,9 @@
 """Frozen dataclasses as TOML files and back; a fault of a file is named with its line.
 
-A field of type str, bool, int or float is a key, a tuple of them an array; a dataclass is a ``[table]``; a tuple of
-dataclasses is a ``[[table]]`` repeated; a field with a default may be left out. Arrays and bool are read only. A
-dataclass refuses a value by raising :class:`Refused` from its ``__post_init__``.
+A field of type str, bool, int or float is a key, a tuple of them an array; a dataclass is a
+``[table]``; a tuple of dataclasses is a ``[[table]]`` repeated; a field with a default may be left
+out. Arrays and bool are read only. A dataclass refuses a value by raising :class:`Refused` from its
+``__post_init__``.
 """
 
 from __future__ import annotations
@@ -65,15 +66,17 @@ def within(row: object, least: int, most: int, *keys: str) -> None:
     """Refuse fields that are less or more."""
     for key in keys:
         if not least <= getattr(row, key) <= most:
-            raise Refused(key, f"must be {least} or more and {most} at most, got {getattr(row, key)}")
+            raise Refused(
+                key, f"must be {least} or more and {most} at most, got {getattr(row, key)}"
+            )
 
 
 def read(path: str, cls: type[T], schema: str, example: str = "as ppsim calibrate writes it") -> T:
     """Read a dataclass from a TOML file with this ``schema``.
 
     Raises:
-        InputError: the file is missing, empty, not text, not TOML, of another schema, or has a key that is
-            unknown, missing or of a wrong type; the message names the line.
+        InputError: the file is missing, empty, not text, not TOML, of another schema, or has a key
+            that is unknown, missing or of a wrong type; the message names the line.
     """
     hint = f'a file with schema = "{schema}", {example}'
     text, path = read_text(path, hint, largest=LARGEST_BYTES), name_of(path)
@@ -84,7 +87,9 @@ def read(path: str, cls: type[T], schema: str, example: str = "as ppsim calibrat
     found = data.pop("schema", None)
     if found != schema:
         what = "no schema" if found is None else f"schema {quote(found)}"
-        raise InputError(f"'{path}', line {lines.get(('schema',), 1)}: {what}, expected {schema!r}", hint)
+        raise InputError(
+            f"'{path}', line {lines.get(('schema',), 1)}: {what}, expected {schema!r}", hint
+        )
     return typing.cast(T, _build(cls, data, (), _Source(path, lines)))
 
 
@@ -105,18 +110,24 @@ _read_once: Callable[..., Any] = cache(read)
 def _loads(text: str, path: str, hint: str) -> dict[str, Any]:
     for number, line in enumerate(text.splitlines(), 1):
         if line.count(".") >= MOST_PARTS and _dots_of_longest_key(line) >= MOST_PARTS:
-            raise InputError(f"'{path}', line {number}: a key of more than {MOST_PARTS} parts", hint)
+            raise InputError(
+                f"'{path}', line {number}: a key of more than {MOST_PARTS} parts", hint
+            )
     try:
         return tomllib.loads(text)
     except RecursionError:
         raise InputError(f"'{path}' is TOML nested too deeply", hint) from None
     except ValueError as error:  # tomllib's own, and Python's of a number with thousands of digits
         why = shorten(str(error))
-        raise InputError(f"'{path}' is not whole or not TOML: {why}", "fix that line, or make the file anew") from error
+        raise InputError(
+            f"'{path}' is not whole or not TOML: {why}", "fix that line, or make the file anew"
+        ) from error
 
 
 def _dots_of_longest_key(line: str) -> int:
-    """Count the dots of the longest dotted key that a line may hold; strings and comments are left out."""
+    """Count the dots of the longest dotted key that a line may hold; strings and comments are left
+    out.
+    """
     return max(part.count(".") for part in _SEPARATOR.split(_STRING.sub("s", line)))
 
 
@@ -151,20 +162,30 @@ def _build(cls: Any, data: Mapping[str, Any], place: Place, source: _Source) -> 
             guess = f"did you mean '{close[0]}'?" if close else f"keys here: {', '.join(fields)}"
             raise source.fault((*place, key), f"unknown key '{shorten(key)}'{where}", guess)
     for name, field in fields.items():
-        optional = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+        optional = (
+            field.default is not dataclasses.MISSING
+            or field.default_factory is not dataclasses.MISSING
+        )
         if name not in data and not optional:
-            raise source.fault(place, f"'{name}' is missing{where}", f"every {_title(place)} needs it")
+            raise source.fault(
+                place, f"'{name}' is missing{where}", f"every {_title(place)} needs it"
+            )
     values = {name: _value(hints[name], data[name], (*place, name), source) for name in data}
     try:
         return cls(**values)
     except Refused as refused:
-        raise source.fault((*place, refused.key), f"'{refused.key}'{where} {shorten(refused.why, 500)}") from refused
+        raise source.fault(
+            (*place, refused.key), f"'{refused.key}'{where} {shorten(refused.why, 500)}"
+        ) from refused
 
 
 def _value(hint: Any, value: Any, place: Place, source: _Source) -> Any:
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         kinds = [a for a in typing.get_args(hint) if a is not types.NoneType]
-        hint = next((a for a in kinds if (typing.get_origin(a) is tuple) == isinstance(value, list)), kinds[0])
+        hint = next(
+            (a for a in kinds if (typing.get_origin(a) is tuple) == isinstance(value, list)),
+            kinds[0],
+        )
     if typing.get_origin(hint) is tuple:
         item = typing.get_args(hint)[0]
         if not dataclasses.is_dataclass(item):
@@ -184,7 +205,9 @@ def _value(hint: Any, value: Any, place: Place, source: _Source) -> Any:
     if hint is float and isinstance(value, float) and not math.isfinite(value):
         raise source.fault(place, f"'{place[-1]}' must be finite, got {value!r}")
     if isinstance(value, int) and abs(value) > LARGEST[hint]:
-        raise source.fault(place, f"'{place[-1]}' must be {LARGEST[hint]:g} at most, got {quote(value)}")
+        raise source.fault(
+            place, f"'{place[-1]}' must be {LARGEST[hint]:g} at most, got {quote(value)}"
+        )
     return hint(value)
 
 

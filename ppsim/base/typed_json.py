@@ -25,7 +25,13 @@ _WORDS = {
 }
 
 
-def decode(text: str | msgspec.Raw, kind: type[T], source: str, hint: str, keys: frozenset[str] = frozenset()) -> T:
+def decode(
+    text: str | msgspec.Raw,
+    kind: type[T],
+    source: str,
+    hint: str,
+    keys: frozenset[str] = frozenset(),
+) -> T:
     """Decode JSON into a value of a type.
 
     Args:
@@ -44,7 +50,9 @@ def decode(text: str | msgspec.Raw, kind: type[T], source: str, hint: str, keys:
     try:
         value = msgspec.json.decode(text, type=kind)
         if twice := isinstance(text, str) and keys and _repeated_key(text, keys):
-            raise InputError(f"{source}: an object holds '{shorten(twice)}' twice", "leave one of them out")
+            raise InputError(
+                f"{source}: an object holds '{shorten(twice)}' twice", "leave one of them out"
+            )
     except RecursionError:
         raise InputError(f"{source} is JSON nested too deeply", hint) from None
     except msgspec.ValidationError as error:
@@ -56,7 +64,8 @@ def decode(text: str | msgspec.Raw, kind: type[T], source: str, hint: str, keys:
 
 
 def check_type(value: object, kind: type[object], source: str, hint: str) -> None:
-    """Hold decoded JSON to a type, as :func:`decode` does; keys that the type does not declare may hold anything.
+    """Hold decoded JSON to a type, as :func:`decode` does; keys that the type does not declare may
+    hold anything.
 
     Raises:
         InputError: it is of another type.
@@ -70,7 +79,9 @@ def check_type(value: object, kind: type[object], source: str, hint: str) -> Non
 def _explain(message: str) -> str:
     """Turn msgspec's words, ``Expected `int`, got `str` - at `$.ops.stage[3]```, into ours."""
     what, _, path = message.partition(" - at `")
-    place = path.rstrip("`").removeprefix("$").removeprefix(".").removeprefix("[...]").removeprefix(".")
+    place = (
+        path.rstrip("`").removeprefix("$").removeprefix(".").removeprefix("[...]").removeprefix(".")
+    )
 
     if missing := re.fullmatch(r"Object missing required field `(.*)`", what):
         return f": {'.'.join(filter(None, (place, missing[1])))} is missing"
@@ -84,7 +95,9 @@ def _explain(message: str) -> str:
 
 
 def _repeated_key(text: str, keys: frozenset[str]) -> str:
-    """Find a key of ``keys`` that one object holds twice; empty where there is none. The text is valid JSON."""
+    """Find a key of ``keys`` that one object holds twice; empty where there is none. The text is
+    valid JSON.
+    """
     outer, held = list[set[str]](), set[str]()
     for token in _TOKEN.finditer(text):
         string, colon = token.groups()

@@ -21,17 +21,24 @@ _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def parse_size(text: str) -> tuple[int, bool]:
-    """Parse a size: a whole number, and whether it is in bytes (``80GiB``) or bare (``6``). Fractions are cut off.
+    """Parse a size: a whole number, and whether it is in bytes (``80GiB``) or bare (``6``).
+    Fractions are cut off.
 
     Raises:
         InputError: not a size, or one of 2^63 or more.
     """
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?(?:e[0-9]{1,9})?)\s*([a-z]*)\s*", text, re.IGNORECASE | re.ASCII)
+    match = re.fullmatch(
+        r"\s*([0-9]+(?:\.[0-9]*)?(?:e[0-9]{1,9})?)\s*([a-z]*)\s*", text, re.IGNORECASE | re.ASCII
+    )
     if not match or match[2].lower() not in _FACTORS:
-        raise InputError(f"'{shorten(text)}' is not a size", "a number and a unit, such as 80GiB, 512MiB or 40GB")
+        raise InputError(
+            f"'{shorten(text)}' is not a size", "a number and a unit, such as 80GiB, 512MiB or 40GB"
+        )
     number, factor = Decimal(match[1]), _FACTORS[match[2].lower()]
     if number >= LARGEST or (size := int(Fraction(number) * factor)) >= LARGEST:
-        raise InputError(f"'{shorten(text)}' is larger than any size can be", f"less than {LARGEST:,}")
+        raise InputError(
+            f"'{shorten(text)}' is larger than any size can be", f"less than {LARGEST:,}"
+        )
     return size, match[2] != ""
 
 

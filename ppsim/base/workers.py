@@ -1,7 +1,8 @@
-"""One map of independent tasks: in this process, over processes of this machine, or over a Dask cluster.
+"""One map of independent tasks: in this process, over processes of this machine, or over a Dask
+cluster.
 
-A task is a value that can be pickled, and its result depends on nothing else; so a task of a lost worker is run again,
-and results are the same wherever they are computed.
+A task is a value that can be pickled, and its result depends on nothing else; so a task of a lost
+worker is run again, and results are the same wherever they are computed.
 """
 
 from __future__ import annotations
@@ -10,7 +11,13 @@ import multiprocessing
 import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    wait,
+)
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,8 +41,9 @@ MOST_LOSSES = 5
 class Workers:
     """Workers that are ready."""
 
-    # called with a function of a module, or a partial of one, and tasks that can be pickled; gives each result once,
-    # with its task's index, as soon as it is there (PpsimError: as :func:`open_workers` says)
+    # called with a function of a module, or a partial of one, and tasks that can be pickled; gives
+    # each result once, with its task's index, as soon as it is there (PpsimError: as
+    # :func:`open_workers` says)
     run: Map
     count: int  # how many tasks they run at once
 
@@ -45,13 +53,15 @@ def open_workers(where: str = "", processes: int = 1) -> Iterator[Workers]:
     """Start workers, or connect to them; gives a map for several calls.
 
     Args:
-        where: empty for this machine; ``local`` for a Dask cluster started here; or the address of a Dask scheduler.
+        where: empty for this machine; ``local`` for a Dask cluster started here; or the address of
+            a Dask scheduler.
         processes: how many of this machine, 1 for this process itself.
 
     Raises:
         InputError: no scheduler at the address.
-        MissingDependency: Dask is not installed, the cluster has no workers, or they have another ppsim. The map
-            raises that too, and PpsimError where tasks end every worker that runs them.
+        MissingDependency: Dask is not installed, the cluster has no workers, or they have another
+            ppsim. The map raises that too, and PpsimError where tasks end every worker that runs
+            them.
     """
     if where:
         from ppsim.base.dask_cluster import connect, run_on
@@ -59,19 +69,26 @@ def open_workers(where: str = "", processes: int = 1) -> Iterator[Workers]:
         with connect(where) as cluster:
             yield Workers(
                 lambda function, tasks: _split(
-                    run_on(cluster, partial(run_batch, function), batches_of(tasks, cluster.threads))
+                    run_on(
+                        cluster, partial(run_batch, function), batches_of(tasks, cluster.threads)
+                    )
                 ),
                 cluster.threads,
             )
     elif processes > 1:
         pool, ended = _Pool(processes), False
         try:
-            yield Workers(lambda function, tasks: _split(pool.run(function, batches_of(tasks, processes))), processes)
+            yield Workers(
+                lambda function, tasks: _split(pool.run(function, batches_of(tasks, processes))),
+                processes,
+            )
             ended = True
         finally:
             pool.close(wait=ended)
     else:
-        yield Workers(lambda function, tasks: ((index, function(task)) for index, task in enumerate(tasks)), 1)
+        yield Workers(
+            lambda function, tasks: ((index, function(task)) for index, task in enumerate(tasks)), 1
+        )
 
 
 def batches_of(tasks: Sequence[Any], workers: int) -> list[Batch]:
@@ -87,8 +104,11 @@ def run_batch(function: Callable[[Any], Any], batch: Batch) -> tuple[int, list[A
 
 
 @contextmanager
-def map_in_threads(function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Iterator[Result]]:
-    """Run a function on every task in a thread for each core; gives the results in the order of the tasks.
+def map_in_threads(
+    function: Callable[[Task], Result], tasks: Iterable[Task]
+) -> Iterator[Iterator[Result]]:
+    """Run a function on every task in a thread for each core; gives the results in the order of the
+    tasks.
 
     Where an exception ends the block, tasks that no thread has begun are left.
     """
@@ -116,16 +136,23 @@ class _Pool:
         self.processes = processes
         self.pool: ProcessPoolExecutor | None = None
 
-    def run(self, function: Callable[[Any], Any], batches: Sequence[Batch]) -> Iterator[tuple[int, list[Any]]]:
+    def run(
+        self, function: Callable[[Any], Any], batches: Sequence[Batch]
+    ) -> Iterator[tuple[int, list[Any]]]:
         """Run batches; the batches of a lost process run again."""
         left = {batch[0]: batch for batch in batches}
         losses = 0
         while left:
             try:
                 told = pickle.dumps((function, list(left.values())))
-                with without_interrupts(), without_script(told):  # a terminal's Ctrl-C is this process's affair
-                    self.pool = self.pool or ProcessPoolExecutor(self.processes, multiprocessing.get_context("spawn"))
-                    waiting = {self.pool.submit(run_batch, function, batch) for batch in left.values()}
+                # a terminal's Ctrl-C is this process's affair
+                with without_interrupts(), without_script(told):
+                    self.pool = self.pool or ProcessPoolExecutor(
+                        self.processes, multiprocessing.get_context("spawn")
+                    )
+                    waiting = {
+                        self.pool.submit(run_batch, function, batch) for batch in left.values()
+                    }
                 while waiting:
                     done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
                     for first, results in map(Future.result, done):
@@ -135,10 +162,14 @@ class _Pool:
                 self.close()
                 losses += 1
                 if losses == MOST_LOSSES:
-                    raise PpsimError(f"{losses} processes were ended from outside, maybe for want of memory") from error
+                    raise PpsimError(
+                        f"{losses} processes were ended from outside, maybe for want of memory"
+                    ) from error
 
     def close(self, *, wait: bool = False) -> None:
-        """Let the processes end; ``wait``: they are idle, and a thread of theirs must not outlive the interpreter."""
+        """Let the processes end; ``wait``: they are idle, and a thread of theirs must not outlive
+        the interpreter.
+        """
         if self.pool:
             self.pool.shutdown(wait=wait, cancel_futures=True)
             self.pool = None

@@ -1,15 +1,15 @@
 """The builder schedules are written with: one device's queue as phases of repeated patterns.
 
-A stream is the order in which a device takes microbatches in one direction. A phase repeats a pattern of
-ops a number of times; each op takes the next entry of its stream::
+A stream is the order in which a device takes microbatches in one direction. A phase repeats a
+pattern of ops a number of times; each op takes the next entry of its stream::
 
     q = Queue(forward=stream(stage, M), backward=stream(stage, M))
     q.repeat(warm_up, F)
     q.repeat(M - warm_up, B, F)
     q.repeat(warm_up, B)
 
-Every phase is a few array operations, however often it repeats. W has no stream: it follows the oldest I that
-has no W yet.
+Every phase is a few array operations, however often it repeats. W has no stream: it follows the
+oldest I that has no W yet.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from ppsim.core.ops import KIND_MASK, MICROBATCH_SHIFT, PAIRED, Kind, Packed, pa
 
 
 class Step(NamedTuple):
-    """One op of a pattern: its kind, the stream that gives its microbatch, and whether the next op is its partner."""
+    """One op of a pattern: its kind, the stream that gives its microbatch, and whether the next op
+    is its partner.
+    """
 
     kind: int
     stream: str = ""
@@ -78,27 +80,39 @@ class Queue:
                 continue
             first, need = self._taken[name] + place, times * counts[name]
             if place == 0 and need > self.left(name):
-                raise ValueError(f"stream {name!r} has {self.left(name)} entries left, {need} wanted")
-            np.bitwise_or(self._streams[name][first : first - place + need : counts[name]], code, out=block[:, column])
+                raise ValueError(
+                    f"stream {name!r} has {self.left(name)} entries left, {need} wanted"
+                )
+            np.bitwise_or(
+                self._streams[name][first : first - place + need : counts[name]],
+                code,
+                out=block[:, column],
+            )
         for name, count in counts.items():
             self._taken[name] += times * count
         self._parts.append(block.ravel())
 
     def take_turns(self, warm_up: int, *pattern: Step | Pair) -> Queue:
-        """Append ``warm_up`` forwards, the pattern (F B) while forwards are left, then the backwards that are left."""
+        """Append ``warm_up`` forwards, the pattern (F B) while forwards are left, then the
+        backwards that are left.
+        """
         self.repeat(min(warm_up, self.left("forward")), F)
         self.repeat(self.left("forward"), *(pattern or (F, B)))
         self.repeat(self.left("backward"), B)
         return self
 
     def hold_weights(self, warm_up: int, hold: int, *turn: Step) -> Queue:
-        """Append ``warm_up`` forwards, then turns (F I) with each W ``hold`` microbatches behind its I."""
+        """Append ``warm_up`` forwards, then turns (F I) with each W ``hold`` microbatches behind
+        its I.
+        """
         turn = turn or (F, I)
         warm_up, hold = (min(count, self.left("forward")) for count in (warm_up, hold))
         steady = self.left("forward") - warm_up
         self.repeat(warm_up, F)
         self.repeat(min(hold, steady), *turn)
-        self.repeat(steady - hold, *(step for each in turn for step in ((I, W) if each is I else (each,))))
+        self.repeat(
+            steady - hold, *(step for each in turn for step in ((I, W) if each is I else (each,)))
+        )
         self.repeat(hold - steady, I)
         self.repeat(self.left("backward"), I, W)
         self.repeat(hold, W)
@@ -108,10 +122,12 @@ class Queue:
         """Return the queue as packed ops in execution order.
 
         Args:
-            microbatches: leave out the ops of microbatches from this number on; all are kept without it.
+            microbatches: leave out the ops of microbatches from this number on; all are kept
+                without it.
 
         Raises:
-            ValueError: ops are left over, or the number of I and W differs (an error of the generator).
+            ValueError: ops are left over, or the number of I and W differs (an error of the
+                generator).
         """
         if left := {n: self.left(n) for n in self._streams if self.left(n)}:
             raise ValueError(f"streams left over: {left}")
@@ -124,10 +140,14 @@ class Queue:
 
 @cache
 def _plan(pattern: tuple[Step | Pair, ...]) -> tuple[list[tuple[int, str, int]], dict[str, int]]:
-    """Return each op's code, stream and place among the pattern's ops of that stream, and the count per stream."""
+    """Return each op's code, stream and place among the pattern's ops of that stream, and the count
+    per stream.
+    """
     draws, counts = list[tuple[int, str, int]](), dict[str, int]()
     for step in pattern:
-        members = (step.first._replace(paired=True), step.second) if isinstance(step, Pair) else (step,)
+        members = (
+            (step.first._replace(paired=True), step.second) if isinstance(step, Pair) else (step,)
+        )
         for kind, name, paired in members:
             draws.append((int(kind) | (PAIRED if paired else 0), name, counts.get(name, 0)))
             if name:

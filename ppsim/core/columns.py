@@ -1,4 +1,6 @@
-"""The types of the arrays that schedules, timelines and kernels are made of, and sums of their rows."""
+"""The types of the arrays that schedules, timelines and kernels are made of, and sums of their
+rows.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ Rows = NDArray[np.void]  # of a table whose rows have named fields
 
 
 def reduce_rows(reduce: np.ufunc, values: NDArray[Any], offsets: Ints) -> NDArray[Any]:
-    """Reduce the values of each row, which ``offsets`` of shape (rows + 1,) cut them into; 0 for an empty one."""
+    """Reduce the values of each row, which ``offsets`` of shape (rows + 1,) cut them into; 0 for an
+    empty one.
+    """
     result = np.zeros(len(offsets) - 1, values.dtype)
     filled = np.flatnonzero(np.diff(offsets))
     if len(filled):

@@ -1,4 +1,6 @@
-"""The costs of a schedule: times per kind and stage, of pairs and of messages; factors for microbatches and devices."""
+"""The costs of a schedule: times per kind and stage, of pairs and of messages; factors for
+microbatches and devices.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,14 @@ from numpy.typing import NDArray
 from ppsim.core.lanes import find_senders, share_durations
 from ppsim.core.ops import COMPUTE, ONCE_A_STEP, TIMED, Kind, Stream
 from ppsim.core.schedule import Schedule
-from ppsim.core.soundness import LONGEST, prove_costs, prove_factors, prove_factors_fit, prove_fit, prove_times
+from ppsim.core.soundness import (
+    LONGEST,
+    prove_costs,
+    prove_factors,
+    prove_factors_fit,
+    prove_fit,
+    prove_times,
+)
 from ppsim.errors import InputError
 
 FINEST_STEP = 2.0**-30  # of the longest time, where no coarser step counts all times exactly
@@ -30,21 +39,24 @@ class Costs:
     """Durations for one schedule, in ``unit``.
 
     Attributes:
-        time: shape (5, stages), rows F, B, I, W and R. Four rows are accepted too: then R costs as much as F.
+        time: shape (5, stages), rows F, B, I, W and R. Four rows are accepted too: then R costs as
+            much as F.
         comm: latency of a message between two devices, a number or shape (devices, devices).
-        pair: shape (stages,), duration of a pair of F and B on that stage, or None: the sum of its ops.
+        pair: shape (stages,), duration of a pair of F and B on that stage, or None: the sum of its
+            ops.
         unit: name of the time unit, such as ``t_F`` or ``ms``.
-        scale: shape (5, microbatches), how many times as long each kind of op takes for a microbatch, or None. A pair
-            with a time of its own takes the mean of its two ops' factors.
+        scale: shape (5, microbatches), how many times as long each kind of op takes for a
+            microbatch, or None. A pair with a time of its own takes the mean of its two ops'
+            factors.
         speed: shape (devices,), how many times as fast each device computes, or None.
-        each: shape (ops,), the duration of each op of one schedule, in place of all the above but ``comm``, or None;
-            both ops of a pair have the pair's.
-        others: durations of other kinds by stage, or by device where the kind has no stage, and by microbatch where
-            they have a second axis; what is missing takes none.
-        host_link: devices that share a link to their host, where one at a time copies in each direction; 0 where
-            each device has its own.
-        feedback: time until the last stage's result is back at the first stage for the next round; None where that is
-            the latency of the link between their devices.
+        each: shape (ops,), the duration of each op of one schedule, in place of all the above but
+            ``comm``, or None; both ops of a pair have the pair's.
+        others: durations of other kinds by stage, or by device where the kind has no stage, and by
+            microbatch where they have a second axis; what is missing takes none.
+        host_link: devices that share a link to their host, where one at a time copies in each
+            direction; 0 where each device has its own.
+        feedback: time until the last stage's result is back at the first stage for the next round;
+            None where that is the latency of the link between their devices.
     """
 
     time: NDArray[np.float64]
@@ -60,29 +72,38 @@ class Costs:
 
     def __post_init__(self) -> None:
         if len(self.time) == Kind.R:
-            object.__setattr__(self, "time", np.concatenate([self.time, self.time[Kind.F : Kind.F + 1]]))
+            object.__setattr__(
+                self, "time", np.concatenate([self.time, self.time[Kind.F : Kind.F + 1]])
+            )
         prove_costs(self.time, self.comm, self.pair)
         prove_factors(self.scale, self.speed)
         for kind, time in self.others.items():
             prove_times(f"the time of {kind.name}", time)
 
     def durations(self, schedule: Schedule) -> NDArray[np.float64]:
-        """Return the time that each op occupies its device, shape (ops,); both ops of a pair have the pair's time.
+        """Return the time that each op occupies its device, shape (ops,); both ops of a pair have
+        the pair's time.
 
-        A pair of F and B costs the mean of ``pair`` over its two stages. What runs on all devices takes as long as on
-        the slowest.
+        A pair of F and B costs the mean of ``pair`` over its two stages. What runs on all devices
+        takes as long as on the slowest.
 
         Raises:
-            InputError: the costs are of another number of stages or devices, or the schedule holds comm ops.
+            InputError: the costs are of another number of stages or devices, or the schedule holds
+                comm ops.
         """
         return share_durations(schedule, self.durations_by_device(schedule))
 
     def durations_by_device(self, schedule: Schedule) -> NDArray[np.float64]:
-        """Return the durations of ops, shape (ops,), where each device takes its own time for what runs on all."""
+        """Return the durations of ops, shape (ops,), where each device takes its own time for what
+        runs on all.
+        """
         self.check_fit(schedule)
         if self.each is not None:
             if len(self.each) != len(schedule):
-                raise InputError(f"{len(self.each)} durations for {len(schedule)} ops", "one for each, in queue order")
+                raise InputError(
+                    f"{len(self.each)} durations for {len(schedule)} ops",
+                    "one for each, in queue order",
+                )
             return self.each
         if schedule.has_lanes:
             return self._with_lanes(schedule)
@@ -97,7 +118,9 @@ class Costs:
             together = duration[first] + duration[second]
             if self.pair is not None:
                 full = (schedule.kind[first] == Kind.B) | (schedule.kind[second] == Kind.B)
-                measured = (self.pair[schedule.stage[first]] + self.pair[schedule.stage[second]]) / 2
+                measured = (
+                    self.pair[schedule.stage[first]] + self.pair[schedule.stage[second]]
+                ) / 2
                 if factor is not None:
                     measured *= (factor[first] + factor[second]) / 2
                 together = np.where(full, measured, together)
@@ -122,7 +145,8 @@ class Costs:
         return self.scale is None and self.speed is None and self.each is None
 
     def check_fit(self, schedule: Schedule) -> None:
-        """Prove that the costs fit a schedule's stages, microbatches and devices, and that its ops compute.
+        """Prove that the costs fit a schedule's stages, microbatches and devices, and that its ops
+        compute.
 
         Raises:
             InputError: they are not.
@@ -130,7 +154,11 @@ class Costs:
         comm = self.comm
         links = schedule.n_devices if isinstance(comm, float) or np.ndim(comm) == 0 else len(comm)
         # What fits is told by three comparisons, as small schedules are timed by the million.
-        if self.time.shape[1] != schedule.n_stages or links != schedule.n_devices or not schedule.only_computes:
+        if (
+            self.time.shape[1] != schedule.n_stages
+            or links != schedule.n_devices
+            or not schedule.only_computes
+        ):
             prove_fit(schedule, self.time, self.comm)
         if not self.alike:
             prove_factors_fit(schedule, self.scale, self.speed)
@@ -161,10 +189,12 @@ class Costs:
         unit: str = "t_F",
         **others: Value,
     ) -> Prices:
-        """Say what ops cost, by the letters of their kinds, each one number or one per stage; or by a function.
+        """Say what ops cost, by the letters of their kinds, each one number or one per stage; or by
+        a function.
 
         Args:
-            of: a function of kind, stages and microbatches, in place of the letters: ``lambda kind, stage, mb: ...``.
+            of: a function of kind, stages and microbatches, in place of the letters: ``lambda kind,
+                stage, mb: ...``.
             F: a forward.
             B: a full backward, ``I + W`` if not given.
             I: a backward for the input, 1 or half of ``B``.
@@ -172,16 +202,19 @@ class Costs:
             R: a recompute, as ``F`` if not given.
             FB: a pair of F and B, their sum if not given.
             comm: latency of a message.
-            per: ``device``: for a device's 1/P share of the model, or ``stage``: as given, as a function's always are.
+            per: ``device``: for a device's 1/P share of the model, or ``stage``: as given, as a
+                function's always are.
             unit: the name of the times' unit.
-            others: times of other kinds by their names, ``OFFLOAD=0.5``: per device where they have no stage; what is
-                not given takes none.
+            others: times of other kinds by their names, ``OFFLOAD=0.5``: per device where they have
+                no stage; what is not given takes none.
 
         Raises:
             InputError: no kind has such a name.
         """
         given = {"tf": F, "tb": B, "ti": I, "tw": W, "tr": R, "tfb": FB}
-        numbers: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        numbers: dict[str, Any] = {
+            name: value for name, value in given.items() if value is not None
+        }
         if others:
             numbers["others"] = {_other_kind(name): value for name, value in others.items()}
         return Prices(of, {**numbers, "comm": comm, "per": per, "unit": unit})
@@ -192,10 +225,12 @@ class Costs:
 
 
 def count_in_steps(costs: Costs) -> Costs:
-    """Return the costs as whole numbers of a common step, which are the same in whatever unit the costs are.
+    """Return the costs as whole numbers of a common step, which are the same in whatever unit the
+    costs are.
 
-    Sums of whole numbers are exact, so that what compares them has the same ties for 0.1, 0.2 and 0.3 as for 1, 2
-    and 3. Where no step counts all times exactly, it is :data:`FINEST_STEP` of the longest.
+    Sums of whole numbers are exact, so that what compares them has the same ties for 0.1, 0.2 and
+    0.3 as for 1, 2 and 3. Where no step counts all times exactly, it is :data:`FINEST_STEP` of the
+    longest.
     """
     comm = np.asarray(costs.comm, np.float64)
     pair = np.empty(0) if costs.pair is None else costs.pair
@@ -215,7 +250,9 @@ def count_in_steps(costs: Costs) -> Costs:
 
 
 def _steps_in_longest(shares: Floats) -> float:
-    """Return how many steps the longest time has: the fewest that count all shares of it, or the finest step's."""
+    """Return how many steps the longest time has: the fewest that count all shares of it, or the
+    finest step's.
+    """
     from fractions import Fraction
 
     steps = 1
@@ -233,13 +270,15 @@ def _steps_in_longest(shares: Floats) -> float:
 class Prices:
     """What ops cost in any schedule: called with one, it makes its :class:`Costs`."""
 
-    # a function of a kind, the stages and the microbatches of ops, that gives their times; it is called once for each
-    # kind with arrays. None where numbers say it all.
+    # a function of a kind, the stages and the microbatches of ops, that gives their times; it is
+    # called once for each kind with arrays. None where numbers say it all.
     of: PriceOf | None
     numbers: dict[str, Any]  # as :func:`ppsim.core.costs.costs_for` takes them
 
     def __call__(self, schedule: Schedule) -> Costs:
-        """Make the costs of a schedule; both ops of a pair take the sum of what each would. Bad times: InputError."""
+        """Make the costs of a schedule; both ops of a pair take the sum of what each would. Bad
+        times: InputError.
+        """
         costs = costs_for(schedule, **self.numbers)
         if self.of is None:
             return costs
@@ -258,14 +297,17 @@ class Prices:
         first, second = schedule.first_of_pairs, schedule.second_of_pairs
         each[first] = each[second] = each[first] + each[second]
         if not (np.isfinite(each) & (each >= 0)).all():
-            raise InputError("a time must be zero or more and finite", "look at what the function gives")
+            raise InputError(
+                "a time must be zero or more and finite", "look at what the function gives"
+            )
         return replace(costs, time=time, each=each)
 
 
 def find_latencies(
     schedule: Schedule, comm: float | NDArray[np.float64], feedback: float | None = None
 ) -> NDArray[np.float64]:
-    """Find the latency of each op's input where a message takes ``comm``, shape (ops,); zero on the same device.
+    """Find the latency of each op's input where a message takes ``comm``, shape (ops,); zero on the
+    same device.
 
     The result that the last stage sends back takes ``feedback`` where that is given.
     """
@@ -298,20 +340,26 @@ def costs_for(
 ) -> Costs:
     """Make costs from a few numbers, each one value or one per stage.
 
-    Without ``tb``, a full backward costs ``ti + tw`` (1 each by default); with ``tb`` alone the two halves share it.
-    Without ``tr``, a recompute costs ``tf``. ``per="device"`` takes each time for a device's 1/P share of the model, so
-    that a stage costs time x P / S and schedules compare fairly on the same devices, and each of K slices of a sequence
-    a K-th of that; ``per="stage"`` takes it as given for an op. ``others`` are times of other kinds, per stage, or
-    per device and always as given where they have no stage; ``host_link`` as in :class:`Costs`.
+    Without ``tb``, a full backward costs ``ti + tw`` (1 each by default); with ``tb`` alone the two
+    halves share it. Without ``tr``, a recompute costs ``tf``. ``per="device"`` takes each time for
+    a device's 1/P share of the model, so that a stage costs time x P / S and schedules compare
+    fairly on the same devices, and each of K slices of a sequence a K-th of that; ``per="stage"``
+    takes it as given for an op. ``others`` are times of other kinds, per stage, or per device and
+    always as given where they have no stage; ``host_link`` as in :class:`Costs`.
 
     Raises:
-        InputError: a negative or non-finite value, a list of the wrong length, ti above tb, or another ``per``.
+        InputError: a negative or non-finite value, a list of the wrong length, ti above tb, or
+            another ``per``.
     """
     if per not in ("device", "stage"):
         raise InputError(f"per is device or stage, got '{per}'")
     n = schedule.n_stages
     forward = _per_stage("tf", tf, n)
-    given = {name: _per_stage(name, v, n) for name, v in (("tb", tb), ("ti", ti), ("tw", tw)) if v is not None}
+    given = {
+        name: _per_stage(name, v, n)
+        for name, v in (("tb", tb), ("ti", ti), ("tw", tw))
+        if v is not None
+    }
     if "tb" in given and "ti" not in given and "tw" not in given:
         given["ti"] = given["tw"] = given["tb"] / 2
     for half, other in (("ti", "tw"), ("tw", "ti")):
@@ -319,7 +367,8 @@ def costs_for(
             given[half] = given["tb"] - given[other] if "tb" in given else np.ones(n)
             if (given[half] < 0).any():
                 raise InputError(
-                    f"{other} is larger than tb, of which it is a part", f"give {half} as well, or a larger tb"
+                    f"{other} is larger than tb, of which it is a part",
+                    f"give {half} as well, or a larger tb",
                 )
     full = given.get("tb", given["ti"] + given["tw"])
     again = forward if tr is None else _per_stage("tr", tr, n)
@@ -334,8 +383,12 @@ def costs_for(
     )
 
 
-def price_others(schedule: Schedule, given: Mapping[Kind, Value], per: str = "device") -> dict[Kind, Floats]:
-    """Make :attr:`Costs.others` of what is given for each kind, see :func:`costs_for`, also for what it raises."""
+def price_others(
+    schedule: Schedule, given: Mapping[Kind, Value], per: str = "device"
+) -> dict[Kind, Floats]:
+    """Make :attr:`Costs.others` of what is given for each kind, see :func:`costs_for`, also for
+    what it raises.
+    """
     share = schedule.n_devices / schedule.n_stages if per == "device" else 1.0
     found = {}
     for kind, value in given.items():
@@ -350,14 +403,19 @@ def price_others(schedule: Schedule, given: Mapping[Kind, Value], per: str = "de
 def _other_kind(name: str) -> Kind:
     known = [kind.name for kind in TIMED if kind not in COMPUTE]
     if name not in known:
-        raise InputError(f"no kind of op is called '{name}'", f"one of F B I W R FB {' '.join(known)}")
+        raise InputError(
+            f"no kind of op is called '{name}'", f"one of F B I W R FB {' '.join(known)}"
+        )
     return Kind[name]
 
 
 def _per_stage(name: str, value: Value, n_stages: int, what: str = "stages") -> NDArray[np.float64]:
     array = np.atleast_1d(np.asarray(value, np.float64))
     if len(array) not in (1, n_stages):
-        raise InputError(f"{name} has {len(array)} values for {n_stages} {what}", f"give one value, or {n_stages}")
+        raise InputError(
+            f"{name} has {len(array)} values for {n_stages} {what}",
+            f"give one value, or {n_stages}",
+        )
     if not ((array >= 0) & (array <= LONGEST)).all():
         got = ", ".join(f"{v:g}" for v in array)
         raise InputError(f"{name} must be zero or more, finite and at most {LONGEST:g}, got {got}")

@@ -18,10 +18,12 @@ class Curve:
     unit: str  # unit of the values; empty for a count
     offsets: NDArray[np.int64]  # shape (P + 1,), where each device's steps start and end
     time: NDArray[np.float64]  # shape (steps,), ascending on each device, in the timeline's unit
-    value: NDArray[np.float64]  # shape (steps,), held from this time to the next step; before the first step it is zero
+    # shape (steps,), held from this time to the next step; before the first step it is zero
+    value: NDArray[np.float64]
     # what each device's host holds for it, of the same unit; None where nothing is copied there
     host: Curve | None = None
-    # names of what one device holds, where each line is the sum of a part and those before it, not a device's
+    # names of what one device holds, where each line is the sum of a part and those before it, not
+    # a device's
     parts: tuple[str, ...] = ()
     device: int = 0  # that device
 

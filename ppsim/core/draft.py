@@ -1,6 +1,7 @@
 """A draft: a schedule read from a file, not yet proved sound.
 
-Readers make drafts, :mod:`ppsim.inputs.check` finds their faults, and a draft without faults becomes a schedule.
+Readers make drafts, :mod:`ppsim.inputs.check` finds their faults, and a draft without faults
+becomes a schedule.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from ppsim.core.schedule import NONE, Placement, Schedule, place
 from ppsim.core.timeline import Timeline
 from ppsim.errors import InputError
 
-# The columns of a table of ops. ``row`` is the line of the file and ``cell`` the place in it, counted from 1;
+# The columns of a table of ops. ``row`` is the line of the file and ``cell`` the place in it,
+# counted from 1;
 # ``part`` is 1 for the first op of a pair, 2 for the second, else 0.
 COLUMNS = ("device", "kind", "stage", "microbatch", "row", "cell", "part")
 _NAMES = np.array([kind.name for kind in Kind], object)
@@ -32,14 +34,16 @@ class Draft(Columns):
     """Queues as the file has them, device-major as in :class:`ppsim.core.schedule.Schedule`."""
 
     source: str  # the file's name, for messages
-    offsets: NDArray[np.int64]  # shape (P + 1,); kind, stage, microbatch and pair as in a schedule, shape (ops,)
+    # shape (P + 1,); kind, stage, microbatch and pair as in a schedule, shape (ops,)
+    offsets: NDArray[np.int64]
     kind: NDArray[np.uint8]
     stage: NDArray[np.int32]
     microbatch: NDArray[np.int32]  # of UNSHARD and the like -1
     pair: NDArray[np.int32]
     row: NDArray[np.int32]  # with ``cell`` the op's place in the file, shape (ops,)
     cell: NDArray[np.int32]
-    start: NDArray[np.float64] | None = None  # and ``end``: shape (ops,), or None where the input has no times
+    # and ``end``: shape (ops,), or None where the input has no times
+    start: NDArray[np.float64] | None = None
     end: NDArray[np.float64] | None = None
     lines: tuple[str, ...] = field(default=(), repr=False)  # the text, for excerpts
     name: str = ""  # the schedule's name, if the file has it
@@ -48,13 +52,15 @@ class Draft(Columns):
     # shape (cells, 2): row and cell of each empty cell
     idle: NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 2), np.int32))
     finish: float | None = None  # the end of the iteration, where the input states it
-    # shape (messages, 2): start and end of each message or collective that the input shows beside its ops, or None
-    # where it shows none
+    # shape (messages, 2): start and end of each message or collective that the input shows beside
+    # its ops, or None where it shows none
     messages: NDArray[np.float64] | None = None
     n_slices: int = 1  # slices of a microbatch's sequence, as in a schedule
-    partly: tuple[int, ...] = ()  # stages whose R runs a part of the forward again, as in a schedule
+    # stages whose R runs a part of the forward again, as in a schedule
+    partly: tuple[int, ...] = ()
     n_rounds: int = 1  # how many times the schedule repeats, as in a schedule
-    feeds_back: bool = False  # whether each round needs the results of the round before, as in a schedule
+    # whether each round needs the results of the round before, as in a schedule
+    feeds_back: bool = False
     flushes: bool = True  # whether each round ends before the next begins, as in a schedule
 
     @classmethod
@@ -71,24 +77,27 @@ class Draft(Columns):
 
         Args:
             source: the file's name.
-            table: shape (ops, 7), in queue order per device, or in any order where there are times and one stream.
+            table: shape (ops, 7), in queue order per device, or in any order where there are times
+                and one stream.
             times: shape (ops, 2), start and end.
             devices: the least number of devices.
             n_slices: slices of a microbatch's sequence.
             details: further attributes of a draft.
 
         Raises:
-            InputError: no ops at all, numbers so large that the file cannot hold such a schedule, or a part of a
-                microbatch's slices.
+            InputError: no ops at all, numbers so large that the file cannot hold such a schedule,
+                or a part of a microbatch's slices.
         """
         if not len(table):
-            raise InputError(f"'{source}' has no ops", "one line per device, such as 0F0,0F1,0B0,0B1")
+            raise InputError(
+                f"'{source}' has no ops", "one line per device, such as 0F0,0F1,0B0,0B1"
+            )
         for column in (0, 2, 3):
             worst = table[table[:, column].argmax()]
             if worst[column] >= len(table):
                 raise InputError(
-                    f"{source}, line {worst[4]}, cell {worst[5]}: {COLUMNS[column]} {worst[column]} in a file of "
-                    f"{len(table)} ops",
+                    f"{source}, line {worst[4]}, cell {worst[5]}: {COLUMNS[column]} "
+                    f"{worst[column]} in a file of {len(table)} ops",
                     f"count every {COLUMNS[column]} from 0, without gaps",
                 )
         if (slices := int(table[:, 3].max()) + 1) % n_slices:
@@ -97,24 +106,48 @@ class Draft(Columns):
                 "slices is the number of pieces that each sequence is cut into",
             )
         device, part = table[:, 0], table[:, 6]
-        streams = ((table[:, 1] >= len(COMPUTE)) & (table[:, 1] < len(TIMED))).any()  # ops side by side: as issued
-        keys = (device,) if times is None or streams else (part, table[:, 5], table[:, 4], times[:, 0], device)
+        # ops side by side: as issued
+        streams = ((table[:, 1] >= len(COMPUTE)) & (table[:, 1] < len(TIMED))).any()
+        keys = (
+            (device,)
+            if times is None or streams
+            else (part, table[:, 5], table[:, 4], times[:, 0], device)
+        )
         order = np.lexsort(keys)
         columns = table[order].astype(np.int32).T
         _, _, stage, microbatch, row, cell, _ = columns
         first = np.flatnonzero(columns[6] == 1)
         pair = np.full(len(table), NONE, np.int32)
         if not np.array_equal(first + 1, np.flatnonzero(columns[6] == 2)):
-            raise InputError(f"{source}: the two ops of a pair are apart", "give both the same device and times")
+            raise InputError(
+                f"{source}: the two ops of a pair are apart", "give both the same device and times"
+            )
         pair[first], pair[first + 1] = first + 1, first
-        offsets = np.searchsorted(columns[0], np.arange(max(devices, int(device.max()) + 1) + 1)).astype(np.int64)
+        offsets = np.searchsorted(
+            columns[0], np.arange(max(devices, int(device.max()) + 1) + 1)
+        ).astype(np.int64)
         start, end = (None, None) if times is None else times[order].T
         kind = columns[1].astype(np.uint8)
-        return cls(source, offsets, kind, stage, microbatch, pair, row, cell, start, end, n_slices=n_slices, **details)
+        return cls(
+            source,
+            offsets,
+            kind,
+            stage,
+            microbatch,
+            pair,
+            row,
+            cell,
+            start,
+            end,
+            n_slices=n_slices,
+            **details,
+        )
 
     @classmethod
     def from_schedule(cls, schedule: Schedule, source: str = "") -> Draft:
-        """Make a draft from a schedule, lowered or not: one row per device, one cell per op or pair."""
+        """Make a draft from a schedule, lowered or not: one row per device, one cell per op or
+        pair.
+        """
         cells = np.cumsum(schedule.leads) - 1
         first = np.append(cells, len(schedule))[schedule.offsets[:-1]]
         same = (
@@ -163,15 +196,21 @@ class Draft(Columns):
     def placement(self) -> Placement:
         """The device of each stage: the one that runs most of its ops, or both of two replicas.
 
-        Two replicas are recognised where each stage is on devices d and P - 1 - d, of one stage per device or of a V.
+        Two replicas are recognised where each stage is on devices d and P - 1 - d, of one stage per
+        device or of a V.
         """
         P, S = self.n_devices, self.n_stages
         runs_on, count = np.unique(
-            self.stage[self.computes].astype(np.int64) * P + self.device[self.computes], return_counts=True
+            self.stage[self.computes].astype(np.int64) * P + self.device[self.computes],
+            return_counts=True,
         )
         stage, device = np.divmod(runs_on, P)
         both = place("bidirectional" if S == P else "bidirectional-v", P, S)
-        if S in (P, 2 * P) and len(runs_on) > S and (both.devices[:, stage] == device).any(axis=0).all():
+        if (
+            S in (P, 2 * P)
+            and len(runs_on) > S
+            and (both.devices[:, stage] == device).any(axis=0).all()
+        ):
             return both
         devices = np.zeros(S, np.int32)
         order = np.lexsort((-device, count))  # the most ops, and of equals the first device, last
@@ -198,7 +237,10 @@ class Draft(Columns):
         order = np.insert(order, before - (op < before), op)
         place = np.argsort(order).astype(np.int32)
         pair = np.where(self.pair == NONE, np.int32(NONE), place[self.pair])[order]
-        columns = {name: getattr(self, name)[order] for name in ("kind", "stage", "microbatch", "row", "cell")}
+        columns = {
+            name: getattr(self, name)[order]
+            for name in ("kind", "stage", "microbatch", "row", "cell")
+        }
         return replace(self, pair=pair, **columns)
 
     def excerpt(self, row: int, cell: int, around: int = 30) -> tuple[str, str]:
@@ -214,7 +256,9 @@ class Draft(Columns):
         return text, " " * (len(dots) + first - begin) + "^" * max(1, last - first)
 
     def span(self, row: int, cell: int) -> tuple[int, int]:
-        """Return where a cell starts and ends in its line, counted from 0; the whole line if it has no cells."""
+        """Return where a cell starts and ends in its line, counted from 0; the whole line if it has
+        no cells.
+        """
         line = self.lines[row - 1] if 0 < row <= len(self.lines) else ""
         begin, stop = 0, len(line)
         if self.start is None and line:
@@ -228,11 +272,15 @@ class Draft(Columns):
         """Where the commas of a line are; kept, as faults come in their hundreds from one line."""
         kept: dict[int, NDArray[np.int64]] = self.__dict__.setdefault("_kept_commas", {})
         if row not in kept:
-            kept[row] = np.flatnonzero(np.frombuffer(self.lines[row - 1].encode("utf-32-le"), np.uint32) == ord(","))
+            kept[row] = np.flatnonzero(
+                np.frombuffer(self.lines[row - 1].encode("utf-32-le"), np.uint32) == ord(",")
+            )
         return kept[row]
 
     def schedule(self) -> Schedule:
-        """Return the compute ops as a schedule, with the sends and receives stated; for a draft without faults."""
+        """Return the compute ops as a schedule, with the sends and receives stated; for a draft
+        without faults.
+        """
         made = self._only(self.timed)
         return replace(made, posted=self.whole_schedule()) if self.has_comms else made
 
@@ -252,22 +300,32 @@ class Draft(Columns):
             return None
         keep = self.timed
         bound = np.full(int(keep.sum()), NONE, np.int32)
-        return Timeline(self.schedule(), self.start[keep], self.end[keep], bound, self.unit, self.finish or 0.0)
+        return Timeline(
+            self.schedule(), self.start[keep], self.end[keep], bound, self.unit, self.finish or 0.0
+        )
 
     def _only(self, keep: NDArray[np.bool_]) -> Schedule:
         place = np.cumsum(keep, dtype=np.int32) - 1
-        columns: dict[str, Any] = {name: getattr(self, name)[keep] for name in ("kind", "stage", "microbatch")}
+        columns: dict[str, Any] = {
+            name: getattr(self, name)[keep] for name in ("kind", "stage", "microbatch")
+        }
         columns["offsets"] = np.concatenate([[0], np.cumsum(keep)])[self.offsets]
         columns["pair"] = np.where(self.pair == NONE, np.int32(NONE), place[self.pair])[keep]
         columns |= {"n_slices": self.n_slices, "partly": self.partly}
-        columns |= {"n_rounds": self.n_rounds, "feeds_back": self.feeds_back, "flushes": self.flushes}
+        columns |= {
+            "n_rounds": self.n_rounds,
+            "feeds_back": self.feeds_back,
+            "flushes": self.flushes,
+        }
         return Schedule(self.name or "custom", self.placement, self.n_microbatches, **columns)
 
     def cells(self) -> Iterator[list[str]]:
         """Yield each device's queue in torch's text form."""
         names, leads = _NAMES[self.kind].tolist(), self.leads.tolist()
         stages = (
-            self.stage if self.stage.min(initial=0) >= 0 else np.where(self.stage < 0, "", self.stage.astype(str))
+            self.stage
+            if self.stage.min(initial=0) >= 0
+            else np.where(self.stage < 0, "", self.stage.astype(str))
         ).tolist()
         numbers = np.where(self.microbatch < 0, "", self.microbatch.astype(str)).tolist()
         labels = [f"{s}{n}{m}" for s, n, m in zip(stages, names, numbers, strict=True)]

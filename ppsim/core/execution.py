@@ -13,7 +13,9 @@ from ppsim.core.timeline import Timeline
 
 @dataclass(frozen=True)
 class Transfers:
-    """The messages between devices; one entry per message, in the order of the sends in the lowered queues."""
+    """The messages between devices; one entry per message, in the order of the sends in the lowered
+    queues.
+    """
 
     send: NDArray[np.int64]  # shape (messages,), index of the send in the lowered queues
     receive: NDArray[np.int32]  # shape (messages,), index of the receive
@@ -21,11 +23,14 @@ class Transfers:
     target: NDArray[np.int32]  # device it reaches
     producer: NDArray[np.int32]  # index, in the lowered queues, of the op whose result it carries
     posted: NDArray[np.float64]  # time at which the send was posted
-    awaited: NDArray[np.float64]  # time at which the receive was posted; in ``latency`` mode the same as ``posted``
-    leave: NDArray[np.float64]  # time at which it left: both sides were posted and the channel was free
+    # time at which the receive was posted; in ``latency`` mode the same as ``posted``
+    awaited: NDArray[np.float64]
+    # time at which it left: both sides were posted and the channel was free
+    leave: NDArray[np.float64]
     arrive: NDArray[np.float64]  # end of the receive
     size: NDArray[np.float64]  # its bytes; 0 where a message has latency only
-    bandwidth: NDArray[np.float64]  # of its link, in bytes per unit of time; infinite where there is no limit
+    # of its link, in bytes per unit of time; infinite where there is no limit
+    bandwidth: NDArray[np.float64]
 
     def __len__(self) -> int:
         return len(self.send)
@@ -38,7 +43,8 @@ class SharedBandwidth:
     name: str  # what is shared: ``card`` of a network, ``node``, ``device``
     capacity: float  # bytes per unit of time
     group: NDArray[np.int64]  # shape (P,), whose share each device uses
-    # shape (messages,), whether each message uses that of its source, outwards, and of its target, inwards
+    # shape (messages,), whether each message uses that of its source, outwards, and of its target,
+    # inwards
     used: NDArray[np.bool_]
 
 
@@ -47,15 +53,16 @@ class Execution:
     """One iteration of lowered queues."""
 
     lowered: Lowered  # the queues that were run
-    # of ``lowered.schedule``: when each op, sends and receives included, occupied its device; collectives beside the
-    # compute ops have the times of their stream. ``bound`` of a compute op that waited is the receive, or UNSHARD, it
-    # waited for.
+    # of ``lowered.schedule``: when each op, sends and receives included, occupied its device;
+    # collectives beside the compute ops have the times of their stream. ``bound`` of a compute op
+    # that waited is the receive, or UNSHARD, it waited for.
     timeline: Timeline
-    # of ``lowered.compute``: the same times of the compute ops alone; ``bound`` of one that waited is the op that sent
-    # its input. Metrics and figures use it.
+    # of ``lowered.compute``: the same times of the compute ops alone; ``bound`` of one that waited
+    # is the op that sent its input. Metrics and figures use it.
     compute: Timeline
     messages: Transfers  # the messages
-    shared: tuple[SharedBandwidth, ...] = ()  # the bandwidths that the messages of several links divided
+    # the bandwidths that the messages of several links divided
+    shared: tuple[SharedBandwidth, ...] = ()
 
     @property
     def makespan(self) -> float:

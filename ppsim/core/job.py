@@ -1,4 +1,6 @@
-"""A job: one pipeline in several data-parallel replicas over several steps, with the collectives that join them."""
+"""A job: one pipeline in several data-parallel replicas over several steps, with the collectives
+that join them.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,17 @@ DEVICE, REPLICAS, ENDS, ALL = "device", "replicas", "ends", "all"
 
 @dataclass(frozen=True)
 class Between:
-    """What each device does once between the pipelines of two steps: a collective, or work of its own."""
+    """What each device does once between the pipelines of two steps: a collective, or work of its
+    own.
+    """
 
     name: str  # what the run calls it
-    # whom it is with: ``device`` (nobody), ``replicas`` (the same device of all replicas), ``ends`` (first and last
-    # device of its replica), or ``all``. All of a group end together.
+    # whom it is with: ``device`` (nobody), ``replicas`` (the same device of all replicas), ``ends``
+    # (first and last device of its replica), or ``all``. All of a group end together.
     group: str = DEVICE
     communicates: bool = False  # whether it is a collective, and not work of a device
-    before: bool = False  # whether it comes before the first op of its chunk, not after the last one
+    # whether it comes before the first op of its chunk, not after the last one
+    before: bool = False
     chunk: int = -1  # the chunk that it belongs to, -1 for all of its device
 
 
@@ -38,16 +43,17 @@ class Job:
     iterations: NDArray[np.int64]  # shape (K,), the numbers of the steps
     start: Times  # shape (K, R, ops): when each op began to compute, from the step's first op
     end: Times  # likewise
-    # likewise: how long the input of an op took from the later of its send and receive to its arrival; 0 without one
-    # from another device
+    # likewise: how long the input of an op took from the later of its send and receive to its
+    # arrival; 0 without one from another device
     transfer: Times
     between: tuple[Between, ...]  # in the order in which devices do them
     between_start: Times  # shape (K, R, P, B), NaN where a device has none
     between_end: Times  # likewise
     names: Mapping[str, str]  # what the run calls the kinds of ops and messages, by their letters
     unit: str  # of all times
-    # shape (2, K, R, ops): from the end of the op before to when a device reached each op, and from the end of the op
-    # that makes its input to when both sides had posted it; None where the run does not show the former
+    # shape (2, K, R, ops): from the end of the op before to when a device reached each op, and from
+    # the end of the op that makes its input to when both sides had posted it; None where the run
+    # does not show the former
     host: Times | None = None
 
     @cached_property

@@ -1,7 +1,9 @@
-"""What the ops of a schedule with several streams wait for: their lanes, their inputs, and who starts together.
+"""What the ops of a schedule with several streams wait for: their lanes, their inputs, and who
+starts together.
 
-A device's queue is the order in which its ops are issued. Ops of one stream run in that order, ops of different streams
-side by side. Everything here follows from the rows of :data:`ppsim.core.ops.KINDS`, so that a new kind adds no code.
+A device's queue is the order in which its ops are issued. Ops of one stream run in that order, ops
+of different streams side by side. Everything here follows from the rows of
+:data:`ppsim.core.ops.KINDS`, so that a new kind adds no code.
 """
 
 from __future__ import annotations
@@ -35,12 +37,16 @@ class Inputs:
     """Inputs of each op, the op before it on its lane not among them, in CSR form."""
 
     offsets: Indices  # shape (ops + 1,), where each op's inputs begin and end
-    op: Indices  # shape (inputs,), the ops that make them; ``MISSING`` where no op makes one that is needed
-    crosses: NDArray[np.bool_]  # shape (inputs,), whether the input is a message from another device
+    # shape (inputs,), the ops that make them; ``MISSING`` where no op makes one that is needed
+    op: Indices
+    # shape (inputs,), whether the input is a message from another device
+    crosses: NDArray[np.bool_]
 
 
 class Waits(NamedTuple):
-    """What ops wait for, an entry each: the op before on their lane first, then inputs; columns of equal length."""
+    """What ops wait for, an entry each: the op before on their lane first, then inputs; columns of
+    equal length.
+    """
 
     op: Indices  # the op that waits
     need: Indices  # the one that it waits for; ``MISSING`` for none of the queues
@@ -49,7 +55,9 @@ class Waits(NamedTuple):
 
 
 def once_a_schedule(find: Callable[[Schedule], Found]) -> Callable[[Schedule], Found]:
-    """Keep with a schedule what a function finds in it, so that it is found once; nobody may change it."""
+    """Keep with a schedule what a function finds in it, so that it is found once; nobody may change
+    it.
+    """
 
     @wraps(find)
     def kept(schedule: Schedule) -> Found:
@@ -76,7 +84,9 @@ def used_streams(schedule: Schedule) -> tuple[Stream, ...]:
 
 @once_a_schedule
 def groups_of(schedule: Schedule) -> Indices:
-    """Number the ops that start and end together, shape (ops,), by the first of a pair or of an op on all devices."""
+    """Number the ops that start and end together, shape (ops,), by the first of a pair or of an op
+    on all devices.
+    """
     group = np.arange(len(schedule), dtype=np.int64)
     group[schedule.second_of_pairs] -= 1
     shared = np.flatnonzero(_EVERYWHERE[schedule.kind])
@@ -88,7 +98,9 @@ def groups_of(schedule: Schedule) -> Indices:
 
 
 def share_durations(schedule: Schedule, duration: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return durations of ops, shape (ops,), where all that run together take as long as the longest."""
+    """Return durations of ops, shape (ops,), where all that run together take as long as the
+    longest.
+    """
     if not schedule.has_lanes:
         return duration
     group, longest = groups_of(schedule), np.zeros(len(schedule))
@@ -104,7 +116,8 @@ def find_inputs(schedule: Schedule) -> Inputs:
 
 
 def find_other_inputs(schedule: Schedule) -> Inputs:
-    """Find the inputs from no neighbouring stage: the op that gates an op, what is fed back, its kind's needs.
+    """Find the inputs from no neighbouring stage: the op that gates an op, what is fed back, its
+    kind's needs.
 
     A need of a result that no op makes is left out, unless its kind must have it.
     """
@@ -167,7 +180,9 @@ def find_senders(schedule: Schedule) -> Indices:
 
 
 def previous_on_lane(schedule: Schedule) -> Indices:
-    """Find the op before each on its lane, shape (ops,), -1 for none; the second of a pair follows the first."""
+    """Find the op before each on its lane, shape (ops,), -1 for none; the second of a pair follows
+    the first.
+    """
     lane = lanes_of(schedule)
     order = np.argsort(lane, kind="stable")
     before = np.full(len(schedule), NONE, np.int64)
@@ -176,7 +191,9 @@ def previous_on_lane(schedule: Schedule) -> Indices:
     return before
 
 
-def refuse_lanes(schedule: Schedule, what: str, supports: Sequence[Kind] = COMPUTE, hint: str = "") -> None:
+def refuse_lanes(
+    schedule: Schedule, what: str, supports: Sequence[Kind] = COMPUTE, hint: str = ""
+) -> None:
     """Refuse a schedule that holds other kinds of ops than a question can take.
 
     Args:
@@ -190,13 +207,26 @@ def refuse_lanes(schedule: Schedule, what: str, supports: Sequence[Kind] = COMPU
     """
     if schedule.feeds_back and schedule.n_rounds > 1:
         why = f"{what} cannot take what the last stage of {schedule.name} feeds back to the first"
-        raise InputError(why, "ppsim run, compare, explain and sweep take it, with --comm, --link and --feedback")
-    other = [Kind(kind) for kind in np.unique(schedule.kind) if kind not in supports] if schedule.has_lanes else []
+        raise InputError(
+            why, "ppsim run, compare, explain and sweep take it, with --comm, --link and --feedback"
+        )
+    other = (
+        [Kind(kind) for kind in np.unique(schedule.kind) if kind not in supports]
+        if schedule.has_lanes
+        else []
+    )
     if other:
         names = ", ".join(kind.name for kind in other)
         if Kind.OPT in other:
-            hint = "one step without its optimizer: leave out --steps, --t-optimizer and what goes with them"
-        hint = hint or "a schedule of F, B, I and W; ppsim run, compare, explain and sweep take all as they are"
+            hint = (
+                "one step without its optimizer: leave out --steps, --t-optimizer and what goes "
+                "with them"
+            )
+        hint = (
+            hint
+            or "a schedule of F, B, I and W; ppsim run, compare, explain and sweep take all as "
+            "they are"
+        )
         raise InputError(f"{what} cannot take {names}, which {schedule.name} holds", hint)
 
 
@@ -206,7 +236,11 @@ def _makers(schedule: Schedule, result: Result) -> Indices:
     kinds = [kind for kind in TIMED if result == kind.info.gives or moved == kind.info.direction]
     ops = np.flatnonzero(mask(kinds)[schedule.kind])
     by_stage = any(kind.info.has_stage for kind in kinds)
-    made = np.full((schedule.n_stages if by_stage else schedule.n_devices, schedule.n_microbatches), NONE, np.int64)
+    made = np.full(
+        (schedule.n_stages if by_stage else schedule.n_devices, schedule.n_microbatches),
+        NONE,
+        np.int64,
+    )
     made[(schedule.stage if by_stage else schedule.device)[ops], schedule.microbatch[ops]] = ops
     return made
 
@@ -220,7 +254,10 @@ def _find(schedule: Schedule, ops: Indices, need: Need, made: Indices) -> tuple[
         ops = ops[schedule.stage[ops] != (0 if need.at == "previous" else last)]
     microbatch = schedule.microbatch[ops] + need.ahead
     if need.ahead:
-        there = microbatch // schedule.round_microbatches == schedule.microbatch[ops] // schedule.round_microbatches
+        there = (
+            microbatch // schedule.round_microbatches
+            == schedule.microbatch[ops] // schedule.round_microbatches
+        )
         ops, microbatch = ops[there], microbatch[there]
     if need.at == "any":
         made = made.max(axis=0, keepdims=True)
@@ -245,7 +282,9 @@ def posts_results(schedule: Schedule) -> bool:
 
 
 def _departures(schedule: Schedule) -> Indices:
-    """Find the op with which the message of each op leaves, shape (ops,): the one that posts it, or the op itself."""
+    """Find the op with which the message of each op leaves, shape (ops,): the one that posts it, or
+    the op itself.
+    """
     leaves = np.arange(len(schedule))
     posts = np.flatnonzero(_POSTS[schedule.kind])
     for code in np.unique(schedule.kind[posts]).tolist():

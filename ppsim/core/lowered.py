@@ -1,8 +1,10 @@
-"""Lowered queues: a schedule with its sends and receives written out, in the order each device issues them.
+"""Lowered queues: a schedule with its sends and receives written out, in the order each device
+issues them.
 
-A message has one SEND on the device that produces it and one RECV on the device that needs it. As in torch,
-``2SEND_F0`` names the sender's stage and ``3RECV_F0`` the receiver's; gradients travel from stage s to s - 1.
-Messages carry no tags: from one device to another the k-th send matches the k-th receive.
+A message has one SEND on the device that produces it and one RECV on the device that needs it. As
+in torch, ``2SEND_F0`` names the sender's stage and ``3RECV_F0`` the receiver's; gradients travel
+from stage s to s - 1. Messages carry no tags: from one device to another the k-th send matches the
+k-th receive.
 """
 
 from __future__ import annotations
@@ -24,10 +26,11 @@ _TIMED = mask(TIMED)
 class Lowered:
     """Queues of compute and communication ops."""
 
-    schedule: Schedule  # queues that hold comm ops too; UNSHARD, RESHARD and REDUCE_GRAD have microbatch -1
+    # queues that hold comm ops too; UNSHARD, RESHARD and REDUCE_GRAD have microbatch -1
+    schedule: Schedule
     compute: Schedule  # the schedule that was lowered
-    # shape (ops,), comm ops that are posted together (batch_isend_irecv) share a number and are neighbours in their
-    # queue; -1 for an op posted alone
+    # shape (ops,), comm ops that are posted together (batch_isend_irecv) share a number and are
+    # neighbours in their queue; -1 for an op posted alone
     batch: NDArray[np.int32]
 
     def __post_init__(self) -> None:
@@ -41,12 +44,15 @@ class Lowered:
     def peer(self) -> NDArray[np.int32]:
         """Return the device at the other end of a send or receive, shape (ops,); -1 for other ops.
 
-        In a bidirectional placement the replica is the one whose stage the op's own device holds. A device that holds
-        the stage in both replicas exchanges each microbatch with the device that computes its other side.
+        In a bidirectional placement the replica is the one whose stage the op's own device holds. A
+        device that holds the stage in both replicas exchanges each microbatch with the device that
+        computes its other side.
         """
         schedule, devices = self.schedule, self.schedule.placement.devices
         away = {"send": 1, "receive": -1}
-        step = np.array([kind.info.direction * away.get(kind.info.side, 0) for kind in Kind], np.int32)
+        step = np.array(
+            [kind.info.direction * away.get(kind.info.side, 0) for kind in Kind], np.int32
+        )
         peer = np.full(len(schedule), NONE, np.int32)
         comm = np.flatnonzero(step[schedule.kind])
         stage = schedule.stage[comm]
@@ -56,7 +62,10 @@ class Lowered:
             M, compute = schedule.n_microbatches, self.compute
             computed_by = np.full(schedule.n_stages * M, NONE, np.int32)
             computed_by[compute.stage.astype(np.int64) * M + compute.microbatch] = compute.device
-            fits = holds & (devices[:, other] == computed_by[other.astype(np.int64) * M + schedule.microbatch[comm]])
+            fits = holds & (
+                devices[:, other]
+                == computed_by[other.astype(np.int64) * M + schedule.microbatch[comm]]
+            )
             holds = np.where(fits.any(axis=0), fits, holds)
         replica = np.argmax(holds, axis=0)
         peer[comm] = devices[replica, other]

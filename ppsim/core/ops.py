@@ -1,8 +1,8 @@
 """Ops: the table of their kinds, their text form and their packed form.
 
-Kinds are PyTorch's letters: F forward, B full backward, I backward for the input, W backward for the
-weights; and R, the forward run again before a backward (recompute), which torch has no letter for. The text form is
-PyTorch's too: ``2F0`` is the forward of microbatch 0 on stage 2.
+Kinds are PyTorch's letters: F forward, B full backward, I backward for the input, W backward for
+the weights; and R, the forward run again before a backward (recompute), which torch has no letter
+for. The text form is PyTorch's too: ``2F0`` is the forward of microbatch 0 on stage 2.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ Packed = NDArray[np.int64]
 class Kind(IntEnum):
     """The kind of an op; the value is its code in a schedule's ``kind`` column.
 
-    Kinds that compute come first: their code is also their row in :attr:`ppsim.core.costs.Costs.time`. Then come the
-    other kinds that a schedule may hold before it is lowered: they have a stream.
+    Kinds that compute come first: their code is also their row in
+    :attr:`ppsim.core.costs.Costs.time`. Then come the other kinds that a schedule may hold before
+    it is lowered: they have a stream.
     """
 
     F = 0
@@ -107,7 +108,8 @@ class Stream(IntEnum):
 
 
 class Scope(StrEnum):
-    """Where an op runs: on a stage, on a device without a stage, or on all devices at the same time.
+    """Where an op runs: on a stage, on a device without a stage, or on all devices at the same
+    time.
 
     What runs between two stages on all devices has the later one's number.
     """
@@ -119,7 +121,9 @@ class Scope(StrEnum):
 
 
 class Result(StrEnum):
-    """What an op leaves for others, for one microbatch: of a stage, or of a device where its op has no stage."""
+    """What an op leaves for others, for one microbatch: of a stage, or of a device where its op has
+    no stage.
+    """
 
     ACTIVATION = "activation"
     GRADIENT = "gradient"
@@ -148,14 +152,16 @@ class Need(NamedTuple):
     """A result that an op waits for beside the neighbouring stage's."""
 
     result: Result  # what it is
-    # ``own``: of the op's stage; ``previous`` or ``next``: of that one's neighbour, if any; ``first`` or ``last``: of
-    # that stage; ``device``: of the op's device; ``any``: of any device
+    # ``own``: of the op's stage; ``previous`` or ``next``: of that one's neighbour, if any;
+    # ``first`` or ``last``: of that stage; ``device``: of the op's device; ``any``: of any device
     at: str
     only: str = ""  # ``first`` or ``last`` where only ops of that stage need it; empty for all
     must: bool = False  # whether some op must make it; other needs are left out where none does
     sent: bool = False  # whether it is a message where another device makes it
-    ahead: int = 0  # the microbatch whose result it is, counted from the op's; no need where there is no such one
-    unless: Result | None = None  # no need where the op's device makes this result for its microbatch
+    # the microbatch whose result it is, counted from the op's; no need where there is no such one
+    ahead: int = 0
+    # no need where the op's device makes this result for its microbatch
+    unless: Result | None = None
 
 
 @dataclass(frozen=True)
@@ -164,18 +170,22 @@ class KindInfo:
 
     name: str  # the kind in words
     computes: bool = False  # whether it runs a stage on a microbatch
-    # ``send``, ``receive``, ``wait`` (for a message or a collective) or ``post`` (another op's result leaves with it);
-    # empty for other kinds
+    # ``send``, ``receive``, ``wait`` (for a message or a collective) or ``post`` (another op's
+    # result leaves with it); empty for other kinds
     side: str = ""
-    # FORWARD where it makes or moves an activation, BACKWARD a gradient; 0 for neither. What an op makes goes to the
-    # next stage in that direction.
+    # FORWARD where it makes or moves an activation, BACKWARD a gradient; 0 for neither. What an op
+    # makes goes to the next stage in that direction.
     direction: int = 0
-    # the direction of the result that it works on: its neighbour's where it makes one itself, else its own stage's
+    # the direction of the result that it works on: its neighbour's where it makes one itself, else
+    # its own stage's
     works_on: int = 0
-    per_microbatch: bool = True  # whether there is one for each microbatch, or one for a whole stage
-    # whether it allocates its microbatch's activation. Where R does, F keeps its stage's input only.
+    # whether there is one for each microbatch, or one for a whole stage
+    per_microbatch: bool = True
+    # whether it allocates its microbatch's activation. Where R does, F keeps its stage's input
+    # only.
     allocates: bool = False
-    frees: str = ""  # ALL of the activation, PART of it (what W does not need), or the REST; empty for none
+    # ALL of the activation, PART of it (what W does not need), or the REST; empty for none
+    frees: str = ""
     colour: str = ""  # key of its colours in :mod:`ppsim.show.drawing.palette`
     hatched: bool = False  # whether it is drawn in that colour with hatching
     legend: str = ""  # its name in the legend of a picture
@@ -183,7 +193,8 @@ class KindInfo:
     scope: Scope = Scope.STAGE  # where it runs
     gives: Result | None = None  # what it leaves; what ``direction`` says is not repeated
     needs: tuple[Need, ...] = ()  # what it waits for beside what ``works_on`` says
-    gated: bool = False  # whether it starts only when the compute op before it in its device's queue has ended
+    # whether it starts only when the compute op before it in its device's queue has ended
+    gated: bool = False
 
     @property
     def has_stage(self) -> bool:
@@ -209,13 +220,21 @@ _of_vocabulary = partial(_beside, legend="Vocabulary (E, S, T, D)", scope=Scope.
 _spread = partial(_beside, legend="On all devices (GF, GB)", scope=Scope.BETWEEN)
 _encode = partial(_beside, legend="Encoder (EF, EB)", colour="encoder", scope=Scope.DEVICE)
 _collective = partial(
-    KindInfo, legend="Collective", colour="collective", stream=Stream.COLLECTIVE, scope=Scope.EVERYWHERE, gated=True
+    KindInfo,
+    legend="Collective",
+    colour="collective",
+    stream=Stream.COLLECTIVE,
+    scope=Scope.EVERYWHERE,
+    gated=True,
 )
-_beside_step = partial(KindInfo, legend="Collective", colour="collective", stream=Stream.COLLECTIVE, gated=True)
+_beside_step = partial(
+    KindInfo, legend="Collective", colour="collective", stream=Stream.COLLECTIVE, gated=True
+)
 _wait = partial(KindInfo, side="wait", stream=Stream.COMPUTE)
 _post = partial(KindInfo, side="post", stream=Stream.COMPUTE)
 _of_stage = partial(KindInfo, per_microbatch=False)
-# What has waited for all sums that its device has issued has also waited for the gradient reduced behind its own sums.
+# What has waited for all sums that its device has issued has also waited for the gradient reduced
+# behind its own sums.
 _BEHIND_SUMS = (Need(Result.HEAD_GRADIENT, "device", ahead=-1),)
 
 
@@ -249,13 +268,30 @@ KINDS: dict[Kind, KindInfo] = {
         ),
     ),
     Kind.B: _backward("backward", legend="Backward (full)", colour="backward", frees=ALL),
-    Kind.I: _backward("backward for input", legend="Backward for input", colour="input", frees=PART),
-    Kind.W: _compute(
-        "backward for weights", legend="Backward for weights", colour="weights", works_on=BACKWARD, frees=REST
+    Kind.I: _backward(
+        "backward for input", legend="Backward for input", colour="input", frees=PART
     ),
-    Kind.R: _compute("recompute", legend="Recompute", colour="forward", works_on=FORWARD, allocates=True, hatched=True),
+    Kind.W: _compute(
+        "backward for weights",
+        legend="Backward for weights",
+        colour="weights",
+        works_on=BACKWARD,
+        frees=REST,
+    ),
+    Kind.R: _compute(
+        "recompute",
+        legend="Recompute",
+        colour="forward",
+        works_on=FORWARD,
+        allocates=True,
+        hatched=True,
+    ),
     Kind.OFFLOAD: _copy_out(
-        "copy to the host", legend="Offload", frees=ALL, gives=Result.HOST_COPY, needs=(_must(Result.ACTIVATION),)
+        "copy to the host",
+        legend="Offload",
+        frees=ALL,
+        gives=Result.HOST_COPY,
+        needs=(_must(Result.ACTIVATION),),
     ),
     Kind.RELOAD: _copy_in(
         "copy from the host",
@@ -289,10 +325,14 @@ KINDS: dict[Kind, KindInfo] = {
         needs=(_must(Result.ACTIVATION),),
     ),
     Kind.RETURN: _copy_in(
-        "free another device's activation", legend="Return", frees=ALL, needs=(_must(Result.RELOADED),)
+        "free another device's activation",
+        legend="Return",
+        frees=ALL,
+        needs=(_must(Result.RELOADED),),
     ),
     Kind.E: _of_vocabulary("input embedding", gives=Result.EMBEDDED),
-    # the device that computes the loss sends the output layer's input and does not wait for the broadcast of it
+    # the device that computes the loss sends the output layer's input and does not wait for the
+    # broadcast of it
     Kind.S: _of_vocabulary(
         "output layer",
         gives=Result.LOGITS,
@@ -301,10 +341,16 @@ KINDS: dict[Kind, KindInfo] = {
     Kind.T: _of_vocabulary(
         "backward of the output layer", gives=Result.HEAD_PART, needs=(Need(Result.LOSS, "device"),)
     ),
-    Kind.D: _of_vocabulary("backward of the input embedding", needs=(Need(Result.INPUT_GRADIENT, "device"),)),
-    Kind.REDUCE_E: _collective("reduce embeddings", gives=Result.INPUT, needs=(_must(Result.EMBEDDED, "device"),)),
+    Kind.D: _of_vocabulary(
+        "backward of the input embedding", needs=(Need(Result.INPUT_GRADIENT, "device"),)
+    ),
+    Kind.REDUCE_E: _collective(
+        "reduce embeddings", gives=Result.INPUT, needs=(_must(Result.EMBEDDED, "device"),)
+    ),
     Kind.SHARE_S: _collective(
-        "broadcast the output layer's input", gives=Result.HEAD_INPUT, needs=(_must(Result.ACTIVATION, "last"),)
+        "broadcast the output layer's input",
+        gives=Result.HEAD_INPUT,
+        needs=(_must(Result.ACTIVATION, "last"),),
     ),
     Kind.REDUCE_S: _collective(
         "reduce over the vocabulary", gives=Result.LOSS, needs=(_must(Result.LOGITS, "device"),)
@@ -315,19 +361,28 @@ KINDS: dict[Kind, KindInfo] = {
         needs=(_must(Result.HEAD_PART, "device"),),
     ),
     Kind.SHARE_D: _collective(
-        "broadcast the gradient of the embedding", gives=Result.INPUT_GRADIENT, needs=(_must(Result.GRADIENT, "first"),)
+        "broadcast the gradient of the embedding",
+        gives=Result.INPUT_GRADIENT,
+        needs=(_must(Result.GRADIENT, "first"),),
     ),
     Kind.GF: _spread(
-        "forward on all devices", gives=Result.SPREAD, needs=(_must(Result.ACTIVATION, "previous", sent=True),)
+        "forward on all devices",
+        gives=Result.SPREAD,
+        needs=(_must(Result.ACTIVATION, "previous", sent=True),),
     ),
     Kind.GB: _spread(
-        "backward on all devices", gives=Result.SPREAD_GRADIENT, needs=(_must(Result.GRADIENT, sent=True),)
+        "backward on all devices",
+        gives=Result.SPREAD_GRADIENT,
+        needs=(_must(Result.GRADIENT, sent=True),),
     ),
     Kind.EF: _encode("forward of the encoder", gives=Result.ENCODED),
     Kind.EB: _encode(
-        "backward of the encoder", needs=(_must(Result.ENCODED, "device"), _must(Result.GRADIENT, "first", sent=True))
+        "backward of the encoder",
+        needs=(_must(Result.ENCODED, "device"), _must(Result.GRADIENT, "first", sent=True)),
     ),
-    Kind.L: _of_vocabulary("loss", gives=Result.LOSS_VALUE, needs=(_must(Result.LOSS, "device"), *_BEHIND_SUMS)),
+    Kind.L: _of_vocabulary(
+        "loss", gives=Result.LOSS_VALUE, needs=(_must(Result.LOSS, "device"), *_BEHIND_SUMS)
+    ),
     Kind.MAX_S: _collective("maximum over the vocabulary", needs=(_must(Result.LOGITS, "device"),)),
     Kind.SUM_S: _collective("sum over the vocabulary", needs=(_must(Result.LOGITS, "device"),)),
     Kind.GRAD_S: _collective(
@@ -335,8 +390,12 @@ KINDS: dict[Kind, KindInfo] = {
         gives=Result.HEAD_GRADIENT,
         needs=(_must(Result.LOGITS, "device"),),
     ),
-    Kind.SHARE_T: _collective("broadcast ahead of the last backward of the output layer", gives=Result.T_SHARED),
-    Kind.WAIT_E: _wait("wait for the embeddings", scope=Scope.DEVICE, needs=(_must(Result.INPUT, "device"),)),
+    Kind.SHARE_T: _collective(
+        "broadcast ahead of the last backward of the output layer", gives=Result.T_SHARED
+    ),
+    Kind.WAIT_E: _wait(
+        "wait for the embeddings", scope=Scope.DEVICE, needs=(_must(Result.INPUT, "device"),)
+    ),
     Kind.WAIT_T: _wait(
         "wait for the broadcast and the sums ahead of the output layer's pass",
         scope=Scope.DEVICE,
@@ -349,7 +408,9 @@ KINDS: dict[Kind, KindInfo] = {
     ),
     Kind.POST_F: _post("hand an activation to the network", needs=(_must(Result.ACTIVATION),)),
     Kind.POST_B: _post("hand a gradient to the network", needs=(_must(Result.GRADIENT),)),
-    Kind.WAIT_F: _wait("wait for an activation", needs=(_must(Result.ACTIVATION, "previous", sent=True),)),
+    Kind.WAIT_F: _wait(
+        "wait for an activation", needs=(_must(Result.ACTIVATION, "previous", sent=True),)
+    ),
     Kind.WAIT_B: _wait("wait for a gradient", needs=(_must(Result.GRADIENT, "next", sent=True),)),
     # once a step, with the number of a microbatch of that step
     Kind.OPT: _beside("optimizer step", legend="Optimizer (OPT)", scope=Scope.DEVICE),
@@ -429,7 +490,9 @@ class Columns:
     @cached_property
     def follows_message(self) -> NDArray[np.bool_]:
         """Shape (ops,): whether a send or receive stands right behind another in its queue."""
-        after = self.communicates[1:] & self.communicates[:-1] & (self.device[1:] == self.device[:-1])
+        after = (
+            self.communicates[1:] & self.communicates[:-1] & (self.device[1:] == self.device[:-1])
+        )
         return np.append(np.zeros(min(1, len(self)), np.bool_), after)
 
     @cached_property
@@ -444,12 +507,16 @@ class Columns:
 
     @cached_property
     def work(self) -> NDArray[np.int64]:
-        """Shape (ops,): code of what runs: the op's kind, or -1 for both ops of a pair, which run as one."""
+        """Shape (ops,): code of what runs: the op's kind, or -1 for both ops of a pair, which run
+        as one.
+        """
         return np.where(self.pair >= 0, -1, self.kind.astype(np.int64))
 
     @cached_property
     def leads(self) -> NDArray[np.bool_]:
-        """Shape (ops,): True for an op that runs alone and for the first of a pair, so that a pair counts once."""
+        """Shape (ops,): True for an op that runs alone and for the first of a pair, so that a pair
+        counts once.
+        """
         leads = np.ones(len(self.pair), np.bool_)
         leads[self.second_of_pairs] = False
         return leads
@@ -463,17 +530,22 @@ class Columns:
         return (op,) if self.pair[op] < 0 else (op, int(self.pair[op]))
 
 
-# A packed op is one integer: kind in the low bits, then the pair mark, the stage and the microbatch.
+# A packed op is one integer: kind in the low bits, then the pair mark, the stage and the
+# microbatch.
 KIND_MASK, PAIRED, STAGE_SHIFT, MICROBATCH_SHIFT = 0x7F, 0x80, 8, 32
 STAGE_MASK = (1 << (MICROBATCH_SHIFT - STAGE_SHIFT)) - 1
 
 
 def pack(stage: NDArray[np.integer] | int, microbatch: NDArray[np.integer] | int) -> Packed:
-    """Pack stage (-1 for none) and microbatch into one integer each, of kind F; inputs broadcast."""
+    """Pack stage (-1 for none) and microbatch into one integer each, of kind F; inputs
+    broadcast.
+    """
     stage, microbatch = np.asarray(stage, np.int64) & STAGE_MASK, np.asarray(microbatch, np.int64)
     return (stage << STAGE_SHIFT) | (microbatch << MICROBATCH_SHIFT)
 
 
 def label(kind: int, stage: int, microbatch: int) -> str:
-    """Return the op's text form, such as ``2F0``; ``S0`` for an op without a stage, ``1UNSHARD`` for one of a stage."""
+    """Return the op's text form, such as ``2F0``; ``S0`` for an op without a stage, ``1UNSHARD``
+    for one of a stage.
+    """
     return f"{stage if stage >= 0 else ''}{Kind(kind).name}{microbatch if microbatch >= 0 else ''}"

@@ -15,23 +15,26 @@ from ppsim.errors import InputError
 
 MOST_STAGES = 100_000
 _TIMES = r"(?:\*([1-9][0-9]{0,5}))?"
-RULE = re.compile(r"(full|none|(?:first|window|layers):[0-9]{1,9}|modules:[a-z_]+)" + _TIMES, re.ASCII)
+RULE = re.compile(
+    r"(full|none|(?:first|window|layers):[0-9]{1,9}|modules:[a-z_]+)" + _TIMES, re.ASCII
+)
 MODULE = re.compile(r"([a-z_]+)" + _TIMES, re.ASCII)
 PARTS = ("layers", "modules")
 EXPECTED = (
-    "full, none, first:N, window:N, layers:N or modules:core_attn,mlp; one per stage with commas between "
-    "(full*2,none is full,full,none)"
+    "full, none, first:N, window:N, layers:N or modules:core_attn,mlp; one per stage with commas "
+    "between (full*2,none is full,full,none)"
 )
 
 
 def parse_rules(text: str) -> list[str]:
     """Parse what runs again: one rule for all stages, or one per stage with commas between.
 
-    A rule is ``full``; ``none``; ``first:N``, the first N microbatches; ``window:N``, all but the first N of every
-    window of forwards, which is as long as the most that wait for their backward (Megatron's
-    num-microbatches-with-partial-activation-checkpoints, arXiv 2205.05198, appendix C); ``layers:N``, the first N
-    layers of the stage (Megatron's recompute-num-layers with recompute-method block); or ``modules:A,B``, these modules
-    of every layer (its recompute-modules).
+    A rule is ``full``; ``none``; ``first:N``, the first N microbatches; ``window:N``, all but the
+    first N of every window of forwards, which is as long as the most that wait for their backward
+    (Megatron's num-microbatches-with-partial-activation-checkpoints, arXiv 2205.05198, appendix C);
+    ``layers:N``, the first N layers of the stage (Megatron's recompute-num-layers with
+    recompute-method block); or ``modules:A,B``, these modules of every layer (its
+    recompute-modules).
 
     Raises:
         InputError: it is none of these.
@@ -55,13 +58,16 @@ def rules_of(schedule: Schedule, text: str) -> list[str]:
     """The rule of each stage (InputError: the rules are neither one nor one per stage)."""
     rules = parse_rules(text)
     if len(rules) not in (1, schedule.n_stages):
-        said = f"{len(rules)} rules of recompute, and {schedule.name} has {schedule.n_stages} stages"
+        said = (
+            f"{len(rules)} rules of recompute, and {schedule.name} has {schedule.n_stages} stages"
+        )
         raise InputError(said, "one rule for all stages, or one for each")
     return rules * (schedule.n_stages // len(rules))
 
 
 def recompute_queue(queue: Packed, wanted: NDArray[np.bool_]) -> Packed:
-    """Return a device's queue with an R right before every wanted B and I, or before the pair that holds it.
+    """Return a device's queue with an R right before every wanted B and I, or before the pair that
+    holds it.
 
     Backwards whose R the queue has already, as one that runs it earlier, get no second one.
     """

@@ -16,9 +16,11 @@ MOST_OPS = 200_000_000  # of all rounds, more than an ordinary machine's memory 
 
 
 def repeat_rounds(schedule: Schedule, rounds: int) -> Schedule:
-    """Return the queues of one round ``rounds`` times in a row, on each device without a wait between them.
+    """Return the queues of one round ``rounds`` times in a row, on each device without a wait
+    between them.
 
-    Where the schedule never flushes, forwards of a round take the place of the drain of the round before.
+    Where the schedule never flushes, forwards of a round take the place of the drain of the round
+    before.
 
     Raises:
         InputError: the ops of so many rounds do not fit in memory.
@@ -26,12 +28,17 @@ def repeat_rounds(schedule: Schedule, rounds: int) -> Schedule:
     if schedule.n_rounds != 1:
         raise InputError(f"{schedule.name} goes round already", "repeat one round of it")
     if len(schedule) * rounds > MOST_OPS:
-        what = f"{rounds} rounds of {len(schedule)} ops are over {MOST_OPS:,} ops, more than fits in memory"
+        what = (
+            f"{rounds} rounds of {len(schedule)} ops are over {MOST_OPS:,} ops, more than fits "
+            f"in memory"
+        )
         raise InputError(what, "fewer --steps")
     if rounds == 1:
         return schedule
     packed = schedule.packed()
-    later = (np.arange(rounds, dtype=np.int64) * schedule.n_microbatches << MICROBATCH_SHIFT)[:, None]
+    later = (np.arange(rounds, dtype=np.int64) * schedule.n_microbatches << MICROBATCH_SHIFT)[
+        :, None
+    ]
     queues = []
     for device in range(schedule.n_devices):
         queue = (packed[schedule.queue(device)] + later).ravel()
@@ -53,10 +60,11 @@ def repeat_rounds(schedule: Schedule, rounds: int) -> Schedule:
 
 
 def _merged_order(schedule: Schedule, device: int, rounds: int) -> NDArray[np.int64]:
-    """Return the order of the ops of several rounds, shape (rounds x ops,), in which no round drains.
+    """Return the order of the ops of several rounds, shape (rounds x ops,), in which no round
+    drains.
 
-    As many forwards precede the first backward as in one round; then each backward lets one more run. Other ops follow
-    the backward that they stand behind.
+    As many forwards precede the first backward as in one round; then each backward lets one more
+    run. Other ops follow the backward that they stand behind.
     """
     kind = np.tile(schedule.kind[schedule.queue(device)], rounds)
     forward, backward = kind == Kind.F, mask(BACKWARDS)[kind]
@@ -71,7 +79,9 @@ def rounds_of(schedule: Schedule) -> NDArray[np.int64]:
 
 
 def take_rounds(schedule: Schedule, costs: Costs, rounds: int) -> tuple[Schedule, Costs]:
-    """Return a schedule with another number of rounds, each as its first round, and the costs of that schedule."""
+    """Return a schedule with another number of rounds, each as its first round, and the costs of
+    that schedule.
+    """
     first = np.flatnonzero(rounds_of(schedule) == 0)
     one = schedule.take(first, n_microbatches=schedule.round_microbatches, n_rounds=1)
     scale = None if costs.scale is None else np.tile(costs.scale[:, : one.n_microbatches], rounds)
@@ -81,7 +91,10 @@ def take_rounds(schedule: Schedule, costs: Costs, rounds: int) -> tuple[Schedule
         if one.flushes:
             own = [np.tile(durations, rounds) for durations in own]
         else:
-            own = [np.tile(took, rounds)[_merged_order(one, device, rounds)] for device, took in enumerate(own)]
+            own = [
+                np.tile(took, rounds)[_merged_order(one, device, rounds)]
+                for device, took in enumerate(own)
+            ]
         each = np.concatenate(own)
     others = {
         kind: np.tile(time[:, : one.n_microbatches], rounds) if time.ndim > 1 else time

@@ -74,7 +74,9 @@ class Placement:
 
     @cached_property
     def chunk(self) -> NDArray[np.int32]:
-        """Shape (replicas, stages): the ordinal of a stage among those its device holds, over all replicas."""
+        """Shape (replicas, stages): the ordinal of a stage among those its device holds, over all
+        replicas.
+        """
         chunk, held = np.empty_like(self.devices), np.zeros(self.n_devices, np.int32)
         for where in np.ndindex(self.devices.shape):
             chunk[where] = held[self.devices[where]]
@@ -83,8 +85,8 @@ class Placement:
 
 
 def place(name: str, n_devices: int, n_stages: int) -> Placement:
-    """Make a placement by name: linear and loop put stage s on s mod P, v folds back at the ends, bidirectional and
-    bidirectional-v hold a second replica on the devices in reverse order.
+    """Make a placement by name: linear and loop put stage s on s mod P, v folds back at the ends,
+    bidirectional and bidirectional-v hold a second replica on the devices in reverse order.
     """
     stage = np.arange(n_stages, dtype=np.int32)
     lap, seat = np.divmod(stage, np.int32(n_devices))
@@ -112,16 +114,20 @@ class Schedule(Columns):
         stage: shape (ops,).
         microbatch: shape (ops,).
         pair: shape (ops,), index of the partner op, or -1.
-        n_slices: slices of a microbatch's sequence, K; slice k of microbatch m counts as microbatch m x K + k. A slice
-            attends to those before it, so on each stage forwards run in their order and backwards in reverse.
-        partly: stages whose R runs a part of the forward again, so that an activation counts from its F on.
-        posted: the same queues with the sends, receives and FSDP ops that their file states; None where it has none.
-        n_rounds: how many times the schedule repeats, N; microbatch m of round r counts as microbatch r x M + m, where
-            M is that of one round.
-        feeds_back: whether each round needs the results of the round before: the first stage's forward of a microbatch
-            waits for the last stage's forward of the same one in the round before.
-        flushes: whether each round ends before the next begins. If not, a device runs forwards of the next round
-            where it would drain, as 1F1B without flushes does.
+        n_slices: slices of a microbatch's sequence, K; slice k of microbatch m counts as microbatch
+            m x K + k. A slice attends to those before it, so on each stage forwards run in their
+            order and backwards in reverse.
+        partly: stages whose R runs a part of the forward again, so that an activation counts from
+            its F on.
+        posted: the same queues with the sends, receives and FSDP ops that their file states; None
+            where it has none.
+        n_rounds: how many times the schedule repeats, N; microbatch m of round r counts as
+            microbatch r x M + m, where M is that of one round.
+        feeds_back: whether each round needs the results of the round before: the first stage's
+            forward of a microbatch waits for the last stage's forward of the same one in the round
+            before.
+        flushes: whether each round ends before the next begins. If not, a device runs forwards of
+            the next round where it would drain, as 1F1B without flushes does.
     """
 
     name: str
@@ -144,21 +150,34 @@ class Schedule(Columns):
         if self.n_slices != 1:
             self._prove_slices()
         if self.n_rounds < 1 or self.n_microbatches % (self.n_rounds * self.n_slices):
-            raise InvalidSchedule(f"{self.name}: {self.n_microbatches} microbatches in {self.n_rounds} rounds")
+            raise InvalidSchedule(
+                f"{self.name}: {self.n_microbatches} microbatches in {self.n_rounds} rounds"
+            )
         if (self.kind == Kind.R).any():
             self._prove_recomputes()
 
     @classmethod
     def from_queues(
-        cls, name: str, placement: Placement, n_microbatches: int, queues: Iterable[Packed], n_slices: int = 1
+        cls,
+        name: str,
+        placement: Placement,
+        n_microbatches: int,
+        queues: Iterable[Packed],
+        n_slices: int = 1,
     ) -> Schedule:
-        """Make a schedule from one array of packed ops per device, as :class:`ppsim.core.builder.Queue` builds them."""
+        """Make a schedule from one array of packed ops per device, as
+        :class:`ppsim.core.builder.Queue` builds them.
+        """
         queues = list(queues)
         offsets = np.cumsum([0, *map(len, queues)], dtype=np.int64)
         n, ends = int(offsets[-1]), offsets.tolist()
         if n < SHORT * len(queues):  # a Python step for each would take longer than the ops
             queues, ends = [np.concatenate(queues)], [0, n]
-        kind, stage, microbatch = np.empty(n, np.uint8), np.empty(n, np.int32), np.empty(n, np.int32)
+        kind, stage, microbatch = (
+            np.empty(n, np.uint8),
+            np.empty(n, np.int32),
+            np.empty(n, np.int32),
+        )
         for queue, begin, end in zip(queues, ends, ends[1:], strict=False):
             kind[begin:end] = queue & (KIND_MASK | PAIRED)
             stage[begin:end] = queue >> STAGE_SHIFT & STAGE_MASK
@@ -169,7 +188,9 @@ class Schedule(Columns):
         kind &= KIND_MASK
         if kind.max(initial=0) >= len(COMPUTE):
             stage[stage == STAGE_MASK] = NONE
-        return cls(name, placement, n_microbatches, offsets, kind, stage, microbatch, pair, n_slices)
+        return cls(
+            name, placement, n_microbatches, offsets, kind, stage, microbatch, pair, n_slices
+        )
 
     def packed(self) -> Packed:
         """Pack every op with its stage, microbatch and place in a pair, shape (ops,)."""
@@ -177,17 +198,30 @@ class Schedule(Columns):
         ops[self.first_of_pairs] |= PAIRED
         return ops
 
-    def with_queues(self, queues: Iterable[Packed], partly: tuple[int, ...] | None = None) -> Schedule:
-        """Make the same schedule with other queues, one array of packed ops per device, and ``partly`` if given."""
-        made = Schedule.from_queues(self.name, self.placement, self.n_microbatches, queues, self.n_slices)
+    def with_queues(
+        self, queues: Iterable[Packed], partly: tuple[int, ...] | None = None
+    ) -> Schedule:
+        """Make the same schedule with other queues, one array of packed ops per device, and
+        ``partly`` if given.
+        """
+        made = Schedule.from_queues(
+            self.name, self.placement, self.n_microbatches, queues, self.n_slices
+        )
         partly = self.partly if partly is None else partly
         if self.n_rounds > 1 or self.feeds_back or not self.flushes:
-            rounds: dict[str, Any] = {"n_rounds": self.n_rounds, "feeds_back": self.feeds_back, "flushes": self.flushes}
+            rounds: dict[str, Any] = {
+                "n_rounds": self.n_rounds,
+                "feeds_back": self.feeds_back,
+                "flushes": self.flushes,
+            }
             made = replace(made, **rounds)
         return replace(made, partly=partly) if partly else made
 
-    def insert(self, where: NDArray[np.int64], device: NDArray[np.integer], ops: Packed) -> Schedule:
-        """Return the queues with more packed ops, each ahead of the op ``where`` or at the end of its device's queue.
+    def insert(
+        self, where: NDArray[np.int64], device: NDArray[np.integer], ops: Packed
+    ) -> Schedule:
+        """Return the queues with more packed ops, each ahead of the op ``where`` or at the end of
+        its device's queue.
 
         None of them is in a pair. All have shape (ops added,); those of one place keep their order.
         """
@@ -195,25 +229,36 @@ class Schedule(Columns):
         return self.with_queues(np.split(np.insert(self.packed(), where, ops), ends[:-1]))
 
     def _prove_slices(self) -> None:
-        """Raise InvalidSchedule where slices run too early, or microbatches are no whole number of slices."""
+        """Raise InvalidSchedule where slices run too early, or microbatches are no whole number of
+        slices.
+        """
         if self.n_slices < 1 or self.n_microbatches % self.n_slices:
-            raise InvalidSchedule(f"{self.name}: {self.n_microbatches} microbatches in slices of {self.n_slices}")
-        early = find_early_slices(self.kind, self.stage, self.microbatch, self.n_microbatches, self.n_slices)
+            raise InvalidSchedule(
+                f"{self.name}: {self.n_microbatches} microbatches in slices of {self.n_slices}"
+            )
+        early = find_early_slices(
+            self.kind, self.stage, self.microbatch, self.n_microbatches, self.n_slices
+        )
         if len(early):
             op, needed = early[0].tolist()
             raise InvalidSchedule(
-                f"{self.name}: {self.label(op)} runs before the slice of its sequence that it needs, "
-                f"{self.label(needed)}",
+                f"{self.name}: {self.label(op)} runs before the slice of its sequence that it "
+                f"needs, {self.label(needed)}",
                 SLICE_ORDER,
             )
 
     def _prove_recomputes(self) -> None:
-        """Raise InvalidSchedule where R runs after its backward: only the order of its queue holds it ahead."""
+        """Raise InvalidSchedule where R runs after its backward: only the order of its queue holds
+        it ahead.
+        """
         op = np.flatnonzero(self.kind == Kind.R)
         back = np.flatnonzero(mask(BACKWARDS)[self.kind])
         before = np.full(self.n_stages * self.n_microbatches, -1, np.int64)
         before[self._cells[back]] = back - ~self.leads[back]  # the first op of a pair opens it
-        late = op[(op >= before[self._cells[op]]) | (self.device[op] != self.device[before[self._cells[op]]])]
+        late = op[
+            (op >= before[self._cells[op]])
+            | (self.device[op] != self.device[before[self._cells[op]]])
+        ]
         if len(late):
             name = self.label(int(late[0]))
             raise InvalidSchedule(
@@ -247,10 +292,12 @@ class Schedule(Columns):
         return self.computes & again[np.where(self.computes, self._cells, 0)]
 
     def activation_changes(self, release: Kind = Kind.W) -> NDArray[np.int8]:
-        """Return the activations that each op adds, shape (ops,); of a split backward ``release`` frees the activation.
+        """Return the activations that each op adds, shape (ops,); of a split backward ``release``
+        frees the activation.
 
-        Where the backward recomputes, R adds the activation and F none: the input that F keeps does not count; where
-        it recomputes a part, F adds it. Where there are no backwards, F keeps nothing.
+        Where the backward recomputes, R adds the activation and F none: the input that F keeps does
+        not count; where it recomputes a part, F adds it. Where there are no backwards, F keeps
+        nothing.
         """
         if self.only_forwards:
             return np.zeros(len(self), np.int8)
@@ -263,7 +310,9 @@ class Schedule(Columns):
 
     @cached_property
     def has_lanes(self) -> bool:
-        """Whether it holds ops of other streams than compute, or ops without a stage, and no messages."""
+        """Whether it holds ops of other streams than compute, or ops without a stage, and no
+        messages.
+        """
         return not self.only_computes and int(self.kind.max()) < len(TIMED)
 
     @property
@@ -283,7 +332,9 @@ class Schedule(Columns):
 
     @property
     def weight_versions(self) -> int:
-        """Versions of the weights that a device holds: two where a step begins before the one before it ends."""
+        """Versions of the weights that a device holds: two where a step begins before the one
+        before it ends.
+        """
         return 1 if self.flushes else 2
 
     @property
@@ -298,27 +349,41 @@ class Schedule(Columns):
 
     @property
     def round_microbatches(self) -> int:
-        """Microbatches of one round, slices counted: by how much their numbers grow from round to round."""
+        """Microbatches of one round, slices counted: by how much their numbers grow from round to
+        round.
+        """
         return self.n_microbatches // self.n_rounds
 
     @cached_property
     def awaits_feedback(self) -> NDArray[np.bool_]:
-        """Shape (ops,): whether the op's input is the result of the round before, which the last stage sends back."""
+        """Shape (ops,): whether the op's input is the result of the round before, which the last
+        stage sends back.
+        """
         if not self.feeds_back:
             return np.zeros(len(self), np.bool_)
-        return (self.kind == Kind.F) & (self.stage == 0) & (self.microbatch >= self.round_microbatches)
+        return (
+            (self.kind == Kind.F) & (self.stage == 0) & (self.microbatch >= self.round_microbatches)
+        )
 
     @cached_property
     def chunk(self) -> NDArray[np.int32]:
-        """Shape (ops,): the number of the op's stage on its device, over both replicas; 0 without a stage."""
+        """Shape (ops,): the number of the op's stage on its device, over both replicas; 0 without a
+        stage.
+        """
         placement = self.placement
         chunk = placement.chunk[0, self.stage]
         if placement.n_replicas > 1:
-            chunk = np.where(placement.devices[0, self.stage] == self.device, chunk, placement.chunk[1, self.stage])
+            chunk = np.where(
+                placement.devices[0, self.stage] == self.device,
+                chunk,
+                placement.chunk[1, self.stage],
+            )
         return np.where(self.stage < 0, 0, chunk)
 
     def blocks(self) -> Iterator[tuple[slice, NDArray[np.int64]]]:
-        """Yield the ops in slices that fit a processor's cache, with each op's place in a flat (kind, stage) table."""
+        """Yield the ops in slices that fit a processor's cache, with each op's place in a flat
+        (kind, stage) table.
+        """
         for first in range(0, len(self), BLOCK):
             ops = slice(first, min(first + BLOCK, len(self)))
             row = self.kind[ops] * np.int64(self.n_stages)
@@ -329,19 +394,21 @@ class Schedule(Columns):
     def results(self) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
         """Row numbers of results, one per (stage, microbatch): activations first, then gradients.
 
-        The first array has shape (kinds that compute x stages,): where each kind and stage puts the result of its
-        microbatch 0. The second is where its input is. The number is the place that means none.
+        The first array has shape (kinds that compute x stages,): where each kind and stage puts the
+        result of its microbatch 0. The second is where its input is. The number is the place that
+        means none.
         """
         return _results(self.n_stages, self.n_microbatches)
 
     @cached_property
     def dependency(self) -> NDArray[np.int32]:
-        """Shape (ops,): the one op whose result each op waits for, -1 for none, -2 for one that no device runs.
+        """Shape (ops,): the one op whose result each op waits for, -1 for none, -2 for one that no
+        device runs.
 
-        F(s, m) needs F(s-1, m); B or I(s, m) needs B or I(s+1, m), on the last stage F(s, m); W(s, m) needs
-        I(s, m); R(s, m) needs F(s, m). A backward's own forward is implied: its gradient has passed through it. So is
-        its R, by the order of its queue. Where results are fed back, F(0, m) needs the last stage's F of m in the round
-        before.
+        F(s, m) needs F(s-1, m); B or I(s, m) needs B or I(s+1, m), on the last stage F(s, m); W(s,
+        m) needs I(s, m); R(s, m) needs F(s, m). A backward's own forward is implied: its gradient
+        has passed through it. So is its R, by the order of its queue. Where results are fed back,
+        F(0, m) needs the last stage's F of m in the round before.
         """
         if not self.only_computes:
             computing, found = np.flatnonzero(self.computes), self.compute_only.dependency
@@ -352,7 +419,9 @@ class Schedule(Columns):
         M = self.n_microbatches
         runs = np.full(nothing + M, MISSING, np.int32)
         for ops, row in self.blocks():
-            runs[gives.take(row) + self.microbatch[ops]] = np.arange(ops.start, ops.stop, dtype=np.int32)
+            runs[gives.take(row) + self.microbatch[ops]] = np.arange(
+                ops.start, ops.stop, dtype=np.int32
+            )
         runs[nothing:] = NONE
         dependency = np.empty(len(self), np.int32)
         for ops, row in self.blocks():
@@ -369,20 +438,26 @@ class Schedule(Columns):
         return self if self.only_computes else self.take(self.computes)
 
     def take(self, kept: NDArray[np.bool_] | NDArray[np.int64], **others: Any) -> Schedule:
-        """Return the queues with some of their ops, of a pair both or none, and ``others`` of the fields as given.
+        """Return the queues with some of their ops, of a pair both or none, and ``others`` of the
+        fields as given.
 
-        ``kept`` is a mask, or the ops of each device in their new order; one without a partner may come twice.
+        ``kept`` is a mask, or the ops of each device in their new order; one without a partner may
+        come twice.
         """
         ops = np.flatnonzero(kept) if kept.dtype == np.bool_ else kept
         place = np.full(len(self) + 1, NONE, np.int32)  # the last one is for no partner
         place[ops] = np.arange(len(ops), dtype=np.int32)
         columns = {name: getattr(self, name)[ops] for name in ("kind", "stage", "microbatch")}
         offsets = np.searchsorted(self.device[ops], np.arange(self.n_devices + 1)).astype(np.int64)
-        return replace(self, **{"offsets": offsets, "pair": place[self.pair[ops]], **columns, **others})
+        return replace(
+            self, **{"offsets": offsets, "pair": place[self.pair[ops]], **columns, **others}
+        )
 
     @cached_property
     def crosses(self) -> NDArray[np.bool_]:
-        """Shape (ops,): whether the op's input is a message: from another device, or the result that is fed back."""
+        """Shape (ops,): whether the op's input is a message: from another device, or the result
+        that is fed back.
+        """
         sent = self.device[self.dependency] != self.device
         return (self.dependency >= 0) & (sent | self.awaits_feedback if self.feeds_back else sent)
 
@@ -392,15 +467,18 @@ class Schedule(Columns):
 
     def __repr__(self) -> str:
         return (
-            f"Schedule({self.name}: {self.n_devices} devices x {self.n_chunks} chunks = {self.n_stages} stages, "
-            f"{self.n_microbatches} microbatches, {len(self)} ops)"
+            f"Schedule({self.name}: {self.n_devices} devices x {self.n_chunks} chunks = "
+            f"{self.n_stages} stages, {self.n_microbatches} microbatches, {len(self)} ops)"
         )
 
 
 @lru_cache
 def _changes_of_kinds(release: Kind) -> NDArray[np.int8]:
     """The activations that an op of each kind adds, shape (kinds,)."""
-    return np.array([kind.info.allocates - (kind.info.frees == ALL or kind == release) for kind in Kind], np.int8)
+    return np.array(
+        [kind.info.allocates - (kind.info.frees == ALL or kind == release) for kind in Kind],
+        np.int8,
+    )
 
 
 @lru_cache
@@ -408,7 +486,10 @@ def _results(stages: int, microbatches: int) -> tuple[NDArray[np.int64], NDArray
     nothing = 2 * stages * microbatches
     forward, backward = np.arange(0, nothing, microbatches).reshape(2, stages)
     result = {FORWARD: forward, BACKWARD: backward, 0: np.full(stages, nothing)}
-    of_neighbour = {FORWARD: np.append(nothing, forward[:-1]), BACKWARD: np.append(backward[1:], forward[-1])}
+    of_neighbour = {
+        FORWARD: np.append(nothing, forward[:-1]),
+        BACKWARD: np.append(backward[1:], forward[-1]),
+    }
     infos = [kind.info for kind in COMPUTE]
     gives = [result[info.direction] for info in infos]
     needs = [(of_neighbour if info.direction else result)[info.works_on] for info in infos]

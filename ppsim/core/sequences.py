@@ -1,4 +1,6 @@
-"""The sequences of one step: which microbatch each is in, how long it takes, and what microbatches take then."""
+"""The sequences of one step: which microbatch each is in, how long it takes, and what microbatches
+take then.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ class Sequences:
         return len(self.counts)
 
     def factors(self, microbatches: int) -> Floats:
-        """Return how many times as long each microbatch takes, shape (R, Q, M); 0 for an empty one."""
+        """Return how many times as long each microbatch takes, shape (R, Q, M); 0 for an empty
+        one.
+        """
         slot = self.replica * microbatches + self.microbatch
         found = join_times(self.time, slot, self.n_replicas * microbatches, padded=self.padded)
         shape = (self.n_replicas, microbatches, found.shape[1])
@@ -82,7 +86,8 @@ def join_times(time: Floats, slot: Ints, slots: int, *, padded: bool) -> Floats:
 
 @dataclass(frozen=True)
 class LinearTimes:
-    """Durations of ops by the factors of microbatches: a constant and a part for each of two microbatches.
+    """Durations of ops by the factors of microbatches: a constant and a part for each of two
+    microbatches.
 
     Only an op of a pair has a second microbatch. Every array has shape (ops,).
     """
@@ -94,7 +99,9 @@ class LinearTimes:
     other_row: Ints  # that of the other op of its pair
 
     def durations(self, factors: Floats) -> Floats:
-        """Return the durations under many factors, shape (ops, samples) of factors (Q x M, samples)."""
+        """Return the durations under many factors, shape (ops, samples) of factors (Q x M,
+        samples).
+        """
         found: Floats = self.own[:, None] * factors.take(self.row, axis=0)
         if self.other.any():
             found += self.other[:, None] * factors.take(self.other_row, axis=0)

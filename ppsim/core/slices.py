@@ -1,9 +1,10 @@
-"""Slices: sequences cut in K pieces that go through the pipeline one by one, each as a microbatch of its own.
+"""Slices: sequences cut in K pieces that go through the pipeline one by one, each as a microbatch
+of its own.
 
-Slice k of microbatch m counts as microbatch m x K + k. A slice attends to those before it: on every stage its forward
-needs theirs, whose keys and values it reads, and its backward needs the backwards of the slices after it, which give
-it their gradients. All slices of a microbatch pass a stage on one device, so the order of its queue is all that this
-asks for.
+Slice k of microbatch m counts as microbatch m x K + k. A slice attends to those before it: on every
+stage its forward needs theirs, whose keys and values it reads, and its backward needs the backwards
+of the slices after it, which give it their gradients. All slices of a microbatch pass a stage on
+one device, so the order of its queue is all that this asks for.
 """
 
 from __future__ import annotations
@@ -17,12 +18,17 @@ SLICE_ORDER = "run the forwards of slices in their order, the backwards in rever
 
 
 def find_early_slices(
-    kind: NDArray[np.uint8], stage: NDArray[np.int32], microbatch: NDArray[np.int32], n_microbatches: int, n_slices: int
+    kind: NDArray[np.uint8],
+    stage: NDArray[np.int32],
+    microbatch: NDArray[np.int32],
+    n_microbatches: int,
+    n_slices: int,
 ) -> NDArray[np.int64]:
     """Find neighbouring slices of a sequence that run in the wrong order.
 
-    Columns are as in a schedule, shape (ops,), in the order of its queues; ``n_microbatches`` counts slices, K of each
-    sequence. Returns, shape (faults, 2), the op that runs too early, and the one it needs.
+    Columns are as in a schedule, shape (ops,), in the order of its queues; ``n_microbatches``
+    counts slices, K of each sequence. Returns, shape (faults, 2), the op that runs too early, and
+    the one it needs.
     """
     found = []
     for kinds, step in ((FORWARDS, 1), (BACKWARDS, -1)):

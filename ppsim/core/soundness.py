@@ -1,11 +1,13 @@
 """Validate the columns that kernels index unchecked.
 
-Kernels run without bounds checks. So ``Placement``, ``Schedule``, ``Lowered`` and ``Costs`` prove their columns as they
-are made, whoever makes them: indices in range, offsets ascending to the length, kinds known, pairs mutual and adjacent,
-batches together, times finite and not negative. What two of them must agree on is proved where they come together.
+Kernels run without bounds checks. So ``Placement``, ``Schedule``, ``Lowered`` and ``Costs`` prove
+their columns as they are made, whoever makes them: indices in range, offsets ascending to the
+length, kinds known, pairs mutual and adjacent, batches together, times finite and not negative.
+What two of them must agree on is proved where they come together.
 
-A column of signed integers in ``0 .. high - 1`` is one whose unsigned view has a maximum below ``high``: one pass at
-the speed of memory. Whether a schedule makes sense is not asked here but in :mod:`ppsim.inputs.check`.
+A column of signed integers in ``0 .. high - 1`` is one whose unsigned view has a maximum below
+``high``: one pass at the speed of memory. Whether a schedule makes sense is not asked here but in
+:mod:`ppsim.inputs.check`.
 """
 
 from __future__ import annotations
@@ -32,7 +34,10 @@ _STAGELESS = mask(STAGELESS)
 
 def prove_placement(n_devices: int, devices: Integers) -> None:
     """Prove that every stage has a device, in one replica or two, or raise InputError."""
-    _refuse_unless(_integers(devices, 2) and len(devices) in (1, 2), "a placement has one or two rows of devices")
+    _refuse_unless(
+        _integers(devices, 2) and len(devices) in (1, 2),
+        "a placement has one or two rows of devices",
+    )
     _refuse_unless(n_devices >= 1, f"a placement has 1 device or more, got {n_devices}")
     _prove_range("a placement", "device", devices.ravel(), n_devices)
 
@@ -41,26 +46,35 @@ def prove_queues(queues: Queues) -> None:
     """Prove the columns of a schedule, or raise InputError that names the column and the op."""
     name, n = queues.name, len(queues.kind)
     for key in ("offsets", "kind", "stage", "microbatch", "pair"):
-        _refuse_unless(_integers(getattr(queues, key), 1), f"{name}: {key} is not a row of whole numbers")
+        _refuse_unless(
+            _integers(getattr(queues, key), 1), f"{name}: {key} is not a row of whole numbers"
+        )
     for key in ("stage", "microbatch", "pair"):
         found = len(getattr(queues, key))
         _refuse_unless(found == n, f"{name}: {key} has {found} entries for {n} ops")
     _refuse_unless(n <= MOST_OPS, f"{name}: {n} ops are more than {MOST_OPS}")
     _refuse_unless(queues.n_microbatches >= 0, f"{name}: {queues.n_microbatches} microbatches")
     offsets, devices = queues.offsets, queues.n_devices
-    _refuse_unless(len(offsets) == devices + 1, f"{name}: {len(offsets)} offsets for {devices} devices")
     _refuse_unless(
-        int(offsets[0]) == 0 and int(offsets[-1]) == n and bool((offsets[1:] >= offsets[:-1]).all()),
+        len(offsets) == devices + 1, f"{name}: {len(offsets)} offsets for {devices} devices"
+    )
+    _refuse_unless(
+        int(offsets[0]) == 0
+        and int(offsets[-1]) == n
+        and bool((offsets[1:] >= offsets[:-1]).all()),
         f"{name}: offsets do not ascend from 0 to the {n} ops",
     )
     _prove_range(name, "kind", queues.kind, len(Kind))
     _prove_exempt(name, "stage", queues.stage, queues.n_stages, queues.kind, _STAGELESS)
-    _prove_exempt(name, "microbatch", queues.microbatch, queues.n_microbatches, queues.kind, _OF_STAGE)
+    _prove_exempt(
+        name, "microbatch", queues.microbatch, queues.n_microbatches, queues.kind, _OF_STAGE
+    )
     _prove_pairs(name, queues)
 
 
 def prove_lowered(queues: Queues, compute: Queues, compute_ops: Integers, batch: Integers) -> None:
-    """Prove that lowered queues hold the ops of ``compute`` in its order, and batches of neighbouring messages.
+    """Prove that lowered queues hold the ops of ``compute`` in its order, and batches of
+    neighbouring messages.
 
     Else raise InputError.
     """
@@ -73,17 +87,24 @@ def prove_lowered(queues: Queues, compute: Queues, compute_ops: Integers, batch:
             np.array_equal(getattr(queues, key).take(compute_ops), getattr(compute, key))
             for key in ("kind", "stage", "microbatch")
         )
-        and np.array_equal(np.searchsorted(compute_ops, queues.second_of_pairs), compute.second_of_pairs),
+        and np.array_equal(
+            np.searchsorted(compute_ops, queues.second_of_pairs), compute.second_of_pairs
+        ),
         f"{name}: the lowered queues hold other ops than the schedule",
     )
-    _refuse_unless(_integers(batch, 1) and len(batch) == n, f"{name}: batch is not one whole number for each op")
+    _refuse_unless(
+        _integers(batch, 1) and len(batch) == n,
+        f"{name}: batch is not one whole number for each op",
+    )
     _refuse_unless(int(batch.min(initial=0)) >= NONE, f"{name}: a batch below {NONE}")
     if int(batch.max(initial=NONE)) != NONE:
         _prove_batches(name, queues, batch)
 
 
 def prove_times(what: str, values: Any) -> None:
-    """Prove that times are finite, not negative, and small enough to be added up, or raise InputError."""
+    """Prove that times are finite, not negative, and small enough to be added up, or raise
+    InputError.
+    """
     array = np.asarray(values)
     _refuse_unless(array.dtype.kind in "fiu", f"{what} is not a number")
     # NaN fails both comparisons; whole numbers have no infinity to start from.
@@ -94,16 +115,22 @@ def prove_times(what: str, values: Any) -> None:
 
 
 def prove_costs(time: Any, comm: Any, pair: Any) -> None:
-    """Prove that the shapes of costs belong together, and times as :func:`prove_times` does, or raise InputError."""
+    """Prove that the shapes of costs belong together, and times as :func:`prove_times` does, or
+    raise InputError.
+    """
     shape = np.shape(time)
     _refuse_unless(
-        len(shape) == 2 and shape[0] == len(COMPUTE), f"costs have a row for each of {len(COMPUTE)} kinds, got {shape}"
+        len(shape) == 2 and shape[0] == len(COMPUTE),
+        f"costs have a row for each of {len(COMPUTE)} kinds, got {shape}",
     )
     _refuse_unless(
         np.ndim(comm) == 0 or (np.ndim(comm) == 2 and len(set(np.shape(comm))) == 1),
-        f"the latency of messages is one number or one for each pair of devices, got shape {np.shape(comm)}",
+        f"the latency of messages is one number or one for each pair of devices, got shape "
+        f"{np.shape(comm)}",
     )
-    _refuse_unless(pair is None or np.shape(pair) == shape[1:], "times of pairs are one number for each stage")
+    _refuse_unless(
+        pair is None or np.shape(pair) == shape[1:], "times of pairs are one number for each stage"
+    )
     prove_times("the time of an op", time)
     prove_times("the latency of a message", comm)
     if pair is not None:
@@ -111,30 +138,46 @@ def prove_costs(time: Any, comm: Any, pair: Any) -> None:
 
 
 def prove_factors(scale: Any, speed: Any) -> None:
-    """Prove a row of factors for each kind of op, all finite, and speeds more than zero, or raise InputError."""
+    """Prove a row of factors for each kind of op, all finite, and speeds more than zero, or raise
+    InputError.
+    """
     if scale is not None:
         _refuse_unless(
-            np.ndim(scale) == 2 and len(scale) == len(COMPUTE), f"factors of microbatches have {len(COMPUTE)} rows"
+            np.ndim(scale) == 2 and len(scale) == len(COMPUTE),
+            f"factors of microbatches have {len(COMPUTE)} rows",
         )
         prove_times("the factor of a microbatch", scale)
     if speed is not None:
         _refuse_unless(np.ndim(speed) == 1, "speeds of devices are one number for each")
         prove_times("the speed of a device", speed)
-        _refuse_unless(bool((np.asarray(speed) >= 1 / LONGEST).all()), "the speed of a device must be more than zero")
+        _refuse_unless(
+            bool((np.asarray(speed) >= 1 / LONGEST).all()),
+            "the speed of a device must be more than zero",
+        )
 
 
 def prove_factors_fit(queues: Queues, scale: Any, speed: Any) -> None:
-    """Prove that there is a factor for each microbatch and device of a schedule, or raise InputError."""
-    for what, factors, wanted in (("microbatches", scale, queues.n_microbatches), ("devices", speed, queues.n_devices)):
+    """Prove that there is a factor for each microbatch and device of a schedule, or raise
+    InputError.
+    """
+    for what, factors, wanted in (
+        ("microbatches", scale, queues.n_microbatches),
+        ("devices", speed, queues.n_devices),
+    ):
         found = wanted if factors is None else np.shape(factors)[-1]
-        _refuse_unless(found == wanted, f"factors of {found} {what} for {queues.name}, which has {wanted}")
+        _refuse_unless(
+            found == wanted, f"factors of {found} {what} for {queues.name}, which has {wanted}"
+        )
 
 
 def prove_fit(queues: Queues, time: Any, comm: Any) -> None:
-    """Prove that a schedule holds compute ops only and costs know its stages and devices, or raise InputError."""
+    """Prove that a schedule holds compute ops only and costs know its stages and devices, or raise
+    InputError.
+    """
     stages, devices = np.shape(time)[1], len(np.atleast_2d(comm))
     _refuse_unless(
-        stages == queues.n_stages, f"costs of {stages} stages for {queues.name}, which has {queues.n_stages}"
+        stages == queues.n_stages,
+        f"costs of {stages} stages for {queues.name}, which has {queues.n_stages}",
     )
     _refuse_unless(
         np.ndim(comm) == 0 or devices == queues.n_devices,
@@ -146,7 +189,9 @@ def prove_fit(queues: Queues, time: Any, comm: Any) -> None:
     )
 
 
-def _prove_exempt(name: str, what: str, column: Integers, high: int, kind: Integers, may_lack: Any) -> None:
+def _prove_exempt(
+    name: str, what: str, column: Integers, high: int, kind: Integers, may_lack: Any
+) -> None:
     """Prove a range where ops of some kinds have none of it."""
     if len(column) and _largest(column) >= high:
         exempt = may_lack[kind] & (column == NONE)
@@ -156,12 +201,21 @@ def _prove_exempt(name: str, what: str, column: Integers, high: int, kind: Integ
 
 def _prove_pairs(name: str, queues: Queues) -> None:
     pair = queues.pair
-    if not len(pair) or int(_unsigned(pair).min()) == int(_unsigned(np.full(1, NONE, pair.dtype))[0]):
+    if not len(pair) or int(_unsigned(pair).min()) == int(
+        _unsigned(np.full(1, NONE, pair.dtype))[0]
+    ):
         return
     paired = np.flatnonzero(pair != NONE)
     even = len(paired) % 2 == 0
-    couples, partners = paired[: len(paired) & ~1].reshape(-1, 2), pair[paired[: len(paired) & ~1]].reshape(-1, 2)
-    mutual = even and np.array_equal(partners[:, 0], couples[:, 1]) and np.array_equal(partners[:, 1], couples[:, 0])
+    couples, partners = (
+        paired[: len(paired) & ~1].reshape(-1, 2),
+        pair[paired[: len(paired) & ~1]].reshape(-1, 2),
+    )
+    mutual = (
+        even
+        and np.array_equal(partners[:, 0], couples[:, 1])
+        and np.array_equal(partners[:, 1], couples[:, 0])
+    )
     _refuse_unless(
         mutual and bool((couples[:, 0] + 1 == couples[:, 1]).all()),
         f"{name}: the two ops of a pair do not stand together and name each other",
@@ -169,25 +223,34 @@ def _prove_pairs(name: str, queues: Queues) -> None:
     second, inner = couples[:, 1], queues.offsets[1:-1]
     across = second[np.minimum(np.searchsorted(second, inner), len(second) - 1)] == inner
     _refuse_unless(not across.any(), f"{name}: a pair spans two devices")
-    _refuse_unless(bool(_COMPUTES[queues.kind[paired]].all()), f"{name}: an op of a pair does not compute")
+    _refuse_unless(
+        bool(_COMPUTES[queues.kind[paired]].all()), f"{name}: an op of a pair does not compute"
+    )
 
 
 def _prove_batches(name: str, queues: Queues, batch: Integers) -> None:
     """Messages only, and the ops of a batch stand together on one device."""
     ops = np.flatnonzero(batch != NONE)
-    _refuse_unless(bool(_MESSAGES[queues.kind[ops]].all()), f"{name}: an op of a batch is neither send nor receive")
+    _refuse_unless(
+        bool(_MESSAGES[queues.kind[ops]].all()),
+        f"{name}: an op of a batch is neither send nor receive",
+    )
     starts = np.ones(len(ops), bool)
     starts[1:] = (np.diff(batch[ops]) != 0) | (np.diff(ops) != 1)
     inner = queues.offsets[1:-1]
     starts[np.searchsorted(ops, inner[np.isin(inner, ops)])] = True
     numbers = batch[ops[starts]]
-    _refuse_unless(len(np.unique(numbers)) == len(numbers), f"{name}: the ops of a batch do not stand together")
+    _refuse_unless(
+        len(np.unique(numbers)) == len(numbers), f"{name}: the ops of a batch do not stand together"
+    )
 
 
 def _prove_range(name: str, what: str, column: Integers, high: int) -> None:
     if len(column) and _largest(column) >= high:
         op = int(np.flatnonzero((column < 0) | (column >= high))[0])
-        raise InputError(f"{name}: {what} {int(column[op])} of entry {op} is outside 0 to {high - 1}", HINT)
+        raise InputError(
+            f"{name}: {what} {int(column[op])} of entry {op} is outside 0 to {high - 1}", HINT
+        )
 
 
 def _largest(column: Integers) -> int:
@@ -200,7 +263,9 @@ def _unsigned(column: Integers) -> Integers:
 
 
 def _integers(column: Any, dimensions: int) -> bool:
-    return isinstance(column, np.ndarray) and column.dtype.kind in "iu" and column.ndim == dimensions
+    return (
+        isinstance(column, np.ndarray) and column.dtype.kind in "iu" and column.ndim == dimensions
+    )
 
 
 def _refuse_unless(true: bool, message: str) -> None:

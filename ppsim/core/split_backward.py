@@ -1,4 +1,6 @@
-"""Full and split backwards: I and W that follow each other become one B, and every B becomes I and W."""
+"""Full and split backwards: I and W that follow each other become one B, and every B becomes I and
+W.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,11 @@ from ppsim.errors import InputError
 
 
 def merge_backwards(schedule: Schedule) -> Schedule:
-    """Return the schedule with one B for each I whose W is the next op of its queue; lowered queues are merged too.
+    """Return the schedule with one B for each I whose W is the next op of its queue; lowered queues
+    are merged too.
 
-    An I with anything between it and its W stays, also a send of its gradient: B would hold the gradient back. So does
-    an op of a pair.
+    An I with anything between it and its W stays, also a send of its gradient: B would hold the
+    gradient back. So does an op of a pair.
 
     Raises:
         InputError: no I is followed by its W.
@@ -28,7 +31,8 @@ def merge_backwards(schedule: Schedule) -> Schedule:
     if not len(first):
         split = (schedule.kind == Kind.I).any()
         raise InputError(
-            f"{schedule.name} has nothing to merge: {'no I is followed by its W' if split else 'it has no I'}",
+            f"{schedule.name} has nothing to merge: "
+            f"{'no I is followed by its W' if split else 'it has no I'}",
             "leave out --merge-bw" + "; a lowered file may have sends in between" * bool(split),
         )
     kind = schedule.kind.copy()
@@ -38,18 +42,23 @@ def merge_backwards(schedule: Schedule) -> Schedule:
 
 
 def split_backwards(schedule: Schedule) -> Schedule:
-    """Return the schedule with I and, right after it, W in place of each B; lowered queues are split too.
+    """Return the schedule with I and, right after it, W in place of each B; lowered queues are
+    split too.
 
     Raises:
-        InputError: it has no B, or one that runs as a pair with a forward: W would be left outside of the pair.
+        InputError: it has no B, or one that runs as a pair with a forward: W would be left outside
+            of the pair.
     """
     full = np.flatnonzero(schedule.kind == Kind.B)
     if not len(full):
-        raise InputError(f"{schedule.name} has nothing to split: it has no B", "leave out --split-bw")
+        raise InputError(
+            f"{schedule.name} has nothing to split: it has no B", "leave out --split-bw"
+        )
     paired = full[schedule.pair[full] != NONE]
     if len(paired):
         raise InputError(
-            f"{schedule.name} runs {schedule.label(int(paired[0]))} in a pair, which a split would take apart",
+            f"{schedule.name} runs {schedule.label(int(paired[0]))} in a pair, which a split would "
+            f"take apart",
             "a schedule without pairs",
         )
     kept = np.insert(np.arange(len(schedule)), full + 1, full)

@@ -1,11 +1,14 @@
-"""What surrounds a training step: weights gathered, gradients reduced, and the optimizer step of each device.
+"""What surrounds a training step: weights gathered, gradients reduced, and the optimizer step of
+each device.
 
-Megatron and torch wait for all devices before the optimizer step, for the norm of all gradients. Post-validation does
-without this wait: each device updates its weights as soon as its gradients are there, and corrects the step later if
-the norm was too large (Qi et al., Zero Bubble Pipeline Parallelism, section 4).
+Megatron and torch wait for all devices before the optimizer step, for the norm of all gradients.
+Post-validation does without this wait: each device updates its weights as soon as its gradients are
+there, and corrects the step later if the norm was too large (Qi et al., Zero Bubble Pipeline
+Parallelism, section 4).
 
-Gradients of a stage are reduced behind its last backward, and weights gathered at the start of a step in the order in
-which a device needs them, both beside compute: FSDP's and the distributed optimizer's overlap.
+Gradients of a stage are reduced behind its last backward, and weights gathered at the start of a
+step in the order in which a device needs them, both beside compute: FSDP's and the distributed
+optimizer's overlap.
 """
 
 from __future__ import annotations
@@ -29,16 +32,23 @@ def add_optimizer(schedule: Schedule, *, barrier: bool, gathers: bool, reduces: 
         gathers: whether the weights of each stage are gathered before its first forward.
         reduces: whether the gradients of each stage are reduced behind its last backward.
     """
-    added = list[tuple[Indices, Indices, Packed]]()  # places, devices and ops; of one place in this order
+    # places, devices and ops; of one place in this order
+    added = list[tuple[Indices, Indices, Packed]]()
     every, ends = np.arange(schedule.n_devices), schedule.offsets[1:]
     if gathers:
         first = _first_of_stages(schedule, np.flatnonzero(mask(FORWARDS)[schedule.kind]))
-        device, cell = schedule.device[first].astype(np.int64), pack(schedule.stage[first], schedule.microbatch[first])
+        device, cell = (
+            schedule.device[first].astype(np.int64),
+            pack(schedule.stage[first], schedule.microbatch[first]),
+        )
         added.append((schedule.offsets[device], device, cell | Kind.GATHER))
         added.append((first - ~schedule.leads[first], device, cell | Kind.WAIT_GATHER))
     if reduces:
         last = _first_of_stages(schedule, np.flatnonzero(LEARNS[schedule.kind])[::-1])[::-1]
-        device, cell = schedule.device[last].astype(np.int64), pack(schedule.stage[last], schedule.microbatch[last])
+        device, cell = (
+            schedule.device[last].astype(np.int64),
+            pack(schedule.stage[last], schedule.microbatch[last]),
+        )
         opens_pair = schedule.leads[last] & (schedule.pair[last] != NONE)
         added.append((last + 1 + opens_pair, device, cell | Kind.REDUCE))
         added.append((ends[device], device, cell | Kind.WAIT_REDUCE))

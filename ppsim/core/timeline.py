@@ -19,13 +19,14 @@ class Timeline:
         schedule: the schedule that was timed.
         start: shape (ops,), in ``unit``, from the start of the iteration.
         end: shape (ops,). Both ops of a pair share start and end.
-        bound: shape (ops,), the op whose end or message set the start. Of two at one time that is the op
-            before on the same stream of the device, then the input from the neighbouring stage. What
-            runs on all devices has the bound of the device that came last; -1 where nothing set it.
+        bound: shape (ops,), the op whose end or message set the start. Of two at one time that is
+            the op before on the same stream of the device, then the input from the neighbouring
+            stage. What runs on all devices has the bound of the device that came last; -1 where
+            nothing set it.
         unit: name of the time unit.
         finish: end of the last message, collective or host work, if that is after the last op.
-        comm: latency of a message, a number or shape (devices, devices), where messages only have one; None where it
-            is not known, or messages take more than that.
+        comm: latency of a message, a number or shape (devices, devices), where messages only have
+            one; None where it is not known, or messages take more than that.
         feedback: time until a result is fed back, as in :class:`ppsim.core.costs.Costs`.
     """
 

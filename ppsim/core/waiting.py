@@ -1,9 +1,10 @@
 """Who waits for whom: the code of it in a kernel's columns, and circles of waits.
 
-An entry is zero or more once it is known: the op that left a result, or the time at which something ended. Until then
-it is ``UNKNOWN``, or below: the code of the device that waits for it. Where several devices can wait for one entry, a
-column with one place per device chains them: the entry holds the code of the last one, and that device's place the
-code of the one before it, ``UNKNOWN`` at the end.
+An entry is zero or more once it is known: the op that left a result, or the time at which something
+ended. Until then it is ``UNKNOWN``, or below: the code of the device that waits for it. Where
+several devices can wait for one entry, a column with one place per device chains them: the entry
+holds the code of the last one, and that device's place the code of the one before it, ``UNKNOWN``
+at the end.
 
 Kernels of several rooms inline ``PARTS``.
 """
@@ -27,7 +28,9 @@ def waiting_device(entry: int) -> int:
 
 
 def follow_circle(first: int, following: Callable[[int], int]) -> list[int]:
-    """Go from each to the one that it waits for until one comes again; return those of that circle, in order."""
+    """Go from each to the one that it waits for until one comes again; return those of that circle,
+    in order.
+    """
     seen, at = dict[int, None](), first
     while at not in seen:
         seen[at] = None

@@ -1,10 +1,13 @@
-"""From options to what they ask for: the one door to a schedule, to its costs, and to what its stages hold.
+"""From options to what they ask for: the one door to a schedule, to its costs, and to what its
+stages hold.
 
-Every function here asks the parts that the options call (``parts/``, one file each) one after the other:
+Every function here asks the parts that the options call (``parts/``, one file each) one after the
+other:
 
 - **Schedule**: parts fill in the shape, the registry makes the queues, parts add ops to them.
 - **Costs**: a real run gives them or else the source, one of the parts. Parts then change them.
-- **Memory**: the model says what stages hold, or else the first part that does. Parts then change it.
+- **Memory**: the model says what stages hold, or else the first part that does. Parts then change
+  it.
 - **Refusals**: an option that no schedule uses is refused, in the words of its part.
 
 Parts are asked from the last to the first, in the order of their options in the help.
@@ -50,12 +53,17 @@ def build(
     measured: Costs | None = None,
     model: Trained | None = None,
 ) -> tuple[Schedule, Costs]:
-    """Make the schedule and its costs, refusing times that it does not use; ``merge`` joins I and W into B."""
+    """Make the schedule and its costs, refusing times that it does not use; ``merge`` joins I and W
+    into B.
+    """
     price = partial(build_costs, costs=costs, network=network, measured=measured, model=model)
     schedule = build_schedule(spec, shape, costs, network, quiet=quiet, price=price)
     if shape.stages and not (shape.devices or shape.chunks or quiet or schedule.n_chunks == 1):
         fewer = f"{schedule.n_stages} stages are {schedule.n_devices} devices"
-        note(f"{fewer}: {schedule.name} has {schedule.n_chunks} stages on each (--devices {shape.stages} for as many)")
+        note(
+            f"{fewer}: {schedule.name} has {schedule.n_chunks} stages on each (--devices "
+            f"{shape.stages} for as many)"
+        )
     if merge:
         from ppsim.core.split_backward import merge_backwards
 
@@ -75,7 +83,8 @@ def build_schedule(
     quiet: bool = False,
     price: Pricing | None = None,
 ) -> Schedule:
-    """Make the schedule of that spelling, in the shape that the options give, with the ops that they add.
+    """Make the schedule of that spelling, in the shape that the options give, with the ops that
+    they add.
 
     Args:
         spec: a schedule's spelling, or a schedule.
@@ -112,7 +121,9 @@ def build_schedule(
 
 
 def _note_left_out(spec: str, asked: Asked) -> None:
-    """Say why the sends and receives that a file states are not those that are timed, where they are not."""
+    """Say why the sends and receives that a file states are not those that are timed, where they
+    are not.
+    """
     network = asked.network
     if not (network and network.detailed):
         note(f"sends and receives of {spec} are left out; --p2p times them")
@@ -195,14 +206,18 @@ def times_used(schedule: Schedule, costs: CostOptions) -> set[str]:
 
 
 def check_used(schedules: Collection[Schedule], costs: CostOptions) -> None:
-    """Refuse an option that none of the schedules uses (InputError: of a kind of op, or of pairs, that none has)."""
+    """Refuse an option that none of the schedules uses (InputError: of a kind of op, or of pairs,
+    that none has).
+    """
     if schedules and any(is_given(getattr(costs, name)) for name in REFUSED_UNUSED):
         used = set[str]().union(*(times_used(schedule, costs) for schedule in schedules))
         refuse_unused(used, [schedule.name for schedule in schedules], costs)
 
 
 def refuse_unused(used: Collection[str], names: Iterable[str], costs: CostOptions) -> None:
-    """Refuse an option that is not among those used by the schedules of these names (InputError)."""
+    """Refuse an option that is not among those used by the schedules of these names
+    (InputError).
+    """
     asked = ask_costs(costs)
     for part in reversed(asked.parts):
         for name in part.lacks:
@@ -210,18 +225,23 @@ def refuse_unused(used: Collection[str], names: Iterable[str], costs: CostOption
                 named = list(dict.fromkeys(names))
                 have = "has" if len(named) == 1 else "have"
                 raise InputError(
-                    f"--{name.replace('_', '-')} has no effect: {', '.join(named)} {have} {part.lack(name)}",
+                    f"--{name.replace('_', '-')} has no effect: {', '.join(named)} {have} "
+                    f"{part.lack(name)}",
                     "leave it out",
                 )
 
 
 def draws_by_replica(costs: CostOptions) -> bool:
     """Whether each data-parallel replica draws factors of its own for its microbatches."""
-    return any(isinstance(part, Unequal) and part.draws_by_replica for part in ask_costs(costs).parts)
+    return any(
+        isinstance(part, Unequal) and part.draws_by_replica for part in ask_costs(costs).parts
+    )
 
 
 def costs_of_replica(schedule: Schedule, made: Costs, costs: CostOptions, replica: int) -> Costs:
-    """Make the costs of a replica from those of replica 0: with the factors that it draws for its microbatches."""
+    """Make the costs of a replica from those of replica 0: with the factors that it draws for its
+    microbatches.
+    """
     if not replica:
         return made
     asked = ask_costs(costs)
@@ -239,7 +259,8 @@ def add_memory(
     asked: bool,
     model: Trained | None = None,
 ) -> Document:
-    """Add to a document what the devices of each timeline hold over time, in bytes of the ``model`` if there is one.
+    """Add to a document what the devices of each timeline hold over time, in bytes of the ``model``
+    if there is one.
 
     A profile without the bytes of activations counts activations, unless memory was ``asked`` for.
     """
@@ -248,7 +269,9 @@ def add_memory(
     if costs.profile and not asked and not has_activation_bytes(costs.profile):
         costs = replace(costs, profile=None)
     pairs = zip(document.timelines, prices, strict=True)
-    models = tuple(build_memory(timeline.schedule, price, costs, model)[0] for timeline, price in pairs)
+    models = tuple(
+        build_memory(timeline.schedule, price, costs, model)[0] for timeline, price in pairs
+    )
     held = zip(document.timelines, models, strict=True)
     return replace(document, memory=tuple(curves(*each) for each in held), memory_models=models)
 
@@ -260,10 +283,11 @@ def measure_with_bound(
     *,
     detailed: bool = False,
 ) -> Metrics:
-    """Measure a timeline, with the time that no order of its ops beats, each device holding no more than in it.
+    """Measure a timeline, with the time that no order of its ops beats, each device holding no more
+    than in it.
 
-    Where its schedule goes round, and messages are no ops of their own (``detailed``), also what a round takes without
-    end; its rate is of ``tokens`` of a microbatch, or of microbatches.
+    Where its schedule goes round, and messages are no ops of their own (``detailed``), also what a
+    round takes without end; its rate is of ``tokens`` of a microbatch, or of microbatches.
     """
     from ppsim.engine.simple.metrics import measure
     from ppsim.search.bounds.bounds import bound_schedule, limit_bound

@@ -1,7 +1,8 @@
 """The memory cap: ``--cap`` has one meaning and one reader in every command.
 
-A plain number counts activations of one microbatch of a device's 1/P share of the model, so that schedules with
-different numbers of chunks and slices are held to the same memory; with ``--layout`` it counts layers.
+A plain number counts activations of one microbatch of a device's 1/P share of the model, so that
+schedules with different numbers of chunks and slices are held to the same memory; with ``--layout``
+it counts layers.
 """
 
 from __future__ import annotations
@@ -31,17 +32,21 @@ def cap_option(sizes: str = "--profile") -> str | None:
     found: str | None = common(
         "--cap",
         metavar="SIZE[,SIZE...]",
-        help="The most a device may hold: a number counts activations of a device's 1/P share of the model, "
-        f"with --layout of one layer; with a unit, such as 60GiB, bytes of {sizes}; a list has one for "
+        help="The most a device may hold: a number counts activations of a device's 1/P share of "
+        "the model, "
+        f"with --layout of one layer; with a unit, such as 60GiB, bytes of {sizes}; a list has one "
+        f"for "
         "each device.",
     )
     return found
 
 
 def activations_per_unit(schedule: Schedule, unit: str) -> float:
-    """Return how many of a memory model's ``unit`` one unit of ``--cap`` stands for: 1 where that is bytes.
+    """Return how many of a memory model's ``unit`` one unit of ``--cap`` stands for: 1 where that
+    is bytes.
 
-    Activations are of one stage there, so V chunks make V of them, and K slices of each sequence K more.
+    Activations are of one stage there, so V chunks make V of them, and K slices of each sequence K
+    more.
     """
     from ppsim.engine.memory.usage import ACTIVATIONS, LAYER_ACTIVATIONS
 
@@ -51,7 +56,9 @@ def activations_per_unit(schedule: Schedule, unit: str) -> float:
 
 
 def number_at_least(value: float) -> str:
-    """Write a count with four decimals at most, rounded up, so that it is a cap that ``value`` fits."""
+    """Write a count with four decimals at most, rounded up, so that it is a cap that ``value``
+    fits.
+    """
     return f"{math.ceil(round(value * 1e4, 3)) / 1e4:.12g}"
 
 
@@ -82,7 +89,8 @@ class Cap:
         return self.amounts * (devices if len(self.amounts) == 1 else 1)
 
     def of_schedule(self, schedule: Schedule, unit: str) -> int | tuple[int, ...]:
-        """Return the cap in a memory model's unit, rounded down: one number, or one for each device.
+        """Return the cap in a memory model's unit, rounded down: one number, or one for each
+        device.
 
         Raises:
             InputError: the cap is in bytes and the unit is not, or the other way round, or the list
@@ -102,12 +110,14 @@ class Cap:
         if self.in_bytes and unit != BYTES:
             raise InputError(
                 f"--cap {self.text} is in bytes, and nothing says how many bytes an activation has",
-                "--profile FILE with activations, ppsim memory --model NAME, or a number of activations such as "
-                "--cap 6",
+                "--profile FILE with activations, ppsim memory --model NAME, or a number of "
+                "activations such as --cap 6",
             )
         if not self.in_bytes and unit == BYTES:
             hint = ",".join(f"{part.strip()}GiB" for part in self.text.split(","))
-            raise InputError(f"--cap {self.text} has no unit, and memory is in bytes here", f"--cap {hint}")
+            raise InputError(
+                f"--cap {self.text} has no unit, and memory is in bytes here", f"--cap {hint}"
+            )
 
     def single(self) -> float:
         """Return the cap that all devices have (InputError: they have different ones)."""
@@ -163,18 +173,22 @@ def report_held(timeline: Timeline, prices: Costs, costs: CostOptions, cap: Cap)
     """Report what the devices of a run hold against the cap, in its unit.
 
     Raises:
-        InputError: the cap is in bytes and nothing gives those of an activation, or it is of other devices.
+        InputError: the cap is in bytes and nothing gives those of an activation, or it is of other
+            devices.
     """
     from ppsim.engine.memory.report import report
 
     schedule = timeline.schedule
     cap.of_devices(schedule.n_devices)
-    held = build_memory(schedule, prices, costs if cap.in_bytes else replace(costs, profile=None))[0]
+    held = build_memory(schedule, prices, costs if cap.in_bytes else replace(costs, profile=None))[
+        0
+    ]
     return report(timeline, held, cap.of_schedule(schedule, held.unit))
 
 
 def measure_excess(timeline: Timeline, prices: Costs, costs: CostOptions, cap: Cap) -> float:
-    """Return the most that a device holds above its cap, at most 0 where all fit, in the unit of the cap.
+    """Return the most that a device holds above its cap, at most 0 where all fit, in the unit of
+    the cap.
 
     Raises as :func:`report_held`.
     """

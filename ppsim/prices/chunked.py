@@ -49,27 +49,41 @@ class Chunks:
         }
 
     def lines(self) -> Iterator[str]:
-        """Say what runs, the time to the first token of both ways to cut, and how far the bound is."""
+        """Say what runs, the time to the first token of both ways to cut, and how far the bound
+        is.
+        """
         best = self.best
         yield f"{_counted(self.run)}: {_sizes(self.run)} tokens"
-        rows = [("equal times", best.equal), (f"best one size, {best.fixed.sizes[0]:,}", best.fixed)]
+        rows = [
+            ("equal times", best.equal),
+            (f"best one size, {best.fixed.sizes[0]:,}", best.fixed),
+        ]
         if self.run.sizes not in (best.equal.sizes, best.fixed.sizes):
             rows.insert(0, (f"one size, {self.run.sizes[0]:,}", self.run))
         for name, cut in rows:
-            yield f"time to first token, {name}: {format_number(cut.time)} {self.unit} in {_counted(cut)}"
+            yield (
+                f"time to first token, {name}: {format_number(cut.time)} {self.unit} in "
+                f"{_counted(cut)}"
+            )
         gap = format_share(1 - best.bound / best.equal.time) if best.equal.time else "0%"
         if fit := self.fitted:
             law = ",".join(f"{number:.6g}" for number in fit.numbers)
-            errors = f"{format_share(fit.median_error)} off in the middle, {format_share(fit.worst_error)} at most"
+            errors = (
+                f"{format_share(fit.median_error)} off in the middle, "
+                f"{format_share(fit.worst_error)} at most"
+            )
             yield f"law fitted to {counted(fit.chunks, 'chunk')}: --law {law}, {errors}"
-        yield f"no sizes take less than {format_number(best.bound)} {self.unit}, {gap} below the best"
+        yield (
+            f"no sizes take less than {format_number(best.bound)} {self.unit}, {gap} below the best"
+        )
 
 
 def shape_of_chunks(spec: str | Schedule, shape: ShapeOptions, asked: Asked) -> ShapeOptions:
     """Return the shape with a microbatch for each chunk.
 
     Raises:
-        InputError: another schedule than forward-only, several stages on a device, or options that say no chunks.
+        InputError: another schedule than forward-only, several stages on a device, or options that
+            say no chunks.
     """
     from ppsim.schedules import family_of
 
@@ -99,7 +113,8 @@ def times_of_chunks(asked: Asked, devices: int, number: int) -> NDArray[np.float
 
 
 def chunks_of(asked: Asked, devices: int, number: int | None = None) -> Chunks:
-    """Find the chunks that the options ask for, ``number`` of equal times or the best number of them.
+    """Find the chunks that the options ask for, ``number`` of equal times or the best number of
+    them.
 
     Raises:
         InputError: no law, no size of a chunk, or so many chunks are not possible.
@@ -116,14 +131,19 @@ def chunks_of(asked: Asked, devices: int, number: int | None = None) -> Chunks:
     elif number is not None and number != len(run.sizes):
         equal = cut_equal(length, page, law, number)
         if equal is None or len(equal) != number:
-            what = f"{length:,} tokens are not cut into {number} chunks of equal times in pages of {page}"
+            what = (
+                f"{length:,} tokens are not cut into {number} chunks of equal times in pages of "
+                f"{page}"
+            )
             raise InputError(what, "another --mb, or a smaller --page")
         run = Cut(equal, pipeline.time(law.times(equal)))
     return Chunks(run, best, asked["unit"] or "ms", fitted)
 
 
 def law_of_chunks(asked: Asked) -> tuple[Law, FittedLaw | None]:
-    """Return the law of the options, and how it fits the table that it is from; None for one that is given."""
+    """Return the law of the options, and how it fits the table that it is from; None for one that
+    is given.
+    """
     from ppsim.inputs.profile.chunk_times import fit_law, is_law_file
     from ppsim.search.splits.chunks import Law, read_law
 
@@ -147,9 +167,13 @@ def _pipeline(asked: Asked, devices: int) -> Pipeline:
 
     from ppsim.search.splits.chunks import Pipeline
 
-    given = np.atleast_1d(np.asarray(1.0 if asked["tf"] is None else asked["tf"], np.float64)).tolist()
+    given = np.atleast_1d(
+        np.asarray(1.0 if asked["tf"] is None else asked["tf"], np.float64)
+    ).tolist()
     if len(given) not in (1, devices):
-        raise InputError(f"tf has {len(given)} values for {devices} stages", f"give one value, or {devices}")
+        raise InputError(
+            f"tf has {len(given)} values for {devices} stages", f"give one value, or {devices}"
+        )
     stages = tuple(given * (devices if len(given) == 1 else 1))
     return Pipeline(stages, float(asked["comm"] or 0.0))
 
@@ -159,7 +183,10 @@ def _size(text: str, page: int) -> int:
         raise InputError(f"not a size of a chunk: '{text[:40]}'; expected e.g. 8192 or equal")
     if int(text) % page:
         near = max(page, round(int(text) / page) * page)
-        raise InputError(f"--chunk {text} is not a whole number of pages of {page}", f"--chunk {near}, or --page 1")
+        raise InputError(
+            f"--chunk {text} is not a whole number of pages of {page}",
+            f"--chunk {near}, or --page 1",
+        )
     return int(text)
 
 

@@ -35,7 +35,8 @@ SECONDS = 2.0
 PAGE = 9.0  # inches of a figure in a page
 TRIED = 6  # numbers of microbatches that packing tries
 REFUSED = 16  # numbers that a schedule may refuse, one after the other
-Build = Callable[[int], "tuple[Schedule, Costs]"]  # the schedule of so many microbatches, and its costs
+# the schedule of so many microbatches, and its costs
+Build = Callable[[int], "tuple[Schedule, Costs]"]
 
 
 @dataclass(frozen=True)
@@ -65,14 +66,16 @@ class DealOptions:
 
     deal: bool = flag(
         "--deal",
-        help="Deal the sequences of --lengths anew over the microbatches of their replica, as many as before: "
+        help="Deal the sequences of --lengths anew over the microbatches of their replica, as many "
+        "as before: "
         "never a longer step. -o FILE.csv writes the assignment.",
     )
     across: bool = flag("--across", help="Deal sequences to other replicas too.")
     max_tokens: int | None = option(
         "--max-tokens",
         type=click.IntRange(1, 1 << 53),
-        help="Pack the sequences anew into microbatches of at most so many tokens, padding included, in as many "
+        help="Pack the sequences anew into microbatches of at most so many tokens, padding "
+        "included, in as many "
         "microbatches as make the step shortest.",
     )
     deal_for: float = option(
@@ -130,9 +133,15 @@ class DealtLoad:
         found, M = self.found, self.schedule.whole_microbatches
         change = format_change(found.after / self.before - 1) if self.before else "-"
         times = f"{format_number(self.before)} to {format_number(found.after)} {unit}"
-        bound = f"no dealing takes less than {format_number(found.bound)} ({format_share(self.gap)} below)"
+        bound = (
+            f"no dealing takes less than {format_number(found.bound)} "
+            f"({format_share(self.gap)} below)"
+        )
         packed = f" in {M} microbatches" if self.tried else ""
-        yield Line(f"dealt      {times}{packed}, {change}; {bound}; {found.tried:,} pipelines simulated", 11)
+        yield Line(
+            f"dealt      {times}{packed}, {change}; {bound}; {found.tried:,} pipelines simulated",
+            11,
+        )
         if len(self.tried) > 1:
             each = (f"{count}: {format_number(step)}" for count, step in self.tried.items())
             yield Line(f"packed     step by microbatches: {', '.join(each)}", 11)
@@ -152,7 +161,11 @@ class DealtLoad:
 
 
 def deal_load(
-    options: DealOptions, build: Build, given: tuple[Schedule, Costs], load: Load, several: ReplicaOptions
+    options: DealOptions,
+    build: Build,
+    given: tuple[Schedule, Costs],
+    load: Load,
+    several: ReplicaOptions,
 ) -> DealtLoad:
     """Deal the sequences of a load anew.
 
@@ -164,16 +177,21 @@ def deal_load(
         several: the replicas, and which are slower.
 
     Raises:
-        InputError: a sequence has more tokens than a microbatch may, or the schedule cannot be timed so.
+        InputError: a sequence has more tokens than a microbatch may, or the schedule cannot be
+            timed so.
     """
     if len(load.sequences) > MOST:
-        raise InputError(f"{len(load.sequences):,} sequences, at most {MOST:,} are dealt", "leave out --deal")
+        raise InputError(
+            f"{len(load.sequences):,} sequences, at most {MOST:,} are dealt", "leave out --deal"
+        )
     schedule, costs = given
     pipeline = pipeline_of(schedule, costs, load, several)
     ends = _ends(pipeline, load)
     with long_work("dealing sequences"):
         if options.max_tokens is None:
-            found = _search(options, pipeline, load.sequences, schedule.whole_microbatches, options.deal_for)
+            found = _search(
+                options, pipeline, load.sequences, schedule.whole_microbatches, options.deal_for
+            )
             return DealtLoad(schedule, costs, _moved(load, found, schedule), load, ends, found, {})
         return _pack(options, build, given, load, several, ends)
 
@@ -188,7 +206,9 @@ def pipeline_of(schedule: Schedule, costs: Costs, load: Load, several: ReplicaOp
 
 
 def can_be_dealt(schedule: Schedule, costs: Costs, load: Load) -> bool:
-    """Whether a pipeline times the replicas of a load together: no collectives, streams or times of single ops."""
+    """Whether a pipeline times the replicas of a load together: no collectives, streams or times of
+    single ops.
+    """
     return load.beside is None and not schedule.has_lanes and costs.each is None
 
 
@@ -215,7 +235,13 @@ def _ends(pipeline: Pipeline, load: Load) -> NDArray[np.float64]:
     return pipeline.makespans(load.factors.transpose(0, 2, 1), np.arange(load.n_replicas))
 
 
-def _search(options: DealOptions, pipeline: Pipeline, sequences: Sequences, microbatches: int, seconds: float) -> Dealt:
+def _search(
+    options: DealOptions,
+    pipeline: Pipeline,
+    sequences: Sequences,
+    microbatches: int,
+    seconds: float,
+) -> Dealt:
     """Search a dealing over the microbatches that the sequences are in."""
     from ppsim.search.dealing.deal import deal
     from ppsim.search.dealing.problem import Problem
@@ -255,7 +281,9 @@ def _pack(
         raise InputError("--max-tokens is of tokens, and the file has factors", "leave it out")
     M = given[0].whole_microbatches
     made: dict[int, tuple[Schedule, Costs]] = {}
-    least = _least_microbatches(load.sequences, float(options.max_tokens or 0), across=options.across)
+    least = _least_microbatches(
+        load.sequences, float(options.max_tokens or 0), across=options.across
+    )
     for count in _numbers(least, M):
         if count == M:
             made[M] = given
@@ -277,7 +305,9 @@ def _pack(
             moved = _moved(Load(sequences, load.factors), found, schedule)
             best = DealtLoad(schedule, costs, moved, load, ends, found, tried)
     if best is None:
-        raise refusal or InputError(f"the schedule takes none of {least} to {M} microbatches", "another --mb")
+        raise refusal or InputError(
+            f"the schedule takes none of {least} to {M} microbatches", "another --mb"
+        )
     return best
 
 
@@ -293,7 +323,9 @@ def _least_microbatches(sequences: Sequences, most: float, *, across: bool) -> i
 
 
 def _numbers(least: int, given: int) -> list[int]:
-    """List the numbers of microbatches to try: up to the one given, or from the least where that is more."""
+    """List the numbers of microbatches to try: up to the one given, or from the least where that is
+    more.
+    """
     if least >= given:
         return list(range(least, least + 2 * TRIED))
     between = [least + (given - least) * part // (TRIED - 2) for part in range(TRIED - 1)]
@@ -301,7 +333,9 @@ def _numbers(least: int, given: int) -> list[int]:
 
 
 def _accepted(build: Build, count: int, most: int | None) -> tuple[Schedule, Costs] | None:
-    """Make the schedule of so many microbatches, or of the next number that it takes; None for none."""
+    """Make the schedule of so many microbatches, or of the next number that it takes; None for
+    none.
+    """
     for each in range(count, count + REFUSED if most is None else min(count + REFUSED, most)):
         try:
             return build(each)
@@ -318,7 +352,9 @@ def _spread(sequences: Sequences, microbatches: int) -> Sequences:
     number = np.bincount(sequences.replica, minlength=sequences.n_replicas)
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order)) - np.repeat(np.cumsum(number) - number, number)
-    return sequences.moved(sequences.replica, rank % microbatches, np.full(sequences.n_replicas, microbatches))
+    return sequences.moved(
+        sequences.replica, rank % microbatches, np.full(sequences.n_replicas, microbatches)
+    )
 
 
 @dataclass(frozen=True)
@@ -356,7 +392,12 @@ class DealtJob:
 
     def deal_object(self) -> dict[str, Any]:
         """The object of JSON."""
-        return {"recorded": self.recorded, "before": self.before, "step": self.after, "bound": self.bound}
+        return {
+            "recorded": self.recorded,
+            "before": self.before,
+            "step": self.after,
+            "bound": self.bound,
+        }
 
 
 def deal_job(options: DealOptions, slowdown: Slowdown) -> DealtJob:
@@ -365,7 +406,8 @@ def deal_job(options: DealOptions, slowdown: Slowdown) -> DealtJob:
     A microbatch takes its times with it; messages and collectives take the times of their place.
 
     Raises:
-        InputError: the job's ops are pairs or slices, or --max-tokens, as no file of ops has tokens.
+        InputError: the job's ops are pairs or slices, or --max-tokens, as no file of ops has
+            tokens.
     """
     import numpy as np
 
@@ -400,12 +442,17 @@ def deal_job(options: DealOptions, slowdown: Slowdown) -> DealtJob:
             problem = Problem(pipeline, own, replica, microbatch, counts, M, across=options.across)
             found = deal(problem, options.deal_for / K)
             bounds[step] = found.bound
-            for sequence, (r, m) in enumerate(zip(found.replica.tolist(), found.microbatch.tolist(), strict=True)):
+            for sequence, (r, m) in enumerate(
+                zip(found.replica.tolist(), found.microbatch.tolist(), strict=True)
+            ):
                 moved[step, r, table[:, m]] = own[sequence]
     after = slowdown.step(replace(slowdown.measured, ops=moved))
-    best = np.minimum(after, slowdown.steps)  # a step is kept where its collectives undo what pipelines gain
+    # a step is kept where its collectives undo what pipelines gain
+    best = np.minimum(after, slowdown.steps)
     before = float(slowdown.steps.mean())
-    return DealtJob(options.across, float(job.steps.mean()), before, float(best.mean()), float(bounds.mean()))
+    return DealtJob(
+        options.across, float(job.steps.mean()), before, float(best.mean()), float(bounds.mean())
+    )
 
 
 def assignment_rows(sequences: Sequences) -> list[dict[str, Any]]:
@@ -413,7 +460,10 @@ def assignment_rows(sequences: Sequences) -> list[dict[str, Any]]:
     import numpy as np
 
     order = np.lexsort((np.arange(len(sequences)), sequences.microbatch, sequences.replica))
-    slot = sequences.replica[order] * (int(sequences.microbatch.max()) + 1) + sequences.microbatch[order]
+    slot = (
+        sequences.replica[order] * (int(sequences.microbatch.max()) + 1)
+        + sequences.microbatch[order]
+    )
     first = np.searchsorted(slot, slot)
     position = np.arange(len(slot)) - first
     name = "tokens" if sequences.in_tokens else "factor"
@@ -429,7 +479,9 @@ def assignment_rows(sequences: Sequences) -> list[dict[str, Any]]:
         if len(own) == 1:
             rows.append(base | {name: _plain(own[0])})
         else:
-            rows += [base | {"stage": stage, name: _plain(value)} for stage, value in enumerate(own)]
+            rows += [
+                base | {"stage": stage, name: _plain(value)} for stage, value in enumerate(own)
+            ]
     return rows
 
 

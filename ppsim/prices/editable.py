@@ -1,4 +1,6 @@
-"""What pages need so that their reader can edit a schedule: its costs, and times that no edit can beat."""
+"""What pages need so that their reader can edit a schedule: its costs, and times that no edit can
+beat.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ MOST_KNOWN = 1000  # ops of a schedule whose page carries others of its size
 MOST_NAMES = 24  # of these, each family as it is by default first
 
 
-def make_editable(document: Document, costs: Sequence[Costs], given: Given | None = None) -> Document:
+def make_editable(
+    document: Document, costs: Sequence[Costs], given: Given | None = None
+) -> Document:
     """Return a document whose page can edit its timelines, each timed with its costs.
 
     ``given`` are the options that state the costs, None where no options do.

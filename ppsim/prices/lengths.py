@@ -1,4 +1,6 @@
-"""Sequences of different lengths: what the microbatches of every replica take, and what the step loses by it."""
+"""Sequences of different lengths: what the microbatches of every replica take, and what the step
+loses by it.
+"""
 
 from __future__ import annotations
 
@@ -43,11 +45,16 @@ class LengthOptions:
     lengths: str | None = option(
         "--lengths",
         metavar="FILE|DISTRIBUTION",
-        help="Lengths of the sequences of every replica: csv, jsonl or parquet with columns replica, microbatch, "
-        "tokens (or factor) and perhaps stage; or lognormal:MEAN:SIGMA:SEED, uniform:LEAST:MOST:SEED, "
-        "zipf:EXPONENT:MOST:SEED, choice:512,1024:SEED of tokens. The times given are those of a mean microbatch.",
+        help="Lengths of the sequences of every replica: csv, jsonl or parquet with columns "
+        "replica, microbatch, "
+        "tokens (or factor) and perhaps stage; or lognormal:MEAN:SIGMA:SEED, "
+        "uniform:LEAST:MOST:SEED, "
+        "zipf:EXPONENT:MOST:SEED, choice:512,1024:SEED of tokens. The times given are those of a "
+        "mean microbatch.",
     )
-    padded: bool = flag("--padded", help="Pad every sequence to the longest of its microbatch (packed).")
+    padded: bool = flag(
+        "--padded", help="Pad every sequence to the longest of its microbatch (packed)."
+    )
     mbs: int | None = option(
         "--mbs",
         type=click.IntRange(1, MOST_EACH),
@@ -56,8 +63,10 @@ class LengthOptions:
     cp_of: str | None = option(
         "--cp-of",
         metavar="FILE",
-        help="Context parallelism of microbatches: csv, jsonl or parquet with columns microbatch, cp and perhaps "
-        "replica, factor (1/cp), collective: the time of the one that runs beside each forward, twice as long beside "
+        help="Context parallelism of microbatches: csv, jsonl or parquet with columns microbatch, "
+        "cp and perhaps "
+        "replica, factor (1/cp), collective: the time of the one that runs beside each forward, "
+        "twice as long beside "
         "B and I; an op takes the longer of both.",
     )
 
@@ -68,9 +77,10 @@ class Load:
 
     Attributes:
         sequences: which microbatch each is in.
-        factors: shape (R, Q, M), how many times as long as the mean each microbatch takes; Q is 1, or
-            the stages where each has a factor.
-        beside: shape (R, M), the time of the collective beside a forward of each microbatch, or None.
+        factors: shape (R, Q, M), how many times as long as the mean each microbatch takes; Q is 1,
+            or the stages where each has a factor.
+        beside: shape (R, M), the time of the collective beside a forward of each microbatch, or
+            None.
     """
 
     sequences: Sequences
@@ -101,7 +111,11 @@ class Load:
     def costs(self, schedule: Schedule, made: Costs, replica: int) -> Costs:
         """Return the costs of a replica, from those of mean microbatches."""
         found = scale_costs(schedule, made, self.factors[replica])
-        return found if self.beside is None else beside_collectives(schedule, found, self.beside[replica])
+        return (
+            found
+            if self.beside is None
+            else beside_collectives(schedule, found, self.beside[replica])
+        )
 
     def even_costs(self, schedule: Schedule, made: Costs) -> Costs:
         """Return the costs where all microbatches of all replicas take the same."""
@@ -123,7 +137,9 @@ def scale_costs(schedule: Schedule, made: Costs, factors: NDArray[np.float64]) -
 
     if made.each is None and len(factors) == 1:
         scale = factors.repeat(schedule.n_slices, axis=1)
-        base = np.ones((len(COMPUTE), schedule.n_microbatches)) if made.scale is None else made.scale
+        base = (
+            np.ones((len(COMPUTE), schedule.n_microbatches)) if made.scale is None else made.scale
+        )
         return replace(made, scale=base * scale)
     times = linear_times(schedule, made, by_stage=len(factors) > 1)
     return replace(made, each=times.durations(factors.reshape(-1, 1))[:, 0])
@@ -132,8 +148,8 @@ def scale_costs(schedule: Schedule, made: Costs, factors: NDArray[np.float64]) -
 def beside_collectives(schedule: Schedule, made: Costs, collective: NDArray[np.float64]) -> Costs:
     """Return costs where an op takes at least as long as the collective beside it.
 
-    Beside a forward runs one collective of its microbatch, of shape (microbatches,); beside B and I,
-    which move gradients too, one twice as long; beside W none. A pair takes those of both ops.
+    Beside a forward runs one collective of its microbatch, of shape (microbatches,); beside B and
+    I, which move gradients too, one twice as long; beside W none. A pair takes those of both ops.
     """
     import numpy as np
 
@@ -143,13 +159,17 @@ def beside_collectives(schedule: Schedule, made: Costs, collective: NDArray[np.f
     least = np.zeros(len(schedule))
     ops = np.flatnonzero(schedule.kind < len(COMPUTE))
     weight = np.array([times.get(kind, 0.0) for kind in COMPUTE])
-    least[ops] = weight[schedule.kind[ops]] * collective[schedule.microbatch[ops] // schedule.n_slices]
+    least[ops] = (
+        weight[schedule.kind[ops]] * collective[schedule.microbatch[ops] // schedule.n_slices]
+    )
     first, second = schedule.first_of_pairs, schedule.second_of_pairs
     least[first] = least[second] = least[first] + least[second]
     return replace(made, each=np.maximum(made.durations(schedule), least / schedule.n_slices))
 
 
-def find_load(options: LengthOptions, schedule: Schedule, replicas: int | None, costs: CostOptions) -> Load | None:
+def find_load(
+    options: LengthOptions, schedule: Schedule, replicas: int | None, costs: CostOptions
+) -> Load | None:
     """Read or draw the lengths that the options ask for; None for none.
 
     Raises:
@@ -160,7 +180,9 @@ def find_load(options: LengthOptions, schedule: Schedule, replicas: int | None, 
         from ppsim.inputs.profile.lengths import read_sequences
 
         shares = shares_of(options, schedule, replicas)
-        sequences = read_sequences(options.lengths, shares, law_of(options, costs), padded=options.padded)
+        sequences = read_sequences(
+            options.lengths, shares, law_of(options, costs), padded=options.padded
+        )
     elif options.cp_of is not None:
         sequences = equal_sequences(replicas or 1, M)
     else:
@@ -172,7 +194,9 @@ def find_load(options: LengthOptions, schedule: Schedule, replicas: int | None, 
     from ppsim.inputs.profile.lengths import read_context_parallel
 
     factor, beside = read_context_parallel(options.cp_of, load.n_replicas, M)
-    return replace(load, factors=load.factors * factor[:, None], beside=beside if beside.any() else None)
+    return replace(
+        load, factors=load.factors * factor[:, None], beside=beside if beside.any() else None
+    )
 
 
 @dataclass(frozen=True)
@@ -205,7 +229,10 @@ class Loads:
 def refuse_rounds(schedule: Schedule) -> None:
     """Refuse a schedule of several steps, as lengths are given for one (InputError)."""
     if schedule.n_rounds > 1:
-        what = f"sequences of different lengths are of one step, and {schedule.name} has {schedule.n_rounds}"
+        what = (
+            f"sequences of different lengths are of one step, and {schedule.name} has "
+            f"{schedule.n_rounds}"
+        )
         raise InputError(what, "--steps 1")
 
 
@@ -217,7 +244,9 @@ def equal_sequences(replicas: int, microbatches: int) -> Sequences:
 
     replica, microbatch = np.divmod(np.arange(replicas * microbatches), microbatches)
     one, counts = np.ones((len(replica), 1)), np.full(replicas, microbatches)
-    return Sequences(replica, microbatch, one, one, np.arange(len(replica)), counts, in_tokens=False)
+    return Sequences(
+        replica, microbatch, one, one, np.arange(len(replica)), counts, in_tokens=False
+    )
 
 
 def shares_of(options: LengthOptions, schedule: Schedule, replicas: int | None) -> Shares:
@@ -225,7 +254,9 @@ def shares_of(options: LengthOptions, schedule: Schedule, replicas: int | None) 
     from ppsim.inputs.profile.lengths import Shares, is_distribution
 
     if options.mbs is not None and not is_distribution(options.lengths or ""):
-        raise InputError("--mbs is of a distribution, and a file lists the sequences", "leave it out")
+        raise InputError(
+            "--mbs is of a distribution, and a file lists the sequences", "leave it out"
+        )
     if options.padded and is_distribution(options.lengths or "") and (options.mbs or 1) == 1:
         raise InputError("--padded has no effect: every microbatch has one sequence", "add --mbs 4")
     return Shares(replicas, schedule.whole_microbatches, options.mbs or 1, schedule.n_stages)

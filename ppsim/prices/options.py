@@ -38,7 +38,11 @@ def _find_parts() -> Iterator[type[Part]]:
     for found in pkgutil.iter_modules(parts.__path__):
         module = importlib.import_module(f"{parts.__name__}.{found.name}")
         for kind in vars(module).values():
-            if isinstance(kind, type) and issubclass(kind, Part) and kind.__module__ == module.__name__:
+            if (
+                isinstance(kind, type)
+                and issubclass(kind, Part)
+                and kind.__module__ == module.__name__
+            ):
                 yield kind
 
 

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Part:
-    """Options that together say one thing of costs; subclasses override the roles that they play."""
+    """Options that together say one thing of costs; subclasses override the roles that they
+    play.
+    """
 
     # Where its options stand in the help. Parts are asked from the last one to the first, so of two
     # sources of times the one that stands later counts.
@@ -209,7 +211,10 @@ class TimesOfKinds(Part):
         from ppsim.core.costs import price_others
 
         given = {
-            kind: value for name in self.kinds if (value := getattr(self, name)) is not None for kind in kinds_of(name)
+            kind: value
+            for name in self.kinds
+            if (value := getattr(self, name)) is not None
+            for kind in kinds_of(name)
         }
         times = price_others(schedule, given, asked["per"] or "device")
         return replace(costs, others={**costs.others, **times}) if times else costs
@@ -223,7 +228,9 @@ def kinds_of(name: str) -> tuple[Kind, ...]:
         return Kind.EVICT, Kind.LOAD
     if name == "t_collective":
         own = {Kind.GATHER, Kind.REDUCE}
-        return tuple(kind for kind in TIMED if kind.info.stream == Stream.COLLECTIVE and kind not in own)
+        return tuple(
+            kind for kind in TIMED if kind.info.stream == Stream.COLLECTIVE and kind not in own
+        )
     of_steps = {"t_optimizer": Kind.OPT, "t_gather": Kind.GATHER, "t_reduce_grad": Kind.REDUCE}
     if name in of_steps:
         return (of_steps[name],)

@@ -1,4 +1,6 @@
-"""Recompute of a part of each stage, some layers or modules: the time of R, and what F keeps beside it."""
+"""Recompute of a part of each stage, some layers or modules: the time of R, and what F keeps beside
+it.
+"""
 
 from __future__ import annotations
 
@@ -31,23 +33,28 @@ class PartlyRecomputed:
 
     @cached_property
     def rules(self) -> list[str]:
-        """The rule of each stage, empty for no parts (InputError: rules of other stages, or a module that is none)."""
+        """The rule of each stage, empty for no parts (InputError: rules of other stages, or a
+        module that is none).
+        """
         text = self.text
         if not isinstance(text, str) or not any(part in text for part in PARTS):
             return []
         from ppsim.workload.model.parallel import MODULES
 
         rules = rules_of(self.schedule, text)
-        for name in (name for rule in rules if rule.startswith("modules:") for name in modules_of(rule)):
+        for name in (
+            name for rule in rules if rule.startswith("modules:") for name in modules_of(rule)
+        ):
             if name not in MODULES:
                 raise InputError(f"--recompute: '{name}' is no module", ", ".join(MODULES))
         return rules
 
     def time(self, made: Costs, times: LayerTimes | None) -> Costs:
-        """Return the costs with the time of an R that runs a part of its stage, unless ``--tr`` gives it.
+        """Return the costs with the time of an R that runs a part of its stage, unless ``--tr``
+        gives it.
 
-        Layers of a layout take their own ``times`` where there are any; else all layers of a stage an equal share of
-        its forward. Modules take the share of their products in a layer's.
+        Layers of a layout take their own ``times`` where there are any; else all layers of a stage
+        an equal share of its forward. Modules take the share of their products in a layer's.
 
         Raises:
             InputError: nothing says how many layers a stage has, or what modules take.
@@ -57,19 +64,28 @@ class PartlyRecomputed:
         share = np.ones(self.schedule.n_stages)
         layers = [rule.startswith("layers:") for rule in self.rules]
         if any(layers):
-            counts = np.array([int(rule[7:]) if chosen else 0 for rule, chosen in zip(self.rules, layers, strict=True)])
+            counts = np.array(
+                [
+                    int(rule[7:]) if chosen else 0
+                    for rule, chosen in zip(self.rules, layers, strict=True)
+                ]
+            )
             share[layers] = self._share_of_layers(times, counts)[layers]
         for stage, rule in enumerate(self.rules):
             if rule.startswith("modules:"):
                 if self.asked.model is None:
                     hint = "--tr TIME, or layers:N with --layout; ppsim memory takes --model"
-                    raise InputError(f"--recompute {rule}: nothing says what the modules take", hint)
+                    raise InputError(
+                        f"--recompute {rule}: nothing says what the modules take", hint
+                    )
                 share[stage] = self.asked.model.share_of(modules_of(rule))
         time = made.time.copy()
         time[Kind.R] = share * time[Kind.F]
         return replace(made, time=time)
 
-    def _share_of_layers(self, times: LayerTimes | None, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    def _share_of_layers(
+        self, times: LayerTimes | None, counts: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
         """The share of each stage's forward that its first layers take."""
         layout = self.asked.layout_of(self.schedule)
         if layout and times:

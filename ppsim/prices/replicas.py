@@ -1,4 +1,6 @@
-"""Data-parallel replicas of one schedule, some slower than others: who waits for whom where gradients are reduced."""
+"""Data-parallel replicas of one schedule, some slower than others: who waits for whom where
+gradients are reduced.
+"""
 
 from __future__ import annotations
 
@@ -36,23 +38,31 @@ class Replicas:
     """How many there are, and how many times as long some devices take."""
 
     count: int  # R
-    slower: tuple[Slower, ...]  # replica, device or None for all of its devices, and the factor of each
+    # replica, device or None for all of its devices, and the factor of each
+    slower: tuple[Slower, ...]
 
     def factors(self, devices: int) -> NDArray[np.float64]:
-        """Shape (R, devices): how many times as long each device takes (InputError: there is no such device)."""
+        """Shape (R, devices): how many times as long each device takes (InputError: there is no
+        such device).
+        """
         import numpy as np
 
         found = np.ones((self.count, devices))
         for replica, device, factor in self.slower:
             if device is not None and device >= devices:
-                raise InputError(f"--replicas {replica}.{device}: there are {devices} devices", "devices count from 0")
+                raise InputError(
+                    f"--replicas {replica}.{device}: there are {devices} devices",
+                    "devices count from 0",
+                )
             found[replica, slice(None) if device is None else device] *= factor
         return found
 
     def costs(
         self, schedule: Schedule, costs: Costs, options: CostOptions, load: Load | None = None
     ) -> Iterator[Costs]:
-        """Yield the costs of each replica, whose microbatches take the factors that it draws, or its load."""
+        """Yield the costs of each replica, whose microbatches take the factors that it draws, or
+        its load.
+        """
         for replica, row in enumerate(self.factors(schedule.n_devices)):
             drawn = costs_of_replica(schedule, costs, options, replica)
             own = load.costs(schedule, drawn, replica) if load else drawn
@@ -61,17 +71,27 @@ class Replicas:
     def distinct_costs(self, schedule: Schedule, costs: Costs, options: CostOptions) -> list[Costs]:
         """The costs of the replicas, those with the same times once."""
         alike = self.first_alike(schedule.n_devices, options)
-        return [own for at, own in enumerate(self.costs(schedule, costs, options)) if alike[at] == at]
+        return [
+            own for at, own in enumerate(self.costs(schedule, costs, options)) if alike[at] == at
+        ]
 
     def first_alike(self, devices: int, options: CostOptions) -> list[int]:
-        """The first replica whose ops take the times of each; replicas that draw factors all differ."""
-        rows, drawn, first = self.factors(devices), draws_by_replica(options), dict[tuple[bytes, int], int]()
+        """The first replica whose ops take the times of each; replicas that draw factors all
+        differ.
+        """
+        rows, drawn, first = (
+            self.factors(devices),
+            draws_by_replica(options),
+            dict[tuple[bytes, int], int](),
+        )
         return [first.setdefault((row.tobytes(), at * drawn), at) for at, row in enumerate(rows)]
 
     def equal_costs(self, schedule: Schedule, costs: Costs) -> list[Costs]:
         """The costs of replicas that all have the same work, those with the same times once."""
         rows = {row.tobytes(): row for row in self.factors(schedule.n_devices)}.values()
-        return [replace(costs, each=costs.durations(schedule) * row[schedule.device]) for row in rows]
+        return [
+            replace(costs, each=costs.durations(schedule) * row[schedule.device]) for row in rows
+        ]
 
     def without(self, replica: int) -> Replicas:
         """The replicas with one of them as fast as the costs say."""
@@ -83,7 +103,9 @@ class ReplicaFactors(click.ParamType[Any]):
 
     name = "replicas"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Replicas:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Replicas:
         """Parse ``8``, ``8,2=1.2,5.3=1.5`` or ``1,1,1.2``."""
         if isinstance(value, Replicas):
             return value
@@ -92,13 +114,25 @@ class ReplicaFactors(click.ParamType[Any]):
         slower: list[Slower]
         try:
             if rest and not any("=" in part for part in rest):
-                count, slower = 1 + len(rest), [(r, None, float(part)) for r, part in enumerate((head, *rest))]
+                count, slower = (
+                    1 + len(rest),
+                    [(r, None, float(part)) for r, part in enumerate((head, *rest))],
+                )
             else:
                 count, slower = int(head), [_slower(part) for part in rest]
         except ValueError:
-            self.fail(f"'{value}' is no number of replicas, nor a factor for each: 8, 8,2=1.2,5.3=1.5 or 1,1,1.2.")
-        if not 1 <= count <= MOST or any(not 0 <= r < count or not f > 0 or not isfinite(f) for r, _, f in slower):
-            self.fail(f"'{value}': 1 to {MOST} replicas, counted from 0, with factors above 0.", param, ctx)
+            self.fail(
+                f"'{value}' is no number of replicas, nor a factor for each: 8, 8,2=1.2,5.3=1.5 or "
+                f"1,1,1.2."
+            )
+        if not 1 <= count <= MOST or any(
+            not 0 <= r < count or not f > 0 or not isfinite(f) for r, _, f in slower
+        ):
+            self.fail(
+                f"'{value}': 1 to {MOST} replicas, counted from 0, with factors above 0.",
+                param,
+                ctx,
+            )
         return Replicas(count, tuple(slower))
 
 
@@ -116,15 +150,18 @@ class ReplicaOptions:
         "--replicas",
         type=ReplicaFactors(),
         metavar="N,R=F,...",
-        help="Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of replica 2), 8,5.3=1.5 "
-        "(device 3 of replica 5), or a factor for each: 1,1,1.2. Each draws a distribution of --mb-scale anew.",
+        help="Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of "
+        "replica 2), 8,5.3=1.5 "
+        "(device 3 of replica 5), or a factor for each: 1,1,1.2. Each draws a distribution of "
+        "--mb-scale anew.",
     )
     t_reduce: float = option(
         "--t-reduce",
         type=click.FloatRange(0, 1e15),
         default=0.0,
         show_default=False,
-        help="Time from the end of the slowest replica's pipeline to the end of the step: the collectives of "
+        help="Time from the end of the slowest replica's pipeline to the end of the step: the "
+        "collectives of "
         "replicas and the optimizer (0).",
     )
 
@@ -153,7 +190,9 @@ class Replicated:
 
     @property
     def waits(self) -> NDArray[np.float64]:
-        """Shape (R, P): how long each device waits for the same device of the last replica, to reduce gradients."""
+        """Shape (R, P): how long each device waits for the same device of the last replica, to
+        reduce gradients.
+        """
         waits: NDArray[np.float64] = self.ends.max(axis=0) - self.ends
         return waits
 
@@ -192,7 +231,9 @@ class Replicated:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """What JSON says of it: times by replica, waits at the reduction by replica and device, who comes last."""
+        """What JSON says of it: times by replica, waits at the reduction by replica and device, who
+        comes last.
+        """
         causes = {"causes": self.causes} if self.even else {}
         reduction = {"reduction": self.reduction} if self.reduction else {}
         return {
@@ -222,14 +263,21 @@ class Replicated:
         text = ", ".join(said)
         yield Line(f"reduction  {f'waits on {text}' if text else 'nobody waits'}", 11)
         if self.even and self.time > 0:
-            shares = (f"{format_share(time / self.time)} {cause}" for cause, time in self.causes.items())
+            shares = (
+                f"{format_share(time / self.time)} {cause}" for cause, time in self.causes.items()
+            )
             yield Line(f"step       {', '.join(shares)}", 11)
 
 
 def refuse_steps(schedule: Schedule) -> None:
-    """Refuse a schedule of several steps, after each of which replicas wait for each other (InputError)."""
+    """Refuse a schedule of several steps, after each of which replicas wait for each other
+    (InputError).
+    """
     if schedule.n_rounds > 1:
-        what = f"replicas wait for each other after one step, and {schedule.name} has {schedule.n_rounds}"
+        what = (
+            f"replicas wait for each other after one step, and {schedule.name} has "
+            f"{schedule.n_rounds}"
+        )
         raise InputError(what, "--steps 1")
 
 
@@ -271,7 +319,11 @@ def time_replicas(
         ends[replica] = ends_of(own) if alike[replica] == replica else ends[alike[replica]]
     if load is None and not draws_by_replica(costs):
         return Replicated(ends, prices.unit, options.t_reduce)
-    means = load.even_costs(schedule, prices) if load else _even_draws(schedule, prices, costs, replicas.count)
+    means = (
+        load.even_costs(schedule, prices)
+        if load
+        else _even_draws(schedule, prices, costs, replicas.count)
+    )
     even = replicas.equal_costs(schedule, means)
     step = max(float(ends_of(own).max()) for own in even)
     work = max(float(busy_times(schedule, own).max()) for own in even)
@@ -279,22 +331,34 @@ def time_replicas(
 
 
 def _even_draws(schedule: Schedule, prices: Costs, costs: CostOptions, replicas: int) -> Costs:
-    """Return the costs where every microbatch takes the mean of the factors that all replicas draw."""
+    """Return the costs where every microbatch takes the mean of the factors that all replicas
+    draw.
+    """
     import numpy as np
 
-    drawn = [costs_of_replica(schedule, prices, costs, replica).scale for replica in range(replicas)]
+    drawn = [
+        costs_of_replica(schedule, prices, costs, replica).scale for replica in range(replicas)
+    ]
     scale = np.array([each for each in drawn if each is not None])  # (R, kinds, M x K)
     by_slice = scale.reshape(*scale.shape[:2], -1, schedule.n_slices).mean(axis=(0, 2))
     return replace(prices, scale=np.tile(by_slice, schedule.whole_microbatches))
 
 
-def costs_of_slowest(schedule: Schedule, prices: Costs, options: ReplicaOptions, load: Load, at: int) -> Costs:
-    """Return the costs of the replica that ends last, with its load and how slow its devices are."""
+def costs_of_slowest(
+    schedule: Schedule, prices: Costs, options: ReplicaOptions, load: Load, at: int
+) -> Costs:
+    """Return the costs of the replica that ends last, with its load and how slow its devices
+    are.
+    """
     own = load.costs(schedule, prices, at)
     if options.replicas is None:
         return own
     row = options.replicas.factors(schedule.n_devices)[at]
-    return own if (row == 1).all() else replace(own, each=own.durations(schedule) * row[schedule.device])
+    return (
+        own
+        if (row == 1).all()
+        else replace(own, each=own.durations(schedule) * row[schedule.device])
+    )
 
 
 def busy_times(schedule: Schedule, costs: Costs) -> NDArray[np.float64]:

@@ -19,7 +19,9 @@ MOST_EVENTS = 300_000  # ops of a round, above which nobody waits for its period
 
 
 def measure_round(timeline: Timeline, costs: Costs, tokens: int | None) -> Round | None:
-    """Measure what a round of a timeline's schedule takes without end; None where that takes long."""
+    """Measure what a round of a timeline's schedule takes without end; None where that takes
+    long.
+    """
     schedule = timeline.schedule
     events = len(schedule) // schedule.n_rounds
     if costs.host_link or not 0 < events <= MOST_EVENTS:
@@ -72,7 +74,8 @@ class HowMany:
     """How many batches in flight a decoder can use."""
 
     tried: tuple[InFlight, ...]  # from one on
-    enough: int | None  # the first number beyond which nothing is gained; None where none that was tried is
+    # the first number beyond which nothing is gained; None where none that was tried is
+    enough: int | None
     counts: str  # what the rate counts
 
     def to_json(self) -> dict[str, Any]:
@@ -90,7 +93,10 @@ class HowMany:
             ]
             for each in self._shown(own)
         ]
-        yield Table(["in flight", f"period ({unit})", f"{self.counts} per {unit}", "bubble of a round"], rows)
+        yield Table(
+            ["in flight", f"period ({unit})", f"{self.counts} per {unit}", "bubble of a round"],
+            rows,
+        )
         most = self.tried[-1]
         if self.enough is None:
             yield Line(f"more than {most.batches} batches in flight still gain")
@@ -105,7 +111,8 @@ class HowMany:
 
 
 def find_how_many(make: Callable[[int], tuple[Schedule, Costs]], tokens: int | None) -> HowMany:
-    """Find how many batches in flight are enough; ``make`` gives a decoder and its costs with so many.
+    """Find how many batches in flight are enough; ``make`` gives a decoder and its costs with so
+    many.
 
     The rate has reached its limit where a device is always busy, as more batches only wait there.
     """

@@ -41,7 +41,18 @@ class ServedOptions:
             "add --serve",
         ),
         Need(
-            ("cp", "dp", "mbs", "zero", "again", "mtp", "profile", "recompute", "slice_scale", "mb_scale"),
+            (
+                "cp",
+                "dp",
+                "mbs",
+                "zero",
+                "again",
+                "mtp",
+                "profile",
+                "recompute",
+                "slice_scale",
+                "mb_scale",
+            ),
             lambda g: not g["serve"],
             "{options} is of training, or of uneven batches, and --serve knows neither",
             "leave it out",
@@ -108,7 +119,9 @@ class ServedMemory:
     @property
     def deciding(self) -> ServedDevice:
         """The device with room for the fewest tokens."""
-        return min(self.devices, key=lambda each: (each.tokens is None, each.tokens or 0, each.room))
+        return min(
+            self.devices, key=lambda each: (each.tokens is None, each.tokens or 0, each.room)
+        )
 
     @property
     def fits(self) -> bool:
@@ -149,19 +162,24 @@ class ServedMemory:
         """Say how many tokens fit in all, and which device decides."""
         least, context = self.deciding, self.served.context
         if least.room < 0:
-            return f"the weights of device {least.device} exceed its memory by {format_size(-least.room)}"
+            return (
+                f"the weights of device {least.device} exceed its memory by "
+                f"{format_size(-least.room)}"
+            )
         if least.tokens is None:
             return "keys and values take no memory"
         sequences = least.tokens / context
         return (
-            f"{least.blocks or 0:,} blocks of {self.served.block} tokens fit, {least.tokens:,} tokens "
-            f"({sequences:.3g} sequences of {context:,}): device {least.device} decides"
+            f"{least.blocks or 0:,} blocks of {self.served.block} tokens fit, {least.tokens:,} "
+            f"tokens ({sequences:.3g} sequences of {context:,}): device {least.device} decides"
         )
 
 
 def _row(device: ServedDevice) -> list[str]:
     """The cells of a device's row."""
-    tokens = ["any", "any"] if device.tokens is None else [f"{device.tokens:,}", f"{device.blocks:,}"]
+    tokens = (
+        ["any", "any"] if device.tokens is None else [f"{device.tokens:,}", f"{device.blocks:,}"]
+    )
     sizes = map(format_size, (device.weights, device.sequence))
     room = format_size(device.room) if device.room >= 0 else f"-{format_size(-device.room)}"
     return [str(device.device), str(device.layers), *sizes, room, *tokens]
@@ -177,22 +195,31 @@ def schedule_that_serves(spec: str, shape: ShapeOptions) -> Schedule:
     shape = shape if shape.microbatches else replace(shape, microbatches=1)
     schedule = build_schedule(spec, shape, CostOptions(steps=1), quiet=True)
     if not schedule.only_forwards:
-        raise InputError(f"{schedule.name} trains, and --serve is of decode and forward-only", "leave out --serve")
+        raise InputError(
+            f"{schedule.name} trains, and --serve is of decode and forward-only",
+            "leave out --serve",
+        )
     return schedule
 
 
 def caps_of(text: str | None, devices: int) -> tuple[int, ...]:
-    """Read the bytes that devices have for weights, keys and values (InputError: none, or no bytes)."""
+    """Read the bytes that devices have for weights, keys and values (InputError: none, or no
+    bytes).
+    """
     if text is None:
         what = "--serve needs the memory that a device has for weights, keys and values"
-        raise InputError(what, "--cap 60GiB: a GPU's memory times its utilization, less the activations")
+        raise InputError(
+            what, "--cap 60GiB: a GPU's memory times its utilization, less the activations"
+        )
     cap = read_cap(text)
     cap.check_unit("B")
     return tuple(map(int, cap.of_devices(devices)))
 
 
 def serve_layout(trained: Trained, schedule: Schedule, text: str | None) -> Layout:
-    """Return which layers each stage holds: by a layout, or as trainers divide layers (InputError: they do not fit)."""
+    """Return which layers each stage holds: by a layout, or as trainers divide layers (InputError:
+    they do not fit).
+    """
     from ppsim.workload.layout.layout import build_layout
     from ppsim.workload.model.contents import split_layers
 
@@ -202,12 +229,19 @@ def serve_layout(trained: Trained, schedule: Schedule, text: str | None) -> Layo
         return build_layout(list(split), schedule.n_devices, 0)
     layout = layout_for(schedule, text)
     if layout.n_layers != model.layers:
-        raise InputError(f"the layout has {layout.n_layers} layers, and the model {model.layers}", "another --layout")
+        raise InputError(
+            f"the layout has {layout.n_layers} layers, and the model {model.layers}",
+            "another --layout",
+        )
     return layout
 
 
 def measure_served(
-    trained: Trained, options: ServedOptions, schedule: Schedule, layout: Layout, caps: tuple[int, ...]
+    trained: Trained,
+    options: ServedOptions,
+    schedule: Schedule,
+    layout: Layout,
+    caps: tuple[int, ...],
 ) -> ServedMemory:
     """Measure what each device holds and has room for."""
     import numpy as np
@@ -218,7 +252,8 @@ def measure_served(
     weights, states = of_stages(find_held(trained.model, served), layout)
     where = schedule.placement.devices[0]
     layers, held, sequence = (
-        np.bincount(where, amount, schedule.n_devices) for amount in (np.array(layout.layers), weights, states)
+        np.bincount(where, amount, schedule.n_devices)
+        for amount in (np.array(layout.layers), weights, states)
     )
     room = np.array(caps, np.float64) - np.ceil(held)
     tokens = tokens_in(room, sequence.astype(np.float64), served)
@@ -241,7 +276,9 @@ def measure_served(
 
 
 def of_stages(held: Held, layout: Layout) -> tuple[Any, Any]:
-    """Return weights, and keys and values of a sequence, of each stage, both of shape (stages,) in bytes."""
+    """Return weights, and keys and values of a sequence, of each stage, both of shape (stages,) in
+    bytes.
+    """
     import numpy as np
 
     ends = np.cumsum([0, *layout.layers])

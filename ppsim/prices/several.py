@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 
 from ppsim.ask.groups import OWN, GridOptions, NetworkOptions, ShapeOptions
 from ppsim.errors import InputError, PpsimError, UnknownSchedule
-from ppsim.prices.build import build_costs, build_schedule, check_used, measure_with_bound, stages_of
+from ppsim.prices.build import (
+    build_costs,
+    build_schedule,
+    check_used,
+    measure_with_bound,
+    stages_of,
+)
 from ppsim.prices.cap import Cap, measure_excess
 from ppsim.prices.dealing import DealOptions, deal_load
 from ppsim.prices.lengths import LengthOptions, find_load
@@ -40,7 +46,8 @@ def time_schedule(
 
     Raises:
         UnknownSchedule: no such name.
-        InputError: the cap is in bytes, and nothing gives those of an activation; or it is of other devices.
+        InputError: the cap is in bytes, and nothing gives those of an activation; or it is of other
+            devices.
     """
     from ppsim.analysis.compare import Row
 
@@ -80,10 +87,12 @@ def time_schedules(
     lengths: LengthOptions = NO_LENGTHS,
     dealing: DealOptions = NO_DEALING,
 ) -> list[Row]:
-    """Time schedules on the same devices; one that does not take the shape has a row with the reason.
+    """Time schedules on the same devices; one that does not take the shape has a row with the
+    reason.
 
     Raises:
-        InputError: none takes the shape, their numbers of devices differ, or an option has an effect on none.
+        InputError: none takes the shape, their numbers of devices differ, or an option has an
+            effect on none.
     """
     from ppsim.schedules import reads_ops
 
@@ -92,7 +101,9 @@ def time_schedules(
         shape = replace(shape, stages=stages)
     check_shape(specs, shape.stages or shape.devices, shape.microbatches or costs.chunked)
     check_taken(specs, shape)
-    rows = [time_schedule(spec, shape, costs, network, cap, several, lengths, dealing) for spec in specs]
+    rows = [
+        time_schedule(spec, shape, costs, network, cap, several, lengths, dealing) for spec in specs
+    ]
     schedules = {r.name: r.timeline.schedule for r in rows if r.timeline}
     if not schedules:
         reasons = "\n".join(f"  {r.name}: {r.reason}" for r in rows)
@@ -107,7 +118,9 @@ def time_schedules(
         stated = all(reads_ops(name) for name in devices)
         raise InputError(
             f"schedules are compared on the same devices, and {given} is {counts}",
-            "files of as many devices" if stated else f"--devices {shape.stages or max(devices.values())}",
+            "files of as many devices"
+            if stated
+            else f"--devices {shape.stages or max(devices.values())}",
         )
     return rows
 
@@ -132,7 +145,9 @@ def check_taken(specs: Sequence[str], shape: ShapeOptions | GridOptions) -> None
     for name in OWN:
         value = getattr(shape, name)
         if value is not None and name not in taken:
-            raise InputError(f"none of {', '.join(specs)} takes a {name.replace('_', ' ')}", "leave it out")
+            raise InputError(
+                f"none of {', '.join(specs)} takes a {name.replace('_', ' ')}", "leave it out"
+            )
         if isinstance(value, int) and value < 1:
             raise InputError(f"{name.replace('_', ' ')} must be at least 1, got {value}")
 

@@ -21,9 +21,16 @@ SIMPLE = NetworkOptions(None, None, None, None, None, None, False)
 
 
 def time_ops(
-    schedule: Schedule, costs: Costs, network: NetworkOptions, links: Sequence[str] = (), *, to_torch: bool = False
+    schedule: Schedule,
+    costs: Costs,
+    network: NetworkOptions,
+    links: Sequence[str] = (),
+    *,
+    to_torch: bool = False,
 ) -> tuple[Timeline, Execution | None]:
-    """Time the compute ops by the model that the options ask for, with the execution where messages are ops."""
+    """Time the compute ops by the model that the options ask for, with the execution where messages
+    are ops.
+    """
     from ppsim.engine.simple.longest_path import simulate
 
     execution = execute_messages(schedule, costs, network, links, to_torch=to_torch)
@@ -31,15 +38,21 @@ def time_ops(
 
 
 def execute_messages(
-    schedule: Schedule, costs: Costs, network: NetworkOptions, links: Sequence[str] = (), *, to_torch: bool = False
+    schedule: Schedule,
+    costs: Costs,
+    network: NetworkOptions,
+    links: Sequence[str] = (),
+    *,
+    to_torch: bool = False,
 ) -> Execution | None:
     """Run with sends and receives as ops, or return None where no option asks for it.
 
-    Without ``--cluster`` a message takes the latency of ``--comm`` or of the profile and has no limit of bandwidth.
-    ``links`` are single ones that differ from the cluster's. ``to_torch`` orders sends and receives as torch does and
-    scales gradients where torch does. A schedule whose file states its sends and receives keeps them, unless an order
-    is asked for. With shapes exchanged each message takes the latency of its shape and the wait of the host too; the
-    data of a batch with several devices follow each their own shape.
+    Without ``--cluster`` a message takes the latency of ``--comm`` or of the profile and has no
+    limit of bandwidth. ``links`` are single ones that differ from the cluster's. ``to_torch``
+    orders sends and receives as torch does and scales gradients where torch does. A schedule whose
+    file states its sends and receives keeps them, unless an order is asked for. With shapes
+    exchanged each message takes the latency of its shape and the wait of the host too; the data of
+    a batch with several devices follow each their own shape.
     """
     if not to_torch and not network.detailed:
         return None
@@ -64,48 +77,71 @@ def execute_messages(
         from ppsim.engine.detailed.links import change_links, parse_link
 
         made = change_links(
-            made, schedule.n_devices, costs.unit, [parse_link(text, schedule.n_devices) for text in links]
+            made,
+            schedule.n_devices,
+            costs.unit,
+            [parse_link(text, schedule.n_devices) for text in links],
         )
     if network.shapes:
-        made = replace(made, alpha=2 * np.asarray(made.alpha, np.float64) + (network.t_shape or 0.0))
+        made = replace(
+            made, alpha=2 * np.asarray(made.alpha, np.float64) + (network.t_shape or 0.0)
+        )
     fsdp = made.collectives
     if network.unshard and not to_torch and not (fsdp.unshard or fsdp.reshard):
-        raise InputError(f"{network.cluster} has no time of gathering stages: --unshard has no effect", FSDP)
+        raise InputError(
+            f"{network.cluster} has no time of gathering stages: --unshard has no effect", FSDP
+        )
     if network.reduce_grad and not to_torch and not fsdp.reduce_grad:
-        raise InputError(f"{network.cluster} has no time of reducing gradients: --reduce-grad has no effect", FSDP)
+        raise InputError(
+            f"{network.cluster} has no time of reducing gradients: --reduce-grad has no effect",
+            FSDP,
+        )
     return execute(lowered, costs, made)
 
 
 def _lower(schedule: Schedule, network: NetworkOptions, batch: bool, to_torch: bool) -> Lowered:
-    """Write out sends and receives in the order asked for, or take those that the schedule's file states."""
+    """Write out sends and receives in the order asked for, or take those that the schedule's file
+    states.
+    """
     from ppsim.engine.lowering.lower import TORCH_ORDERS, keep_posted, lower
 
     if schedule.posted and not network.order:
         if network.unshard or network.reduce_grad:
             raise InputError(
-                f"{schedule.name} states its own sends and receives, so --unshard and --reduce-grad add nothing",
+                f"{schedule.name} states its own sends and receives, so --unshard and "
+                f"--reduce-grad add nothing",
                 "leave them out, or give an --order",
             )
         return keep_posted(schedule.posted, schedule, batch=batch)
     order = network.order or ("torch" if to_torch else "early")
     reduce_grad = network.reduce_grad or to_torch or order in TORCH_ORDERS
-    return lower(schedule, order, batch=batch, unshard=network.unshard or 0, reduce_grad=reduce_grad)
+    return lower(
+        schedule, order, batch=batch, unshard=network.unshard or 0, reduce_grad=reduce_grad
+    )
 
 
 def execute_slots(schedule: Schedule, slots: Costs, order: str | None) -> Execution:
-    """Run with sends and receives that take one slot on both sides, in the order of its file, else ``even-first``."""
+    """Run with sends and receives that take one slot on both sides, in the order of its file, else
+    ``even-first``.
+    """
     from ppsim.engine.detailed.execute import execute
     from ppsim.engine.detailed.spec import Network
     from ppsim.engine.lowering.lower import TORCH_ORDERS, keep_posted, lower
 
     own = schedule.posted if not order else None
     reduce_grad = order in TORCH_ORDERS
-    lowered = keep_posted(own, schedule) if own else lower(schedule, order or "even-first", reduce_grad=reduce_grad)
+    lowered = (
+        keep_posted(own, schedule)
+        if own
+        else lower(schedule, order or "even-first", reduce_grad=reduce_grad)
+    )
     return execute(lowered, slots, Network("blocking", alpha=1.0))
 
 
 def note_queues(lowered: Schedule) -> Iterator[str]:
-    """Say where an order of sends and receives hangs, if it does in queues that communicators may have."""
+    """Say where an order of sends and receives hangs, if it does in queues that communicators may
+    have.
+    """
     from ppsim.core.draft import Draft
     from ppsim.inputs.check.messages import ExpectedMessages
     from ppsim.inputs.check.queues import QUEUES, find_circle
@@ -113,8 +149,14 @@ def note_queues(lowered: Schedule) -> Iterator[str]:
 
     draft = Draft.from_schedule(lowered)
     messages = ExpectedMessages.of(draft, Tables.of(draft))
-    shared = {"edge": "each direction of two devices", "pair": "each pair of devices", "rank": "each device"}
-    if per := next((per for per in QUEUES if find_circle(draft, messages, per, batched=False)), None):
+    shared = {
+        "edge": "each direction of two devices",
+        "pair": "each pair of devices",
+        "rank": "each device",
+    }
+    if per := next(
+        (per for per in QUEUES if find_circle(draft, messages, per, batched=False)), None
+    ):
         where = f"{shared[per]} has one queue of sends and receives (ppsim check --queues {per})"
         yield f"note: this order hangs where {where}; --order early and torch do not"
 

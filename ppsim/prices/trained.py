@@ -53,9 +53,13 @@ class TrainedOptions:
     dp: int | None = common("--dp", help="Data-parallel replicas.")
     mbs: int | None = common("--mbs", help="Sequences in a microbatch.")
     sequence: int | None = option("--seq", help="Sequence length instead of the model's.")
-    zero: int | None = option("--zero", help="What data-parallel ranks divide: 1 optimizer (1), 2, 3.")
+    zero: int | None = option(
+        "--zero", help="What data-parallel ranks divide: 1 optimizer (1), 2, 3."
+    )
     again: str | None = option(
-        "--recomputes", type=click.Choice(["none", "selective", "full"]), help="What backwards run again (none)."
+        "--recomputes",
+        type=click.Choice(["none", "selective", "full"]),
+        help="What backwards run again (none).",
     )
 
 
@@ -79,7 +83,9 @@ class Trained:
         return self.options.again or "none"
 
     def add_recompute(self, costs: Costs) -> Costs:
-        """Return costs where B and I, and a pair, run the share of the forward again that is recomputed."""
+        """Return costs where B and I, and a pair, run the share of the forward again that is
+        recomputed.
+        """
         from ppsim.core.ops import BACKWARDS, Kind
 
         again = self._recompute_share() * costs.time[Kind.F]
@@ -96,7 +102,9 @@ class Trained:
         mixing = sum(mixing_flops(self.model, layer.mixer) for layer in kinds_of(self.model))
         return 3 * mixing / flops_per_token(self.model)
 
-    def memory(self, schedule: Schedule, content: tuple[str, ...] | None, **again: Any) -> MemoryModel:
+    def memory(
+        self, schedule: Schedule, content: tuple[str, ...] | None, **again: Any
+    ) -> MemoryModel:
         """Make the memory model of a schedule, its layers where a layout's ``content`` says.
 
         ``again`` takes the place of what backwards run again.
@@ -112,20 +120,28 @@ class Trained:
         return memory_model(self.model, parallel, schedule.placement.devices, layout)
 
     def parallel(self, schedule: Schedule) -> Parallel:
-        """The sizes of all kinds of parallelism on a schedule (InputError: they do not divide each other)."""
+        """The sizes of all kinds of parallelism on a schedule (InputError: they do not divide each
+        other).
+        """
         from ppsim.base.toml import Refused
         from ppsim.workload.model.parallel import Parallel
 
         if schedule.recomputed.any() and self.recomputes == "full":
-            raise InputError(f"{schedule.name} has ops that recompute (R)", "leave out --recomputes full")
+            raise InputError(
+                f"{schedule.name} has ops that recompute (R)", "leave out --recomputes full"
+            )
         given = asdict(self.options)
         sizes: dict[str, Any] = {
-            name: given[name] for name in ("tp", "cp", "ep", "dp", "mbs", "zero") if given[name] is not None
+            name: given[name]
+            for name in ("tp", "cp", "ep", "dp", "mbs", "zero")
+            if given[name] is not None
         }
         sizes["pp"] = schedule.n_devices
         sizes["vp"] = max(schedule.n_stages // schedule.n_devices, 1)
         try:
-            return Parallel(**sizes, microbatches=schedule.n_microbatches, recompute=self.recomputes)
+            return Parallel(
+                **sizes, microbatches=schedule.n_microbatches, recompute=self.recomputes
+            )
         except Refused as refused:
             raise InputError(f"--{refused}", f"another --{refused.key}") from None
 
@@ -136,28 +152,41 @@ class Trained:
         return [content.layers for content in contents_of(self.model, self.parallel(schedule))]
 
     def share_of(self, modules: tuple[str, ...]) -> float:
-        """The share of a forward's products that modules have, of all layers (InputError: the model has none)."""
+        """The share of a forward's products that modules have, of all layers (InputError: the model
+        has none).
+        """
         from ppsim.workload.cost.costs import MODULES
         from ppsim.workload.model.model import kinds_of
         from ppsim.workload.model.operators import layer_operators
         from ppsim.workload.model.parallel import Parallel
 
         names = {name for module in modules for name in MODULES[module]}
-        operators = [layer_operators(self.model, Parallel(), layer) for layer in kinds_of(self.model)]
-        part = sum(float(each.flops[0, [name in names for name in each.names]].sum()) for each in operators)
+        operators = [
+            layer_operators(self.model, Parallel(), layer) for layer in kinds_of(self.model)
+        ]
+        part = sum(
+            float(each.flops[0, [name in names for name in each.names]].sum()) for each in operators
+        )
         if not any(names & {*each.names} for each in operators):
             raise InputError(f"the model has no {' nor '.join(modules)}", "other modules")
         return part / sum(float(each.flops[0].sum()) for each in operators)
 
     def kept_by(self, rule: str, schedule: Schedule, content: tuple[str, ...] | None) -> Amounts:
-        """What a forward keeps of a microbatch where ``layers:N`` or ``modules:A,B`` run again, shape (stages,).
+        """What a forward keeps of a microbatch where ``layers:N`` or ``modules:A,B`` run again,
+        shape (stages,).
 
         Raises:
             InputError: backwards run something again as well.
         """
         name, _, what = rule.partition(":")
         if self.recomputes != "none":
-            raise InputError(f"--recompute {rule}, and backwards run again as well", "leave one of them out")
+            raise InputError(
+                f"--recompute {rule}, and backwards run again as well", "leave one of them out"
+            )
         if name == "layers":
-            return self.memory(schedule, content, recompute="full", recompute_layers=int(what)).activations
-        return self.memory(schedule, content, recompute="selective", modules=tuple(what.split(","))).activations
+            return self.memory(
+                schedule, content, recompute="full", recompute_layers=int(what)
+            ).activations
+        return self.memory(
+            schedule, content, recompute="selective", modules=tuple(what.split(","))
+        ).activations

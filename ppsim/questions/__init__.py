@@ -1,8 +1,8 @@
 """What users ask, by product: one module a question, a request in, an answer out.
 
-A module that declares a request of its name, with its place in the help, is a question: a command, and a function of
-Python where it defines one of this name. Both are found by reading files, so that nothing is imported before it is
-asked for.
+A module that declares a request of its name, with its place in the help, is a question: a command,
+and a function of Python where it defines one of this name. Both are found by reading files, so that
+nothing is imported before it is asked for.
 """
 
 import re
@@ -51,6 +51,8 @@ def list_functions() -> list[str]:
 
 
 def place_of(text: str) -> tuple[str, int] | None:
-    """Read a command's place in the help from the text of its module: its section, and its rank in it."""
+    """Read a command's place in the help from the text of its module: its section, and its rank in
+    it.
+    """
     found = _PLACE.search(text)
     return (found[1], int(found[2])) if found else None

@@ -19,7 +19,8 @@ from ppsim.engine.simple.metrics import span_of
 from ppsim.errors import InputError
 
 Objective = Literal["span", "makespan"]
-# Shares of an activation add up with rounding errors; no two different sums of a real problem are this close.
+# Shares of an activation add up with rounding errors; no two different sums of a real problem are
+# this close.
 ROUNDING = 1e-9
 # Ops from which timing a schedule a second time would take longer than holding its times.
 LARGE = 1_000_000
@@ -27,42 +28,58 @@ LARGE = 1_000_000
 
 @dataclass(frozen=True)
 class Problem:
-    """A pipeline to schedule: which device holds which stage, how long its ops take, and what its devices can hold.
+    """A pipeline to schedule: which device holds which stage, how long its ops take, and what its
+    devices can hold.
 
     Every stage runs F and, as B or as I and W, a backward for every microbatch.
     """
 
     placement: Placement  # which device holds which stage, with one replica
     microbatches: int  # M
-    # times per stage and the latency of messages, no factors per microbatch; a time of pairs counts in bounds, and no
-    # search writes any
+    # times per stage and the latency of messages, no factors per microbatch; a time of pairs counts
+    # in bounds, and no search writes any
     costs: Costs
-    # most activations that a device may hold at once, one number or one per device; None is no limit
+    # most activations that a device may hold at once, one number or one per device; None is no
+    # limit
     cap: float | Sequence[float] | None = None
     after_i: float = 1.0  # share of an activation that is still held between I and W
-    # what to minimize: the span (longest time from a device's first start to its last end) or the makespan. The other
-    # one decides between equals.
+    # what to minimize: the span (longest time from a device's first start to its last end) or the
+    # makespan. The other one decides between equals.
     objective: Objective = "span"
-    # of each stage, where activations count per layer; None where they count per stage, whatever it holds
+    # of each stage, where activations count per layer; None where they count per stage, whatever it
+    # holds
     layers: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.placement.n_replicas != 1:
-            raise InputError("a search needs a placement with one replica of the model", "linear, loop or v")
+            raise InputError(
+                "a search needs a placement with one replica of the model", "linear, loop or v"
+            )
         if self.microbatches < 1:
             raise InputError(f"a search needs at least one microbatch, got {self.microbatches}")
         if not 0 <= self.after_i <= 1:
-            raise InputError(f"the share of an activation held after I must lie between 0 and 1, got {self.after_i:g}")
+            raise InputError(
+                f"the share of an activation held after I must lie between 0 and 1, got "
+                f"{self.after_i:g}"
+            )
         if not self.costs.alike:
             raise InputError("a search takes the same costs for every microbatch and device")
         if self.costs.time.shape[1] != self.placement.n_stages:
             raise InputError(
-                f"the costs are for {self.costs.time.shape[1]} stages, the placement has {self.placement.n_stages}"
+                f"the costs are for {self.costs.time.shape[1]} stages, the placement has "
+                f"{self.placement.n_stages}"
             )
-        if self.cap is not None and (many := np.size(np.asarray(self.cap))) not in (1, self.n_devices):
-            raise InputError(f"{many} caps for {self.n_devices} devices", "give one cap, or one per device")
+        if self.cap is not None and (many := np.size(np.asarray(self.cap))) not in (
+            1,
+            self.n_devices,
+        ):
+            raise InputError(
+                f"{many} caps for {self.n_devices} devices", "give one cap, or one per device"
+            )
         if self.layers is not None and (len(self.layers) != self.n_stages or min(self.layers) < 0):
-            raise InputError(f"layers of {len(self.layers)} stages for {self.n_stages}, each at least 0")
+            raise InputError(
+                f"layers of {len(self.layers)} stages for {self.n_stages}, each at least 0"
+            )
 
     @property
     def n_devices(self) -> int:
@@ -81,8 +98,12 @@ class Problem:
 
     @cached_property
     def caps(self) -> NDArray[np.float64]:
-        """Shape (devices,): most activations that each device may hold, infinite without a limit."""
-        return np.broadcast_to(np.inf if self.cap is None else np.asarray(self.cap, np.float64), self.n_devices).copy()
+        """Shape (devices,): most activations that each device may hold, infinite without a
+        limit.
+        """
+        return np.broadcast_to(
+            np.inf if self.cap is None else np.asarray(self.cap, np.float64), self.n_devices
+        ).copy()
 
     @property
     def holder(self) -> str:
@@ -92,14 +113,19 @@ class Problem:
     @cached_property
     def amounts(self) -> NDArray[np.int64]:
         """Shape (stages,): the activations that an F of each stage leaves."""
-        return np.ones(self.n_stages, np.int64) if self.layers is None else np.array(self.layers, np.int64)
+        return (
+            np.ones(self.n_stages, np.int64)
+            if self.layers is None
+            else np.array(self.layers, np.int64)
+        )
 
     @cached_property
     def least_caps(self) -> NDArray[np.int64]:
-        """Shape (devices,): the least that each device must be able to hold: one F of each of its stages.
+        """Shape (devices,): the least that each device must be able to hold: one F of each of its
+        stages.
 
-        A microbatch's F runs on every stage before its first I, so no schedule needs less; one that finishes a
-        microbatch before it starts the next needs no more.
+        A microbatch's F runs on every stage before its first I, so no schedule needs less; one that
+        finishes a microbatch before it starts the next needs no more.
         """
         least = np.zeros(self.n_devices, np.int64)
         np.add.at(least, self.device, self.amounts)
@@ -112,12 +138,16 @@ class Problem:
 
     @cached_property
     def latency(self) -> NDArray[np.float64]:
-        """Shape (stages, 2): latency of the message that F and I of each stage wait for; zero from the same device."""
+        """Shape (stages, 2): latency of the message that F and I of each stage wait for; zero from
+        the same device.
+        """
         return np.ascontiguousarray(latencies(self.placement, self.costs.comm)[:, 0].T)
 
     @cached_property
     def joins(self) -> NDArray[np.bool_]:
-        """Shape (stages,): whether B takes less time than I and W; elsewhere I and W in a row are never worse."""
+        """Shape (stages,): whether B takes less time than I and W; elsewhere I and W in a row are
+        never worse.
+        """
         time = self.costs.time
         return time[Kind.B] < (time[Kind.I] + time[Kind.W]) * (1 - ROUNDING)
 
@@ -147,7 +177,8 @@ class Solution:
     schedule: Schedule  # the queues
     makespan: float  # end of the last op
     span: float  # longest time from a device's first start to its last end
-    peak_activations: NDArray[np.float64]  # shape (devices,), most activations held at once, shares counted
+    # shape (devices,), most activations held at once, shares counted
+    peak_activations: NDArray[np.float64]
     origin: str  # the method or schedule that it came from, in words
     # its times, of a large schedule that nothing better is known beside
     timeline: Timeline | None = field(default=None, repr=False, compare=False)
@@ -158,17 +189,27 @@ class Solution:
         return float(self.peak_activations.max(initial=0.0))
 
     def score(self, objective: Objective) -> tuple[float, float]:
-        """Return what a search compares, the smaller the better: the objective first, then the other number."""
+        """Return what a search compares, the smaller the better: the objective first, then the
+        other number.
+        """
         return (self.span, self.makespan) if objective == "span" else (self.makespan, self.span)
 
 
-def latencies(placement: Placement, comm: float | NDArray[np.float64], backward: bool = True) -> NDArray[np.float64]:
-    """Compute the latency of each row's input, shape (2, replicas, stages): of F and of the backward."""
+def latencies(
+    placement: Placement, comm: float | NDArray[np.float64], backward: bool = True
+) -> NDArray[np.float64]:
+    """Compute the latency of each row's input, shape (2, replicas, stages): of F and of the
+    backward.
+    """
     device, P = placement.devices, placement.n_devices
     sent = np.zeros((2, *device.shape))
     link = np.ndim(comm) > 0
     for row, other in ((0, np.roll(device, 1, axis=1)), (1, np.roll(device, -1, axis=1))):
-        latency = np.asarray(comm).reshape(P, P)[other, device] if link else np.full(device.shape, float(comm))
+        latency = (
+            np.asarray(comm).reshape(P, P)[other, device]
+            if link
+            else np.full(device.shape, float(comm))
+        )
         sent[row] = np.where(other == device, 0.0, latency)
     sent[0, :, 0] = sent[1, :, -1] = 0.0
     if not backward:
@@ -177,7 +218,9 @@ def latencies(placement: Placement, comm: float | NDArray[np.float64], backward:
 
 
 def _changes(after_i: float) -> NDArray[np.float64]:
-    """Shape (kinds,): the share of an activation that an op of each kind adds to what its device holds."""
+    """Shape (kinds,): the share of an activation that an op of each kind adds to what its device
+    holds.
+    """
     change = np.zeros(len(Kind))
     change[[Kind.F, Kind.B]] = 1.0, -1.0
     change[[Kind.I, Kind.W]] = after_i - 1.0, -after_i
@@ -189,8 +232,8 @@ def held_at_most(
 ) -> NDArray[np.float64]:
     """Compute the most activations that each device holds, shape (devices,).
 
-    F takes the amount of its stage, one without ``amounts``; I gives back all but the share ``after_i``, W or B the
-    rest.
+    F takes the amount of its stage, one without ``amounts``; I gives back all but the share
+    ``after_i``, W or B the rest.
     """
     each = np.outer(_changes(after_i), np.ones(schedule.n_stages) if amounts is None else amounts)
     queues = map(schedule.queue, range(schedule.n_devices))
@@ -200,13 +243,21 @@ def held_at_most(
 
 
 def measure_held(problem: Problem, schedule: Schedule) -> NDArray[np.float64]:
-    """Compute the most activations that each device holds, as the problem counts them, shape (devices,)."""
+    """Compute the most activations that each device holds, as the problem counts them, shape
+    (devices,).
+    """
     return held_at_most(schedule, problem.after_i, problem.amounts)
 
 
 def fits(problem: Problem, schedule: Schedule) -> bool:
-    """Whether a schedule is one of the problem's: its placement, microbatches, ops without pairs, and caps."""
-    return solves(problem, schedule) and not len(schedule.second_of_pairs) and is_held(problem, schedule)
+    """Whether a schedule is one of the problem's: its placement, microbatches, ops without pairs,
+    and caps.
+    """
+    return (
+        solves(problem, schedule)
+        and not len(schedule.second_of_pairs)
+        and is_held(problem, schedule)
+    )
 
 
 def is_held(problem: Problem, schedule: Schedule) -> bool:
@@ -215,8 +266,13 @@ def is_held(problem: Problem, schedule: Schedule) -> bool:
 
 
 def solves(problem: Problem, schedule: Schedule) -> bool:
-    """Whether a schedule runs all of a problem's ops on its placement, whatever it holds, pairs too."""
-    cells, count = problem.n_stages * problem.microbatches, np.bincount(schedule.kind, minlength=len(Kind))
+    """Whether a schedule runs all of a problem's ops on its placement, whatever it holds, pairs
+    too.
+    """
+    cells, count = (
+        problem.n_stages * problem.microbatches,
+        np.bincount(schedule.kind, minlength=len(Kind)),
+    )
     f, b, i, w = count[[Kind.F, Kind.B, Kind.I, Kind.W]].tolist()
     return (
         np.array_equal(schedule.placement.devices, problem.placement.devices)

@@ -1,3 +1,5 @@
-"""What is trained, on what, and how: models, machines, their costs in time and memory, and plans."""
+"""What is trained, on what, and how: models, machines, their costs in time and memory, and
+plans.
+"""
 
 __all__ = ["cost", "hardware", "layout", "model", "plans"]

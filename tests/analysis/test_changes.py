@@ -1,4 +1,6 @@
-"""Changed costs keep what they do not change, and the work that they move is neither lost nor made."""
+"""Changed costs keep what they do not change, and the work that they move is neither lost nor
+made.
+"""
 
 import numpy as np
 import pytest
@@ -40,14 +42,18 @@ def test_levelled_stages_do_the_same_work(times):
 
 
 def test_measured_costs_are_taken_to_another_schedule():
-    """Kinds that were not measured follow from B, or B from them; unknown links take the median of known ones."""
+    """Kinds that were not measured follow from B, or B from them; unknown links take the median of
+    known ones.
+    """
     time = np.array([[1.0, 1.0], [3.0, 3.0], [0.0, 0.0], [0.0, 0.0]])
     measured = Costs(time, np.array([[0.0, 0.5], [0.0, 0.0]]))
     split = adapt_costs(measured, generate("zb-1p", devices=2, microbatches=4))
     assert split.time[[Kind.I, Kind.W]].tolist() == [[1.5, 1.5], [1.5, 1.5]]
     assert np.asarray(split.comm).tolist() == [[0.0, 0.5], [0.5, 0.0]]
     halves = Costs(np.array([[1.0, 1.0], [0.0, 0.0], [2.0, 2.0], [1.0, 1.0]]))
-    assert adapt_costs(halves, generate("1f1b", devices=2, microbatches=4)).time[Kind.B].tolist() == [3.0, 3.0]
+    assert adapt_costs(halves, generate("1f1b", devices=2, microbatches=4)).time[
+        Kind.B
+    ].tolist() == [3.0, 3.0]
     with pytest.raises(InputError, match="measured for 2 stages, and interleaved has 4"):
         adapt_costs(measured, generate("interleaved", devices=2, microbatches=4))
 
@@ -55,7 +61,10 @@ def test_measured_costs_are_taken_to_another_schedule():
 def test_messages_that_take_no_time_take_none_elsewhere():
     """A median needs links that took some; on its own a device sends itself nothing."""
     measured = Costs(np.ones((4, 2)), np.zeros((2, 2)))
-    assert np.asarray(adapt_costs(measured, generate("1f1b", devices=2, microbatches=2)).comm).tolist() == [[0, 0]] * 2
+    assert (
+        np.asarray(adapt_costs(measured, generate("1f1b", devices=2, microbatches=2)).comm).tolist()
+        == [[0, 0]] * 2
+    )
     some = Costs(np.ones((4, 3)), np.array([[0.0, 4.0, 0.0], [1.0, 0.0, 2.0], [0.0, 0.0, 0.0]]))
     known = np.asarray(adapt_costs(some, generate("1f1b", devices=3, microbatches=2)).comm)
     assert known.tolist() == [[0, 4, 2], [1, 0, 2], [2, 2, 0]]
@@ -72,7 +81,9 @@ def test_messages_that_take_no_time_take_none_elsewhere():
     ],
 )
 def test_what_followed_from_a_time_follows_its_change(kind, value, rows, pair):
-    """B stays I + W, which keep their shares of it; R stays F; a pair grows as F and B together do."""
+    """B stays I + W, which keep their shares of it; R stays F; a pair grows as F and B together
+    do.
+    """
     time = np.repeat([[2.0], [6], [2], [4], [2]], 2, axis=1)
     found = change_time(Costs(time, pair=np.array([8.0, 8.0])), kind, [1], value)
     assert found.time.tolist() == rows

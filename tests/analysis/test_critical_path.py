@@ -1,4 +1,6 @@
-"""The critical path decides the makespan; slack and gains are what a second simulation would find."""
+"""The critical path decides the makespan; slack and gains are what a second simulation would
+find.
+"""
 
 import random
 from dataclasses import replace
@@ -35,8 +37,16 @@ def test_the_path_reaches_from_zero_to_the_makespan(name, data):
     length = 0.0
     for op, before in zip(path.tolist(), [NONE, *path.tolist()], strict=False):
         members = [op] if schedule.pair[op] == NONE else [op, op + 1]
-        carried = [latency[m] for m in members if before != NONE and schedule.dependency[m] in (before, before + 1)]
-        sent = max(carried, default=0.0) if before != NONE and schedule.device[before] != schedule.device[op] else 0.0
+        carried = [
+            latency[m]
+            for m in members
+            if before != NONE and schedule.dependency[m] in (before, before + 1)
+        ]
+        sent = (
+            max(carried, default=0.0)
+            if before != NONE and schedule.device[before] != schedule.device[op]
+            else 0.0
+        )
         assert timeline.start[op] == length + sent
         length += sent + timeline.end[op] - timeline.start[op]
     assert length == timeline.makespan
@@ -46,7 +56,9 @@ def test_the_path_reaches_from_zero_to_the_makespan(name, data):
 @FEW
 @given(st.integers(0, 10**6))
 def test_streams_slip_as_far_as_their_slack(name, seed):
-    """The same of copies and of ops on all devices, and the path goes through them from zero to the makespan."""
+    """The same of copies and of ops on all devices, and the path goes through them from zero to the
+    makespan.
+    """
     rng = random.Random(seed)
     schedule = with_lanes(name, 4, 4, rng, late=1)
     times = random_costs(schedule, rng)
@@ -72,7 +84,9 @@ def test_streams_slip_as_far_as_their_slack(name, seed):
 @FEW
 @given(st.data())
 def test_slack_is_as_far_as_an_op_can_slip(name, data):
-    """An op that takes its slack longer leaves the makespan as it is; beyond that, the iteration grows by the rest."""
+    """An op that takes its slack longer leaves the makespan as it is; beyond that, the iteration
+    grows by the rest.
+    """
     schedule = data.draw(schedules(name))
     times = data.draw(costs(schedule, EIGHTHS))
     timeline, latencies = simulate(schedule, times), times.latencies(schedule)
@@ -91,7 +105,9 @@ def test_slack_is_as_far_as_an_op_can_slip(name, data):
 
 
 def test_critical_paths_are_counted():
-    """GPipe on one device has one path; on two with equal times, every lattice path through the grid of its ops."""
+    """GPipe on one device has one path; on two with equal times, every lattice path through the
+    grid of its ops.
+    """
     schedule = generate("gpipe", devices=1, microbatches=3)
     assert slack_of(simulate(schedule, costs_for(schedule)), np.zeros(len(schedule))).paths == 1
     schedule = generate("gpipe", devices=2, microbatches=2)
@@ -110,7 +126,9 @@ def test_gains_are_those_of_a_simulation(name):
     assert [*gains.values()] == sorted(gains.values(), reverse=True)
     faster = times.time.copy()
     faster[0, 1] *= 1 - STEP
-    assert gains["F of stage 1"] == pytest.approx(before - simulate(schedule, replace(times, time=faster)).makespan)
+    assert gains["F of stage 1"] == pytest.approx(
+        before - simulate(schedule, replace(times, time=faster)).makespan
+    )
     links = np.full((4, 4), 0.2)
     links[0, 1] *= 1 - STEP
     assert gains["messages from device 0 to 1"] == pytest.approx(
@@ -121,18 +139,26 @@ def test_gains_are_those_of_a_simulation(name):
 def test_the_path_is_told_in_few_words():
     schedule = generate("1f1b", devices=4, microbatches=8)
     path = critical_path(simulate(schedule, costs_for(schedule)))
-    assert path_text(schedule, path) == ["F0 on devices 0 to 3", "device 3: (B F)x7", "B7 on devices 3 to 0"]
+    assert path_text(schedule, path) == [
+        "F0 on devices 0 to 3",
+        "device 3: (B F)x7",
+        "B7 on devices 3 to 0",
+    ]
 
 
 def test_paths_name_repetitions_pairs_and_turns():
-    """Up to four kinds that repeat are counted; a run of devices ends where its direction, kind or microbatch does."""
+    """Up to four kinds that repeat are counted; a run of devices ends where its direction, kind or
+    microbatch does.
+    """
     chunks = generate("interleaved", devices=2, microbatches=4)
     loop = path_text(chunks, critical_path(simulate(chunks, costs_for(chunks, comm=5.0))))
     assert loop[0] == "F0 on devices 0 to 1"
     zb = generate("zb-1p", devices=1, microbatches=4)
     assert path_text(zb, critical_path(simulate(zb, costs_for(zb)))) == ["device 0: (F I W)x4"]
     gpipe = generate("gpipe", devices=1, microbatches=3)
-    assert path_text(gpipe, critical_path(simulate(gpipe, costs_for(gpipe)))) == ["device 0: Fx3 Bx3"]
+    assert path_text(gpipe, critical_path(simulate(gpipe, costs_for(gpipe)))) == [
+        "device 0: Fx3 Bx3"
+    ]
     one = generate("gpipe", devices=1, microbatches=1)
     assert path_text(one, critical_path(simulate(one, costs_for(one)))) == ["device 0: F B"]
     pairs = generate("dualpipe-v", devices=2, microbatches=8)
@@ -141,7 +167,9 @@ def test_paths_name_repetitions_pairs_and_turns():
 
 
 def test_a_pair_takes_its_share_of_what_its_op_takes_longer():
-    """F is a third of F and B: with F a half longer, a pair takes a sixth longer; W has no part in it."""
+    """F is a third of F and B: with F a half longer, a pair takes a sixth longer; W has no part in
+    it.
+    """
     schedule = generate("dualpipe-v", devices=2, microbatches=8)
     times = costs_for(schedule, tf=1.0, tb=2.0, tfb=2.4)
     assert times.pair is not None
@@ -162,7 +190,9 @@ def test_a_pair_takes_its_share_of_what_its_op_takes_longer():
 
 def test_an_empty_schedule_has_an_empty_path():
     schedule = generate("1f1b", devices=1, microbatches=1)
-    empty = replace(schedule, offsets=np.zeros(2, np.int64), **{c: getattr(schedule, c)[:0] for c in COLUMNS})
+    empty = replace(
+        schedule, offsets=np.zeros(2, np.int64), **{c: getattr(schedule, c)[:0] for c in COLUMNS}
+    )
     assert len(critical_path(simulate(empty, Costs(np.ones((4, 1)))))) == 0
 
 

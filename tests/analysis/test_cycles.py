@@ -37,7 +37,10 @@ def graphs(draw: st.DrawFn) -> tuple[int, list[tuple[int, int, float, int]]]:
     """Edges within a round lead to later events alone; every event waits for one at least."""
     events = draw(st.integers(1, 6))
     time = st.integers(0, 9).map(float)
-    rows = [(draw(st.integers(0, events - 1)), v, draw(time), draw(st.integers(1, 2))) for v in range(events)]
+    rows = [
+        (draw(st.integers(0, events - 1)), v, draw(time), draw(st.integers(1, 2)))
+        for v in range(events)
+    ]
     for _ in range(draw(st.integers(0, 8))):
         u, v = draw(st.integers(0, events - 1)), draw(st.integers(0, events - 1))
         rows.append((u, v, draw(time), draw(st.integers(0 if u < v else 1, 2))))
@@ -52,7 +55,9 @@ def test_the_period_is_the_largest_mean_of_all_cycles(graph):
     assert found.period == pytest.approx(max(all_means(events, rows).values()), abs=1e-9)
     own = [rows[edge] for edge in found.cycle]
     assert all(before[1] == after[0] for before, after in zip(own, own[1:] + own[:1], strict=True))
-    assert sum(row[2] for row in own) / sum(row[3] for row in own) == pytest.approx(found.period, abs=1e-9)
+    assert sum(row[2] for row in own) / sum(row[3] for row in own) == pytest.approx(
+        found.period, abs=1e-9
+    )
 
 
 @given(graphs())
@@ -70,7 +75,9 @@ def test_an_event_is_as_slow_as_the_slowest_cycle_that_leads_to_it(graph):
 
 
 def test_a_graph_that_cannot_go_round_is_refused():
-    """An event that waits for nothing would happen at once for ever; one that waits for itself never."""
+    """An event that waits for nothing would happen at once for ever; one that waits for itself
+    never.
+    """
     with pytest.raises(ValueError, match="waits for none"):
         find_rates(2, edges_of([(0, 0, 1.0, 1)]))
     with pytest.raises(ValueError, match="within one round"):

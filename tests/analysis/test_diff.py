@@ -1,4 +1,6 @@
-"""The difference of two runs is that of their terms: nothing is lost between them, and the same run has none."""
+"""The difference of two runs is that of their terms: nothing is lost between them, and the same run
+has none.
+"""
 
 import numpy as np
 import pytest
@@ -49,11 +51,15 @@ def test_terms_sum_to_the_makespans_and_their_difference(name, data):
 
 @pytest.mark.parametrize("mode", ["overlap", "blocking"])
 def test_detailed_runs_sum_too(mode):
-    """Against the simple model of the same schedule, all that differs is waiting, the host and messages."""
+    """Against the simple model of the same schedule, all that differs is waiting, the host and
+    messages.
+    """
     schedule = generate("1f1b", devices=4, microbatches=8)
     times = costs_for(schedule, comm=0.25)
     host = Host(send=0.125, receive=0.0625, gap=0.0625, preamble=0.5, epilogue=0.25)
-    detailed = explain_execution(execute(lower(schedule), times, Network(mode, alpha=0.25, host=host)))
+    detailed = explain_execution(
+        execute(lower(schedule), times, Network(mode, alpha=0.25, host=host))
+    )
     found = difference(timed(schedule, times), detailed)
     first, second = found.makespans
     assert second > first
@@ -66,19 +72,27 @@ def test_detailed_runs_sum_too(mode):
 @FEW
 @given(st.data())
 def test_runs_on_any_network_sum(name, data):
-    """Whatever the latencies, the hosts and the way messages are sent, terms sum to the makespans."""
+    """Whatever the latencies, the hosts and the way messages are sent, terms sum to the
+    makespans.
+    """
     runs = []
     for _ in range(2):
         schedule = data.draw(schedules(name))
         mode = data.draw(st.sampled_from(["latency", "overlap"]))
         host = Host(*data.draw(st.lists(EIGHTHS, min_size=7, max_size=7)))
         network = Network(mode, alpha=data.draw(EIGHTHS), host=host)
-        runs.append(explain_execution(execute(lower(schedule), data.draw(costs(schedule, EIGHTHS)), network)))
+        runs.append(
+            explain_execution(
+                execute(lower(schedule), data.draw(costs(schedule, EIGHTHS)), network)
+            )
+        )
     found = difference(*runs)
     first, second = found.makespans
     for terms, makespan in zip(found.terms, found.makespans, strict=True):
         np.testing.assert_allclose(terms.sum(axis=1), makespan, rtol=0, atol=1e-9 * (1 + makespan))
-    assert sum(found.by_cause.values()) == pytest.approx(second - first, abs=1e-9 * (1 + first + second))
+    assert sum(found.by_cause.values()) == pytest.approx(
+        second - first, abs=1e-9 * (1 + first + second)
+    )
 
 
 def test_a_run_does_not_differ_from_itself():
@@ -91,22 +105,38 @@ def test_a_run_does_not_differ_from_itself():
 
 
 def test_1f1b_against_zb_1p():
-    """What zero-bubble saves at P = 4, F = I = W = 1: all of the drain, and half of the turnaround."""
+    """What zero-bubble saves at P = 4, F = I = W = 1: all of the drain, and half of the
+    turnaround.
+    """
     found = difference(run("1f1b"), run("zb-1p"))
     assert found.by_cause == {
-        "F": 0, "B": -16, "I": 8, "W": 8, "compute": -1.5, "fill": 0, "turnaround": -1.5, "drain": -3
-    }  # fmt: skip
+        "F": 0,
+        "B": -16,
+        "I": 8,
+        "W": 8,
+        "compute": -1.5,
+        "fill": 0,
+        "turnaround": -1.5,
+        "drain": -3,
+    }
     assert found.by_device is not None
     assert found.by_device[:, TERMS.index("drain")].tolist() == [0, -2, -4, -6]
-    said = "zb-1p is 6 t_F shorter than 1f1b (−18.2%), per device on average: drain −3, compute −1.5, turnaround −1.5"
+    said = (
+        "zb-1p is 6 t_F shorter than 1f1b (−18.2%), per device on average: drain −3, compute "
+        "−1.5, turnaround −1.5"
+    )
     assert closing(found, ("1f1b", "zb-1p")) == said
 
 
 def test_the_largest_shifts_are_named():
-    """Stage 2 takes twice as long: each of its ops by 1, its mean likewise; the end slips by all of it."""
+    """Stage 2 takes twice as long: each of its ops by 1, its mean likewise; the end slips by all of
+    it.
+    """
     found = difference(run("1f1b"), run("1f1b", tf=[1, 1, 2, 1]))
     schedule = found.runs[0].timeline.schedule
-    longer = [schedule.label(int(found.ops[i, 0])) for i in largest(found.duration_change, 99, 1e-9)]
+    longer = [
+        schedule.label(int(found.ops[i, 0])) for i in largest(found.duration_change, 99, 1e-9)
+    ]
     assert sorted(longer) == [f"2F{m}" for m in range(8)]
     assert stage_changes(found) == [("F of stage 2", 1.0, 2.0)]
     (latest,) = largest(found.start_change, 1, 1e-9)

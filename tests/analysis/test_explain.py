@@ -28,7 +28,9 @@ def test_the_change_with_the_least_time_per_microbatch_is_advised():
     )
     same = what_if("nothing", "do nothing", timeline)
     most = sorted((time, cause) for cause, time in found.idle.by_cause.items())[-1][1]
-    assert advise(found, [same]).startswith(f"none of these changes helps; most of the idle time is {most}: ")
+    assert advise(found, [same]).startswith(
+        f"none of these changes helps; most of the idle time is {most}: "
+    )
     assert advise(found, []).startswith("none of these changes helps")
     alone = explain(*run("gpipe", devices=1))
     assert advise(alone, [same]) == "no device is ever idle: only faster ops make it faster"
@@ -37,16 +39,27 @@ def test_the_change_with_the_least_time_per_microbatch_is_advised():
 def test_an_explanation_as_an_object():
     timeline, costs = run()
     made = explain_object(explain(timeline, costs), [], {"a": 1})
-    assert (made["makespan"], made["simulated_makespan"], made["idle"]) == (33.0, 33.0, 4 * 33.0 - 4 * 24.0)
+    assert (made["makespan"], made["simulated_makespan"], made["idle"]) == (
+        33.0,
+        33.0,
+        4 * 33.0 - 4 * 24.0,
+    )
     assert sum(made["idle_by_cause"].values()) == made["idle"]
-    by_device = np.sum([made["causes_by_device"][cause] for cause in made["causes_by_device"]], axis=0)
+    by_device = np.sum(
+        [made["causes_by_device"][cause] for cause in made["causes_by_device"]], axis=0
+    )
     assert by_device.tolist() == [9.0] * 4
     assert made["critical_path_length"] == 33.0
     assert made["critical_path"][0] == {"op": "0F0", "device": 0, "start": 0.0}
     assert len(made["slack"]) == 64
     assert made["critical_paths"] >= 1
     assert made["what_if"] == []
-    assert (made["devices"], made["stages"], made["microbatches"], made["inputs"]) == (4, 4, 8, {"a": 1})
+    assert (made["devices"], made["stages"], made["microbatches"], made["inputs"]) == (
+        4,
+        4,
+        8,
+        {"a": 1},
+    )
 
 
 def test_times_that_are_stated_are_compared_with_what_they_show():

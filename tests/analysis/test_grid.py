@@ -28,7 +28,9 @@ def slots(schedule: Schedule) -> Costs:
 def test_a_row_holds_its_queue_in_order(schedule):
     """Without empty slots and second slots of fused steps, every row is the device's queue."""
     rows = cells_of(simulate(schedule, slots(schedule)))
-    assert [[c for c in row if c not in ("", CONTINUED)] for row in rows] == [*Draft.from_schedule(schedule).cells()]
+    assert [[c for c in row if c not in ("", CONTINUED)] for row in rows] == [
+        *Draft.from_schedule(schedule).cells()
+    ]
 
 
 def test_1f1b_is_aligned_as_its_picture():
@@ -41,8 +43,12 @@ def test_1f1b_is_aligned_as_its_picture():
 
 
 def test_a_fused_step_takes_two_slots():
-    rows = cells_of(simulate(*(lambda s: (s, slots(s)))(generate("dualpipe-v", devices=2, microbatches=4))))
-    fused = [(row[at], row[at + 1]) for row in rows for at, cell in enumerate(row) if "OVERLAP" in cell]
+    rows = cells_of(
+        simulate(*(lambda s: (s, slots(s)))(generate("dualpipe-v", devices=2, microbatches=4)))
+    )
+    fused = [
+        (row[at], row[at + 1]) for row in rows for at, cell in enumerate(row) if "OVERLAP" in cell
+    ]
     assert len(fused) == 6
     assert {second for _, second in fused} == {CONTINUED}
 

@@ -14,12 +14,28 @@ def test_shades_go_from_the_least_to_the_most():
 
 
 def test_cells_are_those_of_their_rows_and_the_best_of_as_many_devices():
-    """Rows by devices, columns by microbatches; a schedule that does not apply has no number and is never best."""
+    """Rows by devices, columns by microbatches; a schedule that does not apply has no number and is
+    never best.
+    """
     columns = columns_of("sweep")[:1]
     key = columns[0].key
-    times = {("a", 2, 4): 5.0, ("b", 2, 4): 3.0, ("a", 2, 8): 6.0, ("b", 4, 4): 9.0, ("a", 4, 8): 4.0, ("b", 4, 8): 4.0}
+    times = {
+        ("a", 2, 4): 5.0,
+        ("b", 2, 4): 3.0,
+        ("a", 2, 8): 6.0,
+        ("b", 4, 4): 9.0,
+        ("a", 4, 8): 4.0,
+        ("b", 4, 8): 4.0,
+    }
     rows = [
-        {"name": name, "devices": devices, "microbatches": m, "applies": True, "unit": "ms", key: time}
+        {
+            "name": name,
+            "devices": devices,
+            "microbatches": m,
+            "applies": True,
+            "unit": "ms",
+            key: time,
+        }
         for (name, devices, m), time in times.items()
     ]
     rows.insert(0, {"name": "c", "devices": 2, "microbatches": 2, "applies": False})

@@ -1,4 +1,6 @@
-"""Idle time by cause: nothing is lost, nothing is counted twice, and each cause is what its name says."""
+"""Idle time by cause: nothing is lost, nothing is counted twice, and each cause is what its name
+says.
+"""
 
 import importlib
 import random
@@ -59,7 +61,9 @@ def test_causes_sum_to_the_idle_time_of_every_device(name, data):
     schedule = data.draw(schedules(name))
     times = data.draw(costs(schedule, EIGHTHS))
     idle = explained(schedule, times)
-    np.testing.assert_allclose(idle.by_device.sum(axis=1), measure(idle.timeline).idle, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(
+        idle.by_device.sum(axis=1), measure(idle.timeline).idle, rtol=0, atol=1e-9
+    )
 
 
 @pytest.mark.parametrize("name", PLAIN)
@@ -100,7 +104,9 @@ def cause_at(schedule: Schedule, timeline, arrival, waiting: int, time: float) -
         op = need
 
 
-def cause_beside(schedule: Schedule, waits, group, timeline, comm, waiting: int, time: float) -> tuple[int, int]:
+def cause_beside(
+    schedule: Schedule, waits, group, timeline, comm, waiting: int, time: float
+) -> tuple[int, int]:
     """The same where devices have several streams, by lists of what each op waits for."""
     op = waiting
     while True:
@@ -146,8 +152,12 @@ def test_streams_wait_as_the_rule_says(name, shared, seed):
         return
     idle = explain_idle(timeline, arrivals(timeline, times.latencies(schedule)))
     rule = schedule, list_waits(schedule), groups_of(schedule), timeline, times.comm
-    np.testing.assert_allclose(idle.by_device.sum(axis=1), measure(timeline).idle, rtol=0, atol=1e-9)
-    for op, cause, blamed, start, end in zip(idle.op, idle.cause, idle.blamed, idle.start, idle.end, strict=True):
+    np.testing.assert_allclose(
+        idle.by_device.sum(axis=1), measure(timeline).idle, rtol=0, atol=1e-9
+    )
+    for op, cause, blamed, start, end in zip(
+        idle.op, idle.cause, idle.blamed, idle.start, idle.end, strict=True
+    ):
         if cause != DRAIN:
             right, at_fault = cause_beside(*rule, int(op), (start + end) / 2)
             assert right in ALIKE.get(cause, (cause,))
@@ -155,11 +165,15 @@ def test_streams_wait_as_the_rule_says(name, shared, seed):
 
 
 def test_copies_and_late_devices_are_told_apart():
-    """A reload that is not hidden is a copy; a device whose share of the vocabulary is slow makes the others wait."""
+    """A reload that is not hidden is a copy; a device whose share of the vocabulary is slow makes
+    the others wait.
+    """
     ops = [(Kind.F, 0), (Kind.OFFLOAD, 0), (Kind.F, 1), (Kind.OFFLOAD, 1)]
     ops += [(Kind.RELOAD, 0), (Kind.B, 0), (Kind.RELOAD, 1), (Kind.B, 1)]
     queue = np.array([int(pack(0, microbatch)) | kind for kind, microbatch in ops])
-    schedule = Schedule.from_queues("mine", generate("1f1b", devices=1, microbatches=2).placement, 2, [queue])
+    schedule = Schedule.from_queues(
+        "mine", generate("1f1b", devices=1, microbatches=2).placement, 2, [queue]
+    )
     idle = explained(schedule, costs_for(schedule, others={Kind.OFFLOAD: 3.0, Kind.RELOAD: 2.0}))
     assert set(idle.by_cause) == {"copy"}
     assert idle.by_cause["copy"] == measure(idle.timeline).idle.sum()
@@ -176,7 +190,9 @@ def test_stated_times_of_streams_are_explained_alike(name):
     """A file's times without its costs give the same causes, and the same path."""
     schedule = generate(name, devices=4, microbatches=8)
     others = {Kind.S: 0.5, Kind.REDUCE_S: 0.25, Kind.EVICT: 1.5, Kind.LOAD: 1.5}
-    times = costs_for(schedule, comm=0.0, others={kind: t for kind, t in others.items() if kind in schedule.kind})
+    times = costs_for(
+        schedule, comm=0.0, others={kind: t for kind, t in others.items() if kind in schedule.kind}
+    )
     idle = explained(schedule, times)
     found = observe(replace(idle.timeline, comm=None))
     assert explain_idle(found.timeline, found.arrival).by_cause == pytest.approx(idle.by_cause)
@@ -189,10 +205,16 @@ def wrong_causes(schedule: Schedule, times: Costs) -> list[object]:
     idle = explained(schedule, times)
     arrival = arrivals(idle.timeline, times.latencies(schedule))
     wrong: list[object] = []
-    for op, cause, blamed, start, end in zip(idle.op, idle.cause, idle.blamed, idle.start, idle.end, strict=True):
+    for op, cause, blamed, start, end in zip(
+        idle.op, idle.cause, idle.blamed, idle.start, idle.end, strict=True
+    ):
         if cause != DRAIN:
             right, at_fault = cause_at(schedule, idle.timeline, arrival, int(op), (start + end) / 2)
-            wrong += [(op, cause)] if right not in ALIKE.get(cause, (cause,)) or blamed != at_fault else []
+            wrong += (
+                [(op, cause)]
+                if right not in ALIKE.get(cause, (cause,)) or blamed != at_fault
+                else []
+            )
     return wrong
 
 
@@ -203,7 +225,9 @@ PAIRED = ["1f1b-overlap", "interleaved-overlap", "dualpipe", "dualpipe-v"]
 @FEW
 @given(st.data())
 def test_every_instant_has_the_cause_that_the_rule_gives(name, data):
-    """A pair waits for the later of its inputs, and of two that arrive together for that of its first op."""
+    """A pair waits for the later of its inputs, and of two that arrive together for that of its
+    first op.
+    """
     schedule = data.draw(schedules(name))
     assert wrong_causes(schedule, data.draw(costs(schedule, EIGHTHS))) == []
 
@@ -218,15 +242,22 @@ def test_inputs_of_a_pair_that_arrive_together_are_told_apart_by_the_rule(name, 
 
 
 def test_1f1b_waits_as_its_closed_forms_say():
-    """4 devices, F = 1, B = 2: device d waits d for its first F, 2 (3 - d) for its first B, and 2 d at its end."""
+    """4 devices, F = 1, B = 2: device d waits d for its first F, 2 (3 - d) for its first B, and 2 d
+    at its end.
+    """
     idle = explained(*(lambda s: (s, costs_for(s)))(generate("1f1b", devices=4, microbatches=8)))
     assert idle.by_cause == {"compute": 6.0, "fill": 6.0, "turnaround": 12.0, "drain": 12.0}
-    by_device = {name: idle.by_device[:, NAMES.index(name)].tolist() for name in ("fill", "turnaround", "drain")}
+    by_device = {
+        name: idle.by_device[:, NAMES.index(name)].tolist()
+        for name in ("fill", "turnaround", "drain")
+    }
     assert by_device == {"fill": [0, 1, 2, 3], "turnaround": [6, 4, 2, 0], "drain": [0, 2, 4, 6]}
 
 
 def test_messages_are_told_from_computation():
-    """Without messages no time is theirs; with them, all that is added to the fill of device d is d messages."""
+    """Without messages no time is theirs; with them, all that is added to the fill of device d is d
+    messages.
+    """
     schedule = generate("1f1b", devices=4, microbatches=8)
     assert "message" not in explained(schedule, costs_for(schedule)).by_cause
     idle = explained(schedule, costs_for(schedule, comm=0.25))
@@ -240,7 +271,10 @@ def test_idle_time_is_explained_where_it_is_known_when_inputs_arrive():
     """By the latency of messages, or by the execution that the timeline is of."""
     schedule = generate("1f1b", devices=2, microbatches=4)
     costs = costs_for(schedule)
-    timeline, execution = simulate(schedule, costs), execute(lower(schedule), costs, Network("overlap"))
+    timeline, execution = (
+        simulate(schedule, costs),
+        execute(lower(schedule), costs, Network("overlap")),
+    )
     silent = replace(timeline, comm=None)
     assert explain_known(timeline, None) is not None
     assert explain_known(silent, execution) is not None
@@ -248,16 +282,21 @@ def test_idle_time_is_explained_where_it_is_known_when_inputs_arrive():
 
 
 def test_a_slow_stage_is_imbalance():
-    """What a stage takes beyond the mean of its kind is imbalance; with equal stages there is none."""
+    """What a stage takes beyond the mean of its kind is imbalance; with equal stages there is
+    none.
+    """
     schedule = generate("gpipe", devices=2, microbatches=4)
     slow = explained(schedule, costs_for(schedule, tf=[1.0, 1.0], tb=[2.0, 4.0])).by_cause
-    # Device 0 waits 4 for the first B, which takes a quarter more than the mean of 3 says, and 2 for three others.
+    # Device 0 waits 4 for the first B, which takes a quarter more than the mean of 3 says, and 2
+    # for three others.
     assert slow["imbalance"] == pytest.approx((4 + 3 * 2) * (1 - 3 / 4))
     assert "imbalance" not in explained(schedule, costs_for(schedule)).by_cause
 
 
 def test_an_op_that_could_have_run_is_the_order():
-    """Device 1 runs its W first, although device 0 waits for its I: that wait is the order of the schedule."""
+    """Device 1 runs its W first, although device 0 waits for its I: that wait is the order of the
+    schedule.
+    """
     from ppsim.inputs.drafts.readers.csv import parse
 
     text = "0F0,0F1,0I0,0I1,0W0,0W1\n1F0,1I0,1F1,1W0,1I1,1W1\n"
@@ -271,12 +310,20 @@ def test_an_op_that_could_have_run_is_the_order():
 
 @pytest.mark.parametrize("mode", ["latency", "overlap", "blocking", "batched"])
 def test_an_execution_with_messages_is_explained_too(mode):
-    """With sends and receives as ops, causes sum to the idle time, host gaps and the end of the iteration included."""
+    """With sends and receives as ops, causes sum to the idle time, host gaps and the end of the
+    iteration included.
+    """
     schedule = generate("zb-1p", devices=4, microbatches=8)
     host = Host(send=0.125, receive=0.0625, gap=0.0625, preamble=0.5, epilogue=0.25)
-    run = execute(lower(schedule, batch=mode == "batched"), costs_for(schedule), Network(mode, alpha=0.5, host=host))
+    run = execute(
+        lower(schedule, batch=mode == "batched"),
+        costs_for(schedule),
+        Network(mode, alpha=0.5, host=host),
+    )
     idle = explain_execution(run)
-    np.testing.assert_allclose(idle.by_device.sum(axis=1), measure(run.compute).idle, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(
+        idle.by_device.sum(axis=1), measure(run.compute).idle, rtol=0, atol=1e-9
+    )
     assert idle.by_cause["host"] > 0
     assert idle.by_cause["message"] > 0
 
@@ -289,7 +336,9 @@ def test_a_device_in_a_blocking_send_waits_for_the_message():
 
 
 def test_gathering_parameters_is_a_collective():
-    """What FSDP's first gather takes is idle time of that cause, on every device; no segment is empty."""
+    """What FSDP's first gather takes is idle time of that cause, on every device; no segment is
+    empty.
+    """
     schedule = generate("1f1b", devices=4, microbatches=8)
     network = Network("overlap", collectives=Collectives(unshard=2.0))
     run = execute(lower(schedule, unshard=1), costs_for(schedule), network)

@@ -25,7 +25,9 @@ def runs(*names, devices=4, microbatches=8, **costs):
 
 
 def sampled(name: str, steady: float, *makespans: float) -> Sampled:
-    return Sampled(name, generate("gpipe", stages=1, microbatches=1), "ms", steady, np.array(makespans))
+    return Sampled(
+        name, generate("gpipe", stages=1, microbatches=1), "ms", steady, np.array(makespans)
+    )
 
 
 def test_without_noise_every_sample_is_the_steady_run():
@@ -35,8 +37,12 @@ def test_without_noise_every_sample_is_the_steady_run():
 
 
 def test_one_op_has_the_mean_and_deviation_asked_for():
-    """On one device with one microbatch the makespan is the sum of two ops, each lognormal with the mean kept."""
-    (result,) = jitter(runs("gpipe", devices=1, microbatches=1, tf=1, tb=1), Noise(cv=0.2), samples=40_000)
+    """On one device with one microbatch the makespan is the sum of two ops, each lognormal with the
+    mean kept.
+    """
+    (result,) = jitter(
+        runs("gpipe", devices=1, microbatches=1, tf=1, tb=1), Noise(cv=0.2), samples=40_000
+    )
     assert result.makespans.mean() == pytest.approx(2, rel=0.005)
     assert result.makespans.std() == pytest.approx(0.2 * 2**0.5, rel=0.03)
 
@@ -52,7 +58,9 @@ def test_the_same_seed_gives_the_same_numbers_on_any_number_of_cores(monkeypatch
 
 @pytest.mark.parametrize("shared", [0, 2])
 def test_copies_and_collectives_are_noised_too(shared):
-    """Of ops that take no time all noise is the copies'; a draw of theirs is a run with these durations."""
+    """Of ops that take no time all noise is the copies'; a draw of theirs is a run with these
+    durations.
+    """
     base = generate("1f1b", devices=4, microbatches=8)
     schedule = add_offload(base, costs_for(base), 1)
     copies = {Kind.OFFLOAD: 2.0, Kind.RELOAD: 3.0}
@@ -77,11 +85,29 @@ def test_an_op_on_all_devices_is_as_slow_as_the_slowest():
     assert set(result.makespans.tolist()) == {2 * result.without_noise}
 
 
-@pytest.mark.parametrize(("name", "times"), [("1f1b-plus", ("--tgf", "1", "--tgb", "2")), ("vocab-2", ())])
+@pytest.mark.parametrize(
+    ("name", "times"), [("1f1b-plus", ("--tgf", "1", "--tgb", "2")), ("vocab-2", ())]
+)
 def test_of_the_draws_of_all_devices_the_slowest_decides(name, times):
-    """Where only what runs on all of four devices takes time, the mean is that of the largest of four draws."""
+    """Where only what runs on all of four devices takes time, the mean is that of the largest of
+    four draws.
+    """
     only = times or ("--t-collective", "1")
-    words = ("--devices", "4", "--mb", "8", "--tf", "0", "--tb", "0", *only, "--cv", "0.2", "--samples", "2000")
+    words = (
+        "--devices",
+        "4",
+        "--mb",
+        "8",
+        "--tf",
+        "0",
+        "--tb",
+        "0",
+        *only,
+        "--cv",
+        "0.2",
+        "--samples",
+        "2000",
+    )
     found = json.loads(invoke("jitter", name, *words, "--json").stdout)["schedules"][0]
     sigma = np.sqrt(np.log1p(0.04))
     draws = np.exp(np.random.default_rng(1).standard_normal((100_000, 4)) * sigma - sigma**2 / 2)
@@ -99,7 +125,9 @@ def test_devices_that_take_long_for_what_runs_on_all_decide_more_often():
 
 
 def test_slow_devices_are_exactly_so_many_and_so_slow():
-    """One of four devices at half speed: each sample is the run with that device's stage costing twice."""
+    """One of four devices at half speed: each sample is the run with that device's stage costing
+    twice.
+    """
     schedule = generate("1f1b", devices=4, microbatches=8)
     expected = {
         simulate(schedule, costs_for(schedule, tf=f, tb=(2 * np.array(f)).tolist())).makespan
@@ -111,22 +139,34 @@ def test_slow_devices_are_exactly_so_many_and_so_slow():
 
 def test_all_links_slow_is_a_larger_latency():
     """Every link four times slower is the run with four times the latency."""
-    (result,) = jitter(runs("1f1b", comm=0.5), Noise(cv=0.0, slow_links=3, link_slowdown=4.0), samples=5)
+    (result,) = jitter(
+        runs("1f1b", comm=0.5), Noise(cv=0.0, slow_links=3, link_slowdown=4.0), samples=5
+    )
     ((schedule, _),) = runs("1f1b").values()
-    assert set(result.makespans.tolist()) == {simulate(schedule, costs_for(schedule, comm=2.0)).makespan}
+    assert set(result.makespans.tolist()) == {
+        simulate(schedule, costs_for(schedule, comm=2.0)).makespan
+    }
 
 
 def test_schedules_meet_the_same_slow_devices():
     """Two names for one schedule without own noise give the same samples."""
     first, second = jitter(
-        {"a": runs("1f1b")["1f1b"], "b": runs("1f1b")["1f1b"]}, Noise(cv=0.0, slow_devices=2), samples=50
+        {"a": runs("1f1b")["1f1b"], "b": runs("1f1b")["1f1b"]},
+        Noise(cv=0.0, slow_devices=2),
+        samples=50,
     )
     assert (first.makespans == second.makespans).all()
 
 
 def test_wins_and_ranking_count_samples():
-    """Each sample goes to its fastest, a tie is shared; the ranking holds while no faster one is overtaken."""
-    results = [sampled("a", 1, 1, 1, 3, 1), sampled("b", 2, 2, 1, 2, 3), sampled("c", 2, 3, 3, 3, 2)]
+    """Each sample goes to its fastest, a tie is shared; the ranking holds while no faster one is
+    overtaken.
+    """
+    results = [
+        sampled("a", 1, 1, 1, 3, 1),
+        sampled("b", 2, 2, 1, 2, 3),
+        sampled("c", 2, 3, 3, 3, 2),
+    ]
     assert count_wins(results).tolist() == [0.625, 0.375, 0.0]
     assert rate_ranking(results) == 0.75
 
@@ -168,7 +208,9 @@ def test_slow_links_without_messages_that_take_time_are_refused():
 
 
 def test_slow_links_are_asked_of_schedules_of_which_one_has_messages():
-    """With one schedule's latency 0 and another's not, the second is slowed and the first is not."""
+    """With one schedule's latency 0 and another's not, the second is slowed and the first is
+    not.
+    """
     both = {"free": runs("1f1b")["1f1b"], "sent": runs("1f1b", comm=0.5)["1f1b"]}
     free, sent = jitter(both, Noise(cv=0.0, slow_links=1, link_slowdown=4.0), 20)
     assert (free.makespans == free.without_noise).all()
@@ -176,20 +218,26 @@ def test_slow_links_are_asked_of_schedules_of_which_one_has_messages():
 
 
 def test_so_many_links_are_slow_in_each_sample_and_each_alike():
-    """One of three links at four times its latency: each sample is the run with that one link slow."""
+    """One of three links at four times its latency: each sample is the run with that one link
+    slow.
+    """
     schedule = generate("1f1b", devices=4, microbatches=8)
     expected = set()
     for link in range(3):
         comm = np.full((4, 4), 0.5)
         comm[link, link + 1] = comm[link + 1, link] = 2.0
         expected.add(simulate(schedule, replace(costs_for(schedule), comm=comm)).makespan)
-    (result,) = jitter(runs("1f1b", comm=0.5), Noise(cv=0.0, slow_links=1, link_slowdown=4.0), samples=100)
+    (result,) = jitter(
+        runs("1f1b", comm=0.5), Noise(cv=0.0, slow_links=1, link_slowdown=4.0), samples=100
+    )
     assert set(result.makespans.tolist()) == expected
 
 
 def test_noise_of_messages_keeps_their_mean():
     """One microbatch through two devices: two ops of each, and two messages of mean 10."""
-    (result,) = jitter(runs("gpipe", devices=2, microbatches=1, tf=1, tb=1, comm=10), Noise(cv=0.1), samples=40_000)
+    (result,) = jitter(
+        runs("gpipe", devices=2, microbatches=1, tf=1, tb=1, comm=10), Noise(cv=0.1), samples=40_000
+    )
     ops, sent = 4 * 0.1**2, 2 * 1.0**2
     assert result.makespans.mean() == pytest.approx(4 + 20, rel=0.002)
     assert result.makespans.std() == pytest.approx((ops + sent) ** 0.5, rel=0.03)
@@ -206,7 +254,9 @@ def test_percentiles_and_rows_are_of_all_samples():
 
 def test_progress_names_the_schedule_and_counts_chunks():
     seen = list[tuple[float, str]]()
-    jitter(runs("1f1b", "gpipe"), Noise(), 10, progress=lambda done, what: seen.append((done, what)))
+    jitter(
+        runs("1f1b", "gpipe"), Noise(), 10, progress=lambda done, what: seen.append((done, what))
+    )
     assert seen == [(0.5, "1f1b"), (1.0, "gpipe")]
 
 

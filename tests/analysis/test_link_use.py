@@ -39,10 +39,17 @@ def test_columns_hold_the_same_use_as_the_messages_at_any_width():
 
 def test_a_shared_card_has_a_row_for_each_direction_that_carries_messages():
     node = np.arange(4) // 2
-    execution = executed(Network("overlap", beta=4.0, message=2.0, shared=(Shared(4.0, node, node),)))
+    execution = executed(
+        Network("overlap", beta=4.0, message=2.0, shared=(Shared(4.0, node, node),))
+    )
     use = link_use(execution)
     rows = list(zip(use.name, use.devices, use.direction, strict=True))[6:]
-    assert rows == [("card", (0, 1), "out"), ("card", (0, 1), "in"), ("card", (2, 3), "out"), ("card", (2, 3), "in")]
+    assert rows == [
+        ("card", (0, 1), "out"),
+        ("card", (0, 1), "in"),
+        ("card", (2, 3), "out"),
+        ("card", (2, 3), "in"),
+    ]
     np.testing.assert_allclose(use.mean[6:], 8 * 2.0 / 4.0 / execution.makespan)
 
 
@@ -54,7 +61,9 @@ def test_messages_of_no_bytes_leave_a_link_without_a_share_of_its_bandwidth():
 
 
 def test_the_least_used_links_are_one_row_of_their_mean():
-    execution = executed(Network("overlap", alpha=np.where(np.arange(6) == 2, 0.9, 0.1) + np.zeros((6, 6))), 6)
+    execution = executed(
+        Network("overlap", alpha=np.where(np.arange(6) == 2, 0.9, 0.1) + np.zeros((6, 6))), 6
+    )
     whole, use = link_use(execution), link_use(execution, most_links=3)
     assert use.count.tolist() == [1, 1, 8]
     assert use.devices[-1] == ()

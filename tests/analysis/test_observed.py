@@ -1,4 +1,6 @@
-"""What is read off the times of a run is what made them, where it was simulated; medians hold against noise."""
+"""What is read off the times of a run is what made them, where it was simulated; medians hold
+against noise.
+"""
 
 from dataclasses import replace
 
@@ -22,7 +24,9 @@ from tests.cases import EIGHTHS, FEW, PLAIN, costs, schedules
 
 @pytest.mark.parametrize("name", ["1f1b", "interleaved", "zb-1p", "dualpipe-v"])
 def test_a_simulated_run_is_explained_by_its_times_alone(name):
-    """With one latency everywhere, causes found from times are those found from costs, and so are the costs."""
+    """With one latency everywhere, causes found from times are those found from costs, and so are
+    the costs.
+    """
     schedule = generate(name, devices=4, microbatches=8)
     times = costs_for(schedule, tf=1.25, ti=1.5, tw=0.75, comm=0.375)
     timeline = simulate(schedule, times)
@@ -37,12 +41,15 @@ def test_a_simulated_run_is_explained_by_its_times_alone(name):
 @FEW
 @given(st.data())
 def test_causes_sum_to_the_idle_time_whatever_the_times(name, data):
-    """Times that no model made, with ops held up at random, are explained without a rest; the path ends last."""
+    """Times that no model made, with ops held up at random, are explained without a rest; the path
+    ends last.
+    """
     schedule = data.draw(schedules(name))
     times = data.draw(costs(schedule, EIGHTHS))
     timeline = simulate(schedule, times)
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
-    held_up = np.sort(rng.exponential(0.5, len(schedule)))  # later ops later, so that none overlaps the one before
+    # later ops later, so that none overlaps the one before
+    held_up = np.sort(rng.exponential(0.5, len(schedule)))
     late = np.zeros(len(schedule))
     late[np.argsort(timeline.start, kind="stable")] = held_up
     second = schedule.second_of_pairs
@@ -53,14 +60,18 @@ def test_causes_sum_to_the_idle_time_whatever_the_times(name, data):
     found = observe(replace(timeline, start=timeline.start + late, end=timeline.end + late))
     idle = explain_idle(found.timeline, found.arrival)
     expected = measure(found.timeline).idle
-    np.testing.assert_allclose(idle.by_device.sum(axis=1), expected, rtol=0, atol=1e-9 * found.timeline.makespan)
+    np.testing.assert_allclose(
+        idle.by_device.sum(axis=1), expected, rtol=0, atol=1e-9 * found.timeline.makespan
+    )
     path = critical_path(found.timeline)
     assert found.timeline.end[path].max() == found.timeline.makespan
     assert found.timeline.bound[path[0]] == NONE
 
 
 def test_one_slow_message_moves_no_latency():
-    """A message that took ten times as long is waiting for that message; its link's latency stays."""
+    """A message that took ten times as long is waiting for that message; its link's latency
+    stays.
+    """
     schedule = generate("1f1b", devices=2, microbatches=8)
     timeline = simulate(schedule, costs_for(schedule, comm=0.5))
     slow = next(op for op in range(len(schedule)) if schedule.label(op) == "1F0")
@@ -87,7 +98,9 @@ def test_a_link_is_no_slower_than_its_ops_show():
 
 @pytest.mark.parametrize("name", ["vocab-1", "bpipe"])
 def test_messages_beside_copies_and_collectives_take_what_their_link_does(name):
-    """One that waits for a busy device was there before: no longer than its link takes, no later than its op."""
+    """One that waits for a busy device was there before: no longer than its link takes, no later
+    than its op.
+    """
     schedule = generate(name, devices=4, microbatches=8)
     timeline = simulate(schedule, costs_for(schedule, comm=0.375))
     latencies = observe(timeline).latencies
@@ -99,9 +112,14 @@ def test_messages_beside_copies_and_collectives_take_what_their_link_does(name):
 
 
 def test_copies_take_the_time_of_their_stage():
-    """Of four stages on two devices, each with its own times; the last keeps what it needs at once."""
+    """Of four stages on two devices, each with its own times; the last keeps what it needs at
+    once.
+    """
     schedule = generate("interleaved", devices=2, chunks=2, microbatches=4)
-    others = {Kind.OFFLOAD: np.array([0.25, 0.5, 0.125, 9.0]), Kind.RELOAD: np.array([0.5, 0.25, 0.75, 9.0])}
+    others = {
+        Kind.OFFLOAD: np.array([0.25, 0.5, 0.125, 9.0]),
+        Kind.RELOAD: np.array([0.5, 0.25, 0.75, 9.0]),
+    }
     prices = replace(costs_for(schedule), others=others)
     found = observe(simulate(add_offload(schedule, prices, 2), prices)).costs.others
     assert found[Kind.OFFLOAD].tolist() == [0.25, 0.5, 0.125, 0.0]
@@ -109,21 +127,27 @@ def test_copies_take_the_time_of_their_stage():
 
 
 def test_received_inputs_are_taken_as_they_are():
-    """Where it is known when an input was received, what the device waits beyond that is the host's."""
+    """Where it is known when an input was received, what the device waits beyond that is the
+    host's.
+    """
     schedule = generate("1f1b", devices=2, microbatches=4)
     timeline = simulate(schedule, costs_for(schedule, comm=0.5))
     need = schedule.dependency
     received = np.where(schedule.crosses, timeline.end[need] + 0.25, np.nan)
     found = observe(timeline, received)
     idle = explain_idle(found.timeline, found.arrival).by_cause
-    whole = explain_idle(timeline, arrivals(timeline, costs_for(schedule, comm=0.5).latencies(schedule))).by_cause
+    whole = explain_idle(
+        timeline, arrivals(timeline, costs_for(schedule, comm=0.5).latencies(schedule))
+    ).by_cause
     assert idle["message"] == whole["message"] / 2
     assert idle["host"] == whole["message"] / 2
     assert set(np.unique(found.costs.comm)) == {0.0, 0.25}
 
 
 def test_host_time_between_ops_is_part_of_the_costs():
-    """A gap after which the input had long been there is the host's, and the run is timed anew with it."""
+    """A gap after which the input had long been there is the host's, and the run is timed anew with
+    it.
+    """
     schedule = generate("gpipe", devices=1, microbatches=4)
     timeline = simulate(schedule, costs_for(schedule))
     late = 0.125 * np.arange(len(schedule))
@@ -138,7 +162,9 @@ def test_a_device_is_free_when_all_before_have_ended(name):
     """Both ops of a pair begin when the op before the pair is over, whatever ran long before it."""
     schedule = generate(name, devices=4, microbatches=8)
     timeline = simulate(schedule, costs_for(schedule, tf=1.25, ti=1.5, tw=0.75, comm=0.375))
-    late = replace(timeline, end=timeline.end + np.random.default_rng(1).uniform(0, 3, len(schedule)))
+    late = replace(
+        timeline, end=timeline.end + np.random.default_rng(1).uniform(0, 3, len(schedule))
+    )
     found = free_from(late)
     for device in range(4):
         queue = schedule.queue(device)
@@ -159,7 +185,12 @@ def test_costs_are_medians_by_kind_and_stage_and_a_pairs_its_own():
     """A pair of two stages takes the mean of theirs; what ran only in pairs has half of one."""
     schedule = generate("dualpipe-v", devices=2, microbatches=12)
     times = costs_for(
-        schedule, tf=[1.0, 2.0, 3.0, 4.0], ti=[2.0, 3.0, 4.0, 5.0], tw=1.0, tfb=[2.5, 4.5, 6.5, 8.5], per="stage"
+        schedule,
+        tf=[1.0, 2.0, 3.0, 4.0],
+        ti=[2.0, 3.0, 4.0, 5.0],
+        tw=1.0,
+        tfb=[2.5, 4.5, 6.5, 8.5],
+        per="stage",
     )
     timeline = simulate(schedule, times)
     found = observe(timeline).costs
@@ -171,5 +202,7 @@ def test_costs_are_medians_by_kind_and_stage_and_a_pairs_its_own():
     alone[schedule.kind[schedule.pair == NONE], schedule.stage[schedule.pair == NONE]] = True
     assert found.time[alone] == pytest.approx(times.time[alone])
     only = used & ~alone
-    assert found.time[only] == pytest.approx(np.broadcast_to(found.pair, found.time.shape)[only] / 2)
+    assert found.time[only] == pytest.approx(
+        np.broadcast_to(found.pair, found.time.shape)[only] / 2
+    )
     assert found.time[4] == pytest.approx(found.time[0])  # without an R, it is another F

@@ -21,14 +21,18 @@ LATENCIES = st.integers(0, 8).map(lambda n: n / 4)
 
 
 def growth(schedule: Schedule, costs: Costs, rounds: int = 60) -> float:
-    """The mean time of a round late in a long run, over as many rounds as any cycle of a small schedule spans."""
+    """The mean time of a round late in a long run, over as many rounds as any cycle of a small
+    schedule spans.
+    """
     few, many = (simulate(*take_rounds(schedule, costs, n)).makespan for n in (rounds, 2 * rounds))
     return (many - few) / rounds
 
 
 @given(st.integers(1, 6), st.integers(1, 9), TIMES, LATENCIES)
 def test_equal_batches_and_stages(P, M, time, latency):
-    """A step takes max(M t, P (t + c)), and the bound is attained; on one device nothing is sent."""
+    """A step takes max(M t, P (t + c)), and the bound is attained; on one device nothing is
+    sent.
+    """
     schedule = generate("decode", devices=P, microbatches=M)
     latency *= P > 1
     found = find_period(schedule, costs_for(schedule, tf=time, comm=latency))
@@ -50,7 +54,9 @@ def decoders(draw: st.DrawFn) -> tuple[Schedule, Costs]:
     """Any placement, uneven stages, links, batches and feedback."""
     P, V, M = draw(st.integers(1, 4)), draw(st.integers(1, 2)), draw(st.integers(1, 5))
     name = draw(st.sampled_from(["decode", "forward-only"]))
-    schedule = generate(name, devices=P, chunks=V, microbatches=M, placement=draw(st.sampled_from(["loop", "v"])))
+    schedule = generate(
+        name, devices=P, chunks=V, microbatches=M, placement=draw(st.sampled_from(["loop", "v"]))
+    )
     stages = draw(st.lists(TIMES, min_size=P * V, max_size=P * V))
     links = np.array(draw(st.lists(LATENCIES, min_size=P * P, max_size=P * P))).reshape(P, P)
     factors = draw(st.lists(TIMES, min_size=M, max_size=M))
@@ -67,7 +73,9 @@ def test_the_period_is_the_limit_of_long_runs(case):
 
 @given(decoders(), st.randoms(use_true_random=False))
 def test_no_order_of_the_batches_beats_the_bound(case, random):
-    """Random queues, another on every device: the bound holds, the period is still that of long runs."""
+    """Random queues, another on every device: the bound holds, the period is still that of long
+    runs.
+    """
     schedule, costs = case
     bound = find_period(schedule, costs).bound
     queues = []
@@ -93,12 +101,17 @@ def test_no_run_is_shorter_than_its_bound(case, rounds):
 
 
 def test_the_identity_with_the_looped_schedule():
-    """A decode loop through looped-bfs, as people ran it: 4.8, 5 and 6 a step, less its empty backwards' messages."""
+    """A decode loop through looped-bfs, as people ran it: 4.8, 5 and 6 a step, less its empty
+    backwards' messages.
+    """
     for M, step in ((4, 4.8), (5, 5.0), (6, 6.0)):
         decode = generate("decode", devices=4, microbatches=M)
         assert find_period(decode, costs_for(decode, comm=0.2)).time == pytest.approx(step)
         long = [generate("looped-bfs", devices=4, chunks=n, microbatches=M) for n in (65, 64)]
-        ends = [simulate(each, costs_for(each, tf=1, tb=0, comm=0.2, per="stage")).makespan for each in long]
+        ends = [
+            simulate(each, costs_for(each, tf=1, tb=0, comm=0.2, per="stage")).makespan
+            for each in long
+        ]
         assert ends[0] - ends[1] - 0.8 == pytest.approx(step)
         repeated = simulate(repeat_rounds(decode, 64), costs_for(decode, comm=0.2)).makespan
         assert repeated == pytest.approx(ends[1] - (64 * 4 - 1) * 0.2)
@@ -121,7 +134,9 @@ def test_the_cycle_that_decides_is_named(M, options, why):
 def test_a_batch_of_its_own_size_is_named():
     """vLLM 57433: 7, 13, 2 and 10 sequences in four batches take 6.5, where 8 in each take 4."""
     schedule = generate("decode", devices=4, microbatches=4)
-    found = find_period(schedule, replace(costs_for(schedule), scale=np.tile(np.array([7, 13, 2, 10]) / 8, (5, 1))))
+    found = find_period(
+        schedule, replace(costs_for(schedule), scale=np.tile(np.array([7, 13, 2, 10]) / 8, (5, 1)))
+    )
     assert (found.time, found.why) == (6.5, "batch 1 travels around")
     assert found.batches.tolist() == [3.5, 6.5, 1.0, 5.0]
 
@@ -152,7 +167,9 @@ def test_a_shared_link_to_the_host_has_no_period():
 
 
 def test_rounds_keep_what_a_round_is():
-    """Numbers of microbatches grow by M; a round of a schedule that goes round is the round it was made of."""
+    """Numbers of microbatches grow by M; a round of a schedule that goes round is the round it was
+    made of.
+    """
     schedule = generate("decode", devices=2, microbatches=3)
     twice = repeat_rounds(schedule, 2)
     assert (twice.n_microbatches, twice.whole_microbatches, twice.n_rounds) == (6, 3, 2)

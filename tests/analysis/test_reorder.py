@@ -29,7 +29,9 @@ def test_the_order_found_is_timed_by_simulation(name):
 
 
 def test_a_bad_order_is_improved():
-    """Alternating long and short microbatches make every device wait in turn: another order is at least 5 % faster."""
+    """Alternating long and short microbatches make every device wait in turn: another order is at
+    least 5 % faster.
+    """
     schedule = generate("1f1b", devices=4, microbatches=8)
     costs = replace(costs_for(schedule), scale=parse_scale(["2,0.5,2,0.5,2,0.5,2,0.5"], 8))
     found = reorder(schedule, costs)
@@ -45,9 +47,20 @@ def test_sorted_orders_are_tried_first(monkeypatch):
         return np.ones(len(costs))
 
     monkeypatch.setattr(module, "makespans", time)
-    reorder(schedule := generate("1f1b", devices=2, microbatches=5), replace(costs_for(schedule), scale=scale))
-    assert rounds[0] == [[5, 1, 4, 2, 3], [1, 2, 3, 4, 5], [5, 4, 3, 2, 1], [1, 3, 5, 4, 2], [4, 2, 1, 3, 5]]
-    assert all(sum(a != b for a, b in zip(order, scale[0], strict=True)) == 2 for order in rounds[1])
+    reorder(
+        schedule := generate("1f1b", devices=2, microbatches=5),
+        replace(costs_for(schedule), scale=scale),
+    )
+    assert rounds[0] == [
+        [5, 1, 4, 2, 3],
+        [1, 2, 3, 4, 5],
+        [5, 4, 3, 2, 1],
+        [1, 3, 5, 4, 2],
+        [4, 2, 1, 3, 5],
+    ]
+    assert all(
+        sum(a != b for a, b in zip(order, scale[0], strict=True)) == 2 for order in rounds[1]
+    )
 
 
 def test_equal_microbatches_stay_in_order():

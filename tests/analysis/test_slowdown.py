@@ -1,4 +1,6 @@
-"""What a healthy run would take: the authors' numbers of a production job, and runs whose slowdown is known."""
+"""What a healthy run would take: the authors' numbers of a production job, and runs whose slowdown
+is known.
+"""
 
 import json
 from dataclasses import replace
@@ -34,11 +36,17 @@ def test_a_production_job_is_as_its_authors_found_it(production):
     assert found["slowest_workers_share"] == pytest.approx(AUTHORS["M_W"], abs=1e-3)
     by_replica = [AUTHORS["by_replica"][str(r)] for r in range(2)]
     assert np.allclose(found["slowdown_by_replica"], by_replica, rtol=1e-3)
-    assert np.allclose(found["slowdown_by_device"], [AUTHORS["by_stage"][str(s)] for s in range(4)], rtol=1e-3)
+    assert np.allclose(
+        found["slowdown_by_device"], [AUTHORS["by_stage"][str(s)] for s in range(4)], rtol=1e-3
+    )
     for name, value in found["slowdown_by_kind"].items():
         theirs = AUTHORS["by_kind"].get(name) or AUTHORS["by_kind"][name.split("-")[0] + "-pp-comm"]
         assert value == pytest.approx(theirs, rel=1e-3), name
-    assert found["slowest"][0] == {"replica": 1, "device": 3, "slowdown": pytest.approx(1.1778, abs=1e-3)}
+    assert found["slowest"][0] == {
+        "replica": 1,
+        "device": 3,
+        "slowdown": pytest.approx(1.1778, abs=1e-3),
+    }
 
 
 def test_its_last_stage_is_what_to_mend(production):
@@ -88,8 +96,13 @@ def slower(job: Job, replica: int, device: int, factor: float) -> Job:
     took = (job.end - job.start) * np.where(own, factor, 1.0)
     from ppsim.core.costs import Costs
 
-    ran = [simulate(job.schedule, Costs(np.ones((5, job.schedule.n_stages)), comm=0.5, each=row)) for row in took[0]]
-    start, end = (np.broadcast_to([getattr(t, n) for t in ran], took.shape).copy() for n in ("start", "end"))
+    ran = [
+        simulate(job.schedule, Costs(np.ones((5, job.schedule.n_stages)), comm=0.5, each=row))
+        for row in took[0]
+    ]
+    start, end = (
+        np.broadcast_to([getattr(t, n) for t in ran], took.shape).copy() for n in ("start", "end")
+    )
     return replace(job, start=start, end=end)
 
 
@@ -98,11 +111,14 @@ def test_one_slow_worker_is_named_and_mending_it_takes_the_slowdown_away():
     found = find_slowdown(job)
     assert found.slowest[0] == (2, 1)
     assert found.steps == pytest.approx(job.steps)
-    assert 1 <= found.slowest_workers_share < 1.1  # the mean that all then take has the slow ones in it
+    # the mean that all then take has the slow ones in it
+    assert 1 <= found.slowest_workers_share < 1.1
     assert found.by_worker[2, 1] == pytest.approx(found.slowdown, rel=0.02)
     best = mend(found)[0]
     assert best.step == pytest.approx(found.ideal_step, rel=0.02)
-    assert "replica 2's device 1" in {change.what.partition(" as ")[0] for change in mend(found)[:3]}
+    assert "replica 2's device 1" in {
+        change.what.partition(" as ")[0] for change in mend(found)[:3]
+    }
 
 
 def test_stages_split_evenly_and_balanced_sequences_mend_what_they_say():
@@ -112,12 +128,15 @@ def test_stages_split_evenly_and_balanced_sequences_mend_what_they_say():
     uneven = find_slowdown(replace(job, end=job.start + longer))
     even = next(change for change in mend(uneven) if change.what == "stages split evenly")
     assert even.step == pytest.approx(uneven.ideal_step)
-    length = np.where((np.arange(4)[:, None] == 1) | (schedule.microbatch < 0), 2.0, 1.0)  # all of replica 1's
+    # all of replica 1's
+    length = np.where((np.arange(4)[:, None] == 1) | (schedule.microbatch < 0), 2.0, 1.0)
     skewed = find_slowdown(replace(job, end=job.start + length * (job.end - job.start)))
     dealt = {change.what.partition(",")[0]: change for change in mend(skewed)}
     deal = dealt["microbatches dealt anew among replicas"]
     assert deal.step < 0.8 * skewed.steps.mean()
-    assert sorted(pair for row in deal.order for pair in row) == [(r, m) for r in range(4) for m in range(8)]
+    assert sorted(pair for row in deal.order for pair in row) == [
+        (r, m) for r in range(4) for m in range(8)
+    ]
     assert [sum(r == 1 for r, _ in row) for row in deal.order] == [2, 2, 2, 2]
     assert dealt["each replica's microbatches"].step == pytest.approx(skewed.steps.mean())
 
@@ -129,5 +148,7 @@ def test_a_slow_link_is_named():
     link = slowest_link(found)
     assert link is not None
     assert link == (3, 1, 2, 40.0)
-    change = next(change for change in mend(found) if change.what == "replica 3's link 1>2 as the others")
+    change = next(
+        change for change in mend(found) if change.what == "replica 3's link 1>2 as the others"
+    )
     assert change.step == pytest.approx(found.ideal_step)

@@ -21,11 +21,24 @@ from ppsim.search.bounds.bounds import bound_schedule
 
 TIMES = st.integers(1, 12).map(lambda n: n / 4)
 WAITS = st.integers(0, 8).map(lambda n: n / 4)
-NAMES = ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "looped-bfs", "chimera", "dualpipe", "seq1f1b", "v-half")
+NAMES = (
+    "gpipe",
+    "1f1b",
+    "interleaved",
+    "zb-h1",
+    "zb-v",
+    "looped-bfs",
+    "chimera",
+    "dualpipe",
+    "seq1f1b",
+    "v-half",
+)
 FLUSHING = [family.name for family in families() if family.flushes and family.interchangeable]
 
 
-def made(name: str, P: int, M: int, *, barrier: bool, gathers: bool = False, reduces: bool = False) -> Schedule:
+def made(
+    name: str, P: int, M: int, *, barrier: bool, gathers: bool = False, reduces: bool = False
+) -> Schedule:
     schedule = generate(name, devices=P, microbatches=M)
     return add_optimizer(schedule, barrier=barrier, gathers=gathers, reduces=reduces)
 
@@ -49,8 +62,18 @@ def growth(schedule: Schedule, costs: Costs, rounds: int = 60) -> float:
     return (many - few) / rounds
 
 
-@given(st.sampled_from(NAMES), st.sampled_from([2, 4]), st.sampled_from([8, 12]), TIMES, TIMES, WAITS, WAITS)
-def test_with_a_barrier_a_step_takes_its_makespan_and_the_optimizer(name, P, M, tf, tb, comm, optimizer):
+@given(
+    st.sampled_from(NAMES),
+    st.sampled_from([2, 4]),
+    st.sampled_from([8, 12]),
+    TIMES,
+    TIMES,
+    WAITS,
+    WAITS,
+)
+def test_with_a_barrier_a_step_takes_its_makespan_and_the_optimizer(
+    name, P, M, tf, tb, comm, optimizer
+):
     """Exactly, whatever the schedule; every step of a run is alike, and the bound holds."""
     schedule = made(name, P, M, barrier=True)
     costs = prices(schedule, optimizer, tf=tf, tb=tb, comm=comm)
@@ -60,7 +83,9 @@ def test_with_a_barrier_a_step_takes_its_makespan_and_the_optimizer(name, P, M, 
     three, prices_of_three = take_rounds(schedule, costs, 3)
     run = simulate(three, prices_of_three)
     assert run.makespan == pytest.approx(3 * (step + optimizer))
-    assert bound_schedule(three, prices_of_three, measure(run).peak_activations).makespan <= run.makespan * (1 + 1e-12)
+    assert bound_schedule(
+        three, prices_of_three, measure(run).peak_activations
+    ).makespan <= run.makespan * (1 + 1e-12)
 
 
 @given(st.integers(1, 4), st.integers(1, 6), st.lists(WAITS, min_size=4, max_size=4))
@@ -72,7 +97,9 @@ def test_the_barrier_waits_for_the_longest_optimizer_step(P, M, times):
 
 @pytest.mark.parametrize("name", FLUSHING)
 def test_without_a_barrier_a_step_takes_the_longest_span(name):
-    """Post-validation: what bubble_rate_span has always meant; spans may shrink in later steps, never grow."""
+    """Post-validation: what bubble_rate_span has always meant; spans may shrink in later steps,
+    never grow.
+    """
     P, M = 4, 16
     alone, schedule = generate(name, devices=P, microbatches=M), made(name, P, M, barrier=False)
     span = measure(simulate(alone, costs_for(alone))).span
@@ -93,7 +120,11 @@ def test_zero_bubbles_parallelogram_is_kept_without_the_barrier_alone():
 @st.composite
 def steps(draw: st.DrawFn) -> tuple[Schedule, Costs]:
     """Any schedule with gathers, reductions, uneven devices and links."""
-    name, P, M = draw(st.sampled_from(NAMES)), draw(st.sampled_from([2, 4])), draw(st.sampled_from([8, 12]))
+    name, P, M = (
+        draw(st.sampled_from(NAMES)),
+        draw(st.sampled_from([2, 4])),
+        draw(st.sampled_from([8, 12])),
+    )
     flags = {key: draw(st.booleans()) for key in ("barrier", "gathers", "reduces")}
     schedule = made(name, P, M, **flags)
     stages = draw(st.lists(TIMES, min_size=schedule.n_stages, max_size=schedule.n_stages))
@@ -111,7 +142,9 @@ def test_the_period_is_the_limit_of_long_runs(case):
 
 @given(steps())
 def test_idle_time_adds_up(case):
-    """Causes share the idle time out; with a barrier some of it is the optimizer's, where devices differ at all."""
+    """Causes share the idle time out; with a barrier some of it is the optimizer's, where devices
+    differ at all.
+    """
     schedule, costs = take_rounds(case[0], case[1], 3)
     timeline = simulate(schedule, costs)
     idle = explain_idle(timeline, arrivals(timeline, costs.latencies(schedule)))
@@ -119,7 +152,9 @@ def test_idle_time_adds_up(case):
 
 
 def test_every_step_has_its_fill_and_turnaround():
-    """Causes of three steps are three times those of one; what was drain waits for the optimizer."""
+    """Causes of three steps are three times those of one; what was drain waits for the
+    optimizer.
+    """
     one = made("1f1b", 4, 8, barrier=True)
     found = []
     for steps in (1, 3):
@@ -131,7 +166,9 @@ def test_every_step_has_its_fill_and_turnaround():
 
 
 def test_gathers_and_reductions_overlap_all_but_the_first_and_the_last():
-    """Interleaved: the first stage's gather and the last reduction are exposed; the other chunk's hide."""
+    """Interleaved: the first stage's gather and the last reduction are exposed; the other chunk's
+    hide.
+    """
     schedule = made("interleaved", 4, 8, barrier=True, gathers=True, reduces=True)
     alone = generate("interleaved", devices=4, microbatches=8)
     step = simulate(alone, costs_for(alone)).makespan
@@ -141,14 +178,18 @@ def test_gathers_and_reductions_overlap_all_but_the_first_and_the_last():
 
 @given(st.integers(1, 6), st.integers(0, 6), TIMES, TIMES, WAITS)
 def test_a_pipeline_that_is_never_drained(P, more, tf, tb, optimizer):
-    """PipeDream-2BW: M (t_F + t_B) and the optimizer step, without a bubble; one fill and drain in any run."""
+    """PipeDream-2BW: M (t_F + t_B) and the optimizer step, without a bubble; one fill and drain in
+    any run.
+    """
     M = P + more
     schedule = made("pipedream-2bw", P, M, barrier=False)
     found = find_period(schedule, prices(schedule, optimizer, tf=tf, tb=tb))
     period = M * (tf + tb) + optimizer
     assert found.time == pytest.approx(period)
     costs = prices(schedule, optimizer, tf=tf, tb=tb)
-    assert simulate(*take_rounds(schedule, costs, 5)).makespan == pytest.approx(5 * period + (P - 1) * (tf + tb))
+    assert simulate(*take_rounds(schedule, costs, 5)).makespan == pytest.approx(
+        5 * period + (P - 1) * (tf + tb)
+    )
 
 
 @given(st.integers(1, 5), st.integers(0, 4), WAITS)
@@ -185,7 +226,9 @@ def test_times_of_durations_given_for_each_op_repeat_with_the_rounds():
     schedule, repeated = take_rounds(one, costs, 3)
     assert repeated.each is not None
     assert costs.each is not None
-    known = dict(zip(zip(one.device, one.kind, one.microbatch, strict=True), costs.each, strict=True))
+    known = dict(
+        zip(zip(one.device, one.kind, one.microbatch, strict=True), costs.each, strict=True)
+    )
     cells = zip(schedule.device, schedule.kind, schedule.microbatch % 4, strict=True)
     assert repeated.each.tolist() == [known[cell] for cell in cells]
     assert growth(one, costs) == pytest.approx(find_period(one, costs).time)

@@ -15,11 +15,15 @@ COSTS = st.one_of(st.integers(0, 5).map(float), st.just(float("inf")), st.just(f
 
 @given(st.lists(st.tuples(COSTS, COSTS), max_size=12))
 def test_front_is_what_nothing_beats(points):
-    """A point is off the front exactly if another is no worse in both costs and better in one, or it is not finite."""
+    """A point is off the front exactly if another is no worse in both costs and better in one, or
+    it is not finite.
+    """
     finite = [point for point in points if all(map(math.isfinite, point))]
 
     def beaten(point):
-        return any(other != point and other[0] <= point[0] and other[1] <= point[1] for other in finite)
+        return any(
+            other != point and other[0] <= point[0] and other[1] <= point[1] for other in finite
+        )
 
     assert front(points).tolist() == [point in finite and not beaten(point) for point in points]
 
@@ -51,6 +55,16 @@ def test_what_is_not_a_size_is_refused(text):
 
 def test_sizes_are_written_in_the_unit_that_fits():
     """Four digits; what is not bytes stays as it is."""
-    assert [format_size(n) for n in (0, 1023, 1536, 80 << 30)] == ["0 B", "1,023 B", "1.5 KiB", "80 GiB"]
+    assert [format_size(n) for n in (0, 1023, 1536, 80 << 30)] == [
+        "0 B",
+        "1,023 B",
+        "1.5 KiB",
+        "80 GiB",
+    ]
     assert format_size(4, "activations") == "4"
-    assert [binary_unit(n) for n in (0, 1023, 1024, 1 << 62)] == [("B", 1), ("B", 1), ("KiB", 1024), ("PiB", 1 << 50)]
+    assert [binary_unit(n) for n in (0, 1023, 1024, 1 << 62)] == [
+        ("B", 1),
+        ("B", 1),
+        ("KiB", 1024),
+        ("PiB", 1 << 50),
+    ]

@@ -18,7 +18,9 @@ from tests.cases import EIGHTHS, FEW, PLAIN, costs, schedules
 @FEW
 @given(st.data())
 def test_gaps_are_the_idle_time_of_a_device(name, data):
-    """Their times sum to it, their parts to them; each lies between the end of an op and the start of the next."""
+    """Their times sum to it, their parts to them; each lies between the end of an op and the start
+    of the next.
+    """
     schedule = data.draw(schedules(name))
     times = data.draw(costs(schedule, EIGHTHS))
     timeline = simulate(schedule, times)
@@ -53,7 +55,8 @@ def explained(name="1f1b", microbatches=2, **times):
 
 
 def test_a_device_is_told_by_its_gaps():
-    """Two devices, two microbatches, F = 1, B = 2, half a unit of latency: 0F0 0F1 . 0B0 . 0B1; 1F0 1B0 1F1 1B1.
+    """Two devices, two microbatches, F = 1, B = 2, half a unit of latency: 0F0 0F1 . 0B0 . 0B1; 1F0
+    1B0 1F1 1B1.
 
     Device 1 is idle for 1.5 at first, and for 2.5 when device 0 ends with its last backward at 10.
     """
@@ -100,19 +103,33 @@ def test_an_op_is_told_by_what_it_waits_for_and_what_waits_for_it():
 def test_views_as_an_object():
     found = explained(comm=0.5)
     made = view_object(found, 0, find_op(found.timeline.schedule, "0B0"))
-    assert [(gap["before"], gap["start"], gap["end"]) for gap in made["gaps"]] == [("0B0", 2, 5), ("0B1", 7, 8)]
+    assert [(gap["before"], gap["start"], gap["end"]) for gap in made["gaps"]] == [
+        ("0B0", 2, 5),
+        ("0B1", 7, 8),
+    ]
     assert made["gaps"][0]["parts"] == [
-        {"cause": "turnaround", "time": 0.5, "op": "1F0"}, {"cause": "turnaround", "time": 2.0, "op": "1B0"},
+        {"cause": "turnaround", "time": 0.5, "op": "1F0"},
+        {"cause": "turnaround", "time": 2.0, "op": "1B0"},
         {"cause": "message", "time": 0.5, "op": "0B0"},
-    ]  # fmt: skip
+    ]
     assert made["op"] == {
-        "op": "0B0", "device": 0, "start": 5.0, "end": 7.0, "waits_for": "1B0", "gap": made["gaps"][0], "slack": 1.0,
+        "op": "0B0",
+        "device": 0,
+        "start": 5.0,
+        "end": 7.0,
+        "waits_for": "1B0",
+        "gap": made["gaps"][0],
+        "slack": 1.0,
         "result_to": [],
-    }  # fmt: skip
+    }
     last = view_object(found, 1, find_op(found.timeline.schedule, "0F0"))
     assert last["gaps"][-1]["before"] is None
     assert last["gaps"][-1]["parts"][0]["op"] is None
-    assert (last["op"]["waits_for"], last["op"]["gap"], last["op"]["result_to"]) == (None, None, ["1F0"])
+    assert (last["op"]["waits_for"], last["op"]["gap"], last["op"]["result_to"]) == (
+        None,
+        None,
+        ["1F0"],
+    )
     assert view_object(found, None, None) == {}
 
 
@@ -122,7 +139,11 @@ def test_a_pair_is_named_by_both_ops_and_has_the_users_of_both():
     pair = next(op for op in range(len(schedule)) if schedule.pair[op] > op)
     name = f"{schedule.label(pair)}+{schedule.label(pair + 1)}"
     assert op_lines(found, pair)[0].startswith(f"{name} on device {schedule.device[pair]}")
-    users = [schedule.label(op) for op in range(len(schedule)) if schedule.dependency[op] in (pair, pair + 1)]
+    users = [
+        schedule.label(op)
+        for op in range(len(schedule))
+        if schedule.dependency[op] in (pair, pair + 1)
+    ]
     assert view_object(found, None, pair)["op"]["result_to"] == users
 
 

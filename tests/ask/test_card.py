@@ -27,7 +27,8 @@ CARDS = {
     "run, lanes": "pp.run('gis', devices=4, microbatches=8)",
     "run, rounds": "pp.run('decode', devices=4, microbatches=4, steps=4)",
     "run, grid": "pp.run('1f1b', devices=4, microbatches=8, grid=True)",
-    "compare": "pp.compare(['1f1b', 'zb-1p', 'interleaved', 'zb-v', 'gpipe'], devices=8, microbatches=32)",
+    "compare": "pp.compare(['1f1b', 'zb-1p', 'interleaved', 'zb-v', 'gpipe'], devices=8, "
+    "microbatches=32)",
     "sweep": "pp.sweep(['1f1b', 'zb-1p'], devices=[4, 8], microbatches=[8, 16, 32])",
     "jitter": "pp.jitter(['1f1b', 'zb-1p'], devices=4, microbatches=8, samples=50)",
     "memory": "pp.memory('1f1b', devices=4, microbatches=8, cap=4)",
@@ -45,7 +46,9 @@ CARDS = {
 
 
 class Texts(HTMLParser):
-    """The texts of a card by the tag they stand in; every tag and every attribute must be one that notebooks keep."""
+    """The texts of a card by the tag they stand in; every tag and every attribute must be one that
+    notebooks keep.
+    """
 
     KEPT = frozenset({"div", "p", "pre", "svg", "path", "rect", "text", "g", "image"})
 
@@ -119,7 +122,8 @@ def test_the_microbatches_of_a_card_are_those_of_the_run():
         rows.setdefault(y, []).append((x, x + wide))
     assert len(rows) == 4
     for row in rows.values():
-        (left, right), *cells = sorted(row, key=lambda cell: (cell[0], -cell[1]))  # idle time below all
+        # idle time below all
+        (left, right), *cells = sorted(row, key=lambda cell: (cell[0], -cell[1]))
         assert len(cells) == 16
         assert left == 44
         assert right == pytest.approx(640, abs=0.1)
@@ -130,7 +134,9 @@ def test_the_microbatches_of_a_card_are_those_of_the_run():
 @pytest.mark.slow
 @pytest.mark.browser
 def test_a_real_notebook_shows_cards_on_one_screen(folder, tmp_path, monkeypatch):
-    """Run by nbconvert: each cell's output is its card, as high as a screen at most, on a light page and on a dark."""
+    """Run by nbconvert: each cell's output is its card, as high as a screen at most, on a light
+    page and on a dark.
+    """
     if lacking := [name for name in KERNEL if importlib.util.find_spec(name) is None]:
         pytest.skip(f"{', '.join(lacking)} are not installed: pip install {' '.join(KERNEL)}")
     import nbconvert
@@ -140,7 +146,9 @@ def test_a_real_notebook_shows_cards_on_one_screen(folder, tmp_path, monkeypatch
 
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     # Where nbconvert's own installation has its templates, which may not be the interpreter's.
-    monkeypatch.setenv("JUPYTER_PATH", str(Path(nbconvert.__file__).parents[4] / "share" / "jupyter"))
+    monkeypatch.setenv(
+        "JUPYTER_PATH", str(Path(nbconvert.__file__).parents[4] / "share" / "jupyter")
+    )
     cells = [f"import ppsim as pp\n{asked}" for asked in CARDS.values()]
     cells.append("print(pp.run('1f1b', devices=4, microbatches=8))")
     cells.append("print(pp.compare(['1f1b', 'zb-1p'], devices=4, microbatches=8))")
@@ -149,7 +157,9 @@ def test_a_real_notebook_shows_cards_on_one_screen(folder, tmp_path, monkeypatch
     for cell in notebook.cells[: len(CARDS)]:
         (output,) = [output for output in cell.outputs if output.output_type == "execute_result"]
         assert len(output.data["text/html"].encode()) <= LARGEST
-    for cell, first in zip(notebook.cells[len(CARDS) :], ("1f1b takes 33 t_F", "zb-1p is 1.22 times"), strict=True):
+    for cell, first in zip(
+        notebook.cells[len(CARDS) :], ("1f1b takes 33 t_F", "zb-1p is 1.22 times"), strict=True
+    ):
         (output,) = cell.outputs
         assert output.output_type == "stream"
         assert output.text.startswith(first)
@@ -158,14 +168,19 @@ def test_a_real_notebook_shows_cards_on_one_screen(folder, tmp_path, monkeypatch
         exporter = HTMLExporter(template_name="lab", theme=theme)
         page, _ = exporter.from_notebook_node(notebook)
         target = tmp_path / f"{theme}.html"
-        page = re.sub(r"<script[^>]* src=.*?</script>", "", page, flags=re.DOTALL)  # of other machines
+        # of other machines
+        page = re.sub(r"<script[^>]* src=.*?</script>", "", page, flags=re.DOTALL)
         target.write_text(page.replace("</body>", f"{drawn}</body>"), "utf-8")
         with started(tmp_path) as browser:
             browser.ask("Emulation.setDeviceMetricsOverride", **SCREEN)
             browser.open(target.as_uri())
             cards = "[...document.querySelectorAll('.ppsim-card')]"
-            sizes = browser.run(f"{cards}.map(card => [card.scrollWidth, card.clientWidth, card.offsetHeight])")
+            sizes = browser.run(
+                f"{cards}.map(card => [card.scrollWidth, card.clientWidth, card.offsetHeight])"
+            )
             page_wide = browser.run("document.documentElement.scrollWidth")
         assert len(sizes) == len(CARDS)
         assert page_wide <= SCREEN["width"]
-        assert all(inside <= outside and 20 < high <= SCREEN["height"] for inside, outside, high in sizes), sizes
+        assert all(
+            inside <= outside and 20 < high <= SCREEN["height"] for inside, outside, high in sizes
+        ), sizes

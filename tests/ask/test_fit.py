@@ -1,4 +1,6 @@
-"""Tables and sentences on narrow terminals: columns go whole, digits never, and words stay in one piece."""
+"""Tables and sentences on narrow terminals: columns go whole, digits never, and words stay in one
+piece.
+"""
 
 import io
 import re
@@ -11,16 +13,23 @@ from ppsim.ask.blocks import Table
 from ppsim.base.numbers import align_rows
 
 HEADINGS = ["schedule\n", "makespan\nms", "bubble_\nrate", "bubble_\nover_ideal", "peak\nact."]
-ROWS = [["gpipe", "12345.6", "27.3%", "37.5%", "8"], ["interleaved:2", "98765.4", "15.8%", "18.8%", "5.5*"]]
+ROWS = [
+    ["gpipe", "12345.6", "27.3%", "37.5%", "8"],
+    ["interleaved:2", "98765.4", "15.8%", "18.8%", "5.5*"],
+]
 
 
 @pytest.fixture
 def terminal(monkeypatch, capsys):
-    """A function that makes standard output a terminal of so many columns, and one that reads it."""
+    """A function that makes standard output a terminal of so many columns, and one that reads
+    it.
+    """
 
     def make(width):
         def console(at_least=20, *, err=False):
-            return Console(width=width, force_terminal=True, color_system=None, legacy_windows=False)
+            return Console(
+                width=width, force_terminal=True, color_system=None, legacy_windows=False
+            )
 
         monkeypatch.setattr(fitted, "console", console)
         return lambda: re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
@@ -30,7 +39,9 @@ def terminal(monkeypatch, capsys):
 
 @pytest.mark.parametrize("width", range(8, 90))
 def test_no_number_is_ever_cut(terminal, width):
-    """Every number printed is one of the table's, whole, and each one that is missing is announced by its column."""
+    """Every number printed is one of the table's, whole, and each one that is missing is announced
+    by its column.
+    """
     read = terminal(width)
     fitted.print_table(Table(HEADINGS, ROWS, spare=["bubble_\nover_ideal"]))
     table, _, note = read().partition("no room for")
@@ -83,7 +94,9 @@ def test_sentences_are_wrapped_between_words_on_a_terminal(terminal, width):
 
 
 def test_sentences_in_a_pipe_stay_on_one_line(monkeypatch, capsys):
-    monkeypatch.setattr(fitted, "console", lambda at_least=20, err=False: Console(file=io.StringIO(), width=80))
+    monkeypatch.setattr(
+        fitted, "console", lambda at_least=20, err=False: Console(file=io.StringIO(), width=80)
+    )
     fitted.echo_wrapped("word " * 100)
     assert capsys.readouterr().out == "word " * 100 + "\n"
 

@@ -42,7 +42,13 @@ def test_types_are_those_that_values_have():
     parameters = inspect.signature(ppsim.run).parameters
     assert parameters["devices"].annotation == "int | None"
     assert parameters["tf"].annotation == "float | Sequence[float] | str | None"
-    assert parameters["p2p"].annotation == 'Literal["latency", "overlap", "blocking", "batched"] | None'
+    assert (
+        parameters["p2p"].annotation
+        == 'Literal["latency", "overlap", "blocking", "batched"] | None'
+    )
     assert parameters["links"].annotation == "str | Sequence[str]"
     assert inspect.signature(ppsim.run).return_annotation == "Run | Any"
-    assert inspect.signature(ppsim.sweep).parameters["devices"].annotation == "int | Sequence[int] | str | None"
+    assert (
+        inspect.signature(ppsim.sweep).parameters["devices"].annotation
+        == "int | Sequence[int] | str | None"
+    )

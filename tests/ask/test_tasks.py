@@ -29,8 +29,31 @@ from tests.real.runs.cases import wait_for
 
 ROOT = Path(__file__).parents[2]
 WORK = {
-    "sweep": ["sweep", "1f1b", "zb-1p", "dualpipe", "--devices", "4", "--mb", "8:11", "--comm", "0.5", "--json"],
-    "jitter": ["jitter", "1f1b", "zb-1p", "--devices", "4", "--mb", "8", "--samples", "9000", "--json"],
+    "sweep": [
+        "sweep",
+        "1f1b",
+        "zb-1p",
+        "dualpipe",
+        "--devices",
+        "4",
+        "--mb",
+        "8:11",
+        "--comm",
+        "0.5",
+        "--json",
+    ],
+    "jitter": [
+        "jitter",
+        "1f1b",
+        "zb-1p",
+        "--devices",
+        "4",
+        "--mb",
+        "8",
+        "--samples",
+        "9000",
+        "--json",
+    ],
 }
 
 
@@ -79,7 +102,9 @@ def test_finished_rows_are_not_run_again_and_the_answer_is_the_same(command, fil
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize(("command", "change"), [("sweep", ["--tf", "2"]), ("jitter", ["--seed", "3"])])
+@pytest.mark.parametrize(
+    ("command", "change"), [("sweep", ["--tf", "2"]), ("jitter", ["--seed", "3"])]
+)
 def test_results_of_other_inputs_are_refused(command, change):
     output_of(*WORK[command], "--results", "kept.csv")
     result = CliRunner().invoke(group, [*WORK[command], *change, "--results", "kept.csv"])
@@ -102,7 +127,9 @@ def test_a_sweep_is_written_as_csv_json_and_parquet():
     assert json.loads(Path("t.json").read_text())["shapes"] == answer["shapes"]
     rows = parquet.read_table("t.parquet").to_pylist()  # as users read it, lists included
     assert [row["makespan"] for row in rows] == [row.get("makespan") for row in answer["shapes"]]
-    assert [row["peak_activations"] for row in rows] == [row.get("peak_activations") for row in answer["shapes"]]
+    assert [row["peak_activations"] for row in rows] == [
+        row.get("peak_activations") for row in answer["shapes"]
+    ]
     assert [row["name"] for row in read_table("t.csv")] == [row["name"] for row in answer["shapes"]]
 
 
@@ -137,7 +164,9 @@ def test_dask_gives_the_same_to_the_last_bit(command):
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="signals of Linux")
 @pytest.mark.parametrize("where", [[], ["--dask", "local"]])
 def test_an_interrupted_sweep_leaves_a_whole_file_of_results(where):
-    """However fast the machine is: rows are written as soon as there are any, and thousands are left."""
+    """However fast the machine is: rows are written as soon as there are any, and thousands are
+    left.
+    """
     words = ["sweep", "1f1b", "zb-1p", "interleaved", "--devices", "32", "--mb", "64:1000", "-q"]
     started = start_command(*words, *where, "--results", "kept.parquet", how=["-c", KEPT_AT_ONCE])
     wait_for(lambda: Path("kept.parquet").exists() or started.poll() is not None, "kept rows")
@@ -154,10 +183,12 @@ def test_an_interrupted_sweep_leaves_a_whole_file_of_results(where):
 
 
 FORGED = {
-    "sweep": "sweep 1f1b zb-v interleaved --devices 3,4 --mb 8 --cap 4 --results kept.csv -o o.html",
+    "sweep": "sweep 1f1b zb-v interleaved --devices 3,4 --mb 8 --cap 4 --results "
+    "kept.csv -o o.html",
     "jitter": "jitter 1f1b --devices 4 --mb 8 --samples 8 --results kept.csv",
     "optimize": "optimize --devices 2 --mb 2 --cap 2 --time-limit 60 --results kept.csv",
-    "plan": "plan --model llama3-8b --cluster dgx-h100 --gpus 8 --gbs 8 --results kept.csv -o o.html",
+    "plan": "plan --model llama3-8b --cluster dgx-h100 --gpus 8 --gbs 8 --results kept.csv -o "
+    "o.html",
 }
 ODD: tuple[Any, ...] = (
     None,
@@ -204,13 +235,22 @@ def _forge(row: dict[str, Any], drawn: random.Random) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("command", "times"),
-    [("sweep", 60), ("jitter", 30), ("optimize", 30), pytest.param("plan", 60, marks=pytest.mark.slow)],
+    [
+        ("sweep", 60),
+        ("jitter", 30),
+        ("optimize", 30),
+        pytest.param("plan", 60, marks=pytest.mark.slow),
+    ],
 )
 def test_a_forged_row_with_the_right_digest_is_refused_in_one_message(command, times):
-    """Whatever it has: names that are missing, other kinds, numbers without end. What is of the kind is believed."""
+    """Whatever it has: names that are missing, other kinds, numbers without end. What is of the
+    kind is believed.
+    """
     words = FORGED[command].split()
     assert invoke(*words).exit_code == 0
-    rows = [{name: row[name] for name in (KEY, MARK, DIGEST, WHOLE)} for row in read_table("kept.csv")]
+    rows = [
+        {name: row[name] for name in (KEY, MARK, DIGEST, WHOLE)} for row in read_table("kept.csv")
+    ]
     drawn, refusals = random.Random(3), 0
     for _ in range(times):
         forged = [*rows]
@@ -222,10 +262,15 @@ def test_a_forged_row_with_the_right_digest_is_refused_in_one_message(command, t
         result = invoke(*words)
         if isinstance(result.exception, InputError):
             refusals += 1
-            said = ("is damaged, or was changed since it was written", "holds no schedule of this search")
+            said = (
+                "is damaged, or was changed since it was written",
+                "holds no schedule of this search",
+            )
             assert any(each in str(result.exception) for each in said)
             assert result.exception.exit_code == 2
         else:
             assert result.exit_code in (0, 1), whole
-            assert result.exception is None or isinstance(result.exception, PpsimError | SystemExit), whole
+            assert result.exception is None or isinstance(
+                result.exception, PpsimError | SystemExit
+            ), whole
     assert refusals > times / 2

@@ -20,7 +20,9 @@ from ppsim.base import atomic_file
 from ppsim.base.atomic_file import open_atomically, place_together, rehearse
 from ppsim.errors import InputError
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="modes, links and pipes as Linux has them")
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="modes, links and pipes as Linux has them"
+)
 
 
 def write(path: Path | str, text: str = "new") -> None:
@@ -56,7 +58,9 @@ def test_a_new_file_is_there_whole_and_alone(tmp_path):
     assert (tmp_path / "a.json").read_text() == "new"
 
 
-@pytest.mark.parametrize(("mask", "expected"), [(0o022, 0o644), (0o027, 0o640), (0o077, 0o600), (0, 0o666)])
+@pytest.mark.parametrize(
+    ("mask", "expected"), [(0o022, 0o644), (0o027, 0o640), (0o077, 0o600), (0, 0o666)]
+)
 def test_a_new_file_has_the_mode_of_the_umask(tmp_path, mask, expected):
     before = os.umask(mask)
     try:
@@ -113,7 +117,9 @@ def test_a_symbolic_link_stays_and_what_it_names_is_written(tmp_path, there):
 
 def test_a_link_to_itself_is_refused(tmp_path):
     (tmp_path / "loop").symlink_to("loop")
-    with pytest.raises(InputError, match=r"cannot write '.*loop': Too many levels of symbolic links"):
+    with pytest.raises(
+        InputError, match=r"cannot write '.*loop': Too many levels of symbolic links"
+    ):
         write(tmp_path / "loop")
 
 
@@ -148,7 +154,9 @@ def test_a_block_that_fails_leaves_the_old_file_alone(tmp_path):
 
 
 def test_a_full_disk_leaves_the_old_file_alone(tmp_path):
-    """The system refuses the bytes when the file is flushed; it is closed all the same, and nothing is left."""
+    """The system refuses the bytes when the file is flushed; it is closed all the same, and nothing
+    is left.
+    """
     target = tmp_path / "a"
     target.write_text("old")
     with pytest.raises(InputError, match=r"cannot write '.*a': No space left on device"):
@@ -209,7 +217,9 @@ def test_a_killed_writer_leaves_the_old_file(tmp_path):
         f"with open_atomically({str(tmp_path / 'a')!r}) as out:\n"
         "    out.write(bytes(1 << 20)); out.flush(); print('half', flush=True); sys.stdin.read()"
     )
-    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout
     assert process.stdin
     assert process.stdout.readline() == "half\n"
@@ -237,8 +247,14 @@ def test_a_pipe_is_written_where_somebody_reads_and_refused_where_nobody_does(tm
 def test_devices_and_open_files_are_written_as_they_are(tmp_path):
     write("/dev/null")
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
-    code = "from ppsim.base import atomic_file as a\nwith a.open_atomically('/dev/stdout') as out: out.write(b'new')"
-    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout == b"new"
+    code = (
+        "from ppsim.base import atomic_file as a\nwith a.open_atomically('/dev/stdout') as out: "
+        "out.write(b'new')"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout
+        == b"new"
+    )
     with (tmp_path / "a").open("w") as file:
         subprocess.run([sys.executable, "-c", code], check=True, stdout=file)
     assert (tmp_path / "a").read_text() == "new"
@@ -263,22 +279,29 @@ def test_a_rehearsal_leaves_nothing(tmp_path):
     assert not os.listdir(tmp_path)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # closing a file may be cut short too
+# closing a file may be cut short too
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("last", [write, rehearse])
 def test_an_interrupt_at_any_line_leaves_a_whole_file_and_no_hidden_one(tmp_path, last):
-    """The one that comes while a file is removed too: what it cut short is made up for at the end of the program."""
+    """The one that comes while a file is removed too: what it cut short is made up for at the end
+    of the program.
+    """
     path, lines, cut = tmp_path / "a.json", 0, True
     while cut:
         path.write_text("old")
         lines, cut = lines + 1, _interrupt(lines + 1, lambda: last(str(path)))
         atomic_file._remove_hidden()
         assert [found.name for found in tmp_path.iterdir()] == ["a.json"]
-        assert path.read_text() in (("old",) if last is rehearse else ("old", "new") if cut else ("new",))
+        assert path.read_text() in (
+            ("old",) if last is rehearse else ("old", "new") if cut else ("new",)
+        )
     assert lines > 20
 
 
 def _interrupt(line: int, call: Callable[[], None]) -> bool:
-    """Call a function, with an interrupt at the n-th line that runs in its file; whether there was such a line."""
+    """Call a function, with an interrupt at the n-th line that runs in its file; whether there was
+    such a line.
+    """
     left = line
 
     def trace(frame: Any, event: str, argument: Any) -> Any:
@@ -295,7 +318,8 @@ def _interrupt(line: int, call: Callable[[], None]) -> bool:
         with suppress(KeyboardInterrupt):
             call()
 
-    # A thread of its own: an exception of a trace function may stay the context of all later ones in its thread.
+    # A thread of its own: an exception of a trace function may stay the context of all later ones
+    # in its thread.
     thread = threading.Thread(target=run)
     thread.start()
     thread.join()

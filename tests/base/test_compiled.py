@@ -53,7 +53,9 @@ def test_compiled_code_is_kept_and_used_again(folder):
 
 
 def test_compiled_code_is_kept_in_the_users_cache_folder(tmp_path, monkeypatch):
-    """Beside the sources nothing is left when ppsim is uninstalled; other code of the process keeps its own folder."""
+    """Beside the sources nothing is left when ppsim is uninstalled; other code of the process keeps
+    its own folder.
+    """
     monkeypatch.setattr("numba.config.CACHE_DIR", "")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     kept = compiled._keep_on_disk(double)
@@ -62,14 +64,18 @@ def test_compiled_code_is_kept_in_the_users_cache_folder(tmp_path, monkeypatch):
 
 
 def test_code_that_nobody_has_loaded_for_a_month_goes(tmp_path, monkeypatch):
-    """Compiling tidies the user's folder; loading marks what is used; other files, and what links lead to, stay."""
+    """Compiling tidies the user's folder; loading marks what is used; other files, and what links
+    lead to, stay.
+    """
     monkeypatch.setattr("numba.config.CACHE_DIR", "")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     doubled()
     (used,) = tmp_path.rglob("*.nbc")
     month_ago = time.time() - compiled.UNUSED_S - 60
     others = tmp_path / "others"
-    old, empty, recent = (tmp_path / "ppsim" / name for name in ("search_1", "search_2", "search_3"))
+    old, empty, recent = (
+        tmp_path / "ppsim" / name for name in ("search_1", "search_2", "search_3")
+    )
     kept = [others / "a.nbc", old.with_name("note.txt"), recent / "a.nbi", recent / "mine.txt"]
     gone = [old / "a.nbi", old / "a.nbc", old / "a.nbc.tmp.7", recent / "b.nbc"]
     for path in (*kept, *gone):
@@ -104,19 +110,27 @@ print(values.tolist())
 """
 
 
-@pytest.mark.parametrize("given", [{}, {"XDG_CACHE_HOME": "kept"}, {"NUMBA_CACHE_DIR": "kept"}], ids=str)
+@pytest.mark.parametrize(
+    "given", [{}, {"XDG_CACHE_HOME": "kept"}, {"NUMBA_CACHE_DIR": "kept"}], ids=str
+)
 def test_nothing_is_kept_in_the_folder_that_one_stands_in(tmp_path, given):
     """A user whom the system does not know has no home folder: ``docker run --user 54321``."""
     environment = {**SOURCE, **given}
     for name in {"HOME", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR"} - {*given}:
         environment.pop(name, None)
     words = [sys.executable, "-c", HOMELESS]
-    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=HANG_S)
+    done = subprocess.run(
+        words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=HANG_S
+    )
     assert (done.stdout, list(tmp_path.iterdir())) == ("[0.0, 2.0, 4.0]\n", []), done.stderr
 
 
-@pytest.mark.parametrize(("mode", "above"), [(0o775, 0o755), (0o757, 0o755), (0o700, 0o777)], ids=oct)
-def test_a_folder_that_others_can_write_keeps_nothing_and_gives_nothing(tmp_path, monkeypatch, mode, above):
+@pytest.mark.parametrize(
+    ("mode", "above"), [(0o775, 0o755), (0o757, 0o755), (0o700, 0o777)], ids=oct
+)
+def test_a_folder_that_others_can_write_keeps_nothing_and_gives_nothing(
+    tmp_path, monkeypatch, mode, above
+):
     """Or put another in its place; its code is not run, and each process compiles."""
     below = tmp_path / "above" / "kept"
     monkeypatch.setattr("numba.config.CACHE_DIR", str(below))
@@ -192,20 +206,28 @@ def test_a_kernel_runs_where_numba_is_told_not_to_compile(monkeypatch):
 
 
 def test_kernels_give_the_same_without_machine_code(monkeypatch):
-    """``NUMBA_DISABLE_JIT=1``, or a deadline before it is compiled, and more ops than CPython would take by itself.
+    """``NUMBA_DISABLE_JIT=1``, or a deadline before it is compiled, and more ops than CPython would
+    take by itself.
 
     With 200 stages a row of the table of times is beyond what an op's kind, of 8 bits, holds.
     """
     schedule = generate("interleaved-zb", devices=50, microbatches=50, chunks=4)
-    costs, network = costs_for(schedule, comm=0.25), Network("overlap", alpha=0.25, beta=8.0, message=1.0)
+    costs, network = (
+        costs_for(schedule, comm=0.25),
+        Network("overlap", alpha=0.25, beta=8.0, message=1.0),
+    )
 
     def run():
-        return simulate(schedule, costs).end.tolist(), execute(lower(schedule), costs, network).timeline.end.tolist()
+        return simulate(schedule, costs).end.tolist(), execute(
+            lower(schedule), costs, network
+        ).timeline.end.tolist()
 
     expected = run()
     monkeypatch.setattr(compiled, "_loaded", {})
     monkeypatch.setattr(compiled, "COMPILE_TABLES_ABOVE", 0)
-    monkeypatch.setattr(importlib.import_module("ppsim.engine.simple.longest_path"), "COMPILE_SIMULATION_ABOVE", 0)
+    monkeypatch.setattr(
+        importlib.import_module("ppsim.engine.simple.longest_path"), "COMPILE_SIMULATION_ABOVE", 0
+    )
     with monkeypatch.context() as late:
         late.setattr(compiled, "seconds_left", lambda: 0.0)
         late.setattr(compiled, "_is_kept", lambda stamped: False)
@@ -227,7 +249,9 @@ def scale(values):
 
 
 def test_a_constant_that_changes_in_another_file_is_compiled_again(folder, monkeypatch):
-    """The kernel's own file is as it was, and code kept from before would run with the old constant."""
+    """The kernel's own file is as it was, and code kept from before would run with the old
+    constant.
+    """
     for factor in (2.0, 5.0):
         monkeypatch.setitem(globals(), "FACTOR", factor)
         compiled._loaded.clear()

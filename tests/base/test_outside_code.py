@@ -1,4 +1,6 @@
-"""Code of the user's runs as a file of its own would, and what it raises is one error with the line."""
+"""Code of the user's runs as a file of its own would, and what it raises is one error with the
+line.
+"""
 
 import sys
 
@@ -33,7 +35,9 @@ def test_a_file_may_have_dataclasses_and_import_its_neighbours(tmp_path):
 def test_a_file_that_fails_leaves_no_module(tmp_path):
     path = tmp_path / "broken_for_the_test.py"
     path.write_text("x = 1\nraise ValueError('not today')\n")
-    with pytest.raises(InputError, match=r"broken_for_the_test\.py fails: ValueError: not today \(line 2\)"):
+    with pytest.raises(
+        InputError, match=r"broken_for_the_test\.py fails: ValueError: not today \(line 2\)"
+    ):
         run_file(str(path))
     assert "ppsim_user_broken_for_the_test" not in sys.modules
 
@@ -41,7 +45,10 @@ def test_a_file_that_fails_leaves_no_module(tmp_path):
 def test_a_line_that_cannot_be_read_is_the_only_one_named(tmp_path):
     path = tmp_path / "unread_for_the_test.py"
     path.write_text("x = 1\ndef rows(:\n")
-    with pytest.raises(InputError, match=r"fails: SyntaxError: invalid syntax \(.*unread_for_the_test\.py, line 2\)$"):
+    with pytest.raises(
+        InputError,
+        match=r"fails: SyntaxError: invalid syntax \(.*unread_for_the_test\.py, line 2\)$",
+    ):
         run_file(str(path))
 
 

@@ -36,5 +36,8 @@ def test_a_refusal_says_so(calls, monkeypatch):
         raise PermissionError
 
     monkeypatch.setattr("os.sched_setscheduler", refuse)
-    with pytest.raises(PpsimError, match="real-time priority is not allowed"), real_time_priority(True) as pace:
+    with (
+        pytest.raises(PpsimError, match="real-time priority is not allowed"),
+        real_time_priority(True) as pace,
+    ):
         pace(True)

@@ -59,7 +59,9 @@ def test_rows_are_written_on_the_way(tmp_path, monkeypatch):
 
 
 def test_a_csv_file_cut_at_any_byte_loses_its_last_row_or_is_refused(tmp_path, monkeypatch):
-    """Names with letters of several bytes, commas and line ends; no row comes back with another content."""
+    """Names with letters of several bytes, commas and line ends; no row comes back with another
+    content.
+    """
     monkeypatch.setattr(module, "rehearse", lambda path, plain: None)
     path = tmp_path / "kept.csv"
     rows = {f"größe {k}": {"name": ROWS[1]["name"], "number": k / 7} for k in range(3)}
@@ -142,7 +144,9 @@ def test_a_table_has_a_column_for_every_key(tmp_path):
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_a_row_that_was_changed_is_refused_by_its_key_and_works_once_removed(tmp_path, suffix):
-    """A renamed, missing or retyped key of a row would be found where it is used, which knows no file."""
+    """A renamed, missing or retyped key of a row would be found where it is used, which knows no
+    file.
+    """
     path = str(tmp_path / f"kept{suffix}")
     with Results(path, 1) as kept:
         for key, row in zip(("one", "two", "three"), (*ROWS, ROWS[0]), strict=True):

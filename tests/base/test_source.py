@@ -1,4 +1,6 @@
-"""Files are read up to a limit, whatever they are, and nothing makes the reading wait or grow for ever."""
+"""Files are read up to a limit, whatever they are, and nothing makes the reading wait or grow for
+ever.
+"""
 
 import gzip
 import io
@@ -40,7 +42,9 @@ def test_a_damaged_gzip_stream_is_refused(tmp_path, at):
 
 
 @pytest.mark.parametrize("gzipped", [False, True])
-def test_a_file_beyond_the_limit_is_refused_with_the_way_to_raise_it(tmp_path, gzipped, monkeypatch):
+def test_a_file_beyond_the_limit_is_refused_with_the_way_to_raise_it(
+    tmp_path, gzipped, monkeypatch
+):
     """A gzip bomb too, before it is decompressed whole."""
     (tmp_path / "x").write_bytes(gzip.compress(b" " * (5 << 20)) if gzipped else b" " * (5 << 20))
     error = refusal(tmp_path / "x", largest=4 << 20)
@@ -60,7 +64,11 @@ def test_pipes_and_devices_are_refused_without_waiting(tmp_path):
 
 def test_folders_absent_files_and_links_in_a_circle_are_refused(tmp_path):
     (tmp_path / "loop").symlink_to("loop")
-    for path, why in ((tmp_path, "Is a directory"), (tmp_path / "absent", "No such"), (tmp_path / "loop", "symbolic")):
+    for path, why in (
+        (tmp_path, "Is a directory"),
+        (tmp_path / "absent", "No such"),
+        (tmp_path / "loop", "symbolic"),
+    ):
         assert why in str(refusal(path))
 
 

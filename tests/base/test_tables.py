@@ -15,10 +15,13 @@ from hypothesis import strategies as st
 from ppsim.base.tables import read_table, save_table
 from tests.commands import invoke
 
-# What a spreadsheet takes for the beginning of a formula, also in the wide forms of East Asian keyboards.
+# What a spreadsheet takes for the beginning of a formula, also in the wide forms of East Asian
+# keyboards.
 RUN = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 PARTS = [*"=+-@'\t\r\n\"\uff1d,;a1\\x\x1b\u202e", "\\x1b", "\\x5c", "\\u202e"]
-TEXTS = st.text(st.sampled_from("=+-@'\t\r\n\"\uff1d,;a1")) | st.text(st.characters(exclude_categories=["Cs"]))
+TEXTS = st.text(st.sampled_from("=+-@'\t\r\n\"\uff1d,;a1")) | st.text(
+    st.characters(exclude_categories=["Cs"])
+)
 TEXTS |= st.lists(st.sampled_from(PARTS)).map("".join)
 # What a terminal obeys.
 OBEYED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -48,7 +51,20 @@ def test_numbers_are_written_as_numbers(tmp_path):
 def test_a_sweep_of_such_a_file_is_kept_and_taken_up_again(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     assert invoke("run", "1f1b", "--stages", "2", "--mb", "2", "-q", "-o", name).exit_code == 0
-    words = ["sweep", "--devices", "2", "--mb", "2", "-o", "r.csv", "--results", "kept.csv", "-q", "--", name]
+    words = [
+        "sweep",
+        "--devices",
+        "2",
+        "--mb",
+        "2",
+        "-o",
+        "r.csv",
+        "--results",
+        "kept.csv",
+        "-q",
+        "--",
+        name,
+    ]
     assert invoke(*words).exit_code == 0
     for file in ("r.csv", "kept.csv"):
         with Path(file).open(newline="") as source:

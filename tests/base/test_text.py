@@ -37,9 +37,25 @@ def test_values_are_quoted_as_python_writes_them_up_to_a_length():
 
 
 def test_a_part_has_the_digits_that_matter_beside_the_whole():
-    """A hundred-thousandth of the whole is the last digit; without a whole, four digits as everywhere."""
-    parts = [(626.5994, 3244.7), (0.071228, 3244.7), (0.34, 3244.7), (1.34063, 33.0), (-0.00001, 1.0), (2e6, 1e7)]
-    assert [format_part(*each) for each in parts] == ["626.6", "0.1", "0.3", "1.341", "0", "2,000,000"]
+    """A hundred-thousandth of the whole is the last digit; without a whole, four digits as
+    everywhere.
+    """
+    parts = [
+        (626.5994, 3244.7),
+        (0.071228, 3244.7),
+        (0.34, 3244.7),
+        (1.34063, 33.0),
+        (-0.00001, 1.0),
+        (2e6, 1e7),
+    ]
+    assert [format_part(*each) for each in parts] == [
+        "626.6",
+        "0.1",
+        "0.3",
+        "1.341",
+        "0",
+        "2,000,000",
+    ]
     assert format_part(0.123456789, 0.0) == format_part(0.123456789, float("inf")) == "0.1235"
     assert format_part(-1e-9, 1.0) == "0"
     assert format_part(2.6, 5e6) == "3"  # never a digit after the point of so large a whole
@@ -57,7 +73,9 @@ def test_both_ends_of_a_range_have_as_many_decimals():
 
 
 def test_decimals_of_a_column_stand_one_below_the_other():
-    """As many as one of them has, where four digits have room; what is no number, and zero, stays."""
+    """As many as one of them has, where four digits have room; what is no number, and zero,
+    stays.
+    """
     assert align_decimals(["2", "4.4", "1.257", "0.643", "12.5", "1,128", "0", ""]) == [
         *("2.000", "4.400", "1.257", "0.643", "12.50", "1,128", "0", "")
     ]
@@ -67,10 +85,15 @@ def test_decimals_of_a_column_stand_one_below_the_other():
         "\u2212119.2",
         "+5,000",
     ]
-    assert align_decimals(["22.2 GiB", "22.45 GiB", "5.5*", "8"]) == ["22.20 GiB", "22.45 GiB", "5.50*", "8.00"]
-    assert align_decimals(["compute +2 s", "end of a step +0.25 s", "the same", "0.1 s faster"]) == [
-        *("compute +2.00 s", "end of a step +0.25 s", "the same", "0.1 s faster")
+    assert align_decimals(["22.2 GiB", "22.45 GiB", "5.5*", "8"]) == [
+        "22.20 GiB",
+        "22.45 GiB",
+        "5.50*",
+        "8.00",
     ]
+    assert align_decimals(
+        ["compute +2 s", "end of a step +0.25 s", "the same", "0.1 s faster"]
+    ) == [*("compute +2.00 s", "end of a step +0.25 s", "the same", "0.1 s faster")]
     assert align_decimals(["8", "16", "8x64", "8,8,6"]) == ["8", "16", "8x64", "8,8,6"]
     assert align_decimals(["27.3%", "8%", "1e+20", "0.01"]) == ["27.3%", "8%", "1e+20", "0.01"]
     assert align_decimals([]) == []
@@ -80,11 +103,14 @@ def test_decimals_of_a_column_stand_one_below_the_other():
 def test_no_value_changes_with_its_decimals(values):
     texts = [*map(format_number, values)]
     for text, aligned in zip(texts, align_decimals(texts), strict=True):
-        assert float(aligned.replace(",", "").replace(MINUS, "-")) == float(text.replace(",", "").replace(MINUS, "-"))
+        assert float(aligned.replace(",", "").replace(MINUS, "-")) == float(
+            text.replace(",", "").replace(MINUS, "-")
+        )
 
 
 @pytest.mark.parametrize(
-    ("word", "meant"), [("h100", "dgx-h100"), ("h80", "h800"), ("dgxh100", "dgx-h100"), ("100", ""), ("tpu", "")]
+    ("word", "meant"),
+    [("h100", "dgx-h100"), ("h80", "h800"), ("dgxh100", "dgx-h100"), ("100", ""), ("tpu", "")],
 )
 def test_of_known_words_one_with_that_part_is_meant_before_one_spelled_alike(word, meant):
     known = ["h800", "dgx-h100", "h100-96gb-500w"]

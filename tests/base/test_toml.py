@@ -51,18 +51,27 @@ def test_prose_with_many_dots_is_no_dotted_key(tmp_path):
         read(str(tmp_path / "x.toml"))
 
 
-@pytest.mark.parametrize(("alpha", "says"), [("9" * 400, "must be 1e+300 at most"), ("1e999", "must be finite")])
+@pytest.mark.parametrize(
+    ("alpha", "says"), [("9" * 400, "must be 1e+300 at most"), ("1e999", "must be finite")]
+)
 def test_a_number_beyond_all_others_is_refused(tmp_path, alpha, says):
     path = tmp_path / "c.toml"
-    path.write_text(f'schema = "ppsim.cluster/1"\ndevices_per_node = 8\n[intra]\nalpha_us = {alpha}\n')
+    path.write_text(
+        f'schema = "ppsim.cluster/1"\ndevices_per_node = 8\n[intra]\nalpha_us = {alpha}\n'
+    )
     with pytest.raises(InputError, match=f"line 4: 'alpha_us' {re.escape(says)}"):
         read_cluster(str(path))
 
 
-@pytest.mark.parametrize("key", ["devices_per_node", "message_bytes", "eager_bytes", "nics_per_node"])
+@pytest.mark.parametrize(
+    "key", ["devices_per_node", "message_bytes", "eager_bytes", "nics_per_node"]
+)
 @pytest.mark.parametrize("value", ["9223372036854775807", "99999999999999999999"])
 def test_a_cluster_of_impossible_size_is_refused(tmp_path, key, value):
-    text = 'schema = "ppsim.cluster/1"\ndevices_per_node = 8\nmessage_bytes = 1\n[intra]\neager_bytes = 1\n'
+    text = (
+        'schema = "ppsim.cluster/1"\ndevices_per_node = 8\nmessage_bytes = '
+        "1\n[intra]\neager_bytes = 1\n"
+    )
     text += "[shared]\nnics_per_node = 1\n"
     path = tmp_path / "c.toml"
     path.write_text(re.sub(f"{key} = .*", f"{key} = {value}", text))
@@ -75,7 +84,8 @@ MODEL = {"hidden": "4096", "heads": "32", "layers": "32", "seq": "4096", "vocab"
 
 @pytest.mark.parametrize("key", [*MODEL, "ffn", "experts", "top_k", "mtp"])
 @pytest.mark.parametrize(
-    "value", [str((1 << 31) - 1), str((1 << 63) - 1), str(1 << 63), "1000000000000000003", "9" * 5000]
+    "value",
+    [str((1 << 31) - 1), str((1 << 63) - 1), str(1 << 63), "1000000000000000003", "9" * 5000],
 )
 def test_a_model_of_any_size_is_refused_or_fits_the_numbers(tmp_path, key, value):
     rows = MODEL | {key: value}

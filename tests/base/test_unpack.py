@@ -1,4 +1,5 @@
-"""Files that unpack to much are refused before they take the memory, and none ends ppsim in any other way.
+"""Files that unpack to much are refused before they take the memory, and none ends ppsim in any
+other way.
 
 SECURITY.md states the limits: a file takes at most 3 GiB, 12 times the size that it may have.
 """
@@ -36,7 +37,11 @@ from tests.parquet_files import parquet
 from tests.parquet_fuzz import OPS
 
 LITTLE = 512 << 20  # bytes that a process may take beyond what it has, for one small file
-BOMBS = {name: make for name, make in PARQUET.items() if not name.startswith(("many", "row groups", "nulls"))}
+BOMBS = {
+    name: make
+    for name, make in PARQUET.items()
+    if not name.startswith(("many", "row groups", "nulls"))
+}
 
 
 @pytest.fixture
@@ -90,8 +95,17 @@ def test_two_columns_of_one_name_are_refused(command, tmp_path):
 
 @pytest.mark.slow
 def test_thousands_of_parquet_files_end_in_an_answer_or_a_refusal(tmp_path):
-    """No traceback, no exit 70, no signal: a file that ends the process is the last one in the folder."""
-    words = [sys.executable, "-m", "tests.parquet_fuzz", str(tmp_path), "2500", os.environ.get("PPSIM_SEED", "1")]
+    """No traceback, no exit 70, no signal: a file that ends the process is the last one in the
+    folder.
+    """
+    words = [
+        sys.executable,
+        "-m",
+        "tests.parquet_fuzz",
+        str(tmp_path),
+        "2500",
+        os.environ.get("PPSIM_SEED", "1"),
+    ]
     done = subprocess.run(words, cwd=ROOT, env=SOURCE, capture_output=True, text=True, check=False)
     assert done.returncode == 0, (done.returncode, done.stdout[-2000:], done.stderr[-2000:])
     read, answers, memory = map(int, done.stdout.split())
@@ -107,7 +121,9 @@ def command_for(path: str) -> tuple[str, ...]:
         "s": ("check", path),
         "f": ("run", "1f1b", *small, "--mb-scale", path),
         "r": ("plan", "--against", path),
-        "p": ("read", path) if "primus" in path else ("memory", "-s", "1f1b", *small, "--measured", path),
+        "p": ("read", path)
+        if "primus" in path
+        else ("memory", "-s", "1f1b", *small, "--measured", path),
         "x": ("read", path),
     }.get(Path(path).name[0], ("read", path))
 
@@ -122,7 +138,9 @@ print(os.waitstatus_to_exitcode(status), used.ru_maxrss * 1024)
 
 
 def memory_of(path: Path, make: Callable[[], bytes], size: int) -> tuple[int, int, str]:
-    """Write a file in a process of its own, read it in another: exit code, memory in bytes, and what it said."""
+    """Write a file in a process of its own, read it in another: exit code, memory in bytes, and
+    what it said.
+    """
     if os.fork() == 0:  # so that no process inherits what making the file took
         path.write_bytes(make())
         os._exit(0)
@@ -130,7 +148,9 @@ def memory_of(path: Path, make: Callable[[], bytes], size: int) -> tuple[int, in
     words = [sys.executable, "-c", MEASURED, sys.executable, "-m", "ppsim", *command_for(str(path))]
     environment = SOURCE | {"PPSIM_MAX_SIZE": str(size)}
     with open(path.parent / "said", "w+b") as said:
-        found = subprocess.run(words, env=environment, stdout=subprocess.PIPE, stderr=said, text=True, check=True)
+        found = subprocess.run(
+            words, env=environment, stdout=subprocess.PIPE, stderr=said, text=True, check=True
+        )
         said.seek(0)
         code, memory = map(int, found.stdout.split()[-2:])
         return code, memory, said.read().decode(errors="replace")
@@ -138,7 +158,9 @@ def memory_of(path: Path, make: Callable[[], bytes], size: int) -> tuple[int, in
 
 @cache
 def memory_of_little(letter: str, suffix: str) -> int:
-    """The memory of the command that takes a file of this letter, of a file that it refuses at once."""
+    """The memory of the command that takes a file of this letter, of a file that it refuses at
+    once.
+    """
     content = written({"kind": ["F"]}) if suffix == ".parquet" else b"{}"
     with TemporaryDirectory() as folder:
         code, memory, _ = memory_of(Path(folder) / f"{letter}{suffix}", lambda: content, LIMIT)
@@ -160,7 +182,9 @@ def test_a_large_file_takes_at_most_twelve_times_its_size(name, tmp_path):
 
 def test_security_states_the_limits():
     text = " ".join((ROOT / "SECURITY.md").read_text().split())
-    assert f"one line for {LEAST_LINE} bytes of S, which is {LARGEST // LEAST_LINE >> 20} Mi" in text
+    assert (
+        f"one line for {LEAST_LINE} bytes of S, which is {LARGEST // LEAST_LINE >> 20} Mi" in text
+    )
     assert f"{LARGEST >> 20} MiB" in text
     assert f"{CELLS} times" in text
     assert f"{OBJECTS} times" in text
@@ -185,14 +209,21 @@ def test_files_of_one_run_have_one_limit(tmp_path, monkeypatch):
     monkeypatch.setenv("PPSIM_MAX_SIZE", "1MiB")
     for number in range(5):
         (tmp_path / f"{number}.json").write_bytes(b" " * (1 << 20))
-    assert "the whole of these files, in memory, is larger than 4 MiB" in str(refused("read", str(tmp_path)))
+    assert "the whole of these files, in memory, is larger than 4 MiB" in str(
+        refused("read", str(tmp_path))
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "at_least"),
-    [("[" + "0," * 1000 + "0]", 32_000), ('["a",' * 1000, 64_000), ("[[]," * 1000, 88_000), ("[{}," * 1000, 100_000),
-     ('{"\\":":"\\":"}' * 1000, 160_000)],
-)  # fmt: skip
+    [
+        ("[" + "0," * 1000 + "0]", 32_000),
+        ('["a",' * 1000, 64_000),
+        ("[[]," * 1000, 88_000),
+        ("[{}," * 1000, 100_000),
+        ('{"\\":":"\\":"}' * 1000, 160_000),
+    ],
+)
 def test_the_estimate_of_json_counts_each_value(text, at_least):
     """Letters that look like keys within texts take nothing off."""
     assert objects_size(text) >= at_least
@@ -206,7 +237,11 @@ def test_rows_and_lines_have_limits(monkeypatch):
             list(csv_rows(Lines(b'"' + b"a\n" * 500 + b'"', "x")))
     with pytest.raises(InputError, match="a row of 20,001 cells"):
         list(csv_rows(Lines(b"," * 20_000, "x")))
-    assert list(csv_rows(Lines(b"\xef\xbb\xbfa,b\r1,2\r\n\n3,4", "x"))) == [["a", "b"], ["1", "2"], ["3", "4"]]
+    assert list(csv_rows(Lines(b"\xef\xbb\xbfa,b\r1,2\r\n\n3,4", "x"))) == [
+        ["a", "b"],
+        ["1", "2"],
+        ["3", "4"],
+    ]
     assert list(csv_rows(Lines("a,\u00e9".encode()[:-1], "x", may_be_cut=True))) == [["a", ""]]
     monkeypatch.setenv("PPSIM_MAX_SIZE", "1KiB")
     assert list(csv_rows(Lines(b"\n" * 64, "x"))) == []
@@ -224,31 +259,57 @@ def test_where_batches_end_changes_nothing(suffix, cells, monkeypatch):
     rows = [["F", str(n), str(n), str(n + 1), "0"] for n in range(10)]
     rows[7][2] = cells
     if suffix == ".csv":
-        data = "\n".join([",".join(("kind", "microbatch", "start_ns", "end_ns", "device")), *map(",".join, rows)])
+        data = "\n".join(
+            [",".join(("kind", "microbatch", "start_ns", "end_ns", "device")), *map(",".join, rows)]
+        )
     else:
         rows[7][2] = cells if cells not in ("", "nan") else "null"
         names = ("microbatch", "start_ns", "end_ns", "device")
-        cells = [", ".join(f'"{name}": {cell}' for name, cell in zip(names, row[1:], strict=True)) for row in rows]
+        cells = [
+            ", ".join(f'"{name}": {cell}' for name, cell in zip(names, row[1:], strict=True))
+            for row in rows
+        ]
         data = "\n".join(f'{{"kind": "F", {each}}}' for each in cells)
     read = []
     for size in (3, 20_000):
         monkeypatch.setattr(table_file, "BATCH_ROWS", size)
         read.append(read_table("x", {f"x{suffix}": data.encode()}))
     for name in ("start", "end", "kind", "row", "name"):
-        assert np.array_equal(getattr(read[0], name), getattr(read[1], name), equal_nan=name in ("start", "end"))
-    assert all(np.array_equal(read[0].columns[name], read[1].columns[name]) for name in read[0].columns)
+        assert np.array_equal(
+            getattr(read[0], name), getattr(read[1], name), equal_nan=name in ("start", "end")
+        )
+    assert all(
+        np.array_equal(read[0].columns[name], read[1].columns[name]) for name in read[0].columns
+    )
 
 
 def test_pictures_and_pdfs_take_little(tmp_path, little_memory):
-    files = {"x.png": png(9000, 9000), "y.png": png(8, 8), "x.pdf": b"%PDF /Subject (" + b"a" * (20 << 20)}
+    files = {
+        "x.png": png(9000, 9000),
+        "y.png": png(8, 8),
+        "x.pdf": b"%PDF /Subject (" + b"a" * (20 << 20),
+    }
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
         assert read_origin(str(tmp_path / name)) is None
         assert isinstance(refused("read", str(tmp_path / name)), InputError)
 
 
-# What unpacks, and the modules that may: the door, TOML of 4 MiB at most, values within what the door let in.
-UNPACKS = {"gzip", "zlib", "bz2", "lzma", "zipfile", "tarfile", "csv", "pyarrow", "pyarrow.parquet", "tomllib", "PIL"}
+# What unpacks, and the modules that may: the door, TOML of 4 MiB at most, values within what the
+# door let in.
+UNPACKS = {
+    "gzip",
+    "zlib",
+    "bz2",
+    "lzma",
+    "zipfile",
+    "tarfile",
+    "csv",
+    "pyarrow",
+    "pyarrow.parquet",
+    "tomllib",
+    "PIL",
+}
 CALLS = {"json.loads", "json.load", "orjson.loads", "msgspec.json.decode", "msgspec.json.Decoder"}
 ALLOWED = {
     "show/files/page_parts.py": "writes gzip",
@@ -280,17 +341,25 @@ def unpacking(tree: ast.Module) -> set[str]:
 
 
 def test_nothing_but_the_door_unpacks():
-    paths = [path for folder in ("ppsim", "cli", "schedules") for path in (ROOT / folder).rglob("*.py")]
+    paths = [
+        path for folder in ("ppsim", "cli", "schedules") for path in (ROOT / folder).rglob("*.py")
+    ]
     named = re.compile("|".join(rf"\b{re.escape(name)}\b" for name in UNPACKS | CALLS))
     texts = {path.relative_to(ROOT).as_posix(): path.read_text() for path in paths}
-    found = {name for name, text in texts.items() if named.search(text) and unpacking(ast.parse(text))}
+    found = {
+        name for name, text in texts.items() if named.search(text) and unpacking(ast.parse(text))
+    }
     others = {name for name in found if not name.startswith("ppsim/base/unpack/")}
     assert others == {f"ppsim/{name}" for name in ALLOWED}
 
 
 def test_a_table_of_runs_with_a_nested_layout_is_refused(tmp_path):
     """In JSON a layout may be a list; in Parquet it would be left out in silence."""
-    (tmp_path / "x.parquet").write_bytes(written({"id": ["a"], "layout": [[1, 2]], "tags": [["x"]]}))
-    assert "column 'layout' holds lists or objects" in str(refused("plan", "--against", str(tmp_path / "x.parquet")))
+    (tmp_path / "x.parquet").write_bytes(
+        written({"id": ["a"], "layout": [[1, 2]], "tags": [["x"]]})
+    )
+    assert "column 'layout' holds lists or objects" in str(
+        refused("plan", "--against", str(tmp_path / "x.parquet"))
+    )
     (tmp_path / "x.parquet").write_bytes(written({"id": ["a"], "tags": [["x"]]}))
     assert answer("plan", "--against", str(tmp_path / "x.parquet"))[0] == 0

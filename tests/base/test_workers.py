@@ -1,4 +1,6 @@
-"""One map of tasks: the same results here, on processes and on Dask, with workers that are lost on the way."""
+"""One map of tasks: the same results here, on processes and on Dask, with workers that are lost on
+the way.
+"""
 
 from __future__ import annotations
 
@@ -162,13 +164,22 @@ def say_rank(rank, say, *args):
     ],
 )
 def test_processes_do_not_run_a_plain_script_again(tmp_path, script, said):
-    """A script may ask at its top level, as notebooks do; its own functions reach processes as Python has it."""
+    """A script may ask at its top level, as notebooks do; its own functions reach processes as
+    Python has it.
+    """
     path = tmp_path / "script.py"
     path.write_text(script)
     answer = subprocess.run(
-        [sys.executable, path], env=SOURCE, capture_output=True, text=True, timeout=HANG_S, check=False
+        [sys.executable, path],
+        env=SOURCE,
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        check=False,
     )
-    assert (answer.returncode, answer.stdout.split("\n", 1)) == (0, ["begins", f"{said}\n"]), answer.stderr
+    assert (answer.returncode, answer.stdout.split("\n", 1)) == (0, ["begins", f"{said}\n"]), (
+        answer.stderr
+    )
 
 
 @pytest.mark.slow

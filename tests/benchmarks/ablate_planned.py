@@ -2,9 +2,9 @@
 
 python -m tests.benchmarks.ablate_planned [SECONDS]
 
-The schedules are those whose order depends on costs, on 4 devices with 8 microbatches; SECONDS (5) is --time-limit.
-Without it the answer is the better of the even split and the best split for the even split's order, each with an
-order of its own.
+The schedules are those whose order depends on costs, on 4 devices with 8 microbatches; SECONDS (5)
+is --time-limit. Without it the answer is the better of the even split and the best split for the
+even split's order, each with an order of its own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,11 @@ LAYERS = (16, 26)
 
 
 def best_start(
-    problem: Any, time_split: Callable[[Split], float], price: Any, starts: Sequence[Split], **options: Any
+    problem: Any,
+    time_split: Callable[[Split], float],
+    price: Any,
+    starts: Sequence[Split],
+    **options: Any,
 ) -> Partition:
     """The best of the splits that the search starts from."""
     least = min((time_split(split), split) for split in starts)
@@ -45,7 +49,16 @@ def main(seconds: float = 5.0) -> None:
     print(machine())
     print("schedule | layers | costs | with it | without | saved")
     for family, layers, costs in product((f for f in families() if f.uses_costs), LAYERS, HEADS):
-        words = [family.name, "--devices", "4", "--mb", "8", "--num-layers", str(layers), *costs.split()]
+        words = [
+            family.name,
+            "--devices",
+            "4",
+            "--mb",
+            "8",
+            "--num-layers",
+            str(layers),
+            *costs.split(),
+        ]
         words += ["--time-limit", str(seconds)]
         found = makespan(words)
         if found is None:

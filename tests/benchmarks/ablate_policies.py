@@ -1,10 +1,12 @@
-"""What list scheduling adds to ``ppsim optimize``: the spans found with and without it, group by group.
+"""What list scheduling adds to ``ppsim optimize``: the spans found with and without it, group by
+group.
 
 python -m tests.benchmarks.ablate_policies [SECONDS [EVERY]]
 
-Each problem is searched twice in SECONDS (3) of --time-limit, with the same seed; EVERY (4) takes every n-th problem of
-a group. The groups are the published problems of tests/data/optimize (one stage per device; a V of two), the same
-with stages of 0.6 to 1.4 times the time, and the V problems with the stages of each device in a loop.
+Each problem is searched twice in SECONDS (3) of --time-limit, with the same seed; EVERY (4) takes
+every n-th problem of a group. The groups are the published problems of tests/data/optimize (one
+stage per device; a V of two), the same with stages of 0.6 to 1.4 times the time, and the V problems
+with the stages of each device in a loop.
 """
 
 from __future__ import annotations
@@ -64,17 +66,25 @@ def groups(every: int) -> Iterator[tuple[str, list[tuple[Problem, str, bool]]]]:
 
 
 def spans(words: list[str]) -> tuple[float, float, str]:
-    """The span found with list scheduling and without it, and what the first came from; infinite where none is."""
+    """The span found with list scheduling and without it, and what the first came from; infinite
+    where none is.
+    """
     found = list[float]()
     origin = ""
     for without in (False, True):
         with ExitStack() as stack:
             if without:
-                stack.enter_context(patch("ppsim.search.orders.engine.write_policies", lambda problem: iter(())))
-                stack.enter_context(patch("ppsim.search.orders.v_limit.write_near_cap", lambda problem: iter(())))
+                stack.enter_context(
+                    patch("ppsim.search.orders.engine.write_policies", lambda problem: iter(()))
+                )
+                stack.enter_context(
+                    patch("ppsim.search.orders.v_limit.write_near_cap", lambda problem: iter(()))
+                )
                 stack.enter_context(patch("ppsim.search.orders.v_limit.order_from", uncached()))
             result = invoke("optimize", *words)
-        answer: dict[str, Any] = {"span": np.inf, "origin": ""} if result.exit_code else json.loads(result.stdout)
+        answer: dict[str, Any] = (
+            {"span": np.inf, "origin": ""} if result.exit_code else json.loads(result.stdout)
+        )
         found.append(answer["span"])
         origin = origin or answer["origin"]
     return found[0], found[1], origin
@@ -91,7 +101,8 @@ def main(seconds: float = 3.0, every: int = 4) -> None:
     """Print a row for each group."""
     print(machine())
     print(
-        "group | problems | shorter with it | longer with it | median, worst and best ratio | answers that come from it"
+        "group | problems | shorter with it | longer with it | median, worst and best ratio | "
+        "answers that come from it"
     )
     for name, members in groups(every):
         rows = [spans(words_of(*member, seconds)) for member in members]
@@ -103,4 +114,7 @@ def main(seconds: float = 3.0, every: int = 4) -> None:
 
 
 if __name__ == "__main__":
-    main(float(sys.argv[1]) if len(sys.argv) > 1 else 3.0, int(sys.argv[2]) if len(sys.argv) > 2 else 4)
+    main(
+        float(sys.argv[1]) if len(sys.argv) > 1 else 3.0,
+        int(sys.argv[2]) if len(sys.argv) > 2 else 4,
+    )

@@ -1,4 +1,5 @@
-"""The core under pytest-benchmark; not collected by a plain pytest, and nothing here can fail for being slow.
+"""The core under pytest-benchmark; not collected by a plain pytest, and nothing here can fail for
+being slow.
 
 pytest -n 0 tests/benchmarks/bench_core.py
 """

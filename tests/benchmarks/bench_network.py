@@ -1,8 +1,10 @@
-"""The detailed model at a million lowered ops, beside the simple one: ``python -m tests.benchmarks.bench_network``.
+"""The detailed model at a million lowered ops, beside the simple one: ``python -m
+tests.benchmarks.bench_network``.
 
-Prints cpu nanoseconds: lowering, and execution in each mode per lowered op, with the ratio to the simple model per op
-of the same run; who needs what is worked out anew in each call, in both models. Then CPython against compiled code,
-for the crossing that ``ppsim.base.compiled.COMPILE_TABLES_ABOVE`` stands for. Nothing is asserted.
+Prints cpu nanoseconds: lowering, and execution in each mode per lowered op, with the ratio to the
+simple model per op of the same run; who needs what is worked out anew in each call, in both models.
+Then CPython against compiled code, for the crossing that
+``ppsim.base.compiled.COMPILE_TABLES_ABOVE`` stands for. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from ppsim.engine.simple import longest_path as simple_model
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.schedules import generate
 
-SHAPES = ((16, 10_752), (64, 2_688), (256, 650), (1_024, 163))  # devices, microbatches: about 1,000,000 lowered ops
+# devices, microbatches: about 1,000,000 lowered ops
+SHAPES = ((16, 10_752), (64, 2_688), (256, 650), (1_024, 163))
 
 
 def best(function: Callable[[], Any], tries: int = 5) -> float:
@@ -40,7 +43,9 @@ def best(function: Callable[[], Any], tries: int = 5) -> float:
 
 
 def networks(devices: int) -> dict[str, Network]:
-    """Every mode over links of their own, and overlap with bandwidth divided by device and by node."""
+    """Every mode over links of their own, and overlap with bandwidth divided by device and by
+    node.
+    """
     link = Network("overlap", alpha=0.1, beta=10.0, message=1.0)
     each, node = np.arange(devices), np.arange(devices) // 8
     return {
@@ -60,7 +65,9 @@ def simply(schedule: Schedule, costs: Costs) -> None:
 
 def in_detail(lowered: Lowered, costs: Costs, network: Network) -> None:
     """The detailed model, likewise."""
-    execute(Lowered(replace(lowered.schedule), replace(lowered.compute), lowered.batch), costs, network)
+    execute(
+        Lowered(replace(lowered.schedule), replace(lowered.compute), lowered.batch), costs, network
+    )
 
 
 def modes() -> None:
@@ -71,22 +78,35 @@ def modes() -> None:
         lowered = lower(schedule, "torch")
         lowering = best(partial(lower, schedule, "torch"), 1)
         ops = len(lowered.schedule) / 1e9
-        print(f"{devices} devices, {len(lowered.schedule):,} lowered ops: lowering {lowering / ops:.0f} ns per op")
+        print(
+            f"{devices} devices, {len(lowered.schedule):,} lowered ops: lowering "
+            f"{lowering / ops:.0f} ns per op"
+        )
         for name, network in networks(devices).items():
             simple = best(partial(simply, schedule, costs)) / len(schedule) * 1e9
             detailed = best(partial(in_detail, lowered, costs, network)) / ops
-            print(f"    {name:26} {detailed:4.0f} ns, simple {simple:3.0f} ns: {detailed / simple:4.1f} times")
+            print(
+                f"    {name:26} {detailed:4.0f} ns, simple {simple:3.0f} ns: "
+                f"{detailed / simple:4.1f} times"
+            )
 
 
 def crossing() -> None:
     """CPython against compiled code, the loading of which costs about 0.5 s by itself."""
     for microbatches in (16, 64, 256, 1_024, 4_096):
         schedule = generate("1f1b", devices=16, microbatches=microbatches)
-        costs, lowered, network = costs_for(schedule), lower(schedule), Network("overlap", alpha=0.1)
+        costs, lowered, network = (
+            costs_for(schedule),
+            lower(schedule),
+            Network("overlap", alpha=0.1),
+        )
         took = []
         for compiled.COMPILE_TABLES_ABOVE in (10**9, 0):
             took.append(best(partial(execute, lowered, costs, network), 1))
-        print(f"{len(lowered.schedule):>8,} lowered ops: CPython {took[0]:.3f} s, compiled {took[1]:.3f} s")
+        print(
+            f"{len(lowered.schedule):>8,} lowered ops: CPython {took[0]:.3f} s, compiled "
+            f"{took[1]:.3f} s"
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""What a recording costs the program that it observes, under pytest-benchmark; not collected by a plain pytest.
+"""What a recording costs the program that it observes, under pytest-benchmark; not collected by a
+plain pytest.
 
 pytest -n 0 tests/benchmarks/bench_recorder.py
 """

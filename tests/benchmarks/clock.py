@@ -12,7 +12,9 @@ from typing import Any
 
 
 def seconds(run: Callable[[], Any], at_least: float = 0.3, most: int = 31) -> float:
-    """Median processor seconds of a call, over as many calls as ``at_least`` seconds hold, three at least."""
+    """Median processor seconds of a call, over as many calls as ``at_least`` seconds hold, three at
+    least.
+    """
     taken = list[float]()
     while len(taken) < 3 or (sum(taken) < at_least and len(taken) < most):
         begin = time.process_time()
@@ -25,8 +27,14 @@ def machine() -> str:
     """Processor, cores, Python and date, for the caption of a table."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
-    return f"{name}, {os.cpu_count()} cores, Python {platform.python_version()}, {datetime.date.today()}"
+    name = next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
+        platform.machine(),
+    )
+    return (
+        f"{name}, {os.cpu_count()} cores, Python {platform.python_version()}, "
+        f"{datetime.date.today()}"
+    )
 
 
 def duration(value: float) -> str:

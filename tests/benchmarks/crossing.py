@@ -34,19 +34,30 @@ def whole(name: str, devices: int, microbatches: int, above: int) -> float:
 
 
 def main() -> None:
-    """Print a table and the crossing point for schedules of one stream, and for those of several."""
+    """Print a table and the crossing point for schedules of one stream, and for those of
+    several.
+    """
     for name in ("1f1b", "bpipe"):
         begin = time.perf_counter()
         whole(name, 4, 8, 0)  # compiles where nothing is kept yet
-        print(f"{name}: first use, compiling if need be: {time.perf_counter() - begin:.1f} s ({machine()})")
+        print(
+            f"{name}: first use, compiling if need be: {time.perf_counter() - begin:.1f} s "
+            f"({machine()})"
+        )
         print("| stages x microbatches | CPython | compiled |\n|---|---|---|")
         crossing = ""
         for shape in SHAPES:
-            plain, compiled = (median(whole(name, *shape, a) for _ in range(3)) for a in (sys.maxsize, 0))
+            plain, compiled = (
+                median(whole(name, *shape, a) for _ in range(3)) for a in (sys.maxsize, 0)
+            )
             at = "{} x {}".format(*shape)
             crossing = crossing or at * (compiled < plain)
             print(f"| {at} | {plain:.2f} s | {compiled:.2f} s |", flush=True)
-        print(f"the compiled kernel pays from {crossing} on" if crossing else "the compiled kernel does not pay here")
+        print(
+            f"the compiled kernel pays from {crossing} on"
+            if crossing
+            else "the compiled kernel does not pay here"
+        )
 
 
 if __name__ == "__main__":

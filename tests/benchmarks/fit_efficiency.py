@@ -1,13 +1,14 @@
-"""Fit the efficiency of families of chips and of software on tables of published runs, and write the library's file.
+"""Fit the efficiency of families of chips and of software on tables of published runs, and write
+the library's file.
 
 python -m tests.benchmarks.fit_efficiency TABLE... [--rounds 4] [--write]
 
-With --rounds 0 the file's numbers stay, and only the errors of the library's published runs are written anew: that is
-for changes of the cost model which need no other numbers.
+With --rounds 0 the file's numbers stay, and only the errors of the library's published runs are
+written anew: that is for changes of the cost model which need no other numbers.
 
-All numbers are fitted at once, as logarithms, on all runs: robust least squares of log(predicted / measured) in units
-of NOISE, each number held near a usual one by SPREAD. Runs with the same settings are one case, and software with more
-than MOST cases counts as MOST.
+All numbers are fitted at once, as logarithms, on all runs: robust least squares of log(predicted /
+measured) in units of NOISE, each number held near a usual one by SPREAD. Runs with the same
+settings are one case, and software with more than MOST cases counts as MOST.
 """
 
 import argparse
@@ -28,7 +29,16 @@ from numpy.typing import NDArray
 from ppsim.base import toml
 from ppsim.errors import PpsimError
 from ppsim.workload.cost.costs import step_time
-from ppsim.workload.hardware.efficiency import PATH, SCHEMA, Curve, Fitted, Shared, Software, efficiency_of, fitted
+from ppsim.workload.hardware.efficiency import (
+    PATH,
+    SCHEMA,
+    Curve,
+    Fitted,
+    Shared,
+    Software,
+    efficiency_of,
+    fitted,
+)
 from ppsim.workload.hardware.hardware import LIBRARY
 from ppsim.workload.plans.nearby import SCHEMA as SEEN
 from ppsim.workload.plans.nearby import Columns
@@ -42,17 +52,40 @@ NOISE = 0.06  # of a run that the model is right about
 MOST = 60.0
 STEP = 0.02  # of a finite difference, in logarithms
 LIMIT = 0.97  # that a share of a peak stays below
-FAMILIES = {"ampere": 400 / 312, "hopper": 700 / 989.4, "blackwell": 1200 / 2500, "cdna3": 750 / 1307.4,
-            "cdna4": 1400 / 2516.6}  # fmt: skip
+FAMILIES = {
+    "ampere": 400 / 312,
+    "hopper": 700 / 989.4,
+    "blackwell": 1200 / 2500,
+    "cdna3": 750 / 1307.4,
+    "cdna4": 1400 / 2516.6,
+}
 # What is fitted, and how far from the usual value it may well be, in logarithms.
 SPREAD = {
-    "bf16": 0.15, "fp8": 0.15, "mxfp8": 0.15, "fp4": 0.2, "attention": 0.25, "hbm": 0.1, "within": 0.2,
-    "between": 0.2, "launch_us": 0.6, "collective_us": 0.6, "elementwise": 0.4, "routed": 0.4, "scores": 0.2,
-    "states": 0.2, "output_kernels": 0.5, "power": 0.5, "grace": 0.2, "launched": 0.5, "partial": 0.7,
-    "growth": 0.7, "alltoall": 0.3, "dispatched": 0.5,
-}  # fmt: skip
-# MXFP8 to FP8, whatever else is fitted, and how far from that it may well be: four published runs in both, on B200 and
-# GB300, take 4 to 8 % longer with a scale for each 32 numbers.
+    "bf16": 0.15,
+    "fp8": 0.15,
+    "mxfp8": 0.15,
+    "fp4": 0.2,
+    "attention": 0.25,
+    "hbm": 0.1,
+    "within": 0.2,
+    "between": 0.2,
+    "launch_us": 0.6,
+    "collective_us": 0.6,
+    "elementwise": 0.4,
+    "routed": 0.4,
+    "scores": 0.2,
+    "states": 0.2,
+    "output_kernels": 0.5,
+    "power": 0.5,
+    "grace": 0.2,
+    "launched": 0.5,
+    "partial": 0.7,
+    "growth": 0.7,
+    "alltoall": 0.3,
+    "dispatched": 0.5,
+}
+# MXFP8 to FP8, whatever else is fitted, and how far from that it may well be: four published runs
+# in both, on B200 and GB300, take 4 to 8 % longer with a scale for each 32 numbers.
 NARROWEST, APART = 0.94, 0.04
 OF_CURVE = ("bf16", "fp8", "mxfp8", "fp4", "attention", "hbm", "within", "between")
 OF_SOFTWARE = {
@@ -61,7 +94,17 @@ OF_SOFTWARE = {
     "torch": ("launch_us", "elementwise", "attention"),
     "eager": ("launch_us", "collective_us", "scores", "output_kernels"),
 }
-OF_ALL = ("power", "grace", "launched", "partial", "routed", "states", "growth", "alltoall", "dispatched")
+OF_ALL = (
+    "power",
+    "grace",
+    "launched",
+    "partial",
+    "routed",
+    "states",
+    "growth",
+    "alltoall",
+    "dispatched",
+)
 USUAL = Fitted(
     Shared(
         power=0.5,
@@ -77,7 +120,8 @@ USUAL = Fitted(
     tuple(Curve(name, watts=watts) for name, watts in FAMILIES.items()),
     (
         Software("fused"),
-        # FlashAttention-2 reaches 35 % of an H100's peak (arXiv 2407.08608), 0.65 of what the fused one does here.
+        # FlashAttention-2 reaches 35 % of an H100's peak (arXiv 2407.08608), 0.65 of what the fused
+        # one does here.
         Software("compiled", elementwise=1.2, attention=0.65),
         Software("torch", launch_us=10.0, elementwise=1.5, attention=0.65),
         Software("eager", 50.0, 2.6, 15.0, scores=1.1, output_kernels=5.0, sharp=3.3),
@@ -114,7 +158,9 @@ class Case:
 
     @property
     def twins(self) -> str:
-        """The job that it is a run of: model, however many layers of it, GPU and family of layouts."""
+        """The job that it is a run of: model, however many layers of it, GPU and family of
+        layouts.
+        """
         return f"{self.model}, {self.setup.model.hidden} wide, on {self.gpu}, {self.layout}"
 
     @property
@@ -124,7 +170,9 @@ class Case:
 
 
 def source_of(row: Row) -> str:
-    """Return who published a row: its group, an arXiv paper, a repository, or the first words of its source."""
+    """Return who published a row: its group, an arXiv paper, a repository, or the first words of
+    its source.
+    """
     text = str(row.get("source") or "")
     if group := str(row.get("group") or ""):
         return group.split()[0]
@@ -151,18 +199,25 @@ def read_cases(rows: Iterable[Row]) -> list[Case]:
 def _case(runs: list[tuple[Row, Setup]]) -> Case:
     setup = runs[0][1]
     p = setup.parallel
-    layout = "+".join([name for name in ("tp", "cp", "ep", "pp") if getattr(p, name) > 1] + ["fsdp"] * (p.zero == 3))
+    layout = "+".join(
+        [name for name in ("tp", "cp", "ep", "pp") if getattr(p, name) > 1]
+        + ["fsdp"] * (p.zero == 3)
+    )
     measured = math.exp(mean(math.log(s.measured or 1.0) for _, s in runs))
     return Case(setup, measured, setup.software, layout or "dp", tuple(row for row, _ in runs))
 
 
 def predict(setup: Setup, numbers: Fitted) -> float:
-    """Predict a step with some numbers, the fastest of a row's choices; 0 where that is not possible."""
+    """Predict a step with some numbers, the fastest of a row's choices; 0 where that is not
+    possible.
+    """
     times = []
     for parallel in setup.choices:
         try:
             found = efficiency_of(setup.machine.gpu, parallel, numbers)
-            times.append(step_time(setup.model, setup.machine, parallel, setup.layout, found).seconds)
+            times.append(
+                step_time(setup.model, setup.machine, parallel, setup.layout, found).seconds
+            )
         except PpsimError:
             continue
     return min(times, default=0.0)
@@ -172,8 +227,15 @@ def keys_of(cases: Sequence[Case]) -> list[Key]:
     """List the numbers that some case depends on."""
     families = {case.setup.machine.gpu.family for case in cases}
     kernels = {case.setup.parallel.kernels for case in cases}
-    keys = [("curve", family, name) for family in FAMILIES if family in families for name in OF_CURVE]
-    keys += [("software", name, number) for name in OF_SOFTWARE if name in kernels for number in OF_SOFTWARE[name]]
+    keys = [
+        ("curve", family, name) for family in FAMILIES if family in families for name in OF_CURVE
+    ]
+    keys += [
+        ("software", name, number)
+        for name in OF_SOFTWARE
+        if name in kernels
+        for number in OF_SOFTWARE[name]
+    ]
     return keys + [("shared", "", name) for name in OF_ALL]
 
 
@@ -191,11 +253,18 @@ def with_values(numbers: Fitted, values: dict[Key, float]) -> Fitted:
     """Replace numbers; shares of peaks stay below ``LIMIT``."""
     changes: dict[tuple[str, str], dict[str, Any]] = {}
     for (part, name, number), value in values.items():
-        changes.setdefault((part, name), {})[number] = min(value, LIMIT) if part == "curve" else value
+        changes.setdefault((part, name), {})[number] = (
+            min(value, LIMIT) if part == "curve" else value
+        )
     return Fitted(
         replace(numbers.shared, **changes.get(("shared", ""), {})),
-        tuple(replace(curve, **changes.get(("curve", curve.family), {})) for curve in numbers.curve),
-        tuple(replace(software, **changes.get(("software", software.name), {})) for software in numbers.software),
+        tuple(
+            replace(curve, **changes.get(("curve", curve.family), {})) for curve in numbers.curve
+        ),
+        tuple(
+            replace(software, **changes.get(("software", software.name), {}))
+            for software in numbers.software
+        ),
     )
 
 
@@ -207,7 +276,9 @@ def touches(case: Case, key: Key) -> bool:
 
 
 def slopes(case: Case, numbers: Fitted, keys: Sequence[Key]) -> tuple[float, Floats]:
-    """Return log(predicted / measured) of a case, and its derivative by the logarithm of each number."""
+    """Return log(predicted / measured) of a case, and its derivative by the logarithm of each
+    number.
+    """
     here = math.log(predict(case.setup, numbers) / case.measured)
     row = np.zeros(len(keys))
     for index, key in enumerate(keys):
@@ -234,9 +305,16 @@ class Linear:
         logs, tied = self.at, self._tied()
         for _ in range(20):
             errors = self.errors + self.slopes @ (logs - self.at)
-            strength = weights / NOISE**2 / (1 + (errors / (2 * NOISE)) ** 2)  # Cauchy's: far ones pull less
-            matrix = (self.slopes.T * strength) @ self.slopes + np.diag(spread**-2.0) + tied.T @ tied / APART**2
-            right = (self.slopes.T * strength) @ (self.slopes @ self.at - self.errors) + usual / spread**2
+            # Cauchy's: far ones pull less
+            strength = weights / NOISE**2 / (1 + (errors / (2 * NOISE)) ** 2)
+            matrix = (
+                (self.slopes.T * strength) @ self.slopes
+                + np.diag(spread**-2.0)
+                + tied.T @ tied / APART**2
+            )
+            right = (self.slopes.T * strength) @ (
+                self.slopes @ self.at - self.errors
+            ) + usual / spread**2
             right += tied.sum(axis=0) * math.log(NARROWEST) / APART**2
             logs = 0.5 * logs + 0.5 * np.linalg.solve(matrix, right)
         return np.asarray(logs)
@@ -268,11 +346,15 @@ def linearize(cases: Sequence[Case], numbers: Fitted, workers: int = 2) -> Linea
     with ProcessPoolExecutor(workers) as pool:
         found = list(pool.map(partial(slopes, numbers=numbers, keys=keys), cases, chunksize=8))
     at = np.log([value_of(numbers, key) for key in keys])
-    return Linear(tuple(keys), at, np.array([e for e, _ in found]), np.array([row for _, row in found]))
+    return Linear(
+        tuple(keys), at, np.array([e for e, _ in found]), np.array([row for _, row in found])
+    )
 
 
 def fit(cases: Sequence[Case], start: Fitted, rounds: int) -> tuple[Fitted, Linear]:
-    """Fit all numbers to all cases; the second result is the errors near the numbers before the last round."""
+    """Fit all numbers to all cases; the second result is the errors near the numbers before the
+    last round.
+    """
     weights, numbers = weights_of(cases), start
     for number in range(rounds):
         linear = linearize(cases, numbers)
@@ -290,12 +372,20 @@ def describe(errors: Iterable[float]) -> str:
     """Describe errors: how many settings, mean and median size, bias."""
     found = [math.exp(error) - 1 for error in errors]
     sizes = [abs(error) for error in found]
-    return f"{len(found)} settings, mean {mean(sizes):.1%}, median {median(sizes):.1%}, bias {mean(found):+.1%}"
+    return (
+        f"{len(found)} settings, mean {mean(sizes):.1%}, median {median(sizes):.1%}, bias "
+        f"{mean(found):+.1%}"
+    )
 
 
 def read_all(paths: Sequence[str]) -> list[Case]:
     """Read the cases of several tables."""
-    return read_cases(plain_row(dict(row)) for path in paths for row in read_table(path) if row.get("set") != "holdout")
+    return read_cases(
+        plain_row(dict(row))
+        for path in paths
+        for row in read_table(path)
+        if row.get("set") != "holdout"
+    )
 
 
 def main() -> None:
@@ -319,8 +409,14 @@ def write(numbers: Fitted, cases: Sequence[Case], errors: Floats) -> None:
     """Write the library's file, with what each curve was fitted on."""
     curves = []
     for curve in numbers.curve:
-        here = [e for case, e in zip(cases, errors, strict=True) if case.setup.machine.gpu.family == curve.family]
-        curves.append(replace(rounded(curve), seen=describe(here) if here else "no run: usual values"))
+        here = [
+            e
+            for case, e in zip(cases, errors, strict=True)
+            if case.setup.machine.gpu.family == curve.family
+        ]
+        curves.append(
+            replace(rounded(curve), seen=describe(here) if here else "no run: usual values")
+        )
     new = Fitted(rounded(numbers.shared), tuple(curves), tuple(map(rounded, numbers.software)))
     PATH.write_text(f"{BY}\n{toml.dump(new, SCHEMA)}")
     fitted.cache_clear()

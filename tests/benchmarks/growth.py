@@ -1,4 +1,5 @@
-"""How time grows with ops, over four decades, for ppsim, C and the peers that are installed; drawn as SVG.
+"""How time grows with ops, over four decades, for ppsim, C and the peers that are installed; drawn
+as SVG.
 
 python -m tests.benchmarks.growth gallery/growth.svg
 """
@@ -17,9 +18,24 @@ from ppsim.version import VERSION
 from tests.benchmarks.clock import compile_always, duration, machine, seconds
 from tests.benchmarks.peers import models, ppsim
 
-SHAPES = ((8, 64), (16, 128), (32, 256), (64, 512), (128, 1024), (256, 2048), (512, 4096), (1024, 4096), (1024, 8192))
+SHAPES = (
+    (8, 64),
+    (16, 128),
+    (32, 256),
+    (64, 512),
+    (128, 1024),
+    (256, 2048),
+    (512, 4096),
+    (1024, 4096),
+    (1024, 8192),
+)
 # Number of the colour, marker, width, and how far up the name stands.
-LOOKS = {"ppsim": (0, "o", 2.2, 6), "C": (2, "s", 1.6, -6), "SimPy": (1, "^", 1.2, 0), "networkx": (5, "v", 1.2, -7)}
+LOOKS = {
+    "ppsim": (0, "o", 2.2, 6),
+    "C": (2, "s", 1.6, -6),
+    "SimPy": (1, "^", 1.2, 0),
+    "networkx": (5, "v", 1.2, -7),
+}
 LOOKS["torch"] = (6, "D", 1.2, 7)
 FONT = 7.5  # points
 PATIENCE_S = 3.0  # a model that took longer is not tried on more ops
@@ -49,7 +65,12 @@ def draw(lines: dict[str, tuple[list[int], list[float]]], said: str) -> Figure:
         number, marker, width, up = LOOKS[name]
         colour = FAMILY_COLOURS[number][0]
         axes.plot(ops, times, color=colour, marker=marker, markersize=4, linewidth=width)
-        look: dict[str, Any] = {"textcoords": "offset points", "color": colour, "va": "center", "fontsize": FONT}
+        look: dict[str, Any] = {
+            "textcoords": "offset points",
+            "color": colour,
+            "va": "center",
+            "fontsize": FONT,
+        }
         axes.annotate(name, (ops[-1], times[-1]), (6, up), **look)
     axes.set(xscale="log", yscale="log")
     axes.set_xlim(right=1.2e8)

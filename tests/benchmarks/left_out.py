@@ -1,14 +1,17 @@
-"""How far predictions are from runs that the fit has not seen: jobs, sources, software, GPUs ... left out in turn.
+"""How far predictions are from runs that the fit has not seen: jobs, sources, software, GPUs ...
+left out in turn.
 
 python -m tests.benchmarks.left_out TABLE... [--by source] [--rows] [--pairs]
 
-A job is one model on one GPU with one family of layouts. Its runs are never divided between those fitted and those
-predicted, as runs that differ in batch or in degrees say much of each other. All numbers are fitted to all settings
-once; a fold is then fitted anew without its settings, from the same slopes, its settings are predicted with that, and
-corrected by the runs of the others alone, as ``plan`` does. *Anchored*: by one run of the same source, software and
-GPU, the mean over all that it may be. *In range*: of the range that ``plan`` prints. *Ranked*: of two settings of a
-job, more than 5 % apart, the faster one is predicted to be; *regret*: how much slower the predicted fastest one is than
-the fastest. Of hundreds of settings of one software on one node the first of each model counts.
+A job is one model on one GPU with one family of layouts. Its runs are never divided between those
+fitted and those predicted, as runs that differ in batch or in degrees say much of each other. All
+numbers are fitted to all settings once; a fold is then fitted anew without its settings, from the
+same slopes, its settings are predicted with that, and corrected by the runs of the others alone, as
+``plan`` does. *Anchored*: by one run of the same source, software and GPU, the mean over all that
+it may be. *In range*: of the range that ``plan`` prints. *Ranked*: of two settings of a job, more
+than 5 % apart, the faster one is predicted to be; *regret*: how much slower the predicted fastest
+one is than the fastest. Of hundreds of settings of one software on one node the first of each model
+counts.
 """
 
 import argparse
@@ -51,7 +54,9 @@ DRAWS = 5
 
 @dataclass(frozen=True)
 class Left:
-    """Settings left out: log(predicted / measured) as modelled, corrected, with an anchor; half a range."""
+    """Settings left out: log(predicted / measured) as modelled, corrected, with an anchor; half a
+    range.
+    """
 
     modelled: Floats
     corrected: Floats
@@ -60,10 +65,14 @@ class Left:
 
 
 def leave_one_out(cases: Sequence[Case], linear: Linear, out: NDArray[np.bool_]) -> Floats:
-    """Return the errors of all cases with numbers fitted without those that ``out`` marks; of the others by slopes."""
+    """Return the errors of all cases with numbers fitted without those that ``out`` marks; of the
+    others by slopes.
+    """
     logs = linear.solve(np.where(out, 0.0, weights_of(cases)))
     errors = linear.errors + linear.slopes @ (logs - linear.at)
-    errors[out] = errors_of([case for case, gone in zip(cases, out, strict=True) if gone], linear.numbers(logs))
+    errors[out] = errors_of(
+        [case for case, gone in zip(cases, out, strict=True) if gone], linear.numbers(logs)
+    )
     return np.asarray(errors)
 
 
@@ -72,7 +81,9 @@ def runs_of(cases: Sequence[Case]) -> list[Measured]:
     return [anchors_of(case.rows[:1])[0] for case in cases]
 
 
-def leave_out(cases: Sequence[Case], linear: Linear, runs: Sequence[Measured], names: Sequence[str]) -> Left:
+def leave_out(
+    cases: Sequence[Case], linear: Linear, runs: Sequence[Measured], names: Sequence[str]
+) -> Left:
     """Predict each case without all cases of its name."""
     called, count = np.array(names), len(cases)
     left = Left(*(np.zeros(count) for _ in fields(Left)))
@@ -87,9 +98,15 @@ def leave_out(cases: Sequence[Case], linear: Linear, runs: Sequence[Measured], n
 
 
 def correct(
-    left: Left, cases: Sequence[Case], runs: Sequence[Measured], numbers: Sequence[int], others: tuple[Measured, ...]
+    left: Left,
+    cases: Sequence[Case],
+    runs: Sequence[Measured],
+    numbers: Sequence[int],
+    others: tuple[Measured, ...],
 ) -> None:
-    """Write to ``left`` what other runs correct of the cases of some numbers, and what one anchor more does."""
+    """Write to ``left`` what other runs correct of the cases of some numbers, and what one anchor
+    more does.
+    """
     known = Nearby(others)
     groups: dict[tuple[str, str, str], list[int]] = {}
     for number in numbers:
@@ -112,7 +129,9 @@ def correct(
                 left.anchored[number] = math.log1p(mean(sizes))
 
 
-def leave_half_out(cases: Sequence[Case], linear: Linear, runs: Sequence[Measured], seed: int) -> Left:
+def leave_half_out(
+    cases: Sequence[Case], linear: Linear, runs: Sequence[Measured], seed: int
+) -> Left:
     """Predict each random half of the jobs from the other half."""
     jobs = sorted({case.twins for case in cases})
     order = np.random.default_rng(seed).permutation(len(jobs)).tolist()
@@ -131,24 +150,36 @@ def jobs_of(cases: Sequence[Case]) -> list[list[int]]:
     jobs: dict[Any, list[int]] = {}
     for number, case in enumerate(cases):
         p, by = case.setup.parallel, (case.software, str(case.rows[0].get("release")))
-        jobs.setdefault((case.setup.model, case.setup.machine.name, p.gpus, p.gbs, p.precision, by), []).append(number)
+        jobs.setdefault(
+            (case.setup.model, case.setup.machine.name, p.gpus, p.gbs, p.precision, by), []
+        ).append(number)
     return [job for job in jobs.values() if len(job) > 1]
 
 
 def ranking(cases: Sequence[Case], errors: Floats) -> tuple[int, float, float]:
-    """Return how many pairs of one job are more than 5 % apart, the share ranked right, and the mean regret."""
+    """Return how many pairs of one job are more than 5 % apart, the share ranked right, and the
+    mean regret.
+    """
     measured = np.log([case.measured for case in cases])
     predicted, right, regret = measured + errors, [], []
     for job in jobs_of(cases):
-        regret.append(math.exp(measured[min(job, key=lambda i: predicted[i])] - measured[job].min()) - 1)
+        regret.append(
+            math.exp(measured[min(job, key=lambda i: predicted[i])] - measured[job].min()) - 1
+        )
         for one, two in combinations(job, 2):
             apart = measured[one] - measured[two]
-            right += [int(apart * (predicted[one] - predicted[two]) > 0)] if abs(apart) > math.log(1.05) else []
+            right += (
+                [int(apart * (predicted[one] - predicted[two]) > 0)]
+                if abs(apart) > math.log(1.05)
+                else []
+            )
     return len(right), mean(right or [1]), mean(regret or [0])
 
 
 def pairs(cases: Sequence[Case], errors: Floats) -> list[str]:
-    """Write ranked pairs by software and what differs: how many, ranked wrong, mean and size of second over first."""
+    """Write ranked pairs by software and what differs: how many, ranked wrong, mean and size of
+    second over first.
+    """
     groups: dict[str, list[tuple[float, float]]] = {}
     for one, two in (pair for job in jobs_of(cases) for pair in combinations(job, 2)):
         first, second = sorted((cases[one].setup.parallel, cases[two].setup.parallel), key=sizes_of)
@@ -156,14 +187,20 @@ def pairs(cases: Sequence[Case], errors: Floats) -> list[str]:
             one, two = two, one
         apart = math.log(cases[two].measured / cases[one].measured)
         if abs(apart) > math.log(1.05):
-            names = [f.name for f in fields(first) if getattr(first, f.name) != getattr(second, f.name)]
-            name = " ".join([cases[one].software, *(n for n in names if n not in ("dp", "microbatches"))])
+            names = [
+                f.name for f in fields(first) if getattr(first, f.name) != getattr(second, f.name)
+            ]
+            name = " ".join(
+                [cases[one].software, *(n for n in names if n not in ("dp", "microbatches"))]
+            )
             groups.setdefault(name, []).append((apart, float(errors[two] - errors[one])))
     lines = []
     for name, found in sorted(groups.items(), key=lambda group: -len(group[1])):
         off = [error for _, error in found]
         wrong = sum(apart * (apart + error) <= 0 for apart, error in found)
-        lines.append(f"{name}: {len(found)}, wrong {wrong}, {mean(off):+.1%}, {mean(map(abs, off)):.1%}")
+        lines.append(
+            f"{name}: {len(found)}, wrong {wrong}, {mean(off):+.1%}, {mean(map(abs, off)):.1%}"
+        )
     return lines
 
 
@@ -191,7 +228,9 @@ def kind_of(case: Case) -> str:
 
 
 def thinned(cases: Sequence[Case], many: int = 500) -> list[int]:
-    """Number the settings that count: of software with hundreds of them on one node the first of each model there."""
+    """Number the settings that count: of software with hundreds of them on one node the first of
+    each model there.
+    """
     counts = Counter(case.software for case in cases if case.on_one_node)
     kept: dict[Any, int] = {}
     for number, case in enumerate(cases):
@@ -207,22 +246,37 @@ def rows_of(left: Left, rows: Sequence[int]) -> Left:
 
 
 def tables(every: Sequence[Case], linear: Linear) -> list[str]:
-    """Write the table of all folds, and one of kinds of runs: mean size of what is left after correction."""
+    """Write the table of all folds, and one of kinds of runs: mean size of what is left after
+    correction.
+    """
     keep, all_runs = thinned(every), runs_of(every)
     cases, runs = [every[i] for i in keep], [all_runs[i] for i in keep]
     linear = replace(linear, errors=linear.errors[keep], slopes=linear.slopes[keep])
-    lines = ["| left out | settings | as modelled: mean / median | corrected | with one anchor | in range |"]
+    lines = [
+        "| left out | settings | as modelled: mean / median | corrected | with one anchor | in "
+        "range |"
+    ]
     lines[0] += " half-width | ranked | regret |"
     lines.append(f"|{'---|' * 9}")
     drawn = [leave_half_out(cases, linear, runs, seed) for seed in range(DRAWS)]
     ranked = np.mean([ranking(cases, left.corrected)[1:] for left in drawn], axis=0).tolist()
-    folds = {"job": Left(*map(np.concatenate, zip(*(vars(left).values() for left in drawn), strict=True)))}
+    folds = {
+        "job": Left(
+            *map(np.concatenate, zip(*(vars(left).values() for left in drawn), strict=True))
+        )
+    }
     jobs = len({case.twins for case in cases})
     lines.append(line(f"each random half of {jobs} jobs ({DRAWS} draws)", folds["job"], *ranked))
     for name, group in FOLDS.items():
         names = [group(case) for case in cases]
         folds[name] = leave_out(cases, linear, runs, names)
-        lines.append(line(f"each {name} ({len(set(names))})", folds[name], *ranking(cases, folds[name].corrected)[1:]))
+        lines.append(
+            line(
+                f"each {name} ({len(set(names))})",
+                folds[name],
+                *ranking(cases, folds[name].corrected)[1:],
+            )
+        )
     heads = " | ".join(folds)
     lines += [
         "",
@@ -234,23 +288,35 @@ def tables(every: Sequence[Case], linear: Linear) -> list[str]:
     kinds = np.array([kind_of(case) for case in cases])
     for kind in sorted(set(kinds)):
         here = kinds == kind
-        each = " | ".join(cells(left.corrected[np.resize(here, len(left.half))]) for left in folds.values())
+        each = " | ".join(
+            cells(left.corrected[np.resize(here, len(left.half))]) for left in folds.values()
+        )
         lines.append(f"| {kind} | {here.sum()} | {each} |")
     names = [case.source for case in cases]
-    parts = [f"{name} {cells(folds['source'].modelled[[n == name for n in names]])}" for name in sorted(set(names))]
+    parts = [
+        f"{name} {cells(folds['source'].modelled[[n == name for n in names]])}"
+        for name in sorted(set(names))
+    ]
     pairs = f"{ranking(cases, linear.errors)[0]} pairs are ranked."
-    return [*lines, "", f"By source left out, as modelled: {', '.join(parts)}. {pairs}", "", repeats(cases)]
+    return [
+        *lines,
+        "",
+        f"By source left out, as modelled: {', '.join(parts)}. {pairs}",
+        "",
+        repeats(cases),
+    ]
 
 
 def repeats(cases: Sequence[Case]) -> str:
-    """Say how far runs of one setting are from each other, which no prediction from settings can know."""
+    """Say how far runs of one setting are from each other, which no prediction from settings can
+    know.
+    """
     each = [[float(row["step_s"]) for row in case.rows if row.get("release")] for case in cases]
     apart = [(max(steps) / min(steps) - 1) * 100 for steps in each if len(steps) > 1]
     return (
-        f"What no prediction from these settings can know, newer releases among it: {len(apart)} settings have "
-        f"several published runs, and the "
-        f"slowest run takes {median(apart):.1f} % more than the fastest (median; {np.quantile(apart, 0.8):.1f} % in "
-        f"four of five)."
+        f"What no prediction from these settings can know, newer releases among it: {len(apart)} "
+        f"settings have several published runs, and the slowest run takes {median(apart):.1f} % "
+        f"more than the fastest (median; {np.quantile(apart, 0.8):.1f} % in four of five)."
     )
 
 
@@ -260,7 +326,9 @@ def main() -> None:
     parser.add_argument("tables", nargs="+")
     parser.add_argument("--by", choices=FOLDS, help="print each group of this kind")
     parser.add_argument("--rows", action="store_true", help="with --by: print each case too")
-    parser.add_argument("--pairs", action="store_true", help="print how pairs of a job are ranked, by what differs")
+    parser.add_argument(
+        "--pairs", action="store_true", help="print how pairs of a job are ranked, by what differs"
+    )
     parser.add_argument("--rounds", type=int, default=0, help="of fitting to all first")
     arguments = parser.parse_args()
     every = read_all(arguments.tables)
@@ -280,7 +348,10 @@ def main() -> None:
         part = rows_of(left, here)
         print(line(name, part, *ranking([cases[i] for i in here], part.corrected)[1:]))
         for i in here if arguments.rows else ():
-            print(f"    {math.exp(left.modelled[i]) - 1:+.1%} {math.exp(left.corrected[i]) - 1:+.1%}", cases[i].rows[0])
+            print(
+                f"    {math.exp(left.modelled[i]) - 1:+.1%} {math.exp(left.corrected[i]) - 1:+.1%}",
+                cases[i].rows[0],
+            )
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 python -m tests.benchmarks.measurements [folds] [given] [runs]
 
-Each stands between two marks with its name; folds takes minutes, the other two are held by a test to what is written.
+Each stands between two marks with its name; folds takes minutes, the other two are held by a test
+to what is written.
 """
 
 import json
@@ -31,13 +32,16 @@ GPU_RUNS = {
     "offload": "1F1B and V-Half, P = 2, with and without copies to the host",
 }
 NAMES = {
-    "megatron_weak_scaling": "Megatron-LM's weak scaling on A100 (arXiv 2104.04473), every second row",
+    "megatron_weak_scaling": "Megatron-LM's weak scaling on A100 (arXiv 2104.04473), every second "
+    "row",
     "vtrain_a100": "vTrain's runs on one to 64 nodes of A100",
-    "measured_runs": "Megatron-Bridge, NeMo, Megatron-LM, Primus and Llama-3 reports, H100 to GB300 and MI355X",
+    "measured_runs": "Megatron-Bridge, NeMo, Megatron-LM, Primus and Llama-3 reports, H100 to "
+    "GB300 and MI355X",
     "measured_runs_3": "LLM Foundry, torchtitan, ModelZoo, NeMo 24.12, DeepSpeed and others",
     "measured_runs_4": "FlagPerf, Seq1F1B, Pax",
 }
-# arXiv 2405.15362, table 3: the best MFU of a grid search, 98.5B on 40 A100, by tokens and sequences of a step.
+# arXiv 2405.15362, table 3: the best MFU of a grid search, 98.5B on 40 A100, by tokens and
+# sequences of a step.
 GRID_SEARCH = {
     (1024, 160): {"zb-v": 57.58, "zb-1p": 54.52, "v-half": 52.6, "1f1b": 49.81, "v-min": 48.02},
     (3072, 640): {"v-half": 60.34, "1f1b": 57.25, "zb-v": 56.89, "zb-1p": 56.55, "v-min": 55.51},
@@ -67,7 +71,11 @@ def read(name: str) -> list[Row]:
 
 def sizes(rows: Sequence[dict[str, Any]], key: str) -> str:
     """Write the mean and median size of the errors of a prediction."""
-    found = [abs(row[key] / row["measured_step_s"] - 1) * 100 for row in rows if row["measured_step_s"] and key in row]
+    found = [
+        abs(row[key] / row["measured_step_s"] - 1) * 100
+        for row in rows
+        if row["measured_step_s"] and key in row
+    ]
     return f"{mean(found):.1f} / {median(found):.1f} %"
 
 
@@ -82,38 +90,56 @@ def given() -> list[str]:
     lines = ["| given | 224 rows, as modelled: mean / median | 76 rows |", "|---|---|---|"]
     for name, gone in GIVEN.items():
         rows: Iterator[list[Row]] = (
-            [{k: v for k, v in row.items() if k not in gone} for row in read(table)] for table in list(NAMES)[2:4]
+            [{k: v for k, v in row.items() if k not in gone} for row in read(table)]
+            for table in list(NAMES)[2:4]
         )
-        lines.append(f"| {name} | {' | '.join(sizes(against(part)[0], 'modelled_step_s') for part in rows)} |")
+        lines.append(
+            f"| {name} | "
+            f"{' | '.join(sizes(against(part)[0], 'modelled_step_s') for part in rows)} |"
+        )
     return lines
 
 
 def zero_bubble() -> list[str]:
     """Errors of steps, of gains over 1F1B, and of peaks of memory, by model and schedule."""
     rows = read("unseen/zero_bubble")
-    lines = ["| model, devices | schedule | runs | step, as modelled | gain over 1F1B | peak of memory |"]
+    lines = [
+        "| model, devices | schedule | runs | step, as modelled | gain over 1F1B | peak of memory |"
+    ]
     lines.append(f"|{'---|' * 6}")
     groups: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
     first: Row = {}
     for row, found in zip(rows, against(rows)[0], strict=True):
         first = found if row["schedule"] == "1F1B" else first
         step, start = (run["modelled_step_s"] / run["measured_step_s"] for run in (found, first))
-        off = step - 1, start / step - 1, found["predicted_peak_gib"] / found["measured_peak_gib"] - 1
+        off = (
+            step - 1,
+            start / step - 1,
+            found["predicted_peak_gib"] / found["measured_peak_gib"] - 1,
+        )
         groups.setdefault((f"{row['model']}, {row['pp']}", row["schedule"]), []).append(off)
     for (model, schedule), offs in groups.items():
         step, gain, peak = (f"{mean(column) * 100:+.1f} %" for column in zip(*offs, strict=True))
-        lines.append(f"| {model} | {schedule} | {len(offs)} | {step} | {'' if schedule == '1F1B' else gain} | {peak} |")
-    every = [[abs(off) for off in column if off] for column in zip(*chain(*groups.values()), strict=True)]
+        lines.append(
+            f"| {model} | {schedule} | {len(offs)} | {step} | {'' if schedule == '1F1B' else gain} "
+            f"| {peak} |"
+        )
+    every = [
+        [abs(off) for off in column if off] for column in zip(*chain(*groups.values()), strict=True)
+    ]
     sizes = (f"{mean(column) * 100:.1f} % ({max(column) * 100:.1f})" for column in every)
     return [*lines, f"| all, sizes and the largest | | {len(rows)} | {' | '.join(sizes)} |"]
 
 
 def vocabulary() -> list[str]:
-    """Errors of steps whose last device has an output layer as long as many layers, by the size of the vocabulary."""
+    """Errors of steps whose last device has an output layer as long as many layers, by the size of
+    the vocabulary.
+    """
     rows = read("unseen/vocabulary")
     sizes = sorted({row["architecture"]["vocab"] for row in rows})
     lines = [
-        f"| schedule, devices, tokens | {' | '.join(f'{size // 1000}k words' for size in sizes)} | peak of memory |"
+        f"| schedule, devices, tokens | {' | '.join(f'{size // 1000}k words' for size in sizes)} | "
+        f"peak of memory |"
     ]
     lines.append(f"|{'---|' * (2 + len(sizes))}")
     groups: dict[str, dict[int, tuple[float, float]]] = {}
@@ -123,20 +149,31 @@ def vocabulary() -> list[str]:
         peak = found["predicted_peak_gib"] / found["measured_peak_gib"] - 1
         groups.setdefault(name, {})[row["architecture"]["vocab"]] = step, peak
     for name, offs in groups.items():
-        cells = " | ".join(f"{offs[size][0] * 100:+.1f} %" if size in offs else "" for size in sizes)
-        lines.append(f"| {name} | {cells} | {mean(peak for _, peak in offs.values()) * 100:+.1f} % |")
+        cells = " | ".join(
+            f"{offs[size][0] * 100:+.1f} %" if size in offs else "" for size in sizes
+        )
+        lines.append(
+            f"| {name} | {cells} | {mean(peak for _, peak in offs.values()) * 100:+.1f} % |"
+        )
     return lines
 
 
 def gains() -> list[str]:
-    """Gains of schedules over 1F1B, measured and predicted, by setting; a setting is the rows of a name."""
+    """Gains of schedules over 1F1B, measured and predicted, by setting; a setting is the rows of a
+    name.
+    """
     groups: dict[str, dict[str, tuple[float, float]]] = {}
     rows = read("unseen/schedules")
     for row, found in zip(rows, against(rows)[0], strict=True):
         name = f"{row['model']}, tp {row['tp']}, pp {row['pp']}, dp {row['dp']}"
-        groups.setdefault(name, {})[row["schedule"]] = found["measured_step_s"], found["modelled_step_s"]
+        groups.setdefault(name, {})[row["schedule"]] = (
+            found["measured_step_s"],
+            found["modelled_step_s"],
+        )
     names = [name for name in dict.fromkeys(row["schedule"] for row in rows) if name != "1F1B"]
-    lines = [f"| setting | {' | '.join(f'{name}: measured, predicted' for name in names)} | regret |"]
+    lines = [
+        f"| setting | {' | '.join(f'{name}: measured, predicted' for name in names)} | regret |"
+    ]
     lines.append(f"|{'---|' * (2 + len(names))}")
     off: dict[str, list[float]] = {name: [] for name in names}
     right, regrets = [], []
@@ -146,7 +183,9 @@ def gains() -> list[str]:
             if name not in steps:
                 cells.append("")
                 continue
-            measured, predicted = (whole / part - 1 for whole, part in zip(first, steps[name], strict=True))
+            measured, predicted = (
+                whole / part - 1 for whole, part in zip(first, steps[name], strict=True)
+            )
             off[name].append(predicted - measured)
             cells.append(f"{measured * 100:+.1f}, {predicted * 100:+.1f} %")
         chosen = min(steps.values(), key=lambda both: both[1])
@@ -156,15 +195,21 @@ def gains() -> list[str]:
             if max(one[0] / two[0], two[0] / one[0]) > 1.02:
                 right.append((one[0] - two[0]) * (one[1] - two[1]) > 0)
     sizes = " | ".join(
-        f"{mean(map(abs, column)) * 100:.1f} (mean {mean(column) * 100:+.1f})" for column in off.values()
+        f"{mean(map(abs, column)) * 100:.1f} (mean {mean(column) * 100:+.1f})"
+        for column in off.values()
     )
     lines.append(f"| off by, in points | {sizes} | {max(regrets) * 100:.1f} % at most |")
     return [*lines, "", f"Of {len(right)} pairs more than 2 % apart {sum(right)} are ranked right."]
 
 
 def best_of_each() -> list[str]:
-    """The best plan of each schedule beside the best run that the authors of V-Half and V-Min found (table 3)."""
-    lines = ["| tokens, sequences a step | schedule | MFU, measured best | planned best | planned / measured | plan |"]
+    """The best plan of each schedule beside the best run that the authors of V-Half and V-Min found
+    (table 3).
+    """
+    lines = [
+        "| tokens, sequences a step | schedule | MFU, measured best | planned best | planned / "
+        "measured | plan |"
+    ]
     lines.append(f"|{'---|' * 6}")
     for (seq, gbs), best in GRID_SEARCH.items():
         for name, measured in best.items():
@@ -177,11 +222,25 @@ def best_of_each() -> list[str]:
                 "zero": [1],
             }
             found = ppsim.plan(
-                str(DATA / "unseen/gpt-98.5b.toml"), "dgx-a100", software="zero-bubble", schedules=name, **sizes
+                str(DATA / "unseen/gpt-98.5b.toml"),
+                "dgx-a100",
+                software="zero-bubble",
+                schedules=name,
+                **sizes,
             ).plans[0]
             mfu = found["mfu"] * 100
-            plan = f"tp {found['tp']}, pp {found['pp']}, dp {found['dp']}, microbatches of {found['mbs']}"
-            cells = (f"{seq:,}, {gbs}", name, f"{measured} %", f"{mfu:.1f} %", f"{mfu / measured:.2f}", plan)
+            plan = (
+                f"tp {found['tp']}, pp {found['pp']}, dp {found['dp']}, microbatches of "
+                f"{found['mbs']}"
+            )
+            cells = (
+                f"{seq:,}, {gbs}",
+                name,
+                f"{measured} %",
+                f"{mfu:.1f} %",
+                f"{mfu / measured:.2f}",
+                plan,
+            )
             lines.append(f"| {' | '.join(cells)} |")
     return lines
 
@@ -205,8 +264,8 @@ def runs() -> list[str]:
 def gpu() -> list[str]:
     """Costs of a split backward on each GPU."""
     lines = [
-        "| GPU | width | tokens | layers | (I + W) / B, autograd | issued ahead | deferred products | issued ahead "
-        "| host, W by autograd |",
+        "| GPU | width | tokens | layers | (I + W) / B, autograd | issued ahead | deferred "
+        "products | issued ahead | host, W by autograd |",
         f"|{'---|' * 9}",
     ]
     for name, folder in GPUS.items():
@@ -216,7 +275,9 @@ def gpu() -> list[str]:
             ratios = " | ".join(f"{(each['I'] + each['W']) / each['B']:.2f}" for each in ms)
             first = rows[at]
             size = f"{name} | {first['hidden']} | {first['tokens']} | {first['layers']}"
-            lines.append(f"| {size} | {ratios} | {first['host_ms']['W'] / first['layers']:.1f} ms a layer |")
+            lines.append(
+                f"| {size} | {ratios} | {first['host_ms']['W'] / first['layers']:.1f} ms a layer |"
+            )
     return lines
 
 
@@ -253,8 +314,13 @@ BLOCKS: dict[str, Callable[[], list[str]]] = {
 
 def parts_of(name: str) -> list[str]:
     """Split the page at a block: what is before it, the block, and what follows."""
-    return re.split(rf"(?<=<!-- {name}: python -m tests.benchmarks.measurements {name} -->\n)(.*?)(?=<!-- end -->)",
-                    PAGE.read_text(), maxsplit=1, flags=re.DOTALL)  # fmt: skip
+    return re.split(
+        rf"(?<=<!-- {name}: python -m tests.benchmarks.measurements {name} -->\n)(.*?)(?=<!-- end "
+        rf"-->)",
+        PAGE.read_text(),
+        maxsplit=1,
+        flags=re.DOTALL,
+    )
 
 
 def main(names: list[str]) -> None:

@@ -1,4 +1,5 @@
-"""ppsim beside the ways to simulate a pipeline that pip installs, and beside C: one run, processor seconds, ratios.
+"""ppsim beside the ways to simulate a pipeline that pip installs, and beside C: one run, processor
+seconds, ratios.
 
     pip install simpy networkx torch
     python -m tests.benchmarks.peers
@@ -50,7 +51,9 @@ def simpy_model(devices: int, microbatches: int) -> float:
     import simpy
 
     world = simpy.Environment()
-    done = {(k, d, m): world.event() for k in "FB" for d in range(devices) for m in range(microbatches)}
+    done = {
+        (k, d, m): world.event() for k in "FB" for d in range(devices) for m in range(microbatches)
+    }
 
     def device(d: int, order: list[tuple[str, int]]) -> Generator[simpy.Event, Any, None]:
         for kind, m in order:
@@ -86,10 +89,15 @@ def networkx_model(devices: int, microbatches: int) -> float:
 
 
 def torch_model(devices: int, microbatches: int) -> float:
-    """torch's own: send and receive put in, then a unit-step simulation; its steps are not times."""
+    """torch's own: send and receive put in, then a unit-step simulation; its steps are not
+    times.
+    """
     from torch.distributed.pipelining import schedules as pipelining
 
-    kinds = {"F": pipelining._ComputationType.FORWARD, "B": pipelining._ComputationType.FULL_BACKWARD}
+    kinds = {
+        "F": pipelining._ComputationType.FORWARD,
+        "B": pipelining._ComputationType.FULL_BACKWARD,
+    }
     order = {
         d: [pipelining._Action(d, kinds[kind], m) for kind, m in queue]
         for d, queue in enumerate(orders(devices, microbatches))
@@ -122,19 +130,34 @@ def main() -> None:
     compile_always()
     found = models()
     ppsim(256, 1024)  # loads the compiled kernel and settles the allocator
-    print(f"1F1B from its shape to the makespan, processor time ({machine()}); in brackets, ppsim's advantage\n")
+    print(
+        f"1F1B from its shape to the makespan, processor time ({machine()}); in brackets, ppsim's "
+        f"advantage\n"
+    )
     heading(["devices x microbatches", "ops", *found])
     for devices, microbatches in SHAPES:
         ops = 2 * devices * microbatches
-        peers = {name: m for name, m in found.items() if name in ("ppsim", "C") or ops <= MOST_OPS_OF_PEERS}
+        peers = {
+            name: m
+            for name, m in found.items()
+            if name in ("ppsim", "C") or ops <= MOST_OPS_OF_PEERS
+        }
         times = {name: timed(model, devices, microbatches) for name, model in peers.items()}
         row([f"{devices} x {microbatches}", f"{ops:,}", *(cell(name, times) for name in found)])
     if "C" in found:
-        print("\nExecution alone (dependencies, durations, longest path): ppsim's time over that of C\n")
+        print(
+            "\nExecution alone (dependencies, durations, longest path): ppsim's time over that of "
+            "C\n"
+        )
         names = ("1f1b", "interleaved", "zb-1p", "dualpipe-v")
         heading(["ops, about", *names])
         for devices, microbatches in SHAPES:
-            row([f"{2 * devices * microbatches:,}", *(over_limit(name, devices, microbatches) for name in names)])
+            row(
+                [
+                    f"{2 * devices * microbatches:,}",
+                    *(over_limit(name, devices, microbatches) for name in names),
+                ]
+            )
 
 
 def timed(model: Callable[[int, int], float], devices: int, microbatches: int) -> float:

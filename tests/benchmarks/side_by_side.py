@@ -52,13 +52,24 @@ def rows() -> dict[str, tuple[str, str, bool]]:
     found: dict[str, tuple[str, str, bool]] = {}
     for name in ("1f1b", "interleaved", "zb-1p", "dualpipe-v", "vocab-2"):
         for devices, microbatches in SHAPES[: 2 if name == "vocab-2" else 3]:
-            make, what = MAKE.format(name, devices, microbatches), f"{name} {devices}x{microbatches}"
+            make, what = (
+                MAKE.format(name, devices, microbatches),
+                f"{name} {devices}x{microbatches}",
+            )
             repeat = "for _ in range(20): " if devices == 8 else ""
             found[f"simulate {what} compiled"] = (make, f"{repeat}simulate(s, c)", True)
             if devices == 8:
-                found[f"simulate {what} CPython"] = (make, "for _ in range(5): simulate(s, c)", False)
+                found[f"simulate {what} CPython"] = (
+                    make,
+                    "for _ in range(5): simulate(s, c)",
+                    False,
+                )
             if (devices, microbatches) == (64, 512):
-                found[f"first simulate {what} compiled"] = (make, "r = replace(s); simulate(r, c)", True)
+                found[f"first simulate {what} compiled"] = (
+                    make,
+                    "r = replace(s); simulate(r, c)",
+                    True,
+                )
     for shape in ((8, 64), (64, 512)):
         for shared in (0, 4):
             others = "{Kind.OFFLOAD: 0.2, Kind.RELOAD: 0.2}"
@@ -68,21 +79,32 @@ def rows() -> dict[str, tuple[str, str, bool]]:
             add = "a = add_offload(replace(s), c, 1); simulate(a, c)"
             found[f"{what}: simulate compiled"] = (f"{make}; {add}", "simulate(a, c)", True)
             found[f"{what}: add and simulate"] = (make, add, True)
-    for name, shape in (("1f1b", (8, 64)), ("zb-1p", (8, 64)), ("vocab-2", (8, 64)), ("interleaved", (16, 128))):
+    for name, shape in (
+        ("1f1b", (8, 64)),
+        ("zb-1p", (8, 64)),
+        ("vocab-2", (8, 64)),
+        ("interleaved", (16, 128)),
+    ):
         make, what = MAKE.format(name, *shape), f"{name} {shape[0]}x{shape[1]}"
         run = "jitter({'a': (s, c)}, Noise(), 1000)"
         found[f"jitter {what} warm"] = (f"{make}; {run}", run, True)
         found[f"first jitter {what} CPython"] = (make, f"s = replace(s); {run}", False)
         found[f"slack {what}"] = (make, "slack_of(simulate(s, c), c.latencies(s))", True)
         found[f"slack {what} CPython"] = (make, "slack_of(simulate(s, c), c.latencies(s))", False)
-    make = MAKE.format("1f1b", 8, 64) + "; from ppsim.engine.simple.batch import makespans; n = [c] * 1000"
+    make = (
+        MAKE.format("1f1b", 8, 64)
+        + "; from ppsim.engine.simple.batch import makespans; n = [c] * 1000"
+    )
     found["makespans of 1000 costs, 1f1b 8x64 warm"] = (make, "makespans(s, n)", True)
     return found
 
 
 def serve(checkout: Path, may_compile: bool) -> "subprocess.Popen[str]":
     """Start a process with the code of a checkout."""
-    env = os.environ | {"PYTHONPATH": str(checkout), **({} if may_compile else {"NUMBA_DISABLE_JIT": "1"})}
+    env = os.environ | {
+        "PYTHONPATH": str(checkout),
+        **({} if may_compile else {"NUMBA_DISABLE_JIT": "1"}),
+    }
     return subprocess.Popen(
         [sys.executable, "-P", "-c", SERVE, str(checkout)],
         stdin=subprocess.PIPE,
@@ -111,7 +133,9 @@ def main() -> None:
         pair = [serve(checkout, may_compile) for checkout in (other, ROOT)]
         for process in pair:
             if may_compile:
-                ask(process, "compiled.pays = lambda *_: True; from ppsim.base.compiled import load")
+                ask(
+                    process, "compiled.pays = lambda *_: True; from ppsim.base.compiled import load"
+                )
                 ask(process, ALWAYS)
             ask(process, make)
             ask(process, run)

@@ -1,8 +1,10 @@
-"""Refusals' hints, followed to the letter: what a hint names must not be refused for the same reason.
+"""Refusals' hints, followed to the letter: what a hint names must not be refused for the same
+reason.
 
     python -m tests.cli.hint_fuzz SEED COUNT [COMMAND TO LEAVE OUT]...
 
-prints every hint, of so many random command lines, that leads to the same refusal again, and every internal error.
+prints every hint, of so many random command lines, that leads to the same refusal again, and every
+internal error.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from tests.commands import answer
 
 LEFT_OUT = ("completion",)
 SECONDS = 120
-# What stands for the words of hints that users replace, and for options that a hint names without a value.
+# What stands for the words of hints that users replace, and for options that a hint names without a
+# value.
 FILLED = {
     "FILE": "x.json",
     "NAME": "1f1b",
@@ -36,19 +39,26 @@ FILLED = {
     "FACTORS": "1,1,1,1,1,1,1,1",
 }
 USUAL = {"--mb": "8", "--devices": "4", "--stages": "4", "--num-layers": "8", "--chunks": "2"}
-ALTERNATIVE = re.compile(r",? or (?=-|'|leave|another|ppsim|add|more|fewer|\d)|[;,] (?=add|leave|-o|--)")
+ALTERNATIVE = re.compile(
+    r",? or (?=-|'|leave|another|ppsim|add|more|fewer|\d)|[;,] (?=add|leave|-o|--)"
+)
 OPTION = re.compile(r"--?[a-z][a-z-]*")
 
 
 def follow(words: list[str], said: str, hint: str) -> Iterator[list[str]]:
-    """The command lines that a hint names: options added, replaced or left out, layouts, other commands."""
+    """The command lines that a hint names: options added, replaced or left out, layouts, other
+    commands.
+    """
     options = options_of(words)
     if hint == "what the brackets say":
         hint = said.rpartition("(")[2].rstrip(")\n")
     for text in ALTERNATIVE.split(re.sub(r"\([^)]*\)", "", hint.removeprefix("such as "))):
         named = [word for word in OPTION.findall(text) if word in options]
         if text.startswith("leave"):
-            blamed = named or [word for word in OPTION.findall(said) if word in options and word in words][:1]
+            blamed = (
+                named
+                or [word for word in OPTION.findall(said) if word in options and word in words][:1]
+            )
             changed = words
             for option in blamed:
                 changed = without(changed, options[option])
@@ -57,7 +67,8 @@ def follow(words: list[str], said: str, hint: str) -> Iterator[list[str]]:
         elif match := re.match(r"ppsim (.+)", text):
             file = next((word for word in words if os.path.isfile(word)), "FILE")
             line = [
-                file if word == "FILE" else fill(word) for word in re.split(" (?:adds|writes) ", match[1])[0].split()
+                file if word == "FILE" else fill(word)
+                for word in re.split(" (?:adds|writes) ", match[1])[0].split()
             ]
             if line[0] in group.list_commands(click.Context(group)) and not re.search(
                 r"[A-Z]{2}|\.\.\.", " ".join(line)
@@ -70,14 +81,18 @@ def follow(words: list[str], said: str, hint: str) -> Iterator[list[str]]:
                 yield [*without(words, options[given]), given, layout[1]]
             elif words[0] == "layout":
                 yield [layout[1] if "|" in word else word for word in words]
-        elif match := re.match(r"(?:add |give |fewer )?((?:--?[a-z][a-z-]*(?:[ =][^\s-][^\s,;]*)? ?)+)", text):
+        elif match := re.match(
+            r"(?:add |give |fewer )?((?:--?[a-z][a-z-]*(?:[ =][^\s-][^\s,;]*)? ?)+)", text
+        ):
             changed = added(words, match[1].replace("=", " ").split(), options)
             if changed:
                 yield changed
 
 
 def added(words: list[str], tokens: list[str], options: dict[str, click.Parameter]) -> list[str]:
-    """The words with options and values of a hint in place of those given; empty where the hint names no value."""
+    """The words with options and values of a hint in place of those given; empty where the hint
+    names no value.
+    """
     at = 0
     while at < len(tokens):
         option = options.get(tokens[at])
@@ -106,7 +121,9 @@ def options_of(words: list[str]) -> dict[str, click.Parameter]:
     if isinstance(command, click.Group):
         command = command.commands.get(words[1]) if len(words) > 1 else None
     return {
-        word: param for param in (command.params if command else []) for word in (*param.opts, *param.secondary_opts)
+        word: param
+        for param in (command.params if command else [])
+        for word in (*param.opts, *param.secondary_opts)
     }
 
 
@@ -129,7 +146,9 @@ def reason(errors: str) -> str:
 
 
 def run(words: list[str]) -> tuple[object, str]:
-    """Run a command line in this process: its exit code, or how it ended otherwise, and its errors."""
+    """Run a command line in this process: its exit code, or how it ended otherwise, and its
+    errors.
+    """
 
     def late(*_: object) -> None:
         raise TimeoutError(f"{SECONDS} s")
@@ -159,13 +178,19 @@ def faults_of(words: list[str], tried: list[int]) -> Iterator[str]:
         if again not in CODES:
             yield f"then ppsim {shlex.join(changed)}: exit {again}: {then[-300:]}"
         elif again and reason(then) == reason(errors):
-            yield f"{errors.strip()[-400:]}\n  then ppsim {shlex.join(changed)}: {then.strip()[:300]}"
+            yield (
+                f"{errors.strip()[-400:]}\n  then ppsim {shlex.join(changed)}: {then.strip()[:300]}"
+            )
 
 
-def faults(seed: int, count: int, left_out: tuple[str, ...], tried: list[int]) -> Iterator[tuple[list[str], str]]:
+def faults(
+    seed: int, count: int, left_out: tuple[str, ...], tried: list[int]
+) -> Iterator[tuple[list[str], str]]:
     """Every fault of so many random command lines, none of the commands that are left out."""
     draw = random.Random(seed)
-    known = [(names, command) for names, command in commands() if names[0] not in (*LEFT_OUT, *left_out)]
+    known = [
+        (names, command) for names, command in commands() if names[0] not in (*LEFT_OUT, *left_out)
+    ]
     here = Path.cwd()
     with tempfile.TemporaryDirectory() as folder:
         inputs(Path(folder))
@@ -173,7 +198,8 @@ def faults(seed: int, count: int, left_out: tuple[str, ...], tried: list[int]) -
         try:
             for _ in range(count):
                 words = words_of(*draw.choice(known), draw)
-                if not any("\udcff" in word for word in words):  # which no terminal of these tests takes
+                # which no terminal of these tests takes
+                if not any("\udcff" in word for word in words):
                     for fault in faults_of(words, tried):
                         yield words, fault
         finally:
@@ -184,6 +210,13 @@ if __name__ == "__main__":
     found, hints = 0, list[int]()
     for case, fault in faults(int(sys.argv[1]), int(sys.argv[2]), tuple(sys.argv[3:]), hints):
         found += 1
-        print(f"ppsim {shlex.join(case)}"[:600].encode(errors="replace").decode(), f"\n  {fault}", flush=True)
-    print(f"{found} faults of {sys.argv[2]} cases of seed {sys.argv[1]}, with {len(hints)} hints followed")
+        print(
+            f"ppsim {shlex.join(case)}"[:600].encode(errors="replace").decode(),
+            f"\n  {fault}",
+            flush=True,
+        )
+    print(
+        f"{found} faults of {sys.argv[2]} cases of seed {sys.argv[1]}, with {len(hints)} hints "
+        f"followed"
+    )
     sys.exit(found > 0)

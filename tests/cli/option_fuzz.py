@@ -1,4 +1,5 @@
-"""Random combinations of the commands' own options, each in a process with limits of time and memory.
+"""Random combinations of the commands' own options, each in a process with limits of time and
+memory.
 
     python -m tests.cli.option_fuzz SEED COUNT [COMMAND TO LEAVE OUT]
 
@@ -36,7 +37,24 @@ CODES = {0, 1, 2, 3}
 
 SIZES = ["1", "2", "3", "4", "6", "8", "12", "16", "64"]
 COUNTS = [*SIZES * 3, "0", "-1", "300", "5000", "99999999", "9" * 30, "x", ""]
-TIMES = ["1", "2", "0.5", "1,2", "1,1,1.3,1", "3", "0", "1e-9", "1e308", "1e400", "nan", "inf", "-1", "", ",", "x"]
+TIMES = [
+    "1",
+    "2",
+    "0.5",
+    "1,2",
+    "1,1,1.3,1",
+    "3",
+    "0",
+    "1e-9",
+    "1e308",
+    "1e400",
+    "nan",
+    "inf",
+    "-1",
+    "",
+    ",",
+    "x",
+]
 SPECIAL = ["-", "", ".", "none.toml", "/dev/null", "/dev/zero"]
 TEXTS = [
     "ms",
@@ -59,7 +77,18 @@ BYTES = ["80GiB", "1e9", "5", "65536", "3.7", "1e999", "1e300GiB", "-1", "0", "x
 ORDERS = ["deferred", "prefetch:2", "as-listed", "async", "prefetch:" + "9" * 5000, "x", ""]
 WORDS = ["median", "1", "all", "1f1b", "-1", "%s%n", "1:2:3", ""]
 TARGETS = ["-", "/dev/null", "none/x.svg", ""]
-LAYOUTS = ["Et|tL", "Et*3|tt||tL", "E|t*3|(t|)*5mL", "Et|(t|)*6tL", "t|L", "Et*99999999", "(((", "", "E|q", "|*9999"]
+LAYOUTS = [
+    "Et|tL",
+    "Et*3|tt||tL",
+    "E|t*3|(t|)*5mL",
+    "Et|(t|)*6tL",
+    "t|L",
+    "Et*99999999",
+    "(((",
+    "",
+    "E|q",
+    "|*9999",
+]
 MANY = ("compare", "sweep", "jitter", "explain")
 NEEDED = ("devices", "microbatches", "num_layers", "gpus", "gbs")
 SUFFIXES = ["csv", "json", "mmd", "trace.json", "svg", "png", "pdf", "html", "xyz", ""]
@@ -93,10 +122,28 @@ NAMED = {
     "model": ["llama3-8b", "model.toml", "mixtral-8x7b", "deepseek-v3", "qwen3-30b-a3b", "x"],
     "cluster": ["dgx-h100", "dgx-b200", "cluster.toml", "gb200-nvl72", "x"],
     "measured": ["anchors.json", "x"],
-    "changes": ["tf.1=2", "schedule=gpipe", "mb=8", "comm=0", "devices=2", "tf=nan", "x=1", "tf.99=2", "="],
+    "changes": [
+        "tf.1=2",
+        "schedule=gpipe",
+        "mb=8",
+        "comm=0",
+        "devices=2",
+        "tf=nan",
+        "x=1",
+        "tf.99=2",
+        "=",
+    ],
     "of_op": ["1F0", "0B1", "2F5", "0W0", "99F0", "x"],
     "links": ["0-1=2", "1-2=0.5", "0-9=1", "0-1=nan", "x"],
-    "lengths": ["lognormal:2048:1.2:7", "zipf:1.5:512", "choice:1,2:3", "uniform:9:1", "x.csv", "zipf:1:1e9", "x"],
+    "lengths": [
+        "lognormal:2048:1.2:7",
+        "zipf:1.5:512",
+        "choice:1,2:3",
+        "uniform:9:1",
+        "x.csv",
+        "zipf:1:1e9",
+        "x",
+    ],
     "law": ["0,1,0.001", "1,0,0", "0,0,0", "1,2", "nan,1,1", "x"],
     "mb_scale": ["lognormal:0.4:3", "uniform:0.1:3", "1,2", "0:1,1:2", "normal:1e308:1", "x"],
     "slice_scale": ["attention:0.5", "1,2", "attention:2", "x"],
@@ -107,9 +154,23 @@ NAMED = {
     "dask": ["local", "x"],
 }
 ANCHORS = [
-    {"model": "Llama 3 8B", "gpu": "DGX-H100", "framework": "Megatron-Core", "gpus": 8, "precision": "BF16", "gbs": 128,
-     "mbs": 1, "seq": 8192, "tp": 1, "pp": 2, "cp": 1, "vp": 1, "ep": 1, "tokens_per_s_per_gpu": 12000}
-]  # fmt: skip
+    {
+        "model": "Llama 3 8B",
+        "gpu": "DGX-H100",
+        "framework": "Megatron-Core",
+        "gpus": 8,
+        "precision": "BF16",
+        "gbs": 128,
+        "mbs": 1,
+        "seq": 8192,
+        "tp": 1,
+        "pp": 2,
+        "cp": 1,
+        "vp": 1,
+        "ep": 1,
+        "tokens_per_s_per_gpu": 12000,
+    }
+]
 TIMERS = """(min, max) time across ranks (ms):
     forward-backward ...............................: (900.10, 910.20)
     forward-compute ................................: (300.00, 310.00)
@@ -157,8 +218,30 @@ def inputs(folder: Path) -> None:
     for rank in (0, 1):
         shutil.copy(folder / f"trace{rank}.json.gz", folder / "traces")
     for suffix in ("csv", "json", "mmd", "trace.json"):
-        invoke("run", "-s", "zb-1p", "--devices", "2", "--mb", "4", "-q", "-o", str(folder / f"in.{suffix}"))
-    invoke("run", "-s", "dualpipe", "--devices", "2", "--mb", "4", "-q", "-o", str(folder / "replicas.json"))
+        invoke(
+            "run",
+            "-s",
+            "zb-1p",
+            "--devices",
+            "2",
+            "--mb",
+            "4",
+            "-q",
+            "-o",
+            str(folder / f"in.{suffix}"),
+        )
+    invoke(
+        "run",
+        "-s",
+        "dualpipe",
+        "--devices",
+        "2",
+        "--mb",
+        "4",
+        "-q",
+        "-o",
+        str(folder / "replicas.json"),
+    )
     (folder / "odd.csv").write_text("0F0,2F1,2B1,0B0\n1F0,1F1,1B0,1B1\n2F0,2B0,0F1,0B1\n")
     (folder / "mine.py").write_text(
         "def mine(shape):\n    for d in range(shape.devices):\n"
@@ -166,7 +249,16 @@ def inputs(folder: Path) -> None:
     )
 
 
-FILES = ["in.csv", "in.json", "in.mmd", "in.trace.json", "odd.csv", "replicas.json", "mine.py", "record.json.gz"]
+FILES = [
+    "in.csv",
+    "in.json",
+    "in.mmd",
+    "in.trace.json",
+    "odd.csv",
+    "replicas.json",
+    "mine.py",
+    "record.json.gz",
+]
 TABLES = [
     "profile.toml",
     "cluster.toml",
@@ -183,7 +275,8 @@ RUNS = ["traces", "recorded", "ops.jsonl", "timers.log", "trace0.json.gz", "in.j
 def words_of(names: tuple[str, ...], command: click.Command, draw: random.Random) -> list[str]:
     """Draw a command line: what the command needs nearly always, the rest now and then."""
     words, arguments, recorded = list(names), [], draw.choice(RECORDED.get(names[0], [[]]))
-    usual, others = draw.random() < 0.75, draw.choice([0.03, 0.08, 0.15])  # else anything: refused at once mostly
+    # else anything: refused at once mostly
+    usual, others = draw.random() < 0.75, draw.choice([0.03, 0.08, 0.15])
     for param in command.params:
         if isinstance(param, click.Argument):
             if not recorded:
@@ -192,7 +285,9 @@ def words_of(names: tuple[str, ...], command: click.Command, draw: random.Random
             continue
         needed = param.required or (param.name in NEEDED and not recorded)
         given = "schedule" in (param.name or "") and not usual
-        if draw.random() > (0.97 if needed else 0.1 if given else 0 if param.name == "schedule" else others):
+        if draw.random() > (
+            0.97 if needed else 0.1 if given else 0 if param.name == "schedule" else others
+        ):
             continue
         spelling = draw.choice([*param.opts, *param.secondary_opts])
         if isinstance(param, click.Option) and (param.is_flag or param.count):
@@ -211,7 +306,9 @@ def value_of(param: click.Parameter, draw: random.Random, usual: bool) -> str:
     """Draw a value by the parameter's type and name."""
     kind, name = param.type, param.name or ""
     if name in ("output", "record"):
-        return draw.choice([f"out.{draw.choice(SUFFIXES[:8])}"] * 6 + [f"out.{draw.choice(SUFFIXES)}", *TARGETS])
+        return draw.choice(
+            [f"out.{draw.choice(SUFFIXES[:8])}"] * 6 + [f"out.{draw.choice(SUFFIXES)}", *TARGETS]
+        )
     if name == "format":
         return draw.choice(SUFFIXES)
     if name == "files":
@@ -219,11 +316,15 @@ def value_of(param: click.Parameter, draw: random.Random, usual: bool) -> str:
     if name in NAMED and not (name == "offload" and isinstance(kind, click.FloatRange)):
         return draw.choice(NAMED[name][: 5 if usual else None])
     if isinstance(kind, click.Choice):
-        return draw.choice([*map(str, kind.choices)] if usual else [*map(str, kind.choices), "x", ""])
+        return draw.choice(
+            [*map(str, kind.choices)] if usual else [*map(str, kind.choices), "x", ""]
+        )
     if isinstance(kind, ScheduleName):
         known = PLAIN
         chunked = f"{draw.choice(known)}:{draw.choice(SIZES if usual else COUNTS)}"
-        return draw.choice([*known, *known, chunked, *FILES] + ([] if usual else [*FILES, *SPECIAL, "nope"]))
+        return draw.choice(
+            [*known, *known, chunked, *FILES] + ([] if usual else [*FILES, *SPECIAL, "nope"])
+        )
     if isinstance(kind, Numbers | click.FloatRange | Share) or kind is click.FLOAT:
         return draw.choice(TIMES[:8] if usual else TIMES)
     if isinstance(kind, Counts):
@@ -233,9 +334,14 @@ def value_of(param: click.Parameter, draw: random.Random, usual: bool) -> str:
     if isinstance(kind, click.Path) or name in ("cluster", "model", "profile"):
         fitting = [file for file in TABLES if file.startswith(name)] or [*FILES, "profile.toml"]
         return draw.choice(fitting if usual else [*fitting, *FILES, *TABLES, *SPECIAL])
-    pool = {"layout": LAYOUTS, "string": LAYOUTS, "cap": BYTES, "message": BYTES, "order": ORDERS, "unit": TEXTS}.get(
-        name, [*WORDS, *TEXTS]
-    )
+    pool = {
+        "layout": LAYOUTS,
+        "string": LAYOUTS,
+        "cap": BYTES,
+        "message": BYTES,
+        "order": ORDERS,
+        "unit": TEXTS,
+    }.get(name, [*WORDS, *TEXTS])
     return draw.choice(pool[:4] if usual else pool)
 
 
@@ -269,7 +375,9 @@ def run(words: list[str], folder: Path, errors: Path) -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
         resource.setrlimit(resource.RLIMIT_AS, (SPACE_BYTES, SPACE_BYTES))
         null = os.open(os.devnull, os.O_RDWR)
-        for stream, handle in enumerate((null, null, os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC))):
+        for stream, handle in enumerate(
+            (null, null, os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
+        ):
             os.dup2(handle, stream)
         for name, stream in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
             setattr(sys, name, open(stream, "w" if stream else "r", closefd=False))  # noqa: SIM115
@@ -284,7 +392,10 @@ def run(words: list[str], folder: Path, errors: Path) -> None:
 
 def faults(seed: int, count: int, left_out: str = "") -> Iterator[tuple[list[str], str]]:
     """Every case of so many that ends wrongly, with how; none of the command that is left out."""
-    draw, known = random.Random(seed), [(names, command) for names, command in commands() if names[0] != left_out]
+    draw, known = (
+        random.Random(seed),
+        [(names, command) for names, command in commands() if names[0] != left_out],
+    )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         inputs(folder)
@@ -298,6 +409,10 @@ if __name__ == "__main__":
     found = 0
     for case, fault in faults(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:]):
         found += 1
-        print(f"ppsim {shlex.join(case)}"[:600].encode(errors="replace").decode(), f"\n  {fault}", flush=True)
+        print(
+            f"ppsim {shlex.join(case)}"[:600].encode(errors="replace").decode(),
+            f"\n  {fault}",
+            flush=True,
+        )
     print(f"{found} of {sys.argv[2]} cases of seed {sys.argv[1]} end wrongly")
     sys.exit(found > 0)

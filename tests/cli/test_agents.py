@@ -1,4 +1,6 @@
-"""AGENTS.md is true: its commands print the schemas and keys that it names, its exit codes and messages are ours."""
+"""AGENTS.md is true: its commands print the schemas and keys that it names, its exit codes and
+messages are ours.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ PAGE = (ROOT / "AGENTS.md").read_text()
 QUESTIONS = re.findall(r"^\| `ppsim (.*?)` \| `(.*?)` \| (.*) \|$", PAGE, re.MULTILINE)
 
 
-@pytest.mark.parametrize(("line", "schema", "keys"), QUESTIONS, ids=[row[0].split()[0] for row in QUESTIONS])
+@pytest.mark.parametrize(
+    ("line", "schema", "keys"), QUESTIONS, ids=[row[0].split()[0] for row in QUESTIONS]
+)
 def test_a_command_prints_one_object_of_the_schema_with_the_keys(line, schema, keys, monkeypatch):
     monkeypatch.chdir(ROOT)
     code, out, _ = answer(*shlex.split(line.replace("\\|", "|")), "--json")
@@ -31,7 +35,17 @@ def test_a_command_prints_one_object_of_the_schema_with_the_keys(line, schema, k
 
 def test_the_table_has_the_questions_that_people_ask_first():
     asked = {line.split()[0] for line, _, _ in QUESTIONS}
-    left_out = {"calibrate", "check", "convert", "completion", "jitter", "open", "optimize", "profile", "serve"}
+    left_out = {
+        "calibrate",
+        "check",
+        "convert",
+        "completion",
+        "jitter",
+        "open",
+        "optimize",
+        "profile",
+        "serve",
+    }
     assert asked == set(group.list_commands(None)) - left_out  # type: ignore[arg-type]
 
 
@@ -46,7 +60,18 @@ def test_exit_codes_are_those_of_the_command():
     codes = [0, *(kind.exit_code for kind in kinds), errors.UNDECIDED, INTERNAL, 130]
     assert list(said) == [str(code) for code in codes]
     assert said["1"].startswith("the answer is no")
-    too_large = ("memory", "1f1b", "--devices", "8", "--mb", "8", "--model", "llama3-70b", "--cap", "9GiB")
+    too_large = (
+        "memory",
+        "1f1b",
+        "--devices",
+        "8",
+        "--mb",
+        "8",
+        "--model",
+        "llama3-70b",
+        "--cap",
+        "9GiB",
+    )
     code, out, _ = answer(*too_large, "--json")
     assert (code, json.loads(out)["fits"]) == (1, False)
     code, out, said_of_it = answer("run", "nothing", "--stages", "4", "--mb", "8", "--json")
@@ -56,7 +81,9 @@ def test_exit_codes_are_those_of_the_command():
 
 def test_an_output_file_is_announced_on_standard_error(tmp_path):
     target = tmp_path / "x.json"
-    code, out, said = answer("run", "gpipe", "--stages", "2", "--mb", "2", "--json", "-o", str(target))
+    code, out, said = answer(
+        "run", "gpipe", "--stages", "2", "--mb", "2", "--json", "-o", str(target)
+    )
     assert (code, said) == (0, f"wrote {target}\n")
     assert json.loads(out) == json.loads(target.read_text()) | {"inputs": json.loads(out)["inputs"]}
 

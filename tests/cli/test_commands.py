@@ -30,7 +30,9 @@ def test_first_example_prints_what_the_picture_of_readme_shows():
     """The command of README's first block, and each line of numbers below the chart."""
     command = re.search(r"^ppsim (run .*)$", README.read_text(), re.M)
     assert command
-    shown = " ".join(" ".join(texts((README.parent / "gallery" / "run.terminal.svg").read_text())).split())
+    shown = " ".join(
+        " ".join(texts((README.parent / "gallery" / "run.terminal.svg").read_text())).split()
+    )
     assert f"$ ppsim {command[1]} " in shown
     lines = process(*command[1].split()).stdout.partition("\n\n")[2].splitlines()
     assert len(lines) > 5
@@ -58,7 +60,10 @@ def test_a_cluster_is_named_as_for_a_plan():
 def test_readme_has_exactly_two_set_up_commands():
     commands = [line for line in README.read_text().splitlines() if line.startswith("python3 ")]
     assert max(map(len, commands)) < 100  # what a page 846 pixels wide shows without sliding
-    assert [c.rsplit("&&", 1)[1].strip() for c in commands] == ["ppsim run 1f1b --stages 4 --mb 8", "pytest"]
+    assert [c.rsplit("&&", 1)[1].strip() for c in commands] == [
+        "ppsim run 1f1b --stages 4 --mb 8",
+        "pytest",
+    ]
 
 
 def test_every_command_has_help_with_an_example():
@@ -70,10 +75,16 @@ def test_every_command_has_help_with_an_example():
 
 
 def test_the_list_of_commands_says_what_each_module_says():
-    """The list reads each module's first line, and it is a sentence that fits an 80 column terminal."""
+    """The list reads each module's first line, and it is a sentence that fits an 80 column
+    terminal.
+    """
     import importlib
 
-    listed = dict(re.findall(r"^  ([a-z]+)  +(\S.*)$", invoke("--help-all", env={"COLUMNS": "80"}).output, re.M))
+    listed = dict(
+        re.findall(
+            r"^  ([a-z]+)  +(\S.*)$", invoke("--help-all", env={"COLUMNS": "80"}).output, re.M
+        )
+    )
     assert sorted(listed) == group.list_commands(None)  # type: ignore[arg-type]
     for name, summary in listed.items():
         module = module_of(name) or f"ppsim.cli.{name}"
@@ -85,7 +96,12 @@ def test_the_list_of_commands_says_what_each_module_says():
 def test_json_is_one_object_with_the_documented_keys():
     result = json.loads(process(*RUN, "--json").stdout)
     assert result["schema"] == "ppsim.run/1"
-    assert (result["devices"], result["stages"], result["chunks"], result["microbatches"]) == (4, 4, 1, 8)
+    assert (result["devices"], result["stages"], result["chunks"], result["microbatches"]) == (
+        4,
+        4,
+        1,
+        8,
+    )
     assert result["makespan"] == 33
     assert result["ideal"] == 24
     assert result["peak_activations"] == [4, 3, 2, 1]
@@ -98,7 +114,9 @@ def test_quiet_prints_the_result_line_only():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("suffix", ["svg", "json", "csv", "mmd", "trace.json", "html", "pdf", "png"])
+@pytest.mark.parametrize(
+    "suffix", ["svg", "json", "csv", "mmd", "trace.json", "html", "pdf", "png"]
+)
 def test_same_input_gives_the_same_bytes(tmp_path, suffix):
     for name in ("a", "b"):
         assert invoke(*RUN, "-q", "-o", str(tmp_path / f"{name}.{suffix}")).exit_code == 0
@@ -114,7 +132,9 @@ def test_dash_writes_to_stdout_and_nothing_else_does():
 
 @pytest.mark.slow
 def test_compare_all_times_every_schedule_that_trains_alike():
-    """Those that do not take the shape are listed with their reason; what runs forwards only is left out."""
+    """Those that do not take the shape are listed with their reason; what runs forwards only is
+    left out.
+    """
     found = json.loads(answer("compare", "all", "--devices", "4", "--mb", "9", "--json")[1])
     names = [row["name"] for row in found["schedules"]]
     assert names == [family.name for family in families() if family.interchangeable]
@@ -123,8 +143,16 @@ def test_compare_all_times_every_schedule_that_trains_alike():
 
 MODES = ("latency", "overlap", "batched", "blocking")
 BAD = {
-    "unknown schedule": (["run", "-s", "zbh", "--stages", "4", "--mb", "8"], 2, "Did you mean 'zb-h"),
-    "unknown schedule, near none": (["run", "-s", "nonsense:4", "--stages", "4", "--mb", "8"], 2, "'nonsense'.\n"),
+    "unknown schedule": (
+        ["run", "-s", "zbh", "--stages", "4", "--mb", "8"],
+        2,
+        "Did you mean 'zb-h",
+    ),
+    "unknown schedule, near none": (
+        ["run", "-s", "nonsense:4", "--stages", "4", "--mb", "8"],
+        2,
+        "'nonsense'.\n",
+    ),
     "no number of microbatches": (
         ["run", "looped-bfs", "--devices", "16", "--layout", "Et|t|t|tL"],
         2,
@@ -133,16 +161,36 @@ BAD = {
     "unknown cluster": (["model", "dgx-h10"], 2, "Did you mean 'dgx-h100'?"),
     "unknown command": (["rnu"], 2, "Did you mean 'run'"),
     "unknown option": (["run", "--stage", "4"], 2, "--stages"),
-    "Megatron's option": (["run", "1f1b", "--pipeline-model-parallel-size=4"], 2, "Did you mean '--devices'?"),
-    "Megatron's option of another command": (["run", "1f1b", "--tensor-model-parallel-size", "4"], 2, "size'.\n"),
+    "Megatron's option": (
+        ["run", "1f1b", "--pipeline-model-parallel-size=4"],
+        2,
+        "Did you mean '--devices'?",
+    ),
+    "Megatron's option of another command": (
+        ["run", "1f1b", "--tensor-model-parallel-size", "4"],
+        2,
+        "size'.\n",
+    ),
     "a short option that is none": (["memory", "1f1b", "-p", "4"], 2, "Did you mean '--devices'?"),
     "no size": (["run", "-s", "1f1b", "--mb", "8"], 2, "--stages or --devices"),
     "zero microbatches": (["run", "-s", "1f1b", "--stages", "4", "--mb", "0"], 2, "at least 1"),
     "negative stages": (["run", "-s", "1f1b", "--stages", "-4", "--mb", "8"], 2, "at least 1"),
-    "absurd size": (["run", "-s", "1f1b", "--stages", "4000000", "--mb", "80000000"], 2, "fits in memory"),
-    "contradiction": (["run", "-s", "1f1b", "--stages", "4", "--devices", "3", "--chunks", "2", "--mb", "8"], 2, "fit"),
+    "absurd size": (
+        ["run", "-s", "1f1b", "--stages", "4000000", "--mb", "80000000"],
+        2,
+        "fits in memory",
+    ),
+    "contradiction": (
+        ["run", "-s", "1f1b", "--stages", "4", "--devices", "3", "--chunks", "2", "--mb", "8"],
+        2,
+        "fit",
+    ),
     "rule": (["run", "-s", "dualpipe", "--devices", "4", "--mb", "7"], 2, "--mb 8"),
-    "foreign option": (["run", "-s", "gpipe", "--stages", "4", "--mb", "8", "--group-size", "4"], 2, "group size"),
+    "foreign option": (
+        ["run", "-s", "gpipe", "--stages", "4", "--mb", "8", "--group-size", "4"],
+        2,
+        "group size",
+    ),
     "text for a number": ([*RUN, "--tf", "fast"], 2, "not a number"),
     "repeated no times": ([*RUN, "--tf", "1*0,2"], 2, "not a number"),
     "repeated without a number": ([*RUN, "--tf", "1,*3"], 2, "not a number"),
@@ -153,11 +201,23 @@ BAD = {
     "wrong number of costs": ([*RUN, "--tf", "1,2,3"], 2, "3 values for 4 stages"),
     "unknown suffix": ([*RUN, "-o", "x.jpg"], 2, "unknown output format"),
     "no folder": ([*RUN, "-o", "/nowhere/at/all/x.svg"], 2, "make the folder"),
-    "no folder for results": (["sweep", *RUN[1:], "--results", "/nowhere/x.csv"], 2, "make the folder"),
+    "no folder for results": (
+        ["sweep", *RUN[1:], "--results", "/nowhere/x.csv"],
+        2,
+        "make the folder",
+    ),
     "json twice": ([*RUN, "--json", "-o", "-"], 2, "stdout"),
     "profile and costs": ([*RUN, "--profile", "p.toml", "--tf", "2"], 2, "--tf"),
-    "segments and costs": ([*RUN, "--segments", "s.toml", "--tfb", "2"], 2, "--segments brings the times of all ops"),
-    "segments and a profile": ([*RUN, "--segments", "s.toml", "--profile", "p.toml"], 2, "--profile"),
+    "segments and costs": (
+        [*RUN, "--segments", "s.toml", "--tfb", "2"],
+        2,
+        "--segments brings the times of all ops",
+    ),
+    "segments and a profile": (
+        [*RUN, "--segments", "s.toml", "--profile", "p.toml"],
+        2,
+        "--profile",
+    ),
     "segments and a layout": ([*RUN, "--segments", "s.toml", "--layout", "t|t|t|t"], 2, "--layout"),
     "no segments": ([*RUN, "--segments", "gallery/cluster.toml"], 2, "expected 'ppsim.segments/1'"),
     "message without links": ([*RUN, "--message", "4MiB"], 2, "cluster"),
@@ -165,24 +225,56 @@ BAD = {
     "cluster without a unit": ([*RUN, "--cluster", "gallery/cluster.toml"], 2, "--unit"),
     "cluster and comm": ([*RUN, "--cluster", "gallery/cluster.toml", "--comm", "1"], 2, "--comm"),
     "sweep of nothing": (["sweep", "1f1b", "--devices", "4", "--mb", "8:4"], 2, "empty"),
-    "picture or table": (["sweep", "1f1b", "--devices", "4", "--mb", "8", "-o", "x.mmd"], 2, ".svg"),
+    "picture or table": (
+        ["sweep", "1f1b", "--devices", "4", "--mb", "8", "-o", "x.mmd"],
+        2,
+        ".svg",
+    ),
     "two at once": ([*RUN, "-o", "-", "-o", "-"], 2, "twice"),
     "no chunks": (["compare", "interleaved:0", "--devices", "4", "--mb", "8"], 2, "interleaved:2"),
-    "chunks cut short": (["run", "interleaved:", "--devices", "4", "--mb", "8"], 2, "interleaved:2"),
+    "chunks cut short": (
+        ["run", "interleaved:", "--devices", "4", "--mb", "8"],
+        2,
+        "interleaved:2",
+    ),
     "comparison as csv": (
         ["compare", "1f1b", "gpipe", "--devices", "4", "--mb", "8", "-o", "x.csv"],
         2,
         "one schedule",
     ),
     "lowered to nothing": ([*RUN, "--lowered"], 2, "csv"),
-    "tradeoff to nothing": (["compare", "1f1b", "gpipe", "--devices", "4", "--mb", "8", "--tradeoff"], 2, "-o"),
+    "tradeoff to nothing": (
+        ["compare", "1f1b", "gpipe", "--devices", "4", "--mb", "8", "--tradeoff"],
+        2,
+        "-o",
+    ),
     "sweep without end": (["sweep", "1f1b", "--devices", "4", "--mb", "8:64:x1"], 2, "factor"),
-    "sweep with a factor out of place": (["sweep", "1f1b", "--devices", "4", "--mb", "x8:64:x2"], 2, "'x8:64:x2'"),
-    "sweep with half a factor": (["sweep", "1f1b", "--devices", "4", "--mb", "8:6x4:2"], 2, "8:128:x2"),
-    "endless counts": (["sweep", "1f1b", "--devices", "4", "--mb", "1:100000000"], 2, "more than 10,000 counts"),
-    "endless sweep": (["sweep", "1f1b", "gpipe", "--devices", "1:10000", "--mb", "1:10000"], 2, "10,000 shapes"),
+    "sweep with a factor out of place": (
+        ["sweep", "1f1b", "--devices", "4", "--mb", "x8:64:x2"],
+        2,
+        "'x8:64:x2'",
+    ),
+    "sweep with half a factor": (
+        ["sweep", "1f1b", "--devices", "4", "--mb", "8:6x4:2"],
+        2,
+        "8:128:x2",
+    ),
+    "endless counts": (
+        ["sweep", "1f1b", "--devices", "4", "--mb", "1:100000000"],
+        2,
+        "more than 10,000 counts",
+    ),
+    "endless sweep": (
+        ["sweep", "1f1b", "gpipe", "--devices", "1:10000", "--mb", "1:10000"],
+        2,
+        "10,000 shapes",
+    ),
     "missing profile": ([*RUN, "--profile", "/nowhere/p.toml"], 2, "/nowhere/p.toml"),
-    "none applies": (["compare", "dualpipe", "dualpipe-v", "--devices", "4", "--mb", "3"], 2, "none of these"),
+    "none applies": (
+        ["compare", "dualpipe", "dualpipe-v", "--devices", "4", "--mb", "3"],
+        2,
+        "none of these",
+    ),
 }
 
 
@@ -233,7 +325,10 @@ def test_a_full_disk_is_one_message(suffix):
 def test_a_closed_pipe_is_no_error(words):
     command = f"'{sys.executable}' -u -m ppsim {words} | head -c 10"
     result = subprocess.run(
-        ["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True, timeout=HANG_S
+        ["bash", "-c", f"set -o pipefail; {command}"],
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
     )
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
@@ -243,7 +338,11 @@ def test_a_closed_pipe_is_no_error(words):
 def test_a_closed_pipe_takes_no_file_with_it(tmp_path):
     """What took minutes to measure is kept, whoever reads the rest."""
     words = f"calibrate --from-trace '{PRIMUS}' -o '{tmp_path}/p.toml'"
-    subprocess.run(["bash", "-c", f"'{sys.executable}' -u -m ppsim {words} | head -c 0"], check=True, timeout=HANG_S)
+    subprocess.run(
+        ["bash", "-c", f"'{sys.executable}' -u -m ppsim {words} | head -c 0"],
+        check=True,
+        timeout=HANG_S,
+    )
     assert (tmp_path / "p.toml").stat().st_size
 
 
@@ -254,7 +353,9 @@ def test_no_colour_codes_in_a_pipe():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("args", [RUN, ["memory", "-s", "1f1b", "--stages", "40", "--mb", "80", "--breakdown"]])
+@pytest.mark.parametrize(
+    "args", [RUN, ["memory", "-s", "1f1b", "--stages", "40", "--mb", "80", "--breakdown"]]
+)
 def test_ascii_terminals_do_not_break(args):
     result = process(*args, env={"PYTHONIOENCODING": "ascii"})
     assert result.returncode == 0
@@ -266,9 +367,9 @@ def test_compare_keeps_schedules_that_do_not_apply_with_the_reason():
     result = invoke("compare", "1f1b", "dualpipe", "--devices", "4", "--mb", "7")
     assert result.exit_code == 0
     assert "dualpipe does not apply" in result.output
-    rows = json.loads(invoke("compare", "1f1b", "dualpipe", "--devices", "4", "--mb", "7", "--json").output)[
-        "schedules"
-    ]
+    rows = json.loads(
+        invoke("compare", "1f1b", "dualpipe", "--devices", "4", "--mb", "7", "--json").output
+    )["schedules"]
     assert [r["applies"] for r in rows] == [True, False]
 
 
@@ -276,11 +377,18 @@ def test_compare_begins_with_one_sentence():
     lines = invoke(
         "compare", "gpipe", "1f1b", "interleaved:2", "zb-1p", "--devices", "4", "--mb", "8"
     ).output.splitlines()
-    assert lines[0] == "zb-1p is 1.22 times faster than gpipe (27 against 33 t_F), with 0.5 times the peak activations"
+    assert (
+        lines[0]
+        == "zb-1p is 1.22 times faster than gpipe (27 against 33 t_F), with 0.5 times the peak "
+        "activations"
+    )
 
 
 def test_messages_as_ops_take_longer_the_more_they_block():
-    spans = [json.loads(invoke(*RUN, "--comm", "0.5", "--p2p", mode, "--json").output)["makespan"] for mode in MODES]
+    spans = [
+        json.loads(invoke(*RUN, "--comm", "0.5", "--p2p", mode, "--json").output)["makespan"]
+        for mode in MODES
+    ]
     assert spans == sorted(spans)
     assert spans[0] == 41
 
@@ -309,7 +417,9 @@ def test_compare_draws_memory_below_each_chart(tmp_path):
     assert target.read_text().count("(activations)") == 2
 
 
-@pytest.mark.parametrize("command", [["compare", "gpipe", "1f1b", "--tradeoff"], ["sweep", "gpipe", "1f1b"]])
+@pytest.mark.parametrize(
+    "command", [["compare", "gpipe", "1f1b", "--tradeoff"], ["sweep", "gpipe", "1f1b"]]
+)
 def test_time_against_memory_is_a_page_of_named_points(command, tmp_path):
     target = tmp_path / "x.html"
     assert invoke(*command, "--devices", "4", "--mb", "8", "-o", str(target)).exit_code == 0
@@ -325,42 +435,84 @@ def test_a_closed_stdout_is_no_traceback():
     command = f"'{sys.executable}' -m ppsim run -s 1f1b --stages 4 --mb 8 >&-"
     assert (
         "Traceback"
-        not in subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=HANG_S).stderr
+        not in subprocess.run(
+            ["bash", "-c", command], capture_output=True, text=True, timeout=HANG_S
+        ).stderr
     )
 
 
 def test_sweep_times_messages_and_groups_as_compare_does():
     """The detailed model and the options of interleaved schedules, shape by shape."""
     names = ["1f1b", "interleaved:2"]
-    options = ["--devices", "4", "--p2p", "blocking", "--comm", "0.5", "--group-size", "6", "--json"]
+    options = [
+        "--devices",
+        "4",
+        "--p2p",
+        "blocking",
+        "--comm",
+        "0.5",
+        "--group-size",
+        "6",
+        "--json",
+    ]
     for microbatches in ("12", "18"):
-        compared = json.loads(invoke("compare", *names, *options, "--mb", microbatches).output)["schedules"]
+        compared = json.loads(invoke("compare", *names, *options, "--mb", microbatches).output)[
+            "schedules"
+        ]
         swept = json.loads(invoke("sweep", *names, *options, "--mb", "12,18").output)["shapes"]
         of_both = [row["makespan"] for row in swept if row["microbatches"] == int(microbatches)]
         assert of_both == [row["makespan"] for row in compared]
-    plain = json.loads(invoke("compare", *names, "--devices", "4", "--mb", "18", "--json").output)["schedules"]
+    plain = json.loads(invoke("compare", *names, "--devices", "4", "--mb", "18", "--json").output)[
+        "schedules"
+    ]
     assert all(row["makespan"] < late for row, late in zip(plain, of_both, strict=True))
 
 
 def test_sweep_shows_every_shape_and_marks_the_best():
     result = invoke("sweep", "1f1b", "zb-1p", "--devices", "4", "--mb", "8:32:x2")
-    assert [word for word in result.output.splitlines()[3].split() if word.startswith("M=")] == ["M=8", "M=16", "M=32"]
+    assert [word for word in result.output.splitlines()[3].split() if word.startswith("M=")] == [
+        "M=8",
+        "M=16",
+        "M=32",
+    ]
     assert "11.1%*" in result.output
-    shapes = json.loads(invoke("sweep", "1f1b", "--devices", "4,8", "--mb", "8:24:8", "--json").output)["shapes"]
-    assert [(s["devices"], s["microbatches"]) for s in shapes] == [(p, m) for p in (4, 8) for m in (8, 16, 24)]
+    shapes = json.loads(
+        invoke("sweep", "1f1b", "--devices", "4,8", "--mb", "8:24:8", "--json").output
+    )["shapes"]
+    assert [(s["devices"], s["microbatches"]) for s in shapes] == [
+        (p, m) for p in (4, 8) for m in (8, 16, 24)
+    ]
 
 
 @pytest.mark.slow
 def test_a_sweep_wider_than_the_terminal_is_shown_in_several_tables():
-    words = ("sweep", "1f1b", "gpipe", "--devices", "1,4", "--mb", "1:40", "--metric", "makespan", "--tf", "30000")
+    words = (
+        "sweep",
+        "1f1b",
+        "gpipe",
+        "--devices",
+        "1,4",
+        "--mb",
+        "1:40",
+        "--metric",
+        "makespan",
+        "--tf",
+        "30000",
+    )
     result = invoke(*words)
-    assert [word for word in result.output.split() if word.startswith("M=")] == [f"M={m}" for m in range(1, 41)]
+    assert [word for word in result.output.split() if word.startswith("M=")] == [
+        f"M={m}" for m in range(1, 41)
+    ]
     assert "…" not in result.output
     assert "e+06" not in result.output
     assert "1,200,080*" in result.output  # 40 microbatches of 30000 + 2 t_F each
     verdict = result.output.splitlines()[0]
-    assert "on 1 device with 1 microbatch has the least makespan of 80 shapes, 30,002 t_F; " in verdict
-    assert verdict.endswith("on 4 devices with 1 microbatch has the least makespan of 80 shapes, 120,008 t_F")
+    assert (
+        "on 1 device with 1 microbatch has the least makespan of 80 shapes, 30,002 t_F; " in verdict
+    )
+    assert verdict.endswith(
+        "on 4 devices with 1 microbatch has the least makespan of 80 shapes, 120,008 t_F"
+    )
 
 
 def test_list_names_every_schedule_and_describe_teaches_each():
@@ -381,21 +533,33 @@ def test_completion_prints_a_script(shell):
 
 @pytest.mark.slow
 def test_completion_offers_schedule_names():
-    environment = {"_PPSIM_COMPLETE": "bash_complete", "COMP_WORDS": "ppsim run --schedule zb", "COMP_CWORD": "3"}
+    environment = {
+        "_PPSIM_COMPLETE": "bash_complete",
+        "COMP_WORDS": "ppsim run --schedule zb",
+        "COMP_CWORD": "3",
+    }
     assert "zb-1p" in process(env=environment).stdout
 
 
 def shell_commands() -> list[str]:
-    """Every ppsim command in the README's shell blocks that measures nothing and installs nothing."""
+    """Every ppsim command in the README's shell blocks that measures nothing and installs
+    nothing.
+    """
     blocks = re.findall(r"```sh\n(.*?)```", README.read_text(), re.S)
     lines = [line.split("  #")[0].strip() for block in blocks for line in block.splitlines()]
-    return [line for line in lines if line.startswith("ppsim ") and line.split()[1] not in ("calibrate", "validate")]
+    return [
+        line
+        for line in lines
+        if line.startswith("ppsim ") and line.split()[1] not in ("calibrate", "validate")
+    ]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("line", shell_commands())
 def test_readme_commands_run(line, tmp_path, monkeypatch):
-    """Every command of the README's shell blocks ends well, from files that stand where it expects them."""
+    """Every command of the README's shell blocks ends well, from files that stand where it expects
+    them.
+    """
     for name in ("gallery", "README.md", "tests"):
         (tmp_path / name).symlink_to(README.parent / name)
     (tmp_path / "profile.toml").symlink_to(README.parent / "gallery" / "profile-cpu.toml")
@@ -408,7 +572,9 @@ def test_readme_commands_run(line, tmp_path, monkeypatch):
 
 
 def test_a_command_without_what_it_needs_says_so():
-    needy = [names for names, command in commands() if any(param.required for param in command.params)]
+    needy = [
+        names for names, command in commands() if any(param.required for param in command.params)
+    ]
     assert ("check",) in needy
     for names in needy:
         code, out, errors = answer(*names)

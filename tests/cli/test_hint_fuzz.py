@@ -51,7 +51,9 @@ def test_what_a_hint_names_is_not_refused_for_the_same_reason(line, tmp_path, mo
     monkeypatch.chdir(tmp_path)
     (tmp_path / "plain.csv").write_text("0F0,0B0\n1F0,1B0\n")
     (tmp_path / "lowered.csv").write_text("0F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n")
-    shutil.copy(ROOT / "tests" / "data" / "records" / "timed-p2.json.gz", tmp_path / "record.json.gz")
+    shutil.copy(
+        ROOT / "tests" / "data" / "records" / "timed-p2.json.gz", tmp_path / "record.json.gz"
+    )
     tried = list[int]()
     assert list(faults_of(line.split(), tried)) == []
     assert tried, "no hint of it can be followed"
@@ -62,7 +64,12 @@ def test_what_a_hint_names_is_not_refused_for_the_same_reason(line, tmp_path, mo
 def test_the_nearest_numbers_that_a_schedules_rules_name_work(name):
     """Odd and few numbers break every rule that there is; what takes them all has no hint."""
     tried = list[int]()
-    for shape in ("--devices 3 --mb 1", "--devices 5 --chunks 3 --mb 7", "--stages 7 --mb 5", "--devices 4 --mb 3"):
+    for shape in (
+        "--devices 3 --mb 1",
+        "--devices 5 --chunks 3 --mb 7",
+        "--stages 7 --mb 5",
+        "--devices 4 --mb 3",
+    ):
         assert list(faults_of(["run", name, *shape.split(), "-q"], tried)) == []
 
 
@@ -70,5 +77,7 @@ def test_the_nearest_numbers_that_a_schedules_rules_name_work(name):
 def test_no_hint_of_random_command_lines_leads_to_the_same_refusal():
     """More of them: ``python -m tests.cli.hint_fuzz SEED COUNT``."""
     tried = list[int]()
-    assert list(faults(3, 150, ("jitter", "plan", "optimize", "validate", "calibrate"), tried)) == []
+    assert (
+        list(faults(3, 150, ("jitter", "plan", "optimize", "validate", "calibrate"), tried)) == []
+    )
     assert len(tried) > 20

@@ -42,12 +42,29 @@ atomic_file._open_staged = open_half
 main()
 """
 COMMANDS = {
-    "run": ["run", "-s", "1f1b", "--devices", "4", "--mb", "8", "-q", "-o", "old.trace.json", "-o", "b.csv"],
+    "run": [
+        "run",
+        "-s",
+        "1f1b",
+        "--devices",
+        "4",
+        "--mb",
+        "8",
+        "-q",
+        "-o",
+        "old.trace.json",
+        "-o",
+        "b.csv",
+    ],
     "compare": ["compare", "1f1b", "gpipe", "--devices", "2", "--mb", "2", "-q", "-o", "c.svg"],
     "sweep": ["sweep", "1f1b", "--devices", "4", "--mb", "8,16", "-q", "-o", "s.svg"],
     "memory": ["memory", "-s", "1f1b", "--devices", "4", "--mb", "8", "-q", "-o", "m.html"],
 }
-ENDED = {signal.SIGINT: "Interrupted.", signal.SIGTERM: "Ended by SIGTERM.", signal.SIGHUP: "Ended by SIGHUP."}
+ENDED = {
+    signal.SIGINT: "Interrupted.",
+    signal.SIGTERM: "Ended by SIGTERM.",
+    signal.SIGHUP: "Ended by SIGHUP.",
+}
 CASES = [
     *(("run", number) for number in ENDED),
     *((command, signal.SIGTERM) for command in COMMANDS if command != "run"),
@@ -55,7 +72,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("command", "number"), CASES)
-def test_a_signal_while_a_file_is_written_leaves_the_old_one_and_nothing_else(tmp_path, command, number):
+def test_a_signal_while_a_file_is_written_leaves_the_old_one_and_nothing_else(
+    tmp_path, command, number
+):
     out, folder, said = tmp_path / "out", tmp_path / "temporary", tmp_path / "half"
     out.mkdir()
     folder.mkdir()

@@ -1,4 +1,6 @@
-"""``ppsim model -o``: the drawn split of a layer adds up to what the tables of the same command count."""
+"""``ppsim model -o``: the drawn split of a layer adds up to what the tables of the same command
+count.
+"""
 
 import json
 import re
@@ -21,7 +23,8 @@ from ppsim.workload.plans.split_chart import layer_name
 from tests.commands import answer, invoke, refused
 
 PRODUCT = re.compile(
-    r'<br/>|"(?:GPU 0[^<]*<br/>)?(?P<name>[^<"]+): (?P<way>column-parallel|row-parallel|by groups of heads|by experts'
+    r'<br/>|"(?:GPU 0[^<]*<br/>)?(?P<name>[^<"]+): (?P<way>column-parallel|row-parallel|by groups '
+    r"of heads|by experts"
     r"|whole)<br/>(?P<held>[^<]+?)(?: of (?P<whole>[^<]+)|, all of it)<br/>"
 )
 ALONE = {  # all layers on a stage of their own, so that its parameters are those of layers
@@ -42,23 +45,39 @@ def drawn(*words):
 
 
 def weights(text):
-    return eval(text.replace(",", "").replace("x", "*"), {}) if re.fullmatch(r"[\d,x ()]+", text) else -1
+    return (
+        eval(text.replace(",", "").replace("x", "*"), {})
+        if re.fullmatch(r"[\d,x ()]+", text)
+        else -1
+    )
 
 
 def split_of(chart):
-    """Read a flowchart: by name of a kind of layer its products (way, held, whole weights), facts and collectives."""
+    """Read a flowchart: by name of a kind of layer its products (way, held, whole weights), facts
+    and collectives.
+    """
     found = {}
     for part in chart.split("subgraph ")[1:]:
         (name,) = re.findall(r'^\w+\["([^":]+): ', part)
         rows = [
-            (each["name"], each["way"], weights(each["held"]), weights(each["whole"] or each["held"]))
+            (
+                each["name"],
+                each["way"],
+                weights(each["held"]),
+                weights(each["whole"] or each["held"]),
+            )
             for line in part.splitlines()
             for each in PRODUCT.finditer(line)
             if each["name"]
         ]
         (others,) = re.findall(r"the like, ([\d,]+) in all", part)
         seconds = re.findall(r"its forward of a microbatch takes ([\d.,]+) ms", part)
-        found[name] = {"rows": rows, "others": int(others.replace(",", "")), "ms": float(*seconds), "text": part}
+        found[name] = {
+            "rows": rows,
+            "others": int(others.replace(",", "")),
+            "ms": float(*seconds),
+            "text": part,
+        }
     return found
 
 
@@ -72,11 +91,17 @@ def test_drawn_weights_add_up_to_the_parameters_of_the_table(model):
     sizes = dict(zip(ranks[::2], map(int, ranks[1::2]), strict=True))
     total = 0.0
     for name, split in split_of(drawn(model, *ranks)).items():
-        routed = sum(whole for product, _, _, whole in split["rows"] if product in ("experts in", "experts out"))
+        routed = sum(
+            whole
+            for product, _, _, whole in split["rows"]
+            if product in ("experts in", "experts out")
+        )
         dense = sum(whole for *_, whole in split["rows"]) - routed + split["others"]
         assert min(whole for *_, whole in split["rows"]) > 0
         total += counts_of(model)[name] * (dense / sizes["--tp"] + routed / sizes.get("--ep", 1))
-    table = json.loads(invoke("model", model, *ranks, "--pp", "3", "--layout", layout, "--json").stdout)
+    table = json.loads(
+        invoke("model", model, *ranks, "--pp", "3", "--layout", layout, "--json").stdout
+    )
     assert total == pytest.approx(table["stages"][1]["parameters"], rel=1e-9)
 
 
@@ -84,13 +109,17 @@ def test_drawn_weights_add_up_to_the_parameters_of_the_table(model):
 def test_drawn_times_add_up_to_the_forward_of_the_table(model):
     layout, ranks = ALONE[model]
     words = [model, *ranks, "--cluster", "dgx-h100"]
-    total = sum(counts_of(model)[name] * split["ms"] for name, split in split_of(drawn(*words)).items())
+    total = sum(
+        counts_of(model)[name] * split["ms"] for name, split in split_of(drawn(*words)).items()
+    )
     table = json.loads(invoke("model", *words, "--pp", "3", "--layout", layout, "--json").stdout)
     assert total == pytest.approx(table["stages"][1]["f_ms"], rel=1e-3)  # drawn with four digits
 
 
 def test_a_dense_layer_is_cut_by_columns_then_by_rows():
-    """Megatron-LM's way (arXiv 1909.08053, figure 3), counted by hand: 64 heads of 128, 8 of keys and values, tp 4."""
+    """Megatron-LM's way (arXiv 1909.08053, figure 3), counted by hand: 64 heads of 128, 8 of keys
+    and values, tp 4.
+    """
     rows = split_of(drawn("llama3-70b", "--tp", "4"))["attention + MLP"]["rows"]
     assert rows == [
         ("query, key, value", "column-parallel", 8192 * 2560, 8192 * 10240),
@@ -101,10 +130,17 @@ def test_a_dense_layer_is_cut_by_columns_then_by_rows():
 
 
 def test_collectives_join_the_products_with_and_without_sequence_parallelism():
-    """8,192 tokens of 8,192 numbers in 16 bits are 128 MiB; of four ranks each sends three quarters of a gather."""
+    """8,192 tokens of 8,192 numbers in 16 bits are 128 MiB; of four ranks each sends three quarters
+    of a gather.
+    """
     chart = drawn("llama3-70b", "--tp", "4")
     order = re.findall(r"all-gather|reduce-scatter|all-reduce|column-parallel|row-parallel", chart)
-    assert list(dict.fromkeys(order)) == ["all-gather", "column-parallel", "row-parallel", "reduce-scatter"]
+    assert list(dict.fromkeys(order)) == [
+        "all-gather",
+        "column-parallel",
+        "row-parallel",
+        "reduce-scatter",
+    ]
     assert chart.count("128 MiB<br/>each sends 96 MiB") == 4
 
 
@@ -117,8 +153,14 @@ def test_without_sequence_parallelism_a_sum_takes_as_much_as_both():
 
 @pytest.mark.parametrize("changes", [{}, {"sequence_parallel": False}, {"precision": "fp8"}])
 def test_a_forward_sends_what_volumes_count_for_it(changes):
-    """Of five gathers of a block two are a forward's, of four without sequence parallelism two; three are narrowed."""
-    model, machine, parallel = read_model("llama3-8b"), read_machine("dgx-h100"), Parallel(tp=8, **changes)
+    """Of five gathers of a block two are a forward's, of four without sequence parallelism two;
+    three are narrowed.
+    """
+    model, machine, parallel = (
+        read_model("llama3-8b"),
+        read_machine("dgx-h100"),
+        Parallel(tp=8, **changes),
+    )
     (split,) = layer_splits(model, parallel, machine)
     sent = 32 * sum(part.sent for part in split.parts if isinstance(part, Collective))
     whole = sent_bytes(model, machine, parallel, schedule_of("1f1b", 1, 1, 1))["tp"].sum()
@@ -149,12 +191,24 @@ def test_copies_are_said_where_the_table_divides_them():
         (["llama3-8b"], "no ranks divide them", "--tp 8"),
         (["llama3-8b", "--tp", "1"], "no ranks divide them", "--tp 8"),
         (["llama3-8b", "--tp", "3"], "32 heads over tp = 3 do not divide", "--tp 2"),
-        (["nemotron-3-nano", "--tp", "16"], "8 groups of states over tp = 16 do not divide", "--tp 8"),
-        (["deepseek-v4-flash", "--tp", "16"], "8 groups of heads over tp = 16 do not divide", "--tp 8"),
+        (
+            ["nemotron-3-nano", "--tp", "16"],
+            "8 groups of states over tp = 16 do not divide",
+            "--tp 8",
+        ),
+        (
+            ["deepseek-v4-flash", "--tp", "16"],
+            "8 groups of heads over tp = 16 do not divide",
+            "--tp 8",
+        ),
         (["dgx-h100", "--tp", "2"], "no model 'dgx-h100'", ""),
         (["dgx-h100"], "no ranks divide them", "--tp"),
         ([], "which model is missing", "llama3-70b"),
-        (["llama3-8b", "--tp", "2", "--cluster", "dgx-h100", "--profile", "x.toml"], "--profile", "leave one"),
+        (
+            ["llama3-8b", "--tp", "2", "--cluster", "dgx-h100", "--profile", "x.toml"],
+            "--profile",
+            "leave one",
+        ),
     ],
 )
 def test_what_has_no_split_is_refused(tmp_path, words, message, hint):
@@ -178,8 +232,17 @@ def test_the_page_and_the_figure_say_what_the_flowchart_says(tmp_path):
     texts = " ".join(ElementTree.parse(svg).getroot().itertext())
     table, chart = page.read_text(), drawn(*words)
     boxes = re.findall(r'\["(?:GPU 0[^<]*<br/>)?([^"]*)"\]|\{\{"([^"]*)"\}\}', chart)
-    details = {detail for box in boxes for detail in "".join(box).split("<br/>") if not detail.startswith("GPU ")}
-    facts = [each for each in details if each.startswith(("each GPU holds", "its forward", "the all-gather of"))]
+    details = {
+        detail
+        for box in boxes
+        for detail in "".join(box).split("<br/>")
+        if not detail.startswith("GPU ")
+    }
+    facts = [
+        each
+        for each in details
+        if each.startswith(("each GPU holds", "its forward", "the all-gather of"))
+    ]
     facts += [each for each in details if "are copies" in each or "attention + " in each]
     parts = details - set(facts)
     assert len(parts) > 40

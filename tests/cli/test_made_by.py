@@ -1,4 +1,6 @@
-"""What ppsim writes names the command that made it; ``read`` prints it, and running it makes the same bytes."""
+"""What ppsim writes names the command that made it; ``read`` prints it, and running it makes the
+same bytes.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def test_a_file_names_its_command_which_makes_it_again(suffix):
 
 @pytest.mark.parametrize("suffix", ["csv", "json", "parquet"])
 def test_a_table_names_its_command_and_stays_a_table(suffix):
-    """In CSV as the last column, which readers of tables take as text; in Parquet beside the columns."""
+    """In CSV as the last column, which readers of tables take as text; in Parquet beside the
+    columns.
+    """
     from pyarrow import parquet
 
     words = ["sweep", "1f1b", "zb-1p", "--devices", "2", "--mb", "2,4"]
@@ -59,7 +63,9 @@ def test_a_table_names_its_command_and_stays_a_table(suffix):
     assert read_inputs(f"a.{suffix}")["command"] == " ".join(["ppsim", *words])
     assert made_again(f"a.{suffix}")
     if suffix != "json":
-        rows = read_table("a.csv") if suffix == "csv" else parquet.read_table("a.parquet").to_pylist()
+        rows = (
+            read_table("a.csv") if suffix == "csv" else parquet.read_table("a.parquet").to_pylist()
+        )
         assert [row["name"] for row in rows] == ["1f1b", "1f1b", "zb-1p", "zb-1p"]
         assert ("made_by" in rows[0]) == (suffix == "csv")
 
@@ -73,7 +79,8 @@ def test_a_table_names_its_command_and_stays_a_table(suffix):
         "memory 1f1b --stages 2 --mb 2 -o a.html",
         "diff 1f1b gpipe --devices 2 --mb 2 -o a.html",
         "compare 1f1b gpipe --devices 2 --mb 2 -o a.json",
-        "run 1f1b --devices 2 --mb 2 --cluster dgx-h100 --unit ms --mb-scale W=uniform:0.1:3 -o a.json",
+        "run 1f1b --devices 2 --mb 2 --cluster dgx-h100 --unit ms --mb-scale W=uniform:0.1:3 -o "
+        "a.json",
         "sweep 1f1b gpipe --devices 2 --mb 2,4 -o a.html",
         "run 1f1b --devices 2 --mb 2 --recompute first:1 --tr 0.5 -o a.json",
         "diff x.json gpipe -o a.html",
@@ -88,7 +95,9 @@ def test_files_of_every_command_are_made_again(words):
 
 
 def test_a_schedule_of_torch_has_no_place_for_its_command():
-    """torch reads each line as a device and each cell as an action; the JSON written with it has the command."""
+    """torch reads each line as a device and each cell as an action; the JSON written with it has
+    the command.
+    """
     invoke("run", "1f1b", "--stages", "2", "--mb", "2", "-q", "-o", "a.csv", "-o", "a.json")
     assert read_origin("a.csv") is None
     assert "command" not in invoke("read", "a.csv").stdout
@@ -98,8 +107,15 @@ def test_a_schedule_of_torch_has_no_place_for_its_command():
 
 def test_json_and_quiet_have_the_command_too():
     invoke(*COMMAND.split(), "-q", "-o", "a.json", "-o", "a.svg", "-o", "a.csv")
-    read = {suffix: json.loads(invoke("read", f"a.{suffix}", "--json").stdout) for suffix in ("json", "svg", "csv")}
-    assert [each["command"] for each in read.values()] == [f"ppsim {COMMAND}", f"ppsim {COMMAND}", None]
+    read = {
+        suffix: json.loads(invoke("read", f"a.{suffix}", "--json").stdout)
+        for suffix in ("json", "svg", "csv")
+    }
+    assert [each["command"] for each in read.values()] == [
+        f"ppsim {COMMAND}",
+        f"ppsim {COMMAND}",
+        None,
+    ]
     assert [each["format"] for each in read.values()] == ["timeline", "written", "schedule"]
     assert invoke("read", "-q", "a.svg").stdout == f"ppsim {COMMAND}\n"
 
@@ -119,7 +135,16 @@ def test_a_figure_takes_no_option_of_a_run(option):
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"0F0,0B0\n", b"\x89PNG\r\n", b"%PDF-1.4 /Subject <1>", b"<svg></svg>", b"[[[[", b'{"command":3}']
+    "content",
+    [
+        b"",
+        b"0F0,0B0\n",
+        b"\x89PNG\r\n",
+        b"%PDF-1.4 /Subject <1>",
+        b"<svg></svg>",
+        b"[[[[",
+        b'{"command":3}',
+    ],
 )
 def test_a_file_that_names_no_command_has_none(content):
     Path("a").write_bytes(content)
@@ -127,7 +152,9 @@ def test_a_file_that_names_no_command_has_none(content):
     assert read_origin("a") is None
 
 
-@pytest.mark.parametrize("command", ["", "rm -rf x", "ppsim 'unclosed", "x=1 ppsim run", "/tmp/ppsim run"])
+@pytest.mark.parametrize(
+    "command", ["", "rm -rf x", "ppsim 'unclosed", "x=1 ppsim run", "/tmp/ppsim run"]
+)
 def test_a_command_of_something_else_is_not_printed(command):
     Path("a.json").write_text(json.dumps({"inputs": {"command": command}}))
     assert read_origin("a.json") is None
@@ -136,12 +163,27 @@ def test_a_command_of_something_else_is_not_printed(command):
     assert "a.json has no ops" in errors
 
 
-TRICKS = ["$(touch x)", "`touch x`", "a\nb", "-rf", "~", "*", "a'b", "\x1b[31m\x07", "!x", "\u202e\\n", "'\n\\'"]
+TRICKS = [
+    "$(touch x)",
+    "`touch x`",
+    "a\nb",
+    "-rf",
+    "~",
+    "*",
+    "a'b",
+    "\x1b[31m\x07",
+    "!x",
+    "\u202e\\n",
+    "'\n\\'",
+]
 
 
 @pytest.mark.parametrize("quiet", [[], ["-q"]])
 def test_what_is_printed_for_a_shell_is_one_line_that_no_terminal_obeys(quiet):
-    stated = {"ppsim": "\x1b[31m", "command": shlex.join(["ppsim", "run", "1f1b", "--title", *TRICKS])}
+    stated = {
+        "ppsim": "\x1b[31m",
+        "command": shlex.join(["ppsim", "run", "1f1b", "--title", *TRICKS]),
+    }
     Path("a.json").write_text(json.dumps({"inputs": stated}))
     code, out, _ = answer("read", "a.json", *quiet)
     assert code == 0
@@ -157,13 +199,17 @@ def test_a_separator_in_a_command_is_a_word_of_it():
 @pytest.mark.slow
 def test_a_shell_takes_each_word_of_it_as_it_is():
     line = shell_line(["printf", r"%s\0", *TRICKS])
-    done = subprocess.run(["bash", "-c", line], capture_output=True, check=True, env={"LC_ALL": "C.UTF-8"})
+    done = subprocess.run(
+        ["bash", "-c", line], capture_output=True, check=True, env={"LC_ALL": "C.UTF-8"}
+    )
     assert done.stdout.decode().split("\0")[:-1] == TRICKS
 
 
 def test_reading_a_file_runs_and_writes_nothing():
     """Whatever its command says; only the user who pastes it does."""
-    Path("a.json").write_text(json.dumps({"inputs": {"command": "ppsim run 1f1b --stages 2 --mb 2 -o evil.svg"}}))
+    Path("a.json").write_text(
+        json.dumps({"inputs": {"command": "ppsim run 1f1b --stages 2 --mb 2 -o evil.svg"}})
+    )
     assert invoke("read", "a.json").exit_code == 0
     assert sorted(path.name for path in Path().iterdir()) == ["a.json"]
 

@@ -19,7 +19,9 @@ def files_in_help(*words: str) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_the_gpu_and_the_cluster_of_the_help_are_planned_on(tmp_path, monkeypatch):
-    """Written as the help of plan shows them, into one folder, they load, and the plan is for that GPU."""
+    """Written as the help of plan shows them, into one folder, they load, and the plan is for that
+    GPU.
+    """
     files = files_in_help("plan")
     assert set(files) == {"my-gpu.toml", "my-cluster.toml"}
     for name, content in files.items():
@@ -45,7 +47,9 @@ def test_a_cluster_in_words_is_answered_with_words_that_work(words, says, hint):
     assert hint in error.hint
 
 
-@pytest.mark.parametrize("words", [("memory", "1f1b", *SHAPE), ("plan", "--cluster", "dgx-h100", *GBS)])
+@pytest.mark.parametrize(
+    "words", [("memory", "1f1b", *SHAPE), ("plan", "--cluster", "dgx-h100", *GBS)]
+)
 def test_a_model_that_the_library_lacks_is_answered_with_config_json_first(words):
     """Its config.json works today; the 44 names that follow are other models."""
     error = refused(*words, "--model", "glm-5")
@@ -53,12 +57,18 @@ def test_a_model_that_the_library_lacks_is_answered_with_config_json_first(words
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("words", [("run", "zb-v"), ("memory", "interleaved"), ("explain", "interleaved")])
+@pytest.mark.parametrize(
+    "words", [("run", "zb-v"), ("memory", "interleaved"), ("explain", "interleaved")]
+)
 def test_stages_alone_say_how_many_devices_they_are(words):
     """In a note beside the answer; not where the devices, or the stages on each, are given."""
     said = "8 stages are 4 devices"
     assert said in answer(*words, "--stages", "8", "--mb", "8")[2]
-    for given in (("--devices", "4"), ("--stages", "8", "--devices", "4"), ("--stages", "8", "--chunks", "2")):
+    for given in (
+        ("--devices", "4"),
+        ("--stages", "8", "--devices", "4"),
+        ("--stages", "8", "--chunks", "2"),
+    ):
         assert said not in "".join(answer(*words, *given, "--mb", "8")[1:])
     assert said not in answer("run", "1f1b", "--stages", "8", "--mb", "8")[2]
     assert json.loads(answer(*words, "--stages", "8", "--mb", "8", "--json")[1])["devices"] == 4
@@ -97,6 +107,10 @@ def test_how_memory_is_counted_is_said_where_it_is_printed():
     """In the help of all three, and below the answer of memory, in activations and in bytes."""
     for command in ("run", "memory", "plan"):
         said = " ".join(invoke(command, "--help").output.split())
-        assert re.search(r"from the start of F to the end of B|from their forward to their backward", said)
+        assert re.search(
+            r"from the start of F to the end of B|from their forward to their backward", said
+        )
     assert "held from F to the end of B" in invoke("memory", "1f1b", *SHAPE).output
-    assert "not counted: the driver" in invoke("memory", "1f1b", *SHAPE, "--model", "llama3-8b").output
+    assert (
+        "not counted: the driver" in invoke("memory", "1f1b", *SHAPE, "--model", "llama3-8b").output
+    )

@@ -1,4 +1,6 @@
-"""The commands' own options in random combinations: each ends with an answer or a refusal, within its limits."""
+"""The commands' own options in random combinations: each ends with an answer or a refusal, within
+its limits.
+"""
 
 from __future__ import annotations
 
@@ -23,4 +25,6 @@ def test_no_combination_of_options_ends_in_a_traceback_or_without_limit(seed):
     """
     words = [sys.executable, "-m", "tests.cli.option_fuzz", str(seed), "25"]
     done = subprocess.run(words, cwd=ROOT, env=SOURCE, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, f"0 of 25 cases of seed {seed} end wrongly\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, f"0 of 25 cases of seed {seed} end wrongly\n"), (
+        done.stderr
+    )

@@ -258,10 +258,32 @@ ONE_BY_ONE = {
     "plan": [*PLAN, "--recomputes", "none,full", "--schedules", "1f1b,interleaved"],
     "explain": ["explain", *SCHEDULE],
     "diff": ["diff", *SEVERAL],
-    "partition": ["partition", "interleaved-overlap", "--devices", "4", "--mb", "8", "--t-layer", "1,1,2,1,1,1,1,2"],
+    "partition": [
+        "partition",
+        "interleaved-overlap",
+        "--devices",
+        "4",
+        "--mb",
+        "8",
+        "--t-layer",
+        "1,1,2,1,1,1,1,2",
+    ],
     "optimize": ["optimize", "--devices", "3", "--mb", "2", "--cap", "2", "--time-limit", "0.5"],
     "layout": ["layout", "E|t*3|(t|)*5mL", "--devices", "4"],
-    "model": ["model", "llama3-8b", "--tp", "8", "--dp", "2", "--pp", "4", "--mb", "8", "--cluster", "dgx-h100"],
+    "model": [
+        "model",
+        "llama3-8b",
+        "--tp",
+        "8",
+        "--dp",
+        "2",
+        "--pp",
+        "4",
+        "--mb",
+        "8",
+        "--cluster",
+        "dgx-h100",
+    ],
     "check": ["check", "own.csv"],
     "convert": ["convert", "own.csv", "-o", "y.json"],
     "read": ["read", TRACE],
@@ -279,7 +301,8 @@ PERMITS = {
     "time_limit": "what ends before it is the same",
     "mtp": "it only refuses layouts",
     "force": "it allows what was not needed",
-    "p2p": "messages that take no time may block nothing; that no queue stands still is an answer too",
+    "p2p": "messages that take no time may block nothing; that no queue stands still is an answer "
+    "too",
     "shapes": "likewise",
     "order": "likewise",
     "channel": "likewise",
@@ -336,7 +359,18 @@ def test_no_command_is_left_out():
 def options_of(words: list[str]) -> list[str]:
     command = group.get_command(None, words[0])  # type: ignore[arg-type]
     assert command
-    hidden = {"names", "specs", "schedule", "file", "files", "debug", "more_traces", "from_trace", "force", "string"}
+    hidden = {
+        "names",
+        "specs",
+        "schedule",
+        "file",
+        "files",
+        "debug",
+        "more_traces",
+        "from_trace",
+        "force",
+        "string",
+    }
     options = [str(p.name) for p in command.params if p.name not in hidden]
     assert set(options) <= SAMPLES.keys(), "SAMPLES says how each option is typed"
     return options
@@ -362,23 +396,33 @@ def outcome(words: list[str]) -> tuple[object, ...]:
 FAST = ("run", "layout", "check")
 
 
-@pytest.mark.parametrize("name", [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in ONE_BY_ONE])
+@pytest.mark.parametrize(
+    "name", [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in ONE_BY_ONE]
+)
 def test_an_option_alone_changes_something_or_is_refused(name, record, monkeypatch):
     monkeypatch.setattr("ppsim.base.dask_cluster.CONNECT_S", 0.2)  # no scheduler is at the address
     words = [record if word == RECORD else word for word in ONE_BY_ONE[name]]
     as_it_was = outcome(words)
     assert as_it_was != ("refused",)
-    idle = [option for option in options_of(words)[::EVERY] if outcome([*words, *SAMPLES[option].split()]) == as_it_was]
+    idle = [
+        option
+        for option in options_of(words)[::EVERY]
+        if outcome([*words, *SAMPLES[option].split()]) == as_it_was
+    ]
     # What the file has already; what is proved at once needs no luck and no time.
-    as_stated = UNSHOWN.get(name, set()) | {"check": {"devices"}, "optimize": {"seed", "time_limit", "placement"}}.get(
-        name, set()
-    )
+    as_stated = UNSHOWN.get(name, set()) | {
+        "check": {"devices"},
+        "optimize": {"seed", "time_limit", "placement"},
+    }.get(name, set())
     assert set(idle) - PERMITS.keys() - as_stated == set()
 
 
 def pairs_of(name: str) -> list[tuple[str, str]]:
-    """The pairs of options to try with a command, one of three: what several have is tried with one, by turns."""
-    known = {base: set(options_of(words)) - {"dask"} for base, words in BASES.items()}  # dask starts a cluster
+    """The pairs of options to try with a command, one of three: what several have is tried with
+    one, by turns.
+    """
+    # dask starts a cluster
+    known = {base: set(options_of(words)) - {"dask"} for base, words in BASES.items()}
     turn = {option: number for number, option in enumerate(SAMPLES)}
     pairs = []
     for one, other in combinations(sorted(known[name], key=turn.__getitem__), 2):
@@ -391,17 +435,25 @@ def pairs_of(name: str) -> list[tuple[str, str]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BASES)
 def test_two_options_each_change_something_or_are_refused(name):
-    """In every pair each option has an effect beside the other, or the pair is refused; options are shared code."""
+    """In every pair each option has an effect beside the other, or the pair is refused; options are
+    shared code.
+    """
     words, command = BASES[name], BASES[name][0]
     pairs = pairs_of(name)
     alone = {
-        option: outcome([*words, *SAMPLES[option].split()]) for option in sorted({o for pair in pairs for o in pair})
+        option: outcome([*words, *SAMPLES[option].split()])
+        for option in sorted({o for pair in pairs for o in pair})
     }
     idle = []
     for one, other in pairs:
         both = outcome([*words, *SAMPLES[one].split(), *SAMPLES[other].split()])
         for option, beside in ((one, other), (other, one)):
-            if both != alone[beside] or both == ("refused",) or option in PERMITS or (option, beside) in ASKED_ALREADY:
+            if (
+                both != alone[beside]
+                or both == ("refused",)
+                or option in PERMITS
+                or (option, beside) in ASKED_ALREADY
+            ):
                 continue
             if command not in SHOW_SOME.get(beside, ()) and option not in UNSHOWN.get(name, ()):
                 idle.append((option, beside))
@@ -409,7 +461,8 @@ def test_two_options_each_change_something_or_are_refused(name):
 
 
 @pytest.mark.parametrize(
-    "option", ["profile", "cluster", "model", "message", "order", "format", "record", "trace", "cap"]
+    "option",
+    ["profile", "cluster", "model", "message", "order", "format", "record", "trace", "cap"],
 )
 def test_an_empty_value_is_refused(option):
     """A shell variable that is not set is no absent option."""
@@ -418,7 +471,9 @@ def test_an_empty_value_is_refused(option):
         for name in ("run", "memory", "validate")
         if option in [p.name for p in group.get_command(None, name).params]  # type: ignore[arg-type, union-attr]
     )
-    result = CliRunner().invoke(group, [command, "1f1b", "--devices", "2", "--mb", "2", f"--{option}="])
+    result = CliRunner().invoke(
+        group, [command, "1f1b", "--devices", "2", "--mb", "2", f"--{option}="]
+    )
     assert isinstance(result.exception, PpsimError)
     assert str(result.exception) == f"--{option} is empty"
 
@@ -432,13 +487,17 @@ def test_every_command_takes_a_schedule_both_ways():
         for command in ("run", "compare", "sweep", "jitter", "memory"):
             samples = ["--samples", "5"] if command == "jitter" else []
             ways = [[spec], ["-s", spec], ["--schedule", spec]]
-            answers = {CliRunner().invoke(group, [command, *way, *shape, *samples]).stdout for way in ways}
+            answers = {
+                CliRunner().invoke(group, [command, *way, *shape, *samples]).stdout for way in ways
+            }
             assert len(answers) == 1, (command, spec)
             assert answers != {""}, (command, spec)
 
 
 def test_stages_are_stages_of_the_model_in_every_command():
-    """Alone they leave V to the schedule; schedules that would land on other devices are not compared."""
+    """Alone they leave V to the schedule; schedules that would land on other devices are not
+    compared.
+    """
 
     def shapes(*words: str) -> Any:
         result = CliRunner().invoke(group, [*words, "--stages", "8", "--mb", "8", "--json"])
@@ -449,14 +508,30 @@ def test_stages_are_stages_of_the_model_in_every_command():
     swept = shapes("sweep", "interleaved", "1f1b")["shapes"]
     assert (run["devices"], run["stages"]) == (compared["devices"], compared["stages"]) == (4, 8)
     assert [(row["devices"], row["stages"]) for row in swept] == [(4, 8), (8, 8)]
-    refused = CliRunner().invoke(group, ["compare", "interleaved", "1f1b", "--stages", "8", "--mb", "8"]).exception
+    refused = (
+        CliRunner()
+        .invoke(group, ["compare", "interleaved", "1f1b", "--stages", "8", "--mb", "8"])
+        .exception
+    )
     assert str(refused).endswith("--stages 8 is 4 for interleaved, 8 for 1f1b")
     assert isinstance(refused, PpsimError)
     assert refused.hint == "--devices 8"
 
 
 def test_no_file_is_written_where_one_of_them_is_refused():
-    words = ["run", "dualpipe", "--devices", "2", "--mb", "4", "-q", "-o", "good.svg", "-o", "bad.csv"]
+    words = [
+        "run",
+        "dualpipe",
+        "--devices",
+        "2",
+        "--mb",
+        "4",
+        "-q",
+        "-o",
+        "good.svg",
+        "-o",
+        "bad.csv",
+    ]
     assert isinstance(CliRunner().invoke(group, words).exception, PpsimError)
     assert list(Path().iterdir()) == []
 
@@ -476,15 +551,34 @@ def test_a_tolerance_is_a_share_of_at_most_all():
     result = CliRunner().invoke(group, ["validate", "--from-record", RECORD, "--tolerance", "5"])
     assert result.exit_code == 2
     assert "write 5% if you mean percent" in result.output
-    assert CliRunner().invoke(group, ["validate", "--from-record", RECORD, "--tolerance", "5%", "-q"]).exit_code == 0
+    assert (
+        CliRunner()
+        .invoke(group, ["validate", "--from-record", RECORD, "--tolerance", "5%", "-q"])
+        .exit_code
+        == 0
+    )
 
 
 def test_a_figure_with_a_profile_without_bytes_counts_activations():
-    """Memory is drawn by default, so a profile made from traces must not refuse the picture; asked for, it does."""
+    """Memory is drawn by default, so a profile made from traces must not refuse the picture; asked
+    for, it does.
+    """
     profile = Path("p.toml")
     text = (ROOT / "gallery" / "profile-cpu.toml").read_text()
     profile.write_text(re.sub(r"\[\[activation\]\]\n(.+\n)+", "", text))
-    words = ["run", "1f1b", "--devices", "2", "--mb", "2", "--profile", "p.toml", "-q", "-o", "x.svg"]
+    words = [
+        "run",
+        "1f1b",
+        "--devices",
+        "2",
+        "--mb",
+        "2",
+        "--profile",
+        "p.toml",
+        "-q",
+        "-o",
+        "x.svg",
+    ]
     assert CliRunner().invoke(group, words).exit_code == 0
     assert "(activations)" in Path("x.svg").read_text()
     assert "no activation bytes" in str(CliRunner().invoke(group, [*words, "--memory"]).exception)
@@ -495,14 +589,20 @@ def requests() -> dict[str, type[Request]]:
     found = {}
     for name in list_questions():
         module = importlib.import_module(str(module_of(name)))
-        kinds = [kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, Request)]
+        kinds = [
+            kind
+            for kind in vars(module).values()
+            if isinstance(kind, type) and issubclass(kind, Request)
+        ]
         found[name] = next(kind for kind in kinds if getattr(kind, "question", "") == name)
     return found
 
 
 def test_the_table_has_no_row_of_one_question():
     """A row that concerns one question stands in its request, where the options are declared."""
-    options = {name: {each.name for each in list_options(kind)} for name, kind in requests().items()}
+    options = {
+        name: {each.name for each in list_options(kind)} for name, kind in requests().items()
+    }
 
     def concerned(need: Need) -> list[str]:
         named = need.commands or options

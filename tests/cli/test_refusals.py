@@ -68,16 +68,28 @@ def options_of(name: str) -> set[str]:
     """The spellings of all options of a command, with those of its own commands."""
     command = group.get_command(None, name)  # type: ignore[arg-type]
     commands = [command, *getattr(command, "commands", {}).values()]
-    return {word for each in commands for param in each.params for word in (*param.opts, *param.secondary_opts)}
+    return {
+        word
+        for each in commands
+        for param in each.params
+        for word in (*param.opts, *param.secondary_opts)
+    }
 
 
 def refusals(path: Path) -> Iterator[str]:
     """What the errors and rules of a module say; values in them count as ``1``."""
     for call in ast.walk(ast.parse(path.read_text())):
-        if isinstance(call, ast.Call) and getattr(call.func, "id", "") in ("InputError", "PpsimError", "Need"):
+        if isinstance(call, ast.Call) and getattr(call.func, "id", "") in (
+            "InputError",
+            "PpsimError",
+            "Need",
+        ):
             for part in ast.walk(call):
                 if isinstance(part, ast.JoinedStr):
-                    yield "".join(str(each.value) if isinstance(each, ast.Constant) else "1" for each in part.values)
+                    yield "".join(
+                        str(each.value) if isinstance(each, ast.Constant) else "1"
+                        for each in part.values
+                    )
                 elif isinstance(part, ast.Constant) and isinstance(part.value, str):
                     yield part.value
 
@@ -99,7 +111,10 @@ def test_every_command_and_option_that_a_refusal_names_exists():
         named = re.findall(r"\bppsim ([a-z]+)\b", text)
         assert set(named) <= own.keys(), text
         known = own.get(command, every).union(*(own[name] for name in named), {"--help"})
-        assert set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9]", text)) <= known, (command, text)
+        assert set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9]", text)) <= known, (
+            command,
+            text,
+        )
 
 
 @pytest.mark.parametrize(
@@ -122,12 +137,17 @@ def test_the_devices_that_compare_suggests_work(words):
 def test_files_on_different_devices_cannot_be_given_devices(tmp_path):
     files = [str(tmp_path / f"{devices}.json") for devices in (2, 4)]
     for devices, file in zip("24", files, strict=True):
-        assert invoke("run", "1f1b", "--devices", devices, "--mb", "4", "-q", "-o", file).exit_code == 0
+        assert (
+            invoke("run", "1f1b", "--devices", devices, "--mb", "4", "-q", "-o", file).exit_code
+            == 0
+        )
     assert refused("compare", *files).hint == "files of as many devices"
 
 
 def test_charts_are_not_shaped_where_none_is_drawn(tmp_path):
-    error = refused("compare", "1f1b", "gpipe", *SMALL, "--tradeoff", "--memory", "-o", str(tmp_path / "a.svg"))
+    error = refused(
+        "compare", "1f1b", "gpipe", *SMALL, "--tradeoff", "--memory", "-o", str(tmp_path / "a.svg")
+    )
     assert str(error).startswith("--memory shapes charts, and --tradeoff draws time against memory")
 
 
@@ -145,7 +165,10 @@ def test_files_with_times_are_given_no_other_shape(tmp_path):
     file = str(tmp_path / "a.json")
     assert invoke("run", "1f1b", *SMALL, "-q", "-o", file).exit_code == 0
     assert str(refused("explain", file, "--mb", "9")) == f"{file} has 4 microbatches, not 9"
-    assert str(refused("diff", file, file, "--mb", "9")) == "--mb has no effect: files state their own shape"
+    assert (
+        str(refused("diff", file, file, "--mb", "9"))
+        == "--mb has no effect: files state their own shape"
+    )
 
 
 def test_a_folder_is_no_schedule(tmp_path):
@@ -160,12 +183,16 @@ def test_a_folder_that_cannot_be_read_says_so(tmp_path, monkeypatch):
 
     listed = os.listdir
     monkeypatch.setattr("os.listdir", refuse)
-    assert str(refused("explain", "--trace", str(tmp_path))).startswith(f"cannot read '{tmp_path}': Permission denied")
+    assert str(refused("explain", "--trace", str(tmp_path))).startswith(
+        f"cannot read '{tmp_path}': Permission denied"
+    )
 
 
 def test_one_device_is_no_plural(tmp_path):
     (tmp_path / "one.csv").write_text("0F0,0B0\n")
-    assert invoke("check", str(tmp_path / "one.csv")).stdout.startswith("valid: 1 device, 1 stage, 1 microbatch; ")
+    assert invoke("check", str(tmp_path / "one.csv")).stdout.startswith(
+        "valid: 1 device, 1 stage, 1 microbatch; "
+    )
 
 
 @pytest.mark.parametrize("command", ["run", "check", "read", "explain"])
@@ -176,14 +203,22 @@ def test_nothing_piped_in_says_so(command):
 
 def test_help_leaves_out_what_a_command_always_refuses():
     """Times of whole stages are refused by partition, and its help does not offer them."""
-    assert str(refused("partition", "1f1b", *SMALL, "--tf", "2")).startswith("partition makes the layout from")
-    shown = {word for line in invoke("partition", "--help-all").output.splitlines() for word in line.split()[:1]}
+    assert str(refused("partition", "1f1b", *SMALL, "--tf", "2")).startswith(
+        "partition makes the layout from"
+    )
+    shown = {
+        word
+        for line in invoke("partition", "--help-all").output.splitlines()
+        for word in line.split()[:1]
+    }
     assert "--t-layer" in shown
     assert not shown & {"--tf", "--layout", "--cost-per"}
 
 
 def numbers_of_commands() -> list[tuple[str, str]]:
-    """Every option of every command whose value is one number or a list of them, by its first spelling."""
+    """Every option of every command whose value is one number or a list of them, by its first
+    spelling.
+    """
     kinds = (
         click.types.FloatParamType,
         click.FloatRange,
@@ -208,7 +243,12 @@ def numbers_of_commands() -> list[tuple[str, str]]:
 def test_every_option_refuses_numbers_that_are_not_finite(number):
     """Comparisons let nan through, and a search that ends at infinity never ends."""
     options = numbers_of_commands()
-    assert {("optimize", "--cap"), ("optimize", "--time-limit"), ("run", "--comm"), ("plan", "--offload")} <= {*options}
+    assert {
+        ("optimize", "--cap"),
+        ("optimize", "--time-limit"),
+        ("run", "--comm"),
+        ("plan", "--offload"),
+    } <= {*options}
     for command, option in options[::EVERY]:
         words = ["x", "y"] if command == "diff" else ["x"] if command in FILED else []
         value = f"{number}:1" if option == "--window" else number
@@ -217,7 +257,9 @@ def test_every_option_refuses_numbers_that_are_not_finite(number):
         assert option in err or number in err, (command, option, err)
 
 
-@pytest.mark.parametrize("text", ["--link=0-1=nan", "--link=0-1=1,infGB/s", "--mb-scale=nan,1,1,1", "--message=nan"])
+@pytest.mark.parametrize(
+    "text", ["--link=0-1=nan", "--link=0-1=1,infGB/s", "--mb-scale=nan,1,1,1", "--message=nan"]
+)
 def test_numbers_in_texts_are_finite_too(text):
     assert answer("run", "1f1b", *SMALL, text)[:2] == (2, "")
 
@@ -225,19 +267,55 @@ def test_numbers_in_texts_are_finite_too(text):
 def test_a_flowchart_of_ranks_is_told_from_a_schedule(tmp_path):
     """plan -o ranks.mmd writes it: read gives its sizes, and it has no times for the others."""
     file = tmp_path / "ranks.mmd"
-    plan = ("plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "2", "--gbs", "2", "--pp", "2")
-    assert invoke(*plan, "--tp", "1", "--schedules", "1f1b", "--recomputes", "full", "-o", str(file)).exit_code == 0
+    plan = (
+        "plan",
+        "--model",
+        "llama3-8b",
+        "--cluster",
+        "dgx-h100",
+        "--gpus",
+        "2",
+        "--gbs",
+        "2",
+        "--pp",
+        "2",
+    )
+    assert (
+        invoke(
+            *plan, "--tp", "1", "--schedules", "1f1b", "--recomputes", "full", "-o", str(file)
+        ).exit_code
+        == 0
+    )
     for words in (["check"], ["run"], ["explain"], ["convert", "-o", str(tmp_path / "x.json")]):
         error = refused(words[0], str(file), *words[1:])
         assert "is a flowchart: where the ranks of a plan lie, not when they run" in str(error)
         assert error.exit_code == 2
-    assert "standard input' is a flowchart" in str(invoke("check", "-", text=file.read_text()).exception)
-    assert "is a flowchart, not a gantt" in str(invoke("check", "-", text="graph TD\n a --> b\n").exception)
+    assert "standard input' is a flowchart" in str(
+        invoke("check", "-", text=file.read_text()).exception
+    )
+    assert "is a flowchart, not a gantt" in str(
+        invoke("check", "-", text="graph TD\n a --> b\n").exception
+    )
 
 
 def test_launch_flags_may_follow_the_result_line():
-    plan = ("plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "2", "--gbs", "2", "--pp", "2", "-q")
-    lines = invoke(*plan, "--tp", "1", "--recomputes", "full", "--flags", "megatron").stdout.splitlines()
+    plan = (
+        "plan",
+        "--model",
+        "llama3-8b",
+        "--cluster",
+        "dgx-h100",
+        "--gpus",
+        "2",
+        "--gbs",
+        "2",
+        "--pp",
+        "2",
+        "-q",
+    )
+    lines = invoke(
+        *plan, "--tp", "1", "--recomputes", "full", "--flags", "megatron"
+    ).stdout.splitlines()
     assert lines[0].startswith("best: ")
     assert any("--pipeline-model-parallel-size 2" in line for line in lines[1:])
 
@@ -248,7 +326,9 @@ def test_the_first_screen_has_the_main_commands_and_names_the_others():
     assert len(first.splitlines()) <= 55
     for name in every:
         assert re.search(rf"^  {name} +[A-Z]", whole, re.M), name
-        assert re.search(rf"^  {name} +[A-Z]", first, re.M) or re.search(rf"--help-all .*\b{name}\b", first), name
+        assert re.search(rf"^  {name} +[A-Z]", first, re.M) or re.search(
+            rf"--help-all .*\b{name}\b", first
+        ), name
     assert invoke("help", "run").stdout == invoke("run", "--help").stdout
 
 
@@ -266,7 +346,9 @@ def test_a_schedule_typed_as_a_command_is_told_of_run(word):
     assert invoke("run", word, "--devices", "4", "--mb", "8").exit_code == 0
 
 
-@pytest.mark.parametrize(("name", "offload"), [("1f1b", "0.5"), ("interleaved", "1.5"), ("interleaved", "3")])
+@pytest.mark.parametrize(
+    ("name", "offload"), [("1f1b", "0.5"), ("interleaved", "1.5"), ("interleaved", "3")]
+)
 def test_a_hint_for_offload_names_values_that_work(name, offload):
     words = ["run", name, "--devices", "4", "--mb", "8", "--offload"]
     hint = refused(*words, offload).hint
@@ -338,7 +420,11 @@ def test_bytes_that_are_no_text_are_refused_in_every_word_of_every_command(folde
     """Python reads them as halves of characters, which no file and no terminal can hold."""
     for command, param in declared_options():
         words = [] if param.is_argument else [param.spelling]
-        for typed in ([*words, "\udcff\udcfe"], [*words[:1], "x\udcff"], [f"{''.join(words)}=\udcff"]):
+        for typed in (
+            [*words, "\udcff\udcfe"],
+            [*words[:1], "x\udcff"],
+            [f"{''.join(words)}=\udcff"],
+        ):
             code, out, errors = answer(command, *typed)
             assert (code, out) == (2, "")
             assert "is not text in utf-8\n  try: " in errors

@@ -37,7 +37,10 @@ def test_an_address_of_this_machine_alone_needs_none(monkeypatch, host):
         raise OSError(errno.EADDRNOTAVAIL, "none here")
 
     monkeypatch.setattr(socket, "create_server", refuse)
-    assert refusal("--host", host) == (f"cannot serve on {host.strip('[]')}:8765: none here", "--host 127.0.0.1")
+    assert refusal("--host", host) == (
+        f"cannot serve on {host.strip('[]')}:8765: none here",
+        "--host 127.0.0.1",
+    )
 
 
 def test_a_host_that_is_none_is_told(monkeypatch):
@@ -46,11 +49,16 @@ def test_a_host_that_is_none_is_told(monkeypatch):
 
     monkeypatch.setattr(socket, "create_server", refuse)
     found = refusal("--host", "nowhere.invalid", "--public", "--port", "0")
-    assert found == ("cannot serve on nowhere.invalid:0: Name or service not known", "--host 127.0.0.1")
+    assert found == (
+        "cannot serve on nowhere.invalid:0: Name or service not known",
+        "--host 127.0.0.1",
+    )
 
 
 def test_an_answer_in_two_pieces_waits_for_no_receipt():
-    """Its head and its body are two packets; the second one would wait until the browser has said that it has one."""
+    """Its head and its body are two packets; the second one would wait until the browser has said
+    that it has one.
+    """
     from ppsim.cli.serve import _listen
 
     listening, _, _ = _listen("127.0.0.1", 0)

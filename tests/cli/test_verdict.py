@@ -108,9 +108,13 @@ def test_every_question_has_a_verdict():
     assert {name.partition(",")[0] for name in ASKED} == set(list_questions())
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in ASKED])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in ASKED]
+)
 def test_one_verdict_comes_first(name, files):
-    """The first line of the terminal, the first sentence of the page, and the object have the same sentence."""
+    """The first line of the terminal, the first sentence of the page, and the object have the same
+    sentence.
+    """
     words, target = ASKED[name]
     written = ["-o", target] if target else []
     shown = invoke(*words, *written)
@@ -129,7 +133,9 @@ def test_one_verdict_comes_first(name, files):
 
 
 def test_memory_says_whether_it_fits(files):
-    """With a cap, by its first words; what does not fit ends with exit code 1 and the same numbers."""
+    """With a cap, by its first words; what does not fit ends with exit code 1 and the same
+    numbers.
+    """
     fits = invoke("memory", "1f1b", *SHAPE, "--cap", "3").stdout.splitlines()[0]
     assert fits == "1f1b fits 3 activations: device 0 holds 3, 0 to spare"
     refusal = refused("memory", "1f1b", *SHAPE, "--cap", "2")

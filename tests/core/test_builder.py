@@ -7,7 +7,9 @@ from ppsim.core.builder import B, F, I, Queue, W, stream
 
 
 def test_a_queue_that_leaves_ops_over_is_a_fault_of_its_generator():
-    """The streams and their rests are named; a pattern that wants more than there is says how many."""
+    """The streams and their rests are named; a pattern that wants more than there is says how
+    many.
+    """
     q = Queue(forward=stream(0, 3), backward=stream(0, 3))
     q.repeat(2, F, B)
     with pytest.raises(ValueError, match=r"streams left over: \{'forward': 1, 'backward': 1\}"):

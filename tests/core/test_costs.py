@@ -1,4 +1,6 @@
-"""What ops cost: defaults, parts of the backward, lists per stage, shares per device, pairs, links, bad numbers."""
+"""What ops cost: defaults, parts of the backward, lists per stage, shares per device, pairs, links,
+bad numbers.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -24,7 +26,9 @@ def rows(schedule=LINEAR, **given) -> list[list[float]]:
 def test_whole_numbers_are_times():
     """Latencies and times without a decimal point cost what they say."""
     whole = Costs(np.array([[1], [2], [1], [1], [1]]) * np.ones((1, 4), int), 2)
-    assert simulate(LINEAR, whole).makespan == simulate(LINEAR, costs_for(LINEAR, comm=2.0)).makespan
+    assert (
+        simulate(LINEAR, whole).makespan == simulate(LINEAR, costs_for(LINEAR, comm=2.0)).makespan
+    )
 
 
 def test_defaults():
@@ -51,7 +55,9 @@ def test_defaults():
     ],
 )
 def test_parts_of_the_backward(given, b, i, w):
-    """What is not given follows from what is: B = I + W, halves where only B is known, measured values as they are."""
+    """What is not given follows from what is: B = I + W, halves where only B is known, measured
+    values as they are.
+    """
     assert rows(tf=2, **given) == [[2] * 4, [b] * 4, [i] * 4, [w] * 4, [2] * 4]
 
 
@@ -67,7 +73,9 @@ def test_one_value_per_stage():
 
 
 def test_times_are_for_a_device_share():
-    """By default a time is for a device's share of the model, so a stage costs P/S of it; per stage it is as given."""
+    """By default a time is for a device's share of the model, so a stage costs P/S of it; per stage
+    it is as given.
+    """
     assert rows(LOOP, tf=6)[0] == [3] * 4
     assert rows(LOOP, tf=6, per="stage")[0] == [6] * 4
     assert rows(LINEAR, tf=6)[0] == rows(LINEAR, tf=6, per="stage")[0] == [6] * 4
@@ -94,7 +102,9 @@ def test_costs_are_finite_and_not_negative(name, value):
     """A cost that no clock measures is refused by name, and so is one of a list."""
     given: list[Any] = [value, [1, value, 1, 1]] if name != "comm" else [value]
     for bad in given:
-        with pytest.raises(InputError, match=f"{name} must be zero or more, finite and at most 1e") as error:
+        with pytest.raises(
+            InputError, match=f"{name} must be zero or more, finite and at most 1e"
+        ) as error:
             costs_for(LINEAR, **{name: bad})
         assert f"{value:g}" in str(error.value)
 

@@ -21,7 +21,9 @@ def partners(draft: Draft) -> dict[str, str]:
 
 
 def test_an_op_that_moves_takes_no_pair_apart():
-    """Forward and back: the op is where it was asked to be, all others in their order, and pairs keep their ops."""
+    """Forward and back: the op is where it was asked to be, all others in their order, and pairs
+    keep their ops.
+    """
     draft = Draft.from_schedule(generate("1f1b-overlap", devices=2, microbatches=4))
     before = names(draft)
     assert before[:8] == ["0F0", "0F1", "0F2", "0F3", "0B0", "0B1", "0B2", "0B3"]

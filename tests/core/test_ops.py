@@ -12,17 +12,27 @@ from tests.cases import PLAIN
 
 
 def test_the_table_describes_every_kind():
-    """Kinds that compute come first, as their code is their row of costs; each has one letter, colour and legend."""
+    """Kinds that compute come first, as their code is their row of costs; each has one letter,
+    colour and legend.
+    """
     assert tuple(Kind(code) for code in range(len(COMPUTE))) == COMPUTE
-    assert tuple(Kind(code) for code in range(len(TIMED))) == TIMED  # by stream; then what lowering adds
-    assert sorted((*SENDS, *RECEIVES)) == list(range(len(TIMED), len(TIMED) + 4))  # compiled code relies on it
+    # by stream; then what lowering adds
+    assert tuple(Kind(code) for code in range(len(TIMED))) == TIMED
+    # compiled code relies on it
+    assert sorted((*SENDS, *RECEIVES)) == list(range(len(TIMED), len(TIMED) + 4))
     assert len(LETTERS) == len(COMPUTE)
     assert all(kind.info.colour and kind.info.legend and kind.info.works_on for kind in COMPUTE)
     assert {kind.name for kind in SENDS} == {"SEND_F", "SEND_B"}
     assert [kind.name.replace("RECV", "SEND") for kind in RECEIVES] == [kind.name for kind in SENDS]
-    assert {kind.name for kind in OF_STAGE} == {"UNSHARD", "RESHARD", "REDUCE_GRAD", "WAIT_REDUCE_GRAD"}
+    assert {kind.name for kind in OF_STAGE} == {
+        "UNSHARD",
+        "RESHARD",
+        "REDUCE_GRAD",
+        "WAIT_REDUCE_GRAD",
+    }
     assert [kind.name for kind in BACKWARDS] == ["B", "I"]
-    assert [kind.info.direction for kind in OF_STAGE] == [0] * len(OF_STAGE)  # they move nothing between stages
+    # they move nothing between stages
+    assert [kind.info.direction for kind in OF_STAGE] == [0] * len(OF_STAGE)
 
 
 def test_an_activation_is_freed_once():
@@ -37,8 +47,12 @@ def test_an_activation_is_freed_once():
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_masks_and_pairs_of_lowered_queues(name):
-    """Masks equal what the names of kinds say op by op; a pair's second op follows its first and does not lead."""
-    queues = lower(generate(name, devices=4, microbatches=8), "torch", unshard=2, reduce_grad=True).schedule
+    """Masks equal what the names of kinds say op by op; a pair's second op follows its first and
+    does not lead.
+    """
+    queues = lower(
+        generate(name, devices=4, microbatches=8), "torch", unshard=2, reduce_grad=True
+    ).schedule
     names = [Kind(kind).name for kind in queues.kind]
     assert queues.computes.tolist() == [name in LETTERS for name in names]
     assert queues.communicates.tolist() == [name.startswith(("SEND", "RECV")) for name in names]

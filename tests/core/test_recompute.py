@@ -1,4 +1,6 @@
-"""Recompute as ops: where R runs, what it costs, what it holds, and which files and runtimes know it."""
+"""Recompute as ops: where R runs, what it costs, what it holds, and which files and runtimes know
+it.
+"""
 
 from dataclasses import replace
 
@@ -38,11 +40,15 @@ def cells(schedule: Schedule) -> list[list[str]]:
 
 @each_schedule
 def test_each_backward_recomputes_right_before_it_runs(name):
-    """Without the R the queues are as they were; each R is followed by its backward, or the pair that holds it."""
+    """Without the R the queues are as they were; each R is followed by its backward, or the pair
+    that holds it.
+    """
     plain = generate(name, devices=4, microbatches=8)
     schedule = add_recompute(plain)
     kept = schedule.kind != Kind.R
-    assert [[cell for cell in row if "R" not in cell.split("O")[0]] for row in cells(schedule)] == cells(plain)
+    assert [
+        [cell for cell in row if "R" not in cell.split("O")[0]] for row in cells(schedule)
+    ] == cells(plain)
     assert (~kept).sum() == np.isin(plain.kind, BACKWARDS).sum()
     for op in np.flatnonzero(~kept).tolist():
         found = [
@@ -59,15 +65,20 @@ def test_a_recompute_that_a_schedule_runs_earlier_stays_there():
     draft = parse("\n".join(rows), "x.csv")
     assert check(draft).valid
     got = cells(add_recompute(draft.schedule()))
-    assert got == [["0F0", "0F1", "0R0", "0B0", "0R1", "0B1"], ["1F0", "1R0", "1B0", "1F1", "1R1", "1B1"]]
+    assert got == [
+        ["0F0", "0F1", "0R0", "0B0", "0R1", "0B1"],
+        ["1F0", "1R0", "1B0", "1F1", "1R1", "1B1"],
+    ]
 
 
 @pytest.mark.parametrize(("devices", "microbatches"), [(1, 5), (2, 2), (4, 8), (8, 24)])
 @pytest.mark.parametrize("again", [0.5, 1, 3])
 def test_1f1b_with_recompute_takes_the_closed_form(devices, microbatches, again):
-    """(P-1)(tf + tb) + M (tf + tr + tb): an R waits for no gradient, so that it fills the wait for the first one.
+    """(P-1)(tf + tb) + M (tf + tr + tb): an R waits for no gradient, so that it fills the wait for
+    the first one.
 
-    Inside the backward, where it waits for the gradient, it is a longer tb: (P-1 + M)(tf + tr + tb).
+    Inside the backward, where it waits for the gradient, it is a longer tb: (P-1 + M)(tf + tr +
+    tb).
     """
     plain = generate("1f1b", devices=devices, microbatches=microbatches)
     schedule = add_recompute(plain)
@@ -85,8 +96,12 @@ def again(schedule: Schedule, device: int) -> list[int]:
 @pytest.mark.parametrize("kept", range(6))
 @pytest.mark.parametrize(("devices", "microbatches"), [(1, 3), (4, 12), (4, 2), (3, 7)])
 def test_windows_keep_what_megatron_keeps(kept, devices, microbatches):
-    """Megatron's forward_backward_pipelining: microbatch i runs again where i % (warm-up + 1) >= N."""
-    schedule = add_recompute(generate("1f1b", devices=devices, microbatches=microbatches), f"window:{kept}")
+    """Megatron's forward_backward_pipelining: microbatch i runs again where i % (warm-up + 1)
+    >= N.
+    """
+    schedule = add_recompute(
+        generate("1f1b", devices=devices, microbatches=microbatches), f"window:{kept}"
+    )
     peaks = measure(simulate(schedule, costs_for(schedule))).peak_activations.tolist()
     for device in range(devices):
         window = min(devices - device - 1, microbatches) + 1
@@ -98,7 +113,9 @@ def test_windows_keep_what_megatron_keeps(kept, devices, microbatches):
 
 @pytest.mark.parametrize("first", range(9))
 def test_the_last_stage_pays_for_each_microbatch_that_runs_again(first):
-    """On one device every R adds its time: M (tf + tb) + N tr; the first N run again and the others do not."""
+    """On one device every R adds its time: M (tf + tb) + N tr; the first N run again and the others
+    do not.
+    """
     schedule = add_recompute(generate("1f1b", devices=1, microbatches=8), f"first:{first}")
     assert again(schedule, 0) == list(range(first))
     assert simulate(schedule, costs_for(schedule, tf=2, tb=4, tr=3)).makespan == 8 * 6 + first * 3
@@ -106,7 +123,9 @@ def test_the_last_stage_pays_for_each_microbatch_that_runs_again(first):
 
 @pytest.mark.sampled(4)
 @each_schedule
-@pytest.mark.parametrize(("rules", "same"), [("first:8", "full"), ("window:0", "full"), ("window:99", "none")])
+@pytest.mark.parametrize(
+    ("rules", "same"), [("first:8", "full"), ("window:0", "full"), ("window:99", "none")]
+)
 def test_rules_end_where_all_or_none_are_run_again(name, rules, same):
     plain = generate(name, devices=4, microbatches=8)
     assert cells(add_recompute(plain, rules)) == cells(add_recompute(plain, same))
@@ -122,7 +141,8 @@ def test_each_stage_may_have_its_own_rule(name):
     for stage, rule in enumerate(("first:3", "window:2", "full", "none")[:S]):
         alone = add_recompute(plain, rule)
         found, wanted = (
-            sorted(each.microbatch[(each.kind == Kind.R) & (each.stage == stage)].tolist()) for each in (mixed, alone)
+            sorted(each.microbatch[(each.kind == Kind.R) & (each.stage == stage)].tolist())
+            for each in (mixed, alone)
         )
         assert found == wanted
 
@@ -181,7 +201,9 @@ def test_recompute_costs_a_forward_by_default():
 @each_schedule
 @pytest.mark.parametrize("order", ["early", "torch"])
 def test_the_detailed_model_runs_it_as_the_simple_one(name, order):
-    """Sends and receives as ops that take no time change nothing; messages are as many as without recompute."""
+    """Sends and receives as ops that take no time change nothing; messages are as many as without
+    recompute.
+    """
     plain = generate(name, devices=4, microbatches=8)
     schedule = add_recompute(plain)
     costs = costs_for(schedule, comm=0.25)
@@ -192,7 +214,9 @@ def test_the_detailed_model_runs_it_as_the_simple_one(name, order):
 
 
 def test_memory_keeps_the_input_and_allocates_the_rest_at_r():
-    """Three microbatches of 1F1B on one of two devices: inputs from F on, the rest from R on, nothing after B."""
+    """Three microbatches of 1F1B on one of two devices: inputs from F on, the rest from R on,
+    nothing after B.
+    """
     schedule = add_recompute(generate("1f1b", devices=2, microbatches=3))
     timeline = simulate(schedule, costs_for(schedule))
     gpt = Model(hidden=64, heads=4, layers=2, seq=32, vocab=0, biases=True)
@@ -204,7 +228,11 @@ def test_memory_keeps_the_input_and_allocates_the_rest_at_r():
     held = curves(timeline, replace(model, work_b=nothing, work_i=nothing))
     static = held.value[0] - stored
     rows = list(
-        zip(held.time[: held.offsets[1]].tolist(), (held.value[: held.offsets[1]] - static).tolist(), strict=True)
+        zip(
+            held.time[: held.offsets[1]].tolist(),
+            (held.value[: held.offsets[1]] - static).tolist(),
+            strict=True,
+        )
     )
     wanted = [
         (0, stored),
@@ -221,7 +249,8 @@ def test_memory_keeps_the_input_and_allocates_the_rest_at_r():
 
 
 @pytest.mark.parametrize(
-    ("row", "op"), [("0F0,0B0,0R0", "0R0"), ("0R0,0F0,0B0", "0R0"), ("0F0,(0R0;0B0)OVERLAP_F_B", "0B0")]
+    ("row", "op"),
+    [("0F0,0B0,0R0", "0R0"), ("0R0,0F0,0B0", "0R0"), ("0F0,(0R0;0B0)OVERLAP_F_B", "0B0")],
 )
 def test_check_reports_an_r_that_is_out_of_place(row, op):
     """After its backward, before its forward, or in one pair with its backward."""
@@ -235,7 +264,16 @@ def test_queues_with_a_late_r_are_refused_when_they_are_made():
     schedule = add_recompute(generate("gpipe", devices=1, microbatches=1))
     late = schedule.kind[[0, 2, 1]]
     with pytest.raises(InvalidSchedule, match="0R0 does not run before the backward"):
-        Schedule("x", schedule.placement, 1, schedule.offsets, late, schedule.stage, schedule.microbatch, schedule.pair)
+        Schedule(
+            "x",
+            schedule.placement,
+            1,
+            schedule.offsets,
+            late,
+            schedule.stage,
+            schedule.microbatch,
+            schedule.pair,
+        )
 
 
 @pytest.mark.parametrize("suffix", [".json", ".trace.json", ".mmd"])
@@ -245,7 +283,9 @@ def test_files_keep_r(tmp_path, suffix):
     path = tmp_path / f"x{suffix}"
     save(Document((simulate(schedule, costs_for(schedule)),), ("x",)), str(path))
     back = read(str(path)).schedule()
-    assert all(np.array_equal(getattr(back, column), getattr(schedule, column)) for column in COLUMNS)
+    assert all(
+        np.array_equal(getattr(back, column), getattr(schedule, column)) for column in COLUMNS
+    )
 
 
 def test_torch_has_no_r(tmp_path):

@@ -1,4 +1,6 @@
-"""Slices of sequences: the order that attention allows is proved, counted in costs, and carried by files."""
+"""Slices of sequences: the order that attention allows is proved, counted in costs, and carried by
+files.
+"""
 
 from dataclasses import replace
 
@@ -24,7 +26,9 @@ SLICED = ("seq1f1b", "seq1f1b-zb", "slimpipe")
 
 def sliced(text: str, slices: int) -> Schedule:
     queue = drawn_queue(text)
-    return Schedule.from_queues("sliced", place("linear", 1, 1), int((queue >> 32).max()) + 1, [queue], slices)
+    return Schedule.from_queues(
+        "sliced", place("linear", 1, 1), int((queue >> 32).max()) + 1, [queue], slices
+    )
 
 
 @pytest.mark.parametrize("name", SLICED)
@@ -33,7 +37,11 @@ def test_forwards_follow_their_slices_and_backwards_reverse_them(name):
     for shape in accepted(name):
         schedule, place_of = build(name, shape), {}
         for op in range(len(schedule)):
-            row = (int(schedule.stage[op]), int(schedule.microbatch[op]), Kind(schedule.kind[op]).name)
+            row = (
+                int(schedule.stage[op]),
+                int(schedule.microbatch[op]),
+                Kind(schedule.kind[op]).name,
+            )
             place_of[row] = op
         for (stage, unit, kind), op in place_of.items():
             if kind != "W" and (unit + 1) % shape.slices:
@@ -47,14 +55,20 @@ def test_forwards_follow_their_slices_and_backwards_reverse_them(name):
         ("F0.0 F0.1 B0.1 B0.0", 2, None),
         ("F0.1 F0.0 B0.1 B0.0", 2, "0F1 runs before the slice of its sequence that it needs, 0F0"),
         ("F0.0 F0.1 B0.0 B0.1", 2, "0B0 runs before the slice of its sequence that it needs, 0B1"),
-        ("F0.0 F0.1 I0.0 I0.1 W0.1 W0.0", 2, "0I0 runs before the slice of its sequence that it needs, 0I1"),
+        (
+            "F0.0 F0.1 I0.0 I0.1 W0.1 W0.0",
+            2,
+            "0I0 runs before the slice of its sequence that it needs, 0I1",
+        ),
         ("F0.0 F0.1 B0.0 B0.1", 1, None),
         ("F0.2 F0.3 F0.0 F0.1 B0.1 B0.0 B0.3 B0.2", 2, None),
         ("F0.0 F0.1 F0.2 B0.2 B0.1 B0.0", 2, "3 microbatches in slices of 2"),
     ],
 )
 def test_an_order_that_attention_forbids_is_no_schedule(text, slices, early):
-    """A forward before the slice whose keys it reads, a backward before the one that gives it a gradient."""
+    """A forward before the slice whose keys it reads, a backward before the one that gives it a
+    gradient.
+    """
     if early is None:
         assert sliced(text, slices).n_slices == slices
         return
@@ -87,7 +101,9 @@ def test_a_slice_costs_its_share_of_a_microbatch():
 
 
 def test_factors_of_microbatches_hold_for_all_their_slices():
-    """As many factors as microbatches are theirs, even where there are as many slices; one for every slice is taken."""
+    """As many factors as microbatches are theirs, even where there are as many slices; one for
+    every slice is taken.
+    """
     assert parse_scale(["1,2,3"], 6, 2)[Kind.F].tolist() == [1, 1, 2, 2, 3, 3]
     assert parse_scale(["2,1"], 4, 2)[Kind.F].tolist() == [2, 2, 1, 1]
     assert parse_scale(["1,2,3,4,5,6"], 6, 2)[Kind.B].tolist() == [1, 2, 3, 4, 5, 6]
@@ -101,10 +117,11 @@ def test_factors_of_microbatches_hold_for_all_their_slices():
 @pytest.mark.parametrize("slices", [2, 4, 7])
 @pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
 def test_attention_grows_with_the_slices_before(slices, share):
-    """Counted pair by pair: a token attends to those up to itself; the work of a sequence stays as it is.
+    """Counted pair by pair: a token attends to those up to itself; the work of a sequence stays as
+    it is.
 
-    A forward is 1 - A of linear layers and A of attention; I has once the linear part and twice the attention, W once
-    the linear part, and B is both.
+    A forward is 1 - A of linear layers and A of attention; I has once the linear part and twice the
+    attention, W once the linear part, and B is both.
     """
     grain = 200
     scale = parse_slice_scale([f"attention:{share}"], slices)
@@ -122,7 +139,10 @@ def test_attention_grows_with_the_slices_before(slices, share):
 def test_slices_take_factors_for_all_kinds_or_for_some():
     scale = parse_slice_scale(["0.5,1.5", "W=1,3"], 2)
     assert scale[[Kind.F, Kind.B, Kind.W]].tolist() == [[0.5, 1.5], [0.5, 1.5], [1, 3]]
-    assert parse_slice_scale(["F=attention:50%"], 2)[[Kind.F, Kind.B]].tolist() == [[0.75, 1.25], [1, 1]]
+    assert parse_slice_scale(["F=attention:50%"], 2)[[Kind.F, Kind.B]].tolist() == [
+        [0.75, 1.25],
+        [1, 1],
+    ]
     assert parse_slice_scale(["attention"], 2, share=0.5)[Kind.F].tolist() == [0.75, 1.25]
 
 
@@ -149,7 +169,9 @@ def test_json_carries_slices_and_csv_says_that_it_does_not(tmp_path):
     back = read(str(tmp_path / "x.json"))
     assert back.n_slices == 3
     assert back.schedule().n_slices == 3
-    with pytest.raises(InputError, match="slices of sequences, which torch's CSV has no way to say"):
+    with pytest.raises(
+        InputError, match="slices of sequences, which torch's CSV has no way to say"
+    ):
         save(document, str(tmp_path / "x.csv"))
     text = (tmp_path / "x.json").read_text().replace('"slices":3', '"slices":4')
     (tmp_path / "y.json").write_text(text)

@@ -1,4 +1,6 @@
-"""The door to compiled code: columns that kernels cannot index never become a schedule, lowered queues or costs."""
+"""The door to compiled code: columns that kernels cannot index never become a schedule, lowered
+queues or costs.
+"""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -50,7 +52,9 @@ def test_one_changed_number_is_refused_or_runs(lowered, name, at, value):
             if name == "batch":
                 other = replace(lowered, batch=changed(lowered.batch, at, value))
             else:
-                queues = replace(lowered.schedule, **{name: changed(getattr(lowered.schedule, name), at, value)})
+                queues = replace(
+                    lowered.schedule, **{name: changed(getattr(lowered.schedule, name), at, value)}
+                )
                 other = replace(lowered, schedule=queues)
             execute(other, costs_for(lowered.compute), Network(mode, alpha=0.5))
 
@@ -63,7 +67,10 @@ def test_one_changed_number_is_refused_or_runs(lowered, name, at, value):
 )
 def test_one_changed_number_of_a_schedule_is_refused_or_runs(schedule, name, at, value):
     with suppress(PpsimError):
-        simulate(replace(schedule, **{name: changed(getattr(schedule, name), at, value)}), costs_for(schedule))
+        simulate(
+            replace(schedule, **{name: changed(getattr(schedule, name), at, value)}),
+            costs_for(schedule),
+        )
 
 
 @pytest.mark.parametrize(
@@ -77,7 +84,10 @@ def test_one_changed_number_of_a_schedule_is_refused_or_runs(schedule, name, at,
         ({"stage": PLAIN.stage[:5]}, "stage has 5 entries for 12 ops"),
         ({"stage": PLAIN.stage.astype(float)}, "stage is not a row of whole numbers"),
         ({"stage": PLAIN.stage.reshape(2, 6)}, "stage is not a row of whole numbers"),
-        ({"microbatch": changed(PLAIN.microbatch, 11, -1)}, "microbatch -1 of entry 11 is outside 0 to 2"),
+        (
+            {"microbatch": changed(PLAIN.microbatch, 11, -1)},
+            "microbatch -1 of entry 11 is outside 0 to 2",
+        ),
         ({"n_microbatches": 2}, "microbatch 2 of entry .* is outside 0 to 1"),
         ({"n_microbatches": -1}, "-1 microbatches"),
         ({"pair": changed(PLAIN.pair, 4, 3)}, "a pair do not stand together and name each other"),
@@ -149,7 +159,9 @@ def test_costs_are_times(wrong, message):
 
 
 def test_costs_may_be_whole_numbers():
-    """Times, latencies and times of pairs of integers are as good as floats, and negative ones as bad."""
+    """Times, latencies and times of pairs of integers are as good as floats, and negative ones as
+    bad.
+    """
     Costs(np.ones((5, 2), int), comm=1, pair=np.ones(2, int))
     Costs(np.ones((5, 2)), comm=np.zeros((2, 2), int))
     Costs(np.ones((5, 0)))
@@ -178,6 +190,8 @@ def test_every_schedule_and_lowering_passes_the_door():
     """Empty queues too."""
     empty = np.empty(0, np.int32)
     placement = Placement("linear", 1, np.zeros((1, 1), np.int32))
-    nothing = Schedule("none", placement, 0, np.zeros(2, np.int64), empty.astype(np.uint8), empty, empty, empty)
+    nothing = Schedule(
+        "none", placement, 0, np.zeros(2, np.int64), empty.astype(np.uint8), empty, empty, empty
+    )
     assert len(nothing) == 0
     assert Lowered(nothing, nothing, empty).schedule is nothing

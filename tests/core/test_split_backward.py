@@ -1,4 +1,6 @@
-"""I and W merged into B and B split into I and W: which ops change, which stay, and that the way back is the same."""
+"""I and W merged into B and B split into I and W: which ops change, which stay, and that the way
+back is the same.
+"""
 
 import pytest
 
@@ -25,15 +27,23 @@ def test_each_op_that_is_split_or_merged_is_where_it_was():
     assert text(merge_backwards(split)) == FULL
 
 
-SCHEDULES = {family.name: generate(family.name, devices=4, microbatches=8) for family in families() if not family.lanes}
+SCHEDULES = {
+    family.name: generate(family.name, devices=4, microbatches=8)
+    for family in families()
+    if not family.lanes
+}
 FULL_ONLY = [
-    name for name, made in SCHEDULES.items() if (made.pair < 0).all() and "B" in text(made) and "I" not in text(made)
+    name
+    for name, made in SCHEDULES.items()
+    if (made.pair < 0).all() and "B" in text(made) and "I" not in text(made)
 ]
 
 
 @pytest.mark.parametrize("name", FULL_ONLY)
 def test_what_is_split_can_be_merged_again(name):
-    """Every family without pairs and with full backwards only comes back as it was, lowered or not."""
+    """Every family without pairs and with full backwards only comes back as it was, lowered or
+    not.
+    """
     schedule = SCHEDULES[name]
     for made in (schedule, lower(schedule).schedule):
         split = split_backwards(made)

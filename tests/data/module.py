@@ -1,5 +1,7 @@
 # mypy: ignore-errors
-"""Stages of a user's own as tests measure and run them: uneven, float64, from whole numbers to a loss."""
+"""Stages of a user's own as tests measure and run them: uneven, float64, from whole numbers to a
+loss.
+"""
 
 import torch
 from torch import nn
@@ -13,7 +15,9 @@ class Loss(nn.Module):
         self.out = nn.Linear(WIDTH, WORDS)
 
     def forward(self, x):
-        return nn.functional.cross_entropy(self.out(x), torch.arange(len(x), device=x.device) % WORDS)
+        return nn.functional.cross_entropy(
+            self.out(x), torch.arange(len(x), device=x.device) % WORDS
+        )
 
 
 def stage(stage, stages, device):
@@ -24,7 +28,9 @@ def stage(stage, stages, device):
         layers += [nn.Linear(WIDTH, WIDTH), nn.Tanh()]
     if stage == stages - 1:
         layers.append(Loss())
-    example = torch.arange(ROWS) % WORDS if stage == 0 else torch.randn(ROWS, WIDTH, dtype=torch.float64)
+    example = (
+        torch.arange(ROWS) % WORDS if stage == 0 else torch.randn(ROWS, WIDTH, dtype=torch.float64)
+    )
     return nn.Sequential(*layers).double().to(device), example.to(device)
 
 
@@ -125,7 +131,9 @@ class Two(nn.Module):
 
 
 class Words(nn.Module):
-    """Whole numbers and a mask in, two tensors out; the embedding is also the head of the last stage."""
+    """Whole numbers and a mask in, two tensors out; the embedding is also the head of the last
+    stage.
+    """
 
     def __init__(self, table):
         super().__init__()
@@ -142,7 +150,9 @@ class Head(nn.Module):
         self.table = table
 
     def forward(self, x, y):
-        return nn.functional.cross_entropy((x + y) @ self.table.weight.T, torch.arange(len(x)) % WORDS)
+        return nn.functional.cross_entropy(
+            (x + y) @ self.table.weight.T, torch.arange(len(x)) % WORDS
+        )
 
 
 def several(stage, stages, device):
@@ -173,9 +183,11 @@ class Mirrored:
 
 
 def handled(stage, stages, device):
-    """The same with messages and steps of FSDP of the user's: without either, gradients are wrong or no numbers.
+    """The same with messages and steps of FSDP of the user's: without either, gradients are wrong
+    or no numbers.
 
-    Weights are there between UNSHARD and RESHARD only; REDUCE_GRAD doubles the gradients, for two replicas.
+    Weights are there between UNSHARD and RESHARD only; REDUCE_GRAD doubles the gradients, for two
+    replicas.
     """
     module, example = globals()["stage"](stage, stages, device)
     whole = [weight.data.clone() for weight in module.parameters()]
@@ -203,7 +215,13 @@ def handled(stage, stages, device):
 
     free()
     messages = {"SEND_F": send, "RECV_F": receive, "SEND_B": blocking, "RECV_B": receive}
-    return {"module": module, **messages, "UNSHARD": gather, "RESHARD": free, "REDUCE_GRAD": reduce}, example
+    return {
+        "module": module,
+        **messages,
+        "UNSHARD": gather,
+        "RESHARD": free,
+        "REDUCE_GRAD": reduce,
+    }, example
 
 
 def fails_to_send(stage, stages, device):

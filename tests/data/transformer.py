@@ -24,7 +24,10 @@ class Layer(nn.Module):
 class Embedding(nn.Module):
     def __init__(self):
         super().__init__()
-        self.table, self.places = nn.Embedding(VOCAB, HIDDEN), nn.Parameter(torch.zeros(SEQ, HIDDEN))
+        self.table, self.places = (
+            nn.Embedding(VOCAB, HIDDEN),
+            nn.Parameter(torch.zeros(SEQ, HIDDEN)),
+        )
 
     def forward(self, tokens):
         return self.table(tokens) + self.places

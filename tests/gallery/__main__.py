@@ -1,4 +1,6 @@
-"""Draw the gallery anew, with README's pictures: ``python -m tests.gallery``; ``--check`` says what differs."""
+"""Draw the gallery anew, with README's pictures: ``python -m tests.gallery``; ``--check`` says what
+differs.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,14 @@ from pathlib import Path
 
 from ppsim import schedules
 from tests.clock import HANG_S
-from tests.gallery.figures import FigureEntry, differing, draw_entry, entry_section, photograph_of, read_figures
+from tests.gallery.figures import (
+    FigureEntry,
+    differing,
+    draw_entry,
+    entry_section,
+    photograph_of,
+    read_figures,
+)
 from tests.gallery.hero import NAME, draw_hero
 from tests.gallery.schedules import draw_schedule
 from tests.pages import BROWSER, QUIET
@@ -53,8 +62,11 @@ def links_to(sections: list[str]) -> str:
     """Links to sections of the index, by their headings."""
     titles = [section.partition("\n")[0].removeprefix("## ") for section in sections]
     plain = [re.sub("[^a-z0-9 -]", "", title.lower()).replace(" ", "-") for title in titles]
-    again = [plain[:n].count(anchor) for n, anchor in enumerate(plain)]  # a heading that was there gets a number
-    anchors = [f"{anchor}-{count}" if count else anchor for anchor, count in zip(plain, again, strict=True)]
+    # a heading that was there gets a number
+    again = [plain[:n].count(anchor) for n, anchor in enumerate(plain)]
+    anchors = [
+        f"{anchor}-{count}" if count else anchor for anchor, count in zip(plain, again, strict=True)
+    ]
     return ", ".join(f"[{title}](#{anchor})" for title, anchor in zip(titles, anchors, strict=True))
 
 
@@ -64,8 +76,16 @@ def photograph(page: Path, target: Path) -> None:
         print(f"no browser: {target} stays as it is", file=sys.stderr)
         return
     with tempfile.TemporaryDirectory() as profile:
-        flags = [f"--user-data-dir={profile}", "--virtual-time-budget=5000", "--force-device-scale-factor=0.67"]
-        flags += [f"--window-size={SIZE[0]},{SIZE[1]}", "--hide-scrollbars", f"--screenshot={target.resolve()}"]
+        flags = [
+            f"--user-data-dir={profile}",
+            "--virtual-time-budget=5000",
+            "--force-device-scale-factor=0.67",
+        ]
+        flags += [
+            f"--window-size={SIZE[0]},{SIZE[1]}",
+            "--hide-scrollbars",
+            f"--screenshot={target.resolve()}",
+        ]
         command = [str(BROWSER), *QUIET, *flags, page.resolve().as_uri()]
         subprocess.run(command, capture_output=True, timeout=HANG_S, check=True)
 
@@ -73,7 +93,10 @@ def photograph(page: Path, target: Path) -> None:
 def main(words: list[str]) -> int:
     """Draw it, or say what would differ; 2 where other words are given."""
     if words not in ([], ["--check"]):
-        print(f"{COMMAND} takes --check or nothing, got {shlex.join(words)}; it draws every file", file=sys.stderr)
+        print(
+            f"{COMMAND} takes --check or nothing, got {shlex.join(words)}; it draws every file",
+            file=sys.stderr,
+        )
         return 2
     figures = read_figures(str(GALLERY / "figures.toml"))
     with tempfile.TemporaryDirectory() as folder:
@@ -86,7 +109,9 @@ def main(words: list[str]) -> int:
                 if photograph_of(entry):
                     photograph(GALLERY / entry.file, GALLERY / photograph_of(entry))
             return 0
-    print("\n".join([*found, f"{len(found)} files differ" if found else "the gallery is up to date"]))
+    print(
+        "\n".join([*found, f"{len(found)} files differ" if found else "the gallery is up to date"])
+    )
     return bool(found)
 
 

@@ -1,4 +1,6 @@
-"""The further figures of a gallery: a TOML list of commands, each with what it shows, and their pictures."""
+"""The further figures of a gallery: a TOML list of commands, each with what it shows, and their
+pictures.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,12 @@ from ppsim.errors import InputError
 SCHEMA = "ppsim.figures/1"
 TERMINAL = ".terminal.svg"
 COLUMNS = "100"
-COLOURED = {"COLUMNS": COLUMNS, "FORCE_COLOR": "1", "TERM": "xterm-256color", "COLORTERM": "truecolor"}
+COLOURED = {
+    "COLUMNS": COLUMNS,
+    "FORCE_COLOR": "1",
+    "TERM": "xterm-256color",
+    "COLORTERM": "truecolor",
+}
 # Pages and commands that take long are not drawn inside the index.
 PICTURES = (".svg", ".png", ".gif")
 WIDEST = 92  # letters of a line of a command, which pages of words show whole
@@ -31,7 +38,8 @@ class FigureEntry:
     """One figure of the list.
 
     Attributes:
-        file: its name in the gallery; one that ends in ``.terminal.svg`` is what the command prints in a terminal.
+        file: its name in the gallery; one that ends in ``.terminal.svg`` is what the command prints
+            in a terminal.
         title: its heading.
         command: the words after ``ppsim``, without ``-o``.
         see: one sentence of what to see in it.
@@ -46,13 +54,17 @@ class FigureEntry:
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"\w[\w-]*(\.\w+)+", self.file):
-            raise Refused("file", f"must be a name without a folder, such as a.svg, got {self.file!r}")
+            raise Refused(
+                "file", f"must be a name without a folder, such as a.svg, got {self.file!r}"
+            )
         try:
             words = self.words
         except ValueError as error:
             raise Refused("command", f"is no command line: {error}") from error
         if not words or any(re.match("-o|--output", word) for word in words):
-            raise Refused("command", f"must be the words after ppsim, without -o, got {self.command!r}")
+            raise Refused(
+                "command", f"must be the words after ppsim, without -o, got {self.command!r}"
+            )
 
     @property
     def words(self) -> list[str]:
@@ -72,14 +84,18 @@ class FigureList:
     figure: tuple[FigureEntry, ...] = ()
 
     def __post_init__(self) -> None:
-        twice = [name for name, times in Counter(each.file for each in self.figure).items() if times > 1]
+        twice = [
+            name for name, times in Counter(each.file for each in self.figure).items() if times > 1
+        ]
         if twice:
             raise Refused("figure", f"must have a file each, got {twice[0]!r} twice")
 
 
 def read_figures(path: str) -> tuple[FigureEntry, ...]:
     """Read a list of figures."""
-    return read(path, FigureList, SCHEMA, "and a [[figure]] for each: file, title, command, see, alt").figure
+    return read(
+        path, FigureList, SCHEMA, "and a [[figure]] for each: file, title, command, see, alt"
+    ).figure
 
 
 def draw_entry(entry: FigureEntry, folder: Path) -> None:
@@ -111,7 +127,8 @@ def _draw_terminal(entry: FigureEntry, target: str) -> None:
     environment = {**os.environ, **COLOURED, "PYTHONPATH": os.pathsep.join(sys.path)}
     environment.pop("NO_COLOR", None)
     shown = subprocess.run(
-        [sys.executable, "-P", "-m", "ppsim", *entry.words],  # -P: no module of the folder that one stands in
+        # -P: no module of the folder that one stands in
+        [sys.executable, "-P", "-m", "ppsim", *entry.words],
         capture_output=True,
         text=True,
         env=environment,
@@ -121,7 +138,9 @@ def _draw_terminal(entry: FigureEntry, target: str) -> None:
         raise InputError(f"'{entry.line}' ended with {shown.returncode}: {shown.stderr.strip()}")
     console = Console(record=True, width=int(COLUMNS), file=io.StringIO(), color_system="truecolor")
     console.print(Text.from_ansi(f"$ {entry.line}\n{shown.stdout.rstrip()}"), soft_wrap=True)
-    picture = console.export_svg(title="ppsim", theme=DIMMED_MONOKAI, unique_id="ppsim", code_format=_without_fonts())
+    picture = console.export_svg(
+        title="ppsim", theme=DIMMED_MONOKAI, unique_id="ppsim", code_format=_without_fonts()
+    )
     with open_atomically(target) as out:
         out.write(picture.encode())
 
@@ -134,7 +153,9 @@ def _without_fonts() -> str:
 
 
 def fold_command(line: str, before: str) -> str:
-    """Break a command's line where it is wider than pages of words, each option beside its value; ``before`` each."""
+    """Break a command's line where it is wider than pages of words, each option beside its value;
+    ``before`` each.
+    """
     words = re.findall(r"(?:[^\s'\"]|'[^']*'|\"[^\"]*\")+", line)
     lines = [before]
     while words:
@@ -150,7 +171,11 @@ def fold_command(line: str, before: str) -> str:
 
 def photograph_of(entry: FigureEntry) -> str:
     """The picture of a page in a browser, where the page has words for it; empty for others."""
-    return f"readme/{Path(entry.file).stem}.png" if entry.alt and not entry.file.endswith(PICTURES) else ""
+    return (
+        f"readme/{Path(entry.file).stem}.png"
+        if entry.alt and not entry.file.endswith(PICTURES)
+        else ""
+    )
 
 
 def entry_section(entry: FigureEntry) -> str:
@@ -159,13 +184,15 @@ def entry_section(entry: FigureEntry) -> str:
     drawn = f'<img alt="{entry.alt}" src="{photograph_of(entry) or entry.file}" width="100%">'
     picture = f'<a href="{page}">{drawn if entry.alt else page}</a>' if page else drawn
     output = "" if entry.file.endswith(TERMINAL) else f" -o {entry.file}"
-    return f"## {entry.title}\n\n{entry.see}\n\n{picture}\n\n{fold_command(entry.line + output, '    ')}\n"
+    command = fold_command(entry.line + output, "    ")
+    return f"## {entry.title}\n\n{entry.see}\n\n{picture}\n\n{command}\n"
 
 
 def differing(folder: Path, drawn: Path) -> list[str]:
     """Name what differs between a gallery and one drawn afresh, changed or missing.
 
-    Pictures of pixels depend on the libraries that draw them; only whether they are there is compared.
+    Pictures of pixels depend on the libraries that draw them; only whether they are there is
+    compared.
     """
     found = []
     for path in sorted(drawn.iterdir()):
@@ -179,4 +206,6 @@ def differing(folder: Path, drawn: Path) -> list[str]:
 
 def _plain(path: Path) -> str:
     """A file's text without the version that wrote it."""
-    return re.sub(r'(?<="ppsim": ")[^"]*|(?<="ppsim":")[^"]*|(?<=<dc:title>ppsim )[^<]*', "", path.read_text())
+    return re.sub(
+        r'(?<="ppsim": ")[^"]*|(?<="ppsim":")[^"]*|(?<=<dc:title>ppsim )[^<]*', "", path.read_text()
+    )

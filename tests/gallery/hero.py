@@ -1,4 +1,6 @@
-"""The picture that README begins with: a measured run, what its devices wait for, and what another schedule gains."""
+"""The picture that README begins with: a measured run, what its devices wait for, and what another
+schedule gains.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ if TYPE_CHECKING:
 NAME = "hero.svg"
 RUN = Path(__file__).parents[1] / "data" / "real_runs" / "primus_pp8"
 BETTER = "zb-1p"
-# What colours mean: ops, and three causes of idle time in words; every cause but fill and drain is a wait.
+# What colours mean: ops, and three causes of idle time in words; every cause but fill and drain is
+# a wait.
 COLOURS = {
     "F": "forward",
     "B": "backward",
@@ -61,18 +64,24 @@ def draw_hero(target: Path) -> None:
     for number, (run, title) in enumerate(zip(runs, titles, strict=True)):
         lines += [f'<text class="title" x="{LEFT}" y="{number * height + 22}">{title}</text>']
         lines += _rows(run, number * height + HEAD, scale)
-    lines += _gain(LEFT + better * scale, LEFT + measured * scale, 1.5 * height + HEAD / 2, f"{gain:.1%} less")
+    lines += _gain(
+        LEFT + better * scale, LEFT + measured * scale, 1.5 * height + HEAD / 2, f"{gain:.1%} less"
+    )
     lines += [*_legend(2 * height + 34), "</svg>", ""]
     target.write_text("\n".join(lines))
 
 
 def _rows(run: Idle, top: float, scale: float) -> Iterator[str]:
-    """Yield the rows of all devices: a path for each colour, a rectangle for each op and each idle time."""
+    """Yield the rows of all devices: a path for each colour, a rectangle for each op and each idle
+    time.
+    """
     timeline, schedule = run.timeline, run.timeline.schedule
     bars: dict[str, list[str]] = {name: [] for name in COLOURS}
     for device in range(schedule.n_devices):
         y = top + device * (ROW + GAP)
-        yield f'<text class="small" x="{LEFT - 8}" y="{y + 13}" text-anchor="end">GPU {device}</text>'
+        yield (
+            f'<text class="small" x="{LEFT - 8}" y="{y + 13}" text-anchor="end">GPU {device}</text>'
+        )
         for op in range(schedule.offsets[device], schedule.offsets[device + 1]):
             kind = Kind(schedule.kind[op])
             name = "F" if kind is Kind.F else "W" if kind is Kind.W else "B"
@@ -80,11 +89,15 @@ def _rows(run: Idle, top: float, scale: float) -> Iterator[str]:
             bars[name].append(_bar(timeline.start[op], timeline.end[op], y, scale, space=0.6))
         for name, start, end in _idle(run, device):
             bars[name].append(_bar(start, end, y, scale))
-    yield from (f'<path class="{name}" d="{"".join(parts)}"/>' for name, parts in bars.items() if parts)
+    yield from (
+        f'<path class="{name}" d="{"".join(parts)}"/>' for name, parts in bars.items() if parts
+    )
 
 
 def _idle(run: Idle, device: int) -> Iterator[tuple[str, float, float]]:
-    """Yield the idle times of a device as colour, start and end, those of one colour that touch as one."""
+    """Yield the idle times of a device as colour, start and end, those of one colour that touch as
+    one.
+    """
     from ppsim.analysis.idle import DRAIN
 
     first = run.timeline.start[run.timeline.schedule.offsets[device]]
@@ -108,10 +121,15 @@ def _bar(start: float, end: float, y: float, scale: float, space: float = 0.0) -
 
 
 def _gain(left: float, right: float, y: float, text: str) -> Iterator[str]:
-    """Yield an arrow from the end of the measured step back to that of the better one, in the corner left empty."""
+    """Yield an arrow from the end of the measured step back to that of the better one, in the
+    corner left empty.
+    """
     yield f'<path class="arrow" d="M{right - 4:.1f} {y} H{left + 14:.1f}"/>'
     yield f'<path class="arrow" d="M{left + 4:.1f} {y} l12 -7 v14 z"/>'
-    yield f'<text class="gain" x="{(left + right) / 2:.1f}" y="{y - 16}" text-anchor="middle">{text}</text>'
+    yield (
+        f'<text class="gain" x="{(left + right) / 2:.1f}" y="{y - 16}" '
+        f'text-anchor="middle">{text}</text>'
+    )
 
 
 def _legend(y: float) -> Iterator[str]:

@@ -20,16 +20,24 @@ PROFILE = "gallery/profile-cpu.toml"  # as its commands name it, from the top of
 
 
 def draw_schedule(family: Family, folder: Path) -> str:
-    """Draw a schedule in a folder, at textbook costs and at measured ones; returns its part of the index."""
+    """Draw a schedule in a folder, at textbook costs and at measured ones; returns its part of the
+    index.
+    """
     command = f"run {family.name} {SHAPE} --style paper"
-    textbook = _picture(family, command.split(), folder / f"{family.name}.svg", "Textbook costs, F = I = W = 1")
+    textbook = _picture(
+        family, command.split(), folder / f"{family.name}.svg", "Textbook costs, F = I = W = 1"
+    )
     measured = [*command.split(), "--profile", PROFILE]
-    costs = _picture(family, measured, folder / f"{family.name}-costs.svg", "With the costs given", PROFILE)
+    costs = _picture(
+        family, measured, folder / f"{family.name}-costs.svg", "With the costs given", PROFILE
+    )
     line = f"    ppsim {command} -o {family.name}.svg\n"
     return "\n".join([f"## {family.title}\n", f"{family.idea}\n", *textbook, *costs, line])
 
 
-def _picture(family: Family, words: list[str], target: Path, costs: str, profile: str | None = None) -> list[str]:
+def _picture(
+    family: Family, words: list[str], target: Path, costs: str, profile: str | None = None
+) -> list[str]:
     """Draw one picture; returns its lines of the index, with what it shows in words."""
     run_quietly([*words, "-o", str(target)])
     found = run(family.name, devices=DEVICES, microbatches=MICROBATCHES, profile=profile)

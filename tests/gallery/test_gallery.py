@@ -1,4 +1,6 @@
-"""The gallery shows every schedule of the registry and every figure of its list, drawn as they are drawn now."""
+"""The gallery shows every schedule of the registry and every figure of its list, drawn as they are
+drawn now.
+"""
 
 import re
 from pathlib import Path
@@ -16,7 +18,9 @@ INDEX = (GALLERY / "README.md").read_text()
 
 
 def test_every_schedule_has_its_pictures_and_its_words():
-    """One section with title, idea and pictures per schedule, and no picture of a schedule that is gone."""
+    """One section with title, idea and pictures per schedule, and no picture of a schedule that is
+    gone.
+    """
     for family in families():
         assert f"## {family.title}\n\n{family.idea}\n\n<img" in INDEX, family.name
         assert f'"{family.name}.svg"' in INDEX, family.name
@@ -24,7 +28,9 @@ def test_every_schedule_has_its_pictures_and_its_words():
     figures = read_figures(str(GALLERY / "figures.toml"))
     assert INDEX.count("\n## ") == len(families()) + len(figures)
     named = set(re.findall(r'(?:\]\(|src="|href=")([^)/#"]+)[)"]', INDEX))
-    drawn = {path.name for path in GALLERY.iterdir() if path.suffix in (".svg", ".png", ".gif", ".html")}
+    drawn = {
+        path.name for path in GALLERY.iterdir() if path.suffix in (".svg", ".png", ".gif", ".html")
+    }
     assert drawn - named == {"growth.svg", "hero.svg"}
     assert named <= drawn
 
@@ -49,7 +55,8 @@ def listed(tmp_path, monkeypatch):
         'schema = "ppsim.figures/1"\n'
         '[[figure]]\nfile = "a.svg"\ntitle = "A"\n'
         'command = "run gpipe --stages 2 --mb 2"\nsee = "See."\nalt = "Words"\n'
-        '[[figure]]\nfile = "b.json"\ntitle = "B"\ncommand = "run 1f1b --stages 2 --mb 2"\nsee = "Read."\n'
+        '[[figure]]\nfile = "b.json"\ntitle = "B"\ncommand = "run 1f1b --stages 2 --mb 2"\nsee = '
+        '"Read."\n'
     )
     return read_figures("list.toml")
 
@@ -60,7 +67,8 @@ def listed(tmp_path, monkeypatch):
         (
             '"a.svg"',
             '"../a.svg"',
-            "line 3: 'file' in [[figure]] must be a name without a folder, such as a.svg, got '../a.svg'",
+            "line 3: 'file' in [[figure]] must be a name without a folder, such as a.svg, got "
+            "'../a.svg'",
         ),
         ('"a.svg"', '"/tmp/a.svg"', "must be a name without a folder"),
         ('"a.svg"', '"-"', "must be a name without a folder"),
@@ -87,10 +95,12 @@ def test_what_differs_is_said(listed):
     gallery.draw(Path("again"), listed)
     assert differing(Path("g"), Path("again")) == []
     text = Path("g/README.md").read_text()
-    assert "Pictures: [A](#a), [B](#b).\n\nSchedules: [ZB-1P](#zb-1p).\n\n</details>\n\n## A\n" in text
     assert (
-        '## A\n\nSee.\n\n<img alt="Words" src="a.svg" width="100%">\n\n    ppsim run gpipe --stages 2 --mb 2 -o a.svg\n'
-        in text
+        "Pictures: [A](#a), [B](#b).\n\nSchedules: [ZB-1P](#zb-1p).\n\n</details>\n\n## A\n" in text
+    )
+    assert (
+        '## A\n\nSee.\n\n<img alt="Words" src="a.svg" width="100%">\n\n    ppsim run gpipe '
+        "--stages 2 --mb 2 -o a.svg\n" in text
     )
     assert '<a href="b.json">b.json</a>' in text
     Path("g/a.svg").unlink()

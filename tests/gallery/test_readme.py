@@ -1,4 +1,6 @@
-"""README's first screen has its pictures, in words too; what any page of words points to is there."""
+"""README's first screen has its pictures, in words too; what any page of words points to is
+there.
+"""
 
 import re
 from pathlib import Path
@@ -12,7 +14,9 @@ README = (ROOT / "README.md").read_text()
 
 
 def test_every_picture_of_readme_is_there_and_has_words():
-    shown = re.findall(r"!\[(.*?)\]\(([^)]+)\)", README) + re.findall(r'<img alt="(.*?)" src="(.*?)"', README)
+    shown = re.findall(r"!\[(.*?)\]\(([^)]+)\)", README) + re.findall(
+        r'<img alt="(.*?)" src="(.*?)"', README
+    )
     assert len(shown) > 4
     for words, name in shown:
         assert (ROOT / name).is_file(), name
@@ -31,7 +35,9 @@ def test_every_file_that_is_pointed_to_is_there(page):
 
 
 def test_readme_is_short_and_says_first_what_to_install():
-    """Under 700 words, of which the first block installs; the project that has the short name is named."""
+    """Under 700 words, of which the first block installs; the project that has the short name is
+    named.
+    """
     assert len(README.split()) < 700
     first = README.split("```")[1]
     assert first.startswith("sh\npip install ppsim-pipeline ")
@@ -40,7 +46,9 @@ def test_readme_is_short_and_says_first_what_to_install():
 
 
 def test_readme_says_of_its_picture_what_the_picture_shows():
-    """Both steps and the gain, in words for who cannot see it; the picture has no numbers but these."""
+    """Both steps and the gain, in words for who cannot see it; the picture has no numbers but
+    these.
+    """
     title = re.search(r"<title>(.*?)</title>", (ROOT / "gallery" / "hero.svg").read_text())
     assert title
     numbers = re.findall(r"[\d,]+ ms|[\d.]+%", title[1])

@@ -1,7 +1,8 @@
-"""``python -m tests.gpu OUT [--minutes 9] [--device cuda|stand-in] [--only PART]``: run every part, print a table.
+"""``python -m tests.gpu OUT [--minutes 9] [--device cuda|stand-in] [--only PART]``: run every part,
+print a table.
 
-Each part is a process with a limit of time; one that fails or hangs does not stop the next. All that is found is in
-OUT as soon as it is known, in at most eight files.
+Each part is a process with a limit of time; one that fails or hangs does not stop the next. All
+that is found is in OUT as soon as it is known, in at most eight files.
 """
 
 from __future__ import annotations
@@ -23,9 +24,15 @@ MOST_LINES = 60
 @click.command()
 @click.argument("out", type=click.Path(path_type=Path, file_okay=False))
 @click.option(
-    "--minutes", type=click.FloatRange(min=0.1), default=9.0, show_default=True, help="How long all may take."
+    "--minutes",
+    type=click.FloatRange(min=0.1),
+    default=9.0,
+    show_default=True,
+    help="How long all may take.",
 )
-@click.option("--device", type=click.Choice(["cuda", "stand-in"]), default="cuda", show_default=True)
+@click.option(
+    "--device", type=click.Choice(["cuda", "stand-in"]), default="cuda", show_default=True
+)
 @click.option("--only", multiple=True, metavar="PART", help="Run these parts only; repeatable.")
 @click.option("--inside", hidden=True, help="The part that this process runs.")
 def main(out: Path, minutes: float, device: str, only: tuple[str, ...], inside: str | None) -> None:
@@ -102,8 +109,12 @@ def run_part(name: str, out: Path, device: str) -> None:
 
 
 def print_table(out: Path, spent: dict[str, tuple[float, str]]) -> None:
-    """Print each part with its seconds and numbers; what has a goal first where there are too many lines."""
-    results = json.loads((out / "results.json").read_text()) if (out / "results.json").exists() else {}
+    """Print each part with its seconds and numbers; what has a goal first where there are too many
+    lines.
+    """
+    results = (
+        json.loads((out / "results.json").read_text()) if (out / "results.json").exists() else {}
+    )
     rows = []
     for name, (seconds, why) in spent.items():
         rows.append((0, f"{name:<11}{seconds:5.0f} s  {why}"))

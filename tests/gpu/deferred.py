@@ -1,7 +1,9 @@
-"""A backward split as zero-bubble forks of Megatron and DeepSeek's DualPipe do it: products for weights come later.
+"""A backward split as zero-bubble forks of Megatron and DeepSeek's DualPipe do it: products for
+weights come later.
 
-Torch splits a backward by walking autograd's graph twice. Here I is the whole backward without the products that give
-the gradients of linear layers' weights, which are kept in a list, and W is those products.
+Torch splits a backward by walking autograd's graph twice. Here I is the whole backward without the
+products that give the gradients of linear layers' weights, which are kept in a list, and W is those
+products.
 """
 
 from __future__ import annotations

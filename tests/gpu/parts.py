@@ -78,7 +78,9 @@ class Bench:
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the table: what was measured, its text, and whether its goal was met; None without a goal."""
+    """One line of the table: what was measured, its text, and whether its goal was met; None
+    without a goal.
+    """
 
     what: str
     text: str
@@ -98,7 +100,14 @@ def command(*words: str) -> Any:
 
 def model_words(size: Size, *, tokens: int, layers: int, vocab: int) -> list[str]:
     """Options of a model."""
-    given = {"hidden": size.hidden, "heads": size.heads, "seq": tokens, "layers": layers, "vocab": vocab, "mbs": 1}
+    given = {
+        "hidden": size.hidden,
+        "heads": size.heads,
+        "seq": tokens,
+        "layers": layers,
+        "vocab": vocab,
+        "mbs": 1,
+    }
     return [word for name, value in given.items() for word in (f"--{name}", str(value))]
 
 
@@ -107,7 +116,17 @@ def gpu_tests(bench: Bench) -> Found:
     import subprocess
     import sys
 
-    words = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", "tests/real"]
+    words = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-m",
+        "gpu",
+        "-p",
+        "no:cacheprovider",
+        "tests/real",
+    ]
     ran = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=False)
     print(ran.stdout[-8000:], ran.stderr[-2000:])
     last = (ran.stdout.strip().splitlines() or ["nothing"])[-1]
@@ -132,14 +151,28 @@ def split_backward(bench: Bench) -> Found:
             ops = stage_ops(module, first=False) if way == "autograd" else deferred_ops(module)
             run = partial(time_once, ops, partial(stage.activations, model, "cuda"), pairs=False)
             for issued in ("as it runs", "ahead"):
-                # With a long lead the host has issued an op before the GPU begins it: the GPU's own time is left.
+                # With a long lead the host has issued an op before the GPU begins it: the GPU's own
+                # time is left.
                 clock.LEAD_CYCLES = usual if issued == "as it runs" else AHEAD_CYCLES
-                (found,) = collect([("", partial(run, clock.stopwatch("cuda")))], SPLIT_REPEATS, 2, lambda _: None)
+                (found,) = collect(
+                    [("", partial(run, clock.stopwatch("cuda")))], SPLIT_REPEATS, 2, lambda _: None
+                )
                 ms, host = (
-                    {kind: statistics.median(each[column] for each in times) for kind, times in found.items()}
+                    {
+                        kind: statistics.median(each[column] for each in times)
+                        for kind, times in found.items()
+                    }
                     for column in (0, 1)
                 )
-                rows.append({"hidden": hidden, "tokens": tokens, "layers": layers, "way": way, "issued": issued})
+                rows.append(
+                    {
+                        "hidden": hidden,
+                        "tokens": tokens,
+                        "layers": layers,
+                        "way": way,
+                        "issued": issued,
+                    }
+                )
                 rows[-1] |= {"ms": ms, "host_ms": host}
             clock.LEAD_CYCLES = usual
             del module, ops, run
@@ -164,20 +197,35 @@ def calibrate(bench: Bench) -> Found:
     with tempfile.TemporaryDirectory() as folder:
         for number in range(2):
             target = Path(folder, f"{number}.toml")
-            words = model_words(size, tokens=size.hidden, layers=4 if size.hidden > 1000 else 1, vocab=size.vocab)
+            words = model_words(
+                size, tokens=size.hidden, layers=4 if size.hidden > 1000 else 1, vocab=size.vocab
+            )
             words += ["--dtype", "bfloat16", "--device", "cuda", "--repeats", str(size.repeats)]
             command("calibrate", "-o", str(target), "--max-bytes", str(size.max_bytes), *words)
             profiles.append(read(str(target)))
         shutil.copy(Path(folder, "1.toml"), bench.out / "profile.toml")
-    first, second = ({(o.part, o.layers, o.kind, o.cache, o.launch): o for o in p.op} for p in profiles)
-    moves = [abs(second[key].median_ms / first[key].median_ms - 1) for key in first if key in second and key[1]]
-    yield Finding("medians between two runs", f"move {np.median(moves):.2%}, worst {max(moves):.2%}", max(moves) < 0.05)
+    first, second = (
+        {(o.part, o.layers, o.kind, o.cache, o.launch): o for o in p.op} for p in profiles
+    )
+    moves = [
+        abs(second[key].median_ms / first[key].median_ms - 1)
+        for key in first
+        if key in second and key[1]
+    ]
+    yield Finding(
+        "medians between two runs",
+        f"move {np.median(moves):.2%}, worst {max(moves):.2%}",
+        max(moves) < 0.05,
+    )
     spreads = [o.p90_ms / o.p10_ms for o in second.values() if o.layers and o.launch == "eager"]
     yield Finding("p90 over p10", f"median {np.median(spreads):.3f}, worst {max(spreads):.3f}")
     for part in ("layers", "embedding", "head"):
         for op in second.values():
             if op.part == part and op.cache == "cold" and op.launch == "eager":
-                yield Finding(f"{part} {op.layers or ''} {op.kind}", f"{op.median_ms:.3f} ms, host {op.host_ms:.3f}")
+                yield Finding(
+                    f"{part} {op.layers or ''} {op.kind}",
+                    f"{op.median_ms:.3f} ms, host {op.host_ms:.3f}",
+                )
     for held in profiles[1].activation:
         yield Finding(f"bytes held, {held.part} {held.layers or ''}", str(held))
 
@@ -191,7 +239,14 @@ def kinds_of_layer(bench: Bench) -> Found:
     for name in ("fused", "eager", "mixture"):
         with tempfile.TemporaryDirectory() as folder:
             target = str(Path(folder, "p.toml"))
-            words = ["--module", f"{Path(__file__).with_name('stages.py')}:{name}", "--stages", "3", "--device", "cuda"]
+            words = [
+                "--module",
+                f"{Path(__file__).with_name('stages.py')}:{name}",
+                "--stages",
+                "3",
+                "--device",
+                "cuda",
+            ]
             words += ["--sizes", "1024", "--repeats", str(bench.size.repeats)]
             command("calibrate", "-o", target, *words)
             profile = read(target)
@@ -199,8 +254,8 @@ def kinds_of_layer(bench: Bench) -> Found:
         rows[name] = {"ms": ms, "stage": str(profile.stage[1])}
         yield Finding(
             name,
-            f"(I+W)/B {(ms['I'] + ms['W']) / ms['B']:.3f}  F {ms['F']:.3f} B {ms['B']:.3f} I {ms['I']:.3f} "
-            f"W {ms['W']:.3f} FB {ms.get('FB', 0):.3f} ms  {profile.stage[1]}",
+            f"(I+W)/B {(ms['I'] + ms['W']) / ms['B']:.3f}  F {ms['F']:.3f} B {ms['B']:.3f} I "
+            f"{ms['I']:.3f} W {ms['W']:.3f} FB {ms.get('FB', 0):.3f} ms  {profile.stage[1]}",
         )
     save(bench, "layers", rows)
 
@@ -209,13 +264,24 @@ def _on_parts(bench: Bench, devices: int, tokens: int) -> Found:
     """Schedules on parts of the GPU: how far predictions are off."""
     target = bench.out / f"partitioned-p{devices}.json.gz"
     words = model_words(bench.size, tokens=tokens, layers=2, vocab=0)
-    words += ["--devices", str(devices), "--mb", "8", "--runner", "partitioned", "--repeats", str(bench.size.runs)]
+    words += [
+        "--devices",
+        str(devices),
+        "--mb",
+        "8",
+        "--runner",
+        "partitioned",
+        "--repeats",
+        str(bench.size.runs),
+    ]
     yield from _validated(target, *ON_PARTS, *words)
 
 
 def _validated(target: Path, *words: str) -> Found:
     """Run schedules and compare; the record goes to ``target``."""
-    said = json.loads(command("validate", *words, "--tolerance", "1000%", "--json", "--record", str(target)))
+    said = json.loads(
+        command("validate", *words, "--tolerance", "1000%", "--json", "--record", str(target))
+    )
     from ppsim.real.runs.record import load
 
     record = load(str(target))
@@ -223,13 +289,15 @@ def _validated(target: Path, *words: str) -> Found:
     for run in record.runs:
         yield Finding(
             run.name,
-            f"measured {np.median(run.makespans):.2f} ms, spread {run.makespans.max() / run.makespans.min() - 1:.1%}",
+            f"measured {np.median(run.makespans):.2f} ms, spread "
+            f"{run.makespans.max() / run.makespans.min() - 1:.1%}",
         )
     kept = record.settings
     yield Finding(
         "part",
-        f"{kept.get('partition_sms')} multiprocessors, interference {kept.get('interference', 0):.3f}, "
-        f"issued after {max(kept['issued_share'].values()):.0%}, left out {kept['launch_bound'] or 'none'}",
+        f"{kept.get('partition_sms')} multiprocessors, interference "
+        f"{kept.get('interference', 0):.3f}, issued after "
+        f"{max(kept['issued_share'].values()):.0%}, left out {kept['launch_bound'] or 'none'}",
     )
     yield from _errors(record)
 
@@ -239,17 +307,27 @@ def _errors(record: Any) -> Found:
     from ppsim.real.validation.analyse import validate
 
     result = validate(record)
-    for level, goal in (("nominal", None), ("link", None), ("host", None), ("held-out", HELD_OUT), ("replay", REPLAY)):
+    for level, goal in (
+        ("nominal", None),
+        ("link", None),
+        ("host", None),
+        ("held-out", HELD_OUT),
+        ("replay", REPLAY),
+    ):
         try:
             errors = result.errors(level)
         except (KeyError, ValueError):
             continue
         if len(errors):
             met = None if goal is None else bool(np.median(errors) <= goal)
-            yield Finding(f"{level} error", f"median {np.median(errors):.2%}, worst {errors.max():.2%}", met)
+            yield Finding(
+                f"{level} error", f"median {np.median(errors):.2%}, worst {errors.max():.2%}", met
+            )
     if result.pairs:
         share = result.ranked_right / result.pairs
-        yield Finding("pairs ranked right", f"{result.ranked_right} of {result.pairs}", share >= RANKED)
+        yield Finding(
+            "pairs ranked right", f"{result.ranked_right} of {result.pairs}", share >= RANKED
+        )
 
 
 def two_parts(bench: Bench) -> Found:
@@ -287,28 +365,37 @@ def gradients(bench: Bench) -> Found:
                 for p, whole in zip(held.parameters(), wanted, strict=True):
                     error = float(np.abs(p.grad.cpu().numpy() - whole).max() / np.abs(whole).max())
                     worst[name, devices] = max(worst.get((name, devices), 0.0), error)
-    save(bench, "gradients", {f"{name} {devices}": error for (name, devices), error in worst.items()})
+    save(
+        bench, "gradients", {f"{name} {devices}": error for (name, devices), error in worst.items()}
+    )
     yield Finding(
-        f"{len(worst)} runs", f"worst relative error {max(worst.values()):.1e}", max(worst.values()) < GRADIENT
+        f"{len(worst)} runs",
+        f"worst relative error {max(worst.values()):.1e}",
+        max(worst.values()) < GRADIENT,
     )
 
 
 def copies(bench: Bench) -> Found:
-    """Copies to pinned memory of the host beside compute: bandwidth, and how much compute slows down."""
+    """Copies to pinned memory of the host beside compute: bandwidth, and how much compute slows
+    down.
+    """
     import torch
 
     from ppsim.real.calibration.links import copies as within
 
     for row in within(bench.size.copy_bytes, 5, 2):
         yield Finding(
-            f"copy within the GPU, {row.bytes >> 20} MiB", f"{row.bytes / row.median_ms / 1e6:.0f} GB/s one way"
+            f"copy within the GPU, {row.bytes >> 20} MiB",
+            f"{row.bytes / row.median_ms / 1e6:.0f} GB/s one way",
         )
     rows: list[dict[str, Any]] = []
     side = torch.cuda.Stream()
     width = bench.size.hidden
     left, right = (torch.randn(width, width, device="cuda", dtype=torch.bfloat16) for _ in range(2))
 
-    def timed(work: Callable[[], None], *, beside: Callable[[], None] | None = None) -> tuple[float, float]:
+    def timed(
+        work: Callable[[], None], *, beside: Callable[[], None] | None = None
+    ) -> tuple[float, float]:
         """Median ms of the work, and of what runs beside it."""
         took = []
         for _ in range(bench.size.repeats):
@@ -325,7 +412,12 @@ def copies(bench: Bench) -> Found:
             work()
             marks[1].record()
             torch.cuda.synchronize()
-            took.append((marks[0].elapsed_time(marks[1]), marks[2].elapsed_time(marks[3]) if beside else 0.0))
+            took.append(
+                (
+                    marks[0].elapsed_time(marks[1]),
+                    marks[2].elapsed_time(marks[3]) if beside else 0.0,
+                )
+            )
         return tuple(statistics.median(column) for column in zip(*took, strict=True))
 
     for size in bench.size.copy_bytes:
@@ -361,9 +453,9 @@ def copies(bench: Bench) -> Found:
         )
         yield Finding(
             f"host copy, {size >> 20} MiB",
-            f"out {size / alone[0] / 1e6:.1f}, back {size / alone[1] / 1e6:.1f} GB/s; compute slower by "
-            f"{beside_out[0] / plain - 1:.1%} and {beside_back[0] / plain - 1:.1%}; copies by "
-            f"{beside_out[1] / alone[0] - 1:.1%} and {beside_back[1] / alone[1] - 1:.1%}",
+            f"out {size / alone[0] / 1e6:.1f}, back {size / alone[1] / 1e6:.1f} GB/s; compute "
+            f"slower by {beside_out[0] / plain - 1:.1%} and {beside_back[0] / plain - 1:.1%}; "
+            f"copies by {beside_out[1] / alone[0] - 1:.1%} and {beside_back[1] / alone[1] - 1:.1%}",
         )
     save(bench, "copies", rows)
 
@@ -372,7 +464,12 @@ def offload(bench: Bench) -> Found:
     """Schedules with copies to the host, for real, beside the same without."""
     with tempfile.TemporaryDirectory() as folder:
         files = []
-        for name, more in (("v-half", ()), ("v-half", ("--offload", "1")), ("1f1b", ()), ("1f1b", ("--offload", "1"))):
+        for name, more in (
+            ("v-half", ()),
+            ("v-half", ("--offload", "1")),
+            ("1f1b", ()),
+            ("1f1b", ("--offload", "1")),
+        ):
             files.append(str(Path(folder, f"{name}{len(more)}.json")))
             chunks = ("--chunks", "2") if name == "v-half" else ()
             command("run", name, "--devices", "2", *chunks, "--mb", "8", *more, "-o", files[-1])
@@ -391,7 +488,9 @@ def one_rank(bench: Bench) -> Iterator[None]:
     with tempfile.TemporaryDirectory() as folder:
         if bench.device != "stand-in":
             torch.cuda.set_device(0)
-        distributed.init_process_group(backend, init_method=f"file://{folder}/store", rank=0, world_size=1)
+        distributed.init_process_group(
+            backend, init_method=f"file://{folder}/store", rank=0, world_size=1
+        )
         try:
             yield
         finally:
@@ -411,8 +510,12 @@ def _pipeline(bench: Bench) -> Callable[[], None]:
     model = Workload(size.hidden, size.heads, size.hidden // 2, 1, 1, "bfloat16", 0)
     device = torch.device("cuda")
     modules = [stage.layers(model, 1, "cuda") for _ in range(4)]
-    stages: Any = [PipelineStage(module, number, 4, device) for number, module in enumerate(modules)]
-    schedule = ScheduleInterleaved1F1B(stages, 8, loss_fn=lambda out, target: (out - target).float().square().mean())
+    stages: Any = [
+        PipelineStage(module, number, 4, device) for number, module in enumerate(modules)
+    ]
+    schedule = ScheduleInterleaved1F1B(
+        stages, 8, loss_fn=lambda out, target: (out - target).float().square().mean()
+    )
     x = torch.randn(8, model.sequence, model.hidden, device="cuda", dtype=torch.bfloat16)
 
     def step() -> None:
@@ -445,15 +548,30 @@ def recorder(bench: Bench) -> Found:
                         took[recorded].append(time.perf_counter() - begun)
         shutil.copy(next(Path(folder, "run0").iterdir()), bench.out / "recording.ops.jsonl")
         plain, noted = (statistics.median(took[key]) * 1e3 for key in (False, True))
-        yield Finding("step without and with", f"{plain:.3f} and {noted:.3f} ms, {noted / plain - 1:+.2%}")
+        yield Finding(
+            "step without and with", f"{plain:.3f} and {noted:.3f} ms, {noted / plain - 1:+.2%}"
+        )
         said = json.loads(command("read", str(Path(folder, "run0")), "--json"))
-        told = {key: said.get(key) for key in ("devices", "stages", "microbatches", "schedule", "unit", "notes")}
+        told = {
+            key: said.get(key)
+            for key in ("devices", "stages", "microbatches", "schedule", "unit", "notes")
+        }
         yield Finding("read", f"{told}, {len(said['iterations'])} steps")
         checked = json.loads(
-            command("validate", "--trace", str(Path(folder, "run0")), "--tolerance", "1000%", "--json")
+            command(
+                "validate", "--trace", str(Path(folder, "run0")), "--tolerance", "1000%", "--json"
+            )
         )
-        save(bench, "recorder", {"plain_ms": plain, "recorded_ms": noted, "read": told, "validate": checked})
-        errors = {key: value for key, value in checked.items() if key in ("errors", "replay", "held_out", "passed")}
+        save(
+            bench,
+            "recorder",
+            {"plain_ms": plain, "recorded_ms": noted, "read": told, "validate": checked},
+        )
+        errors = {
+            key: value
+            for key, value in checked.items()
+            if key in ("errors", "replay", "held_out", "passed")
+        }
         yield Finding("replayed", json.dumps(errors)[:300])
 
 
@@ -481,19 +599,26 @@ def kineto(bench: Bench) -> Found:
         kernels = [e for e in kept if e["cat"] == "kernel"]
         ran = {e["args"].get("correlation") for e in kernels}
         for event in kept:
-            event["args"] = {k: event["args"][k] for k in ("correlation", "stream") if k in event.get("args", {})}
+            event["args"] = {
+                k: event["args"][k] for k in ("correlation", "stream") if k in event.get("args", {})
+            }
             event["name"] = event["name"][:60]
         calls = ("cuda_runtime", "cuda_driver")
-        trace["traceEvents"] = [e for e in kept if e["cat"] not in calls or e["args"].get("correlation") in ran]
+        trace["traceEvents"] = [
+            e for e in kept if e["cat"] not in calls or e["args"].get("correlation") in ran
+        ]
         packed = gzip.compress(json.dumps(trace).encode(), mtime=0)
         (bench.out / "trace.json.gz").write_bytes(packed)
         yield Finding(
             "trace",
-            f"{len(packed) / 1024:.0f} KiB, {len(kernels)} kernels, whole {whole.stat().st_size >> 10} KiB",
+            f"{len(packed) / 1024:.0f} KiB, {len(kernels)} kernels, whole "
+            f"{whole.stat().st_size >> 10} KiB",
             len(packed) <= TRACE_LIMIT,
         )
         said = json.loads(command("read", str(bench.out / "trace.json.gz"), "--json"))
-        told = {key: said.get(key) for key in ("devices", "stages", "microbatches", "schedule", "unit")}
+        told = {
+            key: said.get(key) for key in ("devices", "stages", "microbatches", "schedule", "unit")
+        }
         yield Finding("read", str(told))
 
 

@@ -1,7 +1,8 @@
 # mypy: ignore-errors
 """Stages for ``--module``: one layer each, of the kinds that a transformer of real size is made of.
 
-A layer is in bfloat16, hidden 4096 with 4096 tokens; PPSIM_STAGE_HIDDEN gives another width and number of tokens.
+A layer is in bfloat16, hidden 4096 with 4096 tokens; PPSIM_STAGE_HIDDEN gives another width and
+number of tokens.
 """
 
 import os
@@ -37,7 +38,9 @@ class Attention(nn.Module):
 
 
 class Mixture(nn.Module):
-    """A mixture of experts on one device: each expert takes the tokens that prefer it, all equally many."""
+    """A mixture of experts on one device: each expert takes the tokens that prefer it, all equally
+    many.
+    """
 
     def __init__(self):
         super().__init__()

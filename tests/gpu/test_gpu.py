@@ -18,7 +18,9 @@ from tests.real.runs.cases import assert_causal
 
 DATA = ROOT / "tests" / "data" / "gpu"
 GPUS = {"h100": "NVIDIA H100 80GB HBM3", "h200": "NVIDIA H200"}
-RECORDS = [f"{gpu}/{name}" for gpu in GPUS for name in ("partitioned-p2", "partitioned-p4", "offload")]
+RECORDS = [
+    f"{gpu}/{name}" for gpu in GPUS for name in ("partitioned-p2", "partitioned-p4", "offload")
+]
 
 
 @cache
@@ -38,7 +40,16 @@ def test_every_part_runs_on_the_stand_in(tmp_path: Path):
     import subprocess
     import sys
 
-    words = [sys.executable, "-m", "tests.gpu", str(tmp_path), "--device", "stand-in", "--minutes", "30"]
+    words = [
+        sys.executable,
+        "-m",
+        "tests.gpu",
+        str(tmp_path),
+        "--device",
+        "stand-in",
+        "--minutes",
+        "30",
+    ]
     ran = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=False)
     assert ran.returncode == 0, ran.stderr
     assert len(ran.stdout.splitlines()) <= 11 + 60
@@ -76,7 +87,9 @@ def test_a_deferred_backward_gives_autograd_s_gradients():
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", RECORDS)
 def test_runs_on_parts_of_a_gpu_are_predicted_within_the_goals(name):
-    """Replay within 3 %, costs from other schedules' runs within 8 % (medians); no op before its input."""
+    """Replay within 3 %, costs from other schedules' runs within 8 % (medians); no op before its
+    input.
+    """
     record, result = recorded(name), validated(name)
     assert record.provenance["device"] == GPUS[name.split("/")[0]]
     assert np.median(result.errors("replay")) <= 0.03
@@ -84,7 +97,8 @@ def test_runs_on_parts_of_a_gpu_are_predicted_within_the_goals(name):
     for run in record.runs:
         if run.lowered.compute.has_lanes:  # marks of different streams are in no order
             continue
-        assert_causal(run, slack=0.03)  # a GPU's events are half a microsecond apart, a message's leave is the host's
+        # a GPU's events are half a microsecond apart, a message's leave is the host's
+        assert_causal(run, slack=0.03)
 
 
 @pytest.mark.slow
@@ -92,7 +106,9 @@ def test_schedules_on_parts_of_a_gpu_are_ranked():
     """Of pairs more than 2 % apart, 95 % are."""
     results = [validated(name) for name in RECORDS]
     assert sum(result.pairs for result in results) >= 40
-    assert sum(result.ranked_right for result in results) >= 0.95 * sum(result.pairs for result in results)
+    assert sum(result.ranked_right for result in results) >= 0.95 * sum(
+        result.pairs for result in results
+    )
 
 
 @pytest.mark.parametrize("gpu", GPUS)
@@ -103,7 +119,9 @@ def test_copies_to_the_host_were_run(gpu: str):
 
 @pytest.mark.parametrize("gpu", GPUS)
 def test_a_trace_of_a_gpu_shows_every_backward(gpu: str):
-    """Autograd launches a backward's kernels from a thread that the GPU's own spans do not cover."""
+    """Autograd launches a backward's kernels from a thread that the GPU's own spans do not
+    cover.
+    """
     run = read_run([str(DATA / gpu / "trace.json.gz")])
     schedule = run.schedule
     assert (schedule.n_devices, schedule.n_stages, schedule.n_microbatches) == (1, 4, 8)

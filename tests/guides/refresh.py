@@ -1,4 +1,6 @@
-"""Run the guides and put today's outputs and pictures into them: ``python -m tests.guides.refresh [NAME...]``."""
+"""Run the guides and put today's outputs and pictures into them: ``python -m tests.guides.refresh
+[NAME...]``.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from tests.guides.replay import GUIDES, ROOT, SITE, replay
 
 
 def main(names: list[str]) -> None:
-    """Refresh guides, AGENTS and pages of the site of those names, or all; end with a message at another name."""
+    """Refresh guides, AGENTS and pages of the site of those names, or all; end with a message at
+    another name.
+    """
     pages = [*sorted(GUIDES.glob("*.md")), *sorted(SITE.rglob("*.md")), ROOT / "AGENTS.md"]
     if unknown := set(names) - {path.stem for path in pages}:
         sys.exit(f"no guide is named {', '.join(sorted(unknown))}: see {GUIDES} and {SITE}")

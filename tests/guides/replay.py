@@ -1,7 +1,9 @@
-"""Guides replayed: their files written, their commands run, and what these print put in place of what is there.
+"""Guides replayed: their files written, their commands run, and what these print put in place of
+what is there.
 
-In a guide, a block fenced as ``console`` holds commands after ``$`` with their output; one fenced as ``LANG FILE``
-is a file; one fenced as ``sh`` holds commands that measure or open something, and are only parsed.
+In a guide, a block fenced as ``console`` holds commands after ``$`` with their output; one fenced
+as ``LANG FILE`` is a file; one fenced as ``sh`` holds commands that measure or open something, and
+are only parsed.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ def blocks(guide: str) -> Iterator[Block]:
 
 
 def replay(guide: str, folder: Path) -> str:
-    """Run a guide in a folder and return it with the outputs of today; pictures are left in the folder's ``images``.
+    """Run a guide in a folder and return it with the outputs of today; pictures are left in the
+    folder's ``images``.
 
     The folder has the repository's ``gallery`` and ``tests`` in it, as a clone has.
     """
@@ -68,7 +71,8 @@ def _replayed(whole: str, block: Block) -> str:
             _parse(line.partition("#")[0])
     if block.language != "console":
         return whole
-    lines = re.findall(r"^\$ (?:.*\\\n)*.*", block.text, re.MULTILINE)  # a command goes on after a backslash
+    # a command goes on after a backslash
+    lines = re.findall(r"^\$ (?:.*\\\n)*.*", block.text, re.MULTILINE)
     return "```console\n" + "".join(f"{line}\n{_output(line[2:])}" for line in lines) + "```"
 
 
@@ -82,10 +86,14 @@ def _output(line: str) -> str:
     result = invoke(*words)
     said = result.output
     if isinstance(result.exception, PpsimError):
-        said += f"Error: {result.exception}\n" + f"  try: {result.exception.hint}\n" * bool(result.exception.hint)
+        said += f"Error: {result.exception}\n" + f"  try: {result.exception.hint}\n" * bool(
+            result.exception.hint
+        )
     elif result.exception and not isinstance(result.exception, SystemExit):
         raise AssertionError(line) from result.exception
-    return "".join(f"{text.rstrip()}\n" for text in said.splitlines() if not text.startswith("wrote "))
+    return "".join(
+        f"{text.rstrip()}\n" for text in said.splitlines() if not text.startswith("wrote ")
+    )
 
 
 def _parse(line: str) -> None:
@@ -101,7 +109,9 @@ def unproved(guide: str) -> list[str]:
     """The numbers in a guide's prose that none of its commands, files and outputs has."""
     proof = "\n".join(block.text for block in blocks(guide))
     known = set(_NUMBER.findall(proof))
-    prose = re.sub(r"\]\([^)]*\)|src=.*>|`[^`]*`|arXiv \S+|https?://\S+", " ", _FENCE.sub("", guide))
+    prose = re.sub(
+        r"\]\([^)]*\)|src=.*>|`[^`]*`|arXiv \S+|https?://\S+", " ", _FENCE.sub("", guide)
+    )
     return [
         number
         for number in _NUMBER.findall(prose)

@@ -1,4 +1,6 @@
-"""The guides are true: their commands print what they show, draw their pictures, and prove their numbers."""
+"""The guides are true: their commands print what they show, draw their pictures, and prove their
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ def unversioned(picture: str) -> str:
 
 
 def without_work(guide: str) -> str:
-    """Leave out how many splits a search simulated until its proof: the machine's rounding decides some."""
+    """Leave out how many splits a search simulated until its proof: the machine's rounding decides
+    some.
+    """
     return re.sub(r"\([\d,]+ simulated\)", "", guide)
 
 
@@ -32,7 +36,9 @@ def test_commands_print_what_the_guide_shows_and_draw_its_pictures(name, tmp_pat
     for picture in shown:
         if picture.endswith(".svg"):
             kept = (GUIDES / "images" / picture).read_text()
-            assert unversioned((tmp_path / "images" / picture).read_text()) == unversioned(kept), picture
+            assert unversioned((tmp_path / "images" / picture).read_text()) == unversioned(kept), (
+                picture
+            )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -40,10 +46,13 @@ def test_numbers_in_the_prose_come_from_what_is_run(name):
     assert unproved((GUIDES / f"{name}.md").read_text()) == []
 
 
-@pytest.mark.parametrize("page", [*GUIDES.glob("*.md"), ROOT / "gallery" / "README.md"], ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", [*GUIDES.glob("*.md"), ROOT / "gallery" / "README.md"], ids=lambda page: page.stem
+)
 def test_a_page_of_words_shows_commands_whole(page):
     lines = re.findall(r"^(?:\$|    ppsim) (?:.*\\\n)*.*", page.read_text(), re.MULTILINE)
-    lines = [re.sub(r"'[^']*'", "", line) for command in lines for line in command.split("\n")]  # a text is one word
+    # a text is one word
+    lines = [re.sub(r"'[^']*'", "", line) for command in lines for line in command.split("\n")]
     assert [line for line in lines if len(line) >= 100] == []
 
 
@@ -51,7 +60,8 @@ def test_a_page_of_words_shows_commands_whole(page):
 def test_pictures_have_words_and_links_lead_somewhere(name):
     guide = (GUIDES / f"{name}.md").read_text()
     assert all(
-        len((words or alt).split()) >= 5 for words, alt in re.findall(r'!\[(.*?)\]|alt="(.*?)"', guide, re.DOTALL)
+        len((words or alt).split()) >= 5
+        for words, alt in re.findall(r'!\[(.*?)\]|alt="(.*?)"', guide, re.DOTALL)
     )
     for target in re.findall(r'(?:\]\(|src=")(?!https?:)([^)#"]+)', guide):
         assert (GUIDES / target).exists(), target
@@ -66,7 +76,9 @@ def test_a_guide_begins_with_the_question_of_its_reader(name):
 
 def test_the_index_names_every_guide():
     index = (GUIDES / "README.md").read_text()
-    assert re.findall(r"\]\((\S+?)\.md\)", index) == list(dict.fromkeys(re.findall(r"\]\((\S+?)\.md\)", index)))
+    assert re.findall(r"\]\((\S+?)\.md\)", index) == list(
+        dict.fromkeys(re.findall(r"\]\((\S+?)\.md\)", index))
+    )
     assert set(re.findall(r"\]\((\S+?)\.md\)", index)) == set(NAMES)
 
 

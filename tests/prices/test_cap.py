@@ -22,8 +22,12 @@ def ask(*words: str) -> dict[str, Any]:
 @pytest.mark.parametrize("cap", ["3", "4", "5,4,3,2", "8"])
 @pytest.mark.parametrize("name", NAMES)
 def test_run_and_memory_have_one_verdict(name, cap):
-    """Exit code, keys and the message are those of memory, whatever the number of chunks and slices."""
-    run, memory = (partial(invoke, command, name, *SHAPE, "--cap", cap) for command in ("run", "memory"))
+    """Exit code, keys and the message are those of memory, whatever the number of chunks and
+    slices.
+    """
+    run, memory = (
+        partial(invoke, command, name, *SHAPE, "--cap", cap) for command in ("run", "memory")
+    )
     assert run("-q").exit_code == memory("-q").exit_code
     found, held = json.loads(run("--json").stdout), json.loads(memory("--json").stdout)
     assert (found["cap"], found["fits"]) == (held["cap"], held["fits"])
@@ -64,7 +68,9 @@ def test_a_search_takes_activations_alone():
     assert "nothing says how many bytes an activation has" in " ".join(found.output.split())
 
 
-@pytest.mark.parametrize(("cap", "says"), [("x", "is not a size"), ("3,3", "2 numbers for 4"), ("3,1GiB", "a unit")])
+@pytest.mark.parametrize(
+    ("cap", "says"), [("x", "is not a size"), ("3,3", "2 numbers for 4"), ("3,1GiB", "a unit")]
+)
 @pytest.mark.parametrize("command", ["run", "memory", "compare"])
 def test_a_cap_that_is_none_is_refused(command, cap, says):
     assert says in str(refused(command, "1f1b", *SHAPE, "--cap", cap))
@@ -72,7 +78,9 @@ def test_a_cap_that_is_none_is_refused(command, cap, says):
 
 @pytest.mark.parametrize("cap", [2.0, 4.0, 5.5, 8.0])
 def test_compare_chooses_the_best_of_those_that_fit(cap):
-    """Activations are of a device's share there, as the column of peaks; what does not fit is on no front."""
+    """Activations are of a device's share there, as the column of peaks; what does not fit is on no
+    front.
+    """
     answer = ask("compare", *NAMES, *SHAPE, "--cap", str(cap))
     rows = answer["schedules"]
     for row in rows:
@@ -91,7 +99,10 @@ def test_compare_chooses_the_best_of_those_that_fit(cap):
 
 def test_what_fits_none_names_the_least_cap_that_would():
     error = refused("compare", "1f1b", "gpipe", *SHAPE, "--cap", "3")
-    assert (str(error), error.hint) == ("none fits 3 activations", "--cap 4, the least that one fits")
+    assert (str(error), error.hint) == (
+        "none fits 3 activations",
+        "--cap 4, the least that one fits",
+    )
     assert invoke("compare", "1f1b", "gpipe", *SHAPE, "--cap", "4").exit_code == 0
 
 
@@ -130,13 +141,17 @@ CAPS = ("1", "1.75", "3", "3.5", "4", "5", "4,3,2,1", "4,4,4,4")
 @pytest.mark.parametrize("cap", CAPS)
 @pytest.mark.parametrize("name", CAPPED)
 def test_a_number_counts_the_same_activations_in_every_command(name, cap):
-    """Those of a device's 1/P share, as the peaks of ``run`` tell when divided by chunks and slices."""
+    """Those of a device's 1/P share, as the peaks of ``run`` tell when divided by chunks and
+    slices.
+    """
     found = ask("run", name, *SHAPE)
     slices = 4 if name == "seq1f1b" else 1
     pieces = found["stages"] * slices / found["devices"]
     caps = [float(part) for part in cap.split(",")]
     limits = caps * (4 if len(caps) == 1 else 1)
-    fits = all(peak / pieces <= most for peak, most in zip(found["peak_activations"], limits, strict=True))
+    fits = all(
+        peak / pieces <= most for peak, most in zip(found["peak_activations"], limits, strict=True)
+    )
     words = (name, *SHAPE, "--cap", cap)
     assert ask("run", *words)["fits"] == fits
     assert ask("memory", *words)["fits"] == fits
@@ -152,11 +167,26 @@ def test_a_number_counts_the_same_activations_in_every_command(name, cap):
         assert "one for all is taken here" in str(refused("explain", *words))
 
 
-@pytest.mark.parametrize(("placement", "chunks", "microbatches"), [("linear", 1, 3), ("v", 2, 3), ("loop", 3, 2)])
-def test_a_search_counts_the_activations_that_the_others_count(tmp_path, placement, chunks, microbatches):
-    """What ``optimize`` finds within a cap fits it in ``run``, and something of the cap's size is found."""
+@pytest.mark.parametrize(
+    ("placement", "chunks", "microbatches"), [("linear", 1, 3), ("v", 2, 3), ("loop", 3, 2)]
+)
+def test_a_search_counts_the_activations_that_the_others_count(
+    tmp_path, placement, chunks, microbatches
+):
+    """What ``optimize`` finds within a cap fits it in ``run``, and something of the cap's size is
+    found.
+    """
     file = str(tmp_path / "best.csv")
-    words = ("--devices", "2", "--mb", str(microbatches), "--placement", placement, "--chunks", str(chunks))
+    words = (
+        "--devices",
+        "2",
+        "--mb",
+        str(microbatches),
+        "--placement",
+        placement,
+        "--chunks",
+        str(chunks),
+    )
     found = ask("optimize", *words, "--cap", "2", "--time-limit", "30", "-o", file)
     assert found["cap"] == [2 * chunks] * 2
     assert chunks < max(found["peak_activations"]) <= 2 * chunks
@@ -170,12 +200,29 @@ def test_a_search_counts_the_activations_that_the_others_count(tmp_path, placeme
 def test_with_a_layout_a_number_counts_the_same_layers_in_every_command(name, cap):
     """``partition`` holds its even split to the cap that ``memory`` holds the layout to."""
     stages = 4 if name == "zb-v" else 2
-    words = (name, "--mb", "4", "--layout", "|".join(["Et", *["t"] * (stages - 2), "tL"]), "--cap", cap)
+    words = (
+        name,
+        "--mb",
+        "4",
+        "--layout",
+        "|".join(["Et", *["t"] * (stages - 2), "tL"]),
+        "--cap",
+        cap,
+    )
     fits = ask("memory", *words)["fits"]
     assert ask("run", *words)["fits"] == fits
     assert ask("compare", *words)["schedules"][0]["fits"] == fits
     if name != "seq1f1b":
-        one_split = ("--devices", "2", "--mb", "4", "--num-layers", str(stages), "--min-layers", "1")
+        one_split = (
+            "--devices",
+            "2",
+            "--mb",
+            "4",
+            "--num-layers",
+            str(stages),
+            "--min-layers",
+            "1",
+        )
         split = invoke("partition", name, *one_split, "--cap", cap, "--json")
         assert (split.exit_code == 0 and json.loads(split.stdout)["even_fits"]) == fits
 
@@ -183,10 +230,22 @@ def test_with_a_layout_a_number_counts_the_same_layers_in_every_command(name, ca
 @pytest.mark.parametrize(
     ("command", "cap", "says"),
     [
-        *((each, "80%", "is not a size") for each in ("run", "compare", "sweep", "memory", "explain")),
-        *((each, "3GiB", "how many bytes") for each in ("run", "compare", "sweep", "memory", "explain")),
-        *((each, "-1", "is not a size") for each in ("run", "compare", "sweep", "memory", "explain")),
-        *((each, "4,2GiB,4,4", "a unit") for each in ("run", "compare", "sweep", "memory", "explain")),
+        *(
+            (each, "80%", "is not a size")
+            for each in ("run", "compare", "sweep", "memory", "explain")
+        ),
+        *(
+            (each, "3GiB", "how many bytes")
+            for each in ("run", "compare", "sweep", "memory", "explain")
+        ),
+        *(
+            (each, "-1", "is not a size")
+            for each in ("run", "compare", "sweep", "memory", "explain")
+        ),
+        *(
+            (each, "4,2GiB,4,4", "a unit")
+            for each in ("run", "compare", "sweep", "memory", "explain")
+        ),
     ],
 )
 def test_every_command_refuses_the_same_caps_in_the_same_words(command, cap, says):
@@ -199,10 +258,16 @@ def test_every_command_refuses_the_same_caps_in_the_same_words(command, cap, say
 def test_run_says_its_peak_in_the_unit_of_the_cap(name, peak, share):
     """In the summary, in the quiet line, and in ``memory``; ``compare`` has that unit alone."""
     shown = " ".join(invoke("run", name, *SHAPE, "--no-gantt").output.split())
-    assert re.search(rf"peak activations {peak} [a-z -]*stage-microbatches, {share} of a 1/P share, on device 0", shown)
+    assert re.search(
+        rf"peak activations {peak} [a-z -]*stage-microbatches, {share} of a 1/P share, on device 0",
+        shown,
+    )
     line = f"{peak} ({share} of a 1/P share)"
     assert f"peak activations {line}" in invoke("run", name, *SHAPE, "-q").output
-    assert f"peak {peak} activations ({share} of a 1/P share)" in invoke("memory", name, *SHAPE, "-q").output
+    assert (
+        f"peak {peak} activations ({share} of a 1/P share)"
+        in invoke("memory", name, *SHAPE, "-q").output
+    )
     assert "1/P" not in invoke("run", "1f1b", *SHAPE, "-q").output
     capped = " ".join(invoke("compare", name, *SHAPE, "--cap", share).output.split())
     assert f"cap {share} activations of a 1/P share" in capped

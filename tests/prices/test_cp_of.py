@@ -42,11 +42,15 @@ def test_without_lengths_all_others_stay_as_they_are(tmp_path):
 
 @pytest.mark.parametrize("schedule", ["1f1b", "zb-1p"])
 def test_an_op_takes_the_longer_of_its_compute_and_the_collective_beside_it(schedule, tmp_path):
-    """Beside I and B, which move gradients too, the collective takes twice as long; beside W there is none."""
+    """Beside I and B, which move gradients too, the collective takes twice as long; beside W there
+    is none.
+    """
     path = written(tmp_path, "microbatch,cp,collective\n1,2,0.7\n3,2,0.1\n")
     found = ask(schedule, *SHAPE[1:], "--cp-of", path)
     ops, least = found["ops"], {"F": (0.5, 0.7), "B": (1.0, 1.4), "I": (0.5, 1.4), "W": (0.5, 0.5)}
-    for kind, microbatch, start, end in zip(*(ops[n] for n in ("kind", "microbatch", "start", "end")), strict=True):
+    for kind, microbatch, start, end in zip(
+        *(ops[n] for n in ("kind", "microbatch", "start", "end")), strict=True
+    ):
         whole, long = least[kind]
         expected = {1: long, 3: whole}.get(microbatch, 2 * whole)
         assert end - start == pytest.approx(expected)
@@ -55,13 +59,18 @@ def test_an_op_takes_the_longer_of_its_compute_and_the_collective_beside_it(sche
 
 def test_a_collective_of_no_time_changes_nothing(tmp_path):
     plain = ask(*SHAPE, "--cp-of", written(tmp_path, "microbatch,cp\n1,2\n"))["replicas"]
-    assert ask(*SHAPE, "--cp-of", written(tmp_path, "microbatch,cp,collective\n1,2,0\n"))["replicas"] == plain
+    assert (
+        ask(*SHAPE, "--cp-of", written(tmp_path, "microbatch,cp,collective\n1,2,0\n"))["replicas"]
+        == plain
+    )
 
 
 def test_other_questions_know_it(tmp_path):
     path = written(tmp_path, "microbatch,cp\n1,2\n")
     lengths = tmp_path / "lengths.csv"
-    lengths.write_text("replica,microbatch,factor\n" + "".join(f"0,{m},{m + 1}\n" for m in range(4)))
+    lengths.write_text(
+        "replica,microbatch,factor\n" + "".join(f"0,{m},{m + 1}\n" for m in range(4))
+    )
     words = (*SHAPE, "--lengths", str(lengths), "--cp-of", path)
     step = ask(*words)["replicas"]["step"]
     assert ask(*words, command="explain")["makespan"] == pytest.approx(step)

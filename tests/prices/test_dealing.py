@@ -1,4 +1,6 @@
-"""Dealing through the command line: a loader can read the assignment, and reading it gives the step that was said."""
+"""Dealing through the command line: a loader can read the assignment, and reading it gives the step
+that was said.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from tests.commands import invoke, refused
 from tests.real_runs import STRAGGLERS, UNEQUAL
 
 SHAPE = ("1f1b", "--devices", "4", "--mb", "6")
-AT_ONCE = ("--deal-for", "0")  # the best of what is dealt in one go, before any move, on every machine
+# the best of what is dealt in one go, before any move, on every machine
+AT_ONCE = ("--deal-for", "0")
 
 
 def ask(command, *words):
@@ -31,13 +34,16 @@ def write_lengths(folder, *, stages=0, replicas=3, microbatches=6, each=2):
     where = [(r, m) for r in range(replicas) for m in range(microbatches) for _ in range(each)]
     tokens = draw.lognormal(6, 1, len(where)).astype(int) + 1
     path = folder / "lengths.csv"
-    lines = [f"{r},{m},{n},{at + 100}" for at, ((r, m), n) in enumerate(zip(where, tokens, strict=True))]
+    lines = [
+        f"{r},{m},{n},{at + 100}" for at, ((r, m), n) in enumerate(zip(where, tokens, strict=True))
+    ]
     path.write_text("\n".join(["replica,microbatch,tokens,sequence", *lines]))
     return str(path), tokens
 
 
 @pytest.mark.parametrize(
-    "how", [(), ("--across",), ("--across", "--padded", "--law", "5,1,0.001"), ("--replicas", "3,1=1.3")]
+    "how",
+    [(), ("--across",), ("--across", "--padded", "--law", "5,1,0.001"), ("--replicas", "3,1=1.3")],
 )
 @pytest.mark.parametrize("schedule", ["1f1b", "zb-1p"])
 def test_an_assignment_read_back_gives_the_step_that_was_said(how, schedule, tmp_path):
@@ -75,7 +81,9 @@ def test_packing_stays_within_the_tokens_and_tries_numbers_of_microbatches(tmp_p
     assert found["deal"]["step"] == min(tried.values()) == pytest.approx(found["replicas"]["step"])
     assert found["microbatches"] == int(min(tried, key=tried.__getitem__))
     held: dict[tuple[int, int], int] = {}
-    for r, m, n in zip(*(found["assignment"][name] for name in ("replica", "microbatch", "tokens")), strict=True):
+    for r, m, n in zip(
+        *(found["assignment"][name] for name in ("replica", "microbatch", "tokens")), strict=True
+    ):
         held[r, m] = held.get((r, m), 0) + n
     assert max(held.values()) <= most
     assert sorted(found["assignment"]["tokens"]) == sorted(tokens.tolist())
@@ -95,7 +103,17 @@ def test_packing_is_advised_by_the_step_and_not_by_its_microbatches(tmp_path):
 
 def test_packing_takes_more_microbatches_where_tokens_need_them(tmp_path):
     path, tokens = write_lengths(tmp_path, microbatches=2, each=6)
-    words = ("interleaved", "--devices", "2", "--mb", "2", "--lengths", path, "--max-tokens", str(tokens.max()))
+    words = (
+        "interleaved",
+        "--devices",
+        "2",
+        "--mb",
+        "2",
+        "--lengths",
+        path,
+        "--max-tokens",
+        str(tokens.max()),
+    )
     found = ask("run", *words, *AT_ONCE)
     assert found["microbatches"] > 2
     assert found["microbatches"] % 2 == 0  # a rule of the schedule
@@ -112,8 +130,12 @@ def test_replicas_with_too_few_sequences_have_empty_microbatches(tmp_path):
 
 def test_lengths_by_stage_are_dealt_whole(tmp_path):
     path = tmp_path / "stages.csv"
-    rows = [(r, m, s, 1 + (3 * r + 5 * m + s) % 7) for r in range(2) for m in range(4) for s in range(2)]
-    path.write_text("replica,microbatch,stage,factor\n" + "\n".join(",".join(map(str, row)) for row in rows))
+    rows = [
+        (r, m, s, 1 + (3 * r + 5 * m + s) % 7) for r in range(2) for m in range(4) for s in range(2)
+    ]
+    path.write_text(
+        "replica,microbatch,stage,factor\n" + "\n".join(",".join(map(str, row)) for row in rows)
+    )
     out, shape = str(tmp_path / "deal.csv"), ("1f1b", "--devices", "2", "--mb", "4")
     found = ask("run", *shape, "--lengths", str(path), "--deal", "--across", "-o", out)
     assert found["deal"]["step"] < found["deal"]["before"]
@@ -133,7 +155,19 @@ def test_time_to_deal_shortens_the_step(tmp_path):
 
 def test_explain_advises_to_deal_anew(tmp_path):
     path, _ = write_lengths(tmp_path, replicas=2, microbatches=3)
-    words = ("1f1b", "--devices", "2", "--mb", "3", "--lengths", path, "--deal", "--across", "--deal-for", "3600")
+    words = (
+        "1f1b",
+        "--devices",
+        "2",
+        "--mb",
+        "3",
+        "--lengths",
+        path,
+        "--deal",
+        "--across",
+        "--deal-for",
+        "3600",
+    )
     found = ask("explain", *words)
     assert found["what_if"][0]["change"] == "sequences dealt anew among replicas"
     assert found["what_if"][0]["makespan"] == pytest.approx(found["deal"]["step"])
@@ -148,13 +182,17 @@ def test_explain_says_what_lengths_cost_and_what_to_try(tmp_path):
     lost = sum(time for cause, time in causes["causes"].items() if cause.startswith("length"))
     said = invoke("explain", *SHAPE, "--lengths", path).output
     assert f"unequal lengths are {100 * lost / causes['step']:.1f}% of the step" in said
-    (tmp_path / "equal.csv").write_text("replica,microbatch,tokens\n" + "".join(f"0,{m},9\n" for m in range(6)))
+    (tmp_path / "equal.csv").write_text(
+        "replica,microbatch,tokens\n" + "".join(f"0,{m},9\n" for m in range(6))
+    )
     said = invoke("explain", *SHAPE, "--lengths", str(tmp_path / "equal.csv")).output
     assert "cost next to nothing" in said
     assert "dealt anew" not in said
 
 
-@pytest.mark.parametrize("more", [(), ("--comm", "0.1", "--p2p", "batched"), ("--replicas", "3,1=1.3")])
+@pytest.mark.parametrize(
+    "more", [(), ("--comm", "0.1", "--p2p", "batched"), ("--replicas", "3,1=1.3")]
+)
 def test_what_explain_tries_takes_the_lengths_of_every_replica(more, tmp_path):
     path, _ = write_lengths(tmp_path)
     words = ("--lengths", path, *more)
@@ -202,7 +240,9 @@ def test_a_change_that_the_lengths_do_not_take_is_refused(tmp_path):
 def test_advice_with_lengths_fits_the_cap(tmp_path):
     path, _ = write_lengths(tmp_path)
     found = ask("explain", *SHAPE, "--lengths", path, "--cap", "3")
-    assert all(each["fits"] for each in found["what_if"] if each["change"].split(" ")[0] in found["advice"])
+    assert all(
+        each["fits"] for each in found["what_if"] if each["change"].split(" ")[0] in found["advice"]
+    )
     assert "not 3" in str(found)
 
 
@@ -210,7 +250,9 @@ def test_memory_with_lengths_says_whose_it_is(tmp_path):
     path, _ = write_lengths(tmp_path)
     factors = np.array(ask("run", *SHAPE, "--lengths", path)["lengths"]["factors"])
     words = (*SHAPE, "--lengths", path, "--cap", "4")
-    said = f"memory is counted for mean microbatches; the longest is {factors.max():.4g} times as long"
+    said = (
+        f"memory is counted for mean microbatches; the longest is {factors.max():.4g} times as long"
+    )
     assert said in invoke("run", *words).output
     assert said in invoke("explain", *words).output
     assert "memory is counted for mean microbatches" in invoke("compare", "gpipe", *words).output
@@ -220,14 +262,17 @@ def test_memory_with_lengths_says_whose_it_is(tmp_path):
 def test_compare_deals_for_each_schedule(tmp_path):
     path, _ = write_lengths(tmp_path)
     given = ask("compare", "1f1b", "zb-1p", *SHAPE[1:], "--lengths", path)["schedules"]
-    dealt = ask("compare", "1f1b", "zb-1p", *SHAPE[1:], "--lengths", path, "--deal", *AT_ONCE)["schedules"]
+    dealt = ask("compare", "1f1b", "zb-1p", *SHAPE[1:], "--lengths", path, "--deal", *AT_ONCE)[
+        "schedules"
+    ]
     assert all(new["makespan"] < old["makespan"] for new, old in zip(dealt, given, strict=True))
 
 
 @pytest.mark.parametrize("job", ["ST", "SE"])
 @pytest.mark.parametrize("how", [(), ("--across",)])
 def test_a_recorded_job_is_dealt_anew_beside_its_step_as_recorded(job, how):
-    """Of ST little: its sequences are alike, and its last stage is long. Never less than dealing by hand.
+    """Of ST little: its sequences are alike, and its last stage is long. Never less than dealing by
+    hand.
 
     Of SE a fifth: dealing by hand takes away 20.3 % of these four steps, and 21.5 % of all 43.
     """
@@ -253,7 +298,9 @@ def test_a_recorded_job_is_dealt_anew_beside_its_step_as_recorded(job, how):
 
 def test_python_deals_by_the_same_options(tmp_path):
     path, tokens = write_lengths(tmp_path)
-    found = ppsim.run("1f1b", devices=4, microbatches=6, lengths=path, deal=True, across=True, deal_for=0.0)
+    found = ppsim.run(
+        "1f1b", devices=4, microbatches=6, lengths=path, deal=True, across=True, deal_for=0.0
+    )
     assert found.dealt
     assert found.dealt.found.after < found.dealt.before
     assert len(found.dealt.load.sequences) == len(tokens)
@@ -266,12 +313,18 @@ def test_python_deals_by_the_same_options(tmp_path):
         (("--max-tokens", "5"), "--max-tokens deals sequences anew"),
         (("--lengths", "uniform:1:9", "--across"), "--across is of dealing sequences anew"),
         (("--lengths", "uniform:1:9", "--deal-for", "1"), "--deal-for is of dealing"),
-        (("--lengths", "uniform:1:9", "--deal", "--p2p", "overlap"), "times dealings by the simple model"),
+        (
+            ("--lengths", "uniform:1:9", "--deal", "--p2p", "overlap"),
+            "times dealings by the simple model",
+        ),
         (("--lengths", "uniform:1:9", "--deal", "--offload"), "dealing"),
-        (("--lengths", "uniform:1:9", "--deal", "--lowered", "-o", "x.csv"), "--lowered and --deal"),
+        (
+            ("--lengths", "uniform:1:9", "--deal", "--lowered", "-o", "x.csv"),
+            "--lowered and --deal",
+        ),
         (("--lengths", "uniform:5:9", "--max-tokens", "1"), "does not fit into microbatches of 1"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_dealt_is_refused(words, says):
     error = refused("run", *SHAPE, *words)
     assert says in str(error)

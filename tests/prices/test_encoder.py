@@ -29,7 +29,12 @@ def test_run_says_what_found_no_bubble():
     assert "no bubble for EB7 on device 0: it ends 1 t_F after the pipeline is done" in text
     value = json.loads(output("run", *WORDS, "--json"))
     assert value["encoder"]["alone"] == 33
-    assert value["encoder"]["outside"][0] == {"kind": "EF", "microbatch": 0, "device": 1, "lacks": 0.5}
+    assert value["encoder"]["outside"][0] == {
+        "kind": "EF",
+        "microbatch": 0,
+        "device": 1,
+        "lacks": 0.5,
+    }
     assert value["ops"]["kind"].count("EF") == value["ops"]["kind"].count("EB") == 8
     assert "encoder" not in json.loads(output("run", *WORDS[:5], "--json"))
 
@@ -56,11 +61,15 @@ def test_what_cannot_take_it_says_so(words, message):
 
 
 def test_bytes_of_an_encoder_are_held_where_it_runs():
-    found = ppsim.memory("1f1b", devices=4, microbatches=8, encoder=FILE, model="llama3-8b", sequence=4096)
+    found = ppsim.memory(
+        "1f1b", devices=4, microbatches=8, encoder=FILE, model="llama3-8b", sequence=4096
+    )
     plain = ppsim.memory("1f1b", devices=4, microbatches=8, model="llama3-8b", sequence=4096)
     assert {peak.parts["encoder's states"] for peak in found.report.peaks} == {2 << 30}
     assert all(peak.parts["encoder"] % (512 << 20) == 0 for peak in found.report.peaks)
-    assert all(mine >= theirs + (2 << 30) for mine, theirs in zip(found.peak, plain.peak, strict=True))
+    assert all(
+        mine >= theirs + (2 << 30) for mine, theirs in zip(found.peak, plain.peak, strict=True)
+    )
 
 
 def test_check_reads_it_back(tmp_path):
@@ -74,7 +83,9 @@ def test_check_reads_it_back(tmp_path):
 
     def faults(changed: list[tuple[object, ...]]) -> str:
         columns = dict(zip(names, map(list, zip(*changed, strict=True)), strict=True))
-        return " ".join(fault.message for fault in check(parse(json.dumps({"ops": columns}), "x.json")).faults)
+        return " ".join(
+            fault.message for fault in check(parse(json.dumps({"ops": columns}), "x.json")).faults
+        )
 
     assert not faults(rows)
     device, *first = rows[ops["kind"].index("EF")]

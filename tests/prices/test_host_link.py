@@ -1,4 +1,6 @@
-"""--host-link: copies to the host take as long as their bytes do, where something gives bytes and a unit of time."""
+"""--host-link: copies to the host take as long as their bytes do, where something gives bytes and a
+unit of time.
+"""
 
 from pathlib import Path
 
@@ -19,7 +21,11 @@ SHAPE = ShapeOptions(devices=4, microbatches=8)
 def test_a_copy_takes_as_long_as_an_activation_has_bytes(slices):
     """Of a profile, in its milliseconds; a slice's copy has a slice's bytes."""
     costs = CostOptions(profile=PROFILE, offload="all", host_link="2GB/s")
-    spec, shape = ("seq1f1b", ShapeOptions(devices=4, microbatches=8, slices=slices)) if slices else ("1f1b", SHAPE)
+    spec, shape = (
+        ("seq1f1b", ShapeOptions(devices=4, microbatches=8, slices=slices))
+        if slices
+        else ("1f1b", SHAPE)
+    )
     schedule, prices = build(spec, shape, costs)
     held = build_memory(schedule, prices, costs)[0].activations
     assert held.min() > 0
@@ -44,7 +50,10 @@ def test_a_model_gives_the_bytes_where_times_have_a_unit():
         ({"profile": PROFILE, "host_link": "55"}, "--host-link 55 is no bandwidth"),
         ({"profile": PROFILE, "host_link": "0GB/s"}, "is no bandwidth"),
         ({"profile": PROFILE, "host_link": "fast/s"}, "'fast' is not a size"),
-        ({"profile": PROFILE, "host_link": "1B/s"}, "1f1b has no copies to a host that end in time"),
+        (
+            {"profile": PROFILE, "host_link": "1B/s"},
+            "1f1b has no copies to a host that end in time",
+        ),
         ({"profile": PROFILE, "offload": None}, "1f1b has no copies to a host$"),
     ],
 )

@@ -20,9 +20,13 @@ def ask(*words: str) -> Any:
 
 
 def test_a_layout_gives_the_stages_and_their_times():
-    """The same run as with the stages' times by hand; devices come from the layout where none are given."""
+    """The same run as with the stages' times by hand; devices come from the layout where none are
+    given.
+    """
     layered = ask("run", "1f1b", *LAYOUT, "--t-layer", "2", "--t-head", "1")
-    by_hand = ask("run", "1f1b", "--devices", "4", "--mb", "4", "--tf", "6,4,0,3", "--tb", "12,8,0,6")
+    by_hand = ask(
+        "run", "1f1b", "--devices", "4", "--mb", "4", "--tf", "6,4,0,3", "--tb", "12,8,0,6"
+    )
     assert layered["ops"] == by_hand["ops"]
     assert layered["makespan"] == by_hand["makespan"]
     assert (layered["unit"], ask("run", "1f1b", *LAYOUT)["unit"]) == ("t", "t_layer")
@@ -40,11 +44,17 @@ def test_every_command_with_costs_takes_a_layout():
 
 
 def test_schedules_are_compared_on_the_devices_of_a_layout():
-    """As in run, --layout says how many stages there are; schedules that fold them onto other devices are refused."""
+    """As in run, --layout says how many stages there are; schedules that fold them onto other
+    devices are refused.
+    """
     with_size = ask("compare", "1f1b", "zb-h2", *LAYOUT, "--devices", "4")
     assert ask("compare", "1f1b", "zb-h2", *LAYOUT)["schedules"] == with_size["schedules"]
     error = CliRunner().invoke(group, ["compare", "1f1b", "interleaved", *LAYOUT]).exception
-    assert str(error) == "schedules are compared on the same devices, and --layout is 4 for 1f1b, 2 for interleaved"
+    assert (
+        str(error)
+        == "schedules are compared on the same devices, and --layout is 4 for 1f1b, 2 for "
+        "interleaved"
+    )
 
 
 @pytest.mark.parametrize("suffix", ["svg", "html", "csv", "mmd", "json"])
@@ -87,7 +97,9 @@ def test_what_has_no_effect_or_no_meaning_is_refused(words, said):
 def test_a_change_of_a_stage_is_simulated_and_one_that_a_layout_overrules_refused():
     changed = ask("explain", "1f1b", *LAYOUT, "--what-if", "tf=x1")
     assert changed["makespan"] == ask("run", "1f1b", *LAYOUT)["makespan"]
-    refused = CliRunner().invoke(group, ["explain", "1f1b", *LAYOUT, "--what-if", "tfb=3"]).exception
+    refused = (
+        CliRunner().invoke(group, ["explain", "1f1b", *LAYOUT, "--what-if", "tfb=3"]).exception
+    )
     assert "takes that time" in str(refused)
 
 
@@ -97,7 +109,9 @@ def test_a_sweep_takes_its_stages_from_the_layout():
 
 
 def test_a_schedule_that_does_not_take_a_layouts_stages_is_answered_with_what_works():
-    """A layout's stages do not follow --stages, so what is suggested in its place is another layout."""
+    """A layout's stages do not follow --stages, so what is suggested in its place is another
+    layout.
+    """
     rows = ask("compare", "1f1b", "dualpipe", *LAYOUT)["schedules"]
     assert rows[1]["reason"].endswith("(a layout of 2 stages or --mb 8)")
     for words in (["--mb", "8"], ["--layout", "Et|tL"]):

@@ -1,4 +1,6 @@
-"""Lengths through the command line: replicas wait for the slowest, and the step is told apart by cause."""
+"""Lengths through the command line: replicas wait for the slowest, and the step is told apart by
+cause.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +29,16 @@ def lengths(tmp_path):
     draw = np.random.default_rng(3)
     rows = [(r, m, int(draw.lognormal(6, 1))) for r in range(3) for m in range(8) for _ in range(2)]
     path = tmp_path / "lengths.csv"
-    path.write_text("replica,microbatch,tokens\n" + "\n".join(",".join(map(str, row)) for row in rows))
+    path.write_text(
+        "replica,microbatch,tokens\n" + "\n".join(",".join(map(str, row)) for row in rows)
+    )
     return str(path)
 
 
 @pytest.mark.parametrize("command", ["run", "explain"])
-@pytest.mark.parametrize("how", [(), ("--p2p", "blocking", "--comm", "0.25"), ("--tb", "3", "--t-reduce", "1.5")])
+@pytest.mark.parametrize(
+    "how", [(), ("--p2p", "blocking", "--comm", "0.25"), ("--tb", "3", "--t-reduce", "1.5")]
+)
 def test_each_replica_takes_what_its_factors_take_alone(command, how, lengths):
     found = ask(command, *SHAPE, "--lengths", lengths, *how)
     alone = []
@@ -61,7 +67,9 @@ def test_causes_follow_from_runs_of_equal_lengths(schedule, lengths):
 
 def test_equal_lengths_change_nothing(tmp_path):
     path = tmp_path / "equal.csv"
-    path.write_text("replica,microbatch,tokens\n" + "".join(f"{r},{m},77\n" for r in range(2) for m in range(8)))
+    path.write_text(
+        "replica,microbatch,tokens\n" + "".join(f"{r},{m},77\n" for r in range(2) for m in range(8))
+    )
     found = ask("run", *SHAPE, "--lengths", str(path))
     assert found["replicas"]["makespans"] == [ask("run", *SHAPE)["makespan"]] * 2
     assert found["replicas"]["causes"]["length between replicas"] == 0
@@ -85,7 +93,9 @@ def test_a_microbatch_without_work_takes_no_time_and_keeps_its_place(tmp_path):
     """A text-only step of a multimodal pipeline: stage 0 has nothing to do for microbatch 1."""
     path = tmp_path / "x.csv"
     rows = [(0, m, s, 0 if (m, s) == (1, 0) else 1) for m in range(4) for s in range(2)]
-    path.write_text("replica,microbatch,stage,factor\n" + "\n".join(",".join(map(str, row)) for row in rows))
+    path.write_text(
+        "replica,microbatch,stage,factor\n" + "\n".join(",".join(map(str, row)) for row in rows)
+    )
     found = ask("run", "1f1b", "--devices", "2", "--mb", "4", "--lengths", str(path))
     plain = ask("run", "1f1b", "--devices", "2", "--mb", "4")
     for name in ("kind", "stage", "microbatch", "device"):
@@ -147,7 +157,9 @@ def test_jitter_draws_steps_of_mean_one():
 
 
 def test_python_gives_the_same(lengths):
-    found = ppsim.run("1f1b", devices=4, microbatches=8, lengths=lengths, padded=True, law="1,1,0.01")
+    found = ppsim.run(
+        "1f1b", devices=4, microbatches=8, lengths=lengths, padded=True, law="1,1,0.01"
+    )
     typed = ask("run", *SHAPE, "--lengths", lengths, "--padded", "--law", "1,1,0.01")
     assert found.replicas
     assert found.replicas.time == typed["replicas"]["step"]
@@ -158,7 +170,18 @@ def test_a_profile_gives_the_share_of_attention():
     from ppsim.inputs.profile.profile import read
 
     profile = "gallery/profile-cpu.toml"
-    shape = ("run", "1f1b", "--devices", "2", "--mb", "4", "--profile", profile, "--lengths", "uniform:64:512:1")
+    shape = (
+        "run",
+        "1f1b",
+        "--devices",
+        "2",
+        "--mb",
+        "4",
+        "--profile",
+        profile,
+        "--lengths",
+        "uniform:64:512:1",
+    )
     model = read(profile).model
     assert model
     law = f"0,1,{1 / (12 * model.hidden)!r}"
@@ -180,7 +203,10 @@ def test_a_profile_gives_the_share_of_attention():
         (("--lengths", "FILE", "--mbs", "2"), "--mbs is of a distribution"),
         (("--lengths", "FILE", "--replicas", "4"), "has 3 replicas, and --replicas says 4"),
         (("--t-reduce", "2"), "--t-reduce is of replicas"),
-        (("--lengths", "uniform:1:2", "--mbs", "60000", "--replicas", "4096"), "sequences, at most"),
+        (
+            ("--lengths", "uniform:1:2", "--mbs", "60000", "--replicas", "4096"),
+            "sequences, at most",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(words, says, lengths):

@@ -31,18 +31,29 @@ def answer_with(part: str, folder: Path, *words: str) -> subprocess.CompletedPro
         f"import ppsim.prices.parts as parts; parts.__path__.append({str(folder)!r})\n"
         "from ppsim.cli import main; main()"
     )
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=folder)
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=folder
+    )
 
 
 @pytest.mark.slow
 def test_a_source_of_times_is_one_file(tmp_path):
-    """The file of CONTRIBUTING.md gives its option to commands, help, JSON and what-if, and counts before numbers."""
-    run = answer_with(example(), tmp_path, "run", "1f1b", "--devices", "4", "--mb", "8", "--flat", "3", "--json")
+    """The file of CONTRIBUTING.md gives its option to commands, help, JSON and what-if, and counts
+    before numbers.
+    """
+    run = answer_with(
+        example(), tmp_path, "run", "1f1b", "--devices", "4", "--mb", "8", "--flat", "3", "--json"
+    )
     found = json.loads(run.stdout)
     assert found["makespan"] == (8 + 3) * (3 + 3)
-    assert found["inputs"]["command"].endswith("--flat 3 --json") or "--flat 3" in found["inputs"]["command"]
+    assert (
+        found["inputs"]["command"].endswith("--flat 3 --json")
+        or "--flat 3" in found["inputs"]["command"]
+    )
     assert "--flat" in answer_with(example(), tmp_path, "compare", "--help-all").stdout
-    tried = answer_with(example(), tmp_path, "explain", "1f1b", "--devices", "4", "--mb", "8", "--what-if", "flat=2")
+    tried = answer_with(
+        example(), tmp_path, "explain", "1f1b", "--devices", "4", "--mb", "8", "--what-if", "flat=2"
+    )
     assert "flat=2" in tried.stdout
     assert "44 t_F" in tried.stdout
 
@@ -50,10 +61,17 @@ def test_a_source_of_times_is_one_file(tmp_path):
 @pytest.mark.slow
 def test_a_part_says_what_its_options_leave_no_room_for(tmp_path):
     """A row of ``needs`` in the file is asked as those of the table are."""
-    needs = "needs: ClassVar[tuple] = (Need(('tf',), lambda g: g['flat'] is None, 'times twice: {options}'),)"
+    needs = (
+        "needs: ClassVar[tuple] = (Need(('tf',), lambda g: g['flat'] is None, 'times twice: "
+        "{options}'),)"
+    )
     part = example().replace("    is_source", f"    {needs}\n    is_source")
-    part = part.replace("from ppsim.ask.options", "from ppsim.ask.given import Need\nfrom ppsim.ask.options")
-    ran = answer_with(part, tmp_path, "run", "1f1b", "--devices", "2", "--mb", "2", "--flat", "3", "--tf", "2")
+    part = part.replace(
+        "from ppsim.ask.options", "from ppsim.ask.given import Need\nfrom ppsim.ask.options"
+    )
+    ran = answer_with(
+        part, tmp_path, "run", "1f1b", "--devices", "2", "--mb", "2", "--flat", "3", "--tf", "2"
+    )
     assert ran.returncode == 2
     assert "times twice: --tf" in ran.stderr
 
@@ -73,7 +91,9 @@ def test_a_part_speaks_of_its_own_options(kind: type[Part]):
 
 def test_options_of_costs_are_those_of_the_parts():
     """In the order of the parts, which is that of the help."""
-    assert [each.name for each in fields(CostOptions)] == [each.name for kind in PARTS for each in fields(kind)]
+    assert [each.name for each in fields(CostOptions)] == [
+        each.name for kind in PARTS for each in fields(kind)
+    ]
     assert [each.name for each in list_options(CostOptions)][:2] == ["tf", "tb"]
     assert {*REFUSED_UNUSED} <= {each.name for each in fields(CostOptions)}
 

@@ -22,15 +22,21 @@ SHAPE: dict[str, Any] = {"devices": 4, "mb": 8}
 
 def times_again(timeline: Timeline) -> list[float]:
     """What each R took."""
-    took: list[float] = (timeline.end - timeline.start)[timeline.schedule.kind == ppsim.Kind.R].tolist()
+    took: list[float] = (timeline.end - timeline.start)[
+        timeline.schedule.kind == ppsim.Kind.R
+    ].tolist()
     return took
 
 
 @given(st.integers(0, 6), st.integers(1, 4), st.integers(1, 8), st.sampled_from([0.5, 1, 2]))
 def test_layers_of_a_layout_take_their_own_time_and_memory(count, devices, microbatches, head):
-    """R takes the first N layers' forwards; F keeps the others: (w - 1)(L - N) + L layers at the peak, w in flight."""
+    """R takes the first N layers' forwards; F keeps the others: (w - 1)(L - N) + L layers at the
+    peak, w in flight.
+    """
     layout = "E" + "|".join(["tttt"] * devices) + "L"
-    found = ppsim.memory("1f1b", layout=layout, microbatches=microbatches, t_head=head, recompute=f"layers:{count}")
+    found = ppsim.memory(
+        "1f1b", layout=layout, microbatches=microbatches, t_head=head, recompute=f"layers:{count}"
+    )
     again = min(count, 4)
     assert times_again(found.timeline) == [again] * (devices * microbatches * (count > 0))
     in_flight = [min(microbatches, devices - device) for device in range(devices)]
@@ -41,12 +47,17 @@ def test_layers_of_a_layout_take_their_own_time_and_memory(count, devices, micro
 
 @pytest.mark.parametrize("count", [0, 1, 3, 8, 20])
 def test_layers_of_a_model_keep_what_a_plan_keeps(count):
-    """As many bytes as Megatron's recompute-num-layers leaves of a stage, and a share of the forward as its time."""
+    """As many bytes as Megatron's recompute-num-layers leaves of a stage, and a share of the
+    forward as its time.
+    """
     found = ppsim.memory("1f1b", **SHAPE, model="llama3-8b", recompute=f"layers:{count}")
     model, parallel = read_trained("llama3-8b", None), Parallel(pp=4, microbatches=8)
     whole, part = (
         [kept_bytes(model, p, content) for content in contents_of(model, p)]
-        for p in (parallel, Parallel(pp=4, microbatches=8, recompute="full", recompute_layers=count))
+        for p in (
+            parallel,
+            Parallel(pp=4, microbatches=8, recompute="full", recompute_layers=count),
+        )
     )
     parts = [peak.parts["activations"] for peak in found.report.peaks]
     assert parts == pytest.approx([whole[d] + (3 - d) * part[d] for d in range(4)])
@@ -60,7 +71,9 @@ def test_modules_take_their_share_of_the_products():
     assert mlp / (1 - core) == pytest.approx(3 * 11008 / (4 * 4096 + 3 * 11008))
     assert model.share_of(("core_attn", "mlp")) == pytest.approx(core + mlp)
     rules = ("full", "modules:mlp", "none")
-    full, part, none = (ppsim.memory("1f1b", **SHAPE, model="llama2-7b", recompute=rule) for rule in rules)
+    full, part, none = (
+        ppsim.memory("1f1b", **SHAPE, model="llama2-7b", recompute=rule) for rule in rules
+    )
     assert full.peak[0] < part.peak[0] < none.peak[0]
     assert times_again(part.timeline) == pytest.approx([mlp] * 32)
 
@@ -78,17 +91,25 @@ def test_stages_with_rules_of_their_own():
     found = ppsim.memory("1f1b", layout="Ett|tt|tt|ttL", microbatches=8, recompute=rules)
     assert found.peak == [2, (3 - 1) * 1 + 2, 4, 2]
     assert found.timeline.schedule.partly == (1, 3)
-    counted = ppsim.run("1f1b", layout="Ett|tt|tt|ttL", microbatches=8, recompute=rules).metrics.peak_activations
+    counted = ppsim.run(
+        "1f1b", layout="Ett|tt|tt|ttL", microbatches=8, recompute=rules
+    ).metrics.peak_activations
     assert counted.tolist() == [1, 3, 2, 1]
 
 
 @pytest.mark.filterwarnings("ignore:.*timed anew")
 def test_files_say_which_stages_run_a_part_again(tmp_path):
     path = str(tmp_path / "x.json")
-    found = ppsim.run("1f1b", layout="Ett|tt|tt|ttL", microbatches=8, recompute="full,layers:1,none,layers:2")
+    found = ppsim.run(
+        "1f1b", layout="Ett|tt|tt|ttL", microbatches=8, recompute="full,layers:1,none,layers:2"
+    )
     found.save(path)
     again = ppsim.run(path)
-    assert again.metrics.peak_activations.tolist() == found.metrics.peak_activations.tolist() == [1, 3, 2, 1]
+    assert (
+        again.metrics.peak_activations.tolist()
+        == found.metrics.peak_activations.tolist()
+        == [1, 3, 2, 1]
+    )
     assert ppsim.memory(path).peak == [1, 3, 2, 1]
 
 
@@ -143,6 +164,7 @@ def test_a_part_on_every_stage_takes_less_than_all_of_it():
     assert np.array_equal(full.kind, part.kind)
     rules = ("layers:1", "layers:2", "full")
     one, two, every = (
-        ppsim.run("zb-h1", layout="Ett|tt|tt|ttL", microbatches=8, recompute=rule).timeline for rule in rules
+        ppsim.run("zb-h1", layout="Ett|tt|tt|ttL", microbatches=8, recompute=rule).timeline
+        for rule in rules
     )
     assert one.makespan < two.makespan == every.makespan

@@ -1,4 +1,6 @@
-"""Replicas of a simulated schedule, some slower: the step is the slowest's, and others wait for it at the reduction."""
+"""Replicas of a simulated schedule, some slower: the step is the slowest's, and others wait for it
+at the reduction.
+"""
 
 import json
 
@@ -20,7 +22,10 @@ def replicas(command, *words):
 def test_each_replica_takes_what_it_takes_alone(command, how):
     found = replicas(command, "--replicas", "1,1,1.5", *how)
     slow = ("--tf", "1.5", "--ti", "1.5", "--tw", "1.5")
-    alone = [json.loads(invoke("run", "1f1b", *SHAPE, *how, *more, "--json").output) for more in ((), slow)]
+    alone = [
+        json.loads(invoke("run", "1f1b", *SHAPE, *how, *more, "--json").output)
+        for more in ((), slow)
+    ]
     assert found["makespans"] == pytest.approx([alone[0]["makespan"]] * 2 + [alone[1]["makespan"]])
     assert found["step"] == found["makespans"][2]
     assert (found["slowest"], found["last_by_device"]) == (2, [2] * 4)
@@ -28,7 +33,9 @@ def test_each_replica_takes_what_it_takes_alone(command, how):
     for end, value in zip(ends, alone, strict=True):
         for device, time in zip(value["ops"]["device"], value["ops"]["end"], strict=True):
             end[device] = max(end[device], time)
-    assert found["waits"][0] == pytest.approx([slow - fast for fast, slow in zip(*ends, strict=True)])
+    assert found["waits"][0] == pytest.approx(
+        [slow - fast for fast, slow in zip(*ends, strict=True)]
+    )
     assert found["waits"][2] == [0.0] * 4
 
 
@@ -40,7 +47,9 @@ def test_one_slow_device_of_one_replica_is_as_its_speed():
 
 def test_the_one_line_says_the_step_too():
     """1F1B of 2 devices and 2 microbatches takes 9; a replica half as slow again ends it."""
-    line = invoke("run", "--schedule", "1f1b", "--devices", "2", "--mb", "2", "-q", "--replicas", "4,1=1.5").stdout
+    line = invoke(
+        "run", "--schedule", "1f1b", "--devices", "2", "--mb", "2", "-q", "--replicas", "4,1=1.5"
+    ).stdout
     assert line.endswith("step of 4 replicas 13.5 t_F\n")
 
 
@@ -53,14 +62,18 @@ def test_equal_replicas_wait_for_nobody():
 @pytest.mark.parametrize("how", [(), ("--p2p", "blocking", "--comm", "0.25")])
 @pytest.mark.parametrize("command", ["run", "explain"])
 def test_each_replica_draws_its_own_microbatches(command, how):
-    """As a list of these factors gives them; again with the seed, however many replicas there are."""
+    """As a list of these factors gives them; again with the seed, however many replicas there
+    are.
+    """
     drawn = ("--mb-scale", "lognormal:0.5:1", *how)
     found = replicas(command, *drawn, "--replicas", "4")
     alone = []
     for replica in range(4):
         factors = parse_scale(["lognormal:0.5:1"], 8, replica=replica)[0]
         listed = ("--mb-scale", ",".join(map(repr, factors.tolist())), *how)
-        alone.append(json.loads(invoke("run", "1f1b", *SHAPE, *listed, "--json").output)["makespan"])
+        alone.append(
+            json.loads(invoke("run", "1f1b", *SHAPE, *listed, "--json").output)["makespan"]
+        )
     assert found["makespans"] == pytest.approx(alone)
     assert len(set(alone)) == 4
     assert found["step"] == max(found["makespans"])
@@ -70,11 +83,15 @@ def test_each_replica_draws_its_own_microbatches(command, how):
     assert not set(other) & set(alone)
 
 
-@pytest.mark.parametrize("shape", [("1f1b",), ("seq1f1b", "--slices", "2", "--slice-scale", "0.8,1.2")])
+@pytest.mark.parametrize(
+    "shape", [("1f1b",), ("seq1f1b", "--slices", "2", "--slice-scale", "0.8,1.2")]
+)
 def test_the_step_of_drawn_factors_is_told_apart_by_cause(shape):
     """Work and pipeline are those of the mean of all factors; a slow device is part of both."""
     words = (*shape, "--devices", "4", "--mb", "8", "--mb-scale", "lognormal:0.5:1")
-    found = json.loads(invoke("run", *words, "--replicas", "4,1.2=1.5", "--t-reduce", "2", "--json").output)["replicas"]
+    found = json.loads(
+        invoke("run", *words, "--replicas", "4,1.2=1.5", "--t-reduce", "2", "--json").output
+    )["replicas"]
     causes = found["causes"]
     assert sum(causes.values()) == pytest.approx(found["step"])
     assert causes["reduction"] == 2
@@ -88,7 +105,9 @@ def test_the_step_of_drawn_factors_is_told_apart_by_cause(shape):
 def test_factors_that_are_given_are_those_of_all_replicas():
     listed = ("--mb-scale", "W=1,2,1,2,1,2,1,2")
     assert replicas("run", *listed, "--replicas", "3")["waits"] == [[0.0] * 4] * 3
-    drawn = replicas("run", *listed, "--mb-scale", "F=normal:0.2:3", "--replicas", "3,1=1.5")["makespans"]
+    drawn = replicas("run", *listed, "--mb-scale", "F=normal:0.2:3", "--replicas", "3,1=1.5")[
+        "makespans"
+    ]
     assert len(set(drawn)) == 3
 
 
@@ -108,16 +127,24 @@ def test_replicas_take_the_order_that_is_written(tmp_path):
 
 def test_jitter_takes_the_last_of_all_replicas():
     def percentiles(*words):
-        value = json.loads(invoke("jitter", "1f1b", *SHAPE, "--samples", "400", *words, "--json").output)
+        value = json.loads(
+            invoke("jitter", "1f1b", *SHAPE, "--samples", "400", *words, "--json").output
+        )
         return value["schedules"][0]
 
-    one, eight, slow = percentiles(), percentiles("--replicas", "8"), percentiles("--replicas", "8,3=2")
+    one, eight, slow = (
+        percentiles(),
+        percentiles("--replicas", "8"),
+        percentiles("--replicas", "8,3=2"),
+    )
     assert percentiles("--replicas", "1") == one
     assert one["makespan"] == eight["makespan"] < slow["makespan"] == pytest.approx(66)
     assert one["p50"] < eight["p50"] < slow["p50"]
 
 
-@pytest.mark.parametrize("given", ["0", "x", "2,5=1.5", "2,1=0", "2,1=nan", "1,-1", "2,1.9=2", "1,=2", "2,1=1=1", ""])
+@pytest.mark.parametrize(
+    "given", ["0", "x", "2,5=1.5", "2,1=0", "2,1=nan", "1,-1", "2,1.9=2", "1,=2", "2,1=1=1", ""]
+)
 def test_what_is_no_replica_is_refused(given):
     result = invoke("run", "1f1b", *SHAPE, "--replicas", given)
     assert result.exit_code in (1, 2)

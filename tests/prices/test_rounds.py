@@ -27,7 +27,9 @@ def test_a_decoder_has_a_period_and_says_how_many_batches_are_enough():
     assert found["period_cause"] == "a batch travels around in 4.8"
     assert found["round_bubble"] == pytest.approx(1 / 6)
     assert found["enough_in_flight"] == 5
-    assert [row["period"] for row in found["in_flight"]] == pytest.approx([4.8, 4.8, 4.8, 4.8, 5, 6])
+    assert [row["period"] for row in found["in_flight"]] == pytest.approx(
+        [4.8, 4.8, 4.8, 4.8, 5, 6]
+    )
     assert (found["microbatches"], found["steps"], found["feeds_back"]) == (4, 4, True)
     text = answer(*DECODE, "--mb", "4", "--no-gantt")[1]
     assert "4 batches in flight, 4 steps" in text
@@ -48,23 +50,43 @@ def test_feedback_and_tokens():
 def test_batches_go_through_a_list_of_sizes():
     """A shorter list begins again, and a longer one is refused."""
     whole = numbers("run", "decode", "--devices", "4", "--mb", "4", "--mb-scale", "1,2,1,2")
-    assert numbers("run", "decode", "--devices", "4", "--mb", "4", "--mb-scale", "1,2")["period"] == whole["period"]
+    assert (
+        numbers("run", "decode", "--devices", "4", "--mb", "4", "--mb-scale", "1,2")["period"]
+        == whole["period"]
+    )
     code, _, said = answer("run", "decode", "--devices", "4", "--mb", "2", "--mb-scale", "1,2,3")
     assert code == 2
     assert "3 factors for 2 microbatches" in said
 
 
 def test_idle_time_has_the_cause_feedback():
-    """Causes sum to the idle time; with feedback longer than all else most of it is on the way back."""
-    found = numbers("explain", "decode", "--devices", "3", "--mb", "2", "--steps", "20", "--feedback", "9")
+    """Causes sum to the idle time; with feedback longer than all else most of it is on the way
+    back.
+    """
+    found = numbers(
+        "explain", "decode", "--devices", "3", "--mb", "2", "--steps", "20", "--feedback", "9"
+    )
     assert sum(found["idle_by_cause"].values()) == pytest.approx(found["idle"])
     assert max(found["idle_by_cause"], key=found["idle_by_cause"].get) == "feedback"
 
 
 @pytest.mark.parametrize("placement", ["loop", "v"])
 def test_forwards_alone_run_on_every_placement(placement):
-    """Several chunks, in a loop or in a V: the bubble is (P-1) t_F / V in a loop, and P-1 in a V."""
-    words = ("run", "forward-only", "--devices", "4", "--chunks", "2", "--mb", "8", "--placement", placement)
+    """Several chunks, in a loop or in a V: the bubble is (P-1) t_F / V in a loop, and P-1 in a
+    V.
+    """
+    words = (
+        "run",
+        "forward-only",
+        "--devices",
+        "4",
+        "--chunks",
+        "2",
+        "--mb",
+        "8",
+        "--placement",
+        placement,
+    )
     found = numbers(*words)
     assert found["placement"] == placement
     assert found["makespan"] - found["ideal"] == (1.5 if placement == "loop" else 3.0)
@@ -72,12 +94,32 @@ def test_forwards_alone_run_on_every_placement(placement):
 
 
 def test_compare_and_sweep_know_rounds():
-    """Compare goes by the rate; sweep finds the period of a batch, and refuses it where nothing goes round."""
-    compared = numbers("compare", "decode", "decode:2", "--devices", "4", "--mb", "4", "--comm", "0.2")
+    """Compare goes by the rate; sweep finds the period of a batch, and refuses it where nothing
+    goes round.
+    """
+    compared = numbers(
+        "compare", "decode", "decode:2", "--devices", "4", "--mb", "4", "--comm", "0.2"
+    )
     assert [row["period"] for row in compared["schedules"]] == pytest.approx([4.8, 5.6])
-    assert compared["closing"] == "decode has 1.17 times the rate of decode:2 (0.8333 against 0.7143 batches per t_F)"
-    words = ("sweep", "decode", "--devices", "4", "--mb", "4:6", "--comm", "0.2", "--metric", "period_per_mb")
-    assert [row["period_per_mb"] for row in numbers(*words[:-2])["shapes"]] == pytest.approx([1.2, 1, 1])
+    assert (
+        compared["closing"]
+        == "decode has 1.17 times the rate of decode:2 (0.8333 against 0.7143 batches per t_F)"
+    )
+    words = (
+        "sweep",
+        "decode",
+        "--devices",
+        "4",
+        "--mb",
+        "4:6",
+        "--comm",
+        "0.2",
+        "--metric",
+        "period_per_mb",
+    )
+    assert [row["period_per_mb"] for row in numbers(*words[:-2])["shapes"]] == pytest.approx(
+        [1.2, 1, 1]
+    )
     assert "has the least period_per_mb of 3 shapes, 1 t_F" in answer(*words)[1]
     code, _, said = answer("sweep", "1f1b", "--devices", "4", "--mb", "4", "--metric", "period")
     assert code == 2
@@ -99,10 +141,15 @@ def test_files_keep_the_rounds(tmp_path, monkeypatch, suffix):
 
 
 def test_pages_and_pictures_show_rounds(tmp_path, monkeypatch):
-    """A page has the numbers of a round; one of schedules of which some go round has a dash for the others."""
+    """A page has the numbers of a round; one of schedules of which some go round has a dash for the
+    others.
+    """
     monkeypatch.chdir(tmp_path)
     assert answer(*DECODE, "--mb", "4", "-o", "x.html", "-o", "x.svg", "-o", "x.csv")[0] == 0
-    assert answer("compare", "1f1b", "forward-only", "--devices", "4", "--mb", "4", "-o", "y.html")[0] == 0
+    assert (
+        answer("compare", "1f1b", "forward-only", "--devices", "4", "--mb", "4", "-o", "y.html")[0]
+        == 0
+    )
     assert "bubble of a round" in Path("x.html").read_text()
     assert "it does not go round" in Path("y.html").read_text()
     assert answer("run", "1f1b", "--devices", "4", "--mb", "4", "-o", "z.html")[0] == 0
@@ -183,8 +230,13 @@ def test_a_prompt_in_chunks():
     [
         # tt-metal 49903: 2 galaxies, 11 chunks of 719 to 1,828 ms, 15.63 s measured.
         (("--devices", "2", "--law", f"719,{1109 / 51200},0,0"), 15.63, 0.02),
-        # tt-metal 48246: 4 galaxies, the medians of their ranks, 11% more over the prefix; 6,311 ms.
-        (("--devices", "4", "--tf", "412,391,413,439", "--law", f"1,{0.11 / 51200},0,0"), 6.311, 0.001),
+        # tt-metal 48246: 4 galaxies, the medians of their ranks, 11% more over the prefix; 6,311
+        # ms.
+        (
+            ("--devices", "4", "--tf", "412,391,413,439", "--law", f"1,{0.11 / 51200},0,0"),
+            6.311,
+            0.001,
+        ),
     ],
 )
 def test_published_prefills(words, seconds, within):
@@ -197,10 +249,16 @@ def test_published_prefills(words, seconds, within):
 CHUNKED_REFUSED = [
     (("forward-only", "--chunked", "1000"), "needs what a chunk takes"),
     (("forward-only", "--chunk", "64", "--mb", "4"), "none is given"),
-    (("forward-only", "--chunked", "1000", *LAW, "--chunk", "64", "--mb", "4"), "--chunk says their size"),
+    (
+        ("forward-only", "--chunked", "1000", *LAW, "--chunk", "64", "--mb", "4"),
+        "--chunk says their size",
+    ),
     (("forward-only", "--chunked", "1000", *LAW, "--mb", "40"), "not cut into 40 chunks"),
     (("forward-only", "--chunked", "1000", *LAW, "--mb-scale", "1,2"), "no place"),
-    (("forward-only", "--chunked", "1000", *LAW, "--chunk", "100"), "not a whole number of pages of 64"),
+    (
+        ("forward-only", "--chunked", "1000", *LAW, "--chunk", "100"),
+        "not a whole number of pages of 64",
+    ),
     (("forward-only", "--chunked", "1000", *LAW, "--chunk", "many"), "not a size of a chunk"),
     (("forward-only", "--chunked", "1000", "--law", "1,2"), "not a law"),
     (("1f1b", "--chunked", "1000", *LAW), "a prefill, which 1f1b is not"),
@@ -210,7 +268,9 @@ CHUNKED_REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("words", "why"), CHUNKED_REFUSED, ids=[" ".join(words) for words, _ in CHUNKED_REFUSED])
+@pytest.mark.parametrize(
+    ("words", "why"), CHUNKED_REFUSED, ids=[" ".join(words) for words, _ in CHUNKED_REFUSED]
+)
 def test_chunks_without_meaning_are_refused(words, why):
     code, _, said = answer("run", words[0], "--devices", "4", *words[1:])
     assert code == 2
@@ -220,15 +280,21 @@ def test_chunks_without_meaning_are_refused(words, why):
 @pytest.mark.parametrize("question", ["jitter", "memory", "optimize"])
 def test_other_questions_take_no_chunks(question):
     name = () if question == "optimize" else ("forward-only",)
-    code, _, said = answer(question, *name, "--devices", "4", "--mb", "4", "--chunked", "1000", *LAW)
+    code, _, said = answer(
+        question, *name, "--devices", "4", "--mb", "4", "--chunked", "1000", *LAW
+    )
     assert code == 2
     assert "other schedules" in said
 
 
 def test_chunks_in_compare_and_sweep():
-    """As in run; what is no prefill does not apply. In a sweep --mb is a number of chunks, the best one without it."""
+    """As in run; what is no prefill does not apply. In a sweep --mb is a number of chunks, the best
+    one without it.
+    """
     alone = numbers(*PREFILL, "--chunked", "131072", *LAW)
-    compared = numbers("compare", "forward-only", "1f1b", "--devices", "4", "--chunked", "131072", *LAW)
+    compared = numbers(
+        "compare", "forward-only", "1f1b", "--devices", "4", "--chunked", "131072", *LAW
+    )
     first, second = compared["schedules"]
     assert first["makespan"] == pytest.approx(alone["makespan"])
     assert "a prefill, which 1f1b is not" in second["reason"]
@@ -237,9 +303,9 @@ def test_chunks_in_compare_and_sweep():
     assert [row["microbatches"] for row in swept] == [16, 29, 40]
     assert swept[1]["makespan"] == pytest.approx(alone["makespan"])
     assert min(row["makespan"] for row in swept) >= alone["makespan"] * (1 - 1e-12)
-    assert numbers(*PREFILL, "--chunked", "131072", *LAW, "--mb", "16")["makespan"] == pytest.approx(
-        swept[0]["makespan"]
-    )
+    assert numbers(*PREFILL, "--chunked", "131072", *LAW, "--mb", "16")[
+        "makespan"
+    ] == pytest.approx(swept[0]["makespan"])
     assert "the least makespan" in answer(*words, "--devices", "4")[1]
 
 
@@ -247,9 +313,14 @@ def test_more_devices_share_the_layers_of_the_fewest():
     """A sweep over devices keeps the model: twice the devices, half the time of a chunk on each."""
     words = ("--chunked", "131072", *LAW)
     one, four = numbers("sweep", "forward-only", "--devices", "1,4", *words)["shapes"]
-    assert one["makespan"] == pytest.approx(numbers("run", "forward-only", "--devices", "1", *words)["makespan"])
+    assert one["makespan"] == pytest.approx(
+        numbers("run", "forward-only", "--devices", "1", *words)["makespan"]
+    )
     shared = numbers("run", "forward-only", "--devices", "4", "--tf", "0.25", *words)
-    assert (four["microbatches"], four["makespan"]) == (shared["microbatches"], pytest.approx(shared["makespan"]))
+    assert (four["microbatches"], four["makespan"]) == (
+        shared["microbatches"],
+        pytest.approx(shared["makespan"]),
+    )
 
 
 def test_a_law_from_measured_chunks(tmp_path):
@@ -266,11 +337,19 @@ def test_a_law_from_measured_chunks(tmp_path):
     law = found["chunked"]["law"]
     assert law["numbers"] == pytest.approx([c, g, b, a])
     assert law["worst_error"] < 1e-9
-    assert found["makespan"] == pytest.approx(numbers(*PREFILL, "--chunked", "131072", *LAW)["makespan"])
+    assert found["makespan"] == pytest.approx(
+        numbers(*PREFILL, "--chunked", "131072", *LAW)["makespan"]
+    )
     assert "law fitted to 7 chunks" in answer(*PREFILL, *words, "--no-gantt")[1]
-    assert numbers("sweep", "forward-only", "--devices", "4", *words)["shapes"][0]["makespan"] == found["makespan"]
+    assert (
+        numbers("sweep", "forward-only", "--devices", "4", *words)["shapes"][0]["makespan"]
+        == found["makespan"]
+    )
     for text, why in (
-        ("tokens,time\n" + "\n".join(f"8192,{400 + 9 * k}" for k in range(9)), "leaves the law open"),
+        (
+            "tokens,time\n" + "\n".join(f"8192,{400 + 9 * k}" for k in range(9)),
+            "leaves the law open",
+        ),
         ("tokens,time\n8192,x", "a number from"),
         ("tokens,hours\n8192,1", "no column of time"),
         ("tokens,time", "no rows"),
@@ -285,7 +364,9 @@ STEPS = ("--devices", "4", "--mb", "8", "--steps", "3", "--t-optimizer", "2")
 
 
 def test_training_steps_have_a_period():
-    """The step that people measure: makespan and optimizer; without the barrier the longest span and optimizer."""
+    """The step that people measure: makespan and optimizer; without the barrier the longest span
+    and optimizer.
+    """
     alone = numbers("run", "zb-2p", "--devices", "4", "--mb", "8")
     found = numbers("run", "zb-2p", *STEPS)
     assert found["period"] == alone["makespan"] + 2
@@ -294,21 +375,28 @@ def test_training_steps_have_a_period():
     assert found["period_cause"] == "all devices end a step in 27, then the optimizer takes 2"
     span = alone["ideal"] / (1 - alone["bubble_rate_span"])
     assert numbers("run", "zb-2p", *STEPS, "--post-validation")["period"] == pytest.approx(span + 2)
-    assert numbers("run", "1f1b", "--devices", "4", "--mb", "8", "--t-optimizer", "2,1,1,3")["period"] == 36
+    assert (
+        numbers("run", "1f1b", "--devices", "4", "--mb", "8", "--t-optimizer", "2,1,1,3")["period"]
+        == 36
+    )
 
 
 def test_a_schedule_that_is_never_drained_has_a_rate():
     """PipeDream-2BW: no bubble in its period, and two versions of the weights, in memory too."""
     found = numbers("run", "pipedream-2bw", *STEPS)
     assert (found["period"], found["round_bubble"], found["weight_versions"]) == (26, 0, 2)
-    assert numbers("run", "pipedream-2bw", "--devices", "4", "--mb", "8")["rate"] == pytest.approx(1 / 3)
+    assert numbers("run", "pipedream-2bw", "--devices", "4", "--mb", "8")["rate"] == pytest.approx(
+        1 / 3
+    )
     words = ("--devices", "4", "--mb", "8", "--model", "llama3-8b")
     held = [numbers("memory", name, *words)["parts"] for name in ("1f1b", "pipedream-2bw")]
     assert held[1] == {**held[0], "older weights": held[0]["weights"]}
 
 
 def test_idle_time_has_the_cause_optimizer():
-    """Devices that are done early wait for the norm of all gradients; explain, compare and pages know the cause."""
+    """Devices that are done early wait for the norm of all gradients; explain, compare and pages
+    know the cause.
+    """
     found = numbers("explain", "1f1b", *STEPS)
     assert sum(found["idle_by_cause"].values()) == pytest.approx(found["idle"])
     assert found["idle_by_cause"]["optimizer"] == pytest.approx(3 * (2 + 4 + 6))
@@ -321,7 +409,9 @@ def test_idle_time_has_the_cause_optimizer():
 def test_compare_and_sweep_go_by_the_period_of_steps():
     both = numbers("compare", "1f1b", "zb-2p", "pipedream-2bw", *STEPS)
     assert [row["period"] for row in both["schedules"]] == [35, 29, 26]
-    swept = numbers("sweep", "1f1b", "--devices", "4", "--mb", "8,16", "--steps", "2", "--t-optimizer", "2")
+    swept = numbers(
+        "sweep", "1f1b", "--devices", "4", "--mb", "8,16", "--steps", "2", "--t-optimizer", "2"
+    )
     assert [row["period"] for row in swept["shapes"]] == [35, 59]
 
 
@@ -364,7 +454,9 @@ STEPS_REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("words", "why"), STEPS_REFUSED, ids=[" ".join(words) for words, _ in STEPS_REFUSED])
+@pytest.mark.parametrize(
+    ("words", "why"), STEPS_REFUSED, ids=[" ".join(words) for words, _ in STEPS_REFUSED]
+)
 def test_steps_without_meaning_are_refused(words, why):
     more = () if "--mb" in words else ("--mb", "4")
     code, _, said = answer(*words, "--devices", "4", *more)

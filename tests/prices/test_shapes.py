@@ -39,7 +39,9 @@ def test_a_shape_on_a_cluster_takes_latency_and_no_bandwidth():
     """Twice the bytes cost as much with shapes as without."""
 
     def took(size, *more):
-        return makespan("--cluster", "dgx-h100", "--unit", "ms", "--p2p", "batched", "--message", size, *more)
+        return makespan(
+            "--cluster", "dgx-h100", "--unit", "ms", "--p2p", "batched", "--message", size, *more
+        )
 
     shapes = took("64MiB", "--shapes", "exchange") - took("64MiB")
     assert shapes > 0
@@ -47,7 +49,9 @@ def test_a_shape_on_a_cluster_takes_latency_and_no_bandwidth():
 
 
 def hangs(path):
-    """Run the queues of a file, a shape and then its data, each waiting for both sides; whether they stand still."""
+    """Run the queues of a file, a shape and then its data, each waiting for both sides; whether
+    they stand still.
+    """
     draft = read_draft(path)
     messages = ExpectedMessages.of(draft, Tables.of(draft))
     sent, received = messages.matched(draft)
@@ -97,7 +101,8 @@ def test_shapes_that_cross_hang_and_messages_alone_do_not(tmp_path):
     """Both devices send first: without shapes neither waits."""
     path = tmp_path / "cross.csv"
     path.write_text(
-        "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n"
+        "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
+        "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n"
     )
     assert invoke("check", str(path), "--mode", "overlap").exit_code == 0
     result = invoke("check", str(path), "--shapes", "exchange")
@@ -114,7 +119,9 @@ def test_replicas_with_fewer_microbatches_hang_in_their_collectives(tmp_path):
     result = invoke("check", queues, "--lengths", str(lengths))
     assert result.exit_code == 0
     assert "as many microbatches on every replica" in result.output
-    lengths.write_text("replica,microbatch,tokens\n" + "".join(f"{r},{m},5\n" for r, m in rows if r != 1 or m < 6))
+    lengths.write_text(
+        "replica,microbatch,tokens\n" + "".join(f"{r},{m},5\n" for r, m in rows if r != 1 or m < 6)
+    )
     result = invoke("check", queues, "--lengths", str(lengths), "--json")
     assert result.exit_code == 1
     (fault,) = json.loads(result.stdout)["faults"]
@@ -128,14 +135,18 @@ def test_replicas_with_fewer_microbatches_hang_in_their_collectives(tmp_path):
 
 def test_what_says_nothing_of_shapes_is_refused(tmp_path):
     assert "--t-shape is the wait for a shape" in str(refused("run", *SHAPE, "--t-shape", "1"))
-    assert "--shapes waits at every message" in str(refused("run", *SHAPE, "--shapes", "exchange", "--p2p", "overlap"))
+    assert "--shapes waits at every message" in str(
+        refused("run", *SHAPE, "--shapes", "exchange", "--p2p", "overlap")
+    )
     path = str(tmp_path / "x.csv")
     assert invoke("run", *SHAPE, "-q", "-o", path).exit_code == 0
     assert "--shapes has nothing to look at" in str(refused("check", path, "--shapes", "exchange"))
     assert invoke("run", *SHAPE, "--lowered", "-q", "-o", path).exit_code == 0
     error = refused("check", path, "--shapes", "exchange", "--mode", "overlap")
     assert "--mode cannot be given too" in str(error)
-    assert "has no column of microbatch" in str(refused("check", path, "--lengths", _written(tmp_path)))
+    assert "has no column of microbatch" in str(
+        refused("check", path, "--lengths", _written(tmp_path))
+    )
 
 
 def _written(folder):

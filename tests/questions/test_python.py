@@ -41,9 +41,13 @@ MEASURES = {"calibrate"}  # this machine, for seconds
 ROWS = {"sweep"}  # answered in rows, below
 
 
-@pytest.mark.parametrize("name", [*ANSWERS, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
+@pytest.mark.parametrize(
+    "name", [*ANSWERS, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
+)
 def test_every_answer_is_json(name, tmp_path):
-    """json.dumps takes it as it is, and it holds nothing that other readers of JSON would refuse."""
+    """json.dumps takes it as it is, and it holds nothing that other readers of JSON would
+    refuse.
+    """
     file = tmp_path / "queues.csv"
     ppsim.run("1f1b", **SHAPE).save(str(file))
     found = (ANSWERS | SLOW)[name](str(file)).to_json()
@@ -55,7 +59,9 @@ def test_every_question_is_asked():
     assert asked | MEASURES | ROWS == set(list_functions())
 
 
-@pytest.mark.parametrize("words", ["run 1f1b", "run 1f1b --p2p overlap", "memory 1f1b", "explain 1f1b"])
+@pytest.mark.parametrize(
+    "words", ["run 1f1b", "run 1f1b --p2p overlap", "memory 1f1b", "explain 1f1b"]
+)
 def test_python_has_the_object_that_json_prints(words):
     """All but the command that is told as the input."""
     question, name, *more = words.split()
@@ -70,7 +76,9 @@ def test_a_sweep_has_the_rows_that_json_prints():
     names = ["dualpipe", "1f1b"]
     options: dict[str, Any] = {"devices": [2, 3], "microbatches": [4, 9]}
     rows = ppsim.sweep(names, **options)
-    printed = json.loads(invoke("sweep", *names, "--devices", "2,3", "--mb", "4,9", "--json").stdout)
+    printed = json.loads(
+        invoke("sweep", *names, "--devices", "2,3", "--mb", "4,9", "--json").stdout
+    )
     assert rows == printed["shapes"]
     assert {row["applies"] for row in rows} == {True, False}
     assert all(row["reason"] for row in rows if not row["applies"])

@@ -1,7 +1,8 @@
 """The closed forms that schedules print, read as what they say: a number, a value, a condition.
 
-``span bubble (P-1)(t_F - t_W)  for M >= 2P-1 and t_W <= t_F`` is the number ``span bubble``, the value before the two
-blanks, and two clauses that must hold. Factors side by side are multiplied; ``N | M`` means that N divides M.
+``span bubble (P-1)(t_F - t_W)  for M >= 2P-1 and t_W <= t_F`` is the number ``span bubble``, the
+value before the two blanks, and two clauses that must hold. Factors side by side are multiplied;
+``N | M`` means that N divides M.
 """
 
 from __future__ import annotations
@@ -14,8 +15,12 @@ from typing import Any
 
 FUNCTIONS: dict[str, Any] = {"min": min, "max": max, "floor": floor}
 NAMES = {"t_F&B": "tfb", "t_F": "tf", "t_B": "tb", "t_I": "ti", "t_W": "tw"}
-TOKEN = re.compile(r"t_F&B|t_[FBIW]|device|min|max|floor|[PVMNK]|\d+|<=|>=|[-+*/(),=]|(?P<wrong>\S)")
-FORM = re.compile(r"(?P<number>span bubble|longest idle|) ?(?P<value>[^ ].*?)(?:  for (?P<condition>.*))?")
+TOKEN = re.compile(
+    r"t_F&B|t_[FBIW]|device|min|max|floor|[PVMNK]|\d+|<=|>=|[-+*/(),=]|(?P<wrong>\S)"
+)
+FORM = re.compile(
+    r"(?P<number>span bubble|longest idle|) ?(?P<value>[^ ].*?)(?:  for (?P<condition>.*))?"
+)
 WORDS = re.compile(r" (stage activations|slice activations|on every device)(?=  for |$)")
 NOTE = re.compile(r" \(the [^()]*\)$")
 
@@ -57,7 +62,9 @@ def read_form(text: str) -> ClosedForm:
     condition = NOTE.sub("", found["condition"] or "")
     clauses = re.split(r" and |, (?![^()]*\))", condition) if condition else []
     value = found["value"]
-    return ClosedForm(found["number"], read_expression(value), tuple(map(read_clause, clauses)), "t_F&B" in value)
+    return ClosedForm(
+        found["number"], read_expression(value), tuple(map(read_clause, clauses)), "t_F&B" in value
+    )
 
 
 def read_clause(text: str) -> CodeType:
@@ -75,7 +82,11 @@ def read_expression(text: str) -> CodeType:
         if token["wrong"]:
             raise ValueError(f"{token[0]!r} in {text!r} is no part of a closed form")
         word = NAMES.get(token[0], "==" if token[0] == "=" else token[0])
-        ends_factor = bool(words) and (words[-1] == ")" or words[-1][-1].isalnum()) and words[-1] not in FUNCTIONS
+        ends_factor = (
+            bool(words)
+            and (words[-1] == ")" or words[-1][-1].isalnum())
+            and words[-1] not in FUNCTIONS
+        )
         if ends_factor and (word == "(" or word[0].isalnum()):
             words.append("*")
         words.append(word)

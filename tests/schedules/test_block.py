@@ -1,4 +1,6 @@
-"""Blocks that users state in TOML are schedules like any other, and a fault names its key, its line and a way out."""
+"""Blocks that users state in TOML are schedules like any other, and a fault names its key, its line
+and a way out.
+"""
 
 from pathlib import Path
 
@@ -11,7 +13,10 @@ from ppsim.errors import InputError
 from ppsim.schedules import generate, schedule_from
 
 EXAMPLE = Path(__file__).parents[2] / "gallery" / "own-block.toml"
-MINE = 'schema = "ppsim.block/1"\nplacement = "v"\ninterval = 6\nsteps = [1, 1, 1, 1]\ngaps = [1, 1, 1]\n'
+MINE = (
+    'schema = "ppsim.block/1"\nplacement = "v"\ninterval = 6\nsteps = [1, 1, 1, 1]\ngaps = [1, '
+    "1, 1]\n"
+)
 
 
 def written(folder: Path, text: str, name: str) -> str:
@@ -49,14 +54,32 @@ def test_every_command_takes_a_block(words):
 @pytest.mark.parametrize(
     ("name", "old", "new", "message", "hint"),
     [
-        ("clash", "", "", "line 5: with 3 devices, F0 and I5 share a slot of device 0", "gaps = [1, 3, 1]"),
+        (
+            "clash",
+            "",
+            "",
+            "line 5: with 3 devices, F0 and I5 share a slot of device 0",
+            "gaps = [1, 3, 1]",
+        ),
         ("gaps", "[1, 1, 1]\n", "[1, 1]\n", "line 5: 'gaps' must have 3 numbers", ""),
         ("zero", "gaps = [1", "gaps = [0", "line 5: 'gaps' must be at least 1 at place 1", ""),
         ("typo", "steps", "step", "line 4: unknown key 'step'", "did you mean 'steps'?"),
         ("place", '"v"', '"w"', "line 2: 'placement' must be one of linear, loop, v", ""),
-        ("line", '"v"', '"linear"', "line 4: 'steps' must have two numbers where the placement is linear", ""),
+        (
+            "line",
+            '"v"',
+            '"linear"',
+            "line 4: 'steps' must have two numbers where the placement is linear",
+            "",
+        ),
         ("short", "= 6", "= 5", "line 3: 'interval' must be at least 6", ""),
-        ("odd", "[1, 1, 1, 1]", "[1, 1, 1]", "line 4: 'steps' must have two numbers for each chunk", ""),
+        (
+            "odd",
+            "[1, 1, 1, 1]",
+            "[1, 1, 1]",
+            "line 4: 'steps' must have two numbers for each chunk",
+            "",
+        ),
         ("full", "gaps", "split = false\ngaps", "'steps' must be at least 2 at place 3", ""),
         ("1f1b", "", "", "there is a schedule named '1f1b' already", "give the file another name"),
     ],
@@ -72,7 +95,11 @@ def test_a_fault_names_its_key_and_its_line(tmp_path, name, old, new, message, h
 
 def test_full_backwards_and_a_line_are_blocks_too(tmp_path):
     """1F1B as a block of three slots: F of one, B of two."""
-    text = MINE.replace('"v"', '"linear"').replace("[1, 1, 1, 1]", "[1, 2]").replace("[1, 1, 1]", "[1]")
+    text = (
+        MINE.replace('"v"', '"linear"')
+        .replace("[1, 1, 1, 1]", "[1, 2]")
+        .replace("[1, 1, 1]", "[1]")
+    )
     path = written(tmp_path, text.replace("= 6", "= 3") + "split = false\n", "line-block")
     own = schedule_from(path, devices=3, microbatches=7)
     assert np.array_equal(own.kind, generate("1f1b", devices=3, microbatches=7).kind)

@@ -22,13 +22,25 @@ def priced(schedule: Schedule, forward: float, backward: float, copy: float) -> 
     return Costs(plain.time, others={Kind.EVICT: time, Kind.LOAD: time})
 
 
-@given(**sizes, forward=st.integers(1, 8), backward=st.integers(0, 8), share=st.sampled_from([0, 0.25, 0.5, 1]))
+@given(
+    **sizes,
+    forward=st.integers(1, 8),
+    backward=st.integers(0, 8),
+    share=st.sampled_from([0, 0.25, 0.5, 1]),
+)
 def test_peak_and_makespan(devices, microbatches, forward, backward, share):
-    """At most ceil((P + 2) / 2) and 1F1B's min(M, P) anywhere, in 1F1B's time, where copies hide behind compute."""
-    made, plain = (generate(name, devices=devices, microbatches=microbatches) for name in ("bpipe", "1f1b"))
+    """At most ceil((P + 2) / 2) and 1F1B's min(M, P) anywhere, in 1F1B's time, where copies hide
+    behind compute.
+    """
+    made, plain = (
+        generate(name, devices=devices, microbatches=microbatches) for name in ("bpipe", "1f1b")
+    )
     back = max(backward, 2 * share * forward)
     timeline = simulate(made, priced(made, forward, back, share * forward))
-    found, wanted = measure(timeline), measure(simulate(plain, costs_for(plain, tf=forward, tb=back)))
+    found, wanted = (
+        measure(timeline),
+        measure(simulate(plain, costs_for(plain, tf=forward, tb=back))),
+    )
     assert found.peak_activations.max() <= min((devices + 3) // 2, devices, microbatches)
     assert found.makespan == pytest.approx(wanted.makespan)
     assert curves(timeline, activation_model(made)).peak.tolist() == found.peak_activations.tolist()
@@ -36,12 +48,21 @@ def test_peak_and_makespan(devices, microbatches, forward, backward, share):
 
 @given(**sizes)
 def test_all_that_leaves_comes_back(devices, microbatches):
-    """Queues of compute are 1F1B's; each copy is out, there and back once, between device x and P-1-x."""
-    made, plain = (generate(name, devices=devices, microbatches=microbatches) for name in ("bpipe", "1f1b"))
+    """Queues of compute are 1F1B's; each copy is out, there and back once, between device x and
+    P-1-x.
+    """
+    made, plain = (
+        generate(name, devices=devices, microbatches=microbatches) for name in ("bpipe", "1f1b")
+    )
     assert made.take(made.computes).kind.tolist() == plain.kind.tolist()
     assert made.take(made.computes).microbatch.tolist() == plain.microbatch.tolist()
-    cells = {kind: made.stage[made.kind == kind] * 99 + made.microbatch[made.kind == kind] for kind in Kind}
-    copies = [sorted(cells[kind].tolist()) for kind in (Kind.EVICT, Kind.ACCEPT, Kind.LOAD, Kind.RETURN)]
+    cells = {
+        kind: made.stage[made.kind == kind] * 99 + made.microbatch[made.kind == kind]
+        for kind in Kind
+    }
+    copies = [
+        sorted(cells[kind].tolist()) for kind in (Kind.EVICT, Kind.ACCEPT, Kind.LOAD, Kind.RETURN)
+    ]
     assert all(copied == copies[0] for copied in copies)
     moved = np.isin(made.kind, (Kind.ACCEPT, Kind.RETURN))
     assert (made.device[moved] == devices - 1 - made.stage[moved]).all()

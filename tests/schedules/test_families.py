@@ -1,4 +1,6 @@
-"""Schedules against definitions of their authors that no record holds: building blocks, placements, inference."""
+"""Schedules against definitions of their authors that no record holds: building blocks, placements,
+inference.
+"""
 
 import numpy as np
 import pytest
@@ -15,7 +17,9 @@ from ppsim.schedules import generate
 
 
 def grouped(P: int, V: int, N: int, M: int, device: int) -> list[str]:
-    """A device's queue from PipeOffload's building block: the slots of one group, repeated every 3VN."""
+    """A device's queue from PipeOffload's building block: the slots of one group, repeated every
+    3VN.
+    """
     slots = {}
     for m in range(M):
         group, g = divmod(m, N)
@@ -28,12 +32,16 @@ def grouped(P: int, V: int, N: int, M: int, device: int) -> list[str]:
     return [slots[slot] for slot in sorted(slots)]
 
 
-@pytest.mark.parametrize(("P", "V", "N", "M"), [(4, 2, 2, 8), (4, 3, 3, 7), (5, 2, 4, 8), (8, 2, 4, 16), (8, 4, 6, 13)])
+@pytest.mark.parametrize(
+    ("P", "V", "N", "M"), [(4, 2, 2, 8), (4, 3, 3, 7), (5, 2, 4, 8), (8, 2, 4, 16), (8, 4, 6, 13)]
+)
 def test_grouped_interleaved_is_its_building_block_repeated(P, V, N, M):
     made = generate("gis", devices=P, chunks=V, microbatches=M, group_size=N)
     for device in range(P):
         queue = made.queue(device)
-        assert [made.label(op) for op in range(queue.start, queue.stop)] == grouped(P, V, N, M, device)
+        assert [made.label(op) for op in range(queue.start, queue.stop)] == grouped(
+            P, V, N, M, device
+        )
 
 
 @pytest.mark.parametrize(
@@ -46,7 +54,9 @@ def test_grouped_interleaved_is_its_building_block_repeated(P, V, N, M):
     ],
 )
 def test_stages_are_where_the_papers_put_them(name, chunks, placement, first, last):
-    """Devices 0 and P - 1 hold these stages, and a file of the queues is read as the same placement."""
+    """Devices 0 and P - 1 hold these stages, and a file of the queues is read as the same
+    placement.
+    """
     made = generate(name, devices=4, chunks=chunks, microbatches=4)
     back = Draft.from_schedule(made)
     assert back.placement.name == made.placement.name == placement
@@ -58,7 +68,9 @@ def test_stages_are_where_the_papers_put_them(name, chunks, placement, first, la
 
 @pytest.mark.parametrize("name", ["chimera", "hanayo", "bitpipe"])
 def test_units_after_the_first_add_no_idle_time_at_equal_times(name):
-    """Forward and backward as long: every device is busy from one unit of P microbatches to the next."""
+    """Forward and backward as long: every device is busy from one unit of P microbatches to the
+    next.
+    """
     makespans = []
     for units in (1, 2, 5):
         made = generate(name, devices=4, microbatches=4 * units)
@@ -67,9 +79,14 @@ def test_units_after_the_first_add_no_idle_time_at_equal_times(name):
 
 
 def balanced(P: int, V: int, M: int, device: int) -> list[str]:
-    """A device's queue as Paddle's program makes it: two counters of micro-steps over one table of chunks."""
+    """A device's queue as Paddle's program makes it: two counters of micro-steps over one table of
+    chunks.
+    """
     first = M % P + P  # microbatches of the first group
-    chunks = [step // first if step < first * V else (step - first * V) % (P * V) // P for step in range(M * V)]
+    chunks = [
+        step // first if step < first * V else (step - first * V) % (P * V) // P
+        for step in range(M * V)
+    ]
     warm_up, steady = M * (V - 1) + P - device - 1, M - (P - device - 1)
     done: dict[str, int] = {}
 
@@ -91,13 +108,17 @@ def test_the_balanced_interleaving_is_what_paddle_runs(P, V, M):
     made = generate("VPPFhenBInBalancedMemory", devices=P, chunks=V, microbatches=M)
     for device in range(P):
         queue = made.queue(device)
-        assert [made.label(op) for op in range(queue.start, queue.stop)] == balanced(P, V, M, device)
+        assert [made.label(op) for op in range(queue.start, queue.stop)] == balanced(
+            P, V, M, device
+        )
     with pytest.raises(InputError, match="at least P microbatches"):
         generate("vpp-balanced", devices=P, chunks=V, microbatches=P - 1)
 
 
 def test_inference_keeps_no_activations_and_is_no_fault():
-    """Forwards alone: nothing is kept for a backward, and a file of them is valid; half of a training step is not."""
+    """Forwards alone: nothing is kept for a backward, and a file of them is valid; half of a
+    training step is not.
+    """
     made = generate("forward-only", devices=4, microbatches=6)
     timeline = simulate(made, costs_for(made))
     assert peak_activations(made).tolist() == [0] * 4

@@ -1,4 +1,5 @@
-"""The closed forms that ``ppsim list NAME`` prints and docstrings state are exact under their own conditions.
+"""The closed forms that ``ppsim list NAME`` prints and docstrings state are exact under their own
+conditions.
 
 Times are whole numbers per stage, V times that per device, so that every comparison is exact.
 """
@@ -25,7 +26,8 @@ NUMBERS: dict[str, Callable[[Metrics], float]] = {
     "span bubble": lambda m: m.span - m.ideal,
     "longest idle": lambda m: float(m.idle.max()),
 }
-TIMES = [(1, 1, 1), (3, 3, 2), (4, 3, 2), (3, 4, 1), (8, 8, 0), (5, 2, 4), (1, 2, 3)]  # of F, I and W
+# of F, I and W
+TIMES = [(1, 1, 1), (3, 3, 2), (4, 3, 2), (3, 4, 1), (8, 8, 0), (5, 2, 4), (1, 2, 3)]
 
 
 class Form(NamedTuple):
@@ -55,11 +57,18 @@ def forward_is_input_backward(c: Any) -> bool:
 
 
 STATED_FORMS = [
-    Form("gpipe", "makespan", lambda c: (c.M + c.P - 1) * (c.tf + c.tb) + 2 * (c.P - 1) * c.comm, comm=(0, 1, 5, 60)),
+    Form(
+        "gpipe",
+        "makespan",
+        lambda c: (c.M + c.P - 1) * (c.tf + c.tb) + 2 * (c.P - 1) * c.comm,
+        comm=(0, 1, 5, 60),
+    ),
     Form(
         "1f1b",
         "makespan",
-        lambda c: (c.M + c.P - 1) * (c.tf + c.tb) + 2 * c.comm * (c.P - 1 + (c.M - 1) * (c.P - 1) // c.P),
+        lambda c: (
+            (c.M + c.P - 1) * (c.tf + c.tb) + 2 * c.comm * (c.P - 1 + (c.M - 1) * (c.P - 1) // c.P)
+        ),
         comm=(0, 1, 5, 60),
     ),
     Form(
@@ -75,11 +84,16 @@ STATED_FORMS = [
         lambda c: c.P * (c.tf + c.tb) + (c.M - 1) * c.tfb,
         lambda c: c.tfb >= max(c.tf, c.tb),
     ),
-    Form("interleaved", "makespan", lambda c: (c.M * c.V + c.P - 1) * (c.tf + c.tb) / c.V, groups_fit),
+    Form(
+        "interleaved", "makespan", lambda c: (c.M * c.V + c.P - 1) * (c.tf + c.tb) / c.V, groups_fit
+    ),
     Form(
         "interleaved-overlap",
         "makespan",
-        lambda c: ((c.P + c.N * (c.V - 1)) * (c.tf + c.tb) + (c.M * c.V - c.N * (c.V - 1) - 1) * c.tfb) / c.V,
+        lambda c: (
+            ((c.P + c.N * (c.V - 1)) * (c.tf + c.tb) + (c.M * c.V - c.N * (c.V - 1) - 1) * c.tfb)
+            / c.V
+        ),
         lambda c: groups_fit(c) and c.tfb >= max(c.tf, c.tb),
     ),
     Form(
@@ -114,7 +128,12 @@ def sizes(name: str) -> Iterator[tuple[Any, SimpleNamespace]]:
     """Accepted shapes, with P, V, M and the group size N that is in force."""
     for shape in accepted(name):
         if not {"rule", "limit", "everywhere", "placement"} & shape.options.keys():
-            sizes = {"P": shape.devices, "V": shape.chunks, "M": shape.microbatches, "K": shape.slices}
+            sizes = {
+                "P": shape.devices,
+                "V": shape.chunks,
+                "M": shape.microbatches,
+                "K": shape.slices,
+            }
             yield shape, SimpleNamespace(**sizes, N=group(name, shape))
 
 
@@ -127,15 +146,21 @@ def group(name: str, shape: Any) -> int:
     return group_size(shape, fused=int(name in ("interleaved-overlap", "kimi")))
 
 
-def times(fused: bool, size: SimpleNamespace, latencies: tuple[int, ...] = (0,)) -> Iterator[SimpleNamespace]:
-    """Times per device; with ``fused``, a pair takes from its longer part's to both parts' time, else both parts'."""
+def times(
+    fused: bool, size: SimpleNamespace, latencies: tuple[int, ...] = (0,)
+) -> Iterator[SimpleNamespace]:
+    """Times per device; with ``fused``, a pair takes from its longer part's to both parts' time,
+    else both parts'.
+    """
     for tf, ti, tw in TIMES:
         both = tf + ti + tw
         for pair in sorted({max(tf, ti + tw), (tf + both) // 2 + 1, both}) if fused else (both,):
             each = {"tf": tf, "ti": ti, "tw": tw, "tb": ti + tw, "tfb": pair}
             for comm in latencies:
                 yield SimpleNamespace(
-                    **vars(size), comm=comm, **{key: value * size.V * size.K for key, value in each.items()}
+                    **vars(size),
+                    comm=comm,
+                    **{key: value * size.V * size.K for key, value in each.items()},
                 )
 
 
@@ -146,7 +171,9 @@ def measured(schedule: Schedule, c: SimpleNamespace) -> Metrics:
 
 
 def check_bubble(family: Family) -> None:
-    """Compare the printed bubble with simulations of every accepted shape, wherever its condition holds."""
+    """Compare the printed bubble with simulations of every accepted shape, wherever its condition
+    holds.
+    """
     form, checked, shapes = read_form(family.bubble), 0, list(sizes(family.name))
     step = EVERY if len(shapes) > 20 else 1  # of the times, other ones for each shape
     for number, (shape, size) in enumerate(shapes):
@@ -159,7 +186,9 @@ def check_bubble(family: Family) -> None:
 
 
 def check_peak(family: Family) -> None:
-    """Compare the printed peak with every device of every accepted shape, or with the fullest where it is the most."""
+    """Compare the printed peak with every device of every accepted shape, or with the fullest where
+    it is the most.
+    """
     most = family.peak.startswith("at most ")
     form, checked, reached = read_form(family.peak.removeprefix("at most ")), 0, 0
     for shape, size in sizes(family.name):
@@ -169,7 +198,9 @@ def check_peak(family: Family) -> None:
             assert fullest <= form.at(size), shape
             checked, reached = checked + 1, reached + (fullest == form.at(size))
         elif form.applies(size):
-            expected = [form.at(SimpleNamespace(**vars(size), device=device)) for device in range(size.P)]
+            expected = [
+                form.at(SimpleNamespace(**vars(size), device=device)) for device in range(size.P)
+            ]
             assert peak_activations(build(family.name, shape)).tolist() == expected, shape
             checked += 1
     assert checked >= 5 // EVERY
@@ -178,19 +209,31 @@ def check_peak(family: Family) -> None:
 
 @pytest.mark.parametrize("family", families(), ids=lambda family: family.name)
 def test_printed_bubbles_are_exact(family):
-    """The bubble that ``ppsim list`` prints, whatever a schedule claims, is what the simulation gives."""
+    """The bubble that ``ppsim list`` prints, whatever a schedule claims, is what the simulation
+    gives.
+    """
     check_bubble(family)
 
 
 @pytest.mark.parametrize("family", families(), ids=lambda family: family.name)
 def test_printed_peaks_are_exact(family):
-    """The peak activations that ``ppsim list`` prints are right on every device of every accepted shape."""
+    """The peak activations that ``ppsim list`` prints are right on every device of every accepted
+    shape.
+    """
     check_peak(family)
 
 
 @pytest.mark.parametrize(
     "bubble",
-    ["42 bananas", "42", "", "(P-1)(t_F + t_B", "(P-1)(t_F + t_I)", "(P-1)(t_F + t_B)  for M < P", "P(t_F + t_B)"],
+    [
+        "42 bananas",
+        "42",
+        "",
+        "(P-1)(t_F + t_B",
+        "(P-1)(t_F + t_I)",
+        "(P-1)(t_F + t_B)  for M < P",
+        "P(t_F + t_B)",
+    ],
 )
 def test_a_schedule_that_claims_a_wrong_bubble_is_found_out(bubble):
     """No list to add a schedule to: what it prints is read and compared."""
@@ -206,7 +249,9 @@ def test_a_schedule_that_claims_a_wrong_peak_is_found_out(peak):
 
 def test_forms_are_read_as_written():
     """Products, divisions, the pair's time, the number named and every clause of the condition."""
-    form = read_form("span bubble (P/2 - 1)(2 t_F&B + 3 t_W)/V  for N | M, N >= P and max(t_F, t_B) <= t_F&B")
+    form = read_form(
+        "span bubble (P/2 - 1)(2 t_F&B + 3 t_W)/V  for N | M, N >= P and max(t_F, t_B) <= t_F&B"
+    )
     size = SimpleNamespace(P=6, V=4, M=12, N=6, tf=1, tb=2, tw=5, tfb=2)
     assert (form.number, form.at(size), form.fused) == ("span bubble", 2 * (4 + 15) / 4, True)
     assert form.applies(size)
@@ -225,7 +270,9 @@ def test_the_default_group_is_the_devices_where_it_can_be(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("form", STATED_FORMS, ids=lambda form: form.name)
 def test_stated_forms_are_exact(form):
-    """The forms that the generators' docstrings state, messages included, are what the simulation gives."""
+    """The forms that the generators' docstrings state, messages included, are what the simulation
+    gives.
+    """
     checked, fused = 0, "tfb" in form.value.__code__.co_names
     for shape, size in sizes(form.name):
         schedule = build(form.name, shape)

@@ -1,4 +1,6 @@
-"""Queues and numbers equal those of the original implementations, record by record; see tests/golden.py."""
+"""Queues and numbers equal those of the original implementations, record by record; see
+tests/golden.py.
+"""
 
 from dataclasses import replace
 
@@ -29,7 +31,9 @@ def orders(schedule: Schedule) -> list[str]:
 
 
 def time_as(schedule: Schedule, key: str) -> Timeline:
-    return simulate(schedule, costs_for(schedule, per="stage", **COSTS[key.removesuffix("|pair_atomic")]))
+    return simulate(
+        schedule, costs_for(schedule, per="stage", **COSTS[key.removesuffix("|pair_atomic")])
+    )
 
 
 def unpaired(schedule: Schedule) -> Schedule:
@@ -46,19 +50,23 @@ def test_no_record_is_lost():
 def test_queues_are_the_originals(record):
     """Every device runs the same ops in the same order, fused where the original fuses."""
     schedule = ours(record)
-    if record.get("overlap_moe_expert_parallel_comm"):  # Megatron's own order does not mark the pairs it fuses
+    # Megatron's own order does not mark the pairs it fuses
+    if record.get("overlap_moe_expert_parallel_comm"):
         schedule = unpaired(schedule)
     assert orders(schedule) == record["orders"]
 
 
 @each_record
 def test_numbers_are_the_originals(record):
-    """Makespan, the longest span of a device, idle time and each device's peak, released at W or at I, are the
-    original's under every cost model, whether a pair is one op or two; a device is busy for a pair's own time once.
+    """Makespan, the longest span of a device, idle time and each device's peak, released at W or at
+    I, are the original's under every cost model, whether a pair is one op or two; a device is busy
+    for a pair's own time once.
     """
     schedule = ours(record)
     alone = unpaired(schedule)
-    numbers = {key: measure(time_as(schedule if "|" in key else alone, key)) for key in record["makespan"]}
+    numbers = {
+        key: measure(time_as(schedule if "|" in key else alone, key)) for key in record["makespan"]
+    }
     assert {key: m.makespan for key, m in numbers.items()} == record["makespan"]
     assert {key: numbers[key].span for key in record["rank_span_max"]} == record["rank_span_max"]
     assert {key: numbers[key].idle.sum() for key in record["idle_total"]} == record["idle_total"]

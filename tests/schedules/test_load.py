@@ -18,7 +18,7 @@ from ppsim.schedules import families, generate, schedule_from
 names = (f"mine{number}" for number in count())
 BODY = """
     for d in range(shape.devices):
-        yield [f"{d}F{m}" for m in range(shape.microbatches)] + [f"{d}B{m}" for m in range(shape.microbatches)]
+        yield [f"{d}{kind}{m}" for kind in "FB" for m in range(shape.microbatches)]
 """
 
 
@@ -43,7 +43,9 @@ def test_a_function_that_yields_text_is_a_schedule(python):
 
 
 def test_rows_are_read_together(python):
-    """A row of few ops on a high stage is no fault, and no row is taken for torch's older letters alone."""
+    """A row of few ops on a high stage is no fault, and no row is taken for torch's older letters
+    alone.
+    """
     schedule = schedule_from(python(f"def NAME(shape):{BODY}"), devices=9, microbatches=1)
     assert schedule.stage.max() == 8
 
@@ -55,7 +57,9 @@ from ppsim.core.ops import pack
 from ppsim.schedules import schedule
 import numpy as np
 
-@schedule("NAME", title="NAME both ways", idea="", bubble="", peak="", paper="", placement="v", chunks=2)
+@schedule(
+    "NAME", title="NAME both ways", idea="", bubble="", peak="", paper="", placement="v", chunks=2
+)
 def both(shape):
     for d in range(shape.devices):
         far = 2 * shape.devices - 1 - d
@@ -100,21 +104,50 @@ def test_a_file_of_ops_states_its_own_shape(tmp_path):
         ("import nothing_of_this_name", InputError, "ModuleNotFoundError"),
         ("def NAME(:", InputError, "SyntaxError"),
         ("x = 1", InputError, "no function that takes a Shape"),
-        ("def NAME(shape):\n    yield '0F0,0F1,0B0'\n    yield '1F0,1B0,1F1,1B1'", InvalidSchedule, "runs no B"),
-        ("def NAME(shape):\n    yield '0F0,0B0'\n    yield '1F0,1B0'", InputError, "1 microbatches, where 2 and 2"),
-        ("def NAME(shape):\n    yield '1F0,1B0,1F1,1B1'\n    yield '0F0,0B0,0F1,0B1'", InputError, "declared loop"),
+        (
+            "def NAME(shape):\n    yield '0F0,0F1,0B0'\n    yield '1F0,1B0,1F1,1B1'",
+            InvalidSchedule,
+            "runs no B",
+        ),
+        (
+            "def NAME(shape):\n    yield '0F0,0B0'\n    yield '1F0,1B0'",
+            InputError,
+            "1 microbatches, where 2 and 2",
+        ),
+        (
+            "def NAME(shape):\n    yield '1F0,1B0,1F1,1B1'\n    yield '0F0,0B0,0F1,0B1'",
+            InputError,
+            "declared loop",
+        ),
         ("def NAME(shape):\n    yield 'junk'\n    yield ''", InputError, "'junk' is not an action"),
         ("def gpipe(shape):\n    yield ''", InputError, "a schedule named 'gpipe' already"),
-        ("def NAME(shape):\n    yield '0F0,0F1,0B0,0B1'", InputError, "yields 1 rows for 2 devices"),
-        ("def NAME(shape):\n    return\n    yield", InputError, "yields 0 rows for 2 devices"),
-        ("def NAME(shape):\n    for d in range(3):\n        yield [f'{d}F0']", InputError, "more than 2 rows for 2"),
-        ("def NAME(shape):\n    while True:\n        yield ['0F0']", InputError, "more than 2 rows for 2 devices"),
         (
-            "import itertools\ndef NAME(shape):\n    yield ('0F0' for _ in itertools.count())\n    yield ''",
+            "def NAME(shape):\n    yield '0F0,0F1,0B0,0B1'",
+            InputError,
+            "yields 1 rows for 2 devices",
+        ),
+        ("def NAME(shape):\n    return\n    yield", InputError, "yields 0 rows for 2 devices"),
+        (
+            "def NAME(shape):\n    for d in range(3):\n        yield [f'{d}F0']",
+            InputError,
+            "more than 2 rows for 2",
+        ),
+        (
+            "def NAME(shape):\n    while True:\n        yield ['0F0']",
+            InputError,
+            "more than 2 rows for 2 devices",
+        ),
+        (
+            "import itertools\ndef NAME(shape):\n    yield ('0F0' for _ in itertools.count())\n    "
+            "yield ''",
             InputError,
             "more than 32",
         ),
-        ("def NAME(shape):\n    raise BaseException('no')\n    yield", InputError, "BaseException: no"),
+        (
+            "def NAME(shape):\n    raise BaseException('no')\n    yield",
+            InputError,
+            "BaseException: no",
+        ),
         ("def NAME(shape):\n    raise GeneratorExit\n    yield", InputError, "GeneratorExit"),
         ("raise BaseException('no')", InputError, "BaseException: no"),
         ("def NAME(shape):\n    yield 7\n    yield 8", InputError, "TypeError"),
@@ -180,7 +213,9 @@ def test_times_of_a_file_that_are_not_used_are_said_to_be_so(suffix, tmp_path, m
     monkeypatch.chdir(tmp_path)
     name = f"t3.{suffix}"
     runner = CliRunner()
-    runner.invoke(group, ["run", "-s", "1f1b", "--stages", "2", "--mb", "4", "--tf", "3", "-q", "-o", name])
+    runner.invoke(
+        group, ["run", "-s", "1f1b", "--stages", "2", "--mb", "4", "--tf", "3", "-q", "-o", name]
+    )
     said = f"times of {name} are not used: timed anew with the costs given\n"
     assert runner.invoke(group, ["run", "-s", name, "-q"]).stderr == said
     Path("x.csv").write_text("0F0,0B0\n")
@@ -189,7 +224,9 @@ def test_times_of_a_file_that_are_not_used_are_said_to_be_so(suffix, tmp_path, m
 
 def test_sends_and_receives_of_a_file_that_are_left_out_are_said_to_be_so(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("f.csv").write_text("0UNSHARD,0F0,0SEND_F0,0RECV_B0,0B0\n1UNSHARD,1RECV_F0,1F0,1B0,1SEND_B0\n")
+    Path("f.csv").write_text(
+        "0UNSHARD,0F0,0SEND_F0,0RECV_B0,0B0\n1UNSHARD,1RECV_F0,1F0,1B0,1SEND_B0\n"
+    )
     result = CliRunner().invoke(group, ["run", "-s", "f.csv", "-q"])
     assert result.stderr == "sends and receives of f.csv are left out; --p2p times them\n"
 
@@ -203,7 +240,9 @@ def test_what_code_prints_is_no_part_of_the_answer(python):
 
 
 def test_an_author_needs_nothing_but_the_public_module():
-    """Schedule files here import names that ppsim.schedules exports, and each registers a family."""
+    """Schedule files here import names that ppsim.schedules exports, and each registers a
+    family.
+    """
     import ppsim.schedules
 
     for path in (Path(__file__).parents[2] / "schedules").glob("[a-z]*.py"):
@@ -212,8 +251,15 @@ def test_an_author_needs_nothing_but_the_public_module():
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and str(node.module).startswith("ppsim.schedules"):
                 assert node.module == "ppsim.schedules.registry"
-        taken = re.findall(r"^from ppsim\.(?:core|schedules)\S* import (.*)$", path.read_text(), re.M)
-        names = {name.strip() for line in taken for name in line.split(",")}
+        names = {
+            alias.name
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.ImportFrom)
+            and re.match(r"ppsim\.(core|schedules)", str(node.module))
+            for alias in node.names
+        }
         assert names <= set(ppsim.schedules.__all__) | {"pack"}, path
-        assert {f for f in families() if f.generate.__module__ == f"ppsim.schedules.{path.stem}"}, path
+        assert {f for f in families() if f.generate.__module__ == f"ppsim.schedules.{path.stem}"}, (
+            path
+        )
     assert all(getattr(ppsim.schedules, name) is not None for name in ppsim.schedules.__all__)

@@ -21,7 +21,9 @@ ORDERS = Path(__file__).parents[1] / "data" / "lanes" / "1f1b_plus.json.gz"
 
 
 def priced(schedule: Schedule, forward: float, backward: float, *, uneven: bool = False) -> Costs:
-    factor = [(1, 1.25, 0.8, 1.1, 0.9)[stage % 5] if uneven else 1 for stage in range(schedule.n_stages)]
+    factor = [
+        (1, 1.25, 0.8, 1.1, 0.9)[stage % 5] if uneven else 1 for stage in range(schedule.n_stages)
+    ]
     others = {Kind.GF: forward, Kind.GB: backward}
     tb = [(2.1 if uneven else 2) * f for f in factor]
     return costs_for(schedule, tf=factor, tb=tb, per="stage", others=others)
@@ -33,22 +35,33 @@ def test_orders_makespans_and_peaks_are_the_originals():
     for P, M, everywhere, wanted, makespan, uneven, peaks in rows:
         schedule = generate("1f1b-plus", devices=P, microbatches=M, everywhere=everywhere)
         queues = [schedule.queue(device) for device in range(P)]
-        assert [" ".join(map(schedule.label, range(own.start, own.stop))) for own in queues] == wanted
+        assert [
+            " ".join(map(schedule.label, range(own.start, own.stop))) for own in queues
+        ] == wanted
         found = measure(simulate(schedule, priced(schedule, 0.5, 1)))
         assert found.makespan == pytest.approx(makespan)
         assert found.peak_activations.tolist() == peaks
-        assert simulate(schedule, priced(schedule, 0.3, 0.7, uneven=True)).makespan == pytest.approx(uneven)
+        assert simulate(
+            schedule, priced(schedule, 0.3, 0.7, uneven=True)
+        ).makespan == pytest.approx(uneven)
 
 
 @given(st.integers(1, 9), st.integers(1, 12), st.data())
 def test_each_part_runs_between_its_stages(devices, microbatches, data):
-    """On all devices at one time, behind the stage before and ahead of its own, and backwards the other way round."""
+    """On all devices at one time, behind the stage before and ahead of its own, and backwards the
+    other way round.
+    """
     everywhere = data.draw(st.lists(st.integers(0, devices - 1), min_size=1, unique=True))
     made = generate("1f1b-plus", devices=devices, microbatches=microbatches, everywhere=everywhere)
     timeline = simulate(made, priced(made, 0.5, 0.75))
     times: dict[tuple[int, int, int], tuple[float, float]] = {}
-    for op, key in enumerate(zip(made.kind.tolist(), made.stage.tolist(), made.microbatch.tolist(), strict=True)):
-        assert times.setdefault(key, (timeline.start[op], timeline.end[op])) == (timeline.start[op], timeline.end[op])
+    for op, key in enumerate(
+        zip(made.kind.tolist(), made.stage.tolist(), made.microbatch.tolist(), strict=True)
+    ):
+        assert times.setdefault(key, (timeline.start[op], timeline.end[op])) == (
+            timeline.start[op],
+            timeline.end[op],
+        )
     assert len(times) == 2 * microbatches * (devices + len(everywhere))
     for stage in everywhere:
         for m in range(microbatches):
@@ -60,9 +73,14 @@ def test_each_part_runs_between_its_stages(devices, microbatches, data):
 
 
 def test_what_comes_from_another_device_takes_a_message():
-    """One hop ahead of a part, and one behind its backward: no longer than without the part, as all have its result."""
+    """One hop ahead of a part, and one behind its backward: no longer than without the part, as all
+    have its result.
+    """
     made, plain = (generate(name, devices=2, microbatches=1) for name in ("1f1b-plus", "1f1b"))
-    assert simulate(made, costs_for(made, comm=5)).makespan == simulate(plain, costs_for(plain, comm=5)).makespan + 5
+    assert (
+        simulate(made, costs_for(made, comm=5)).makespan
+        == simulate(plain, costs_for(plain, comm=5)).makespan + 5
+    )
 
 
 def test_a_part_without_its_stage_never_starts():
@@ -78,7 +96,11 @@ def test_stages_that_are_none_or_twice_are_refused(everywhere):
 
 
 def test_a_plus_is_no_punctuation():
-    assert [find(name).name for name in ("1F1B+", "1f1b plus", "1F1B")] == ["1f1b-plus", "1f1b-plus", "1f1b"]
+    assert [find(name).name for name in ("1F1B+", "1f1b plus", "1F1B")] == [
+        "1f1b-plus",
+        "1f1b-plus",
+        "1f1b",
+    ]
 
 
 def test_times_of_parts_are_by_stage():

@@ -31,11 +31,16 @@ def printed(*words: object) -> dict[str, Any]:
 
 def every(found: list[Any], step: int = EVERY) -> list[Any]:
     """Mark as slow what the fast gear leaves out: all but the first and each ``step`` after it."""
-    return [pytest.param(each, marks=[pytest.mark.slow] if n % step else []) for n, each in enumerate(found)]
+    return [
+        pytest.param(each, marks=[pytest.mark.slow] if n % step else [])
+        for n, each in enumerate(found)
+    ]
 
 
 def schedule_words(record: dict[str, Any], folder: Path) -> list[object]:
-    """The words that make a record's schedule; those of a file where it is planned with costs of its own."""
+    """The words that make a record's schedule; those of a file where it is planned with costs of
+    its own.
+    """
     name, shape = NAMES[record["schedule"]], ["--devices", record["P"], "--mb", record["M"]]
     if record["placement"] != "bidirectional":
         shape += ["--chunks", record["V"]]
@@ -43,7 +48,8 @@ def schedule_words(record: dict[str, Any], folder: Path) -> list[object]:
         shape += ["--group-size", record["microbatch_group_size_per_vp_stage"]]
     if record.get("overlap_moe_expert_parallel_comm"):
         name = "kimi"  # Megatron's order does not say which ops it fuses
-    if name == "zb-v" and record["mem_setting"] == "mf1_mw0":  # nothing is held after I: W waits freely
+    # nothing is held after I: W waits freely
+    if name == "zb-v" and record["mem_setting"] == "mf1_mw0":
         shape += ["--limit", 2 * max(record["M"], record["P"])]
     if name == "zb-auto":  # 1p and 2p are how many times the memory of 1F1B
         shape += ["--limit", int(record["schedule"][3]) * record["P"]]
@@ -58,12 +64,18 @@ def schedule_words(record: dict[str, Any], folder: Path) -> list[object]:
 
 def cost_words(costs: dict[str, Any]) -> list[object]:
     """The options that give these costs of each stage."""
-    return ["--cost-per", "stage", *(word for name, value in costs.items() for word in (f"--{name}", value))]
+    return [
+        "--cost-per",
+        "stage",
+        *(word for name, value in costs.items() for word in (f"--{name}", value)),
+    ]
 
 
 @pytest.mark.parametrize("name", every(list(RECORDS)))
 def test_numbers_are_the_originals(name, tmp_path):
-    """Makespan, longest span, idle time and peaks at every cost model; a pair is one op here, as in keys with ``|``."""
+    """Makespan, longest span, idle time and peaks at every cost model; a pair is one op here, as in
+    keys with ``|``.
+    """
     record = RECORDS[name]
     pairs = any("|" in key for key in record["makespan"])
     words = schedule_words(record, tmp_path)
@@ -79,7 +91,9 @@ def test_numbers_are_the_originals(name, tmp_path):
 
 @pytest.mark.parametrize("words", [("run",), ("run", "-q"), ("run", "--json"), ("compare", "1f1b")])
 def test_what_microbatches_count_is_said_where_no_step_ends_in_a_flush(words):
-    """By 2BW, whose idle share is of the fill and drain of the steps shown; by no schedule with a flush."""
+    """By 2BW, whose idle share is of the fill and drain of the steps shown; by no schedule with a
+    flush.
+    """
     said = "M counts the microbatches of one optimizer step, and no step ends in a flush"
     assert said in invoke(*words, "pipedream-2bw", "--devices", "4", "--mb", "8").output
     assert said not in invoke(*words, "zb-1p", "--devices", "4", "--mb", "8").output
@@ -92,8 +106,23 @@ def test_numbers_of_grouped_and_uniform_are_pipeoffloads(row):
     uneven = costs.startswith("uneven")
     factors = [FACTORS[stage % 5] if uneven else 1 for stage in range(devices * chunks)]
     times = zip(("--tf", "--ti", "--tw"), (1, 1.2, 0.7) if uneven else (1, 1, 1), strict=True)
-    words = [word for option, time in times for word in (option, ",".join(str(time * factor) for factor in factors))]
+    words = [
+        word
+        for option, time in times
+        for word in (option, ",".join(str(time * factor) for factor in factors))
+    ]
     words += ["--group-size", group] if name == "gis" else []
-    found = printed(name, "--devices", devices, "--chunks", chunks, "--mb", microbatches, "--cost-per", "stage", *words)
+    found = printed(
+        name,
+        "--devices",
+        devices,
+        "--chunks",
+        chunks,
+        "--mb",
+        microbatches,
+        "--cost-per",
+        "stage",
+        *words,
+    )
     assert found["makespan"] == pytest.approx(makespan)
     assert found["peak_activations"] == peaks

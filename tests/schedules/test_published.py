@@ -1,4 +1,6 @@
-"""The bubble rates that the zero-bubble paper prints, to its four digits (arXiv 2401.10241, Tables 5, 8 and 9)."""
+"""The bubble rates that the zero-bubble paper prints, to its four digits (arXiv 2401.10241, Tables
+5, 8 and 9).
+"""
 
 from functools import partial
 
@@ -12,7 +14,8 @@ from ppsim.engine.simple.metrics import measure
 from ppsim.schedules import generate
 from ppsim.search.rules.zbv import list_orders, queues_of
 
-# P, M, (t_F, t_I, t_W, t_comm), bubble rates of 1F1B, ZB-H1 and ZB-H2. Table 9's times, in ms; Table 5's rates.
+# P, M, (t_F, t_I, t_W, t_comm), bubble rates of 1F1B, ZB-H1 and ZB-H2. Table 9's times, in ms;
+# Table 5's rates.
 TABLE_5 = [
     (8, 24, (18.522, 18.086, 9.337, 0.601), (0.2431, 0.1585, 0.1083)),
     (8, 32, (18.513, 18.086, 9.331, 0.626), (0.1985, 0.1242, 0.0837)),
@@ -21,7 +24,8 @@ TABLE_5 = [
     (8, 32, (29.802, 29.428, 19.530, 0.577), (0.1898, 0.1045, 0.0559)),
     (8, 64, (29.935, 29.621, 19.388, 0.535), (0.1091, 0.0554, 0.0294)),
 ]
-# Table 8's rates, with those of ZB-V; the times are those of its authors' program, in microseconds for half a stage.
+# Table 8's rates, with those of ZB-V; the times are those of its authors' program, in microseconds
+# for half a stage.
 TABLE_8 = [
     (16, 48, (14407, 14380, 9676, 1610), (0.2668, 0.1536, 0.0823, 0.0697)),
     (16, 64, (14412, 14393, 9688, 1621), (0.2206, 0.1198, 0.0630, 0.0533)),
@@ -33,11 +37,15 @@ TABLE_8 = [
 NAMES = ("1f1b", "zb-h1", "zb-h2")
 
 
-def bubble_rates(devices, microbatches, tf, ti, tw, comm, names=NAMES, **options) -> tuple[float, ...]:
+def bubble_rates(
+    devices, microbatches, tf, ti, tw, comm, names=NAMES, **options
+) -> tuple[float, ...]:
     costs = partial(costs_for, tf=tf, ti=ti, tw=tw, comm=comm)
 
     def rate(name):
-        schedule = generate(name, devices=devices, microbatches=microbatches, costs=costs, **options)
+        schedule = generate(
+            name, devices=devices, microbatches=microbatches, costs=costs, **options
+        )
         return round(measure(simulate(schedule, costs(schedule))).bubble_rate_span, 4)
 
     return tuple(rate(name) for name in names)
@@ -60,11 +68,18 @@ def test_table_8(devices, microbatches, times, published):
     """
     tf, ti, tw, comm = times
     assert bubble_rates(devices, microbatches, 2 * tf, 2 * ti, 2 * tw, comm) == published[:-1]
-    placement, held = place("v", devices, 2 * devices), np.outer([1.0, 1, 0, 0, -1, -1], np.ones(devices))
+    placement, held = (
+        place("v", devices, 2 * devices),
+        np.outer([1.0, 1, 0, 0, -1, -1], np.ones(devices)),
+    )
     costs = Costs(np.outer([tf, ti + tw, ti, tw], np.ones(2 * devices)), comm)
     limits = np.full(devices, 2.0 * devices)
-    types = min(list_orders(costs, microbatches, limits, held, compiled=True), key=lambda order: order[0])[1]
-    own = measure(simulate(Schedule.from_queues("own", placement, microbatches, queues_of(types)), costs))
+    types = min(
+        list_orders(costs, microbatches, limits, held, compiled=True), key=lambda order: order[0]
+    )[1]
+    own = measure(
+        simulate(Schedule.from_queues("own", placement, microbatches, queues_of(types)), costs)
+    )
     assert round(own.bubble_rate_span, 4) == published[-1]
     ours = generate("zb-v", devices=devices, microbatches=microbatches, costs=lambda _: costs)
     found = measure(simulate(ours, costs))
@@ -72,9 +87,17 @@ def test_table_8(devices, microbatches, times, published):
     assert found.makespan <= own.makespan
 
 
-# Table 5's rates of ZB-1p and ZB-2p; 32h of 34h + 5as bytes of a token's activations are held between I and W.
+# Table 5's rates of ZB-1p and ZB-2p; 32h of 34h + 5as bytes of a token's activations are held
+# between I and W.
 HELD = (0.366, 0.366, 0.366, 0.432, 0.432, 0.432)
-AUTOMATIC = ((0.1585, 0.0433), (0.1242, 0.0039), (0.0674, 0.0026), (0.1323, 0.0029), (0.1045, 0.0022), (0.0554, 0.001))
+AUTOMATIC = (
+    (0.1585, 0.0433),
+    (0.1242, 0.0039),
+    (0.0674, 0.0026),
+    (0.1323, 0.0029),
+    (0.1045, 0.0022),
+    (0.0554, 0.001),
+)
 
 
 @pytest.mark.sampled(3)
@@ -83,7 +106,10 @@ def test_table_5_of_the_automatic_schedules(case):
     """Once and twice the memory of 1F1B for the heuristic gives ZB-1p and ZB-2p."""
     (devices, microbatches, (tf, ti, tw, comm), _), held, published = case
     names = ("zb-auto", "zb-2p")
-    assert tuple(bubble_rates(devices, microbatches, tf, ti, tw, comm, names, after_i=held)) == published
+    assert (
+        tuple(bubble_rates(devices, microbatches, tf, ti, tw, comm, names, after_i=held))
+        == published
+    )
 
 
 def test_third_of_the_bubble():

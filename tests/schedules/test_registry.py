@@ -17,9 +17,19 @@ FLAGS = {"--mb": "microbatches", "--group-size": "group_size"}
 @pytest.mark.parametrize("family", families(), ids=lambda family: family.name)
 def test_every_spelling_is_found(family):
     """Name, title, aliases and torch's class find a schedule, in any case and punctuation."""
-    spellings = [family.name, family.title, *family.aliases, *([family.torch] if family.torch else [])]
+    spellings = [
+        family.name,
+        family.title,
+        *family.aliases,
+        *([family.torch] if family.torch else []),
+    ]
     for spelling in spellings:
-        for form in (spelling, spelling.upper(), spelling.replace("-", "_"), f" {spelling.replace('-', ' ')}. "):
+        for form in (
+            spelling,
+            spelling.upper(),
+            spelling.replace("-", "_"),
+            f" {spelling.replace('-', ' ')}. ",
+        ):
             assert find(form) is family
 
 
@@ -43,7 +53,9 @@ def test_every_spelling_is_found(family):
     ],
 )
 def test_names_of_other_tools_are_found(spelling, name):
-    """torch's class names, with and without Schedule before them, and other tools' names are aliases."""
+    """torch's class names, with and without Schedule before them, and other tools' names are
+    aliases.
+    """
     assert find(spelling).name == name
 
 
@@ -61,10 +73,14 @@ def test_two_names_joined_by_a_comma_are_not_a_name():
     assert error.value.hint == "1f1b, or 1f1b interleaved for a command that takes several"
 
 
-@pytest.mark.parametrize(("typo", "name"), [("1f1bb", "1f1b"), ("dualpip", "dualpipe"), ("gpip", "gpipe")])
+@pytest.mark.parametrize(
+    ("typo", "name"), [("1f1bb", "1f1b"), ("dualpip", "dualpipe"), ("gpip", "gpipe")]
+)
 def test_a_typo_gets_the_name_that_was_meant(typo, name):
     """An unknown name is answered with the nearest, and with all of them."""
-    with pytest.raises(UnknownSchedule, match=f"unknown schedule '{typo}'. Did you mean '{name}'?") as error:
+    with pytest.raises(
+        UnknownSchedule, match=f"unknown schedule '{typo}'. Did you mean '{name}'?"
+    ) as error:
         generate(typo, stages=4, microbatches=8)
     assert all(family.name in error.value.hint for family in families())
 
@@ -88,20 +104,32 @@ def test_a_spelling_is_registered_once():
 
 
 @pytest.mark.parametrize(
-    "name", ["1f1b", "chimera", "hanayo", "bitpipe", "gis", "zb-v", "seq1f1b slices=3", "forward-only"]
+    "name",
+    ["1f1b", "chimera", "hanayo", "bitpipe", "gis", "zb-v", "seq1f1b slices=3", "forward-only"],
 )
 def test_queues_are_recognised(name):
     """A schedule without its name is named again, with the slices of its sequences."""
     family, *options = name.split()
-    numbers: dict[str, Any] = {option.partition("=")[0]: int(option.partition("=")[2]) for option in options}
+    numbers: dict[str, Any] = {
+        option.partition("=")[0]: int(option.partition("=")[2]) for option in options
+    }
     made = generate(family, devices=4, microbatches=6, **numbers)
     assert recognise(replace(made, name="custom")) == name
 
 
 def test_other_training_is_never_suggested():
-    """What keeps no gradients, uses old weights, cuts sequences or splits the vocabulary is no alternative."""
+    """What keeps no gradients, uses old weights, cuts sequences or splits the vocabulary is no
+    alternative.
+    """
     others = {family.name for family in families() if not family.interchangeable}
-    assert others == {"forward-only", "decode", "pipedream-2bw", "seq1f1b", "seq1f1b-zb", "slimpipe"} | {
+    assert others == {
+        "forward-only",
+        "decode",
+        "pipedream-2bw",
+        "seq1f1b",
+        "seq1f1b-zb",
+        "slimpipe",
+    } | {
         "1f1b-plus",
         "bpipe",
         "interlaced",
@@ -125,7 +153,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("dualpipe-v", {"stages": 8, "microbatches": 3}, "at least 2P microbatches"),
     ("dualpipe-v", {"devices": 2, "chunks": 3, "microbatches": 9}, "two stages per device"),
     ("dualpipe", {"devices": 999_999, "microbatches": 199}, "an even number of devices"),
-    ("interleaved", {"devices": 4, "chunks": 1, "microbatches": 8}, "at least two stages per device"),
+    (
+        "interleaved",
+        {"devices": 4, "chunks": 1, "microbatches": 8},
+        "at least two stages per device",
+    ),
     ("interleaved", {"devices": 4, "microbatches": 9, "rule": "torch"}, "torch"),
     ("interleaved", {"devices": 4, "microbatches": 9, "rule": "torch", "group_size": 3}, "torch"),
     ("interleaved", {"devices": 4, "microbatches": 5, "rule": "megatron"}, "megatron"),
@@ -134,7 +166,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("interleaved-overlap", {"devices": 5, "microbatches": 12, "group_size": 5}, "group size 5"),
     ("chimera", {"devices": 5, "microbatches": 8}, "an even number of devices"),
     ("bitpipe", {"devices": 4, "microbatches": 7}, "an even number of microbatches"),
-    ("hanayo", {"devices": 4, "chunks": 3, "microbatches": 8}, "an even number of stages per device"),
+    (
+        "hanayo",
+        {"devices": 4, "chunks": 3, "microbatches": 8},
+        "an even number of stages per device",
+    ),
     ("gis", {"devices": 8, "microbatches": 8, "group_size": 3}, "P/2 <= N <= P"),
     ("interleaved-zb", {"devices": 4, "microbatches": 8, "group_size": 3}, "min(P, M) <= N <= M"),
     ("seq1f1b", {"devices": 4, "microbatches": 8, "slices": 1}, "at least two slices"),
@@ -144,34 +180,57 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 CONTRADICTIONS: list[tuple[str, dict[str, Any], str]] = [
     ("1f1b", {"stages": 8, "devices": 3, "microbatches": 3}, "8 stages do not fit 3 devices"),
     ("1f1b", {"stages": 2, "devices": 3, "microbatches": 3}, "2 stages do not fit 3 devices"),
-    ("interleaved", {"stages": 8, "devices": 4, "chunks": 3, "microbatches": 4}, "4 devices x 3 chunks = 12 stages"),
-    ("interleaved", {"stages": 7, "microbatches": 4}, "7 stages do not fit interleaved, which has 2 per device"),
+    (
+        "interleaved",
+        {"stages": 8, "devices": 4, "chunks": 3, "microbatches": 4},
+        "4 devices x 3 chunks = 12 stages",
+    ),
+    (
+        "interleaved",
+        {"stages": 7, "microbatches": 4},
+        "7 stages do not fit interleaved, which has 2 per device",
+    ),
     ("interleaved", {"stages": 1, "microbatches": 4}, "1 stages do not fit"),
-    ("looped-bfs", {"stages": 8, "chunks": 3, "microbatches": 4}, "8 stages do not fit looped-bfs, which has 3"),
+    (
+        "looped-bfs",
+        {"stages": 8, "chunks": 3, "microbatches": 4},
+        "8 stages do not fit looped-bfs, which has 3",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("name", "numbers", "rule"), REFUSED + CONTRADICTIONS)
 def test_a_refusal_names_the_rule_and_numbers_that_work(name, numbers, rule):
-    """Every hint, given in place of what it names beside the other arguments, generates a schedule."""
+    """Every hint, given in place of what it names beside the other arguments, generates a
+    schedule.
+    """
     with pytest.raises(InputError) as error:
         generate(name, **numbers)
     assert rule in str(error.value)
     assert error.value.hint
     for hint in error.value.hint.split(" or "):
-        changes = {FLAGS.get(flag, flag.strip("-")): int(value) for flag, value in re.findall(r"(--\S+) (\d+)", hint)}
+        changes = {
+            FLAGS.get(flag, flag.strip("-")): int(value)
+            for flag, value in re.findall(r"(--\S+) (\d+)", hint)
+        }
         assert changes.keys() <= numbers.keys()
         tried = numbers | changes
-        if tried["microbatches"] * tried.get("devices", tried.get("stages")) < 1e5:  # as large as a test should build
+        # as large as a test should build
+        if tried["microbatches"] * tried.get("devices", tried.get("stages")) < 1e5:
             assert len(generate(name, **tried)) > 0
 
 
 @pytest.mark.parametrize(
-    ("works", "hint"), [((36, 164), "--mb 36 or --mb 164"), ((37, 163), "--mb 37 or --mb 163"), ((35, 165), "")]
+    ("works", "hint"),
+    [((36, 164), "--mb 36 or --mb 164"), ((37, 163), "--mb 37 or --mb 163"), ((35, 165), "")],
 )
 def test_a_hint_reaches_64_numbers_either_way(works, hint):
-    """Beyond multiples of the user's own numbers, numbers up to 64 away are tried, and no further ones."""
-    choosy = replace(find("1f1b"), rules=(Rule("other microbatches", lambda shape: shape.microbatches in works),))
+    """Beyond multiples of the user's own numbers, numbers up to 64 away are tried, and no further
+    ones.
+    """
+    choosy = replace(
+        find("1f1b"), rules=(Rule("other microbatches", lambda shape: shape.microbatches in works),)
+    )
     with pytest.raises(InputError, match="needs other microbatches") as error:
         shape_for(choosy, devices=4, microbatches=100)
     assert error.value.hint == hint
@@ -189,7 +248,9 @@ def test_the_hint_is_the_nearest():
 def test_counts_are_positive(name, value):
     """Zero and negative counts are refused by name."""
     numbers: dict[str, Any] = {"devices": 4, "microbatches": 8, name: value}
-    with pytest.raises(InputError, match=f"{name.replace('_', ' ')} must be at least 1, got {value}"):
+    with pytest.raises(
+        InputError, match=f"{name.replace('_', ' ')} must be at least 1, got {value}"
+    ):
         generate("interleaved", **numbers)
 
 
@@ -217,7 +278,14 @@ def test_absurd_sizes_are_refused(numbers):
 def test_a_group_of_all_microbatches_is_megatrons_too():
     """P <= N <= M, both ends included."""
     for group in (2, 4):
-        assert len(generate("interleaved", devices=2, microbatches=4, rule="megatron", group_size=group)) == 4 * 4 * 2
+        assert (
+            len(
+                generate(
+                    "interleaved", devices=2, microbatches=4, rule="megatron", group_size=group
+                )
+            )
+            == 4 * 4 * 2
+        )
 
 
 def test_the_largest_sizes_are_taken():
@@ -229,7 +297,9 @@ def test_the_largest_sizes_are_taken():
         shape_for(find("1f1b"), stages=MOST_STAGES + 1, microbatches=1)
 
 
-@pytest.mark.parametrize("family", [f for f in families() if not f.options], ids=lambda family: family.name)
+@pytest.mark.parametrize(
+    "family", [f for f in families() if not f.options], ids=lambda family: family.name
+)
 def test_options_of_other_schedules_are_refused(family):
     """A schedule takes its own options only."""
     shape = accepted(family.name)[0]
@@ -277,4 +347,10 @@ def test_every_schedule_says_what_it_is(family):
 
 def generate_any(name):
     shape = accepted(name)[-1]
-    return generate(name, devices=shape.devices, chunks=shape.chunks, microbatches=shape.microbatches, **shape.options)
+    return generate(
+        name,
+        devices=shape.devices,
+        chunks=shape.chunks,
+        microbatches=shape.microbatches,
+        **shape.options,
+    )

@@ -15,7 +15,11 @@ TIMES: list[dict[str, Any]] = [
     {"tf": 0.3, "ti": 0.3, "tw": 0.1, "comm": 0.1},
     {"tf": 0.7, "ti": 1.1, "tw": 0.2, "comm": 0.2},
 ]
-ORDERED = [family.name for family in families() if family.uses_costs and not family.name.startswith("vocab")]
+ORDERED = [
+    family.name
+    for family in families()
+    if family.uses_costs and not family.name.startswith("vocab")
+]
 
 
 @pytest.mark.sampled(5)
@@ -30,11 +34,16 @@ def test_costs_in_another_unit_give_the_same_order(name, factor):
             first = generate(name, costs=partial(costs_for, **times), **shape)
             second = generate(name, costs=partial(costs_for, **scaled), **shape)
             for column in ("kind", "stage", "microbatch", "offsets"):
-                assert np.array_equal(getattr(first, column), getattr(second, column)), (times, shape)
+                assert np.array_equal(getattr(first, column), getattr(second, column)), (
+                    times,
+                    shape,
+                )
 
 
 def test_times_are_counted_in_the_largest_step_that_they_have_in_common():
-    """0.1, 0.2 and 0.3 are 1, 2 and 3; what has no common step is exact to a billionth of the longest."""
+    """0.1, 0.2 and 0.3 are 1, 2 and 3; what has no common step is exact to a billionth of the
+    longest.
+    """
     found = count_in_steps(Costs(np.array([[0.3], [0.3], [0.1], [0.2]]), 0.1))
     assert found.time[:4].ravel().tolist() == [3, 3, 1, 2]
     assert found.comm == 1

@@ -1,4 +1,6 @@
-"""Vocabulary over all devices: the originals' orders op by op, their makespans and peaks, and runs on 8 A100."""
+"""Vocabulary over all devices: the originals' orders op by op, their makespans and peaks, and runs
+on 8 A100.
+"""
 
 import gzip
 import json
@@ -41,12 +43,20 @@ def made(name: str, devices: int, microbatches: int, forward: float, backward: f
 
 
 MESSAGES = {"SEND_F": "POST_F", "SEND_B": "POST_B", "RECV_F": "WAIT_F", "RECV_B": "WAIT_B"}
-SUMS = {"vocab-1": ["MAX_S", "SUM_S", "REDUCE_S"], "vocab-2": ["MAX_S", "SUM_S", "GRAD_S", "REDUCE_S"]}
+SUMS = {
+    "vocab-1": ["MAX_S", "SUM_S", "REDUCE_S"],
+    "vocab-2": ["MAX_S", "SUM_S", "GRAD_S", "REDUCE_S"],
+}
 
 
 def issued(name: str, M: int, last: bool, text: str) -> list[tuple[str, int]]:
-    """What a device of the original issues, by the names of our kinds; without waits that the next op has anyway."""
-    words = [(word.rstrip("0123456789"), word.lstrip("+ABCDEFGHIJKLMNOPQRSTUVWXYZ_")) for word in text.split()]
+    """What a device of the original issues, by the names of our kinds; without waits that the next
+    op has anyway.
+    """
+    words = [
+        (word.rstrip("0123456789"), word.lstrip("+ABCDEFGHIJKLMNOPQRSTUVWXYZ_"))
+        for word in text.split()
+    ]
     found: list[tuple[str, int]] = []
     for place, (kind, number) in enumerate(words):
         m = int(number or -1)
@@ -85,7 +95,11 @@ def test_queues_are_the_originals(name):
             wanted = [each[1] for each in around if not needless(*each)]
             first = {("WAIT_E", m) for m in range(M)} if device == 0 else set()
             behind = [*wanted[1:], ("", 0)]
-            wanted = [op for op, then in zip(wanted, behind, strict=True) if op not in first or then != ("F", op[1])]
+            wanted = [
+                op
+                for op, then in zip(wanted, behind, strict=True)
+                if op not in first or then != ("F", op[1])
+            ]
             assert list(zip(kinds, schedule.microbatch[queue].tolist(), strict=True)) == wanted
 
 
@@ -98,16 +112,35 @@ def uneven(devices: int, time: float) -> list[float]:
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("place", range(3))
-@pytest.mark.parametrize("row", [row for row in table()["orders"] if row[3:5] == [1, 2]], ids=lambda r: str(r[:3]))
+@pytest.mark.parametrize(
+    "row", [row for row in table()["orders"] if row[3:5] == [1, 2]], ids=lambda r: str(r[:3])
+)
 def test_run_takes_as_long_as_the_originals(row, place):
-    """Where collectives take no time, where they do, and where devices differ: what the command prints."""
+    """Where collectives take no time, where they do, and where devices differ: what the command
+    prints.
+    """
     name, P, M, *_, makespans, peaks = row
     words = ["--ts", "0.5", "--tt", "0.5", *(["--t-collective", "0.1"] if place == 1 else [])]
     if place == 2:
         times = [",".join(map(str, uneven(P, time))) for time in (1, 2.1)]
-        words = ["--tf", times[0], "--tb", times[1], "--ts", "0.3", "--tt", "0.45", "--te", "0.05", "--td", "0.05"]
+        words = [
+            "--tf",
+            times[0],
+            "--tb",
+            times[1],
+            "--ts",
+            "0.3",
+            "--tt",
+            "0.45",
+            "--te",
+            "0.05",
+            "--td",
+            "0.05",
+        ]
         words += ["--t-collective", "0.02", *(["--tl", "0.02"] if name != "interlaced" else [])]
-    found = json.loads(invoke("run", name, "--devices", str(P), "--mb", str(M), *words, "--json").stdout)
+    found = json.loads(
+        invoke("run", name, "--devices", str(P), "--mb", str(M), *words, "--json").stdout
+    )
     assert found["makespan"] == pytest.approx(makespans[place], abs=1e-9)
     assert found["peak_activations"] == peaks
 
@@ -131,7 +164,14 @@ def costs_of(schedule: Schedule) -> Iterator[Costs]:
     for time in (0.0, 0.1):
         others = {Kind.S: 0.5, Kind.T: 0.5, **dict.fromkeys(collectives, time)}
         yield costs_for(schedule, tf=1, tb=2, per="stage", others=others)
-    others = {Kind.S: 0.3, Kind.T: 0.45, Kind.E: 0.05, Kind.D: 0.05, Kind.L: 0.02, **dict.fromkeys(collectives, 0.02)}
+    others = {
+        Kind.S: 0.3,
+        Kind.T: 0.45,
+        Kind.E: 0.05,
+        Kind.D: 0.05,
+        Kind.L: 0.02,
+        **dict.fromkeys(collectives, 0.02),
+    }
     P = schedule.n_devices
     yield costs_for(schedule, tf=uneven(P, 1), tb=uneven(P, 2.1), per="stage", others=others)
 
@@ -198,13 +238,26 @@ def v_half_costs(schedule: Schedule) -> Iterator[Costs]:
         others = {Kind.S: 0.5, Kind.T: 0.5, **dict.fromkeys(collectives, time)}
         yield costs_for(schedule, ti=1, tw=1, per="stage", others=others)
     uneven = [(1, 1.25, 0.8, 1.1, 0.9)[stage % 5] for stage in range(schedule.n_stages)]
-    others = {Kind.S: 0.3, Kind.T: 0.45, Kind.E: 0.05, Kind.D: 0.05, **dict.fromkeys(collectives, 0.02)}
+    others = {
+        Kind.S: 0.3,
+        Kind.T: 0.45,
+        Kind.E: 0.05,
+        Kind.D: 0.05,
+        **dict.fromkeys(collectives, 0.02),
+    }
     yield costs_for(
-        schedule, tf=uneven, ti=[1.2 * f for f in uneven], tw=[0.7 * f for f in uneven], per="stage", others=others
+        schedule,
+        tf=uneven,
+        ti=[1.2 * f for f in uneven],
+        tw=[0.7 * f for f in uneven],
+        per="stage",
+        others=others,
     )
 
 
-@pytest.mark.parametrize(("name", "least"), [("v-half-vocab-1", [3, 3, 4, 9]), ("v-half-vocab-2", [2, 2, 2, 2])])
+@pytest.mark.parametrize(
+    ("name", "least"), [("v-half-vocab-1", [3, 3, 4, 9]), ("v-half-vocab-2", [2, 2, 2, 2])]
+)
 def test_few_microbatches_on_v_half_never_wait_for_ever(name, least):
     for devices, microbatches in zip([2, 4, 6, 16], least, strict=True):
         for more in range(3):
@@ -237,8 +290,17 @@ def test_measured_runs_are_predicted():
 
 def test_vocabulary_of_every_microbatch_runs_on_every_device():
     schedule = made("vocab-2", 4, 8, 1, 2)
-    for kind in (Kind.E, Kind.S, Kind.T, Kind.D, Kind.REDUCE_E, Kind.SHARE_S, Kind.REDUCE_S, Kind.SHARE_D):
+    for kind in (
+        Kind.E,
+        Kind.S,
+        Kind.T,
+        Kind.D,
+        Kind.REDUCE_E,
+        Kind.SHARE_S,
+        Kind.REDUCE_S,
+        Kind.SHARE_D,
+    ):
         ops = schedule.kind == kind
-        assert sorted(zip(schedule.device[ops].tolist(), schedule.microbatch[ops].tolist(), strict=True)) == [
-            (device, microbatch) for device in range(4) for microbatch in range(8)
-        ]
+        assert sorted(
+            zip(schedule.device[ops].tolist(), schedule.microbatch[ops].tolist(), strict=True)
+        ) == [(device, microbatch) for device in range(4) for microbatch in range(8)]

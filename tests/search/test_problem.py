@@ -20,7 +20,10 @@ def test_a_schedule_fits_where_its_activations_do():
         fitting = [fits(Problem(place("linear", 4, 4), 8, costs(4), cap), schedule) for cap in caps]
         assert fitting == [False, True, True, True]
         assert not fits(Problem(place("linear", 4, 4), 9, costs(4)), schedule)
-    assert not fits(Problem(place("linear", 4, 4), 8, costs(4)), generate("forward-only", stages=4, microbatches=8))
+    assert not fits(
+        Problem(place("linear", 4, 4), 8, costs(4)),
+        generate("forward-only", stages=4, microbatches=8),
+    )
 
 
 def test_shares_of_activations_are_counted():
@@ -60,23 +63,31 @@ def test_a_pair_saves_time_against_the_shorter_backward(pair, saves):
 def test_what_a_pair_saves_is_a_share_of_it_in_any_unit_of_time(unit):
     """Of a pair of 3 a rounding of 2^-40 is nothing, and 2^-20 is something."""
     for saved, counts in ((2.0**-40, False), (2.0**-20, True)):
-        times = Costs(unit * np.outer([1.0, 2.0, 1.0, 1.0], np.ones(2)), pair=unit * np.full(2, 3 - saved))
+        times = Costs(
+            unit * np.outer([1.0, 2.0, 1.0, 1.0], np.ones(2)), pair=unit * np.full(2, 3 - saved)
+        )
         assert Problem(place("linear", 2, 2), 2, times).pairs == counts
 
 
 def test_what_a_pair_saves_by_rounding_is_nothing():
-    """0.1 - 0.3 / 2 + 0.2 - 0.3 / 2 is not quite zero; a stage on the other device takes no time."""
+    """0.1 - 0.3 / 2 + 0.2 - 0.3 / 2 is not quite zero; a stage on the other device takes no
+    time.
+    """
     times = Costs(np.outer([0.1, 0.2, 0.1, 0.1], [1.0, 0.0]), pair=np.array([0.3, 0.0]))
     assert 0.1 - 0.3 / 2 + (0.2 - 0.3 / 2) > 0
     assert not Problem(place("linear", 2, 2), 2, times).pairs
 
 
 def test_layers_are_held_as_memory_counts_them():
-    """Uneven stages on a V: each device's peak is that of the memory over time of the same layout."""
+    """Uneven stages on a V: each device's peak is that of the memory over time of the same
+    layout.
+    """
     layers = (1, 3, 0, 2)
     schedule = generate("zb-v", devices=2, microbatches=5)
     problem = Problem(place("v", 2, 4), 5, costs(4), cap=7, layers=layers)
-    curve = curves(simulate(schedule, problem.costs), layer_model(schedule, ["t" * many for many in layers]))
+    curve = curves(
+        simulate(schedule, problem.costs), layer_model(schedule, ["t" * many for many in layers])
+    )
     peaks = curve.peak.tolist()
     assert measure_held(problem, schedule).tolist() == peaks
     assert problem.least_caps.tolist() == [3, 3]

@@ -1,4 +1,6 @@
-"""Sums of shares round: a billionth above a cap counts as within it in every search, and two as above."""
+"""Sums of shares round: a billionth above a cap counts as within it in every search, and two as
+above.
+"""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -65,7 +67,11 @@ def reaches(cap: float) -> Any:
     orders = make_orders(problem, write_one_by_one(problem))
     walk = make_walk(problem, orders, 1, np.zeros(1, np.int64))
     anneal_kernel.prepare(orders, walk)
-    return [anneal_kernel.reach(orders, walk, op, steps) for op in range(len(orders.code)) for steps in (-5, 5)]
+    return [
+        anneal_kernel.reach(orders, walk, op, steps)
+        for op in range(len(orders.code))
+        for steps in (-5, 5)
+    ]
 
 
 def waits(cap: float) -> Any:

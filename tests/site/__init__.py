@@ -1,1 +1,3 @@
-"""The documentation site: pages written, generated and gathered, built by Zensical, and its links."""
+"""The documentation site: pages written, generated and gathered, built by Zensical, and its
+links.
+"""

@@ -1,4 +1,6 @@
-"""Build the documentation site: ``python -m tests.site OUT`` writes it, checks its links, and needs no network."""
+"""Build the documentation site: ``python -m tests.site OUT`` writes it, checks its links, and needs
+no network.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,11 @@ def main(words: list[str]) -> int:
         return 2
     build(out)
     faults = link_faults(out)
-    print("\n".join([*faults, f"{len(faults)} links are broken" if faults else f"built {out}/index.html"]))
+    print(
+        "\n".join(
+            [*faults, f"{len(faults)} links are broken" if faults else f"built {out}/index.html"]
+        )
+    )
     return bool(faults)
 
 

@@ -42,7 +42,9 @@ def build(out: Path) -> None:
         # JSON is YAML, which Zensical and mkdocs-material read alike.
         (Path(folder) / "mkdocs.yml").write_text(json.dumps(config))
         command = [sys.executable, "-m", "zensical", "build", "--strict", "--clean"]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=HANG_S, check=False)
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, timeout=HANG_S, check=False
+        )
         if done.returncode:
             raise RuntimeError(done.stdout + done.stderr)
         shutil.rmtree(out, ignore_errors=True)
@@ -60,7 +62,9 @@ def gather(docs: Path) -> Nav:
     for name in ("iframe-worker.js", "keys.js", "style.css"):
         (docs / "assets").mkdir(exist_ok=True)
         shutil.copy(SOURCES / name, docs / "assets")
-    pages = {path.relative_to(SOURCES).as_posix(): path.read_text() for path in SOURCES.rglob("*.md")}
+    pages = {
+        path.relative_to(SOURCES).as_posix(): path.read_text() for path in SOURCES.rglob("*.md")
+    }
     pages |= {f"guides/{path.name}": path.read_text() for path in GUIDES.glob("*.md")}
     pages["guides/index.md"] = pages.pop("guides/README.md")
     pages["measurements.md"] = (GALLERY / "measurements.md").read_text()
@@ -117,14 +121,18 @@ FORMATS = ("gpu", "cluster", "model", "profile", "ops", "schedule", "json")
 
 
 def pictures_page() -> str:
-    """Return the gallery's figures with their commands; each schedule's pictures are on its page."""
+    """Return the gallery's figures with their commands; each schedule's pictures are on its
+    page.
+    """
     figures = read_figures(str(GALLERY / "figures.toml"))
     head = "# Pictures\n\nEach picture is above the command that makes it.\n"
     return "\n".join([head, *(entry_section(entry) for entry in figures)])
 
 
 def as_site_page(text: str) -> str:
-    """Return a page as the site's Markdown: a fence that names a file shows it as the block's title."""
+    """Return a page as the site's Markdown: a fence that names a file shows it as the block's
+    title.
+    """
     return re.sub(r"^```(\w+) (\S+)$", r'``` { .\1 title="\2" }', text, flags=re.MULTILINE)
 
 

@@ -15,8 +15,9 @@ from tests.site.fields import cell, code
 
 HEAD = """# Commands
 
-`ppsim COMMAND --help` shows the common options of a command, `--help-all` all of them: the same as these pages.
-Options of several words may stand in any order; `-o FILE` may be repeated, and the suffix names the format.
+`ppsim COMMAND --help` shows the common options of a command, `--help-all` all of them: the same
+as these pages. Options of several words may stand in any order; `-o FILE` may be repeated, and
+the suffix names the format.
 
 | exit code | meaning |
 |---|---|
@@ -85,7 +86,9 @@ def command_page(name: str) -> str:
 
 
 def option_rows(command: click.Command, ctx: click.Context) -> dict[str, list[tuple[str, str]]]:
-    """Return the rows of a command's options by section: spellings with the value, and what it means."""
+    """Return the rows of a command's options by section: spellings with the value, and what it
+    means.
+    """
     sections: dict[str, list[tuple[str, str]]] = {}
     declared = command.declared if isinstance(command, Question) else ()
     by_name = {each.name: each.section for each in declared}

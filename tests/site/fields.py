@@ -1,4 +1,6 @@
-"""What pages show of the code: tables of a file's keys, made of the dataclasses that it is read into, and lists."""
+"""What pages show of the code: tables of a file's keys, made of the dataclasses that it is read
+into, and lists.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +22,24 @@ _BEHIND = re.compile(r"^    (\w+): .*?  # (.*)$", re.MULTILINE)
 
 
 def with_fields(page: str) -> str:
-    """Return a page with its marks filled: a table for ``<!-- fields: module.Class -->``, a list, a count."""
+    """Return a page with its marks filled: a table for ``<!-- fields: module.Class -->``, a list, a
+    count.
+    """
     filled = _MARK.sub(lambda match: fields_table(match[1]), page)
     filled = filled.replace("<!-- links -->", ", ".join(f"`{name}`" for name in NAMED))
     return filled.replace("<!-- schedules -->", str(len(schedules.families())))
 
 
 def fields_table(name: str) -> str:
-    """Return the table of a dataclass's fields: key, type, default, and what its docstring says of it."""
+    """Return the table of a dataclass's fields: key, type, default, and what its docstring says of
+    it.
+    """
     module, _, plain = name.rpartition(".")
     found = getattr(importlib.import_module(module), plain)
     said = attributes(found)
     rows = [
-        f"| {code(each.name)} | {cell(str(each.type))} | {default_of(each)} | {cell(said.get(each.name, ''))} |"
+        f"| {code(each.name)} | {cell(str(each.type))} | {default_of(each)} | "
+        f"{cell(said.get(each.name, ''))} |"
         for each in dataclasses.fields(found)
     ]
     return "\n".join(["| key | type | default | meaning |", "|---|---|---|---|", *rows])

@@ -18,9 +18,10 @@ PROOF = "no order of these ops takes less"
 PROOF_SPLIT = "no order of these ops takes less, however backwards are split"
 PAGE = """# Lessons
 
-Eight short exercises in your browser. Each says what to try, knows when it is done, and has a par that nobody can beat:
-a bound proves it, and a known schedule reaches it. If you are stuck, choose a schedule in the list `become …` of the
-page: its queues replace yours, and `undo` brings yours back.
+Eight short exercises in your browser. Each says what to try, knows when it is done, and has a par
+that nobody can beat: a bound proves it, and a known schedule reaches it. If you are stuck, choose
+a schedule in the list `become …` of the page: its queues replace yours, and `undo` brings yours
+back.
 
 """
 
@@ -61,7 +62,10 @@ def read_lessons() -> dict[str, Lesson]:
 
 def lessons_page() -> str:
     """Return the page that lists the lessons."""
-    rows = [f"- [{lesson.title}]({name}.html): {lesson.text[0]}" for name, lesson in read_lessons().items()]
+    rows = [
+        f"- [{lesson.title}]({name}.html): {lesson.text[0]}"
+        for name, lesson in read_lessons().items()
+    ]
     return PAGE + "\n".join(rows) + "\n"
 
 
@@ -81,6 +85,8 @@ def write_lesson(lesson: Lesson, target: Path) -> None:
         return replace(whole, lesson=lesson.object(), blank=lesson.blank)
 
     output = replace(FigureOptions(), output=(str(target),))
-    written = document_writers([found.timeline], [lesson.title], found.inputs, output, complete=complete)
+    written = document_writers(
+        [found.timeline], [lesson.title], found.inputs, output, complete=complete
+    )
     for _, save in written:
         save()

@@ -1,4 +1,6 @@
-"""What a built site points to: pages, anchors and files that must be there, and nothing that loads from elsewhere."""
+"""What a built site points to: pages, anchors and files that must be there, and nothing that loads
+from elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,14 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 # What a page loads as it opens, by element; a link that a reader follows may lead anywhere.
-LOADED = {"img": "src", "script": "src", "iframe": "src", "source": "src", "video": "src", "link": "href"}
+LOADED = {
+    "img": "src",
+    "script": "src",
+    "iframe": "src",
+    "source": "src",
+    "video": "src",
+    "link": "href",
+}
 FOREIGN_STYLE = re.compile(r"url\(\s*['\"]?(?:https?:)?//|@import\s+['\"]?(?:https?:)?//")
 
 
@@ -39,7 +48,9 @@ def _read(path: Path) -> _Page:
 
 
 def link_faults(site: Path) -> list[str]:
-    """List what is wrong: a file or an anchor that is missing, and whatever loads from another host."""
+    """List what is wrong: a file or an anchor that is missing, and whatever loads from another
+    host.
+    """
     faults = []
     for path in sorted(site.rglob("*.html")):
         page, name = _read(path), path.relative_to(site)
@@ -59,7 +70,9 @@ def _is_foreign(address: str) -> bool:
 
 
 def _leads(page: Path, address: str, site: Path) -> bool:
-    """Whether a link inside the site leads to a file of it and, where it names one, to an anchor there."""
+    """Whether a link inside the site leads to a file of it and, where it names one, to an anchor
+    there.
+    """
     parts = urlsplit(address)
     if parts.scheme in ("data", "mailto", "javascript", "blob"):
         return True

@@ -15,10 +15,10 @@ from tests.site.fields import cell
 
 HEAD = """# Python
 
-Python asks the same questions by the same names: `--what-if` is `what_if=`, `--mb` is `microbatches=`.
-Only `ppsim list` has no function. An answer prints what a terminal shows; `to_json()` returns what `--json`
-prints, `save("x.svg")` writes what `-o x.svg` writes, and tables are lists of dicts. Errors are
-`ppsim.PpsimError`; `error.hint` says what to try.
+Python asks the same questions by the same names: `--what-if` is `what_if=`, `--mb` is
+`microbatches=`. Only `ppsim list` has no function. An answer prints what a terminal shows;
+`to_json()` returns what `--json` prints, `save("x.svg")` writes what `-o x.svg` writes, and
+tables are lists of dicts. Errors are `ppsim.PpsimError`; `error.hint` says what to try.
 
 ```python
 import ppsim as pp
@@ -43,7 +43,9 @@ SECTIONS = {
 
 
 def python_pages() -> dict[str, str]:
-    """Return the pages of the reference by their path: an index, then questions, then what they are made of."""
+    """Return the pages of the reference by their path: an index, then questions, then what they are
+    made of.
+    """
     questions = list_functions()
     others = [name for name in ppsim.__all__ if name not in questions]
     pages = {"python/index.md": index_page(questions, others)}
@@ -63,14 +65,22 @@ def slug(*names: str) -> str:
 def index_page(questions: list[str], others: list[str]) -> str:
     """Return the list of functions and classes, each with what it does."""
     lines = [HEAD, "| question | what it does |", "|---|---|"]
-    lines += [f"| [`pp.{name}`]({name}.md) | {cell(first_line(getattr(ppsim, name)))} |" for name in questions]
+    lines += [
+        f"| [`pp.{name}`]({name}.md) | {cell(first_line(getattr(ppsim, name)))} |"
+        for name in questions
+    ]
     lines += ["", "| what questions are made of | what it is |", "|---|---|"]
-    lines += [f"| [`pp.{name}`]({slug(name)}.md) | {cell(first_line(getattr(ppsim, name)))} |" for name in others]
+    lines += [
+        f"| [`pp.{name}`]({slug(name)}.md) | {cell(first_line(getattr(ppsim, name)))} |"
+        for name in others
+    ]
     lines += ["", "| from other modules | what it is |", "|---|---|"]
     for module, names in FURTHER.items():
         for name in names:
             found = getattr(importlib.import_module(module), name)
-            lines.append(f"| [`{module}.{name}`]({slug(module, name)}.md) | {cell(first_line(found))} |")
+            lines.append(
+                f"| [`{module}.{name}`]({slug(module, name)}.md) | {cell(first_line(found))} |"
+            )
     return "\n".join([*lines, ""])
 
 
@@ -85,16 +95,30 @@ def question_page(name: str) -> str:
     module = importlib.import_module(str(module_of(name)))
     signature = signature_of(module, vars(module)[name])
     text = (inspect.getdoc(function) or "").partition("\n\nOptions:")[0]
-    required = [str(each).partition(":")[0] for each in signature.parameters.values() if each.kind != each.KEYWORD_ONLY]
+    required = [
+        str(each).partition(":")[0]
+        for each in signature.parameters.values()
+        if each.kind != each.KEYWORD_ONLY
+    ]
     call = ", ".join([*required, "**arguments"])
-    lines = [f"# pp.{name}", "", f"```python\npp.{name}({call}) -> {signature.return_annotation}\n```", ""]
+    lines = [
+        f"# pp.{name}",
+        "",
+        f"```python\npp.{name}({call}) -> {signature.return_annotation}\n```",
+        "",
+    ]
     lines += [docstring(text), "", "## Arguments", ""]
-    lines += ["Each is given by its name, and has the unit and the default of the command line.", ""]
+    lines += [
+        "Each is given by its name, and has the unit and the default of the command line.",
+        "",
+    ]
     lines += ["| argument | meaning | default | type |", "|---|---|---|---|"]
     for each in python_options(module, vars(module)[name]):
         parameter = signature.parameters[each.name]
         default = "" if parameter.default in (None, "", ()) else f"`{parameter.default!r}`"
-        lines.append(f"| `{each.name}` | {cell(each.help)} | {default} | {cell(str(parameter.annotation))} |")
+        lines.append(
+            f"| `{each.name}` | {cell(each.help)} | {default} | {cell(str(parameter.annotation))} |"
+        )
     return "\n".join([*lines, ""])
 
 
@@ -105,17 +129,31 @@ def object_page(module: str, name: str) -> str:
     lines = [f"# {shown}", ""]
     if module != "ppsim":
         lines += [f"```python\nfrom {module} import {name}\n```", ""]
-    lines += [f"```python\n{call_of(shown, found)}\n```", "", docstring(inspect.getdoc(found) or ""), ""]
+    lines += [
+        f"```python\n{call_of(shown, found)}\n```",
+        "",
+        docstring(inspect.getdoc(found) or ""),
+        "",
+    ]
     if inspect.isclass(found):
         for member, value in public_members(found):
             what = value.fget if isinstance(value, property) else getattr(found, member)
             head = member if isinstance(value, property) else call_of(member, what)
-            lines += [f"## {member}", "", f"```python\n{head}\n```", "", docstring(inspect.getdoc(what) or ""), ""]
+            lines += [
+                f"## {member}",
+                "",
+                f"```python\n{head}\n```",
+                "",
+                docstring(inspect.getdoc(what) or ""),
+                "",
+            ]
     return "\n".join(lines)
 
 
 def public_members(found: type) -> list[tuple[str, Any]]:
-    """List the documented methods and properties that a class itself defines, in the order of its source."""
+    """List the documented methods and properties that a class itself defines, in the order of its
+    source.
+    """
     return [
         (name, value)
         for name, value in vars(found).items()
@@ -152,8 +190,14 @@ def docstring(text: str) -> str:
 
 
 def listed(body: str) -> str:
-    """Return the entries of a docstring's section as a list, options left out; text without names as a paragraph."""
-    entries = [each for each in re.split(r"\n(?! )", textwrap.dedent(body)) if not each.startswith("options:")]
+    """Return the entries of a docstring's section as a list, options left out; text without names
+    as a paragraph.
+    """
+    entries = [
+        each
+        for each in re.split(r"\n(?! )", textwrap.dedent(body))
+        if not each.startswith("options:")
+    ]
     named = [re.match(r"([\w*., ]+): (.*)", entry, re.DOTALL) for entry in entries]
     if not all(named):
         return cell(body)

@@ -25,28 +25,30 @@ PLACEMENTS = {
 }
 INDEX = """# Schedules
 
-Every schedule that ppsim generates. Numbers are for {devices} devices and {microbatches} microbatches, with a
-forward of 1 t_F on each device, a backward of 2 and free messages. Bubble is the idle share of the iteration.
-Peak is the most activations that a device holds, in those of a device's 1/P share of the model.
-`ppsim compare` has your own shape and costs: [choose a schedule](../guides/choose-a-schedule.md) shows how.
+Every schedule that ppsim generates. Numbers are for {devices} devices and {microbatches}
+microbatches, with a forward of 1 t_F on each device, a backward of 2 and free messages. Bubble is
+the idle share of the iteration. Peak is the most activations that a device holds, in those of a
+device's 1/P share of the model. `ppsim compare` has your own shape and costs: [choose a
+schedule](../guides/choose-a-schedule.md) shows how.
 
-Queues are compared, op by op, with what the original implementations emit where these are public: torch's pipelining,
-Megatron-LM, DeepSeek's DualPipe, Sea AI Lab's zero bubble, Chimera and others. The other schedules are checked
-against their papers' formulas.
+Queues are compared, op by op, with what the original implementations emit where these are public:
+torch's pipelining, Megatron-LM, DeepSeek's DualPipe, Sea AI Lab's zero bubble, Chimera and
+others. The other schedules are checked against their papers' formulas.
 
 | schedule | makespan | bubble | peak | when to use it |
 |---|---|---|---|---|
 """
-LETTERS = """P is the number of devices, V of stages on each, M of microbatches; t_F, t_I, t_W and t_B are the times
-of a forward, of a backward for the input and for the weights, and of a full one. The
-[glossary](../glossary.md) has the words."""
+LETTERS = """P is the number of devices, V of stages on each, M of microbatches; t_F, t_I, t_W and
+t_B are the times of a forward, of a backward for the input and for the weights, and of a full
+one. The [glossary](../glossary.md) has the words."""
 PLAYGROUND = """# Playground
 
-Each page shows a schedule of {devices} devices and {microbatches} microbatches, and works without Python: zoom,
-hover, light up a microbatch, the critical path, memory over time. Press *edit* to move, split and place ops: the page
-times them anew at once, says what they cost and which schedule they have become, and its address holds what you did.
-They are what `ppsim run NAME {shape} -o page.html` writes; your own shape and costs take the same command, and
-`ppsim serve` opens a page with controls. [Lessons](../lessons/index.md) say what to try.
+Each page shows a schedule of {devices} devices and {microbatches} microbatches, and works without
+Python: zoom, hover, light up a microbatch, the critical path, memory over time. Press *edit* to
+move, split and place ops: the page times them anew at once, says what they cost and which
+schedule they have become, and its address holds what you did. They are what `ppsim run NAME
+{shape} -o page.html` writes; your own shape and costs take the same command, and `ppsim serve`
+opens a page with controls. [Lessons](../lessons/index.md) say what to try.
 
 A [blank sheet](blank.html) begins with empty rows (`ppsim run 1f1b {shape} --blank -o blank.html`).
 
@@ -67,7 +69,9 @@ def schedule_pages() -> dict[str, str]:
     rows = [_index_row(family, when[family.name]) for family in families]
     head = INDEX.format(devices=DEVICES, microbatches=MICROBATCHES)
     pages = {"schedules/index.md": head + "\n".join(rows) + "\n"}
-    return pages | {f"schedules/{each.name}.md": schedule_page(each, when[each.name]) for each in families}
+    return pages | {
+        f"schedules/{each.name}.md": schedule_page(each, when[each.name]) for each in families
+    }
 
 
 def measured(name: str, profile: str | None = None) -> tuple[str, str, str]:
@@ -109,7 +113,8 @@ def schedule_page(family: Family, when: str) -> str:
         "",
         _picture(family, f"../{name}.svg", plain),
         "",
-        f"[Open it in the playground](../playground/{name}.html){{ .md-button .md-button--primary }}",
+        f"[Open it in the playground](../playground/{name}.html)"
+        "{ .md-button .md-button--primary }",
         "",
         "| property | value |",
         "|---|---|",
@@ -128,7 +133,8 @@ def schedule_page(family: Family, when: str) -> str:
         "",
         "## Try it",
         "",
-        f"```console\n$ {command}\n$ ppsim explain {name} {SHAPE}\n$ ppsim compare 1f1b {name} {SHAPE}\n```",
+        f"```console\n$ {command}\n$ ppsim explain {name} {SHAPE}\n$ ppsim compare 1f1b {name} "
+        f"{SHAPE}\n```",
         "",
     ]
     return "\n".join(lines)

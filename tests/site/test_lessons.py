@@ -53,7 +53,9 @@ def test_a_schedule_of_the_same_ops_reaches_par(lesson: Lesson):
     if lesson.most is not None:
         assert solved.metrics.peak_activations.max() <= lesson.most
     assert halves(found.schedule) == halves(solved.schedule)
-    split = bool(np.any(solved.schedule.kind == Kind.I)) and not np.any(found.schedule.kind == Kind.I)
+    split = bool(np.any(solved.schedule.kind == Kind.I)) and not np.any(
+        found.schedule.kind == Kind.I
+    )
     assert split == lesson.may_split
 
 

@@ -1,4 +1,6 @@
-"""The site is built without a network, leads somewhere everywhere, and has a page for whatever can be asked."""
+"""The site is built without a network, leads somewhere everywhere, and has a page for whatever can
+be asked.
+"""
 
 from __future__ import annotations
 
@@ -74,17 +76,24 @@ def test_every_schedule_command_function_guide_and_format_has_its_page(site):
     assert {f"guides/{name}.html" for name in guides} <= pages
     assert {f"formats/{name}.html" for name in FORMATS} <= pages
     assert {*LIVE, "security.html", "measurements.html", "changelog.html"} <= pages
-    assert {name.lower() for name in ppsim.__all__} <= {name.removesuffix("-class") for name in functions}
+    assert {name.lower() for name in ppsim.__all__} <= {
+        name.removesuffix("-class") for name in functions
+    }
 
 
 @pytest.mark.slow
 @needs_generator
 def test_pages_load_nothing_from_elsewhere_and_every_link_leads_somewhere(site):
-    """The check that the command ends with, which finds a broken link, a lost anchor and a foreign font."""
+    """The check that the command ends with, which finds a broken link, a lost anchor and a foreign
+    font.
+    """
     assert link_faults(site) == []
     page = site / "glossary.html"
     text = page.read_text()
-    added = '<a href="gone.html">x</a><a href="numbers.html#gone">x</a><img src="https://example.org/x.png">'
+    added = (
+        '<a href="gone.html">x</a><a href="numbers.html#gone">x</a><img '
+        'src="https://example.org/x.png">'
+    )
     page.write_text(text.replace("</main>", f"{added}</main>"))
     style = site / "assets" / "other.css"
     style.write_text("@font-face { src: url('https://example.org/x.woff2') }")
@@ -135,7 +144,9 @@ def test_the_search_index_finds_the_page_that_answers(site, page, said):
     ],
 )
 def test_search_answers_in_a_page_that_is_opened_as_a_file(site, browser, asked, page):
-    """Without a server, and without a network: the page that explains a word is among the first that are shown."""
+    """Without a server, and without a network: the page that explains a word is among the first
+    that are shown.
+    """
     show(browser, site, "index")
     shadow = "[...document.querySelectorAll('*')].find(e => e.shadowRoot)?.shadowRoot"
     browser.wait(f"{shadow}?.querySelector('input')")
@@ -153,7 +164,9 @@ def test_search_answers_in_a_page_that_is_opened_as_a_file(site, browser, asked,
 @pytest.mark.parametrize(("theme", "size"), [("light", PHONE), ("dark", LAPTOP), ("light", WALL)])
 def test_pages_fit_every_screen_and_keep_the_rules_of_axe(site, browser, theme, size):
     axe = files("axe_core_python").joinpath("axe.min.js").read_text("utf-8")
-    browser.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
+    browser.ask(
+        "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}]
+    )
     width, height = size
     screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": size == PHONE}
     browser.ask("Emulation.setDeviceMetricsOverride", **screen)
@@ -161,7 +174,10 @@ def test_pages_fit_every_screen_and_keep_the_rules_of_axe(site, browser, theme, 
         show(browser, site, page)
         assert browser.run("document.documentElement.scrollWidth") <= width, page
         if size != PHONE:
-            wide = "[...document.querySelectorAll('pre code')].some(e => e.scrollWidth > e.clientWidth + 1)"
+            wide = (
+                "[...document.querySelectorAll('pre code')].some(e => e.scrollWidth > "
+                "e.clientWidth + 1)"
+            )
             assert not browser.run(wide), page
         browser.run(axe)
         found = browser.run(RULES)
@@ -182,7 +198,9 @@ def show(browser: Browser, site: Path, page: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("page", RUN_PAGES, ids=lambda page: page.stem)
 def test_examples_of_files_load_and_print_what_the_page_shows(page, tmp_path):
-    """GPU, cluster, model, profile, table of ops, schedule and JSON: each file is written, and read by a command."""
+    """GPU, cluster, model, profile, table of ops, schedule and JSON: each file is written, and read
+    by a command.
+    """
     text = page.read_text()
     assert replay(text, tmp_path) == text
     assert "Error" not in "".join(re.findall(r"```console\n(.*?)```", text, re.DOTALL))
@@ -211,7 +229,9 @@ def test_every_schedule_says_when_to_use_it():
 def test_the_reference_lists_every_option_that_the_help_has():
     """Rare ones too; hidden ones are left out, as in the help."""
     run = command_of("run")
-    listed = "".join(option for rows in option_rows(run, click.Context(run)).values() for option, _ in rows)
+    listed = "".join(
+        option for rows in option_rows(run, click.Context(run)).values() for option, _ in rows
+    )
     shown = [p for p in run.params if isinstance(p, click.Option) and not p.hidden]
     assert len(shown) > 60
     assert [p.opts[0] for p in shown if max(p.opts, key=len) not in listed] == []
@@ -220,7 +240,10 @@ def test_the_reference_lists_every_option_that_the_help_has():
 def test_the_reference_has_the_sections_of_the_help():
     """Each section with its commands, as ``ppsim --help`` lists them."""
     page = command_pages()["commands/index.md"]
-    shown = {part.partition("\n")[0]: set(re.findall(r"\]\((\w+)\.md\)", part)) for part in page.split("\n## ")[1:]}
+    shown = {
+        part.partition("\n")[0]: set(re.findall(r"\]\((\w+)\.md\)", part))
+        for part in page.split("\n## ")[1:]
+    }
     for section in SECTIONS:
         below = answer("--help")[1].partition(f"{section}:\n")[2].partition("\n\n")[0]
         assert shown[section] == set(re.findall(r"^  (\w+) ", below, re.MULTILINE))
@@ -243,7 +266,9 @@ def test_the_workflow_publishes_what_the_command_builds():
     text = (ROOT / ".github" / "workflows" / "site.yml").read_text()
     assert "pip install -e '.[docs]'\n" in text
     assert text.count(" build/site\n") == 2
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
     assert set(extras["docs"]) < set(extras["test"])
 
 

@@ -1,4 +1,6 @@
-"""The library's machines: what is listed, clusters in words, links by name, GPUs without 16-bit brain floats."""
+"""The library's machines: what is listed, clusters in words, links by name, GPUs without 16-bit
+brain floats.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,14 @@ from ppsim.engine.detailed.links import parse_link
 from ppsim.engine.detailed.named_links import NAMED
 from ppsim.errors import InputError
 from ppsim.workload.cost.costs import step_time
-from ppsim.workload.hardware.hardware import Tflops, gpus, machines, read_cluster, read_gpu, read_machine
+from ppsim.workload.hardware.hardware import (
+    Tflops,
+    gpus,
+    machines,
+    read_cluster,
+    read_gpu,
+    read_machine,
+)
 from ppsim.workload.model.model import library, read_model
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.software import softwares
@@ -21,13 +30,18 @@ from tests.commands import invoke, refused
 
 
 def test_all_of_the_library_is_listed():
-    listed = json.loads(invoke("list", "--models", "--clusters", "--gpus", "--software", "--links", "--json").stdout)
+    listed = json.loads(
+        invoke("list", "--models", "--clusters", "--gpus", "--software", "--links", "--json").stdout
+    )
     shelves = {shelf: rows for shelf, rows in listed.items() if isinstance(rows, list)}
     names = {shelf: {next(iter(row.values())) for row in rows} for shelf, rows in shelves.items()}
     assert names == {
-        "models": set(library()), "clusters": set(machines()), "gpus": set(gpus()), "software": set(softwares()),
+        "models": set(library()),
+        "clusters": set(machines()),
+        "gpus": set(gpus()),
+        "software": set(softwares()),
         "links": set(NAMED),
-    }  # fmt: skip
+    }
     assert "h800" in invoke("list", "--clusters").stdout
     assert "1f1b" in invoke("list").stdout
 
@@ -35,12 +49,16 @@ def test_all_of_the_library_is_listed():
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("dgx-h100", "shared.nics_per_node     8"), ("h100", "hbm_gb_per_s             3350"), ("primus", "zb-v"),
-        ("h100x8,nvlink4,ethernet-25", "inter.gb_per_s           3.125"), ("gallery/cluster.toml", "intra.gb_per_s"),
-        ("megatron-bridge@26.06", "dispatch                 hybridep"), ("gallery/two-nodes.toml", "devices_per_node"),
+        ("dgx-h100", "shared.nics_per_node     8"),
+        ("h100", "hbm_gb_per_s             3350"),
+        ("primus", "zb-v"),
+        ("h100x8,nvlink4,ethernet-25", "inter.gb_per_s           3.125"),
+        ("gallery/cluster.toml", "intra.gb_per_s"),
+        ("megatron-bridge@26.06", "dispatch                 hybridep"),
+        ("gallery/two-nodes.toml", "devices_per_node"),
         ("ppsim/workload/library/gpus/h20.toml", "memory_gib               96"),
     ],
-)  # fmt: skip
+)
 def test_a_name_of_the_library_shows_its_fields(name, text):
     assert text in invoke("model", name).stdout
     assert json.loads(invoke("model", name, "--json").stdout)["schema"] == "ppsim.card/1"
@@ -50,8 +68,11 @@ def test_a_cluster_in_words_is_that_of_a_file():
     """A card for each GPU, or one for a node where it is Ethernet, or as many as are said."""
     words, named = read_machine("h100x8,nvlink4,ib-400"), read_machine("dgx-h100")
     assert (words.within, words.between, words.per_node, words.gpu) == (
-        named.within, named.between, named.per_node, named.gpu,
-    )  # fmt: skip
+        named.within,
+        named.between,
+        named.per_node,
+        named.gpu,
+    )
     assert read_machine("a100-80gbx8,nvlink3,ethernet-25").between == pytest.approx(25e9 / 8 / 8)
     assert read_machine("A100-80GBx4, nvlink3, ib-200x2").between == pytest.approx(25e9 * 2 / 4)
     assert read_cluster("rtx-4090x2,pcie4,ethernet-10").intra.gb_per_s == 25
@@ -79,7 +100,8 @@ def test_two_links_of_one_kind_are_within_and_between_nodes_in_their_order():
 
 
 @pytest.mark.parametrize(
-    ("words", "gpus", "within"), [("h100x8,nvlink4", 8, 450), ("pcie4,2xrtx-4090", 2, 25), ("h100x1", 1, None)]
+    ("words", "gpus", "within"),
+    [("h100x8,nvlink4", 8, 450), ("pcie4,2xrtx-4090", 2, 25), ("h100x1", 1, None)],
 )
 def test_words_without_a_card_are_one_node(words, gpus, within):
     """A plan takes all of it; more GPUs than it has are refused, with what is missing."""
@@ -89,14 +111,18 @@ def test_words_without_a_card_are_one_node(words, gpus, within):
     error = refused(*plan, "--gpus", str(2 * gpus))
     assert f"{2 * gpus} GPUs are 2 nodes of {gpus}, and the cluster is one node" in str(error)
     assert "name the card between nodes" in error.hint
-    error = refused("run", "1f1b", "--devices", str(2 * gpus), "--mb", "4", "--unit", "ms", "--cluster", words)
+    error = refused(
+        "run", "1f1b", "--devices", str(2 * gpus), "--mb", "4", "--unit", "ms", "--cluster", words
+    )
     assert f"{2 * gpus} devices are 2 nodes" in str(error)
 
 
 @pytest.mark.slow
 def test_a_plan_on_one_node_takes_all_its_gpus():
     found = json.loads(
-        invoke("plan", "--model", "llama3-8b", "--cluster", "h100x8,nvlink4", "--gbs", "16", "--json").output
+        invoke(
+            "plan", "--model", "llama3-8b", "--cluster", "h100x8,nvlink4", "--gbs", "16", "--json"
+        ).output
     )
     best = found["plans"][0]
     assert best["tp"] * best["cp"] * best["pp"] * best["dp"] == 8
@@ -137,7 +163,9 @@ def test_words_that_are_no_cluster_are_refused(words, message, hint):
 
 
 def test_a_cluster_of_no_known_name_is_guessed():
-    with pytest.raises(InputError, match=r"no cluster 'dgx-h10' in the library\. Did you mean 'dgx-h100'\?"):
+    with pytest.raises(
+        InputError, match=r"no cluster 'dgx-h10' in the library\. Did you mean 'dgx-h100'\?"
+    ):
         read_cluster("dgx-h10")
     with pytest.raises(InputError, match=r"cannot read 'dgx-h10\.toml': No such file"):
         read_cluster("dgx-h10.toml")
@@ -145,8 +173,13 @@ def test_a_cluster_of_no_known_name_is_guessed():
 
 def test_a_link_may_have_a_name():
     assert (Link(link="nvlink4").gb_per_s, Link(link="nvlink4").alpha_us) == (450, 5)
-    assert (Link(link="ib-400", alpha_us=3).alpha_us, Link(link="ib-400", gb_per_s=40).gb_per_s) == (3, 40)
-    assert parse_link("0-1=0.5,ib-400", 2).gb_per_s == parse_link("0-1=0.5,50GB/s", 2).gb_per_s == 50
+    assert (
+        Link(link="ib-400", alpha_us=3).alpha_us,
+        Link(link="ib-400", gb_per_s=40).gb_per_s,
+    ) == (3, 40)
+    assert (
+        parse_link("0-1=0.5,ib-400", 2).gb_per_s == parse_link("0-1=0.5,50GB/s", 2).gb_per_s == 50
+    )
     with pytest.raises(InputError, match="no known name"):
         parse_link("0-1=0.5,wire", 2)
     made = network(read_cluster("dgx-v100"), 16, "ms", "overlap")
@@ -168,7 +201,9 @@ def test_a_gpu_without_bf16_trains_in_fp16():
 @pytest.mark.parametrize("value", [-1.0, 5e-324, 1e-10, 1e10, 1e300])
 @pytest.mark.parametrize("name", ["memory_gib", "hbm_gb_per_s", "host_gb_per_s", "watts"])
 def test_a_gpu_has_numbers_that_can_be_counted_with(name, value):
-    """Powers of them and bytes in a GiB overflow no float; a power of 0 is one that is not known."""
+    """Powers of them and bytes in a GiB overflow no float; a power of 0 is one that is not
+    known.
+    """
     with pytest.raises(ValueError, match=f"{name} must be more than 0 and 1e\\+09 at most, got"):
         replace(read_gpu("h100"), **{name: value})
     with pytest.raises(ValueError, match="fp8 must be more than 0 and"):
@@ -180,6 +215,7 @@ def test_a_slow_network_is_seen_in_a_plan():
     """Over one 25 Gb/s card for eight GPUs Llama 3 8B no longer scales as over InfiniBand."""
     model, parallel = read_model("llama3-8b", 4096), Parallel(dp=64, microbatches=1)
     fast, slow = (
-        step_time(model, read_machine(f"h100x8,nvlink4,{card}"), parallel).mfu for card in ("ib-400", "ethernet-25")
+        step_time(model, read_machine(f"h100x8,nvlink4,{card}"), parallel).mfu
+        for card in ("ib-400", "ethernet-25")
     )
     assert slow < fast / 4

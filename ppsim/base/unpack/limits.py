@@ -1,8 +1,8 @@
 """How large a file may be, packed, unpacked and in memory: all limits follow from one size.
 
 The size is 256 MiB, or ``PPSIM_MAX_SIZE`` of the environment: the bytes of a file, packed and
-unpacked. The cells of a table take at most 2 times that size in memory, the objects of JSON 6 times;
-all files of one run together have at most 4 times that size.
+unpacked. The cells of a table take at most 2 times that size in memory, the objects of JSON 6
+times; all files of one run together have at most 4 times that size.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ _most: ContextVar[int | None] = ContextVar("most", default=None)
 
 @contextmanager
 def read_at_most(size: int) -> Iterator[None]:
-    """Within the block, let no file be larger than ``size`` bytes, whatever the environment says."""
+    """Within the block, let no file be larger than ``size`` bytes, whatever the environment
+    says.
+    """
     token = _most.set(size)
     try:
         yield

@@ -2,7 +2,8 @@
 
 A few bytes of Parquet may state any number of rows, repeat one text in each row, or point several
 row groups at the same bytes. Therefore the rows of the footer and the pages of a column are counted
-before the library unpacks them, and texts stay numbers of a dictionary until they are shared objects.
+before the library unpacks them, and texts stay numbers of a dictionary until they are shared
+objects.
 """
 
 from __future__ import annotations
@@ -97,7 +98,9 @@ class ParquetTable:
             return np.concatenate(found) if found else np.empty(0)
 
     def values(self, column: str) -> list[Any]:
-        """Read a column as plain values: times as text, null as None (InputError: as :meth:`array`)."""
+        """Read a column as plain values: times as text, null as None (InputError: as
+        :meth:`array`).
+        """
         with refuse_faults(self.name, self.hint):
             words, found = _Words(self, column, MOST_TEXT), list[Any]()
             for chunk in self._chunks(column):
@@ -122,7 +125,9 @@ class ParquetTable:
             raise ValueError(f"column {quote(column)} has {read:,} of {self.rows:,} rows")
 
     def _check_pages(self, column: str) -> None:
-        """Count the bytes of a column's pages in all row groups, as the library would unpack them."""
+        """Count the bytes of a column's pages in all row groups, as the library would unpack
+        them.
+        """
         place, footer = self.columns[column], self._file.metadata
         stored, kind = footer.schema.column(place), self._file.schema_arrow.field(column).type
         is_text = stored.physical_type == "BYTE_ARRAY"
@@ -254,9 +259,13 @@ def open_parquet(data: bytes, name: str, hint: str, meter: Meter) -> ParquetTabl
         columns = {
             column.path: place
             for place, column in enumerate(stored)
-            if column.path in flat and not column.max_repetition_level and column.max_definition_level < 2
+            if column.path in flat
+            and not column.max_repetition_level
+            and column.max_definition_level < 2
         }
-        counts = Counter([field.name for field in fields]) + Counter(column.path for column in stored)
+        counts = Counter([field.name for field in fields]) + Counter(
+            column.path for column in stored
+        )
         twice = [column for column, count in counts.items() if count > 2]
         if twice:
             raise InputError(f"{name} has two columns '{shorten(twice[0])}'", "rename one of them")
@@ -264,13 +273,17 @@ def open_parquet(data: bytes, name: str, hint: str, meter: Meter) -> ParquetTabl
         if footer.num_rows != sum(rows for rows, _ in groups):
             raise ValueError("its numbers of rows contradict each other")
         nested = tuple(field.name for field in fields if field.name not in columns)
-        texts = [column for column in columns if stored[columns[column]].physical_type == "BYTE_ARRAY"]
+        texts = [
+            column for column in columns if stored[columns[column]].physical_type == "BYTE_ARRAY"
+        ]
         source = pyarrow.BufferReader(data)
         file = parquet.ParquetFile(source, pre_buffer=False, read_dictionary=texts, **limits)
         header = str((footer.metadata or {}).get(b"ppsim", b"").decode(errors="replace"))
     counted = meter, Meter(name)
     places = [chunks for _, chunks in groups]
-    return ParquetTable(name, hint, footer.num_rows, columns, nested, header, data, file, places, *counted)
+    return ParquetTable(
+        name, hint, footer.num_rows, columns, nested, header, data, file, places, *counted
+    )
 
 
 def parquet_header(data: bytes) -> str:

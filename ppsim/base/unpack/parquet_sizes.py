@@ -1,8 +1,10 @@
-"""Sizes that a Parquet file's footer and the headers of its pages state, read without unpacking a page.
+"""Sizes that a Parquet file's footer and the headers of its pages state, read without unpacking a
+page.
 
 The library allocates what the page headers state, which the footer may contradict, and its own
 objects for the footer end the process over some that are damaged. Both are Thrift structs in the
-compact protocol: https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift
+compact protocol:
+https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ DELTA_BYTE_ARRAY = 7  # texts that repeat the beginning of the text before
 _LONGEST_HEADER = 1 << 20  # bytes; a header holds the least and the greatest value of its page
 _DEEPEST = 16
 _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _STRUCT = 3, 4, 5, 6, 7, 8, 9, 12
-# The fields that are read, by their numbers: a kind, the fields of a struct, or those of a list's structs.
+# The fields that are read, by their numbers: a kind, the fields of a struct, or those of a list's
+# structs.
 _CHUNK = {5: _I64, 7: _I64, 9: _I64, 11: _I64}
 _FOOTER = {4: [{1: [{3: _CHUNK}], 3: _I64}]}
 _PAGE = {1: _I32, 2: _I32, 3: _I32, 5: {1: _I32, 2: _I32}, 7: {1: _I32}, 8: {1: _I32, 4: _I32}}
@@ -101,7 +104,9 @@ def _need(fields: dict[int, Any], number: int) -> int:
 
 
 class _Thrift:
-    """A reader of Thrift structs, which keeps the fields that are asked for and skips the others."""
+    """A reader of Thrift structs, which keeps the fields that are asked for and skips the
+    others.
+    """
 
     def __init__(self, data: memoryview, at: int, end: int) -> None:
         self.data, self.at, self.end = data, at, end

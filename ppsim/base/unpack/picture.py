@@ -13,7 +13,10 @@ def picture_text(data: bytes, keys: tuple[str, ...]) -> str:
 
     try:
         with Image.open(BytesIO(data), formats=("PNG", "GIF")) as image:
-            if not any(key in image.info for key in keys) and image.width * image.height <= MOST_PIXELS:
+            if (
+                not any(key in image.info for key in keys)
+                and image.width * image.height <= MOST_PIXELS
+            ):
                 image.load()  # a png may have its texts behind its pixels
             said = next((image.info[key] for key in keys if image.info.get(key)), "")
     except Exception:  # Pillow raises errors of its decoders, and of its limits

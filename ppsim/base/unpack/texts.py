@@ -13,7 +13,8 @@ from ppsim.errors import InputError
 MOST_LINE = 8 << 20  # characters of one row of CSV, or of one line of JSON
 MOST_FIELDS = 20_000  # of one row
 LINE = 64  # bytes that a line takes besides its characters
-LEAST_LINE = 16  # a file has at most one line for so many bytes of the largest size, as lines take time
+# a file has at most one line for so many bytes of the largest size, as lines take time
+LEAST_LINE = 16
 _LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 _FOUR_BYTES = re.compile(rb"[\xf0-\xf4]")  # with one of these, each character takes four bytes
 

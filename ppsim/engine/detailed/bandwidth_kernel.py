@@ -1,4 +1,5 @@
-"""Shared bandwidth in the detailed model: flows of bytes, their paths through resources, and max-min fair rates.
+"""Shared bandwidth in the detailed model: flows of bytes, their paths through resources, and
+max-min fair rates.
 
 Part of :mod:`ppsim.engine.detailed.event_kernel`, and like it plain Python that numba compiles.
 """
@@ -46,10 +47,11 @@ def remove_flow(bandwidth: Bandwidth, message: int, now: float) -> None:
 
 
 def share_bandwidth(bandwidth: Bandwidth, path: int, now: float) -> None:
-    """Compute new rates for all flows that share a resource with ``path``, directly or through others.
+    """Compute new rates for all flows that share a resource with ``path``, directly or through
+    others.
 
-    Progressive filling: the resource with the least bandwidth per flow fixes the rate of its flows, again and again.
-    ``changed`` receives the flows whose rate is another than before.
+    Progressive filling: the resource with the least bandwidth per flow fixes the rate of its flows,
+    again and again. ``changed`` receives the flows whose rate is another than before.
     """
     found = collect_resources(bandwidth, path)
     bandwidth.changes[0] = 0
@@ -75,7 +77,9 @@ def share_bandwidth(bandwidth: Bandwidth, path: int, now: float) -> None:
 
 
 def collect_resources(bandwidth: Bandwidth, path: int) -> int:
-    """List in ``reached`` the resources of a path and of all flows that share one with it; return how many."""
+    """List in ``reached`` the resources of a path and of all flows that share one with it; return
+    how many.
+    """
     found = append_resources(bandwidth, path, 0)
     at = 0
     while at < found:

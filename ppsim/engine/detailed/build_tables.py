@@ -33,17 +33,23 @@ from ppsim.engine.lowering.matching_kernel import Matching, Routes
 class Paths(NamedTuple):
     """The paths of bytes where bandwidth is shared; a path is the resources of one link."""
 
-    resources: Ints  # shape (paths, width), the resources of each path, -1 for none; no paths where nothing is shared
+    # shape (paths, width), the resources of each path, -1 for none; no paths where nothing is
+    # shared
+    resources: Ints
     capacity: Floats  # shape (resources,), bytes per unit of time
     of_route: Ints  # shape (routes,), the path of each route, -1 for none
 
 
-def build_tables(lowered: Lowered, matching: Matching, costs: Costs, network: Network) -> tuple[Tables, Bandwidth]:
+def build_tables(
+    lowered: Lowered, matching: Matching, costs: Costs, network: Network
+) -> tuple[Tables, Bandwidth]:
     """Build the kernel's tables before anything has run."""
     schedule, mode, host = lowered.schedule, network.mode, network.host
     n, messages = len(schedule), len(matching.send)
     routes = find_routes(schedule.placement)
-    of_boundary = np.broadcast_to(np.asarray(network.message, np.float64), max(routes.boundaries, 0))
+    of_boundary = np.broadcast_to(
+        np.asarray(network.message, np.float64), max(routes.boundaries, 0)
+    )
     size = np.resize(of_boundary, len(routes.source))  # bytes of a message on each route
     paths = _find_paths(lowered, network, routes, size)
     *channels, number = _find_channels(network, routes, schedule.n_devices)
@@ -89,10 +95,13 @@ def _make_unknown(n: int) -> Floats:
     return np.full(n, -1.0)
 
 
-def _build_routes(network: Network, routes: Routes, size: Floats, path: Ints, send: Ints, receive: Ints) -> RouteTable:
+def _build_routes(
+    network: Network, routes: Routes, size: Floats, path: Ints, send: Ints, receive: Ints
+) -> RouteTable:
     beta = links(network.beta, routes.source, routes.target)
     return RouteTable(
-        delay=links(network.alpha, routes.source, routes.target) + np.where(path < 0, size / beta, 0.0),
+        delay=links(network.alpha, routes.source, routes.target)
+        + np.where(path < 0, size / beta, 0.0),
         size=size,
         eager=size <= links(network.eager_bytes, routes.source, routes.target),
         source=routes.source,
@@ -112,8 +121,12 @@ def _find_actions(network: Network) -> Ints:
     return action
 
 
-def _find_durations(lowered: Lowered, matching: Matching, costs: Costs, network: Network, size: Floats) -> Floats:
-    """Return how long each op occupies its device, or its stream; of a pair, its total on both ops."""
+def _find_durations(
+    lowered: Lowered, matching: Matching, costs: Costs, network: Network, size: Floats
+) -> Floats:
+    """Return how long each op occupies its device, or its stream; of a pair, its total on both
+    ops.
+    """
     schedule, host, collectives = lowered.schedule, network.host, network.collectives
     duration = np.zeros(len(schedule))
     duration[lowered.compute_ops] = costs.durations(lowered.compute)
@@ -132,7 +145,9 @@ def _find_durations(lowered: Lowered, matching: Matching, costs: Costs, network:
 
 
 def _find_channels(network: Network, routes: Routes, devices: int) -> tuple[Ints, Ints, int]:
-    """The channels of the sends and receives of each route, and their number; -1 where messages do not queue."""
+    """The channels of the sends and receives of each route, and their number; -1 where messages do
+    not queue.
+    """
     none = np.full(len(routes.source), NONE, np.int64)
     if network.mode != "overlap" or network.channel == "message":
         return none, none, 0
@@ -150,8 +165,12 @@ def _find_paths(lowered: Lowered, network: Network, routes: Routes, size: Floats
 
     A link that shares nothing with others has no path where its messages go one by one.
     """
-    one_by_one = network.mode == "blocking" or (network.channel != "message" and (lowered.batch == NONE).all())
-    unshared = Paths(np.empty((0, 0), np.int64), np.empty(0), np.full(len(routes.source), NONE, np.int64))
+    one_by_one = network.mode == "blocking" or (
+        network.channel != "message" and (lowered.batch == NONE).all()
+    )
+    unshared = Paths(
+        np.empty((0, 0), np.int64), np.empty(0), np.full(len(routes.source), NONE, np.int64)
+    )
     if network.mode == "latency" or (one_by_one and not network.shared):
         return unshared
     _, first = np.unique(routes.link, return_index=True)
@@ -159,7 +178,11 @@ def _find_paths(lowered: Lowered, network: Network, routes: Routes, size: Floats
     capacity = [links(network.beta, source, target)]
     columns = [np.arange(len(first))]
     for shared in network.shared:
-        apart = np.ones(len(first), np.bool_) if shared.node is None else shared.node[source] != shared.node[target]
+        apart = (
+            np.ones(len(first), np.bool_)
+            if shared.node is None
+            else shared.node[source] != shared.node[target]
+        )
         groups, group = np.unique(shared.group, return_inverse=True)
         for end in (source, target):
             columns.append(np.where(apart, sum(map(len, capacity)) + group[end], NONE))

@@ -1,6 +1,7 @@
 """The cluster: a TOML file that says how devices are joined, and the network it makes.
 
-Times are in microseconds, sizes in bytes, bandwidths in GB/s (10^9 bytes a second), as the keys say::
+Times are in microseconds, sizes in bytes, bandwidths in GB/s (10^9 bytes a second), as the keys
+say::
 
     schema = "ppsim.cluster/1"
     devices_per_node = 8
@@ -25,7 +26,8 @@ Times are in microseconds, sizes in bytes, bandwidths in GB/s (10^9 bytes a seco
     checkpoint_s = 30
     restart_s = 600
 
-With several kinds of nodes, for plans, each names its GPU, and what differs from the rest of the file::
+With several kinds of nodes, for plans, each names its GPU, and the keys that differ from the rest
+of the file::
 
     [[nodes]]
     gpu = "h100"
@@ -69,23 +71,31 @@ class Link:
     alpha_us: float = 0.0  # latency
     gb_per_s: float | None = None  # bandwidth in each direction; no limit without it
     eager_bytes: int = -1  # up to this size a send needs no receive; -1 where every one does
-    link: str = ""  # a name such as nvlink4 or ib-400, whose latency and bandwidth count where they are not given
+    # a name such as nvlink4 or ib-400, whose latency and bandwidth count where they are not given
+    link: str = ""
 
     def __post_init__(self) -> None:
         if self.link:
             one_of("link", self.link, NAMED)
             alpha, speed = NAMED[self.link]
             object.__setattr__(self, "alpha_us", self.alpha_us or alpha)
-            object.__setattr__(self, "gb_per_s", self.gb_per_s if self.gb_per_s is not None else speed)
+            object.__setattr__(
+                self, "gb_per_s", self.gb_per_s if self.gb_per_s is not None else speed
+            )
         not_negative(self, "alpha_us")
         _positive(self, "gb_per_s")
         if not -1 <= self.eager_bytes <= MOST_BYTES:
-            raise Refused("eager_bytes", f"must be -1 or more and {MOST_BYTES} at most, got {self.eager_bytes}")
+            raise Refused(
+                "eager_bytes",
+                f"must be -1 or more and {MOST_BYTES} at most, got {self.eager_bytes}",
+            )
 
 
 @dataclass(frozen=True)
 class Divided:
-    """Bandwidth that the links of several devices divide, in each direction; no limit where one is left out."""
+    """Bandwidth that the links of several devices divide, in each direction; no limit where one is
+    left out.
+    """
 
     device_gb_per_s: float | None = None  # of a device, whatever it sends or receives
     node_gb_per_s: float | None = None  # of a node, to and from others
@@ -98,14 +108,23 @@ class Divided:
 
     def __post_init__(self) -> None:
         _positive(self, "device_gb_per_s", "node_gb_per_s", "nic_gb_per_s")
-        _count(self, "nics_per_node", *(["nodes_per_switch"] if self.nodes_per_switch is not None else []))
+        _count(
+            self,
+            "nics_per_node",
+            *(["nodes_per_switch"] if self.nodes_per_switch is not None else []),
+        )
         if not 1 <= self.oversubscription <= MOST:
-            raise Refused("oversubscription", f"must be 1 or more and {MOST} at most, got {self.oversubscription:g}")
+            raise Refused(
+                "oversubscription",
+                f"must be 1 or more and {MOST} at most, got {self.oversubscription:g}",
+            )
 
 
 @dataclass(frozen=True)
 class Calls:
-    """What issuing ops costs a device (see :class:`ppsim.engine.detailed.spec.Host`); ``late_us`` as in Network."""
+    """What issuing ops costs a device (see :class:`ppsim.engine.detailed.spec.Host`); ``late_us``
+    as in Network.
+    """
 
     send_us: float = 0.0
     send_us_per_mib: float = 0.0
@@ -168,33 +187,43 @@ class Nodes:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Nodes; pipeline device ``d`` is device ``d mod devices_per_node`` of node ``d // devices_per_node``."""
+    """Nodes; pipeline device ``d`` is device ``d mod devices_per_node`` of node ``d //
+    devices_per_node``.
+    """
 
     devices_per_node: int  # pipeline devices of a node
     intra: Link  # links within a node
     message_bytes: int = 0  # of an activation or gradient; 0 where a message has latency only
-    channel: str = "direction"  # what has one message at a time (see :class:`ppsim.engine.detailed.spec.Network`)
+    # what has one message at a time (see :class:`ppsim.engine.detailed.spec.Network`)
+    channel: str = "direction"
     inter: Link | None = None  # links between nodes; as ``intra`` when left out
     single_node: bool = False  # whether there is no other node
     shared: Divided = field(default_factory=Divided)  # bandwidth that links divide
     host: Calls = field(default_factory=Calls)  # costs of the host
     fsdp: Fsdp = field(default_factory=Fsdp)  # durations of FSDP ops
     operation: Operation = field(default_factory=Operation)  # what running it takes
-    # which GPU the devices are, a name of the planning library or a file; for plans, the network ignores it
+    # which GPU the devices are, a name of the planning library or a file; for plans, the network
+    # ignores it
     gpu: str = ""
-    nodes: tuple[Nodes, ...] = ()  # the kinds of nodes where there are several, in the order of ranks; for plans
+    # the kinds of nodes where there are several, in the order of ranks; for plans
+    nodes: tuple[Nodes, ...] = ()
 
     def __post_init__(self) -> None:
         _count(self, "devices_per_node")
         if self.gpu and self.nodes:
             raise Refused("gpu", "is said by each of [[nodes]] here")
         if not 0 <= self.message_bytes <= MOST_BYTES:
-            raise Refused("message_bytes", f"must be 0 or more and {MOST_BYTES} at most, got {self.message_bytes}")
+            raise Refused(
+                "message_bytes",
+                f"must be 0 or more and {MOST_BYTES} at most, got {self.message_bytes}",
+            )
         one_of("channel", self.channel, CHANNELS)
 
     @property
     def between_gb_per_s(self) -> float:
-        """Bandwidth from one device to other nodes when all of a node send at once; inf where nothing limits it."""
+        """Bandwidth from one device to other nodes when all of a node send at once; inf where
+        nothing limits it.
+        """
         shared, link = self.shared, self.inter or self.intra
         rates = [math.inf if link.gb_per_s is None else link.gb_per_s]
         if shared.nic_gb_per_s:
@@ -205,7 +234,9 @@ class Cluster:
 
 
 def read(path: str) -> Cluster:
-    """The cluster in a file (InputError: it cannot be read or is no cluster; the message names the line)."""
+    """The cluster in a file (InputError: it cannot be read or is no cluster; the message names the
+    line).
+    """
     return toml.read(path, Cluster, SCHEMA, "devices_per_node = 8 and a table [intra]")
 
 
@@ -214,20 +245,26 @@ def check_one_node(cluster: Cluster, devices: int, what: str) -> None:
     if cluster.single_node and devices > cluster.devices_per_node:
         least = -(-devices // cluster.devices_per_node)
         raise InputError(
-            f"{devices:,} {what} are {least:,} nodes of {cluster.devices_per_node}, and the cluster is one node",
+            f"{devices:,} {what} are {least:,} nodes of {cluster.devices_per_node}, and the "
+            f"cluster is one node",
             f"name the card between nodes, such as ib-400, or {cluster.devices_per_node} at most",
         )
 
 
 def network(cluster: Cluster, devices: int, unit: str, mode: str) -> Network:
-    """The network of ``devices`` devices on the cluster, times in ``unit`` (InputError: no unit of time)."""
+    """The network of ``devices`` devices on the cluster, times in ``unit`` (InputError: no unit of
+    time).
+    """
     if unit not in MICROSECONDS:
         raise InputError(
             f"a cluster's times are in microseconds, and costs in {unit} have no length in time",
             "costs in ms: --profile FILE, or --unit ms with --tf, --ti and --tw",
         )
     if cluster.nodes:
-        raise InputError("a cluster of several kinds of nodes is for ppsim plan and model", "a file without [[nodes]]")
+        raise InputError(
+            "a cluster of several kinds of nodes is for ppsim plan and model",
+            "a file without [[nodes]]",
+        )
     check_one_node(cluster, devices, "devices")
     us = 1.0 / MICROSECONDS[unit]
     node = np.arange(devices) // cluster.devices_per_node
@@ -253,7 +290,9 @@ def network(cluster: Cluster, devices: int, unit: str, mode: str) -> Network:
             preamble=host.preamble_us * us,
             epilogue=host.epilogue_us * us,
         ),
-        collectives=Collectives(fsdp.unshard_us * us, fsdp.reshard_us * us, fsdp.reduce_grad_us * us, fsdp.blocking),
+        collectives=Collectives(
+            fsdp.unshard_us * us, fsdp.reshard_us * us, fsdp.reduce_grad_us * us, fsdp.blocking
+        ),
         shared=tuple(_shared(cluster, devices, us)),
     )
 
@@ -268,8 +307,13 @@ def _shared(cluster: Cluster, devices: int, us: float) -> list[Shared]:
         (divided.nic_gb_per_s, card, node, "card"),
     ]
     if divided.nodes_per_switch and divided.oversubscription > 1:
-        switch, seats = node // divided.nodes_per_switch, divided.nodes_per_switch * cluster.devices_per_node
-        groups.append((seats * cluster.between_gb_per_s / divided.oversubscription, switch, switch, "switch"))
+        switch, seats = (
+            node // divided.nodes_per_switch,
+            divided.nodes_per_switch * cluster.devices_per_node,
+        )
+        groups.append(
+            (seats * cluster.between_gb_per_s / divided.oversubscription, switch, switch, "switch")
+        )
     return [Shared(_bandwidth(speed, us), *which) for speed, *which in groups if speed is not None]
 
 
@@ -307,13 +351,17 @@ def network_from_options(
     """The network that a command's options ask for.
 
     Raises:
-        InputError: an unknown mode or channel, a file that cannot be used, a message without a cluster, or a
-            cluster where the costs have no unit of time.
+        InputError: an unknown mode or channel, a file that cannot be used, a message without a
+            cluster, or a cluster where the costs have no unit of time.
     """
     size = None if message is None else float(parse_size(message)[0])
     if cluster is None:
         if size is not None:
-            raise InputError("the size of a message says nothing without links", "give a cluster file as well")
+            raise InputError(
+                "the size of a message says nothing without links", "give a cluster file as well"
+            )
         return Network(mode=p2p, channel=channel or "direction", alpha=comm)
     built = network(read(cluster) if isinstance(cluster, str) else cluster, devices, unit, p2p)
-    return replace(built, channel=channel or built.channel, message=built.message if size is None else size)
+    return replace(
+        built, channel=channel or built.channel, message=built.message if size is None else size
+    )

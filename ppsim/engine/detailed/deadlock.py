@@ -15,13 +15,16 @@ Hop = tuple[int, str, int]  # an op, how it waits, and the op it waits for
 def find_cycle(tables: Tables) -> list[Hop]:
     """Return the hops of a cycle of waits, in tables of a run that stopped before its end.
 
-    A hop is one of ``input`` (a device at the first op waits for the second, its own send or receive), ``meets`` (a
-    send or receive waits for the other side), ``channel`` (it waits for an op that its channel carries) and ``queue``
-    (it has not been posted: its device is at the second op).
+    A hop is one of ``input`` (a device at the first op waits for the second, its own send or
+    receive), ``meets`` (a send or receive waits for the other side), ``channel`` (it waits for an
+    op that its channel carries) and ``queue`` (it has not been posted: its device is at the second
+    op).
     """
     devices = tables.devices
     op = int(devices.head[devices.head < devices.offsets[1:]][0])
-    return [_find_hop(tables, each) for each in follow_circle(op, lambda op: _find_hop(tables, op)[2])]
+    return [
+        _find_hop(tables, each) for each in follow_circle(op, lambda op: _find_hop(tables, op)[2])
+    ]
 
 
 def explain_deadlock(lowered: Lowered, tables: Tables) -> tuple[str, str]:
@@ -35,7 +38,11 @@ def explain_deadlock(lowered: Lowered, tables: Tables) -> tuple[str, str]:
     for at, (op, how, on) in enumerate(hops):
         verb = ", which waits for "
         if at == 0 or hops[at - 1][1] == "queue":
-            parts.append(f"device {schedule.device[op]} at {schedule.label(op)}" if turns else _named(lowered, op))
+            parts.append(
+                f"device {schedule.device[op]} at {schedule.label(op)}"
+                if turns
+                else _named(lowered, op)
+            )
             verb = " waits for "
         if how == "queue":
             parts[-1] += f", behind {schedule.label(on)}"
@@ -43,9 +50,15 @@ def explain_deadlock(lowered: Lowered, tables: Tables) -> tuple[str, str]:
             parts[-1] += f", held up in its channel by {schedule.label(on)}"
         else:
             parts[-1] += verb + (schedule.label(on) if how == "input" else _named(lowered, on))
-    hint = "post each receive ahead of what its sender waits for, or give each direction a channel of its own"
+    hint = (
+        "post each receive ahead of what its sender waits for, or give each direction a channel "
+        "of its own"
+    )
     if tables.waits:
-        hint = "post neighbouring sends and receives as a batch, or let even devices send first (order even-first)"
+        hint = (
+            "post neighbouring sends and receives as a batch, or let even devices send first "
+            "(order even-first)"
+        )
     return f"{schedule.name} deadlocks: " + "; ".join(parts), hint
 
 
@@ -72,12 +85,16 @@ def _find_hop(tables: Tables, op: int) -> Hop:
     return (
         op,
         "channel",
-        _find_carried(tables, routes.receive_channel[route] if receives else routes.send_channel[route]),
+        _find_carried(
+            tables, routes.receive_channel[route] if receives else routes.send_channel[route]
+        ),
     )
 
 
 def _find_awaited(tables: Tables, device: int) -> int:
-    """Return the send or receive that blocks a device: the first unfinished one it posted, or the one it waits for."""
+    """Return the send or receive that blocks a device: the first unfinished one it posted, or the
+    one it waits for.
+    """
     messages, head = tables.messages, int(tables.devices.head[device])
     if tables.devices.pending[device] > 0:
         while _has_ended(tables, head):

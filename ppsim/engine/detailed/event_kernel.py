@@ -15,15 +15,15 @@ Four work lists feed each other; a step empties a whole list and fills others::
                                                          events in order of time, only
                                                          where bandwidth is shared
 
-``start_transfers`` starts a message as soon as both its sides are opened (or its send alone, if eager). Without shared
-bandwidth the message's times follow at once, and its sides end. All times are maxima and sums of others, the same in
-whatever order they become known. Only where bandwidth is shared does order matter: there a message's bytes are a flow,
-flows have max-min fair rates (progressive filling), and they are added and removed in order of time, once all other
-work is done.
+``start_transfers`` starts a message as soon as both its sides are opened (or its send alone, if
+eager). Without shared bandwidth the message's times follow at once, and its sides end. All times
+are maxima and sums of others, the same in whatever order they become known. Only where bandwidth is
+shared does order matter: there a message's bytes are a flow, flows have max-min fair rates
+(progressive filling), and they are added and removed in order of time, once all other work is done.
 
-Numba compiles this source for arrays (see :mod:`ppsim.engine.detailed.tables`), CPython runs it over views of them.
-Passing all columns costs compiled code as much as several ops: so every step empties a whole work list, and unpacks its
-columns once.
+Numba compiles this source for arrays (see :mod:`ppsim.engine.detailed.tables`), CPython runs it
+over views of them. Passing all columns costs compiled code as much as several ops: so every step
+empties a whole work list, and unpacks its columns once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ from ppsim.engine.detailed.tables import Bandwidth, Tables
 COMPUTE, NOTHING, POST, STREAM = range(4)  # what a device does with an op
 SEND, RECEIVE = range(2)  # the side of a message
 READY, POSTED, OPENED, ENDED, DEPARTED = range(5)  # the work lists
-TOGETHER = 8  # ops posted before the messages are advanced: few enough for caches, enough to drown a step's cost
+# ops posted before the messages are advanced: few enough for caches, enough to drown a step's cost
+TOGETHER = 8
 ARRIVES, STARTS = range(2)  # what happens to a message's flow
 Event = tuple[float, int]  # a time, and a message with what happens to its flow
 
@@ -83,7 +84,8 @@ def run_shared(tables: Tables, bandwidth: Bandwidth) -> None:
             route = route_of[message]
             add_flow(bandwidth, message, tables.routes.path[route], tables.routes.size[route], now)
             push_arrivals(bandwidth, events)
-        elif now == bandwidth.flows[message].due:  # other arrivals are void: the rate has changed since
+        # other arrivals are void: the rate has changed since
+        elif now == bandwidth.flows[message].due:
             remove_flow(bandwidth, message, now)
             push_arrivals(bandwidth, events)
             tables.messages.send_end[message] = now
@@ -96,7 +98,12 @@ def advance_devices(tables: Tables) -> None:
     """Run ready devices until their queues end, or they wait, or enough is posted."""
     kind, pair, batch = tables.ops.kind, tables.ops.pair, tables.ops.batch
     message_of, gathered = tables.ops.message, tables.ops.gathered
-    start, end, bound, arrive = tables.ops.start, tables.ops.end, tables.ops.bound, tables.messages.arrive
+    start, end, bound, arrive = (
+        tables.ops.start,
+        tables.ops.end,
+        tables.ops.bound,
+        tables.messages.arrive,
+    )
     pending, stream, ready, posted = (
         tables.devices.pending,
         tables.devices.stream,
@@ -112,7 +119,8 @@ def advance_devices(tables: Tables) -> None:
     while awake > 0 and count < TOGETHER:
         awake -= 1
         device = ready[awake]
-        first = head[device]  # the next action: an op, a pair or a batch, from ``first`` to ``last``
+        # the next action: an op, a pair or a batch, from ``first`` to ``last``
+        first = head[device]
         stop = offsets[device + 1]
         now = free[device]
         idle = now  # end of the latest action, before the gap that follows it
@@ -187,7 +195,12 @@ def advance_devices(tables: Tables) -> None:
 
 def enqueue_posted(tables: Tables) -> None:
     """Enqueue newly posted sends and receives in their channels; open those at the head."""
-    kind, batch, message_of, next_op = tables.ops.kind, tables.ops.batch, tables.ops.message, tables.channels.next
+    kind, batch, message_of, next_op = (
+        tables.ops.kind,
+        tables.ops.batch,
+        tables.ops.message,
+        tables.channels.next,
+    )
     is_receive = tables.is_receive
     carried, unfinished = tables.channels.batch, tables.channels.unfinished
     first, last = tables.channels.first, tables.channels.last
@@ -221,13 +234,22 @@ def enqueue_posted(tables: Tables) -> None:
 
 def start_transfers(tables: Tables) -> None:
     """Start the message of every opened send or receive whose other side is ready too."""
-    kind, message_of, start, route_of = tables.ops.kind, tables.ops.message, tables.ops.start, tables.messages.route
+    kind, message_of, start, route_of = (
+        tables.ops.kind,
+        tables.ops.message,
+        tables.ops.start,
+        tables.messages.route,
+    )
     is_receive = tables.is_receive
     send_ready, receive_ready = tables.messages.send_ready, tables.messages.receive_ready
     leave, send_end = tables.messages.leave, tables.messages.send_end
     eager, delay, path = tables.routes.eager, tables.routes.delay, tables.routes.path
     send_channel, receive_channel = tables.routes.send_channel, tables.routes.receive_channel
-    previous_end, opened, ended = tables.channels.previous_end, tables.work.opened, tables.work.ended
+    previous_end, opened, ended = (
+        tables.channels.previous_end,
+        tables.work.opened,
+        tables.work.ended,
+    )
     departed = tables.work.depth[DEPARTED]
     count = 0
     for at in range(tables.work.depth[OPENED]):
@@ -237,7 +259,9 @@ def start_transfers(tables: Tables) -> None:
         receives = is_receive[kind[op]]
         now = start[op]
         if len(previous_end) > 0:
-            now = max(now, previous_end[receive_channel[route] if receives else send_channel[route]])
+            now = max(
+                now, previous_end[receive_channel[route] if receives else send_channel[route]]
+            )
         if receives:
             receive_ready[message] = now
         else:
@@ -266,13 +290,20 @@ def start_transfers(tables: Tables) -> None:
 
 
 def complete_transfers(tables: Tables) -> None:
-    """Complete sends and receives that have ended: wake waiting devices and advance their channels."""
+    """Complete sends and receives that have ended: wake waiting devices and advance their
+    channels.
+    """
     batch_of, route_of = tables.ops.batch, tables.messages.route
     receive_ready, send_end = tables.messages.receive_ready, tables.messages.send_end
     arrive, source, target = tables.messages.arrive, tables.routes.source, tables.routes.target
     send_channel, receive_channel = tables.routes.send_channel, tables.routes.receive_channel
     pending, free, ended = tables.devices.pending, tables.devices.free, tables.work.ended
-    ready, opened, carried, next_op = tables.work.ready, tables.work.opened, tables.channels.batch, tables.channels.next
+    ready, opened, carried, next_op = (
+        tables.work.ready,
+        tables.work.opened,
+        tables.channels.batch,
+        tables.channels.next,
+    )
     previous_end, last_end = tables.channels.previous_end, tables.channels.last_end
     unfinished, first = tables.channels.unfinished, tables.channels.first
     awake = tables.work.depth[READY]
@@ -304,7 +335,9 @@ def complete_transfers(tables: Tables) -> None:
                 batch = batch_of[op]
                 previous_end[channel] = last_end[channel]
                 carried[channel] = batch
-                while op >= 0 and (unfinished[channel] == 0 or (batch >= 0 and batch_of[op] == batch)):
+                while op >= 0 and (
+                    unfinished[channel] == 0 or (batch >= 0 and batch_of[op] == batch)
+                ):
                     unfinished[channel] += 1
                     opened[count] = op
                     count += 1
@@ -335,5 +368,13 @@ def push_arrivals(bandwidth: Bandwidth, events: list[Event]) -> None:
 
 
 # The functions that ``run`` and ``run_shared`` call; numba inlines them.
-STEPS = (advance_devices, enqueue_posted, start_transfers, complete_transfers, push_arrivals, encode, decode_message)
+STEPS = (
+    advance_devices,
+    enqueue_posted,
+    start_transfers,
+    complete_transfers,
+    push_arrivals,
+    encode,
+    decode_message,
+)
 PARTS = (*waiting.PARTS, *bandwidth_kernel.PARTS, run, *STEPS)

@@ -23,29 +23,36 @@ from ppsim.errors import Deadlock
 def execute(lowered: Lowered, costs: Costs, network: Network) -> Execution:
     """Run lowered queues in order of time over a network.
 
-    A device takes its queue in order. It waits for the input of a compute op; in ``blocking`` and ``batched``
-    mode also for each send and receive. ``costs`` gives the compute ops' durations; its ``comm`` is not used, the
-    network's own alpha and beta are.
+    A device takes its queue in order. It waits for the input of a compute op; in ``blocking`` and
+    ``batched`` mode also for each send and receive. ``costs`` gives the compute ops' durations; its
+    ``comm`` is not used, the network's own alpha and beta are.
 
     Raises:
         Deadlock: devices wait for each other in a cycle; the message holds it.
-        InvalidSchedule: sends and receives do not match (see :func:`ppsim.engine.lowering.matching.match_messages`).
+        InvalidSchedule: sends and receives do not match (see
+            :func:`ppsim.engine.lowering.matching.match_messages`).
     """
     matching = match_messages(lowered)
     tables, bandwidth = build_tables(lowered, matching, costs, network)
     if bandwidth.width:
-        compiled.run_in_place(kernel.run_shared, len(lowered.schedule), tables, bandwidth, parts=kernel.PARTS)
+        compiled.run_in_place(
+            kernel.run_shared, len(lowered.schedule), tables, bandwidth, parts=kernel.PARTS
+        )
     else:
         compiled.run_in_place(kernel.run, len(lowered.schedule), tables, parts=kernel.PARTS)
     if (tables.devices.head < tables.devices.offsets[1:]).any():
         raise Deadlock(*explain_deadlock(lowered, tables))
     transfers = _build_transfers(tables, network)
     ops = tables.ops
-    finish = max(ops.end.max(initial=0.0), transfers.arrive.max(initial=0.0)) + network.host.epilogue
+    finish = (
+        max(ops.end.max(initial=0.0), transfers.arrive.max(initial=0.0)) + network.host.epilogue
+    )
     timeline = Timeline(lowered.schedule, ops.start, ops.end, ops.bound, costs.unit, finish)
     compute = _project_onto_compute(lowered, tables, transfers.arrive)
     compute_timeline = Timeline(lowered.compute, *compute, costs.unit, timeline.makespan)
-    return Execution(lowered, timeline, compute_timeline, transfers, _find_shared(transfers, network))
+    return Execution(
+        lowered, timeline, compute_timeline, transfers, _find_shared(transfers, network)
+    )
 
 
 def _find_shared(transfers: Transfers, network: Network) -> tuple[SharedBandwidth, ...]:
@@ -83,7 +90,10 @@ def _build_transfers(tables: Tables, network: Network) -> Transfers:
 def _project_onto_compute(lowered: Lowered, tables: Tables, arrive: Floats) -> ComputeTable:
     """Return the compute ops' own times."""
     n, schedule = len(lowered.compute), lowered.schedule
-    compute, place = ComputeTable(np.empty(n), np.empty(n), np.empty(n, np.int32)), np.empty(len(schedule), np.int32)
+    compute, place = (
+        ComputeTable(np.empty(n), np.empty(n), np.empty(n, np.int32)),
+        np.empty(len(schedule), np.int32),
+    )
     columns = (schedule.offsets, tables.ops, arrive, tables.messages.producer, place, compute)
     compiled.run_in_place(project_onto_compute, len(schedule), *columns)
     return compute

@@ -1,4 +1,6 @@
-"""Single links that differ from the rest: ``6-7=30`` (latency, both ways), ``0>3=0.1,25GB/s`` (one way, bandwidth)."""
+"""Single links that differ from the rest: ``6-7=30`` (latency, both ways), ``0>3=0.1,25GB/s`` (one
+way, bandwidth).
+"""
 
 from __future__ import annotations
 
@@ -36,22 +38,31 @@ class LinkChange:
 def parse_link(text: str, devices: int) -> LinkChange:
     """Parse one link (InputError: it is not one, or names a device that does not exist)."""
     number = r"[0-9]*\.?[0-9]+(?:e-?[0-9]{1,3})?"
-    match = re.fullmatch(rf"([0-9]{{1,9}})([->])([0-9]{{1,9}})=({number})(?:,({number})GB/s|,([a-z].*))?", text.strip())
+    match = re.fullmatch(
+        rf"([0-9]{{1,9}})([->])([0-9]{{1,9}})=({number})(?:,({number})GB/s|,([a-z].*))?",
+        text.strip(),
+    )
     if match is None:
         raise InputError(f"'{text[:40]}' is no link", HINT)
     if match[6] and match[6] not in NAMED:
         raise InputError(f"'{text[:40]}' has a link of no known name", f"one of {', '.join(NAMED)}")
     source, target = int(match[1]), int(match[3])
     if source == target or max(source, target) >= devices:
-        raise InputError(f"'{text[:40]}' joins no two of {devices} devices", f"two of 0 to {devices - 1}")
+        raise InputError(
+            f"'{text[:40]}' joins no two of {devices} devices", f"two of 0 to {devices - 1}"
+        )
     speed = NAMED[match[6]][1] if match[6] else None if match[5] is None else float(match[5])
     if speed == 0:
         raise InputError(f"'{text[:40]}' has no bandwidth", "more than zero, or leave it out")
     return LinkChange(source, target, match[2] == "-", float(match[4]), speed)
 
 
-def change_links(network: Network, devices: int, unit: str, changes: Sequence[LinkChange]) -> Network:
-    """The network with these links changed (InputError: a bandwidth where times have no unit of time)."""
+def change_links(
+    network: Network, devices: int, unit: str, changes: Sequence[LinkChange]
+) -> Network:
+    """The network with these links changed (InputError: a bandwidth where times have no unit of
+    time).
+    """
     if not changes:
         return network
     alpha, beta = _full(network.alpha, devices), _full(network.beta, devices)
@@ -64,7 +75,8 @@ def change_links(network: Network, devices: int, unit: str, changes: Sequence[Li
 def change_latencies(
     comm: Value, devices: int, unit: str, changes: Sequence[LinkChange], message_bytes: float | None
 ) -> NDArray[np.float64]:
-    """Shape (devices, devices): latencies of messages in the simple model, with these links changed.
+    """Shape (devices, devices): latencies of messages in the simple model, with these links
+    changed.
 
     Raises:
         InputError: a bandwidth, and no size of messages or no unit of time.
@@ -74,7 +86,9 @@ def change_latencies(
         extra = 0.0
         if change.gb_per_s is not None:
             if message_bytes is None:
-                raise InputError("a bandwidth says nothing without the size of messages", "--message 32MiB")
+                raise InputError(
+                    "a bandwidth says nothing without the size of messages", "--message 32MiB"
+                )
             extra = message_bytes / _bytes_per_unit(change, unit)
         for way in change.ways:
             latency[way] = change.latency + extra
@@ -89,5 +103,7 @@ def _bytes_per_unit(change: LinkChange, unit: str) -> float:
     if change.gb_per_s is None:
         return np.inf
     if unit not in MICROSECONDS:
-        raise InputError(f"a bandwidth in GB/s needs times in a unit of time, and theirs is {unit}", "--unit ms")
+        raise InputError(
+            f"a bandwidth in GB/s needs times in a unit of time, and theirs is {unit}", "--unit ms"
+        )
     return change.gb_per_s * 1e3 * MICROSECONDS[unit]

@@ -1,7 +1,9 @@
-"""Links by the names people use: latency in microseconds and GB/s in one direction, of one device or one card.
+"""Links by the names people use: latency in microseconds and GB/s in one direction, of one device
+or one card.
 
-Bandwidths are the makers' figures, halved where they count both directions; PCIe as copies reach it. Latencies are of
-the size usual for NCCL and RCCL inside a node and over InfiniBand, and for TCP over Ethernet; none is measured here.
+Bandwidths are the makers' figures, halved where they count both directions; PCIe as copies reach
+it. Latencies are of the size usual for NCCL and RCCL inside a node and over InfiniBand, and for TCP
+over Ethernet; none is measured here.
 """
 
 NAMED: dict[str, tuple[float, float]] = {

@@ -26,14 +26,22 @@ class ComputeTable(NamedTuple):
 def project_onto_compute(
     offsets: Ints, ops: OpTable, arrive: Floats, producer: Ids, place: Ids, compute: ComputeTable
 ) -> None:
-    """Fill in the times of the compute ops; each is bound by the compute op before it, or by its input's producer.
+    """Fill in the times of the compute ops; each is bound by the compute op before it, or by its
+    input's producer.
 
-    A receive bounds a start if its message arrived after the previous compute op ended, and no later than the start.
-    ``arrive`` has the end of each receive, ``producer`` the op whose result each message carries, both of shape
-    (messages,); ``place``, shape (ops,), is room for each op's index among the compute ops, and ``compute`` receives
-    the results.
+    A receive bounds a start if its message arrived after the previous compute op ended, and no
+    later than the start. ``arrive`` has the end of each receive, ``producer`` the op whose result
+    each message carries, both of shape (messages,); ``place``, shape (ops,), is room for each op's
+    index among the compute ops, and ``compute`` receives the results.
     """
-    kind, pair, message_of, start, end, bound = ops.kind, ops.pair, ops.message, ops.start, ops.end, ops.bound
+    kind, pair, message_of, start, end, bound = (
+        ops.kind,
+        ops.pair,
+        ops.message,
+        ops.start,
+        ops.end,
+        ops.bound,
+    )
     count = 0
     for op in range(len(kind)):
         place[op] = count

@@ -1,4 +1,6 @@
-"""The network between devices: how messages travel, what they share, and what the host pays for them."""
+"""The network between devices: how messages travel, what they share, and what the host pays for
+them.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,14 @@ Value = float | NDArray[Any]
 class Host:
     """What issuing ops costs a device, in the timeline's unit; sizes in bytes."""
 
-    # of a send, one number or one for each in the order of the queues, plus ``send_per_byte`` for each byte
+    # of a send, one number or one for each in the order of the queues, plus ``send_per_byte`` for
+    # each byte
     send: Value = 0.0
     send_per_byte: float = 0.0  # as above
     receive: float = 0.0  # of a receive, plus ``receive_per_byte`` for each byte
     receive_per_byte: float = 0.0  # as above
-    # between two actions of a device, one number or shape (ops of the lowered queues,), after each; a pair or a batch
-    # is one action
+    # between two actions of a device, one number or shape (ops of the lowered queues,), after each;
+    # a pair or a batch is one action
     gap: Value = 0.0
     preamble: float = 0.0  # before the first op of an iteration
     epilogue: float = 0.0  # after the last one
@@ -38,18 +41,25 @@ class Host:
 
 @dataclass(frozen=True)
 class Shared:
-    """Bandwidth that messages divide fairly: all that leave a group of devices, and apart from them all that enter."""
+    """Bandwidth that messages divide fairly: all that leave a group of devices, and apart from them
+    all that enter.
+    """
 
     capacity: float  # bytes per unit of time, in each direction
-    group: NDArray[np.int64]  # shape (P,), the group of each device: itself, its node, its network card
-    node: NDArray[np.int64] | None = None  # shape (P,); where given, messages within a node do not use it
+    # shape (P,), the group of each device: itself, its node, its network card
+    group: NDArray[np.int64]
+    # shape (P,); where given, messages within a node do not use it
+    node: NDArray[np.int64] | None = None
     name: str = "card"  # what is shared, for pictures: ``card``, ``node`` or ``device``
 
     def __post_init__(self) -> None:
         _refuse_zero("the capacity of shared bandwidth", self.capacity)
         for groups in (self.group, *(() if self.node is None else (self.node,))):
             if groups.min(initial=0) < 0:
-                raise InputError("a group of devices that share bandwidth has a number below zero", "count from 0")
+                raise InputError(
+                    "a group of devices that share bandwidth has a number below zero",
+                    "count from 0",
+                )
 
 
 @dataclass(frozen=True)
@@ -59,7 +69,8 @@ class Collectives:
     unshard: Value = 0.0  # of UNSHARD; a later compute op of the stage waits for it
     reshard: Value = 0.0  # of RESHARD
     reduce_grad: Value = 0.0  # of REDUCE_GRAD; nothing but the end of the iteration waits for it
-    blocking: bool = False  # they occupy the device; otherwise they run one after another beside its compute ops
+    # they occupy the device; otherwise they run one after another beside its compute ops
+    blocking: bool = False
 
     def __post_init__(self) -> None:
         _refuse_negative(self, ("unshard", "reshard", "reduce_grad"))
@@ -67,22 +78,26 @@ class Collectives:
 
 @dataclass(frozen=True)
 class Network:
-    """How messages run; times in the timeline's unit, sizes in bytes. The defaults are the simple model."""
+    """How messages run; times in the timeline's unit, sizes in bytes. The defaults are the simple
+    model.
+    """
 
-    # ``latency``: a message leaves when its op ends and occupies nobody. ``overlap``: it occupies its channel; sends
-    # and receives are posted at their place in the queue, and an op waits for its input. ``blocking``: besides, a
-    # device does nothing else during each send and receive. ``batched``: as ``blocking``, but the ops of a batch go
-    # together
+    # ``latency``: a message leaves when its op ends and occupies nobody. ``overlap``: it occupies
+    # its channel; sends and receives are posted at their place in the queue, and an op waits for
+    # its input. ``blocking``: besides, a device does nothing else during each send and receive.
+    # ``batched``: as ``blocking``, but the ops of a batch go together
     mode: str = "latency"
-    # what has one message at a time in ``overlap``, in the order posted on each device: ``message`` (nothing; messages
-    # share their link), ``direction`` (of two devices), ``pair`` (both directions) or ``group`` (all messages of a
-    # device)
+    # what has one message at a time in ``overlap``, in the order posted on each device: ``message``
+    # (nothing; messages share their link), ``direction`` (of two devices), ``pair`` (both
+    # directions) or ``group`` (all messages of a device)
     channel: str = "direction"
     alpha: Value = 0.0  # latency of a link, one number or shape (P, P), from device to device
     beta: Value = np.inf  # bandwidth of a link, likewise, in bytes per unit of time
-    # up to this size a send needs no receive; likewise. Larger ones wait for it (rendezvous), and below zero all do
+    # up to this size a send needs no receive; likewise. Larger ones wait for it (rendezvous), and
+    # below zero all do
     eager_bytes: Value = -1.0
-    message: Value = 0.0  # bytes of an activation or gradient, one number or shape (stages - 1,) by boundary
+    # bytes of an activation or gradient, one number or shape (stages - 1,) by boundary
+    message: Value = 0.0
     late: float = 0.0  # added to a rendezvous whose receive is posted after its send
     host: Host = field(default_factory=Host)  # costs of the host
     collectives: Collectives = field(default_factory=Collectives)  # durations of FSDP ops
@@ -91,7 +106,10 @@ class Network:
     def __post_init__(self) -> None:
         for name, allowed in (("mode", MODES), ("channel", CHANNELS)):
             if getattr(self, name) not in allowed:
-                raise InputError(f"unknown {name} '{getattr(self, name)}' of messages", f"one of {', '.join(allowed)}")
+                raise InputError(
+                    f"unknown {name} '{getattr(self, name)}' of messages",
+                    f"one of {', '.join(allowed)}",
+                )
         _refuse_negative(self, ("alpha", "message", "late"))
         _refuse_zero("beta, the bandwidth of a link", self.beta)
 
@@ -110,5 +128,6 @@ def _refuse_negative(owner: Any, names: Sequence[str]) -> None:
 
 
 def _refuse_zero(what: str, value: Value) -> None:
-    if not (np.asarray(value, np.float64) > 1 / LONGEST).all():  # or a message would take longer than any number
+    # or a message would take longer than any number
+    if not (np.asarray(value, np.float64) > 1 / LONGEST).all():
         raise InputError(f"{what} must be more than zero, got {value}")

@@ -1,7 +1,8 @@
-"""The tables of the event kernel: columns per op, message, route, device, channel, and of shared bandwidth.
+"""The tables of the event kernel: columns per op, message, route, device, channel, and of shared
+bandwidth.
 
-Indices are -1 for none. Times are -1 until they are known; where a device waits for one, they hold its code (see
-:mod:`ppsim.core.waiting`).
+Indices are -1 for none. Times are -1 until they are known; where a device waits for one, they hold
+its code (see :mod:`ppsim.core.waiting`).
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ FLOW = [
 RESOURCE = [
     ("capacity", "f8"),  # bytes per unit of time
     ("room", "f8"),  # capacity not yet shared out, while rates are computed
-    ("users", "i8"),  # flows without a rate, while rates are computed; -1 for a resource not involved
+    # flows without a rate, while rates are computed; -1 for a resource not involved
+    ("users", "i8"),
     ("first", "i8"),  # first slot of the list of its flows
 ]
-SLOT = [("next", "i8"), ("prev", "i8")]  # place ``p`` of flow ``f`` in a resource's list is slot f x width + p
+# place ``p`` of flow ``f`` in a resource's list is slot f x width + p
+SLOT = [("next", "i8"), ("prev", "i8")]
 
 
 class OpTable(NamedTuple):
@@ -73,7 +76,8 @@ class DeviceTable(NamedTuple):
 
     offsets: Ints  # where its queue begins, and the next one's
     head: Ints  # the first op that has not run
-    pending: Ints  # number of unfinished ops that it posted at ``head`` and waits for; -1 before they are posted
+    # number of unfinished ops that it posted at ``head`` and waits for; -1 before they are posted
+    pending: Ints
     free: Floats  # earliest time the device can start the op at ``head``
     stream: Floats  # end of the collectives issued so far
 
@@ -111,7 +115,8 @@ class Tables(NamedTuple):
     channels: ChannelTable  # per channel; empty where messages do not queue
     work: WorkLists  # the work lists
     actions: Ints  # what a device does with an op of each kind
-    # whether an op of each kind is a receive; an array, as compiled code branches over a tuple's entries
+    # whether an op of each kind is a receive; an array, as compiled code branches over a tuple's
+    # entries
     is_receive: Flags
     latency: bool  # whether a message leaves when the op that makes it ends, posted or not
     grouped: bool  # whether the ops of a batch are issued together

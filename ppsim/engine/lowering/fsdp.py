@@ -16,11 +16,12 @@ TORCH_STAGES = 3  # that torch gathers at once
 def add_fsdp_ops(
     schedule: Schedule, unshard: int, reduce_grad: bool, waits: bool = False
 ) -> tuple[Schedule, NDArray[np.int64]]:
-    """Return the schedule with FSDP ops, and the op of the schedule each entry comes from, -1 for an FSDP op.
+    """Return the schedule with FSDP ops, and the op of the schedule each entry comes from, -1 for
+    an FSDP op.
 
-    ``unshard`` stages of a device are gathered at once, 0 for no UNSHARD and RESHARD. REDUCE_GRAD follows the last B or
-    W that a device runs of a stage, whatever its microbatch, after the pair when it is part of one; with ``waits`` a
-    WAIT_REDUCE_GRAD follows that.
+    ``unshard`` stages of a device are gathered at once, 0 for no UNSHARD and RESHARD. REDUCE_GRAD
+    follows the last B or W that a device runs of a stage, whatever its microbatch, after the pair
+    when it is part of one; with ``waits`` a WAIT_REDUCE_GRAD follows that.
     """
     source = np.arange(len(schedule), dtype=np.int64)
     if not unshard and not reduce_grad:
@@ -39,10 +40,15 @@ def _op(kind: Kind, stage: int) -> int:
 
 
 def _reductions(schedule: Schedule, part: slice, waits: bool) -> Iterator[tuple[int, int]]:
-    """Yield the place in the queue where each stage's gradients are complete, and the op that reduces them."""
+    """Yield the place in the queue where each stage's gradients are complete, and the op that
+    reduces them.
+    """
     kind, stage = schedule.kind[part], schedule.stage[part]
     finishing = (kind == Kind.B) | (kind == Kind.W)
-    lasts = sorted((int(np.flatnonzero(finishing & (stage == s))[-1]), int(s)) for s in np.unique(stage[finishing]))
+    lasts = sorted(
+        (int(np.flatnonzero(finishing & (stage == s))[-1]), int(s))
+        for s in np.unique(stage[finishing])
+    )
     for last, s in lasts:
         after = max(last, int(schedule.pair[part.start + last]) - part.start) + 1
         yield after, _op(Kind.REDUCE_GRAD, s)
@@ -51,7 +57,9 @@ def _reductions(schedule: Schedule, part: slice, waits: bool) -> Iterator[tuple[
 
 
 def _gathers(schedule: Schedule, part: slice, count: int) -> Iterator[tuple[int, int]]:
-    """Yield an UNSHARD of each of the next ``count`` stages that the queue uses, a RESHARD of the others, op by op."""
+    """Yield an UNSHARD of each of the next ``count`` stages that the queue uses, a RESHARD of the
+    others, op by op.
+    """
     ahead = _next_stages(schedule, part, count)
     active: set[int] = set()  # torch frees in the order of such a set
     for place, coming in ahead:
@@ -66,7 +74,8 @@ def _gathers(schedule: Schedule, part: slice, count: int) -> Iterator[tuple[int,
 
 
 def _next_stages(schedule: Schedule, part: slice, count: int) -> list[tuple[int, list[int]]]:
-    """Return each op or pair, by place in the queue, with the next ``count`` distinct stages from there on.
+    """Return each op or pair, by place in the queue, with the next ``count`` distinct stages from
+    there on.
 
     A pair adds both of its stages, even where that makes ``count`` + 1.
     """

@@ -1,4 +1,6 @@
-"""Lower queues of compute ops: write out their sends and receives; then defer some, add waits, batch neighbours."""
+"""Lower queues of compute ops: write out their sends and receives; then defer some, add waits,
+batch neighbours.
+"""
 
 from __future__ import annotations
 
@@ -15,37 +17,54 @@ from ppsim.core.ops import BACKWARDS, FORWARDS, RECEIVES, SENDS, Kind, mask, pac
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.engine.lowering import fsdp
 from ppsim.engine.lowering import lower_kernel as kernel
-from ppsim.engine.lowering.orders import Keys, Lowering, order_as_torch, order_by_time, order_prefetched
+from ppsim.engine.lowering.orders import (
+    Keys,
+    Lowering,
+    order_as_torch,
+    order_by_time,
+    order_prefetched,
+)
 from ppsim.errors import InputError
 
 BESIDE_COPIES = (
-    "messages that take a latency: in a queue with sends and receives a copy would hold up the ops behind it"
+    "messages that take a latency: in a queue with sends and receives a copy would "
+    "hold up the ops behind it"
 )
-TORCH_ORDERS = ("torch", "torch-2.15", "deferred")  # of torch's own programs, which reduce gradients
+# of torch's own programs, which reduce gradients
+TORCH_ORDERS = ("torch", "torch-2.15", "deferred")
 ORDERS = ("early", "even-first", "torch", "torch-2.15", "deferred", "prefetch:K")
 NEEDS_MESSAGE = (*FORWARDS, *BACKWARDS)  # the kinds whose input may come by a message
 
 
 def lower(
-    schedule: Schedule, order: str = "early", *, batch: bool = False, unshard: int = 0, reduce_grad: bool = False
+    schedule: Schedule,
+    order: str = "early",
+    *,
+    batch: bool = False,
+    unshard: int = 0,
+    reduce_grad: bool = False,
 ) -> Lowered:
-    """Write out the sends and receives of a schedule. A send follows the op whose result it carries.
+    """Write out the sends and receives of a schedule. A send follows the op whose result it
+    carries.
 
     Args:
         schedule: compute ops only.
         order: when a receive is posted.
             ``early``: the moment the awaited op ends in a run with t_F = t_I = t_W = 1, t_B = 2.
-            ``even-first``: the same; where two devices send at one moment, even devices send before odd ones.
-            ``torch``: as torch.distributed.pipelining 2.13 does, when its sweep over the devices passes the awaited op.
-            ``torch-2.15``: the same with the waits that torch 2.15 asks for: WAIT_SEND_F after the backward of its
-            microbatch, WAIT_SEND_B at the end of the queue, WAIT_REDUCE_GRAD after each REDUCE_GRAD.
-            ``deferred``: torch's ``defer_pp_recv``: as late as possible, on the lower device of a link before
-            its sends. It can break the order of messages, as in torch, and hangs 1F1B, zero bubble and interleaved
-            schedules where both directions of two devices share a queue, as in NCCL communicators of torch 2.13.
-            ``prefetch:K``: K receives of a link before the one that is needed; the order of messages holds.
-            With K of 1 or more it may hang as ``deferred`` does.
+            ``even-first``: the same; where two devices send at one moment, even devices send before
+            odd ones. ``torch``: as torch.distributed.pipelining 2.13 does, when its sweep over the
+            devices passes the awaited op. ``torch-2.15``: the same with the waits that torch 2.15
+            asks for: WAIT_SEND_F after the backward of its microbatch, WAIT_SEND_B at the end of
+            the queue, WAIT_REDUCE_GRAD after each REDUCE_GRAD. ``deferred``: torch's
+            ``defer_pp_recv``: as late as possible, on the lower device of a link before its sends.
+            It can break the order of messages, as in torch, and hangs 1F1B, zero bubble and
+            interleaved schedules where both directions of two devices share a queue, as in NCCL
+            communicators of torch 2.13. ``prefetch:K``: K receives of a link before the one that is
+            needed; the order of messages holds. With K of 1 or more it may hang as ``deferred``
+            does.
         batch: post neighbouring comm ops together.
-        unshard: FSDP stages gathered at once, counting those ahead; torch uses 3. 0 for no FSDP ops.
+        unshard: FSDP stages gathered at once, counting those ahead; torch uses 3. 0 for no FSDP
+            ops.
         reduce_grad: add REDUCE_GRAD after the last backward of each stage.
 
     Raises:
@@ -55,12 +74,15 @@ def lower(
     prefetch = re.fullmatch(r"prefetch:(\d{1,9})", order)
     if not prefetch and order not in ORDERS[:-1]:
         raise InputError(
-            f"unknown order '{order[:40]}' of sends and receives", f"one of {', '.join(ORDERS)}, K of up to 9 digits"
+            f"unknown order '{order[:40]}' of sends and receives",
+            f"one of {', '.join(ORDERS)}, K of up to 9 digits",
         )
     refuse_lanes(schedule, "one queue of ops, sends and receives per device", hint=BESIDE_COPIES)
     queues, source = fsdp.add_fsdp_ops(schedule, unshard, reduce_grad, waits=order == "torch-2.15")
     consumer = np.flatnonzero(schedule.crosses)
-    lowering = Lowering(schedule, queues, source, schedule.dependency[consumer].astype(np.int64), consumer)
+    lowering = Lowering(
+        schedule, queues, source, schedule.dependency[consumer].astype(np.int64), consumer
+    )
     if prefetch:
         keys = order_prefetched(lowering, int(prefetch[1]))
     elif order in ("early", "even-first"):
@@ -76,7 +98,9 @@ def lower(
 
 
 def keep_posted(posted: Schedule, compute: Schedule, *, batch: bool = False) -> Lowered:
-    """Take queues that hold their sends and receives already; ``batch`` posts neighbouring ones together."""
+    """Take queues that hold their sends and receives already; ``batch`` posts neighbouring ones
+    together.
+    """
     alone = np.full(len(posted), NONE, np.int32)
     return Lowered(posted, compute, number_batches(posted) if batch else alone)
 
@@ -87,7 +111,11 @@ def _merge(lowering: Lowering, keys: Keys) -> Lowered:
     forward = compute.kind[consumer] == Kind.F
     device = np.concatenate([queues.device, compute.device[producer], compute.device[consumer]])
     kind = np.concatenate(
-        [queues.kind, np.where(forward, Kind.SEND_F, Kind.SEND_B), np.where(forward, Kind.RECV_F, Kind.RECV_B)]
+        [
+            queues.kind,
+            np.where(forward, Kind.SEND_F, Kind.SEND_B),
+            np.where(forward, Kind.RECV_F, Kind.RECV_B),
+        ]
     )
     stage = np.concatenate([queues.stage, compute.stage[producer], compute.stage[consumer]])
     microbatch = np.concatenate([queues.microbatch, *[compute.microbatch[consumer]] * 2])
@@ -96,7 +124,17 @@ def _merge(lowering: Lowering, keys: Keys) -> Lowered:
     np.cumsum(np.bincount(device, minlength=compute.n_devices), out=offsets[1:])
     entry, sides = np.empty(len(device), np.int64), keys.sides + len(queues)
     places = queues.offsets[:-1].copy(), offsets[:-1].copy()
-    run_in_place(kernel.merge, len(entry), queues.offsets, keys.local, sides, device[sides], keys.when, *places, entry)
+    run_in_place(
+        kernel.merge,
+        len(entry),
+        queues.offsets,
+        keys.local,
+        sides,
+        device[sides],
+        keys.when,
+        *places,
+        entry,
+    )
     place = np.empty(len(entry), np.int32)
     place[entry] = np.arange(len(entry), dtype=np.int32)
     schedule = replace(
@@ -111,7 +149,9 @@ def _merge(lowering: Lowering, keys: Keys) -> Lowered:
 
 
 def defer_receives(lowered: Lowered) -> Lowered:
-    """Move receives as late as torch 2.13's ``_defer_recv_ops`` moves them, from torch's own order."""
+    """Move receives as late as torch 2.13's ``_defer_recv_ops`` moves them, from torch's own
+    order.
+    """
     schedule = lowered.schedule
     columns = (schedule.kind, schedule.stage, schedule.microbatch, schedule.pair, lowered.peer())
     kind, stage, microbatch, pair, peer = (column.tolist() for column in columns)
@@ -129,7 +169,9 @@ def defer_receives(lowered: Lowered) -> Lowered:
             elif not NONE < pair[op] < op:
                 members = (op,) if pair[op] == NONE else (op, pair[op])
                 due = [
-                    (RECEIVES[kind[m] != Kind.F], stage[m], microbatch[m]) for m in members if kind[m] in NEEDS_MESSAGE
+                    (RECEIVES[kind[m] != Kind.F], stage[m], microbatch[m])
+                    for m in members
+                    if kind[m] in NEEDS_MESSAGE
                 ]
             order += [waiting.pop(key) for key in due if key in waiting]
             order.append(op)
@@ -137,7 +179,9 @@ def defer_receives(lowered: Lowered) -> Lowered:
 
 
 def wait_for_sends(lowered: Lowered) -> Lowered:
-    """Add a wait for each send where torch 2.15 puts it: an activation is kept until its microbatch comes back."""
+    """Add a wait for each send where torch 2.15 puts it: an activation is kept until its microbatch
+    comes back.
+    """
     schedule = lowered.schedule
     kind = schedule.kind
     forward, gradient = np.flatnonzero(kind == Kind.SEND_F), np.flatnonzero(kind == Kind.SEND_B)

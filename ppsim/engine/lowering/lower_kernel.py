@@ -1,4 +1,5 @@
-"""The loops of lowering: the turns at which torch takes ops, and the merging of messages into queues.
+"""The loops of lowering: the turns at which torch takes ops, and the merging of messages into
+queues.
 
 Plain Python over indexable sequences, so that numba can compile the same source.
 """
@@ -13,14 +14,19 @@ from ppsim.core.columns import Ids, Ints
 from ppsim.core.waiting import UNKNOWN, wait_code, waiting_device
 
 
-def sweep(offsets: Ints, need: Ints, pair: Ids, turn: Ints, head: Ints, ready: Ints, waiter: Ints) -> None:
-    """Find the turn of each op in sweeps over the devices, lowest first, that take one ready op, or pair, of each.
+def sweep(
+    offsets: Ints, need: Ints, pair: Ids, turn: Ints, head: Ints, ready: Ints, waiter: Ints
+) -> None:
+    """Find the turn of each op in sweeps over the devices, lowest first, that take one ready op, or
+    pair, of each.
 
-    Sweep k comes to device d at turn k x devices + d. So an op's turn is the first of its device after the turns of
-    the op before it and of the op it needs (-1 for none, -2 for one that no device runs), in whatever order these
-    become known. ``turn`` is ``UNKNOWN`` everywhere and receives the turn of each op that can run, before that the
-    code of a device that waits for it (see :mod:`ppsim.core.waiting`); ``head``, where each queue begins, the first
-    op that cannot run. ``ready`` is a stack of all devices, ``waiter`` room for the chain of those that wait for an op.
+    Sweep k comes to device d at turn k x devices + d. So an op's turn is the first of its device
+    after the turns of the op before it and of the op it needs (-1 for none, -2 for one that no
+    device runs), in whatever order these become known. ``turn`` is ``UNKNOWN`` everywhere and
+    receives the turn of each op that can run, before that the code of a device that waits for it
+    (see :mod:`ppsim.core.waiting`); ``head``, where each queue begins, the first op that cannot
+    run. ``ready`` is a stack of all devices, ``waiter`` room for the chain of those that wait for
+    an op.
     """
     devices = len(head)
     depth = devices
@@ -70,7 +76,9 @@ def merge(
     tail: Ints,  # where it begins with the messages in it
     entry: Ints,  # receives, place by place, the number of an op or of a send or receive
 ) -> None:
-    """Merge sends and receives into their devices' queues: each before the first op whose key is not below its own."""
+    """Merge sends and receives into their devices' queues: each before the first op whose key is
+    not below its own.
+    """
     for at in range(len(sides)):
         device = device_of[at]
         key = when[at]

@@ -1,4 +1,6 @@
-"""Match sends with receives in lowered queues, and messages with the ops that produce and consume them."""
+"""Match sends with receives in lowered queues, and messages with the ops that produce and consume
+them.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +16,20 @@ from ppsim.engine.lowering.matching_kernel import Matching, Place, Queues, Route
 
 
 def match_messages(lowered: Lowered) -> Matching:
-    """Match the k-th send of each directed pair of devices with its k-th receive, and messages with ops.
+    """Match the k-th send of each directed pair of devices with its k-th receive, and messages with
+    ops.
 
     Raises:
-        Deadlock: a compute op waits for a later one of its own device, or for one that no device runs.
-        InvalidSchedule: a message without its send or receive, without its op or sent before it, or messages of one
-            link received in another order than sent.
+        Deadlock: a compute op waits for a later one of its own device, or for one that no device
+            runs.
+        InvalidSchedule: a message without its send or receive, without its op or sent before it, or
+            messages of one link received in another order than sent.
     """
     schedule = lowered.schedule
-    sends, receives = (sum(np.count_nonzero(schedule.kind == kind) for kind in kinds) for kinds in (SENDS, RECEIVES))
+    sends, receives = (
+        sum(np.count_nonzero(schedule.kind == kind) for kind in kinds)
+        for kinds in (SENDS, RECEIVES)
+    )
     gathers = (schedule.kind == Kind.UNSHARD).any()
     n = len(schedule)
     matching = Matching(
@@ -34,14 +41,18 @@ def match_messages(lowered: Lowered) -> Matching:
         producer=np.empty(sends, np.int32),
         consumer=np.empty(sends, np.int32),
     )
-    queues = Queues(schedule.offsets, schedule.kind, schedule.stage, schedule.microbatch, schedule.pair)
+    queues = Queues(
+        schedule.offsets, schedule.kind, schedule.stage, schedule.microbatch, schedule.pair
+    )
     routes, place = find_routes(schedule.placement), find_places(schedule)
     scratch = Scratch(
         at=np.full(place.nothing, NONE, np.int32),
         gather=np.full(schedule.n_stages, NONE, np.int32),
         last_receive=np.full(len(routes.link), NONE, np.int32),
     )
-    late_inputs = compiled.run_in_place(kernel.match, n, queues, routes, place, scratch, matching, parts=kernel.PARTS)
+    late_inputs = compiled.run_in_place(
+        kernel.match, n, queues, routes, place, scratch, matching, parts=kernel.PARTS
+    )
     fault = late_inputs == kernel.FAULT or sends != receives
     if late_inputs or fault:
         refuse_disorder(lowered.compute)
@@ -61,13 +72,15 @@ def find_routes(placement: Placement) -> Routes:
 def find_places(schedule: Schedule) -> Place:
     """Return the tables by which the kernel finds what each op makes, needs, sends and receives.
 
-    The places of results are those of :attr:`Schedule.results`; the receives of activations and of gradients have as
-    many again.
+    The places of results are those of :attr:`Schedule.results`; the receives of activations and of
+    gradients have as many again.
     """
     S = schedule.n_stages
     gives, needs, results = schedule.results
     nothing = 2 * results
-    keeps, takes, consumer, route = (np.full((len(Kind), S), value) for value in (nothing, nothing, nothing, NONE))
+    keeps, takes, consumer, route = (
+        np.full((len(Kind), S), value) for value in (nothing, nothing, nothing, NONE)
+    )
     keeps[: len(COMPUTE)] = np.where(gives < results, gives, nothing).reshape(-1, S)
     takes[: len(COMPUTE)] = np.where(needs < results, needs, nothing).reshape(-1, S)
     forward, backward = keeps[Kind.F], keeps[Kind.B]

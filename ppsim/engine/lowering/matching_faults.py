@@ -18,7 +18,9 @@ Ints = NDArray[np.int64]
 
 
 def refuse_disorder(compute: Schedule) -> None:
-    """Raise Deadlock where an op waits for a later one of its own device, or for one that no device runs."""
+    """Raise Deadlock where an op waits for a later one of its own device, or for one that no device
+    runs.
+    """
     own = np.arange(len(compute), dtype=np.int32)
     own[compute.second_of_pairs] -= 1
     need = compute.dependency
@@ -38,20 +40,29 @@ def refuse(lowered: Lowered) -> NoReturn:
     _refuse_repeated(schedule, compute)
     raise InvalidSchedule(
         f"{schedule.name}: its sends and receives do not fit the devices that its stages are on",
-        "put a send on the device of the op whose result it carries, a receive on that of the op that needs it",
+        "put a send on the device of the op whose result it carries, a receive on that of the op "
+        "that needs it",
     )
 
 
 def _refuse_repeated(schedule: Schedule, compute: Ints) -> None:
     """Refuse a compute op that is there twice: two would share one input."""
-    own = (schedule.kind[compute] * np.int64(schedule.n_stages) + schedule.stage[compute]) * schedule.n_microbatches
-    _, first, count = np.unique(own + schedule.microbatch[compute], return_index=True, return_counts=True)
+    own = (
+        schedule.kind[compute] * np.int64(schedule.n_stages) + schedule.stage[compute]
+    ) * schedule.n_microbatches
+    _, first, count = np.unique(
+        own + schedule.microbatch[compute], return_index=True, return_counts=True
+    )
     if (count > 1).any():
         op = int(compute[first[count > 1].min()])
-        raise InvalidSchedule(f"{schedule.name}: {schedule.label(op)} is there more than once", "keep one of them")
+        raise InvalidSchedule(
+            f"{schedule.name}: {schedule.label(op)} is there more than once", "keep one of them"
+        )
 
 
-def _refuse_unmatched(schedule: Schedule, peer: NDArray[np.int32], sends: Ints, receives: Ints) -> None:
+def _refuse_unmatched(
+    schedule: Schedule, peer: NDArray[np.int32], sends: Ints, receives: Ints
+) -> None:
     """Refuse a k-th send from a device to another that does not match the k-th receive there."""
     devices = schedule.n_devices
     outward = schedule.device[sends].astype(np.int64) * devices + peer[sends]
@@ -61,10 +72,14 @@ def _refuse_unmatched(schedule: Schedule, peer: NDArray[np.int32], sends: Ints, 
     differ = np.flatnonzero(outward[out[:shorter]] != inward[into[:shorter]])
     if len(differ) or len(out) != len(into):
         at = int(differ[0]) if len(differ) else shorter
-        link = min(int(column[order[at]]) for column, order in ((outward, out), (inward, into)) if at < len(order))
+        link = min(
+            int(column[order[at]])
+            for column, order in ((outward, out), (inward, into))
+            if at < len(order)
+        )
         raise InvalidSchedule(
-            f"{schedule.name}: device {link // devices} sends {np.sum(outward == link)} messages to device "
-            f"{link % devices}, which receives {np.sum(inward == link)} from it",
+            f"{schedule.name}: device {link // devices} sends {np.sum(outward == link)} messages "
+            f"to device {link % devices}, which receives {np.sum(inward == link)} from it",
             "every send needs its receive, in the same order",
         )
     left, right = sends[out], receives[into]
@@ -78,7 +93,8 @@ def _refuse_unmatched(schedule: Schedule, peer: NDArray[np.int32], sends: Ints, 
         send, receive = (int(side[np.flatnonzero(mixed)[0]]) for side in (left, right))
         raise InvalidSchedule(
             f"{schedule.name}: {schedule.label(send)} on device {schedule.device[send]} meets "
-            f"{schedule.label(receive)} on device {schedule.device[receive]}: messages carry no tags",
+            f"{schedule.label(receive)} on device {schedule.device[receive]}: messages carry no "
+            f"tags",
             "post the receives of a link in the order of its sends",
         )
 
@@ -87,11 +103,14 @@ def _refuse_missing_inputs(lowered: Lowered, compute: Ints, receives: Ints) -> N
     schedule = lowered.schedule
     consumers = compute[lowered.compute.crosses]
     arrives = _table(schedule, receives, schedule.kind[receives] == Kind.RECV_F)
-    missing = consumers[arrives[_slots(schedule, consumers, schedule.kind[consumers] == Kind.F)] == NONE]
+    missing = consumers[
+        arrives[_slots(schedule, consumers, schedule.kind[consumers] == Kind.F)] == NONE
+    ]
     if len(missing):
         op = int(missing[0])
         raise InvalidSchedule(
-            f"{schedule.name}: device {schedule.device[op]} runs {schedule.label(op)} and never receives its input",
+            f"{schedule.name}: device {schedule.device[op]} runs {schedule.label(op)} and never "
+            f"receives its input",
             "add the receive and its send",
         )
 
@@ -105,7 +124,8 @@ def _refuse_early_sends(schedule: Schedule, compute: Ints, sends: Ints) -> None:
     if wrong.any():
         send = int(sends[np.flatnonzero(wrong)[0]])
         raise InvalidSchedule(
-            f"{schedule.name}: device {schedule.device[send]} issues {schedule.label(send)} before it has the result",
+            f"{schedule.name}: device {schedule.device[send]} issues {schedule.label(send)} before "
+            f"it has the result",
             "put the send after the op whose result it carries",
         )
 

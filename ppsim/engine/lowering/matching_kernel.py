@@ -27,10 +27,11 @@ class Queues(NamedTuple):
 
 
 class Routes(NamedTuple):
-    """The routes of a placement: each one stage boundary in one direction, in one replica of the model.
+    """The routes of a placement: each one stage boundary in one direction, in one replica of the
+    model.
 
-    Route ``(2 x replica + direction) x boundaries + boundary`` joins stages ``boundary`` and ``boundary + 1``; forward
-    is direction 0.
+    Route ``(2 x replica + direction) x boundaries + boundary`` joins stages ``boundary`` and
+    ``boundary + 1``; forward is direction 0.
     """
 
     source: Ids  # shape (routes,), the device that messages leave
@@ -40,12 +41,14 @@ class Routes(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where the kernel keeps ops by what they do, per kind and stage, for microbatch 0; ``nothing`` for none."""
+    """Where the kernel keeps ops by what they do, per kind and stage, for microbatch 0; ``nothing``
+    for none.
+    """
 
     keeps: Ints  # the place of the op itself: of the one that makes a result, or receives it
     takes: Ints  # the place of the op that makes the result which this one works on, or sends
-    # the place of the op of the next stage that makes its result of what this one sends; the receive there has its
-    # place ``nothing / 2`` further on
+    # the place of the op of the next stage that makes its result of what this one sends; the
+    # receive there has its place ``nothing / 2`` further on
     consumer: Ints
     route: Ints  # the route of a send in the first replica, -1 for none
     stages: int  # stages of the model
@@ -61,10 +64,13 @@ class Scratch(NamedTuple):
 
 
 class Matching(NamedTuple):
-    """Which op belongs to which message: indices into the lowered queues; messages in the order of their sends."""
+    """Which op belongs to which message: indices into the lowered queues; messages in the order of
+    their sends.
+    """
 
     message: Ids  # shape (ops,), the message that an op sends, receives or consumes, -1 for none
-    gathered: Ids  # shape (ops,), the UNSHARD that a compute op needs, -1 for none; empty without UNSHARDs
+    # shape (ops,), the UNSHARD that a compute op needs, -1 for none; empty without UNSHARDs
+    gathered: Ids
     route: Ids  # shape (messages,), the route of each
     send: Ints  # shape (messages,)
     receive: Ids  # shape (messages,)
@@ -72,8 +78,12 @@ class Matching(NamedTuple):
     consumer: Ids  # shape (messages,), the op that works on it, -1 for none
 
 
-def match(queues: Queues, routes: Routes, place: Place, scratch: Scratch, matching: Matching) -> int:
-    """Fill in ``matching``; return ``FAULT``, or the number of ops whose local input comes later in their queue."""
+def match(
+    queues: Queues, routes: Routes, place: Place, scratch: Scratch, matching: Matching
+) -> int:
+    """Fill in ``matching``; return ``FAULT``, or the number of ops whose local input comes later in
+    their queue.
+    """
     index_ops(queues, place, scratch)
     late, inputs = match_inputs(queues, place, scratch, matching)
     if match_sends(queues, routes, place, scratch, matching) != inputs:
@@ -83,7 +93,13 @@ def match(queues: Queues, routes: Routes, place: Place, scratch: Scratch, matchi
 
 def index_ops(queues: Queues, place: Place, scratch: Scratch) -> None:
     """Note the op at each place."""
-    kind, stage, microbatch, keeps, at = queues.kind, queues.stage, queues.microbatch, place.keeps, scratch.at
+    kind, stage, microbatch, keeps, at = (
+        queues.kind,
+        queues.stage,
+        queues.microbatch,
+        place.keeps,
+        scratch.at,
+    )
     for op in range(len(kind)):
         if kind[op] < MESSAGES_END:
             own = keeps[kind[op] * place.stages + stage[op]]
@@ -91,9 +107,19 @@ def index_ops(queues: Queues, place: Place, scratch: Scratch) -> None:
                 at[own + microbatch[op]] = op
 
 
-def match_inputs(queues: Queues, place: Place, scratch: Scratch, matching: Matching) -> tuple[int, int]:
-    """Match compute ops with their UNSHARDs and count their inputs: local ones that are late or missing, and remote."""
-    kind, stage, microbatch, pair, takes = queues.kind, queues.stage, queues.microbatch, queues.pair, place.takes
+def match_inputs(
+    queues: Queues, place: Place, scratch: Scratch, matching: Matching
+) -> tuple[int, int]:
+    """Match compute ops with their UNSHARDs and count their inputs: local ones that are late or
+    missing, and remote.
+    """
+    kind, stage, microbatch, pair, takes = (
+        queues.kind,
+        queues.stage,
+        queues.microbatch,
+        queues.pair,
+        place.takes,
+    )
     at, gather, gathered = scratch.at, scratch.gather, matching.gathered
     gathers = len(gathered) > 0
     late = 0
@@ -117,7 +143,9 @@ def match_inputs(queues: Queues, place: Place, scratch: Scratch, matching: Match
     return late, inputs
 
 
-def match_sends(queues: Queues, routes: Routes, place: Place, scratch: Scratch, matching: Matching) -> int:
+def match_sends(
+    queues: Queues, routes: Routes, place: Place, scratch: Scratch, matching: Matching
+) -> int:
     """Match every send; return the number of ops that consume a message, or ``FAULT``."""
     offsets, kind, stage, microbatch = queues.offsets, queues.kind, queues.stage, queues.microbatch
     at, last_receive, message_of = scratch.at, scratch.last_receive, matching.message
@@ -137,8 +165,12 @@ def match_sends(queues: Queues, routes: Routes, place: Place, scratch: Scratch, 
             receive = at[place.nothing // 2 + place.consumer[row] + microbatch[op]]
             target = routes.target[route]
             if route + replica < len(routes.source) and (
-                routes.source[route] != device or receive < offsets[target] or receive >= offsets[target + 1]
-            ):  # a device that holds a stage in both replicas sends it by two routes: the receive is on one
+                routes.source[route] != device
+                or receive < offsets[target]
+                or receive >= offsets[target + 1]
+                # a device that holds a stage in both replicas sends it by two routes: the receive
+                # is on one
+            ):
                 route += replica
                 target = routes.target[route]
             if routes.source[route] != device or producer < offsets[device] or producer > op:
@@ -166,4 +198,5 @@ def match_sends(queues: Queues, routes: Routes, place: Place, scratch: Scratch, 
     return consumers
 
 
-PARTS = (index_ops, match_inputs, match_sends)  # the functions that ``match`` calls; numba inlines them
+# the functions that ``match`` calls; numba inlines them
+PARTS = (index_ops, match_inputs, match_sends)

@@ -1,9 +1,11 @@
-"""The orders of sends and receives among the ops of their devices, as keys by which they are merged.
+"""The orders of sends and receives among the ops of their devices, as keys by which they are
+merged.
 
-``order_by_time`` (early, even-first) and ``order_as_torch`` put all ops and messages of all devices in one sequence,
-which is then cut into queues. Such queues cannot deadlock in any mode: when an entry is the first unfinished one of the
-sequence, everything before it is done on both of its devices. ``order_prefetched`` and ``defer_receives`` move receives
-only: their orders may hang where both directions of two devices share one queue (``ppsim.inputs.check.queues``).
+``order_by_time`` (early, even-first) and ``order_as_torch`` put all ops and messages of all devices
+in one sequence, which is then cut into queues. Such queues cannot deadlock in any mode: when an
+entry is the first unfinished one of the sequence, everything before it is done on both of its
+devices. ``order_prefetched`` and ``defer_receives`` move receives only: their orders may hang where
+both directions of two devices share one queue (``ppsim.inputs.check.queues``).
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ class Lowering(NamedTuple):
 
     compute: Schedule  # the schedule, compute ops only
     queues: Schedule  # the same with FSDP ops
-    source: Ints  # shape (ops of ``queues``,), the op of ``compute`` that each comes from, -1 for an FSDP op
+    # shape (ops of ``queues``,), the op of ``compute`` that each comes from, -1 for an FSDP op
+    source: Ints
     producer: Ints  # shape (messages,), the op of ``compute`` whose result each message carries
     consumer: Ints  # shape (messages,), the op that needs it
 
@@ -43,13 +46,17 @@ class Keys(NamedTuple):
     """The order of sends and receives among the ops of their device."""
 
     local: NDArray[Any]  # shape (local ops,), the key of each op; it never falls along a queue
-    sides: Ints  # shape (2 x messages,), numbers of the sends, then of the receives, in the order they are issued
-    # shape (2 x messages,), the key of each of them: it is put before the first op whose key is not less
+    # shape (2 x messages,), numbers of the sends, then of the receives, in the order they are
+    # issued
+    sides: Ints
+    # shape (2 x messages,), the key of each of them: it is put before the first op whose key is not
+    # less
     when: NDArray[Any]
 
 
 def order_by_time(lowering: Lowering, *, even_first: bool) -> Keys:
-    """Order ops and messages by time, messages first at one time, so that no op holds up a receive (Deadlock: no end).
+    """Order ops and messages by time, messages first at one time, so that no op holds up a receive
+    (Deadlock: no end).
 
     With ``even_first``, at one time even devices send before odd ones.
     """
@@ -67,15 +74,30 @@ def order_by_time(lowering: Lowering, *, even_first: bool) -> Keys:
 
 
 def order_as_torch(lowering: Lowering) -> Keys:
-    """Order ops by the turn of torch's sweep over the devices; messages follow at once (Deadlock: it cannot finish)."""
+    """Order ops by the turn of torch's sweep over the devices; messages follow at once (Deadlock:
+    it cannot finish).
+    """
     queues, compute, position = lowering.queues, lowering.compute, lowering.position
     need = np.full(len(queues), NONE, np.int64)
     inside = compute.dependency >= 0
-    need[position] = np.where(inside, position[np.where(inside, compute.dependency, 0)], compute.dependency)
+    need[position] = np.where(
+        inside, position[np.where(inside, compute.dependency, 0)], compute.dependency
+    )
     turn = np.full(len(queues), UNKNOWN, np.int64)
     head, waiter = queues.offsets[:-1].copy(), np.empty(queues.n_devices, np.int64)
     ready = np.arange(queues.n_devices)[::-1].copy()
-    run_in_place(kernel.sweep, len(turn), queues.offsets, need, queues.pair, turn, head, ready, waiter, parts=PARTS)
+    run_in_place(
+        kernel.sweep,
+        len(turn),
+        queues.offsets,
+        need,
+        queues.pair,
+        turn,
+        head,
+        ready,
+        waiter,
+        parts=PARTS,
+    )
     ran = turn[position] >= 0
     if not ran.all():
         raise Deadlock(*explain_deadlock(compute, ran))
@@ -83,16 +105,23 @@ def order_as_torch(lowering: Lowering) -> Keys:
 
 
 def order_prefetched(lowering: Lowering, ahead: int) -> Keys:
-    """Order by place in the queue: a receive is before the op that needs it, or ``ahead`` receives of its link earlier.
+    """Order by place in the queue: a receive is before the op that needs it, or ``ahead`` receives
+    of its link earlier.
 
-    A receive is never after a later one of its link, even where that one is needed first. A schedule that cannot
-    finish raises Deadlock.
+    A receive is never after a later one of its link, even where that one is needed first. A
+    schedule that cannot finish raises Deadlock.
     """
-    queues, compute, producer, consumer = lowering.queues, lowering.compute, lowering.producer, lowering.consumer
+    queues, compute, producer, consumer = (
+        lowering.queues,
+        lowering.compute,
+        lowering.producer,
+        lowering.consumer,
+    )
     simulate(compute, costs_for(compute, per="stage"))
     sent, needed = lowering.position[producer], lowering.position[consumer]
     pair = queues.pair[needed]
-    needed = np.where((pair != NONE) & (pair < needed), pair, needed)  # before the first op of a pair
+    # before the first op of a pair
+    needed = np.where((pair != NONE) & (pair < needed), pair, needed)
     link = compute.device[producer].astype(np.int64) * compute.n_devices + compute.device[consumer]
     order = np.lexsort((sent, link))
     posted = np.empty(len(order), np.int64)
@@ -107,7 +136,11 @@ def order_prefetched(lowering: Lowering, ahead: int) -> Keys:
 
 
 def _issue_together(local: NDArray[Any], when: NDArray[Any], rank: Ints) -> Keys:
-    """Return keys that issue both sides of each message together, by the time they are sent and by rank."""
+    """Return keys that issue both sides of each message together, by the time they are sent and by
+    rank.
+    """
     order = np.argsort(rank, kind="stable")
     order = order[np.argsort(when[order], kind="stable")]
-    return Keys(local, np.stack([order, order + len(order)], axis=1).ravel(), np.repeat(when[order], 2))
+    return Keys(
+        local, np.stack([order, order + len(order)], axis=1).ravel(), np.repeat(when[order], 2)
+    )

@@ -1,4 +1,6 @@
-"""The report of ``ppsim memory``: bars over time, devices that exceed a cap and when, and the same as one object."""
+"""The report of ``ppsim memory``: bars over time, devices that exceed a cap and when, and the same
+as one object.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,10 @@ class MemoryReport:
     @property
     def least_spare(self) -> tuple[int, Peak]:
         """What the device nearest to its cap may still hold, negative above it, and its peak."""
-        return min(((int(self.cap_of(p.device) - p.value), p) for p in self.peaks), key=lambda pair: pair[0])
+        return min(
+            ((int(self.cap_of(p.device) - p.value), p) for p in self.peaks),
+            key=lambda pair: pair[0],
+        )
 
     def label(self, op: int) -> str:
         """Return the op's text form, or words for the time before the first op."""
@@ -64,7 +69,9 @@ class MemoryReport:
 
 @dataclass(frozen=True)
 class Excess:
-    """The first time that a device exceeds the cap, the op that runs then, and the excess of its peak."""
+    """The first time that a device exceeds the cap, the op that runs then, and the excess of its
+    peak.
+    """
 
     device: int
     time: float
@@ -72,7 +79,9 @@ class Excess:
     excess: int
 
 
-def report(timeline: Timeline, model: MemoryModel, cap: int | tuple[int, ...] | None = None) -> MemoryReport:
+def report(
+    timeline: Timeline, model: MemoryModel, cap: int | tuple[int, ...] | None = None
+) -> MemoryReport:
     """Compute the curves and peaks of a timeline."""
     return MemoryReport(timeline, model, curves(timeline, model), peaks(timeline, model), cap)
 
@@ -86,7 +95,9 @@ def find_excess(report: MemoryReport, peak: Peak) -> Excess:
 
 
 def columns(curve: Curve, device: int, span: float, count: int) -> NDArray[np.float64]:
-    """Return the most that a device holds in each of ``count`` equal parts of the time up to ``span``."""
+    """Return the most that a device holds in each of ``count`` equal parts of the time up to
+    ``span``.
+    """
     time, value = steps(curve, device)
     edges = np.linspace(0, span, count + 1)
     first = np.maximum(np.searchsorted(time, edges[:-1] * (1 + 1e-12), "right") - 1, 0)
@@ -95,7 +106,8 @@ def columns(curve: Curve, device: int, span: float, count: int) -> NDArray[np.fl
 
 
 def bars(curve: Curve, device: int, span: float, count: int, levels: str = LEVELS) -> str:
-    """Draw a device's curve in ``count`` columns, as high as its maximum in that time; full height is the largest peak.
+    """Draw a device's curve in ``count`` columns, as high as its maximum in that time; full height
+    is the largest peak.
 
     ``levels`` are the signs of the heights, from none to full.
     """
@@ -108,8 +120,9 @@ def memory_object(
 ) -> dict[str, Any]:
     """Make the object that ``ppsim memory --json`` prints, schema ``ppsim.memory/1``.
 
-    ``peak``, ``peak_time``, ``peak_op`` and each list of ``static`` and ``parts`` have one entry per device;
-    ``parts`` add up to the device's peak, static memory included. ``curve`` has columns device, time, value.
+    ``peak``, ``peak_time``, ``peak_op`` and each list of ``static`` and ``parts`` have one entry
+    per device; ``parts`` add up to the device's peak, static memory included. ``curve`` has columns
+    device, time, value.
     """
     schedule, curve = report.timeline.schedule, report.curve
     over = [find_excess(report, peak) for peak in report.over]
@@ -123,11 +136,18 @@ def memory_object(
         "peak": [peak.value for peak in report.peaks],
         "peak_time": [peak.time for peak in report.peaks],
         "peak_op": [schedule.label(peak.op) if peak.op != NONE else None for peak in report.peaks],
-        "static": {name: amount.tolist() for name, amount in sum_static(schedule, report.model).items()},
-        "parts": {name: [peak.parts[name] for peak in report.peaks] for name in report.peaks[0].parts},
+        "static": {
+            name: amount.tolist() for name, amount in sum_static(schedule, report.model).items()
+        },
+        "parts": {
+            name: [peak.parts[name] for peak in report.peaks] for name in report.peaks[0].parts
+        },
         "cap": report.cap,
         "fits": not over,
-        "over": [{"device": p.device, "time": p.time, "op": report.label(p.op), "excess": p.excess} for p in over],
+        "over": [
+            {"device": p.device, "time": p.time, "op": report.label(p.op), "excess": p.excess}
+            for p in over
+        ],
         "nearest": list(nearest),
         "curve": {
             "device": np.repeat(np.arange(schedule.n_devices), np.diff(curve.offsets)),

@@ -1,10 +1,11 @@
 """Memory of every device over time: static memory, and what ops allocate and free.
 
-An op allocates memory at its start and frees memory at its end, so that in a pair F has allocated its activation
-before the other op frees one. F allocates a microbatch's activation; B frees all of it. Split, I frees a part and
-leaves the gradients that W needs (the weight-gradient stash), and W frees the rest. Where the backward recomputes, F
-keeps its stage's input only, and R allocates the rest. Amounts are whole numbers: bytes, or stage-microbatches where
-nothing is known about the model.
+An op allocates memory at its start and frees memory at its end, so that in a pair F has allocated
+its activation before the other op frees one. F allocates a microbatch's activation; B frees all of
+it. Split, I frees a part and leaves the gradients that W needs (the weight-gradient stash), and W
+frees the rest. Where the backward recomputes, F keeps its stage's input only, and R allocates the
+rest. Amounts are whole numbers: bytes, or stage-microbatches where nothing is known about the
+model.
 """
 
 from __future__ import annotations
@@ -40,14 +41,17 @@ class MemoryModel:
     work_b: Amounts  # held only while B runs, such as the layer at work
     work_i: Amounts  # the same for I
     message: Amounts  # size of what a stage sends to the next, and of the gradient that comes back
-    stored: Amounts  # the part of ``activations`` that F keeps for an R, which allocates the rest: the stage's input
-    # always held, by name, such as weights, gradients and optimizer. A device holds it for each of its stages, in a
-    # bidirectional placement for the stages of both replicas
+    # the part of ``activations`` that F keeps for an R, which allocates the rest: the stage's input
+    stored: Amounts
+    # always held, by name, such as weights, gradients and optimizer. A device holds it for each of
+    # its stages, in a bidirectional placement for the stages of both replicas
     static: Mapping[str, Amounts] = field(default_factory=dict)
-    encoder: int = 0  # what an encoder's forward leaves for its backward, on the device that runs both
+    # what an encoder's forward leaves for its backward, on the device that runs both
+    encoder: int = 0
     # held on each device beside its stages', by name; shape (devices,)
     on_device: Mapping[str, Amounts] = field(default_factory=dict)
-    unit: str = BYTES  # ``B``; ``activations``: stage-microbatches; or ``layer activations``: layer-microbatches
+    # ``B``; ``activations``: stage-microbatches; or ``layer activations``: layer-microbatches
+    unit: str = BYTES
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,8 @@ class Peak:
 
 
 def activation_model(schedule: Schedule, release: Kind = Kind.W) -> MemoryModel:
-    """Make a model that counts activations: one per stage and microbatch, freed at B and, split, at ``release``.
+    """Make a model that counts activations: one per stage and microbatch, freed at B and, split, at
+    ``release``.
 
     The input that F keeps for an R counts as none.
     """
@@ -72,7 +77,8 @@ def activation_model(schedule: Schedule, release: Kind = Kind.W) -> MemoryModel:
 
 
 def cut_in_slices(model: MemoryModel, slices: int) -> MemoryModel:
-    """Return what a stage holds of one slice of a sequence, from what it holds of the whole; rounded up.
+    """Return what a stage holds of one slice of a sequence, from what it holds of the whole;
+    rounded up.
 
     All but what is always held grows with the length of the sequence.
     """
@@ -81,9 +87,13 @@ def cut_in_slices(model: MemoryModel, slices: int) -> MemoryModel:
 
 
 def layer_model(schedule: Schedule, content: Sequence[str]) -> MemoryModel:
-    """Make a model that counts activations of one layer: per microbatch as many as a layout's stage holds layers."""
+    """Make a model that counts activations of one layer: per microbatch as many as a layout's stage
+    holds layers.
+    """
     layers = np.array([stage.count("t") + stage.count("m") for stage in content], np.int64)
-    return replace(activation_model(schedule), activations=layers, kept=layers, unit=LAYER_ACTIVATIONS)
+    return replace(
+        activation_model(schedule), activations=layers, kept=layers, unit=LAYER_ACTIVATIONS
+    )
 
 
 def sum_static(schedule: Schedule, model: MemoryModel) -> dict[str, Amounts]:
@@ -91,17 +101,22 @@ def sum_static(schedule: Schedule, model: MemoryModel) -> dict[str, Amounts]:
     held = {}
     for name, amount in model.static.items():
         held[name] = np.zeros(schedule.n_devices, np.int64)
-        np.add.at(held[name], schedule.placement.devices, np.broadcast_to(amount, schedule.placement.devices.shape))
+        np.add.at(
+            held[name],
+            schedule.placement.devices,
+            np.broadcast_to(amount, schedule.placement.devices.shape),
+        )
     return held | dict(model.on_device)
 
 
 def curves(timeline: Timeline, model: MemoryModel, name: str = "memory") -> Curve:
-    """Compute each device's memory over time, static memory included; every device starts at time 0.
+    """Compute each device's memory over time, static memory included; every device starts at time
+    0.
 
-    Changes at one time count together, and so do those that only rounding keeps apart: a curve has no spike where one
-    op frees and the next allocates. So what an op holds that takes no time is not in the curve, as it lasts for no
-    time, though it counts in :func:`ppsim.engine.simple.metrics.peak_activations`, which goes by the order of the
-    queue.
+    Changes at one time count together, and so do those that only rounding keeps apart: a curve has
+    no spike where one op frees and the next allocates. So what an op holds that takes no time is
+    not in the curve, as it lasts for no time, though it counts in
+    :func:`ppsim.engine.simple.metrics.peak_activations`, which goes by the order of the queue.
     """
     schedule = timeline.schedule
     begin, end = np.zeros(len(schedule), np.int64), np.zeros(len(schedule), np.int64)
@@ -116,18 +131,22 @@ def curves(timeline: Timeline, model: MemoryModel, name: str = "memory") -> Curv
 def stacks(timeline: Timeline, model: MemoryModel, most: int = 1) -> list[Curve]:
     """What the fullest devices hold over time by content, the fullest first.
 
-    In each, one line is above the other: the last is the device's of :func:`curves`. Activations are told apart by
-    chunk where there are several.
+    In each, one line is above the other: the last is the device's of :func:`curves`. Activations
+    are told apart by chunk where there are several.
     """
     schedule, whole = timeline.schedule, curves(timeline, model)
     nothing = np.zeros(schedule.n_devices, np.int64)
     always, others = sum_static(schedule, model), list[tuple[str, Curve]]()
     for name, at_start, at_end in _changes(timeline, model):
-        chunks = range(schedule.n_chunks) if name == "activations" and schedule.n_chunks > 1 else [NONE]
+        chunks = (
+            range(schedule.n_chunks) if name == "activations" and schedule.n_chunks > 1 else [NONE]
+        )
         for chunk in chunks:
             own = (schedule.chunk == chunk) | (chunk == NONE)
             more = _arrivals(timeline, model) if name == "receive buffers" else NO_BUFFERS
-            curve = _curve(timeline, np.where(own, at_start, 0), np.where(own, at_end, 0), nothing, more)
+            curve = _curve(
+                timeline, np.where(own, at_start, 0), np.where(own, at_end, 0), nothing, more
+            )
             others.append((name if chunk == NONE else f"{name}, chunk {chunk}", curve))
     found = []
     lines: list[tuple[str, NDArray[np.float64], NDArray[Any]]]
@@ -135,12 +154,18 @@ def stacks(timeline: Timeline, model: MemoryModel, most: int = 1) -> list[Curve]
         lines = [(name, np.zeros(1), held[device : device + 1]) for name, held in always.items()]
         lines += [(name, *steps(curve, device)) for name, curve in others]
         lines = [(name, time, value) for name, time, value in lines if value.any()]
-        times = np.unique(np.concatenate([steps(whole, device)[0], *(time for _, time, _ in lines)]))
+        times = np.unique(
+            np.concatenate([steps(whole, device)[0], *(time for _, time, _ in lines)])
+        )
         times = times[np.append(np.diff(times) > ROUNDING * timeline.makespan, True)]
-        held = [np.append(0, value)[np.searchsorted(time, times, "right")] for _, time, value in lines]
+        held = [
+            np.append(0, value)[np.searchsorted(time, times, "right")] for _, time, value in lines
+        ]
         sums = np.cumsum(np.array(held).reshape(len(held), len(times)), 0, np.float64)
         offsets = np.arange(len(lines) + 1) * len(times)
-        curve = Curve("memory by content", model.unit, offsets, np.tile(times, len(lines)), sums.ravel())
+        curve = Curve(
+            "memory by content", model.unit, offsets, np.tile(times, len(lines)), sums.ravel()
+        )
         found.append(replace(curve, parts=tuple(name for name, _, _ in lines), device=device))
     return found
 
@@ -152,7 +177,9 @@ def _on_host(timeline: Timeline, model: MemoryModel) -> Curve | None:
     if not out.any():
         return None
     amount, nothing = model.activations[schedule.stage], np.zeros(schedule.n_devices, np.int64)
-    curve = _curve(timeline, np.where(out, amount, 0), -np.where(back, amount, 0), nothing, NO_BUFFERS)
+    curve = _curve(
+        timeline, np.where(out, amount, 0), -np.where(back, amount, 0), nothing, NO_BUFFERS
+    )
     return replace(curve, name="on the host", unit=model.unit)
 
 
@@ -171,10 +198,14 @@ def _curve(
     change = np.insert(np.stack((begin, end), 1).ravel(), first, base)
     device, time = np.concatenate((device, schedule.device[op])), np.concatenate((time, arrival))
     change = np.concatenate((change, buffer))
-    if not ((device[1:] > device[:-1]) | ((device[1:] == device[:-1]) & (time[1:] >= time[:-1]))).all():
+    if not (
+        (device[1:] > device[:-1]) | ((device[1:] == device[:-1]) & (time[1:] >= time[:-1]))
+    ).all():
         order = np.lexsort((time, device))
         device, time, change = device[order], time[order], change[order]
-    last = np.append((device[1:] != device[:-1]) | (np.diff(time) > ROUNDING * timeline.makespan), True)
+    last = np.append(
+        (device[1:] != device[:-1]) | (np.diff(time) > ROUNDING * timeline.makespan), True
+    )
     value, device, time = np.cumsum(change)[last], device[last], time[last]
     first = np.searchsorted(device, np.arange(schedule.n_devices))
     value -= np.concatenate(([0], value))[first][device]
@@ -203,8 +234,8 @@ def scale_bytes(found: Iterable[Curve]) -> list[Curve]:
 def share_unit(curves: Sequence[Curve], schedules: Sequence[Schedule]) -> list[Curve]:
     """Convert curves of the same quantity, one per schedule, to one unit.
 
-    Counts of activations become shares of a device's 1/P of the model where the schedules have different numbers of
-    stages per device; bytes take the binary unit that fits the largest peak.
+    Counts of activations become shares of a device's 1/P of the model where the schedules have
+    different numbers of stages per device; bytes take the binary unit that fits the largest peak.
     """
     if curves and all(curve.unit == BYTES for curve in curves):
         unit, size = binary_unit(max(float(curve.peak.max()) for curve in curves))
@@ -218,21 +249,31 @@ def share_unit(curves: Sequence[Curve], schedules: Sequence[Schedule]) -> list[C
 
 
 def activations(timeline: Timeline) -> Curve:
-    """Count the activations that each device holds, one per stage and microbatch: from F, or R, to B or W."""
+    """Count the activations that each device holds, one per stage and microbatch: from F, or R, to
+    B or W.
+    """
     return curves(timeline, activation_model(timeline.schedule), "live activations").divided(1, "")
 
 
 def in_flight(timeline: Timeline) -> Curve:
     """Count the microbatches in flight on each device, one per stage: from F to B or I."""
     model = activation_model(timeline.schedule, Kind.I)
-    return replace(curves(timeline, replace(model, stored=model.activations), "microbatches in flight"), unit="")
+    return replace(
+        curves(timeline, replace(model, stored=model.activations), "microbatches in flight"),
+        unit="",
+    )
 
 
 def peaks(timeline: Timeline, model: MemoryModel) -> list[Peak]:
     """Find each device's peak, the time and op at which it is first reached, and its parts."""
     schedule, memory = timeline.schedule, curves(timeline, model)
     value, result = memory.peak, []
-    times = np.array([time[np.argmax(held)] for time, held in (steps(memory, d) for d in range(schedule.n_devices))])
+    times = np.array(
+        [
+            time[np.argmax(held)]
+            for time, held in (steps(memory, d) for d in range(schedule.n_devices))
+        ]
+    )
     parts = {**sum_static(schedule, model), **_held_at(timeline, model, times)}
     for device in range(schedule.n_devices):
         named = {name: int(amount[device]) for name, amount in parts.items()}
@@ -248,7 +289,9 @@ def op_at(timeline: Timeline, device: int, time: float) -> int:
     return queue.start + begun - 1 if begun else NONE
 
 
-def _held_at(timeline: Timeline, model: MemoryModel, times: NDArray[np.float64]) -> dict[str, Amounts]:
+def _held_at(
+    timeline: Timeline, model: MemoryModel, times: NDArray[np.float64]
+) -> dict[str, Amounts]:
     """Sum what each device holds at its own entry of ``times``, by name, without static memory."""
     schedule = timeline.schedule
     device = schedule.device
@@ -270,7 +313,12 @@ def _changes(timeline: Timeline, model: MemoryModel) -> Iterator[tuple[str, Amou
     schedule = timeline.schedule
     kind, stage, nothing = schedule.kind, schedule.stage, np.zeros(len(schedule), np.int64)
     at = {of.name: kind == of for of in TIMED}
-    amount = {"": 0 * model.kept, ALL: model.activations, PART: model.activations - model.kept, REST: model.kept}
+    amount = {
+        "": 0 * model.kept,
+        ALL: model.activations,
+        PART: model.activations - model.kept,
+        REST: model.kept,
+    }
     taken = np.stack([of.info.allocates * model.activations for of in TIMED])[kind, stage]
     if schedule.recomputed.any():
         taken -= np.where(at["R"], model.stored[stage], 0)
@@ -281,26 +329,38 @@ def _changes(timeline: Timeline, model: MemoryModel) -> Iterator[tuple[str, Amou
     yield "activations", taken, -freed[kind, stage]
     if model.stash.any():
         stash = model.stash[stage]
-        yield "weight-gradient stash", nothing, np.where(at["I"], stash, 0) - np.where(at["W"], stash, 0)
+        yield (
+            "weight-gradient stash",
+            nothing,
+            np.where(at["I"], stash, 0) - np.where(at["W"], stash, 0),
+        )
     if model.work_b.any() or model.work_i.any():
         work = np.where(at["B"], model.work_b[stage], 0) + np.where(at["I"], model.work_i[stage], 0)
         yield "work", work, -work
     if model.encoder:
         trained = bool((kind == Kind.EB).any())
         held = np.where(kind == Kind.EF, model.encoder, 0)
-        yield "encoder", held, -np.where(kind == (Kind.EB if trained else Kind.EF), model.encoder, 0)
+        yield (
+            "encoder",
+            held,
+            -np.where(kind == (Kind.EB if trained else Kind.EF), model.encoder, 0),
+        )
     if model.message.any():
         yield "receive buffers", *_consumed(schedule, model)
 
 
 def _consumed(schedule: Schedule, model: MemoryModel) -> tuple[Amounts, Amounts]:
-    """Changes by ops that use up receive buffers: F's input joins its activation, a gradient lasts the backward."""
+    """Changes by ops that use up receive buffers: F's input joins its activation, a gradient lasts
+    the backward.
+    """
     buffer = np.where(schedule.crosses, _buffers(schedule, model), 0)
     forward = schedule.kind == Kind.F
     return -np.where(forward, buffer, 0), -np.where(forward, 0, buffer)
 
 
-def _arrivals(timeline: Timeline, model: MemoryModel) -> tuple[NDArray[np.intp], NDArray[np.float64], Amounts]:
+def _arrivals(
+    timeline: Timeline, model: MemoryModel
+) -> tuple[NDArray[np.intp], NDArray[np.float64], Amounts]:
     """Return the op of each receive buffer, the time that its message leaves, and its size."""
     schedule = timeline.schedule
     if not model.message.any():
@@ -310,5 +370,7 @@ def _arrivals(timeline: Timeline, model: MemoryModel) -> tuple[NDArray[np.intp],
 
 
 def _buffers(schedule: Schedule, model: MemoryModel) -> Amounts:
-    """Return the size of each op's input: the output of the stage before, or the gradient of its own output."""
+    """Return the size of each op's input: the output of the stage before, or the gradient of its
+    own output.
+    """
     return model.message[schedule.stage - (schedule.kind == Kind.F)]

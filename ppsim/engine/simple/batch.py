@@ -1,8 +1,9 @@
 """Time one schedule under many costs at once: its ops in one order, replayed for many samples.
 
-What an op waits for does not depend on costs, so one order of ops fits all samples. Each op is a few
-array operations over the samples in CPython, and a loop over them in machine code. Where devices
-share a link to their host, times decide which copy is next: there each sample is a run by itself.
+What an op waits for does not depend on costs, so one order of ops fits all samples. Each op is a
+few array operations over the samples in CPython, and a loop over them in machine code. Where
+devices share a link to their host, times decide which copy is next: there each sample is a run by
+itself.
 """
 
 from __future__ import annotations
@@ -79,7 +80,9 @@ def _list_edges(schedule: Schedule) -> NDArray[np.int64]:
         return np.stack([groups_of(schedule)[op], schedule.dependency[op], op])
     group, waits = groups_of(schedule), list_waits(schedule)
     silent = int(np.argmax(find_senders(schedule) == NONE))
-    edges = np.stack([group[waits.op], group[waits.need], np.where(waits.message, waits.op, silent)])
+    edges = np.stack(
+        [group[waits.op], group[waits.need], np.where(waits.message, waits.op, silent)]
+    )
     own = waits.on_lane & (waits.op == edges[0])
     found: NDArray[np.int64] = np.unique(edges[:, ~own & (edges[0] != edges[1])], axis=1)
     return found
@@ -123,7 +126,9 @@ def _replay_arrays(rows: Rows, times: Times) -> None:
         np.add(latest, duration[op], out=end[row])
 
 
-def find_makespans(schedule: Schedule, order: Order, durations: Floats, latencies: Floats, host_link: int) -> Floats:
+def find_makespans(
+    schedule: Schedule, order: Order, durations: Floats, latencies: Floats, host_link: int
+) -> Floats:
     """Compute the makespan of each sample, shape (samples,); see :func:`find_ends`.
 
     ``host_link`` devices share a link to their host, 0 for none.
@@ -134,7 +139,9 @@ def find_makespans(schedule: Schedule, order: Order, durations: Floats, latencie
     return makespans
 
 
-def makespans_with_gaps(schedule: Schedule, durations: Floats, gaps: Floats, latencies: Floats) -> Floats:
+def makespans_with_gaps(
+    schedule: Schedule, durations: Floats, gaps: Floats, latencies: Floats
+) -> Floats:
     """Compute the makespan of each sample where lanes need a gap before each op, shape (samples,).
 
     The first op of a lane needs none; ops that start together need the first one's. All have shape
@@ -155,7 +162,8 @@ def makespans_with_gaps(schedule: Schedule, durations: Floats, gaps: Floats, lat
 
 
 def makespans(schedule: Schedule, costs: Sequence[Costs]) -> Floats:
-    """Compute the makespan of one schedule under each of many costs, shape (len(costs),), on all cores.
+    """Compute the makespan of one schedule under each of many costs, shape (len(costs),), on all
+    cores.
 
     All have the same links to hosts.
 
@@ -173,7 +181,11 @@ def makespans(schedule: Schedule, costs: Sequence[Costs]) -> Floats:
 def _columns(schedule: Schedule, costs: Sequence[Costs]) -> tuple[Floats, Floats]:
     """Durations and latencies, shape (ops, costs) each."""
     streams = schedule.has_lanes or schedule.feeds_back
-    if streams or len(schedule.second_of_pairs) or any(np.ndim(c.comm) or not c.alike for c in costs):
+    if (
+        streams
+        or len(schedule.second_of_pairs)
+        or any(np.ndim(c.comm) or not c.alike for c in costs)
+    ):
         durations = np.stack([c.durations(schedule) for c in costs], axis=1)
         return durations, np.stack([c.latencies(schedule) for c in costs], axis=1)
     row = schedule.kind * np.int64(schedule.n_stages) + schedule.stage
@@ -182,7 +194,9 @@ def _columns(schedule: Schedule, costs: Sequence[Costs]) -> tuple[Floats, Floats
 
 
 def run_in_chunks(sample: Callable[[int, int], Floats], count: int, n_ops: int) -> Floats:
-    """Run ``sample(first, stop)`` over ``count`` samples in chunks that fit the cache, on all cores, and join them."""
+    """Run ``sample(first, stop)`` over ``count`` samples in chunks that fit the cache, on all
+    cores, and join them.
+    """
     chunks = cut_samples(count, n_ops)
     if len(chunks) == 1:
         return sample(*chunks[0])
@@ -194,6 +208,8 @@ def run_in_chunks(sample: Callable[[int, int], Floats], count: int, n_ops: int) 
 
 
 def cut_samples(count: int, n_ops: int) -> list[tuple[int, int]]:
-    """Cut samples of a number of ops into chunks that fit the cache, each from its first sample to before its last."""
+    """Cut samples of a number of ops into chunks that fit the cache, each from its first sample to
+    before its last.
+    """
     size = max(16, IN_FLIGHT // max(1, n_ops))
     return [(first, min(first + size, count)) for first in range(0, count, size)]

@@ -1,4 +1,6 @@
-"""The table of a run's numbers, which terminal, JSON, pages and README read: a number is added to all of them here."""
+"""The table of a run's numbers, which terminal, JSON, pages and README read: a number is added to
+all of them here.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
     from ppsim.engine.simple.metrics import Metrics
 
-# Where a number is shown: the result line, the summary and the JSON of a run, the table of compare, the metrics of
-# sweep, the JSON rows of both, and the cards and the table of a page.
+# Where a number is shown: the result line, the summary and the JSON of a run, the table of compare,
+# the metrics of sweep, the JSON rows of both, and the cards and the table of a page.
 PLACES = frozenset({"line", "summary", "run", "compare", "sweep", "rows", "cards", "page"})
 ON_PAGES = frozenset({"rows", "page"})
 
@@ -21,7 +23,9 @@ ATTAINED = 1e-9  # a gap that only rounding leaves
 
 
 class Shape(NamedTuple):
-    """The size of a schedule: P, S, M of one round and K, the slices of each sequence, and N, its rounds."""
+    """The size of a schedule: P, S, M of one round and K, the slices of each sequence, and N, its
+    rounds.
+    """
 
     devices: int
     stages: int
@@ -40,7 +44,9 @@ def work_of(schedule: Schedule) -> str:
     """What a schedule runs, in words: 8 microbatches x 4 slices."""
     whole, slices, rounds = schedule.whole_microbatches, schedule.n_slices, schedule.n_rounds
     what = "batch" if schedule.feeds_back else "microbatch"
-    text = f"{whole} {what}{'es' if whole != 1 else ''}" + (f" x {slices} slices" if slices > 1 else "")
+    text = f"{whole} {what}{'es' if whole != 1 else ''}" + (
+        f" x {slices} slices" if slices > 1 else ""
+    )
     in_flight = " in flight" if schedule.feeds_back else ""
     return text + in_flight + (f", {rounds} steps" if rounds > 1 else "")
 
@@ -48,7 +54,12 @@ def work_of(schedule: Schedule) -> str:
 def size_object(schedule: Schedule) -> dict[str, Any]:
     """The name and the size of a schedule, as objects of JSON tell them."""
     devices, stages, microbatches, *_ = shape_of(schedule)
-    size = {"devices": devices, "stages": stages, "chunks": schedule.n_chunks, "microbatches": microbatches}
+    size = {
+        "devices": devices,
+        "stages": stages,
+        "chunks": schedule.n_chunks,
+        "microbatches": microbatches,
+    }
     return {"schedule": schedule.name, **size}
 
 
@@ -61,8 +72,10 @@ class Column:
     narrow: str  # the same on two lines, for tables; ``{unit}`` becomes the unit of times
     meaning: str  # its definition in a few words
     form: str  # ``time``, ``share`` or ``count``
-    of: Callable[[Metrics, Shape], float] | None = None  # its value, where that is not the metric of its key
-    # what to say beside it instead of the meaning, from the run's other numbers and its unit of times
+    # its value, where that is not the metric of its key
+    of: Callable[[Metrics, Shape], float] | None = None
+    # what to say beside it instead of the meaning, from the run's other numbers and its unit of
+    # times
     note: Callable[[Metrics, Shape], str] | None = None
     # What a summary says, where other places have a column for a part of it.
     summary_note: Callable[[Metrics, Shape], str] | None = None
@@ -83,7 +96,11 @@ class Column:
         """Write a value: a time with its unit, a share in percent."""
         if self.form == "share":
             return format_share(value)
-        return f"{format_number(value)} {unit}".rstrip() if self.form == "time" else format_number(value)
+        return (
+            f"{format_number(value)} {unit}".rstrip()
+            if self.form == "time"
+            else format_number(value)
+        )
 
     def note_on(self, metrics: Metrics, shape: Shape) -> str:
         """Return the sentence that follows the value."""
@@ -91,7 +108,9 @@ class Column:
 
     def summary_note_on(self, metrics: Metrics, shape: Shape) -> str:
         """Return the sentence that follows the value in a summary."""
-        return self.summary_note(metrics, shape) if self.summary_note else self.note_on(metrics, shape)
+        return (
+            self.summary_note(metrics, shape) if self.summary_note else self.note_on(metrics, shape)
+        )
 
     def applies(self, metrics: Metrics) -> bool:
         """Whether a run has the number: those of a round are of runs that go round alone."""
@@ -99,12 +118,20 @@ class Column:
 
     def json(self, metrics: Metrics, shape: Shape) -> Any:
         """The value in JSON: per device where it is measured per device."""
-        return getattr(metrics, self.key) if hasattr(metrics, self.key) else self.value(metrics, shape)
+        return (
+            getattr(metrics, self.key) if hasattr(metrics, self.key) else self.value(metrics, shape)
+        )
 
 
 def peak_share(metrics: Metrics, shape: Shape) -> float:
-    """Peak activations in units of a device's 1/P share of the model, comparable between numbers of chunks."""
-    return float(metrics.peak_activations.max(initial=0)) * shape.devices / (shape.stages * shape.slices)
+    """Peak activations in units of a device's 1/P share of the model, comparable between numbers of
+    chunks.
+    """
+    return (
+        float(metrics.peak_activations.max(initial=0))
+        * shape.devices
+        / (shape.stages * shape.slices)
+    )
 
 
 def is_share(shape: Shape) -> bool:
@@ -119,7 +146,9 @@ def _ideal(metrics: Metrics, _: Shape) -> str:
 def _peaks(metrics: Metrics, shape: Shape, share: str = "") -> str:
     """The device of the peak, and the peaks of all."""
     peaks = metrics.peak_activations
-    each = " ".join(str(p) for p in peaks) if len(peaks) <= 16 else f"{peaks.min()} to {peaks.max()}"
+    each = (
+        " ".join(str(p) for p in peaks) if len(peaks) <= 16 else f"{peaks.min()} to {peaks.max()}"
+    )
     unit = "stage-microbatches" if shape.slices == 1 else "slices of stage-microbatches"
     return f"{unit}{share}, on device {int(peaks.argmax())} ({each})"
 
@@ -134,7 +163,11 @@ def _peaks_in_both_units(metrics: Metrics, shape: Shape) -> str:
 def _bound(metrics: Metrics, _: Shape) -> str:
     """What the bound proves, and how far the makespan is from it."""
     proved = "no order of these ops in this memory takes less"
-    return f"{proved}, {format_share(metrics.gap)} below" if metrics.gap > ATTAINED else f"{proved}: attained"
+    return (
+        f"{proved}, {format_share(metrics.gap)} below"
+        if metrics.gap > ATTAINED
+        else f"{proved}: attained"
+    )
 
 
 def _of_round(name: str) -> Callable[[Metrics, Shape], float]:
@@ -149,7 +182,9 @@ def _period(metrics: Metrics, _: Shape) -> str:
     above = found.period - found.bound
     if above <= ATTAINED * found.period:
         return f"a round, without end: {found.why}"
-    return f"a round, without end: {found.why}; no order takes less than {format_number(found.bound)}"
+    return (
+        f"a round, without end: {found.why}; no order takes less than {format_number(found.bound)}"
+    )
 
 
 def _rate(metrics: Metrics, _: Shape) -> str:
@@ -239,7 +274,9 @@ COLUMNS = (
         places=frozenset({"sweep"}),
     ),
     Column("makespan", "makespan", "makespan\n{unit}", "end of the last op", "time", note=_ideal),
-    Column("ideal", "ideal", "ideal\n{unit}", "the work of the busiest device", "time", places=ON_PAGES),
+    Column(
+        "ideal", "ideal", "ideal\n{unit}", "the work of the busiest device", "time", places=ON_PAGES
+    ),
     Column(
         "bound",
         "bound",
@@ -253,7 +290,8 @@ COLUMNS = (
         "gap",
         "gap to bound",
         "gap to\nbound",
-        "share of the makespan above the bound, which no order of the same ops in the same memory beats",
+        "share of the makespan above the bound, which no order of the same ops in the same memory "
+        "beats",
         "share",
         places=frozenset({"compare", "sweep", "rows"}),
     ),

@@ -89,7 +89,9 @@ def simulate(schedule: Schedule, costs: Costs) -> Timeline:
         bound = np.asarray(columns.bound, np.int32)
         start, end = (np.asarray(column, np.float64) for column in (columns.start, columns.end))
     bound = bound.astype(np.int32, copy=False)
-    return Timeline(schedule, start, end, bound, costs.unit, comm=costs.comm, feedback=costs.feedback)
+    return Timeline(
+        schedule, start, end, bound, costs.unit, comm=costs.comm, feedback=costs.feedback
+    )
 
 
 def time_each(schedule: Schedule, durations: Floats, latencies: Floats, host_link: int) -> Floats:

@@ -17,7 +17,9 @@ from ppsim.core.timeline import Timeline
 
 @dataclass(frozen=True)
 class Round:
-    """What a schedule that goes round does without end, and how its run begins and ends; times in the run's unit."""
+    """What a schedule that goes round does without end, and how its run begins and ends; times in
+    the run's unit.
+    """
 
     period: float  # from one round to the next
     bound: float  # a period that no order of the same ops beats
@@ -37,17 +39,18 @@ class Metrics:
         makespan: end of the last op.
         ideal: the work of the busiest device, with no waiting.
         bubble_rate: idle share of the iteration, 1 - busy / (P x makespan).
-        bubble_over_ideal: (makespan - ideal) / ideal, Megatron's (p-1)/m; infinite where no op takes time.
-        bubble_rate_span: (span - ideal) / span with span the longest of the devices' own first start to own
-            last end: the number of the zero-bubble papers.
+        bubble_over_ideal: (makespan - ideal) / ideal, Megatron's (p-1)/m; infinite where no op
+            takes time.
+        bubble_rate_span: (span - ideal) / span with span the longest of the devices' own first
+            start to own last end: the number of the zero-bubble papers.
         span: that longest span.
         busy: shape (devices,), time spent in ops.
         idle: shape (devices,), makespan - busy.
-        peak_activations: shape (devices,), most (stage, microbatch) activations held at once, each from its F
-            to its W or B.
+        peak_activations: shape (devices,), most (stage, microbatch) activations held at once, each
+            from its F to its W or B.
         messages: P2P messages, activations and gradients that cross devices.
-        bound: a time that no order of the same ops in the same memory beats (:mod:`ppsim.search.bounds.bounds`); not a
-            number where nobody asked for it.
+        bound: a time that no order of the same ops in the same memory beats
+            (:mod:`ppsim.search.bounds.bounds`); not a number where nobody asked for it.
         round: what one round takes without end; None for a run that does not go round.
     """
 
@@ -77,7 +80,9 @@ def measure(timeline: Timeline) -> Metrics:
     duration[schedule.second_of_pairs] = 0.0
     if schedule.has_lanes:  # a device is busy while it computes
         computes = lanes_of(schedule) % len(Stream) == Stream.COMPUTE
-        busy = np.bincount(schedule.device, np.where(computes, duration, 0.0), schedule.n_devices).astype(np.float64)
+        busy = np.bincount(
+            schedule.device, np.where(computes, duration, 0.0), schedule.n_devices
+        ).astype(np.float64)
         peak = _peaks_by_time(timeline)
     else:
         busy, peak = reduce_rows(np.add, duration, schedule.offsets), _own_peaks(schedule)
@@ -90,7 +95,10 @@ def span_of(timeline: Timeline) -> float:
     if schedule.has_lanes:
         computes = lanes_of(schedule) % len(Stream) == Stream.COMPUTE
         start, end = np.where(computes, start, np.inf), np.where(computes, end, -np.inf)
-    first, last = reduce_rows(np.minimum, start, schedule.offsets), reduce_rows(np.maximum, end, schedule.offsets)
+    first, last = (
+        reduce_rows(np.minimum, start, schedule.offsets),
+        reduce_rows(np.maximum, end, schedule.offsets),
+    )
     return float((last - first).max(initial=0.0))
 
 
@@ -98,13 +106,17 @@ def _peaks_by_time(timeline: Timeline) -> NDArray[np.int64]:
     """Most activations on each device at one time."""
     schedule, change = timeline.schedule, timeline.schedule.activation_changes().astype(np.int64)
     held = np.cumsum(change[order_by_time(timeline, change)])
-    return reduce_rows(np.maximum, held, schedule.offsets) - np.concatenate(([0], held))[schedule.offsets[:-1]]
+    return (
+        reduce_rows(np.maximum, held, schedule.offsets)
+        - np.concatenate(([0], held))[schedule.offsets[:-1]]
+    )
 
 
 def order_by_time(timeline: Timeline, change: NDArray[Any]) -> NDArray[np.int64]:
     """Order each device's ops by when they change what it holds, shape (ops,).
 
-    An activation is taken as its op starts and freed as one ends; freed ones come first, so that both count once.
+    An activation is taken as its op starts and freed as one ends; freed ones come first, so that
+    both count once.
     """
     time = np.where(change > 0, timeline.start, timeline.end)
     rounded = np.round(time / max(timeline.makespan, 1e-300), 12)
@@ -138,9 +150,9 @@ def _own_peaks(schedule: Schedule) -> NDArray[np.int64]:
 def peak_activations(schedule: Schedule, release: Kind = Kind.W) -> NDArray[np.int64]:
     """Shape (devices,): most activations a device holds, counted in stage-microbatches.
 
-    F takes one, B gives it back, and of a split backward the op named by ``release`` (W, or I) does. In a pair
-    the F takes before the other gives. Where the backward recomputes, R takes it: the input that F keeps does not
-    count.
+    F takes one, B gives it back, and of a split backward the op named by ``release`` (W, or I)
+    does. In a pair the F takes before the other gives. Where the backward recomputes, R takes it:
+    the input that F keeps does not count.
     """
     delta = schedule.activation_changes(release)
     second = schedule.second_of_pairs

@@ -1,9 +1,10 @@
-"""Replay the ops of a schedule in one order for many samples, and trace them back: for machine code.
+"""Replay the ops of a schedule in one order for many samples, and trace them back: for machine
+code.
 
-A *row* is an op, a pair or a meeting of all devices, which count once. Rows are numbered from 1 in an
-order in which each comes after all that it waits for; row 0 ends at time 0. Row ``r`` has its entries
-at ``r - 1``. Times of samples have a line for each op or row and a column for each sample, so that
-the inner loops go through neighbours in memory.
+A *row* is an op, a pair or a meeting of all devices, which count once. Rows are numbered from 1 in
+an order in which each comes after all that it waits for; row 0 ends at time 0. Row ``r`` has its
+entries at ``r - 1``. Times of samples have a line for each op or row and a column for each sample,
+so that the inner loops go through neighbours in memory.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ class Rows(NamedTuple):
     before: Ints  # shape (rows,), the row before it on its lane, 0 for none
     inputs_at: Ints  # shape (rows + 1,), where the inputs of each row begin and end
     needs: Ints  # shape (inputs,), the row that makes each; equal ones of a row stand together
-    carries: Ints  # shape (inputs,), the op that gets it as a message; one without any for no message
+    # shape (inputs,), the op that gets it as a message; one without any for no message
+    carries: Ints
 
 
 class Times(NamedTuple):

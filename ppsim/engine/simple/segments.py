@@ -1,9 +1,10 @@
-"""Ops seen from inside: segments on a compute and a communication stream of a device, which run side by side.
+"""Ops seen from inside: segments on a compute and a communication stream of a device, which run
+side by side.
 
-A stage's forward is a list of segments for each layer, its backward another. A stream runs its segments in the order
-they are issued, each when those that it needs have ended; while both run, each may take longer (contention).
-A pair of F and B issues layer i of the forward with layer L-1-i of the backward, as Megatron-Core's combined 1F1B and
-DeepSeek's DualPipe do.
+A stage's forward is a list of segments for each layer, its backward another. A stream runs its
+segments in the order they are issued, each when those that it needs have ended; while both run,
+each may take longer (contention). A pair of F and B issues layer i of the forward with layer L-1-i
+of the backward, as Megatron-Core's combined 1F1B and DeepSeek's DualPipe do.
 """
 
 from __future__ import annotations
@@ -32,11 +33,14 @@ OPS = "FBIW"
 PAIR = "FB"
 NAME = re.compile(r"[\w.-]{1,32}", re.ASCII)
 MOST_SEGMENTS, MOST_LAYERS = 64, 1024
-# In which order a layer of F and one of B are issued: Megatron-Core's model_chunk_schedule_plan.py at d98e8a64, the
-# same with its early release of attention's memory, and the host's order in DeepSeek's published profile of DualPipe.
+# In which order a layer of F and one of B are issued: Megatron-Core's model_chunk_schedule_plan.py
+# at d98e8a64, the same with its early release of attention's memory, and the host's order in
+# DeepSeek's published profile of DualPipe.
 ORDERS = {
-    "megatron-core": "combine_I attn_F mlp_I dispatch_F mlp_W dispatch_I mlp_F combine_F attn_I attn_W",
-    "megatron-core-early": "combine_I attn_F mlp_I dispatch_F mlp_W dispatch_I attn_I mlp_F combine_F attn_W",
+    "megatron-core": "combine_I attn_F mlp_I dispatch_F mlp_W dispatch_I mlp_F combine_F attn_I "
+    "attn_W",
+    "megatron-core-early": "combine_I attn_F mlp_I dispatch_F mlp_W dispatch_I attn_I mlp_F "
+    "combine_F attn_W",
     "deepseek": "combine_I attn_F mlp_I dispatch_F dispatch_I mlp_W mlp_F attn_I attn_W combine_F",
 }
 
@@ -48,43 +52,59 @@ class Segment:
     name: str  # what it does, such as ``attn``; no two of an op share one
     time: float  # how long it takes alone
     stream: str = "compute"  # ``compute`` or ``communication``
-    # segments of the same op and layer that it waits for; the one listed before it where none are given. What needs
-    # none waits for the layer before. One of W waits for the segment of I of its name, and no other
+    # segments of the same op and layer that it waits for; the one listed before it where none are
+    # given. What needs none waits for the layer before. One of W waits for the segment of I of its
+    # name, and no other
     needs: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
-            raise Refused("name", f"must be up to 32 letters, digits, _, . and -, got {quote(self.name)}")
+            raise Refused(
+                "name", f"must be up to 32 letters, digits, _, . and -, got {quote(self.name)}"
+            )
         if not 0 <= self.time <= LONGEST:
-            raise Refused("time", f"must be zero or more and at most {LONGEST:g}, got {self.time:g}")
+            raise Refused(
+                "time", f"must be zero or more and at most {LONGEST:g}, got {self.time:g}"
+            )
         if self.stream not in STREAMS:
             raise Refused("stream", f"must be {' or '.join(STREAMS)}, got {quote(self.stream)}")
 
 
 @dataclass(frozen=True)
 class Segments:
-    """One layer from inside, and how many there are; the content of a file of schema ``ppsim.segments/1``."""
+    """One layer from inside, and how many there are; the content of a file of schema
+    ``ppsim.segments/1``.
+    """
 
     F: tuple[Segment, ...]  # segments of a layer's forward, as they are issued
     B: tuple[Segment, ...] = ()  # of its full backward; or
     I: tuple[Segment, ...] = ()  # noqa: E741 - of its backward for the input, and
-    W: tuple[Segment, ...] = ()  # of that for the weights, each named as the segment of I that it follows
-    layers: int | tuple[int, ...] = 1  # of a device's 1/P share of the model, or a list with one for each stage
-    # how the segments of a pair are issued, each as ``name_OP`` (``attn_F``), or the name of an order of
+    # of that for the weights, each named as the segment of I that it follows
+    W: tuple[Segment, ...] = ()
+    # of a device's 1/P share of the model, or a list with one for each stage
+    layers: int | tuple[int, ...] = 1
+    # how the segments of a pair are issued, each as ``name_OP`` (``attn_F``), or the name of an
+    # order of
     # :data:`ORDERS`; without it, ops of pairs run one after the other
     order: str | tuple[str, ...] = ()
-    # the share by which compute takes longer while communication runs; two where it slows communication as well
+    # the share by which compute takes longer while communication runs; two where it slows
+    # communication as well
     contention: float | tuple[float, ...] = 0.0
     unit: str = "ms"  # of the times
 
     def __post_init__(self) -> None:
         if len(self.slowed) != 2 or not all(0 <= share <= 10 for share in self.slowed):
-            raise Refused("contention", f"must be one or two numbers from 0 to 10, got {self.contention}")
+            raise Refused(
+                "contention", f"must be one or two numbers from 0 to 10, got {self.contention}"
+            )
         counts = self.layers if isinstance(self.layers, tuple) else (self.layers,)
         if not counts or not all(1 <= count <= MOST_LAYERS for count in counts):
             raise Refused("layers", f"must be 1 to {MOST_LAYERS} for each stage, got {counts}")
         if bool(self.B) == bool(self.I):
-            raise Refused("B" if self.B else "F", "must come with [[B]], or with [[I]] and [[W]], and not with both")
+            raise Refused(
+                "B" if self.B else "F",
+                "must come with [[B]], or with [[I]] and [[W]], and not with both",
+            )
         if self.W and not self.I:
             raise Refused("W", "must come with [[I]]")
         for op in OPS:
@@ -102,16 +122,26 @@ class Segments:
             for name in (segment.name,) if op == "W" else segment.needs or ():
                 if name not in known:
                     raise Refused(
-                        op, f"is wrong: '{segment.name}' needs {quote(name)}, which is none of {', '.join(known)}"
+                        op,
+                        f"is wrong: '{segment.name}' needs {quote(name)}, which is none of "
+                        f"{', '.join(known)}",
                     )
 
     def _check_order(self) -> None:
         if isinstance(self.order, str) and self.order not in ORDERS:
-            raise Refused("order", f"must be one of {', '.join(ORDERS)}, or a list of names, got {quote(self.order)}")
+            raise Refused(
+                "order",
+                f"must be one of {', '.join(ORDERS)}, or a list of names, got {quote(self.order)}",
+            )
         issued, all_of = list(self.issued), [f"{s.name}_{op}" for op in OPS for s in self.of(op)]
         if issued and sorted(issued) != sorted(all_of):
-            odd = sorted(set(issued) ^ set(all_of)) or [name for name in issued if issued.count(name) > 1]
-            raise Refused("order", f"must list each segment once, as {', '.join(all_of[:3])}; look at {quote(odd[0])}")
+            odd = sorted(set(issued) ^ set(all_of)) or [
+                name for name in issued if issued.count(name) > 1
+            ]
+            raise Refused(
+                "order",
+                f"must list each segment once, as {', '.join(all_of[:3])}; look at {quote(odd[0])}",
+            )
         if any(end < 0 for end in look_inside(self, PAIR, 2).end):
             raise Refused("order", "makes segments wait for each other in a circle")
 
@@ -153,7 +183,9 @@ class Inside:
     @property
     def label(self) -> list[str]:
         """What each does; W is said where it is a part of a backward."""
-        return [name[:-2] + (" W" if name[-1] == "W" and self.op != "W" else "") for name in self.name]
+        return [
+            name[:-2] + (" W" if name[-1] == "W" and self.op != "W" else "") for name in self.name
+        ]
 
     @property
     def makespan(self) -> float:
@@ -163,20 +195,32 @@ class Inside:
 
 @lru_cache(maxsize=1024)
 def look_inside(segments: Segments, op: str, layers: int = 1) -> Inside:
-    """Run the segments of an op (F, B, I, W or the pair FB) of ``layers`` layers on the two streams."""
+    """Run the segments of an op (F, B, I, W or the pair FB) of ``layers`` layers on the two
+    streams.
+    """
     rows = list(_issue(segments, op, layers))
     known = {f"{segment.name}_{of}": segment for of in OPS for segment in segments.of(of)}
     place, wanted = {row: number for number, row in enumerate(rows)}, _wanted(segments)
-    needs = [[place[key] for name, step in wanted[row[0]] if (key := (name, row[1] + step)) in place] for row in rows]
+    needs = [
+        [place[key] for name, step in wanted[row[0]] if (key := (name, row[1] + step)) in place]
+        for row in rows
+    ]
     stream = [STREAMS.index(known[name].stream) for name, _ in rows]
     start, end = run_streams(stream, [known[name].time for name, _ in rows], needs, segments.slowed)
     return Inside(
-        op, tuple(name for name, _ in rows), tuple(layer for _, layer in rows), tuple(stream), tuple(start), tuple(end)
+        op,
+        tuple(name for name, _ in rows),
+        tuple(layer for _, layer in rows),
+        tuple(stream),
+        tuple(start),
+        tuple(end),
     )
 
 
 def _wanted(segments: Segments) -> dict[str, list[tuple[str, int]]]:
-    """What each segment needs: names, and how many layers on; what needs none of its layer needs the one before."""
+    """What each segment needs: names, and how many layers on; what needs none of its layer needs
+    the one before.
+    """
     found = {f"{segment.name}_W": [(f"{segment.name}_I", 0)] for segment in segments.W}
     for op, before in (("F", -1), ("B", 1), ("I", 1)):
         names = [segment.name for segment in segments.of(op)]
@@ -186,14 +230,18 @@ def _wanted(segments: Segments) -> dict[str, list[tuple[str, int]]]:
         }
         last = set(names).difference(*inner.values())
         for name, needs in inner.items():
-            found[f"{name}_{op}"] = [(f"{n}_{op}", 0) for n in needs] or [(f"{n}_{op}", before) for n in last]
+            found[f"{name}_{op}"] = [(f"{n}_{op}", 0) for n in needs] or [
+                (f"{n}_{op}", before) for n in last
+            ]
     return found
 
 
 def _issue(segments: Segments, op: str, layers: int) -> Iterator[tuple[str, int]]:
-    """List the segments of an op or a pair, with their layers, as they are issued; backwards start at the last layer.
+    """List the segments of an op or a pair, with their layers, as they are issued; backwards start
+    at the last layer.
 
-    Without an order, the segments of W come right after the segments of I that they follow, and pairs run op by op.
+    Without an order, the segments of W come right after the segments of I that they follow, and
+    pairs run op by op.
     """
     ops = op.replace("B", "IW") if segments.I else op
     order = [name for name in segments.issued if name[-1] in ops]
@@ -203,7 +251,10 @@ def _issue(segments: Segments, op: str, layers: int) -> Iterator[tuple[str, int]
     if not order:
         weights = {segment.name for segment in segments.W} if ops == "IW" else set()
         for segment in segments.of(ops[0]):
-            order += [f"{segment.name}_{ops[0]}", *([f"{segment.name}_W"] if segment.name in weights else [])]
+            order += [
+                f"{segment.name}_{ops[0]}",
+                *([f"{segment.name}_W"] if segment.name in weights else []),
+            ]
     for i in range(layers):
         yield from ((name, i if name[-1] == "F" else layers - 1 - i) for name in order)
 
@@ -215,12 +266,17 @@ def run_streams(
     # the shares by which compute, and communication, take longer while the other runs
     slowed: Sequence[float] = (0.0, 0.0),
 ) -> tuple[list[float], list[float]]:
-    """Run segments on two streams, each in the order given: starts and ends, -1 of those that wait in a circle."""
+    """Run segments on two streams, each in the order given: starts and ends, -1 of those that wait
+    in a circle.
+    """
     queues = [[i for i, on in enumerate(stream) if on == which][::-1] for which in (0, 1)]
     start, end, left = [-1.0] * len(time), [-1.0] * len(time), list(time)
     now = 0.0
-    while running := [queue[-1] for queue in queues if queue and all(end[i] >= 0 for i in needs[queue[-1]])]:
-        slow = [1 + share for share in slowed] if len(running) == 2 else [1.0]  # the first is the one that computes
+    while running := [
+        queue[-1] for queue in queues if queue and all(end[i] >= 0 for i in needs[queue[-1]])
+    ]:
+        # the first is the one that computes
+        slow = [1 + share for share in slowed] if len(running) == 2 else [1.0]
         step = min(left[i] * factor for i, factor in zip(running, slow, strict=True))
         for i, factor in zip(running, slow, strict=True):
             start[i] = now if start[i] < 0 else start[i]
@@ -232,14 +288,19 @@ def run_streams(
     return start, end
 
 
-def segment_costs(schedule: Schedule, segments: Segments, comm: float = 0.0, per: str = "device") -> Costs:
-    """Make the costs of a schedule's stages from segments: F, B, I, W and R alone, and pairs where they have an order.
+def segment_costs(
+    schedule: Schedule, segments: Segments, comm: float = 0.0, per: str = "device"
+) -> Costs:
+    """Make the costs of a schedule's stages from segments: F, B, I, W and R alone, and pairs where
+    they have an order.
 
-    A full backward without halves gives each of them half. A pair of two stages takes the mean of theirs. Where the
-    segments tell one number of layers, it is of ``per``: of a device, which holds 1/P of the model, or of each stage.
+    A full backward without halves gives each of them half. A pair of two stages takes the mean of
+    theirs. Where the segments tell one number of layers, it is of ``per``: of a device, which holds
+    1/P of the model, or of each stage.
 
     Raises:
-        InputError: segments of another number of stages, or layers that do not divide over the stages of a device.
+        InputError: segments of another number of stages, or layers that do not divide over the
+            stages of a device.
     """
     layers = _layers_of_stages(schedule, segments, per)
 
@@ -257,18 +318,23 @@ class OpsInside:
     """The segments of a schedule's ops."""
 
     shapes: tuple[Inside, ...]  # of the ops that differ inside
-    of: NDArray[np.int64]  # shape (ops,), the shape of each op; of a pair the first has that of both, and the second -1
+    # shape (ops,), the shape of each op; of a pair the first has that of both, and the second -1
+    of: NDArray[np.int64]
 
 
 def look_inside_ops(schedule: Schedule, segments: Segments, per: str = "device") -> OpsInside:
-    """Look inside all ops; a pair has as many layers as its first op's stage (InputError: as :func:`segment_costs`)."""
+    """Look inside all ops; a pair has as many layers as its first op's stage (InputError: as
+    :func:`segment_costs`).
+    """
     letters = np.array(["F", "B", "I", "W", "F"])[schedule.kind].astype("U2")
     letters[schedule.first_of_pairs] = PAIR
     layers = _layers_of_stages(schedule, segments, per)[schedule.stage]
     keys, of = np.unique([letters, layers.astype(str)], axis=1, return_inverse=True)
     of = of.ravel()
     of[schedule.second_of_pairs] = -1
-    return OpsInside(tuple(look_inside(segments, letter, int(count)) for letter, count in keys.T), of)
+    return OpsInside(
+        tuple(look_inside(segments, letter, int(count)) for letter, count in keys.T), of
+    )
 
 
 def _layers_of_stages(schedule: Schedule, segments: Segments, per: str) -> NDArray[np.int64]:
@@ -276,20 +342,25 @@ def _layers_of_stages(schedule: Schedule, segments: Segments, per: str) -> NDArr
     layers = np.atleast_1d(segments.layers)
     if len(layers) not in (1, schedule.n_stages):
         raise InputError(
-            f"the segments are of {len(layers)} stages, and {schedule.name} has {schedule.n_stages}",
+            f"the segments are of {len(layers)} stages, and {schedule.name} has "
+            f"{schedule.n_stages}",
             f"layers = {layers[0]}, or one for each of {schedule.n_stages} stages",
         )
     if len(layers) == 1 and per == "device":
         chunks = schedule.n_stages // schedule.n_devices
         if layers[0] % chunks:
             raise InputError(
-                f"{layers[0]} layers do not divide over the {chunks} stages of a device of {schedule.name}",
-                f"layers = {layers[0] + -layers[0] % chunks} in the file, or --cost-per stage: as many in each stage",
+                f"{layers[0]} layers do not divide over the {chunks} stages of a device of "
+                f"{schedule.name}",
+                f"layers = {layers[0] + -layers[0] % chunks} in the file, or --cost-per stage: as "
+                f"many in each stage",
             )
         layers = layers // chunks
     return np.broadcast_to(layers, schedule.n_stages)
 
 
 def read(path: str) -> Segments:
-    """Read segments from a TOML file (InputError: it is missing, or states none; the message names the line)."""
+    """Read segments from a TOML file (InputError: it is missing, or states none; the message names
+    the line).
+    """
     return toml.read(path, Segments, SCHEMA, EXAMPLE)

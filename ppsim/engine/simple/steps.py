@@ -1,7 +1,8 @@
-"""Time the steps of a job: every replica's pipeline by the simple model, and the collectives that join them.
+"""Time the steps of a job: every replica's pipeline by the simple model, and the collectives that
+join them.
 
-An op of a device between two pipelines starts once the one before it there has ended, and all of its group end
-together: its transfer after the latest start.
+An op of a device between two pipelines starts once the one before it there has ended, and all of
+its group end together: its transfer after the latest start.
 """
 
 from __future__ import annotations
@@ -23,19 +24,27 @@ Times = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class StepTimes:
-    """How long everything of a job's steps takes, without what anything waits for; N steps, R replicas."""
+    """How long everything of a job's steps takes, without what anything waits for; N steps, R
+    replicas.
+    """
 
     ops: Times  # shape (N, R, ops), of each op
     transfer: Times  # likewise, of each op's input
-    # shape (N, R, P, B), of what devices do between pipelines, from the latest start in its group; NaN where a device
-    # does not
+    # shape (N, R, P, B), of what devices do between pipelines, from the latest start in its group;
+    # NaN where a device does not
     between: Times
 
     @classmethod
     def measured(cls, job: Job) -> Self:
         """Those that a run shows."""
         begun = (
-            np.stack([_join(job.between_start[..., n], each.group) for n, each in enumerate(job.between)], axis=-1)
+            np.stack(
+                [
+                    _join(job.between_start[..., n], each.group)
+                    for n, each in enumerate(job.between)
+                ],
+                axis=-1,
+            )
             if job.between
             else job.between_start
         )

@@ -1,9 +1,11 @@
-"""What a run spends between ops, from the times of its ops alone: gaps of a device, latencies of a link.
+"""What a run spends between ops, from the times of its ops alone: gaps of a device, latencies of a
+link.
 
-A gap counts only where the op's input had arrived before the op before it ended, and a latency only where the op
-surely waited for its input: where the input was made when the device, its gap over, was ready for the op. Both are
-medians over all iterations, so that one slow iteration or message does not move them, and those of a simulated timeline
-come back exactly. A link on which no op surely waited is taken to be as fast as the others, or as fast as its ops need.
+A gap counts only where the op's input had arrived before the op before it ended, and a latency only
+where the op surely waited for its input: where the input was made when the device, its gap over,
+was ready for the op. Both are medians over all iterations, so that one slow iteration or message
+does not move them, and those of a simulated timeline come back exactly. A link on which no op
+surely waited is taken to be as fast as the others, or as fast as its ops need.
 """
 
 from __future__ import annotations
@@ -37,9 +39,13 @@ class Spread(NamedTuple):
 class Terms:
     """What a run spends between ops, in the unit of its times."""
 
-    gaps: Mapping[tuple[int, Kind, Kind], Spread]  # by device, kind of the op before and kind of the op
-    latencies: Mapping[tuple[int, int], Spread]  # by the device that sends and the one that receives
-    gap: Times  # shape (ops,), the gap before each op; of a kind that a device does not show, that of other devices
+    # by device, kind of the op before and kind of the op
+    gaps: Mapping[tuple[int, Kind, Kind], Spread]
+    # by the device that sends and the one that receives
+    latencies: Mapping[tuple[int, int], Spread]
+    # shape (ops,), the gap before each op; of a kind that a device does not show, that of other
+    # devices
+    gap: Times
     latency: Times  # shape (devices, devices), of each link that messages take, 0 elsewhere
 
     @property
@@ -59,8 +65,10 @@ class Waits:
 
     schedule: Schedule
     op: NDArray[np.int64]  # shape (entries,), the op, of a pair its first
-    before: NDArray[np.int64]  # the entry before it on its device, by its op; -1 for a device's first
-    input_end: Times  # shape (iterations, entries), when the latest input from another device was made; -inf for none
+    # the entry before it on its device, by its op; -1 for a device's first
+    before: NDArray[np.int64]
+    # shape (iterations, entries), when the latest input from another device was made; -inf for none
+    input_end: Times
     link: NDArray[np.int64]  # likewise, the link that it came on: source x devices + target
 
     @cached_property
@@ -68,11 +76,18 @@ class Waits:
         """Device, kind of the op before and kind of the op, for each entry."""
         schedule = self.schedule
         kinds = schedule.kind[np.maximum(self.before, 0)], schedule.kind[self.op]
-        return [(int(d), Kind(b), Kind(k)) for d, b, k in zip(schedule.device[self.op], *kinds, strict=True)]
+        return [
+            (int(d), Kind(b), Kind(k))
+            for d, b, k in zip(schedule.device[self.op], *kinds, strict=True)
+        ]
 
 
-def measure_terms(schedule: Schedule, start: Times, end: Times, received: Times | None = None) -> Terms:
-    """Measure gaps and latencies; times have shape (iterations, ops), ``received`` is NaN where it is not known."""
+def measure_terms(
+    schedule: Schedule, start: Times, end: Times, received: Times | None = None
+) -> Terms:
+    """Measure gaps and latencies; times have shape (iterations, ops), ``received`` is NaN where it
+    is not known.
+    """
     waits = find_waits(schedule, end)
     begun = start[:, waits.op]
     device_end = np.where(waits.before == NONE, -np.inf, end[:, waits.before])
@@ -93,14 +108,23 @@ def measure_terms(schedule: Schedule, start: Times, end: Times, received: Times 
 
 
 def _latencies(
-    waits: Waits, waited: NDArray[np.bool_], start: Times, end: Times, received: Times | None, typical: float
+    waits: Waits,
+    waited: NDArray[np.bool_],
+    start: Times,
+    end: Times,
+    received: Times | None,
+    typical: float,
 ) -> tuple[dict[tuple[int, int], Spread], Times]:
     """Measure the latency of each link, and the value used for it."""
     schedule = waits.schedule
     op = np.flatnonzero(schedule.crosses)
     need = schedule.dependency[op]
     link = schedule.device[need].astype(np.int64) * schedule.n_devices + schedule.device[op]
-    until = start[:, op] if received is None else np.where(np.isnan(received[:, op]), start[:, op], received[:, op])
+    until = (
+        start[:, op]
+        if received is None
+        else np.where(np.isnan(received[:, op]), start[:, op], received[:, op])
+    )
     wait = until - end[:, need]
     sure = np.zeros((len(start), len(schedule)), bool)
     sure[:, waits.op] = waited
@@ -109,7 +133,11 @@ def _latencies(
     latencies: dict[tuple[int, int], Spread] = {}
     matrix = np.zeros((schedule.n_devices, schedule.n_devices))
     for each in np.unique(link).tolist():
-        ends, own, pairs = divmod(each, schedule.n_devices), link == each, waited & (waits.link == each)
+        ends, own, pairs = (
+            divmod(each, schedule.n_devices),
+            link == each,
+            waited & (waits.link == each),
+        )
         shown = wait[:, own][sure[:, own]]
         if not len(shown):  # a pair waits for the later input, as a rule
             shown = (start[:, waits.op] - waits.input_end)[pairs]
@@ -132,7 +160,9 @@ def find_waits(schedule: Schedule, end: Times) -> Waits:
     crossing = np.flatnonzero(schedule.crosses)
     needs = schedule.dependency[crossing]
     made[:, crossing] = end[:, needs]
-    link[:, crossing] = schedule.device[needs].astype(np.int64) * schedule.n_devices + schedule.device[crossing]
+    link[:, crossing] = (
+        schedule.device[needs].astype(np.int64) * schedule.n_devices + schedule.device[crossing]
+    )
     first, second = schedule.first_of_pairs, schedule.second_of_pairs
     later = made[:, second] > made[:, first]
     link[:, first] = np.where(later, link[:, second], link[:, first])

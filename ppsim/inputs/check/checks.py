@@ -1,7 +1,8 @@
-"""Find the faults of a schedule: ops missing, out of order or in two places, messages that do not match, deadlocks.
+"""Find the faults of a schedule: ops missing, out of order or in two places, messages that do not
+match, deadlocks.
 
-The order of checks is from the plain to the subtle, and a later check uses only what the earlier ones found sound,
-so that one mistake is one fault.
+The order of checks is from the plain to the subtle, and a later check uses only what the earlier
+ones found sound, so that one mistake is one fault.
 """
 
 from __future__ import annotations
@@ -44,19 +45,24 @@ class CheckReport:
 
 
 def check(
-    draft: Draft, modes: Sequence[str] = MODES, runtime: str = "", queues: str = "", expected: Expected = ANY
+    draft: Draft,
+    modes: Sequence[str] = MODES,
+    runtime: str = "",
+    queues: str = "",
+    expected: Expected = ANY,
 ) -> CheckReport:
     """Check a draft.
 
     Args:
         draft: the draft, with or without comm ops, with or without times.
-        modes: what sends and receives do, for the search for deadlocks: ``overlap``: neither waits, an op waits for
-            its data; ``batched``: neighbours are posted together and all must finish; ``blocking``:
-            each waits for its other side. What runs ``blocking`` runs ``batched``, and what runs ``batched`` runs
-            ``overlap``.
+        modes: what sends and receives do, for the search for deadlocks: ``overlap``: neither waits,
+            an op waits for its data; ``batched``: neighbours are posted together and all must
+            finish; ``blocking``: each waits for its other side. What runs ``blocking`` runs
+            ``batched``, and what runs ``batched`` runs ``overlap``.
         runtime: ``torch-2.13``, ``torch-2.15`` or ``megatron`` adds the limits of that runtime.
-        queues: what has one in-order queue of sends and receives, ``edge``, ``pair`` or ``rank``; the runtime's own by
-            default. Without a runtime too, an order that hangs in some of them is a warning.
+        queues: what has one in-order queue of sends and receives, ``edge``, ``pair`` or ``rank``;
+            the runtime's own by default. Without a runtime too, an order that hangs in some of them
+            is a warning.
         expected: the counts, or the schedule, that the file should have.
     """
     faults = [*expected_faults(draft, expected), *islice(_size(draft), MOST_FAULTS)]
@@ -68,7 +74,12 @@ def check(
     found = [_placement(draft), _once(draft, tables)]
     if draft.start is not None:
         found.append(timed.overlaps(draft))
-    found += [_dependencies(draft, tables), _slices(draft), sharding_faults(draft), stream_faults(draft)]
+    found += [
+        _dependencies(draft, tables),
+        _slices(draft),
+        sharding_faults(draft),
+        stream_faults(draft),
+    ]
     if draft.has_comms:
         found.append(message_faults(draft, tables, messages))
         mismatched = list(islice(messages.order_faults(draft), MOST_FAULTS))
@@ -80,11 +91,16 @@ def check(
     warnings: list[Fault] = []
     if not faults and draft.has_comms and draft.start is None:
         per, batched = (queues, False) if queues else QUEUES_OF.get(runtime, ("", False))
-        stuck = [fault for each in ([per] if per else QUEUES) for fault in queue_faults(draft, messages, each, batched)]
+        stuck = [
+            fault
+            for each in ([per] if per else QUEUES)
+            for fault in queue_faults(draft, messages, each, batched)
+        ]
         (faults if per else warnings).extend(stuck[:1])
     if runtime in RUNTIMES:
         faults += islice(runtime_faults(draft, runtime), MOST_FAULTS)
-        warnings += [] if faults else runtime_warnings(draft)  # which lowers it, as only a sound one can be
+        # which lowers it, as only a sound one can be
+        warnings += [] if faults else runtime_warnings(draft)
     return CheckReport(faults, [] if faults else warnings)
 
 
@@ -92,12 +108,17 @@ def _size(draft: Draft) -> Iterator[Fault]:
     """Find devices without ops, and too few ops for these stages and microbatches."""
     stages, microbatches = draft.n_stages, draft.n_microbatches
     for device in np.flatnonzero(np.diff(draft.offsets) == 0):
-        yield Fault("missing", f"device {device} has no ops", "give every device a stage", device=int(device))
+        yield Fault(
+            "missing",
+            f"device {device} has no ops",
+            "give every device a stage",
+            device=int(device),
+        )
     if stages * microbatches > len(draft) + 1000:
         op = int(np.argmax(np.where(draft.computes, draft.microbatch, -1)))
         text = (
-            f"{draft.label(op)}: {stages} stages x {microbatches} microbatches need {2 * stages * microbatches} ops or "
-            f"more, and there are {len(draft)}"
+            f"{draft.label(op)}: {stages} stages x {microbatches} microbatches need "
+            f"{2 * stages * microbatches} ops or more, and there are {len(draft)}"
         )
         yield at(draft, op, "missing", text, "count stages and microbatches from 0, without gaps")
     if not draft.computes.any():
@@ -105,7 +126,9 @@ def _size(draft: Draft) -> Iterator[Fault]:
 
 
 def _placement(draft: Draft) -> Iterator[Fault]:
-    """Find ops on another device than the rest of their stage; with two replicas, microbatches that use both."""
+    """Find ops on another device than the rest of their stage; with two replicas, microbatches that
+    use both.
+    """
     placement, computes = draft.placement, draft.computes
     devices = placement.devices
     for stage in np.setdiff1d(np.arange(draft.n_stages), draft.stage[computes]):
@@ -116,10 +139,16 @@ def _placement(draft: Draft) -> Iterator[Fault]:
         home, others = int(devices[0, draft.stage[op]]), count - 1
         more = f" (and {others} more of stage {draft.stage[op]})" if others else ""
         text = (
-            f"{draft.label(op)} runs on device {draft.device[op]}{more}, stage {draft.stage[op]} belongs to device "
-            f"{home}"
+            f"{draft.label(op)} runs on device {draft.device[op]}{more}, stage {draft.stage[op]} "
+            f"belongs to device {home}"
         )
-        yield at(draft, op, "placement", text, f"move it to device {home}, or all of the stage to one device")
+        yield at(
+            draft,
+            op,
+            "placement",
+            text,
+            f"move it to device {home}, or all of the stage to one device",
+        )
     if placement.n_replicas > 1:
         replica = np.where(here[0], 0, 1)
         ops = np.flatnonzero(computes & (here.sum(axis=0) == 1))
@@ -127,7 +156,8 @@ def _placement(draft: Draft) -> Iterator[Fault]:
         first[draft.microbatch[ops][::-1]] = replica[ops][::-1]
         for op in ops[replica[ops] != first[draft.microbatch[ops]]]:
             text = (
-                f"{draft.label(int(op))} runs in the other replica than the rest of microbatch {draft.microbatch[op]}"
+                f"{draft.label(int(op))} runs in the other replica than the rest of microbatch "
+                f"{draft.microbatch[op]}"
             )
             yield at(draft, int(op), "placement", text, "keep each microbatch in one replica")
 
@@ -149,8 +179,18 @@ def _once(draft: Draft, tables: Tables) -> Iterator[Fault]:
     weights = tables.first[Kind.W]
     for stage, microbatch in np.argwhere((full >= 0) & ((split >= 0) | (weights >= 0))):
         half = max(split[stage, microbatch], weights[stage, microbatch])
-        text = f"{draft.label(int(half))} runs beside {draft.label(int(full[stage, microbatch]))}, which includes it"
-        yield at(draft, int(half), "duplicate", text, "run either B, or I and W", int(full[stage, microbatch]))
+        text = (
+            f"{draft.label(int(half))} runs beside {draft.label(int(full[stage, microbatch]))}, "
+            f"which includes it"
+        )
+        yield at(
+            draft,
+            int(half),
+            "duplicate",
+            text,
+            "run either B, or I and W",
+            int(full[stage, microbatch]),
+        )
     held = np.isin(np.arange(draft.n_stages), draft.stage[draft.computes])[:, None]
     trains = bool(mask((*BACKWARDS, Kind.W))[draft.kind].any())  # no backward at all is inference
     for names, absent in (
@@ -160,23 +200,37 @@ def _once(draft: Draft, tables: Tables) -> Iterator[Fault]:
     ):
         for stage in np.flatnonzero((absent & held).any(axis=1)):
             lost = np.flatnonzero(absent[stage])
-            which = ", ".join(str(m) for m in lost[:8]) + (f" and {len(lost) - 8} more" if len(lost) > 8 else "")
+            which = ", ".join(str(m) for m in lost[:8]) + (
+                f" and {len(lost) - 8} more" if len(lost) > 8 else ""
+            )
             device = int(draft.placement.devices[0, stage])
-            text = f"device {device} runs no {names} of stage {stage} for microbatch{'es' * (len(lost) > 1)} {which}"
-            yield Fault("missing", text, f"add {stage}{names[0]}{lost[0]} to device {device}", device=device)
+            text = (
+                f"device {device} runs no {names} of stage {stage} for "
+                f"microbatch{'es' * (len(lost) > 1)} {which}"
+            )
+            yield Fault(
+                "missing", text, f"add {stage}{names[0]}{lost[0]} to device {device}", device=device
+            )
 
 
 def _slices(draft: Draft) -> Iterator[Fault]:
     """Find slices of a sequence that run before one that they need."""
     if draft.n_slices > 1:
-        early = find_early_slices(draft.kind, draft.stage, draft.microbatch, draft.n_microbatches, draft.n_slices)
+        early = find_early_slices(
+            draft.kind, draft.stage, draft.microbatch, draft.n_microbatches, draft.n_slices
+        )
         for op, needed in early.tolist():
-            text = f"{draft.label(op)} runs before {draft.label(needed)}, a slice of its sequence that it needs"
+            text = (
+                f"{draft.label(op)} runs before {draft.label(needed)}, a slice of its sequence "
+                f"that it needs"
+            )
             yield at(draft, op, "order", text, SLICE_ORDER, needed)
 
 
 def _dependencies(draft: Draft, tables: Tables) -> Iterator[Fault]:
-    """Find ops before the ones they need: in time, or without times in the queue of their device."""
+    """Find ops before the ones they need: in time, or without times in the queue of their
+    device.
+    """
     op, need = tables.needs(draft)
     if draft.start is not None:
         yield from timed.early(draft, op, need)
@@ -184,5 +238,15 @@ def _dependencies(draft: Draft, tables: Tables) -> Iterator[Fault]:
     wrong = (draft.device[op] == draft.device[need]) & ((need >= op) | (draft.pair[op] == need))
     for this, other in zip(op[wrong].tolist(), need[wrong].tolist(), strict=True):
         why = "in one pair with" if draft.pair[this] == other else "before"
-        text = f"{draft.label(this)} runs {why} {draft.label(other)} ({draft.where(other)}), which it needs"
-        yield at(draft, this, "order", text, f"move {draft.label(this)} after {draft.label(other)}", other)
+        text = (
+            f"{draft.label(this)} runs {why} {draft.label(other)} ({draft.where(other)}), which "
+            f"it needs"
+        )
+        yield at(
+            draft,
+            this,
+            "order",
+            text,
+            f"move {draft.label(this)} after {draft.label(other)}",
+            other,
+        )

@@ -1,7 +1,8 @@
 """Find deadlocks: queues that wait for each other in a circle, and the op to move.
 
-Each queue is a row of steps; a step passes once the queues it waits for have reached given steps. Blocking, batched and
-overlapped communication differ only in which ops make a step and which steps wait for which.
+Each queue is a row of steps; a step passes once the queues it waits for have reached given steps.
+Blocking, batched and overlapped communication differ only in which ops make a step and which steps
+wait for which.
 """
 
 from __future__ import annotations
@@ -30,16 +31,21 @@ class Stuck:
 
     mode: str  # what sends and receives do, or empty where there are none
     passed: int  # how many steps passed
-    # for each device that waits: the op that waits, the op awaited, and the next op of the other queue
+    # for each device that waits: the op that waits, the op awaited, and the next op of the other
+    # queue
     links: dict[int, tuple[int, int, int]]
 
     def circle(self, draft: Draft) -> list[tuple[int, int, int]]:
         """Return the links of one circle of waits."""
-        circle = follow_circle(min(self.links), lambda device: int(draft.device[self.links[device][1]]))
+        circle = follow_circle(
+            min(self.links), lambda device: int(draft.device[self.links[device][1]])
+        )
         return [self.links[device] for device in circle]
 
 
-def deadlock_faults(draft: Draft, tables: Tables, messages: ExpectedMessages, modes: Sequence[str]) -> Iterator[Fault]:
+def deadlock_faults(
+    draft: Draft, tables: Tables, messages: ExpectedMessages, modes: Sequence[str]
+) -> Iterator[Fault]:
     """Find the deadlock of the least strict mode that has one, and the move that resolves it."""
     stuck = find_deadlock(draft, messages, modes)
     if stuck is None:
@@ -47,13 +53,22 @@ def deadlock_faults(draft: Draft, tables: Tables, messages: ExpectedMessages, mo
     circle = stuck.circle(draft)
     lines = []
     for op, other, head in circle:
-        behind = f", which is after {draft.label(head)} ({draft.place(head)})" if head != other else ""
-        lines.append(
-            f"{draft.label(op)} ({draft.where(op)}) waits for {draft.label(other)} ({draft.where(other)}){behind}"
+        behind = (
+            f", which is after {draft.label(head)} ({draft.place(head)})" if head != other else ""
         )
-    stricter = [mode for mode in MODES[MODES.index(stuck.mode) + 1 :] if mode in modes] if stuck.mode else []
+        lines.append(
+            f"{draft.label(op)} ({draft.where(op)}) waits for {draft.label(other)} "
+            f"({draft.where(other)}){behind}"
+        )
+    stricter = (
+        [mode for mode in MODES[MODES.index(stuck.mode) + 1 :] if mode in modes]
+        if stuck.mode
+        else []
+    )
     what = (
-        f"by {stuck.mode.replace('overlap', 'overlapped')} sends and receives" if stuck.mode else "by the order of ops"
+        f"by {stuck.mode.replace('overlap', 'overlapped')} sends and receives"
+        if stuck.mode
+        else "by the order of ops"
     )
     also = f", and so by {' and '.join(stricter)} ones" if stricter else ""
     links = [(op, other) for op, other, _ in circle]
@@ -80,7 +95,11 @@ def _way_out(draft: Draft, tables: Tables, messages: ExpectedMessages, stuck: St
     needed_by = dict(zip(messages.receive.tolist(), messages.consumer.tolist(), strict=True))
     needs = {*zip(*(column.tolist() for column in tables.needs(draft)), strict=True)}
     needs |= {*zip(messages.send.tolist(), messages.producer.tolist(), strict=True)}
-    moves = [(other, head) for _, other, head in stuck.circle(draft) if head < other and draft.pair[other] == NONE]
+    moves = [
+        (other, head)
+        for _, other, head in stuck.circle(draft)
+        if head < other and draft.pair[other] == NONE
+    ]
     moves += [(op, needed_by[op]) for op, _, _ in stuck.circle(draft) if op in needed_by]
     best, further = "", stuck.passed
     for op, ahead in moves[:MOST_TRIES]:
@@ -93,27 +112,37 @@ def _way_out(draft: Draft, tables: Tables, messages: ExpectedMessages, stuck: St
         then = find_deadlock(moved, again, [stuck.mode])
         if then is None or then.passed > further:
             further = then.passed if then else len(draft)
-            best = f"move {draft.label(op)} before {draft.label(ahead)} on device {draft.device[op]}"
+            best = (
+                f"move {draft.label(op)} before {draft.label(ahead)} on device {draft.device[op]}"
+            )
             best += "" if then is None else ", then check again"
         if then is None:
             break
     if best or not stuck.mode:
         return best or "run the awaited ops earlier"
-    return "overlap sends and receives, or lower with an order that cannot deadlock: early, even-first or torch"
+    return (
+        "overlap sends and receives, or lower with an order that cannot deadlock: early, "
+        "even-first or torch"
+    )
 
 
 def _steps(draft: Draft, batched: bool) -> Ints:
-    """Return the step of each op, shape (ops,), counted over all devices; a pair or a batch is one step."""
+    """Return the step of each op, shape (ops,), counted over all devices; a pair or a batch is one
+    step.
+    """
     joined = ~draft.leads | (draft.follows_message & batched)
     return np.cumsum(~joined) - 1
 
 
-def _waits(draft: Draft, messages: ExpectedMessages, step: Ints, mode: str) -> tuple[Ints, Ints, Ints]:
-    """Find the waits: ops, those that they wait for, and the step that the device of each must have reached by then.
+def _waits(
+    draft: Draft, messages: ExpectedMessages, step: Ints, mode: str
+) -> tuple[Ints, Ints, Ints]:
+    """Find the waits: ops, those that they wait for, and the step that the device of each must have
+    reached by then.
 
-    A send matches a receive by its place in the order of messages, not by its label. Without comm ops an op waits
-    until the one it needs is done. An overlapped receive is waited for by the op that needs it, an overlapped send by
-    its WAIT. Else both sides of a message wait for each other.
+    A send matches a receive by its place in the order of messages, not by its label. Without comm
+    ops an op waits until the one it needs is done. An overlapped receive is waited for by the op
+    that needs it, an overlapped send by its WAIT. Else both sides of a message wait for each other.
     """
     if not mode:
         return messages.consumer, messages.producer, step[messages.producer] + 1
@@ -129,8 +158,12 @@ def _waits(draft: Draft, messages: ExpectedMessages, step: Ints, mode: str) -> t
     return op, other, step[other]
 
 
-def _run(draft: Draft, step: Ints, op: Ints, other: Ints, until: Ints) -> tuple[int, dict[int, tuple[int, int, int]]]:
-    """Run every queue as far as possible; return the number of steps passed and the links of :class:`Stuck`."""
+def _run(
+    draft: Draft, step: Ints, op: Ints, other: Ints, until: Ints
+) -> tuple[int, dict[int, tuple[int, int, int]]]:
+    """Run every queue as far as possible; return the number of steps passed and the links of
+    :class:`Stuck`.
+    """
     first_op = np.flatnonzero(np.diff(step, prepend=-1))
     offsets = np.searchsorted(first_op, draft.offsets).tolist()
     order = np.argsort(step[op], kind="stable")
@@ -148,7 +181,9 @@ def _run(draft: Draft, step: Ints, op: Ints, other: Ints, until: Ints) -> tuple[
         stop = offsets[device + 1]
         while now < stop:
             at_step[device] = now
-            unmet = next((w for w in range(begin[now], begin[now + 1]) if at_step[on[w]] < least[w]), -1)
+            unmet = next(
+                (w for w in range(begin[now], begin[now + 1]) if at_step[on[w]] < least[w]), -1
+            )
             if unmet >= 0:
                 blocked[device] = unmet
                 waiters[on[unmet]].append(device)

@@ -1,4 +1,6 @@
-"""The shape a file should have: a missing device, stage or microbatch looks like a smaller schedule otherwise."""
+"""The shape a file should have: a missing device, stage or microbatch looks like a smaller schedule
+otherwise.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,17 @@ class Expected:
     devices: int | None = None  # P
     stages: int | None = None  # S
     microbatches: int | None = None  # M
-    schedule: Schedule | None = None  # a schedule of that shape whose ops and order the file should have, or None
+    # a schedule of that shape whose ops and order the file should have, or None
+    schedule: Schedule | None = None
 
 
 ANY = Expected()
 
 
 def expected_faults(draft: Draft, expected: Expected) -> Iterator[Fault]:
-    """Devices, stages and microbatches that are missing or too many, and ops on other devices than expected."""
+    """Devices, stages and microbatches that are missing or too many, and ops on other devices than
+    expected.
+    """
     computes = draft.computes
     counts = (
         ("device", "devices", "devices", draft.n_devices, draft.device),
@@ -43,9 +48,14 @@ def expected_faults(draft: Draft, expected: Expected) -> Iterator[Fault]:
         missing = wanted - sum(0 <= number < wanted for number in there)
         if missing:
             found = True
-            shown = ", ".join(map(str, islice(filterfalse(there.__contains__, range(wanted)), SHOWN)))
+            shown = ", ".join(
+                map(str, islice(filterfalse(there.__contains__, range(wanted)), SHOWN))
+            )
             which = shown + (f" and {missing - SHOWN} more" if missing > SHOWN else "")
-            text = f"{noun if missing == 1 else nouns} {which} {'is' if missing == 1 else 'are'} missing"
+            text = (
+                f"{noun if missing == 1 else nouns} {which} {'is' if missing == 1 else 'are'} "
+                f"missing"
+            )
             yield Fault("missing", f"{text}: the file has {len(there)} of {wanted} {nouns}", _HINT)
         elif count > wanted:
             found = True
@@ -71,15 +81,24 @@ def _strays(draft: Draft, schedule: Schedule) -> Iterator[Fault]:
                 f" and {len(lost) - 4} more" if len(lost) > 4 else ""
             )
             text = f"device {device} lacks {names} of {schedule.name}"
-            yield Fault("missing", text, f"ppsim run {schedule.name} -o right.csv shows its queues", device=device)
+            yield Fault(
+                "missing",
+                text,
+                f"ppsim run {schedule.name} -o right.csv shows its queues",
+                device=device,
+            )
 
 
 def same_order(draft: Draft, schedule: Schedule) -> bool:
     """Whether every device has the compute ops of the schedule, in its order."""
     mine = draft.computes
     columns = ("device", "kind", "stage", "microbatch")
-    return all(np.array_equal(getattr(draft, name)[mine], getattr(schedule, name)) for name in columns)
+    return all(
+        np.array_equal(getattr(draft, name)[mine], getattr(schedule, name)) for name in columns
+    )
 
 
 def _ops(*columns: np.ndarray[tuple[int], np.dtype[np.generic]]) -> set[tuple[int, int, int, int]]:
-    return {(d, k, s, m) for d, k, s, m in zip(*(column.tolist() for column in columns), strict=True)}
+    return {
+        (d, k, s, m) for d, k, s, m in zip(*(column.tolist() for column in columns), strict=True)
+    }

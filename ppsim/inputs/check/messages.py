@@ -1,6 +1,8 @@
-"""The messages that a draft needs: the op that makes each, the op that needs it, its send and receive, their order.
+"""The messages that a draft needs: the op that makes each, the op that needs it, its send and
+receive, their order.
 
-Messages carry no tags. On a directed pair of devices the k-th send matches the k-th receive, whatever their labels.
+Messages carry no tags. On a directed pair of devices the k-th send matches the k-th receive,
+whatever their labels.
 """
 
 from __future__ import annotations
@@ -42,8 +44,13 @@ class ExpectedMessages:
         return cls(producer, consumer, send, receive)
 
     def matched(self, draft: Draft) -> tuple[Ints, Ints]:
-        """Return messages in the order sent and in the order received, link by link: entries k match."""
-        link = draft.device[self.producer].astype(np.int64) * draft.n_devices + draft.device[self.consumer]
+        """Return messages in the order sent and in the order received, link by link: entries k
+        match.
+        """
+        link = (
+            draft.device[self.producer].astype(np.int64) * draft.n_devices
+            + draft.device[self.consumer]
+        )
         whole = np.flatnonzero((self.send >= 0) & (self.receive >= 0))
         sent = whole[np.lexsort((self.send[whole], link[whole]))]
         return sent, whole[np.lexsort((self.receive[whole], link[whole]))]
@@ -56,7 +63,9 @@ class ExpectedMessages:
         return first[kind, draft.stage[send], draft.microbatch[send]]
 
     def order_faults(self, draft: Draft) -> Iterator[Fault]:
-        """For each directed pair of devices, find the first message that is received as another one."""
+        """For each directed pair of devices, find the first message that is received as another
+        one.
+        """
         sent, received = self.matched(draft)
         source, target = draft.device[self.producer[sent]], draft.device[self.consumer[sent]]
         seen = set()
@@ -70,7 +79,8 @@ class ExpectedMessages:
             orderly = self.producer[sent[k]] < self.producer[received[k]]
             op, other = (into, out) if orderly else (out, into)
             text = (
-                f"{draft.label(out)} of device {link[0]} ({draft.place(out)}) arrives as {draft.label(into)} of device "
+                f"{draft.label(out)} of device {link[0]} ({draft.place(out)}) arrives as "
+                f"{draft.label(into)} of device "
                 f"{link[1]} ({draft.place(into)}): messages carry no tags"
             )
             yield at(
@@ -78,13 +88,16 @@ class ExpectedMessages:
                 op,
                 "fifo",
                 text,
-                f"give the messages from device {link[0]} to device {link[1]} the same order on both",
+                f"give the messages from device {link[0]} to device {link[1]} the same order on "
+                f"both",
                 other,
             )
 
 
 def message_faults(draft: Draft, tables: Tables, messages: ExpectedMessages) -> Iterator[Fault]:
-    """Find sends and receives that are missing, repeated, needless, or on the wrong side of their op."""
+    """Find sends and receives that are missing, repeated, needless, or on the wrong side of their
+    op.
+    """
     comm = draft.communicates
     for op in tables.repeats[comm[tables.repeats]].tolist():
         first = int(tables.first[draft.kind[op], draft.stage[op], draft.microbatch[op]])
@@ -94,26 +107,44 @@ def message_faults(draft: Draft, tables: Tables, messages: ExpectedMessages) -> 
     for used in (messages.send, messages.receive, tables.repeats):
         idle[used] = False
     for op in np.flatnonzero(idle).tolist():
-        yield at(draft, op, "message", f"{draft.label(op)} belongs to no message: {_why(draft, op)}", "remove it")
+        yield at(
+            draft,
+            op,
+            "message",
+            f"{draft.label(op)} belongs to no message: {_why(draft, op)}",
+            "remove it",
+        )
     yield from _sides(draft, messages.producer, messages.send, "sends", SENDS, ahead=False)
     yield from _sides(draft, messages.consumer, messages.receive, "receives", RECEIVES, ahead=True)
 
 
-def _sides(draft: Draft, ops: Ints, posts: Ints, verb: str, kinds: tuple[Kind, ...], ahead: bool) -> Iterator[Fault]:
-    """Find sends, or receives, that are missing, on another device than their op, or on its wrong side."""
+def _sides(
+    draft: Draft, ops: Ints, posts: Ints, verb: str, kinds: tuple[Kind, ...], ahead: bool
+) -> Iterator[Fault]:
+    """Find sends, or receives, that are missing, on another device than their op, or on its wrong
+    side.
+    """
     side = "before" if ahead else "after"
     wrong = (posts < 0) | (draft.device[posts] != draft.device[ops]) | ((posts > ops) == ahead)
     for op, post in zip(ops[wrong].tolist(), posts[wrong].tolist(), strict=True):
-        name = label(kinds[int(draft.kind[op] != Kind.F)], int(draft.stage[op]), int(draft.microbatch[op]))
+        name = label(
+            kinds[int(draft.kind[op] != Kind.F)], int(draft.stage[op]), int(draft.microbatch[op])
+        )
         if post < 0:
             text = f"no device posts {name}: {draft.label(op)} ({draft.where(op)}) {verb} nothing"
             yield at(draft, op, "message", text, f"add {name} {side} {draft.label(op)}")
         elif draft.device[post] != draft.device[op]:
-            text = f"{name} is on device {draft.device[post]}, and {draft.label(op)} on device {draft.device[op]}"
-            yield at(draft, post, "placement", text, f"move {name} to device {draft.device[op]}", op)
+            text = (
+                f"{name} is on device {draft.device[post]}, and {draft.label(op)} on device "
+                f"{draft.device[op]}"
+            )
+            yield at(
+                draft, post, "placement", text, f"move {name} to device {draft.device[op]}", op
+            )
         else:
-            text = f"{name} is {'after' if ahead else 'before'} {draft.label(op)} ({draft.where(op)}), which " + (
-                "needs it" if ahead else "makes what it sends"
+            text = (
+                f"{name} is {'after' if ahead else 'before'} {draft.label(op)} "
+                f"({draft.where(op)}), which " + ("needs it" if ahead else "makes what it sends")
             )
             yield at(draft, post, "order", text, f"move {name} {side} {draft.label(op)}", op)
 
@@ -128,5 +159,8 @@ def _why(draft: Draft, op: int) -> str:
         return f"there is no microbatch {draft.microbatch[op]}"
     devices = draft.placement.devices
     if (devices[:, stage] == devices[:, other]).all():
-        return f"stages {min(stage, other)} and {max(stage, other)} are on one device, {devices[0, stage]}"
+        return (
+            f"stages {min(stage, other)} and {max(stage, other)} are on one device, "
+            f"{devices[0, stage]}"
+        )
     return f"stage {other} runs no such op of microbatch {draft.microbatch[op]}"

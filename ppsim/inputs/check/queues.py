@@ -1,8 +1,9 @@
 """Deadlocks in the in-order queues of communicators.
 
-A device posts its sends and receives without waiting, but a communicator runs what is posted to it one after another:
-the next begins when the one before is finished, and a message begins when its send and its receive both come first in
-their queues (rendezvous). How many queues a device has decides whether an order hangs:
+A device posts its sends and receives without waiting, but a communicator runs what is posted to it
+one after another: the next begins when the one before is finished, and a message begins when its
+send and its receive both come first in their queues (rendezvous). How many queues a device has
+decides whether an order hangs:
 
 ``edge``
     one for each other device and direction (torch from 2.15 on),
@@ -25,16 +26,26 @@ from ppsim.core.waiting import follow_circle
 from ppsim.inputs.check.faults import Fault, deadlock_at
 from ppsim.inputs.check.messages import ExpectedMessages
 
-QUEUES = ("edge", "pair", "rank")  # from the most to the fewest; what runs in a later one runs in those before it
-# The queues of a runtime over NCCL, and whether it posts neighbouring sends and receives as one group.
-QUEUES_OF = {"torch-2.13": ("pair", False), "torch-2.15": ("edge", False), "megatron": ("rank", True)}
+# from the most to the fewest; what runs in a later one runs in those before it
+QUEUES = ("edge", "pair", "rank")
+# The queues of a runtime over NCCL, and whether it posts neighbouring sends and receives as one
+# group.
+QUEUES_OF = {
+    "torch-2.13": ("pair", False),
+    "torch-2.15": ("edge", False),
+    "megatron": ("rank", True),
+}
 Ints = NDArray[np.int64]
 
 
-def queue_faults(draft: Draft, messages: ExpectedMessages, per: str, batched: bool = False) -> Iterator[Fault]:
-    """The deadlock of a draft whose communicators have one in-order queue per ``edge``, ``pair`` or ``rank``.
+def queue_faults(
+    draft: Draft, messages: ExpectedMessages, per: str, batched: bool = False
+) -> Iterator[Fault]:
+    """The deadlock of a draft whose communicators have one in-order queue per ``edge``, ``pair`` or
+    ``rank``.
 
-    Sends and receives match; where ``batched``, neighbours on a device run as one group, in any order among themselves.
+    Sends and receives match; where ``batched``, neighbours on a device run as one group, in any
+    order among themselves.
     """
     circle = find_circle(draft, messages, per, batched)
     if not circle:
@@ -57,15 +68,20 @@ def queue_faults(draft: Draft, messages: ExpectedMessages, per: str, batched: bo
         f"in the queues of communicators, one per {per}",
         lines,
         links,
-        "post in the order in which messages are needed (--order early or torch), or give each direction its queue",
+        "post in the order in which messages are needed (--order early or torch), or give each "
+        "direction its queue",
         *ops[1:],
     )
 
 
-def find_circle(draft: Draft, messages: ExpectedMessages, per: str, batched: bool) -> list[tuple[int, int]]:
-    """A circle of waits as pairs of an op and the one it waits for, empty where every queue finishes.
+def find_circle(
+    draft: Draft, messages: ExpectedMessages, per: str, batched: bool
+) -> list[tuple[int, int]]:
+    """A circle of waits as pairs of an op and the one it waits for, empty where every queue
+    finishes.
 
-    A message is one step, named by its send; so is every other op (a pair is one step, named by its first).
+    A message is one step, named by its send; so is every other op (a pair is one step, named by its
+    first).
     """
     step, before, after = _waits(draft, messages, per, batched)
     blocked = np.bincount(after, minlength=len(draft))
@@ -82,14 +98,20 @@ def find_circle(draft: Draft, messages: ExpectedMessages, per: str, batched: boo
             left[other] -= 1
             if left[other] == 0:
                 ready.append(other)
-    waiting = {int(a): int(b) for b, a in zip(before, after, strict=True) if not done[a] and not done[b]}
+    waiting = {
+        int(a): int(b) for b, a in zip(before, after, strict=True) if not done[a] and not done[b]
+    }
     if not waiting:
         return []
     return [(op, waiting[op]) for op in follow_circle(next(iter(waiting)), waiting.__getitem__)]
 
 
-def _waits(draft: Draft, messages: ExpectedMessages, per: str, batched: bool) -> tuple[Ints, Ints, Ints]:
-    """The step of each op, and every two steps of which the first must be finished before the second."""
+def _waits(
+    draft: Draft, messages: ExpectedMessages, per: str, batched: bool
+) -> tuple[Ints, Ints, Ints]:
+    """The step of each op, and every two steps of which the first must be finished before the
+    second.
+    """
     n = len(draft)
     everything = np.arange(n)
     sent, received = messages.matched(draft)
@@ -105,7 +127,11 @@ def _waits(draft: Draft, messages: ExpectedMessages, per: str, batched: bool) ->
     awaited = messages.awaited(draft, sent)
     rows.append((send[awaited >= 0], awaited[awaited >= 0]))
     source, target = draft.device[send].astype(np.int64), draft.device[receive].astype(np.int64)
-    op, own, peer = np.concatenate([send, receive]), np.concatenate([source, target]), np.concatenate([target, source])
+    op, own, peer = (
+        np.concatenate([send, receive]),
+        np.concatenate([source, target]),
+        np.concatenate([target, source]),
+    )
     outgoing = np.repeat([1, 0], len(send))
     pair = own * draft.n_devices + peer
     key = {"edge": pair * 2 + outgoing, "pair": pair, "rank": own}[per]
@@ -127,7 +153,9 @@ def _chain(op: Ints, key: Ints) -> tuple[Ints, Ints]:
 
 
 def _between_batches(draft: Draft, op: Ints, key: Ints) -> list[tuple[Ints, Ints]]:
-    """Every op of a batch before every op of the next batch in the same queue; neighbours in a queue are a batch."""
+    """Every op of a batch before every op of the next batch in the same queue; neighbours in a
+    queue are a batch.
+    """
     batch = np.cumsum(~draft.follows_message)
     rows = []
     order = np.lexsort((op, key))

@@ -12,8 +12,8 @@ HINT = "pad the others with empty microbatches, or deal the sequences anew (ppsi
 def replica_faults(counts: Sequence[int], microbatches: int) -> Iterator[Fault]:
     """Find replicas that run another number of microbatches than the others, or than the schedule.
 
-    A replica with fewer enters the reduction of gradients while another waits in a collective of its
-    next microbatch (of FSDP, of experts, or of a loss averaged over replicas): neither comes.
+    A replica with fewer enters the reduction of gradients while another waits in a collective of
+    its next microbatch (of FSDP, of experts, or of a loss averaged over replicas): neither comes.
 
     Args:
         counts: the microbatches of each replica.

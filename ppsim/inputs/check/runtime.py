@@ -32,22 +32,35 @@ def runtime_faults(draft: Draft, runtime: str) -> Iterator[Fault]:
         yield Fault("runtime", text, "dualpipe-v or hanayo, which run in a V with one replica")
         return
     if draft.n_slices > 1:
-        text = "torch has no slices of sequences, and would run each as a microbatch that attends to no other"
+        text = (
+            "torch has no slices of sequences, and would run each as a microbatch that attends "
+            "to no other"
+        )
         yield Fault("runtime", text, "a schedule of whole microbatches")
         return
     if draft.older:
-        text = "torch reads B as the full backward; this file has the older letters (BW, and B for I)"
+        text = (
+            "torch reads B as the full backward; this file has the older letters (BW, and B for I)"
+        )
         yield Fault("runtime", text, "ppsim convert writes the letters of today")
     beside = np.flatnonzero(draft.timed & ~draft.computes)
     if len(beside):
         op = int(beside[0])
         yield at(
-            draft, op, "runtime", f"{draft.label(op)}: torch has no action for copies and collectives", "leave it out"
+            draft,
+            op,
+            "runtime",
+            f"{draft.label(op)}: torch has no action for copies and collectives",
+            "leave it out",
         )
     again = np.flatnonzero(draft.kind == Kind.R)
     if len(again):
         yield at(
-            draft, int(again[0]), "runtime", f"{draft.label(int(again[0]))}: torch has no action to recompute", NO_R
+            draft,
+            int(again[0]),
+            "runtime",
+            f"{draft.label(int(again[0]))}: torch has no action to recompute",
+            NO_R,
         )
     written_out = not draft.computes.all()
     for row, cell in draft.idle if written_out else ():
@@ -60,52 +73,89 @@ def runtime_faults(draft: Draft, runtime: str) -> Iterator[Fault]:
 
 
 def loss_order(draft: Draft) -> Iterator[Fault]:
-    """Find the first forward of the last stage that is out of order: torch finds losses by position."""
+    """Find the first forward of the last stage that is out of order: torch finds losses by
+    position.
+    """
     ops = np.flatnonzero((draft.kind == Kind.F) & (draft.stage == draft.n_stages - 1))
     late = np.flatnonzero(np.diff(draft.microbatch[ops]) < 0)
     if len(late):
         op, before = int(ops[late[0] + 1]), int(ops[late[0]])
         text = (
-            f"{draft.label(op)} runs after {draft.label(before)} ({draft.where(before)}): torch takes the losses "
-            "of the last stage in the order of microbatches, and would use the wrong ones without an error"
+            f"{draft.label(op)} runs after {draft.label(before)} ({draft.where(before)}): torch "
+            "takes the losses of the last stage in the order of microbatches, and would use the "
+            "wrong ones without an error"
         )
-        yield at(draft, op, "runtime", text, "run the forwards of the last stage in the order of microbatches", before)
+        yield at(
+            draft,
+            op,
+            "runtime",
+            text,
+            "run the forwards of the last stage in the order of microbatches",
+            before,
+        )
 
 
 def _unscaled(draft: Draft) -> Iterator[Fault]:
-    """Find stages without a REDUCE_GRAD, in which torch also divides gradients by the number of microbatches."""
+    """Find stages without a REDUCE_GRAD, in which torch also divides gradients by the number of
+    microbatches.
+    """
     stages = np.setdiff1d(draft.stage[draft.computes], draft.stage[draft.kind == Kind.REDUCE_GRAD])
     if len(stages):
         device = int(draft.placement.devices[0, stages[0]])
         names = ", ".join(str(s) for s in stages[:8])
         text = (
-            f"no REDUCE_GRAD of stage{'s' * (len(stages) > 1)} {names}: torch would not divide their gradients by "
-            f"{draft.n_microbatches}, nor reduce them"
+            f"no REDUCE_GRAD of stage{'s' * (len(stages) > 1)} {names}: torch would not divide "
+            f"their gradients by {draft.n_microbatches}, nor reduce them"
         )
-        yield Fault("runtime", text, f"add {stages[0]}REDUCE_GRAD after its last backward", device=device)
+        yield Fault(
+            "runtime", text, f"add {stages[0]}REDUCE_GRAD after its last backward", device=device
+        )
 
 
 def _waits(draft: Draft, wanted: bool) -> Iterator[Fault]:
-    """Find sends and reductions without the wait of torch 2.15, reductions that overlap; or waits not ``wanted``."""
+    """Find sends and reductions without the wait of torch 2.15, reductions that overlap; or waits
+    not ``wanted``.
+    """
     concerned = np.flatnonzero(np.isin(draft.kind, [*AWAITS, *MATCHES])).tolist()
     if not wanted:
         for op in concerned:
             if draft.kind[op] in AWAITS:
                 message = f"{draft.label(op)}: this torch knows no waits, 2.15 brought them"
-                yield at(draft, op, "runtime", message, "lower with --order torch, or check for torch-2.15")
+                yield at(
+                    draft,
+                    op,
+                    "runtime",
+                    message,
+                    "lower with --order torch, or check for torch-2.15",
+                )
                 return
         return
     pending: dict[tuple[int, int, int, int], int] = {}
     for op in concerned:
         kind, device = Kind(draft.kind[op]), int(draft.device[op])
         ends = AWAITS.get(kind)
-        key = device, int(ends if ends is not None else kind), int(draft.stage[op]), int(draft.microbatch[op])
+        key = (
+            device,
+            int(ends if ends is not None else kind),
+            int(draft.stage[op]),
+            int(draft.microbatch[op]),
+        )
         if ends is not None and pending.pop(key, None) is None:
             message = f"{draft.label(op)} waits for no {ends.name} before it"
             yield at(draft, op, "runtime", message, f"move it after its {ends.name}, or remove it")
         elif kind == Kind.REDUCE_GRAD and (open_ := _under_way(pending, device)) is not None:
-            message = f"{draft.label(op)} starts while {draft.label(open_)} ({draft.place(open_)}) is under way"
-            yield at(draft, op, "runtime", message, f"wait before it: {draft.stage[open_]}WAIT_REDUCE_GRAD", open_)
+            message = (
+                f"{draft.label(op)} starts while {draft.label(open_)} ({draft.place(open_)}) "
+                f"is under way"
+            )
+            yield at(
+                draft,
+                op,
+                "runtime",
+                message,
+                f"wait before it: {draft.stage[open_]}WAIT_REDUCE_GRAD",
+                open_,
+            )
         if ends is None:
             pending[key] = op
     for (_, kind_, _, _), op in pending.items():
@@ -116,7 +166,10 @@ def _waits(draft: Draft, wanted: bool) -> Iterator[Fault]:
 
 def _under_way(pending: dict[tuple[int, int, int, int], int], device: int) -> int | None:
     """Return the reduction of a device that has no wait yet, or None."""
-    return next((op for (d, kind, _, _), op in pending.items() if d == device and kind == Kind.REDUCE_GRAD), None)
+    return next(
+        (op for (d, kind, _, _), op in pending.items() if d == device and kind == Kind.REDUCE_GRAD),
+        None,
+    )
 
 
 def runtime_warnings(draft: Draft) -> Iterator[Fault]:
@@ -124,6 +177,10 @@ def runtime_warnings(draft: Draft) -> Iterator[Fault]:
     if draft.has_comms or draft.start is not None or draft.placement.n_replicas > 1:
         return
     deferred = Draft.from_schedule(lower(draft.schedule(), "deferred", reduce_grad=True).schedule)
-    if fault := next(ExpectedMessages.of(deferred, Tables.of(deferred)).order_faults(deferred), None):
+    if fault := next(
+        ExpectedMessages.of(deferred, Tables.of(deferred)).order_faults(deferred), None
+    ):
         text = "with defer_pp_recv=True gradients would be wrong without an error: " + fault.message
-        yield Fault("runtime", text, "leave defer_pp_recv off for this schedule", device=fault.device)
+        yield Fault(
+            "runtime", text, "leave defer_pp_recv off for this schedule", device=fault.device
+        )

@@ -1,7 +1,7 @@
 """Faults of ops that neither compute nor are messages.
 
-Of several streams: copies without their other half, ops twice, waits in a circle. Of FSDP: compute on freed parameters,
-gradients reduced too early or twice.
+Of several streams: copies without their other half, ops twice, waits in a circle. Of FSDP: compute
+on freed parameters, gradients reduced too early or twice.
 """
 
 from __future__ import annotations
@@ -33,7 +33,13 @@ def stream_faults(draft: Draft) -> Iterator[Fault]:
         kind = Kind(draft.kind[lost])
         needed = " or ".join(need.result.value for need in kind.info.needs if need.must)
         text = f"{draft.label(lost)} needs the {needed}, which no op makes"
-        yield at(draft, lost, "missing", text, "RELOAD needs an OFFLOAD" if kind == Kind.RELOAD else "add the op")
+        yield at(
+            draft,
+            lost,
+            "missing",
+            text,
+            "RELOAD needs an OFFLOAD" if kind == Kind.RELOAD else "add the op",
+        )
     if draft.start is not None:
         there = (inputs.op >= 0) & ~draft.computes[op]
         yield from timed.early(draft, op[there], inputs.op[there])
@@ -46,7 +52,8 @@ def stream_faults(draft: Draft) -> Iterator[Fault]:
 
 def _twice(draft: Draft) -> Iterator[Fault]:
     beside = np.flatnonzero(draft.kind >= len(COMPUTE))
-    device = np.where(np.isin(draft.kind, (Kind.EF, Kind.EB)), 0, draft.device)  # once, wherever that is
+    # once, wherever that is
+    device = np.where(np.isin(draft.kind, (Kind.EF, Kind.EB)), 0, draft.device)
     where = np.stack([device, draft.kind, draft.stage, draft.microbatch], axis=1)[beside]
     _, first, number = np.unique(where, axis=0, return_index=True, return_inverse=True)
     for op, other in zip(beside.tolist(), beside[first[number.ravel()]].tolist(), strict=True):
@@ -66,16 +73,25 @@ def _left_out(draft: Draft) -> Iterator[Fault]:
             own = ops[(cells == cell).all(axis=1)]
             absent = np.setdiff1d(np.arange(draft.n_devices), draft.device[own])
             if len(absent):
-                text = f"{draft.label(int(own[0]))} waits for all devices, and device {absent[0]} has none"
+                text = (
+                    f"{draft.label(int(own[0]))} waits for all devices, and device {absent[0]} "
+                    f"has none"
+                )
                 yield at(draft, int(own[0]), "missing", text, f"add it to device {absent[0]}")
 
 
 def sharding_faults(draft: Draft) -> Iterator[Fault]:
-    """Find UNSHARD and RESHARD out of place, and REDUCE_GRAD repeated or before the last backward of its stage."""
+    """Find UNSHARD and RESHARD out of place, and REDUCE_GRAD repeated or before the last backward
+    of its stage.
+    """
     if (draft.kind == Kind.UNSHARD).any() or (draft.kind == Kind.RESHARD).any():
         yield from _gathered(draft)
     reductions = np.flatnonzero(draft.kind == Kind.REDUCE_GRAD)
-    finishing = np.flatnonzero((draft.kind == Kind.B) | (draft.kind == Kind.W)) if len(reductions) else reductions
+    finishing = (
+        np.flatnonzero((draft.kind == Kind.B) | (draft.kind == Kind.W))
+        if len(reductions)
+        else reductions
+    )
     places = zip(draft.device[finishing].tolist(), draft.stage[finishing].tolist(), strict=True)
     last = dict(zip(places, finishing.tolist(), strict=True))
     reduced: dict[tuple[int, int], int] = {}
@@ -87,7 +103,10 @@ def sharding_faults(draft: Draft) -> Iterator[Fault]:
             message = f"{name} comes a second time, after {draft.where(first)}"
             yield at(draft, op, "fsdp", message, "remove one of the two", first)
         elif final > op:
-            message = f"{name} is before {draft.label(final)} ({draft.where(final)}), whose gradients it misses"
+            message = (
+                f"{name} is before {draft.label(final)} ({draft.where(final)}), whose "
+                f"gradients it misses"
+            )
             yield at(draft, op, "fsdp", message, f"move {name} after {draft.label(final)}", final)
         reduced.setdefault(where, op)
 
@@ -97,7 +116,9 @@ def _gathered(draft: Draft) -> Iterator[Fault]:
     gathered: set[int] = set()
     device = -1
     columns = (draft.device, draft.kind, draft.stage, draft.computes)
-    for op, (here, kind, stage, computes) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
+    for op, (here, kind, stage, computes) in enumerate(
+        zip(*(c.tolist() for c in columns), strict=True)
+    ):
         if here != device:
             gathered, device = set(), here
         if kind == Kind.UNSHARD:

@@ -15,16 +15,24 @@ from ppsim.core.ops import Kind
 class Tables:
     """Lookup tables of a draft."""
 
-    first: NDArray[np.int64]  # shape (kinds, S, M), the first op of that kind, stage and microbatch, -1 for none
+    # shape (kinds, S, M), the first op of that kind, stage and microbatch, -1 for none
+    first: NDArray[np.int64]
     repeats: NDArray[np.int64]  # the ops that repeat an earlier one
 
     @classmethod
     def of(cls, draft: Draft) -> Tables:
         """Make the tables of a draft; ops beyond its stages and microbatches are left out."""
         shape = (len(Kind), draft.n_stages, draft.n_microbatches)
-        fits = (draft.stage >= 0) & (draft.stage < shape[1]) & (draft.microbatch >= 0) & (draft.microbatch < shape[2])
+        fits = (
+            (draft.stage >= 0)
+            & (draft.stage < shape[1])
+            & (draft.microbatch >= 0)
+            & (draft.microbatch < shape[2])
+        )
         ops = np.flatnonzero(fits)
-        slot = np.ravel_multi_index((draft.kind[ops].astype(np.int64), draft.stage[ops], draft.microbatch[ops]), shape)
+        slot = np.ravel_multi_index(
+            (draft.kind[ops].astype(np.int64), draft.stage[ops], draft.microbatch[ops]), shape
+        )
         first = np.full(np.prod(shape), -1, np.int64)
         first[slot[::-1]] = ops[::-1]
         return cls(first.reshape(shape), ops[first[slot] != ops])
@@ -32,8 +40,8 @@ class Tables:
     def needs(self, draft: Draft) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return every two ops where the first needs the second, by position in the draft.
 
-        F(s, m) needs F(s-1, m); B or I(s, m) needs F(s, m), R(s, m) if there is one, and B or I(s+1, m); W(s, m)
-        needs I(s, m), R(s, m) needs F(s, m).
+        F(s, m) needs F(s-1, m); B or I(s, m) needs F(s, m), R(s, m) if there is one, and B or
+        I(s+1, m); W(s, m) needs I(s, m), R(s, m) needs F(s, m).
         """
         forward, full, split = self.first[Kind.F], self.first[Kind.B], self.first[Kind.I]
         back = np.where(full >= 0, full, split)

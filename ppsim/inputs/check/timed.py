@@ -1,4 +1,6 @@
-"""Faults of a schedule that comes with times: two ops at once on a device, ops before what they need."""
+"""Faults of a schedule that comes with times: two ops at once on a device, ops before what they
+need.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +20,30 @@ SLACK = 1e-9
 def overlaps(draft: Draft) -> Iterator[Fault]:
     """Find every two ops, or pairs, that one device runs at the same time."""
     start, end, slack = _times(draft)
-    whole = np.delete(np.arange(len(draft)), draft.first_of_pairs)  # the second op stands for a pair
+    # the second op stands for a pair
+    whole = np.delete(np.arange(len(draft)), draft.first_of_pairs)
     streams = np.array([kind.info.stream or 0 for kind in Kind])[draft.kind[whole]]
-    for device, stream in np.unique(np.stack([draft.device[whole], streams], axis=1), axis=0).tolist():
+    for device, stream in np.unique(
+        np.stack([draft.device[whole], streams], axis=1), axis=0
+    ).tolist():
         ops = whole[(draft.device[whole] == device) & (streams == stream)]
         running: list[int] = []
         for op in ops[np.argsort(start[ops], kind="stable")].tolist():
             running = [other for other in running if end[other] > start[op] + slack]
             for other in running:
                 if end[op] > start[op] + slack:
-                    text = f"device {device} runs {_when(draft, op)} while it runs {_when(draft, other)}"
-                    yield at(draft, op, "overlap", text, "a device runs one op, or one pair, at a time", other)
+                    text = (
+                        f"device {device} runs {_when(draft, op)} while it runs "
+                        f"{_when(draft, other)}"
+                    )
+                    yield at(
+                        draft,
+                        op,
+                        "overlap",
+                        text,
+                        "a device runs one op, or one pair, at a time",
+                        other,
+                    )
             running.append(op)
 
 
@@ -38,8 +53,18 @@ def early(draft: Draft, op: NDArray[np.int64], need: NDArray[np.int64]) -> Itera
     for this, other in zip(op.tolist(), need.tolist(), strict=True):
         if start[this] < end[other] - slack:
             when = "before" if end[this] <= start[other] + slack else "during"
-            text = f"device {draft.device[this]} runs {_when(draft, this)} {when} {_when(draft, other)}, which it needs"
-            yield at(draft, this, "early", text, f"start {draft.label(this)} at {end[other]:g} or later", other)
+            text = (
+                f"device {draft.device[this]} runs {_when(draft, this)} {when} "
+                f"{_when(draft, other)}, which it needs"
+            )
+            yield at(
+                draft,
+                this,
+                "early",
+                text,
+                f"start {draft.label(this)} at {end[other]:g} or later",
+                other,
+            )
 
 
 def _times(draft: Draft) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:

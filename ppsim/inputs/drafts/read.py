@@ -1,4 +1,6 @@
-"""Read schedules: torch's CSV, JSON, traces and Mermaid text, found by suffix or by how the text begins."""
+"""Read schedules: torch's CSV, JSON, traces and Mermaid text, found by suffix or by how the text
+begins.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,10 @@ class Reader(Protocol):
 @cache
 def readable() -> dict[str, Reader]:
     """Load every reader, by suffix."""
-    modules = [importlib.import_module(f"{readers.__name__}.{m.name}") for m in pkgutil.iter_modules(readers.__path__)]
+    modules = [
+        importlib.import_module(f"{readers.__name__}.{m.name}")
+        for m in pkgutil.iter_modules(readers.__path__)
+    ]
     return {suffix: cast(Reader, module) for module in modules for suffix in module.SUFFIXES}
 
 
@@ -49,14 +54,17 @@ def read(path: str) -> Draft:
     try:
         draft = parse(read_text(path, f"one of {known}", stdin=True), source)
     except MemoryError:
-        raise InputError(f"not enough memory to read '{source}'", "a smaller file, or a larger machine") from None
+        raise InputError(
+            f"not enough memory to read '{source}'", "a smaller file, or a larger machine"
+        ) from None
     if draft.name or path == STANDARD_INPUT:
         return draft
     return replace(draft, name=shorten(Path(path).name.split(".")[0]))
 
 
 def parse(text: str, source: str) -> Draft:
-    """Parse a schedule in the format that the source's suffix names, or else that the text looks like.
+    """Parse a schedule in the format that the source's suffix names, or else that the text looks
+    like.
 
     Raises:
         InputError: the text is of no format that is known, or not of the one its name says.
@@ -81,8 +89,16 @@ def require_sound(draft: Draft) -> Draft:
     """
     faults = check(draft, modes=("overlap",)).faults
     if faults:
-        where = f", line {faults[0].row}, cell {faults[0].cell}" if faults[0].row and draft.lines else ""
-        more = f" ({len(faults) - 1} more fault{'s' * (len(faults) > 2)}: ppsim check)" if len(faults) > 1 else ""
+        where = (
+            f", line {faults[0].row}, cell {faults[0].cell}"
+            if faults[0].row and draft.lines
+            else ""
+        )
+        more = (
+            f" ({len(faults) - 1} more fault{'s' * (len(faults) > 2)}: ppsim check)"
+            if len(faults) > 1
+            else ""
+        )
         raise InvalidSchedule(f"{draft.source}{where}: {faults[0].message}{more}", faults[0].hint)
     return draft
 

@@ -1,7 +1,8 @@
-"""Measured times of chunks of a prompt, and the law fitted to them: t(L, x) = c + gL + bx + a(2Lx + x^2).
+"""Measured times of chunks of a prompt, and the law fitted to them: t(L, x) = c + gL + bx + a(2Lx +
+x^2).
 
-A table (csv, parquet) has a row for each chunk: its tokens, its time in ms, and the tokens of its prefix. Without a
-prefix the rows are one prompt's chunks in order.
+A table (csv, parquet) has a row for each chunk: its tokens, its time in ms, and the tokens of its
+prefix. Without a prefix the rows are one prompt's chunks in order.
 """
 
 from __future__ import annotations
@@ -51,15 +52,21 @@ def fit_law(path: str) -> FittedLaw:
     """Fit the law with the least relative squares, no term negative, to a table's chunks.
 
     Raises:
-        InputError: the table cannot be read, says no times, or has too few sizes of chunks to tell the terms apart.
+        InputError: the table cannot be read, says no times, or has too few sizes of chunks to tell
+            the terms apart.
     """
     tokens, prefix, time = _read_chunks(path)
-    terms = np.stack([np.ones_like(tokens), prefix, tokens, 2 * prefix * tokens + tokens**2], axis=1) / time[:, None]
+    terms = (
+        np.stack([np.ones_like(tokens), prefix, tokens, 2 * prefix * tokens + tokens**2], axis=1)
+        / time[:, None]
+    )
     known = terms.max(axis=0) > 0
     scale = np.where(known, terms.max(axis=0), 1.0)
     if np.linalg.matrix_rank((terms / scale)[:, known], tol=RANK) < known.sum():
         what = f"'{name_of(path)}' leaves the law open: its chunks are of too few sizes or prefixes"
-        raise InputError(what, "chunks of three sizes or more, each behind prefixes of several lengths")
+        raise InputError(
+            what, "chunks of three sizes or more, each behind prefixes of several lengths"
+        )
     numbers = _least_squares(terms / scale) / scale
     error = np.abs(terms @ numbers - 1)
     c, g, b, a = numbers.tolist()
@@ -67,7 +74,9 @@ def fit_law(path: str) -> FittedLaw:
 
 
 def _least_squares(terms: Floats) -> Floats:
-    """Return the numbers, none negative, that bring all rows nearest to 1; of equal ones those with fewest terms."""
+    """Return the numbers, none negative, that bring all rows nearest to 1; of equal ones those with
+    fewest terms.
+    """
     best, least = np.zeros(TERMS), float(len(terms))
     for count in range(1, TERMS + 1):
         for chosen in map(list, combinations(range(TERMS), count)):
@@ -82,14 +91,23 @@ def _least_squares(terms: Floats) -> Floats:
 
 
 def _read_chunks(path: str) -> tuple[Floats, Floats, Floats]:
-    """Read the tokens, the prefix and the time of each chunk (InputError: a column is missing, or no number)."""
+    """Read the tokens, the prefix and the time of each chunk (InputError: a column is missing, or
+    no number).
+    """
     source = f"'{name_of(path)}'"
-    spelled = {form for words in COLUMNS.values() for word in words for form in (word, word.upper(), word.capitalize())}
+    spelled = {
+        form
+        for words in COLUMNS.values()
+        for word in words
+        for form in (word, word.upper(), word.capitalize())
+    }
     rows = read_table(path, HINT, columns=spelled)
     if not rows:
         raise InputError(f"{source} has no rows", HINT)
     if len(rows) > MOST_ROWS:
-        raise InputError(f"{source} has {len(rows):,} rows, more than the {MOST_ROWS:,} that are fitted", "fewer")
+        raise InputError(
+            f"{source} has {len(rows):,} rows, more than the {MOST_ROWS:,} that are fitted", "fewer"
+        )
     plain = {str(name).strip().lower(): name for name in rows[0]}
     found = {
         ours: plain[next(word for word in words if word in plain)]

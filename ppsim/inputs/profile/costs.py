@@ -17,31 +17,42 @@ from ppsim.inputs.profile.profile import KINDS, LINKS, OpTime, Profile
 INSTANT_MS = 1e-9
 PLACED = ("tm", "E", "L")  # letters of a layout: layers, the embedding, the head
 Times = NDArray[np.float64]
-# In ms, NaN where the profile has none: of shape (kinds that compute, stages); (stages,) of F and B issued together.
+# In ms, NaN where the profile has none: of shape (kinds that compute, stages); (stages,) of F and B
+# issued together.
 StageTimes = tuple[Times, Times]
 
 
 def costs_from(
-    profile: Profile, schedule: Schedule, *, first_stage_splits: bool = False, content: Sequence[str] | None = None
+    profile: Profile,
+    schedule: Schedule,
+    *,
+    first_stage_splits: bool = False,
+    content: Sequence[str] | None = None,
 ) -> Costs:
     """Derive the costs of a schedule on the profile's machine, in ms.
 
-    The profile's layers are a device's 1/P share of the model, so a stage holds layers x P / S of them. The
-    first stage adds the embedding, the last one the head and the loss. As in torch's pipelining runtime, the
-    first stage's I does nothing and its W is the whole backward, unless ``first_stage_splits``; the stages of a
-    trace cost what the trace shows. A full backward that was not measured costs its two halves. A message
-    costs what the profile's activations cost on its first link, with the receive already posted.
+    The profile's layers are a device's 1/P share of the model, so a stage holds layers x P / S of
+    them. The first stage adds the embedding, the last one the head and the loss. As in torch's
+    pipelining runtime, the first stage's I does nothing and its W is the whole backward, unless
+    ``first_stage_splits``; the stages of a trace cost what the trace shows. A full backward that
+    was not measured costs its two halves. A message costs what the profile's activations cost on
+    its first link, with the receive already posted.
 
-    A layout's ``content``, the letters of each stage, says where layers, embedding and head are instead. An MTP layer
-    counts as a layer, and a stage without layers costs what the profile measured for any action.
+    A layout's ``content``, the letters of each stage, says where layers, embedding and head are
+    instead. An MTP layer counts as a layer, and a stage without layers costs what the profile
+    measured for any action.
 
     Raises:
         InputError: the profile lacks a kind of op that the schedule has, on all stages or on one.
     """
     by_stage = any(op.part == "stage" for op in profile.op)
     if by_stage and content is not None:
-        raise InputError("the profile has times of whole stages, none of layers", "--t-layer, or measure layers")
-    time, pair = _traced_times(profile, schedule) if by_stage else _layered_times(profile, schedule, content)
+        raise InputError(
+            "the profile has times of whole stages, none of layers", "--t-layer, or measure layers"
+        )
+    time, pair = (
+        _traced_times(profile, schedule) if by_stage else _layered_times(profile, schedule, content)
+    )
     full, half, weight = time[Kind.B], time[Kind.I], time[Kind.W]
     time[Kind.B] = np.where(np.isnan(full), half + weight, full)
     _refuse_missing(time, schedule)
@@ -49,17 +60,23 @@ def costs_from(
     time = np.nan_to_num(time)
     if not first_stage_splits and not by_stage and knows_full:
         time[Kind.I, 0], time[Kind.W, 0] = 0.0, time[Kind.B, 0]
-    measured = None if np.isnan(pair).all() else np.where(np.isnan(pair), time[Kind.F] + time[Kind.B], pair)
+    measured = (
+        None
+        if np.isnan(pair).all()
+        else np.where(np.isnan(pair), time[Kind.F] + time[Kind.B], pair)
+    )
     return Costs(time=time, comm=message_ms(profile), pair=measured, unit="ms")
 
 
 def message_ms(profile: Profile, size: int | None = None) -> float:
-    """Determine the latency of a message of ``size`` bytes, by default the profile's activations; 0 without any.
+    """Determine the latency of a message of ``size`` bytes, by default the profile's activations; 0
+    without any.
 
-    Between measured sizes it is interpolated in the logarithm of both. Beyond them the shape of the fitted line
-    continues, of the nearest range where there are two, from the height of the outermost measured size. Where only
-    one size was measured, a smaller message takes as long and a larger one longer in proportion: one size does not
-    tell latency from bandwidth, and no message is cheaper than this.
+    Between measured sizes it is interpolated in the logarithm of both. Beyond them the shape of the
+    fitted line continues, of the nearest range where there are two, from the height of the
+    outermost measured size. Where only one size was measured, a smaller message takes as long and a
+    larger one longer in proportion: one size does not tell latency from bandwidth, and no message
+    is cheaper than this.
     """
     found = [m for m in profile.message if m.pattern == "early" and m.link in LINKS]
     found = found or [m for m in profile.message if m.pattern == "ping-pong" and m.link in LINKS]
@@ -75,24 +92,38 @@ def message_ms(profile: Profile, size: int | None = None) -> float:
     if sizes[0] == sizes[-1]:
         return float(times[-1] * max(1.0, size / sizes[-1]))
     end = 0 if size < sizes[0] else -1
-    lines = [f for f in profile.fit if (f.link, f.pattern) == (link, found[0].pattern) and f.range != "all"]
+    lines = [
+        f
+        for f in profile.fit
+        if (f.link, f.pattern) == (link, found[0].pattern) and f.range != "all"
+    ]
     line = lines[end] if lines else line_fit.fit_line(sizes, times)
     height = line.at(sizes[end])
     return float(times[end] * line.at(size) / height) if height > 0 else float(times[end])
 
 
 def layer_line(ops: Iterable[OpTime], kind: str) -> line_fit.Line | None:
-    """Fit the time of ``kind`` over the number of layers: fixed cost per action, cost per layer; None unmeasured."""
+    """Fit the time of ``kind`` over the number of layers: fixed cost per action, cost per layer;
+    None unmeasured.
+    """
     rows = sorted({op.layers: op.median_ms for op in _coldest(ops, "layers", kind)}.items())
-    return line_fit.fit_line(*zip(*rows, strict=True)) if rows and all(ms > 0 for _, ms in rows) else None
+    return (
+        line_fit.fit_line(*zip(*rows, strict=True))
+        if rows and all(ms > 0 for _, ms in rows)
+        else None
+    )
 
 
 def _traced_times(profile: Profile, schedule: Schedule) -> StageTimes:
-    """Look up each stage as the trace shows it; where the schedule has another number of stages, share them out."""
+    """Look up each stage as the trace shows it; where the schedule has another number of stages,
+    share them out.
+    """
     stages = sorted({op.stage for op in profile.op if op.part == "stage"})
     if stages[-1] != len(stages) - 1:
         missing = next(i for i, stage in enumerate(stages) if i != stage)
-        raise InputError(f"the profile shows nothing of stage {missing}", "make it from the trace of every rank")
+        raise InputError(
+            f"the profile shows nothing of stage {missing}", "make it from the trace of every rank"
+        )
     table = np.full((len(KINDS), len(stages)), np.nan)
     for row, kind in enumerate(KINDS):
         for op in _coldest(profile.op, "stage", kind):
@@ -101,15 +132,23 @@ def _traced_times(profile: Profile, schedule: Schedule) -> StageTimes:
     full[:] = np.where(np.isnan(full), half + weight, full)
     if len(stages) != schedule.n_stages:
         _refuse_uneven(table, schedule)
-        table = np.repeat(table.sum(axis=1, keepdims=True) / schedule.n_stages, schedule.n_stages, axis=1)
+        table = np.repeat(
+            table.sum(axis=1, keepdims=True) / schedule.n_stages, schedule.n_stages, axis=1
+        )
     return _in_rows(table)
 
 
-def _layered_times(profile: Profile, schedule: Schedule, content: Sequence[str] | None = None) -> StageTimes:
-    """Look up each stage by its number of layers, and what the first and the last stage hold besides."""
+def _layered_times(
+    profile: Profile, schedule: Schedule, content: Sequence[str] | None = None
+) -> StageTimes:
+    """Look up each stage by its number of layers, and what the first and the last stage hold
+    besides.
+    """
     n = schedule.n_stages
     table = np.full((len(KINDS), n), np.nan)
-    counts = [np.array([sum(map(held.count, letters)) for held in content or ()]) for letters in PLACED]
+    counts = [
+        np.array([sum(map(held.count, letters)) for held in content or ()]) for letters in PLACED
+    ]
     for row, kind in enumerate(KINDS):
         line = layer_line(profile.op, kind)
         if line is None or profile.model is None:
@@ -118,7 +157,9 @@ def _layered_times(profile: Profile, schedule: Schedule, content: Sequence[str] 
         measured = {op.layers: op.median_ms for op in _coldest(profile.op, "layers", kind)}
         # The line gives the shape; the measured point at the profile's own layers gives the height.
         height = measured.get(layers, line.at(layers)) / line.at(layers)
-        ends = [sum(_end_ms(profile, part, letter) for letter in kind) for part in ("embedding", "head")]
+        ends = [
+            sum(_end_ms(profile, part, letter) for letter in kind) for part in ("embedding", "head")
+        ]
         if content is not None:
             times = line.alpha + line.slope * counts[0]
             table[row] = height * times + counts[1] * ends[0] + counts[2] * ends[1]
@@ -140,11 +181,16 @@ def _in_rows(table: Times) -> StageTimes:
 
 def _refuse_missing(time: Times, schedule: Schedule) -> None:
     """Refuse a schedule with an op whose kind has no time on its stage."""
-    schedule = schedule.compute_only  # what copies and shares of the vocabulary take is given beside a profile
-    kind, stage = np.divmod(np.unique(schedule.kind * np.int64(schedule.n_stages) + schedule.stage), schedule.n_stages)
+    # what copies and shares of the vocabulary take is given beside a profile
+    schedule = schedule.compute_only
+    kind, stage = np.divmod(
+        np.unique(schedule.kind * np.int64(schedule.n_stages) + schedule.stage), schedule.n_stages
+    )
     for k, s in zip(kind.tolist(), stage.tolist(), strict=True):
         if np.isnan(time[k]).all():
-            raise InputError(f"the profile has no times of {Kind(k).name}, which {schedule.name} needs")
+            raise InputError(
+                f"the profile has no times of {Kind(k).name}, which {schedule.name} needs"
+            )
         if np.isnan(time[k, s]):
             _refuse(Kind(k).name, s, schedule)
 
@@ -161,7 +207,8 @@ def _refuse_uneven(table: Times, schedule: Schedule) -> None:
 def _refuse(kind: str, stage: int, schedule: Schedule) -> None:
     raise InputError(
         f"the profile has no time of {kind} on stage {stage}, which {schedule.name} needs",
-        "trace a run in which every stage has that kind of op; I and W cannot be told from a full B",
+        "trace a run in which every stage has that kind of op; I and W cannot be told "
+        "from a full B",
     )
 
 

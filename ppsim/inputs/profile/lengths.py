@@ -33,7 +33,15 @@ Floats = NDArray[np.float64]
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "replica": ("replica", "dp_rank", "dp", "data_parallel_rank"),
     "microbatch": ("microbatch", "micro_batch", "mb", "mb_id", "microbatch_id", "micro_batch_id"),
-    "tokens": ("tokens", "num_tokens", "n_tokens", "length", "seq_len", "seqlen", "sequence_length"),
+    "tokens": (
+        "tokens",
+        "num_tokens",
+        "n_tokens",
+        "length",
+        "seq_len",
+        "seqlen",
+        "sequence_length",
+    ),
     "factor": ("factor",),
     "stage": ("stage",),
     "sequence": ("sequence", "sequence_id", "sample", "sample_id", "id"),
@@ -46,7 +54,9 @@ CP_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "collective": ("collective",),
 }
 SUFFIXES = (".csv", ".jsonl", ".ndjson", ".parquet")
-CP_HINT = "csv, jsonl or parquet with columns microbatch, cp and perhaps replica, factor, collective"
+CP_HINT = (
+    "csv, jsonl or parquet with columns microbatch, cp and perhaps replica, factor, collective"
+)
 MOST_CP = 4096
 HINT = "csv, jsonl or parquet with columns replica, microbatch, tokens (or factor)"
 DISTRIBUTIONS = "lognormal:2048:1.2:7, uniform:128:4096:7, zipf:1.5:8192:7, choice:512,1024,8192:7"
@@ -148,7 +158,8 @@ def read_context_parallel(path: str, replicas: int, microbatches: int) -> tuple[
         microbatches: M.
 
     Returns:
-        Two arrays of shape (R, M): how many times as long the microbatch takes, 1/cp where no factor
+        Two arrays of shape (R, M): how many times as long the microbatch takes, 1/cp where no
+            factor
         is given and 1 without a row, and the time of a forward's collective beside its compute.
 
     Raises:
@@ -167,8 +178,14 @@ def read_context_parallel(path: str, replicas: int, microbatches: int) -> tuple[
     if not cp.all():
         at = int(np.argmin(cp))
         raise InputError(f"{source}, row {at + 1}: cp is 0", "1 for a microbatch on one rank")
-    took = _Column(source, rows, found["factor"]).numbers(LONGEST) if "factor" in found else 1.0 / cp
-    beside = _Column(source, rows, found["collective"]).numbers(LONGEST) if "collective" in found else 0.0 * cp
+    took = (
+        _Column(source, rows, found["factor"]).numbers(LONGEST) if "factor" in found else 1.0 / cp
+    )
+    beside = (
+        _Column(source, rows, found["collective"]).numbers(LONGEST)
+        if "collective" in found
+        else 0.0 * cp
+    )
     key = replica * microbatches + microbatch
     if len(np.unique(key)) < len(key):
         raise InputError(f"{source} has two rows of one microbatch", "one for each")
@@ -180,7 +197,9 @@ def read_context_parallel(path: str, replicas: int, microbatches: int) -> tuple[
 
 
 def _with_times(found: Sequences, law: Law | None, *, padded: bool) -> Sequences:
-    """Add the time of each sequence: of tokens over that of a mean microbatch, of factors as they are."""
+    """Add the time of each sequence: of tokens over that of a mean microbatch, of factors as they
+    are.
+    """
     time = found.length
     if found.in_tokens:
         taken = (law or Law()).times(found.length)
@@ -191,9 +210,15 @@ def _with_times(found: Sequences, law: Law | None, *, padded: bool) -> Sequences
             raise InputError("no sequence takes any time", "tokens above 0, and a --law above 0")
         time = taken / np.where(mean > 0, mean, 1.0)
     return Sequences(
-        found.replica, found.microbatch, found.length, time, found.names, found.counts,
-        found.in_tokens, padded,
-    )  # fmt: skip
+        found.replica,
+        found.microbatch,
+        found.length,
+        time,
+        found.names,
+        found.counts,
+        found.in_tokens,
+        padded,
+    )
 
 
 def _drawn(text: str, shares: Shares) -> Sequences:
@@ -221,7 +246,9 @@ Draw = Callable[[np.random.Generator, tuple[int, ...]], Floats]
 
 def _lognormal(rest: str, text: str) -> tuple[Draw, int]:
     mean, sigma, seed = _two_numbers(rest, text, LONGEST, 10.0)
-    return lambda rng, shape: np.minimum(rng.lognormal(np.log(mean) - sigma**2 / 2, sigma, shape), LONGEST), seed
+    return lambda rng, shape: np.minimum(
+        rng.lognormal(np.log(mean) - sigma**2 / 2, sigma, shape), LONGEST
+    ), seed
 
 
 def _uniform(rest: str, text: str) -> tuple[Draw, int]:
@@ -245,7 +272,9 @@ def _zipf(rest: str, text: str) -> tuple[Draw, int]:
 def _choice(rest: str, text: str) -> tuple[Draw, int]:
     listed, _, seed = rest.partition(":")
     parts = listed.split(",")
-    if not all(re.fullmatch(_NUMBER, part) for part in parts) or not re.fullmatch("[0-9]{0,9}", seed):
+    if not all(re.fullmatch(_NUMBER, part) for part in parts) or not re.fullmatch(
+        "[0-9]{0,9}", seed
+    ):
         raise _not_a_distribution(text)
     values = np.array([float(part) for part in parts])
     if not (values <= LONGEST).all():
@@ -270,7 +299,9 @@ def _two_numbers(rest: str, text: str, most: float, most_second: float) -> tuple
 
 
 def _not_a_distribution(text: str) -> InputError:
-    what = f"not a distribution of tokens: '{shorten(text, 40)}'; expected e.g. lognormal:2048:1.2:7"
+    what = (
+        f"not a distribution of tokens: '{shorten(text, 40)}'; expected e.g. lognormal:2048:1.2:7"
+    )
     return InputError(what, DISTRIBUTIONS)
 
 
@@ -280,7 +311,9 @@ def _refuse_many(count: int) -> None:
         raise InputError(what, "fewer --replicas, --mbs or --samples")
 
 
-def _in_order(length: Floats, replica: Ints, replicas: int, microbatches: int, *, in_tokens: bool) -> Sequences:
+def _in_order(
+    length: Floats, replica: Ints, replicas: int, microbatches: int, *, in_tokens: bool
+) -> Sequences:
     """Put sequences into the microbatches of their replicas, in order, as many into each."""
     order, number = np.argsort(replica, kind="stable"), np.bincount(replica, minlength=replicas)
     place = np.zeros(len(length), np.int64)
@@ -317,7 +350,9 @@ def _read_file(path: str, shares: Shares) -> Sequences:
 
 
 def _shared_out(source: str, length: Floats, shares: Shares, *, in_tokens: bool) -> Sequences:
-    """Share out a list of lengths as a distributed sampler does: the n-th goes to replica n mod R."""
+    """Share out a list of lengths as a distributed sampler does: the n-th goes to replica n mod
+    R.
+    """
     R, M = shares.replicas or 1, shares.microbatches
     if len(length) % (R * M):
         least = max(1, len(length) // (R * M)) * R * M
@@ -328,7 +363,9 @@ def _shared_out(source: str, length: Floats, shares: Shares, *, in_tokens: bool)
 
 
 def _counts(source: str, replica: Ints, microbatch: Ints, shares: Shares) -> Ints:
-    """Count the microbatches of each replica (InputError: other replicas or microbatches than asked for)."""
+    """Count the microbatches of each replica (InputError: other replicas or microbatches than asked
+    for).
+    """
     R, M = int(replica.max()) + 1, int(microbatch.max()) + 1
     if shares.replicas not in (None, R):
         what = f"{source} has {R} replicas, and --replicas says {shares.replicas}"
@@ -354,12 +391,16 @@ def _by_stage(
     shares: Shares,
     in_tokens: bool,
 ) -> Sequences:
-    """Join the rows of a sequence's stages; a row without a stage is of all stages that have none."""
+    """Join the rows of a sequence's stages; a row without a stage is of all stages that have
+    none.
+    """
     if not (stage >= 0).any():
         names = np.arange(len(length), dtype=np.int64) if named is None else named
         if named is not None and len(np.unique(names)) < len(names):
             raise InputError(f"{source} has two rows of one sequence", "a row for each, or a stage")
-        return Sequences(replica, microbatch, length[:, None], length[:, None], names, counts, in_tokens)
+        return Sequences(
+            replica, microbatch, length[:, None], length[:, None], names, counts, in_tokens
+        )
     place = named if named is not None else _place_of_stage(replica, microbatch, stage)
     key = np.stack([replica, microbatch, place])
     first, where = np.unique(key, axis=1, return_index=True, return_inverse=True)[1:]
@@ -374,7 +415,10 @@ def _by_stage(
     if np.isnan(spread).any():
         row, lacks = (int(part[0]) for part in np.nonzero(np.isnan(spread)))
         at = int(first[row])
-        what = f"{source}: replica {replica[at]}, microbatch {microbatch[at]} has no row of stage {lacks}"
+        what = (
+            f"{source}: replica {replica[at]}, microbatch {microbatch[at]} has no row of stage "
+            f"{lacks}"
+        )
         raise InputError(what, "a row for each stage, or one without a stage for the others")
     names = named[first] if named is not None else np.arange(len(first), dtype=np.int64)
     return Sequences(replica[first], microbatch[first], spread, spread, names, counts, in_tokens)
@@ -383,7 +427,9 @@ def _by_stage(
 def _place_of_stage(replica: Ints, microbatch: Ints, stage: Ints) -> Ints:
     """Number the rows of each microbatch and stage: the k-th of every stage are one sequence."""
     seen, place = dict[tuple[int, int, int], int](), np.zeros(len(stage), np.int64)
-    for row, key in enumerate(zip(replica.tolist(), microbatch.tolist(), stage.tolist(), strict=True)):
+    for row, key in enumerate(
+        zip(replica.tolist(), microbatch.tolist(), stage.tolist(), strict=True)
+    ):
         place[row] = seen.get(key, 0)
         seen[key] = int(place[row]) + 1
     return place
@@ -400,7 +446,9 @@ def _columns_of(names: Sequence[str], wanted: Mapping[str, tuple[str, ...]]) -> 
 
 
 def _find_columns(source: str, names: Sequence[str]) -> dict[str, str]:
-    """Find the file's column of each of ours (InputError: it has no lengths, or two columns of them)."""
+    """Find the file's column of each of ours (InputError: it has no lengths, or two columns of
+    them).
+    """
     found = _columns_of(names, COLUMNS)
     if "tokens" in found and "factor" in found:
         raise InputError(f"{source} has tokens and factors", "one column of lengths")
@@ -426,7 +474,9 @@ class _Column:
         return found
 
     def integers(self, most: int, missing: int | None = None) -> Ints:
-        """Return whole numbers from 0, or ``missing`` for an empty cell (InputError: a cell is none)."""
+        """Return whole numbers from 0, or ``missing`` for an empty cell (InputError: a cell is
+        none).
+        """
         if not self.name:
             return np.full(len(self.rows), 0 if missing is None else missing, np.int64)
         found = np.empty(len(self.rows))
@@ -440,7 +490,9 @@ class _Column:
         return found.astype(np.int64)
 
     def names(self) -> Ints:
-        """Return whole numbers that name sequences; texts are numbered in the order in which they come."""
+        """Return whole numbers that name sequences; texts are numbered in the order in which they
+        come.
+        """
         cells = [row.get(self.name) for row in self.rows]
         numbers = np.array([_number(cell) for cell in cells])
         if ((numbers == np.floor(numbers)) & (numbers >= 0) & (numbers < 1 << 53)).all():
@@ -452,7 +504,9 @@ class _Column:
         if wrong.any():
             at = int(np.argmax(wrong))
             cell = quote(self.rows[at].get(self.name))
-            raise InputError(f"{self.source}, row {at + 1}: {shorten(self.name, 40)} is {cell}", wanted)
+            raise InputError(
+                f"{self.source}, row {at + 1}: {shorten(self.name, 40)} is {cell}", wanted
+            )
 
 
 def _is_empty(cell: object) -> bool:
@@ -473,7 +527,9 @@ def _rows_of(path: str) -> list[dict[str, Any]]:
     """Read the rows of a file (InputError: it has another suffix, or cannot be read)."""
     suffix = next((each for each in SUFFIXES if path.lower().endswith(each)), "")
     if not suffix:
-        what = f"not lengths: '{shorten(path, 80)}'; expected e.g. lengths.csv or lognormal:2048:1.2:7"
+        what = (
+            f"not lengths: '{shorten(path, 80)}'; expected e.g. lengths.csv or lognormal:2048:1.2:7"
+        )
         raise InputError(what, HINT)
     if suffix in (".jsonl", ".ndjson"):
         return list(_json_rows(path))
@@ -502,13 +558,17 @@ def _json_rows(path: str) -> Iterable[dict[str, Any]]:
         raise InputError(f"{source}, line {number}: {shorten(str(error))}", HINT) from None
 
 
-def draw_factors(text: str, shares: Shares, law: Law | None, replica: int, steps: int, *, padded: bool) -> Floats:
+def draw_factors(
+    text: str, shares: Shares, law: Law | None, replica: int, steps: int, *, padded: bool
+) -> Floats:
     """Draw the factors of a replica's microbatches in many steps, shape (M, steps).
 
     They are over the mean of a microbatch of this distribution, which is estimated once for all
     replicas from :data:`MEAN_OF` microbatches.
     """
-    mean = float(_microbatch_times(text, shares.each, MEAN_OF, law, MOST_REPLICAS, 1, padded).mean())
+    mean = float(
+        _microbatch_times(text, shares.each, MEAN_OF, law, MOST_REPLICAS, 1, padded).mean()
+    )
     if not mean > 0:
         raise InputError("no sequence takes any time", "tokens above 0, and a --law above 0")
     M = shares.microbatches

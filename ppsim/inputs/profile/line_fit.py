@@ -1,7 +1,7 @@
 """Straight lines through measured times, of messages too, by relative error.
 
-Times of messages span five orders of magnitude: least squares on the absolute error would see only the
-largest, so every equation is divided by its own time.
+Times of messages span five orders of magnitude: least squares on the absolute error would see only
+the largest, so every equation is divided by its own time.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ import numpy as np
 
 from ppsim.inputs.profile.profile import Fit, Message
 
-# LEAST points per line. EARNED: a second line must leave at most this share of the squared error, as the Bayesian
-# information criterion asks of three more numbers for ten points. NEGLIGIBLE: a relative error that counts as none.
+# LEAST points per line. EARNED: a second line must leave at most this share of the squared error,
+# as the Bayesian information criterion asks of three more numbers for ten points. NEGLIGIBLE: a
+# relative error that counts as none.
 LEAST, EARNED, NEGLIGIBLE = 3, 0.5, 0.01
-NOISY = 3.0  # how many times the 10th percentile the 90th is where a machine's scheduler was measured
+# how many times the 10th percentile the 90th is where a machine's scheduler was measured
+NOISY = 3.0
 
 
 @dataclass(frozen=True)
@@ -52,9 +54,11 @@ def fit_line(x: Sequence[float], y: Sequence[float]) -> Line:
 
 
 def split_ranges(x: Sequence[float], y: Sequence[float]) -> list[slice]:
-    """Split the points in two ranges where a second line at least halves the squared relative error, else in one.
+    """Split the points in two ranges where a second line at least halves the squared relative
+    error, else in one.
 
-    The two lines are not joined. Each has three points or more, and the break is where the error is least.
+    The two lines are not joined. Each has three points or more, and the break is where the error is
+    least.
     """
 
     def error(parts: Sequence[slice]) -> float:
@@ -63,7 +67,11 @@ def split_ranges(x: Sequence[float], y: Sequence[float]) -> list[slice]:
     whole = [slice(0, len(x))]
     broken = [[slice(0, cut), slice(cut, len(x))] for cut in range(LEAST, len(x) - LEAST + 1)]
     best = min(broken, key=error, default=whole)
-    return best if error(best) <= EARNED * error(whole) and error(whole) > len(x) * NEGLIGIBLE**2 else whole
+    return (
+        best
+        if error(best) <= EARNED * error(whole) and error(whole) > len(x) * NEGLIGIBLE**2
+        else whole
+    )
 
 
 def _error(found: Line, x: Sequence[float], y: Sequence[float]) -> float:
@@ -78,15 +86,18 @@ def _solve(rows: np.ndarray, columns: list[int]) -> np.ndarray:
 
 
 def fit_messages(rows: Sequence[Message]) -> list[Fit]:
-    """Fit a line per link and pattern to all sizes and, where two lines fit better, one below and above the break.
+    """Fit a line per link and pattern to all sizes and, where two lines fit better, one below and
+    above the break.
 
-    Where the 90th percentile is mostly more than three times the 10th, the machine's scheduler was measured rather
-    than the link, and the line goes through the 10th percentiles.
+    Where the 90th percentile is mostly more than three times the 10th, the machine's scheduler was
+    measured rather than the link, and the line goes through the 10th percentiles.
     """
     series: dict[tuple[str, str], list[Message]] = defaultdict(list)
     for row in rows:
         series[row.link, row.pattern].append(row)
-    return [line for found in series.values() for line in _lines(sorted(found, key=lambda m: m.bytes))]
+    return [
+        line for found in series.values() for line in _lines(sorted(found, key=lambda m: m.bytes))
+    ]
 
 
 def _lines(rows: Sequence[Message]) -> list[Fit]:
@@ -102,15 +113,32 @@ def _lines(rows: Sequence[Message]) -> list[Fit]:
     for name, part in parts.items():
         line = fit_line(sizes[part], times[part])
         span = (sizes[part][0], sizes[part][-1])
-        result.append(Fit(rows[0].link, rows[0].pattern, name, "p10" if noisy else "median", *span, *astuple(line)))
+        result.append(
+            Fit(
+                rows[0].link,
+                rows[0].pattern,
+                name,
+                "p10" if noisy else "median",
+                *span,
+                *astuple(line),
+            )
+        )
     return result
 
 
-def relative_errors(rows: Sequence[Message], lines: Sequence[Fit]) -> dict[tuple[str, str], tuple[float, float]]:
-    """Compute per link and pattern the median and the largest relative error of its lines over all sizes."""
+def relative_errors(
+    rows: Sequence[Message], lines: Sequence[Fit]
+) -> dict[tuple[str, str], tuple[float, float]]:
+    """Compute per link and pattern the median and the largest relative error of its lines over all
+    sizes.
+    """
     found: dict[tuple[str, str], list[float]] = defaultdict(list)
     for row in rows:
-        own = [f for f in lines if (f.link, f.pattern) == (row.link, row.pattern) and f.covers(row.bytes)]
+        own = [
+            f
+            for f in lines
+            if (f.link, f.pattern) == (row.link, row.pattern) and f.covers(row.bytes)
+        ]
         time = row.p10_ms if own and own[-1].through == "p10" else row.median_ms
         if own and time > 0:
             found[row.link, row.pattern].append(abs(own[-1].at(row.bytes) / time - 1))

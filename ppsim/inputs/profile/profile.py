@@ -1,7 +1,8 @@
 """The profile: measured costs of ops and messages on a machine, with their provenance.
 
-A profile is a TOML file with ``schema = "ppsim.profile/1"``. Every time is in milliseconds and every size in
-bytes, as the keys say; a measured time is the median of ``n`` runs with its 10th and 90th percentile.
+A profile is a TOML file with ``schema = "ppsim.profile/1"``. Every time is in milliseconds and
+every size in bytes, as the keys say; a measured time is the median of ``n`` runs with its 10th and
+90th percentile.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class Provenance:
     threads: int  # threads each device computed with
     load: float  # the machine's load average when the measuring began
     device: str  # what computed: the processor, or the GPU's name
-    clocks: str  # clock rates, power, temperature and throttling as the machine reports them; never set
+    # clock rates, power, temperature and throttling as the machine reports them; never set
+    clocks: str
     torch: str  # its version
     python: str  # its version
     ppsim: str  # its version
@@ -72,20 +74,22 @@ class Workload:
 class OpTime:
     """How long one op takes."""
 
-    # ``layers`` (transformer layers), ``embedding``, ``head`` (norm, projection and loss), or ``stage`` (a whole stage,
-    # from a trace)
+    # ``layers`` (transformer layers), ``embedding``, ``head`` (norm, projection and loss), or
+    # ``stage`` (a whole stage, from a trace)
     part: str
-    kind: str  # F, B, I, W, or FB: a forward and a full backward of two microbatches issued together
+    # F, B, I, W, or FB: a forward and a full backward of two microbatches issued together
+    kind: str
     layers: int  # transformer layers in the part; with none, what any action costs
     median_ms: float
     p10_ms: float
     p90_ms: float
     n: int
-    cache: str = "cold"  # ``cold`` (emptied before the op), ``warm``, or ``run`` (as a real run left it)
+    # ``cold`` (emptied before the op), ``warm``, or ``run`` (as a real run left it)
+    cache: str = "cold"
     stage: int = -1  # which stage, for part ``stage``; else -1
     host_ms: float = 0.0  # time the host needs to issue the op, where a GPU runs it; 0 on a CPU
-    # ``eager``, op by op of torch, or ``graph``: as one CUDA graph, measured where the eager row is launch-bound. Costs
-    # come from the eager rows, as a run is eager.
+    # ``eager``, op by op of torch, or ``graph``: as one CUDA graph, measured where the eager row is
+    # launch-bound. Costs come from the eager rows, as a run is eager.
     launch: str = "eager"
 
     @property
@@ -108,12 +112,12 @@ class OpTime:
 class Message:
     """How long one message takes."""
 
-    # ``same-host``, ``between-hosts``, ``host-staged`` (through host memory), or ``same-device``: a copy within one
-    # device, a lower bound and never a link
+    # ``same-host``, ``between-hosts``, ``host-staged`` (through host memory), or ``same-device``: a
+    # copy within one device, a lower bound and never a link
     link: str
-    # ``early`` (the receiver waits already), ``late`` (the sender waits; from the receive on), ``ping-pong`` (half a
-    # round trip), ``bidirectional`` and ``batched`` (both ways at once; the latter by batch_isend_irecv), or a
-    # collective over all ranks: ``all-reduce``, ``all-gather``
+    # ``early`` (the receiver waits already), ``late`` (the sender waits; from the receive on),
+    # ``ping-pong`` (half a round trip), ``bidirectional`` and ``batched`` (both ways at once; the
+    # latter by batch_isend_irecv), or a collective over all ranks: ``all-reduce``, ``all-gather``
     pattern: str
     bytes: int
     median_ms: float
@@ -138,7 +142,8 @@ class Fit:
 
     link: str
     pattern: str
-    # ``all``, or of two lines, where they describe the sizes better: ``eager``, that of small messages, or
+    # ``all``, or of two lines, where they describe the sizes better: ``eager``, that of small
+    # messages, or
     # ``rendezvous``, that of large ones
     range: str
     through: str  # ``median``, or ``p10`` where the medians show the scheduler rather than the link
@@ -154,7 +159,15 @@ class Fit:
         one_of("pattern", self.pattern, PATTERNS)
         one_of("range", self.range, ("all", "eager", "rendezvous"))
         one_of("through", self.through, ("median", "p10"))
-        not_negative(self, "low_bytes", "high_bytes", "alpha_ms", "ms_per_byte", "median_residual", "max_residual")
+        not_negative(
+            self,
+            "low_bytes",
+            "high_bytes",
+            "alpha_ms",
+            "ms_per_byte",
+            "median_residual",
+            "max_residual",
+        )
 
     def at(self, size: float) -> float:
         """The line's time for a message of ``size`` bytes, in ms."""
@@ -211,7 +224,9 @@ class Profile:
 
     @property
     def message_bytes(self) -> int | None:
-        """Bytes that a stage sends to the next, the most of any stage; None where the profile does not have it."""
+        """Bytes that a stage sends to the next, the most of any stage; None where the profile does
+        not have it.
+        """
         if self.model:
             return self.model.message_bytes
         return max((row.message_bytes for row in self.stage), default=None)
@@ -225,7 +240,9 @@ def read(path: str) -> Profile:
     """
     profile = toml.read(path, Profile, SCHEMA)
     if not profile.op:
-        raise InputError(f"'{path}' has no [[op]]: nothing was measured", "measure again with ppsim calibrate")
+        raise InputError(
+            f"'{path}' has no [[op]]: nothing was measured", "measure again with ppsim calibrate"
+        )
     return profile
 
 

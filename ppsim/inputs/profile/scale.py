@@ -1,8 +1,9 @@
 """Factors of microbatches, and of the slices of a sequence: how many times as long each takes.
 
-Packed sequences, variable lengths and context parallelism make microbatches unequal. One text is ``1,1.3,0.8``, the
-name of a file of such numbers, or ``lognormal:0.2:7`` (mean 1, spread 0.2, seed 7); with ``W=`` or ``FB=`` before it,
-for those kinds of op alone. Later slices of a sequence attend to more, so they take longer.
+Packed sequences, variable lengths and context parallelism make microbatches unequal. One text is
+``1,1.3,0.8``, the name of a file of such numbers, or ``lognormal:0.2:7`` (mean 1, spread 0.2, seed
+7); with ``W=`` or ``FB=`` before it, for those kinds of op alone. Later slices of a sequence attend
+to more, so they take longer.
 """
 
 from __future__ import annotations
@@ -22,21 +23,35 @@ FACTOR = 100  # bytes of memory that a factor takes while a file is read
 SEPARATORS = ", \n\t\r"
 DISTRIBUTIONS = ("uniform", "normal", "lognormal")
 ATTENTION = "attention"
-HINT = "1,1.3,0.8,... (one per microbatch), a file of numbers, or lognormal:SPREAD:SEED; W=... for a kind alone"
-SLICE_HINT = "0.7,0.9,1.1,1.3 (one per slice), a file of them, or attention:SHARE, its share of a forward's time"
+HINT = (
+    "1,1.3,0.8,... (one per microbatch), a file of numbers, or lognormal:SPREAD:SEED; W=... for "
+    "a kind alone"
+)
+SLICE_HINT = (
+    "0.7,0.9,1.1,1.3 (one per slice), a file of them, or attention:SHARE, its share of a "
+    "forward's time"
+)
 
 
 def parse_scale(
-    texts: Sequence[str], n_microbatches: int, n_slices: int = 1, replica: int = 0, *, cycles: bool = False
+    texts: Sequence[str],
+    n_microbatches: int,
+    n_slices: int = 1,
+    replica: int = 0,
+    *,
+    cycles: bool = False,
 ) -> NDArray[np.float64]:
-    """Shape (5, microbatches): the factor of every kind of op and microbatch; a later text overrides an earlier one.
+    """Shape (5, microbatches): the factor of every kind of op and microbatch; a later text
+    overrides an earlier one.
 
-    Where sequences are cut into slices, which count as microbatches, all slices of a microbatch take its factor; a
-    factor for each slice of every microbatch is taken too. A data-parallel ``replica`` draws factors of its own from a
-    distribution; numbers are the same for all. With ``cycles`` a shorter list begins again at its end.
+    Where sequences are cut into slices, which count as microbatches, all slices of a microbatch
+    take its factor; a factor for each slice of every microbatch is taken too. A data-parallel
+    ``replica`` draws factors of its own from a distribution; numbers are the same for all. With
+    ``cycles`` a shorter list begins again at its end.
 
     Raises:
-        InputError: a text is none of these, or has another number of factors than there are microbatches.
+        InputError: a text is none of these, or has another number of factors than there are
+            microbatches.
     """
     scale = np.ones((len(COMPUTE), n_microbatches))
     whole = n_microbatches // n_slices
@@ -47,23 +62,32 @@ def parse_scale(
             factors = np.resize(factors, whole)
         if len(factors) not in (whole, n_microbatches):
             sliced = f" of {n_slices} slices" if n_slices > 1 else ""
-            each = f": {whole}, or {n_microbatches} with one for every slice; --slice-scale for the {n_slices} of each"
+            each = (
+                f": {whole}, or {n_microbatches} with one for every slice; --slice-scale for "
+                f"the {n_slices} of each"
+            )
             raise InputError(
-                f"{len(factors)} factors for {whole} microbatches{sliced}", f"one for each{each if sliced else ''}"
+                f"{len(factors)} factors for {whole} microbatches{sliced}",
+                f"one for each{each if sliced else ''}",
             )
         scale[rows] = np.repeat(factors, n_microbatches // len(factors))
     return scale
 
 
-def parse_slice_scale(texts: Sequence[str], n_slices: int, share: float | None = None) -> NDArray[np.float64]:
-    """Shape (5, slices): the factor of every kind of op and slice of a sequence; a later text overrides an earlier one.
+def parse_slice_scale(
+    texts: Sequence[str], n_slices: int, share: float | None = None
+) -> NDArray[np.float64]:
+    """Shape (5, slices): the factor of every kind of op and slice of a sequence; a later text
+    overrides an earlier one.
 
-    ``attention:A`` takes attention for a share A of a forward's time over the whole sequence. Slice k of K attends to
-    those before it and to half of itself, so its attention takes (2k + 1)/K times the mean. A backward takes twice as
-    long in all its parts, and all of its attention is in I: that of I is 2A/(1 + A), that of W nothing.
+    ``attention:A`` takes attention for a share A of a forward's time over the whole sequence. Slice
+    k of K attends to those before it and to half of itself, so its attention takes (2k + 1)/K times
+    the mean. A backward takes twice as long in all its parts, and all of its attention is in I:
+    that of I is 2A/(1 + A), that of W nothing.
 
     Args:
-        texts: factors, one for each slice, a file of them, or ``attention:A``; with ``W=`` or the like before them.
+        texts: factors, one for each slice, a file of them, or ``attention:A``; with ``W=`` or the
+            like before them.
         n_slices: K.
         share: A where a text is ``attention`` alone.
 
@@ -76,13 +100,25 @@ def parse_slice_scale(texts: Sequence[str], n_slices: int, share: float | None =
         if not rest.startswith(ATTENTION):
             factors = _parse_row(rest, n_slices, SLICE_HINT)
             if len(factors) != n_slices:
-                raise InputError(f"{len(factors)} factors for {n_slices} slices of a sequence", SLICE_HINT)
+                raise InputError(
+                    f"{len(factors)} factors for {n_slices} slices of a sequence", SLICE_HINT
+                )
             scale[rows] = factors
             continue
         match = re.fullmatch(r"attention(?::([0-9]*\.?[0-9]+)(%?))?", rest)
-        part = share if match and not match[1] else float(match[1]) / (100 if match[2] else 1) if match else -1.0
+        part = (
+            share
+            if match and not match[1]
+            else float(match[1]) / (100 if match[2] else 1)
+            if match
+            else -1.0
+        )
         if part is None or not 0 <= part <= 1:
-            why = "nothing says what share attention is" if part is None else f"'{text[:40]}' is no share of attention"
+            why = (
+                "nothing says what share attention is"
+                if part is None
+                else f"'{text[:40]}' is no share of attention"
+            )
             raise InputError(why, SLICE_HINT)
         shares = {Kind.I: 2 * part / (1 + part), Kind.W: 0.0}
         for row in rows:
@@ -96,7 +132,9 @@ def is_drawn(text: str) -> bool:
 
 
 def names_file(text: str) -> bool:
-    """Whether a text names a file of factors: it has neither numbers nor a distribution nor attention's share."""
+    """Whether a text names a file of factors: it has neither numbers nor a distribution nor
+    attention's share.
+    """
     return _is_path(_rows_of(text)[1])
 
 
@@ -108,7 +146,11 @@ def _is_path(text: str) -> bool:
 def _rows_of(text: str) -> tuple[list[int], str]:
     """The kinds of op that a text is for, and the rest of it."""
     named = re.fullmatch(rf"([{LETTERS}]+)=(.*)", text, re.DOTALL)
-    return ([LETTERS.index(letter) for letter in named[1]], named[2]) if named else (list(range(len(COMPUTE))), text)
+    return (
+        ([LETTERS.index(letter) for letter in named[1]], named[2])
+        if named
+        else (list(range(len(COMPUTE))), text)
+    )
 
 
 def _parse_row(text: str, n: int, hint: str, replica: int = 0) -> NDArray[np.float64]:
@@ -123,7 +165,8 @@ def _parse_row(text: str, n: int, hint: str, replica: int = 0) -> NDArray[np.flo
     try:
         factors = np.array([float(part) for part in re.split(r"[,\s]+", text.strip())])
     except ValueError:
-        raise InputError(f"{named} is no list of factors", hint) from None  # never what the file holds
+        # never what the file holds
+        raise InputError(f"{named} is no list of factors", hint) from None
     if not (np.isfinite(factors) & (factors >= 0)).all():
         raise InputError("a factor must be zero or more and finite", hint)
     return factors
@@ -133,7 +176,10 @@ def _draw(name: str, rest: str, n: int, text: str, replica: int) -> NDArray[np.f
     match = re.fullmatch(r"([0-9]*\.?[0-9]+)(?::([0-9]{1,9}))?", rest)
     spread = float(match[1]) if match else -1.0
     if match is None or not 0 <= spread < 1:
-        raise InputError(f"'{text[:40]}' is no distribution of factors", f"{name}:SPREAD:SEED with a spread below 1")
+        raise InputError(
+            f"'{text[:40]}' is no distribution of factors",
+            f"{name}:SPREAD:SEED with a spread below 1",
+        )
     seed = int(match[2] or 0)
     rng = np.random.default_rng((seed, replica) if replica else seed)
     if name == "uniform":

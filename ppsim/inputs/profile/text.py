@@ -11,10 +11,25 @@ from ppsim.base.numbers import format_number
 from ppsim.base.units import format_size
 from ppsim.inputs.profile.costs import layer_line, message_ms
 from ppsim.inputs.profile.line_fit import relative_errors
-from ppsim.inputs.profile.profile import KINDS, PATTERNS, Activation, Fit, Message, OpTime, Profile, StageSize
+from ppsim.inputs.profile.profile import (
+    KINDS,
+    PATTERNS,
+    Activation,
+    Fit,
+    Message,
+    OpTime,
+    Profile,
+    StageSize,
+)
 
 ALIKE = 1.05  # ratio of two times that is no change
-NAMES = {"F": "forward", "B": "backward", "I": "backward for input", "W": "backward for weights", "FB": "pair F&B"}
+NAMES = {
+    "F": "forward",
+    "B": "backward",
+    "I": "backward for input",
+    "W": "backward for weights",
+    "FB": "pair F&B",
+}
 
 
 @dataclass(frozen=True)
@@ -30,7 +45,9 @@ class Difference:
 
 @dataclass(frozen=True)
 class Differences:
-    """Differences of two profiles: settings as name -> [before, after], times, and rows of one profile only."""
+    """Differences of two profiles: settings as name -> [before, after], times, and rows of one
+    profile only.
+    """
 
     settings: dict[str, tuple[Any, Any]]
     times: tuple[Difference, ...]
@@ -41,7 +58,11 @@ class Differences:
 def summary(profile: Profile) -> dict[str, Any]:
     """Summarise a profile in ms: ops of its own stage, their split, the message."""
     layers = profile.model.layers if profile.model else None
-    whole = [op for op in profile.op if op.part == "layers" and op.layers == layers and op.launch == "eager"]
+    whole = [
+        op
+        for op in profile.op
+        if op.part == "layers" and op.layers == layers and op.launch == "eager"
+    ]
     own = {op.kind: op for op in whole if op.cache != "warm"}
     result: dict[str, Any] = {f"{kind}_ms": own[kind].median_ms for kind in KINDS if kind in own}
     if {"B", "I", "W"} <= own.keys() and own["B"].median_ms > 0:
@@ -56,25 +77,45 @@ def summary(profile: Profile) -> dict[str, Any]:
 def result_line(profile: Profile) -> str:
     """Write the summary on one line."""
     found = summary(profile)
-    times = "  ".join(f"{kind} {found[f'{kind}_ms']:.3g} ms" for kind in KINDS if f"{kind}_ms" in found)
+    times = "  ".join(
+        f"{kind} {found[f'{kind}_ms']:.3g} ms" for kind in KINDS if f"{kind}_ms" in found
+    )
     return f"{times}  message {format_number(found['message_ms'])} ms"
 
 
 def sentence(profile: Profile) -> str:
     """Return what the ops of a stage and its message take in one sentence."""
     found = summary(profile)
-    times = [f"{NAMES[kind]} {found[f'{kind}_ms']:.3g} ms" for kind in KINDS if f"{kind}_ms" in found]
-    split = f"; I and W together {found['split_over_full']:.2f} times B" if "split_over_full" in found else ""
+    times = [
+        f"{NAMES[kind]} {found[f'{kind}_ms']:.3g} ms" for kind in KINDS if f"{kind}_ms" in found
+    ]
+    split = (
+        f"; I and W together {found['split_over_full']:.2f} times B"
+        if "split_over_full" in found
+        else ""
+    )
     size = f" of {format_size(found['message_bytes'])}" if found["message_bytes"] else ""
     message = f"a message{size} {format_number(found['message_ms'])} ms"
     return f"a stage takes {', '.join(times)}{split}; {message}"
 
 
 def op_rows(profile: Profile) -> list[tuple[str, ...]]:
-    """The table of ops: name, median, 10th and 90th percentile in ms, count, and what to know of it."""
-    flags = ("launch-bound" if op.launch_bound else "wide spread" * (op.p90_ms > 1.5 * op.p10_ms) for op in profile.op)
+    """The table of ops: name, median, 10th and 90th percentile in ms, count, and what to know of
+    it.
+    """
+    flags = (
+        "launch-bound" if op.launch_bound else "wide spread" * (op.p90_ms > 1.5 * op.p10_ms)
+        for op in profile.op
+    )
     return [
-        (_op_name(op), f"{op.median_ms:.3f}", f"{op.p10_ms:.3f}", f"{op.p90_ms:.3f}", str(op.n), flag)
+        (
+            _op_name(op),
+            f"{op.median_ms:.3f}",
+            f"{op.p10_ms:.3f}",
+            f"{op.p90_ms:.3f}",
+            str(op.n),
+            flag,
+        )
         for op, flag in zip(profile.op, flags, strict=True)
     ]
 
@@ -85,20 +126,25 @@ def message_rows(profile: Profile, link: str) -> tuple[list[str], list[list[str]
     patterns = [p for p in PATTERNS if any(m.pattern == p for m in rows)]
     median = {(m.bytes, m.pattern): f"{m.median_ms:.3f}" for m in rows}
     sizes = sorted({m.bytes for m in rows})
-    return patterns, [[_size(size), *(median.get((size, p), "") for p in patterns)] for size in sizes]
+    return patterns, [
+        [_size(size), *(median.get((size, p), "") for p in patterns)] for size in sizes
+    ]
 
 
 def heading(profile: Profile) -> Iterator[str]:
     """Say what was measured, on what."""
     made, model = profile.provenance, profile.model
-    yield f"{made.device} on {made.cpu}, {made.cores} cores, load {made.load:g}, torch {made.torch}, {made.date}"
+    yield (
+        f"{made.device} on {made.cpu}, {made.cores} cores, load {made.load:g}, torch "
+        f"{made.torch}, {made.date}"
+    )
     if made.note:
         yield f"note: {made.note}"
     if model:
         yield (
-            f"hidden {model.hidden}, heads {model.heads}, sequence {model.sequence}, microbatch size "
-            f"{model.microbatch_size}, {model.layers} layer{'s' * (model.layers != 1)} a device, {model.dtype}, "
-            f"vocabulary {model.vocab}"
+            f"hidden {model.hidden}, heads {model.heads}, sequence {model.sequence}, microbatch "
+            f"size {model.microbatch_size}, {model.layers} layer{'s' * (model.layers != 1)} a "
+            f"device, {model.dtype}, vocabulary {model.vocab}"
         )
 
 
@@ -106,30 +152,43 @@ def lines(profile: Profile) -> Iterator[str]:
     """Write what follows from the times of ops, and what a microbatch holds."""
     for kind in KINDS:
         if line := layer_line(profile.op, kind):
-            yield f"{kind}: {line.alpha:.3f} ms + {line.slope:.3f} ms a layer (off by at most {line.max_residual:.0%})"
+            yield (
+                f"{kind}: {line.alpha:.3f} ms + {line.slope:.3f} ms a layer (off by at most "
+                f"{line.max_residual:.0%})"
+            )
     found = summary(profile)
     if "split_over_full" in found:
         yield f"I + W take {found['split_over_full']:.2f} x B"
     for held in profile.activation:
         part = f"{held.layers} layer{'s' * (held.layers != 1)}" if held.layers else held.part
-        yield f"activations of a microbatch, {part}: {_held(held, lambda size: f'{size / 2**20:.2f} MiB')}"
+        yield (
+            f"activations of a microbatch, {part}: "
+            f"{_held(held, lambda size: f'{size / 2**20:.2f} MiB')}"
+        )
     for row in profile.stage:
         sends = f", sends {format_size(row.message_bytes)}" if row.message_bytes else ""
-        yield f"stage {row.stage}: {row.parameters} parameters; a microbatch holds {_held(row, format_size)}{sends}"
+        yield (
+            f"stage {row.stage}: {row.parameters} parameters; a microbatch holds "
+            f"{_held(row, format_size)}{sends}"
+        )
 
 
 def _held(row: Activation | StageSize, write: Callable[[int], str]) -> str:
-    return ", ".join(f"{write(getattr(row, f'after_{kind.lower()}_bytes'))} after {kind}" for kind in "FIW")
+    return ", ".join(
+        f"{write(getattr(row, f'after_{kind.lower()}_bytes'))} after {kind}" for kind in "FIW"
+    )
 
 
 def fit_lines(profile: Profile) -> Iterator[str]:
     """Write the fitted times of messages."""
     together = relative_errors(profile.message, profile.fit)
     for fit in profile.fit:
-        speed = f" + bytes / {format_number(1e-6 / fit.ms_per_byte)} GB/s" if fit.ms_per_byte else ""
+        speed = (
+            f" + bytes / {format_number(1e-6 / fit.ms_per_byte)} GB/s" if fit.ms_per_byte else ""
+        )
         yield (
-            f"{fit.link} {fit.pattern}, {_range(fit)}, {fit.through}: {fit.alpha_ms * 1e3:.0f} us{speed}"
-            f"  (off by {fit.median_residual:.0%}, at most {fit.max_residual:.0%})"
+            f"{fit.link} {fit.pattern}, {_range(fit)}, {fit.through}: {fit.alpha_ms * 1e3:.0f} "
+            f"us{speed}  (off by {fit.median_residual:.0%}, at most {fit.max_residual:.0%})"
         )
         if fit.range == "rendezvous" and (fit.link, fit.pattern) in together:
             middle, most = together[fit.link, fit.pattern]
@@ -152,13 +211,17 @@ def differences(before: Profile, after: Profile) -> Differences:
         for name, a in first.items()
         if (b := second.get(name))
     )
-    return Differences(changed, times, tuple(first.keys() - second.keys()), tuple(second.keys() - first.keys()))
+    return Differences(
+        changed, times, tuple(first.keys() - second.keys()), tuple(second.keys() - first.keys())
+    )
 
 
 def differing(found: Differences) -> list[Difference]:
     """Choose the times that differ by more than the spread or 5 %, the largest change first."""
     rows = [row for row in found.times if not row.overlap or not 1 / ALIKE <= row.ratio <= ALIKE]
-    return sorted(rows, key=lambda row: -abs(math.log(row.ratio)) if 0 < row.ratio < math.inf else -math.inf)
+    return sorted(
+        rows, key=lambda row: -abs(math.log(row.ratio)) if 0 < row.ratio < math.inf else -math.inf
+    )
 
 
 def _ratio(before: float, after: float) -> float:
@@ -176,7 +239,10 @@ def _times(profile: Profile) -> dict[str, OpTime | Message]:
 
 
 def _op_name(op: OpTime) -> str:
-    part = {"layers": f"{op.layers} layer{'s' * (op.layers != 1)}", "stage": f"stage {op.stage}"}.get(op.part, op.part)
+    part = {
+        "layers": f"{op.layers} layer{'s' * (op.layers != 1)}",
+        "stage": f"stage {op.stage}",
+    }.get(op.part, op.part)
     return f"{part} {op.kind}, {op.cache}" + ", as a graph" * (op.launch == "graph")
 
 

@@ -1,7 +1,8 @@
-"""Parts: one file for each thing that options say of a schedule's costs. A file put into this folder is a part.
+"""Parts: one file for each thing that options say of a schedule's costs. A file put into this
+folder is a part.
 
-A module here has one class derived from :class:`ppsim.prices.part.Part`: its fields are its options, and its methods
-say what they change.
+A module here has one class derived from :class:`ppsim.prices.part.Part`: its fields are its
+options, and its methods say what they change.
 """
 
 __all__ = ["layout", "profile"]

@@ -41,7 +41,8 @@ class Chunks(Part):
         Need(
             ("law",),
             lambda g: bool(g["chunked"] or g["lengths"]),
-            "{options} is the time of sequences of --lengths, or of chunks of a prompt, and none is given",
+            "{options} is the time of sequences of --lengths, or of chunks of a prompt, and none "
+            "is given",
             "add --lengths FILE, or --chunked TOKENS to ppsim run forward-only",
         ),
         Need(
@@ -71,21 +72,26 @@ class Chunks(Part):
         "--chunked",
         type=click.IntRange(min=1, max=100_000_000),
         metavar="TOKENS",
-        help="Run the prefill of a prompt of so many tokens in chunks, each a microbatch of forward-only, by --law; "
+        help="Run the prefill of a prompt of so many tokens in chunks, each a microbatch of "
+        "forward-only, by --law; "
         "--mb chunks, or the best number of them.",
     )
     chunk: str | None = option(
         "--chunk",
         metavar="TOKENS|equal",
-        help="Tokens of a chunk, or sizes that take equal times (equal, the default), in the best number of chunks.",
+        help="Tokens of a chunk, or sizes that take equal times (equal, the default), in the best "
+        "number of chunks.",
     )
     law: str | None = option(
         "--law",
         metavar="C,G,A|C,G,B,A|FILE",
-        help="Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any unit (0,1,0; with "
+        help="Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any unit "
+        "(0,1,0; with "
         "--profile its model's). Of a chunk of x tokens behind L of --chunked, on a stage, in ms: "
-        "C + G L + B x + A (2 L x + x^2), or a table of measured chunks (csv, parquet: tokens, time, prefix), to "
-        "which the law is fitted. Of several numbers of devices in ppsim sweep, a stage of the fewest.",
+        "C + G L + B x + A (2 L x + x^2), or a table of measured chunks (csv, parquet: tokens, "
+        "time, prefix), to "
+        "which the law is fitted. Of several numbers of devices in ppsim sweep, a stage of the "
+        "fewest.",
     )
     page: int | None = option(
         "--page",
@@ -108,5 +114,8 @@ class Chunks(Part):
         from ppsim.prices.chunked import times_of_chunks
 
         numbers = {"unit": "ms"} | {name: asked[name] for name in COSTS if asked[name] is not None}
-        scale = np.tile(times_of_chunks(asked, schedule.n_devices, schedule.whole_microbatches), (len(COMPUTE), 1))
+        scale = np.tile(
+            times_of_chunks(asked, schedule.n_devices, schedule.whole_microbatches),
+            (len(COMPUTE), 1),
+        )
         return replace(costs_for(schedule, **numbers), scale=scale)

@@ -48,10 +48,13 @@ class Copies(TimesOfKinds):
         "--offload",
         type=Offloaded(),
         metavar="[N|all|30%]",
-        help="Copy activations to the host after their forward and back before their backward: of N chunks of every "
+        help="Copy activations to the host after their forward and back before their backward: of "
+        "N chunks of every "
         "device, of all (also without a value), or a share.",
     )
-    t_offload: Value | None = option("--t-offload", help="Time of a copy of an activation to the host (0).")
+    t_offload: Value | None = option(
+        "--t-offload", help="Time of a copy of an activation to the host (0)."
+    )
     t_reload: Value | None = option("--t-reload", help="Time of a copy back from the host (0).")
     t_evict: Value | None = option(
         "--t-evict", help="Time of a copy of an activation to another device, and of one back (0)."
@@ -59,14 +62,16 @@ class Copies(TimesOfKinds):
     host_link: str | None = option(
         "--host-link",
         metavar="GB/s",
-        help="Bandwidth of a device's link to its host in each direction, such as 55GB/s: copies take as long as their "
+        help="Bandwidth of a device's link to its host in each direction, such as 55GB/s: copies "
+        "take as long as their "
         "bytes do; with --profile, or --model where there is one.",
     )
     host_link_shared: int | None = option(
         "--host-link-shared",
         type=click.IntRange(min=1),
         metavar="N",
-        help="N devices share a link to their host, which carries one copy at a time in each direction (1).",
+        help="N devices share a link to their host, which carries one copy at a time in each "
+        "direction (1).",
     )
 
     def add_ops(self, schedule: Schedule, price: Pricing) -> Schedule:
@@ -75,22 +80,29 @@ class Copies(TimesOfKinds):
             return schedule
         from ppsim.search.rules.offload import add_offload
 
-        return add_offload(schedule, price(schedule), parse_offload(self.offload, schedule.n_chunks))
+        return add_offload(
+            schedule, price(schedule), parse_offload(self.offload, schedule.n_chunks)
+        )
 
     def change(self, schedule: Schedule, costs: Costs, asked: Asked) -> Costs:
-        """Return the costs with the times of copies, as given or by the bandwidth of the host's link."""
+        """Return the costs with the times of copies, as given or by the bandwidth of the host's
+        link.
+        """
         costs = super().change(schedule, costs, asked)
         if self.host_link_shared:
             costs = replace(costs, host_link=self.host_link_shared)
         if self.host_link:
-            costs = replace(costs, others={**costs.others, **self._times_by_bytes(schedule, costs, asked)})
+            costs = replace(
+                costs, others={**costs.others, **self._times_by_bytes(schedule, costs, asked)}
+            )
         return costs
 
     def _times_by_bytes(self, schedule: Schedule, costs: Costs, asked: Asked) -> dict[Kind, Any]:
         """Times of copies between a device and its host, by the bytes of a stage's activation.
 
         Raises:
-            InputError: not a bandwidth, nothing gives bytes, or the times of ops have no unit of time.
+            InputError: not a bandwidth, nothing gives bytes, or the times of ops have no unit of
+                time.
         """
         from ppsim.base.times import MICROSECONDS
         from ppsim.base.units import parse_size
@@ -100,14 +112,20 @@ class Copies(TimesOfKinds):
         text = self.host_link or ""
         rate, in_bytes = parse_size(text.removesuffix("/s")) if text.endswith("/s") else (0, False)
         if not (rate and in_bytes):
-            raise InputError(f"--host-link {text[:40]} is no bandwidth", "bytes a second, such as 55GB/s")
+            raise InputError(
+                f"--host-link {text[:40]} is no bandwidth", "bytes a second, such as 55GB/s"
+            )
         if costs.unit not in MICROSECONDS:
             what = f"--host-link needs times in a unit of time, and theirs is {costs.unit}"
             raise InputError(what, "--tf 2.5 --unit ms, or --profile FILE")
         held = asked.hold(schedule)
         if held.unit != BYTES:
             what = "--host-link needs the bytes of an activation, and nothing gives them"
-            raise InputError(what, "--profile FILE with activations, or ppsim memory --model NAME, or --t-offload TIME")
+            raise InputError(
+                what,
+                "--profile FILE with activations, or ppsim memory --model NAME, or "
+                "--t-offload TIME",
+            )
         took = held.activations / rate * (1e6 / MICROSECONDS[costs.unit])
         return {Kind.OFFLOAD: took, Kind.RELOAD: took}
 
@@ -126,11 +144,15 @@ class Copies(TimesOfKinds):
 
     def lack(self, name: str) -> str:
         """Return what a schedule lacks that does not use an option."""
-        return super().lack(name) + " that end in time" * (name == "host_link" and bool(self.offload))
+        return super().lack(name) + " that end in time" * (
+            name == "host_link" and bool(self.offload)
+        )
 
 
 def parse_offload(text: str, chunks: int) -> float:
-    """Parse --offload: how many of a device's chunks leave it (InputError: more than it has, or not a number)."""
+    """Parse --offload: how many of a device's chunks leave it (InputError: more than it has, or not
+    a number).
+    """
     if text == "all":
         return float(chunks)
     share = re.fullmatch(r"(\d{1,3}(?:\.\d{1,9})?)%", text, re.ASCII)
@@ -140,4 +162,6 @@ def parse_offload(text: str, chunks: int) -> float:
         return float(text)
     have = "1 chunk" if chunks == 1 else f"{chunks} chunks"
     number = "0 or 1" if chunks == 1 else f"a whole number from 0 to {chunks}"
-    raise InputError(f"--offload {text[:20]}: a device has {have}", f"{number}, all, or a share such as 50%")
+    raise InputError(
+        f"--offload {text[:20]}: a device has {have}", f"{number}, all, or a share such as 50%"
+    )

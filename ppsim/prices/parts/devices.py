@@ -24,11 +24,14 @@ class Devices(Part):
     place: ClassVar[int] = 80
     called_by: ClassVar[tuple[str, ...]] = ("speed",)
 
-    speed: Value | None = option("--speed", help="How many times as fast each device computes: 1,1,0.9,1.")
+    speed: Value | None = option(
+        "--speed", help="How many times as fast each device computes: 1,1,0.9,1."
+    )
     per: str | None = common(
         "--cost-per",
         type=click.Choice(["device", "stage"]),
-        help="Times are for a device's 1/P share of the model (device, the default) or for each stage as given.",
+        help="Times are for a device's 1/P share of the model (device, the default) or for each "
+        "stage as given.",
     )
 
     def change(self, schedule: Schedule, costs: Costs, asked: Asked) -> Costs:
@@ -37,8 +40,13 @@ class Devices(Part):
 
         speed = np.atleast_1d(np.asarray(self.speed, np.float64))
         if len(speed) not in (1, schedule.n_devices):
-            raise InputError(f"{len(speed)} speeds for {schedule.n_devices} devices", "one, or one for each device")
+            raise InputError(
+                f"{len(speed)} speeds for {schedule.n_devices} devices",
+                "one, or one for each device",
+            )
         if not (np.isfinite(speed) & (speed > 0)).all():
-            raise InputError("a speed must be more than zero and finite", "1 is the speed that the times are for")
+            raise InputError(
+                "a speed must be more than zero and finite", "1 is the speed that the times are for"
+            )
         refuse_factors(costs)
         return replace(costs, speed=np.broadcast_to(speed, schedule.n_devices).copy())

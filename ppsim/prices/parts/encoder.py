@@ -28,7 +28,8 @@ class EncoderFile(Part):
         "--encoder",
         type=click.Path(),
         metavar="FILE",
-        help="Put the forwards and backwards of an encoder into the bubbles of the pipeline (TOML: their times).",
+        help="Put the forwards and backwards of an encoder into the bubbles of the pipeline (TOML: "
+        "their times).",
     )
 
     def add_ops(self, schedule: Schedule, price: Pricing) -> Schedule:

@@ -52,18 +52,29 @@ class LayoutString(Part):
     layout: str | None = common(
         "--layout",
         metavar="STRING",
-        help="Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs come from these times.",
+        help="Which layers each stage holds, such as 'Et*3|(tt|)*29,m|L' (ppsim layout): costs "
+        "come from these times.",
     )
-    t_layer: Value | None = option("--t-layer", help="Forward time of a layer of the layout (1), or one for each.")
-    t_embedding: float | None = option("--t-embedding", help="Forward time of the layout's embedding, E (0).")
-    t_head: float | None = option("--t-head", help="Forward time of the layout's head and its loss, L (0).")
-    t_mtp: float | None = option("--t-mtp", help="Forward time of an MTP layer of the layout, m (a layer's).")
+    t_layer: Value | None = option(
+        "--t-layer", help="Forward time of a layer of the layout (1), or one for each."
+    )
+    t_embedding: float | None = option(
+        "--t-embedding", help="Forward time of the layout's embedding, E (0)."
+    )
+    t_head: float | None = option(
+        "--t-head", help="Forward time of the layout's head and its loss, L (0)."
+    )
+    t_mtp: float | None = option(
+        "--t-mtp", help="Forward time of an MTP layer of the layout, m (a layer's)."
+    )
     b_over_f: float | None = option(
         "--b-over-f", help="A full backward of a layer in its forwards (2); I and W take half."
     )
 
     def fill_shape(self, spec: str | Schedule, shape: ShapeOptions, asked: Asked) -> ShapeOptions:
-        """Return the shape with the stages of the layout, where stages, or devices and chunks, are not given."""
+        """Return the shape with the stages of the layout, where stages, or devices and chunks, are
+        not given.
+        """
         return shape_of_layout(spec, shape, self.layout or "") if isinstance(spec, str) else shape
 
     def rephrase_hint(self, hint: str) -> str:
@@ -72,7 +83,9 @@ class LayoutString(Part):
         for part in hint.split(" or "):
             if found := re.search(r"--stages (\d+) ?", part):
                 rest = part.replace(found[0], "").strip()
-                part = f"a layout of {found[1]} stage{'s' * (found[1] != '1')}" + (f" with {rest}" if rest else "")
+                part = f"a layout of {found[1]} stage{'s' * (found[1] != '1')}" + (
+                    f" with {rest}" if rest else ""
+                )
             works.append(part)
         return " or ".join(works)
 
@@ -84,7 +97,12 @@ class LayoutString(Part):
         """Return the times of layers that the options give."""
         from ppsim.workload.layout.costs import LayerTimes
 
-        given = {"layer": self.t_layer, "embedding": self.t_embedding, "head": self.t_head, "mtp": self.t_mtp}
+        given = {
+            "layer": self.t_layer,
+            "embedding": self.t_embedding,
+            "head": self.t_head,
+            "mtp": self.t_mtp,
+        }
         numbers: dict[str, Any] = {**given, "b_over_f": self.b_over_f}
         return LayerTimes(**{name: value for name, value in numbers.items() if value is not None})
 
@@ -94,7 +112,9 @@ class LayoutString(Part):
 
         layout = self.layout_of(schedule)
         if self.t_mtp is not None and not layout.n_mtp:
-            raise InputError("--t-mtp has no effect: the layout has no MTP layer (m)", "leave it out")
+            raise InputError(
+                "--t-mtp has no effect: the layout has no MTP layer (m)", "leave it out"
+            )
         usual = "t_layer" if self.t_layer is None else "t"
         unit = usual if asked["unit"] is None else asked["unit"]
         return layout_costs(layout, self.layer_times(), asked["comm"] or 0.0, unit)
@@ -114,7 +134,8 @@ def shape_of_layout(spec: str, shape: ShapeOptions, layout: str) -> ShapeOptions
     """Fill in the stages of a family's shape where stages, or devices and chunks, are not given.
 
     Raises:
-        InputError: the stages do not divide over the devices; the hint is the nearest layout that the family takes.
+        InputError: the stages do not divide over the devices; the hint is the nearest layout that
+            the family takes.
     """
     from ppsim.schedules import family_of, split_chunks
     from ppsim.workload.layout.layout import nearest_layout, read_layout
@@ -127,16 +148,29 @@ def shape_of_layout(spec: str, shape: ShapeOptions, layout: str) -> ShapeOptions
     try:
         return replace(shape, stages=read_layout(layout, P).n_stages)
     except InputError as error:
-        if P and stages % P and shape.microbatches and (chunks := _nearest_chunks(family, spelled, shape, P, stages)):
+        if (
+            P
+            and stages % P
+            and shape.microbatches
+            and (chunks := _nearest_chunks(family, spelled, shape, P, stages))
+        ):
             error.hint = nearest_layout(layout, P, P * chunks) or error.hint
         raise
 
 
-def _nearest_chunks(family: Family, spelled: int | None, shape: ShapeOptions, P: int, stages: int) -> int | None:
-    """Find the stages per device that a family takes on P devices and that are nearest to that many in all."""
+def _nearest_chunks(
+    family: Family, spelled: int | None, shape: ShapeOptions, P: int, stages: int
+) -> int | None:
+    """Find the stages per device that a family takes on P devices and that are nearest to that many
+    in all.
+    """
     from ppsim.schedules import shape_for
 
-    likely = [spelled] if spelled else sorted(range(1, stages // P + 3), key=lambda v: (abs(v * P - stages), v))
+    likely = (
+        [spelled]
+        if spelled
+        else sorted(range(1, stages // P + 3), key=lambda v: (abs(v * P - stages), v))
+    )
     for chunks in likely[:MOST_CHUNKS]:
         try:
             shape_for(family, **asdict(shape) | {"chunks": chunks})
@@ -147,7 +181,9 @@ def _nearest_chunks(family: Family, spelled: int | None, shape: ShapeOptions, P:
 
 
 def layout_for(schedule: Schedule, text: str) -> Layout:
-    """Read the layout of a schedule's stages (InputError: none, one that Megatron refuses, or of other stages)."""
+    """Read the layout of a schedule's stages (InputError: none, one that Megatron refuses, or of
+    other stages).
+    """
     from ppsim.schedules import families
     from ppsim.workload.layout.layout import nearest_layout, read_layout
     from ppsim.workload.layout.text import parse_content
@@ -155,8 +191,15 @@ def layout_for(schedule: Schedule, text: str) -> Layout:
     stages, P = len(parse_content(text)), schedule.n_devices
     if stages != schedule.n_stages:
         V = schedule.n_chunks
-        hint = f"--devices {stages // V}" + f" --chunks {V}" * (V > 1) if stages % V == 0 else f"--stages {stages}"
-        if all(family.name != schedule.name for family in families()):  # a file, whose shape is its own
+        hint = (
+            f"--devices {stages // V}" + f" --chunks {V}" * (V > 1)
+            if stages % V == 0
+            else f"--stages {stages}"
+        )
+        # a file, whose shape is its own
+        if all(family.name != schedule.name for family in families()):
             hint = nearest_layout(text, P, schedule.n_stages)
-        raise InputError(f"the layout has {stages} stages, and {schedule.name} has {schedule.n_stages}", hint)
+        raise InputError(
+            f"the layout has {stages} stages, and {schedule.name} has {schedule.n_stages}", hint
+        )
     return read_layout(text, P if stages % P == 0 else None)

@@ -41,4 +41,6 @@ class Links(Part):
 
         changes = [parse_link(text, schedule.n_devices) for text in self.links]
         size = float(parse_size(network.message)[0]) if network and network.message else None
-        return replace(costs, comm=change_latencies(costs.comm, schedule.n_devices, costs.unit, changes, size))
+        return replace(
+            costs, comm=change_latencies(costs.comm, schedule.n_devices, costs.unit, changes, size)
+        )

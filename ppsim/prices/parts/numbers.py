@@ -31,7 +31,9 @@ class Numbers(Part):
         "tr": "no R; --recompute adds them",
     }
 
-    tf: Value | None = common("--tf", help="Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).")
+    tf: Value | None = common(
+        "--tf", help="Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2)."
+    )
     tb: Value | None = common("--tb", help="Time of a full backward (ti + tw).")
     ti: Value | None = common("--ti", help="Time of a backward for the input (1).")
     tw: Value | None = common("--tw", help="Time of a backward for the weights (1).")
@@ -42,10 +44,14 @@ class Numbers(Part):
         """Return the times that are given, and the usual ones of the others."""
         from ppsim.core.costs import costs_for
 
-        return costs_for(schedule, **{name: value for name in COSTS if (value := asked[name]) is not None})
+        return costs_for(
+            schedule, **{name: value for name in COSTS if (value := asked[name]) is not None}
+        )
 
     def used(self, schedule: Schedule, asked: Asked) -> set[str]:
-        """Return the times of kinds of op that the schedule has, or whose sum or difference it needs."""
+        """Return the times of kinds of op that the schedule has, or whose sum or difference it
+        needs.
+        """
         import numpy as np
 
         from ppsim.core.ops import Kind
@@ -55,9 +61,14 @@ class Numbers(Part):
         summed = backward and self.tb is None
         used = {
             "tb": backward or (halves and (self.ti is None or self.tw is None)),
-            "ti": has[Kind.I] or summed or (has[Kind.W] and self.tw is None and self.tb is not None),
-            "tw": has[Kind.W] or summed or (has[Kind.I] and self.ti is None and self.tb is not None),
-            "tfb": self.tfb is not None and ((schedule.kind == Kind.B) & (schedule.pair >= 0)).any(),
+            "ti": has[Kind.I]
+            or summed
+            or (has[Kind.W] and self.tw is None and self.tb is not None),
+            "tw": has[Kind.W]
+            or summed
+            or (has[Kind.I] and self.ti is None and self.tb is not None),
+            "tfb": self.tfb is not None
+            and ((schedule.kind == Kind.B) & (schedule.pair >= 0)).any(),
             "tr": has[Kind.R],
         }
         return {name for name, is_used in used.items() if is_used}

@@ -1,4 +1,6 @@
-"""Times of ops beside F, B, I, W and R: of embeddings and output layers on all devices, and of collectives."""
+"""Times of ops beside F, B, I, W and R: of embeddings and output layers on all devices, and of
+collectives.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,27 @@ class Others(TimesOfKinds):
     place: ClassVar[int] = 30
     kinds: ClassVar[tuple[str, ...]] = ("te", "ts", "tt", "td", "tl", "tgf", "tgb", "t_collective")
     called_by: ClassVar[tuple[str, ...]] = kinds
-    lacks: ClassVar[Mapping[str, str]] = {**dict.fromkeys(kinds, ""), "t_collective": "no collectives"}
+    lacks: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(kinds, ""),
+        "t_collective": "no collectives",
+    }
 
-    te: Value | None = option("--te", help="Time of an input embedding's share, or one per device (0).")
-    ts: Value | None = option("--ts", help="Time of an output layer's share, or one per device (0).")
+    te: Value | None = option(
+        "--te", help="Time of an input embedding's share, or one per device (0)."
+    )
+    ts: Value | None = option(
+        "--ts", help="Time of an output layer's share, or one per device (0)."
+    )
     tt: Value | None = option("--tt", help="Time of its backward, or one per device (0).")
-    td: Value | None = option("--td", help="Time of the embedding's backward, or one per device (0).")
-    tl: Value | None = option("--tl", help="Time of the loss on the last device, where a schedule has it (0).")
-    tgf: Value | None = option("--tgf", help="Time of a part on all devices ahead of a stage, or one per stage (0).")
+    td: Value | None = option(
+        "--td", help="Time of the embedding's backward, or one per device (0)."
+    )
+    tl: Value | None = option(
+        "--tl", help="Time of the loss on the last device, where a schedule has it (0)."
+    )
+    tgf: Value | None = option(
+        "--tgf", help="Time of a part on all devices ahead of a stage, or one per stage (0)."
+    )
     tgb: Value | None = option("--tgb", help="Time of its backward, or one per stage (0).")
     t_collective: float | None = option(
         "--t-collective",

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MeasuredProfile(Part):
-    """A profile that ``ppsim calibrate`` has measured; a layout says which of its layers each stage holds."""
+    """A profile that ``ppsim calibrate`` has measured; a layout says which of its layers each stage
+    holds.
+    """
 
     place: ClassVar[int] = 110
     called_by: ClassVar[tuple[str, ...]] = ("profile",)
@@ -46,10 +48,14 @@ class MeasuredProfile(Part):
         from ppsim.inputs.profile.profile import read
 
         layout = asked.layout_of(schedule)
-        return costs_from(read(self.profile or ""), schedule, content=layout.content if layout else None)
+        return costs_from(
+            read(self.profile or ""), schedule, content=layout.content if layout else None
+        )
 
     def layers(self, schedule: Schedule) -> NDArray[np.float64] | None:
-        """Return how many layers each stage holds where the profile was measured on layers, shape (stages,)."""
+        """Return how many layers each stage holds where the profile was measured on layers, shape
+        (stages,).
+        """
         import numpy as np
 
         from ppsim.inputs.profile.profile import read
@@ -73,7 +79,9 @@ class MeasuredProfile(Part):
         from ppsim.workload.model.from_profile import profile_memory
 
         layout = asked.layout_of(schedule)
-        return profile_memory(read(self.profile or ""), schedule, layout.content if layout else None)
+        return profile_memory(
+            read(self.profile or ""), schedule, layout.content if layout else None
+        )
 
 
 def has_activation_bytes(profile: str) -> bool:

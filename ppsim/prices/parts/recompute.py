@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Recompute(Part):
-    """Recompute ops, of whole forwards or of a part of each; a schedule of a file may have them already."""
+    """Recompute ops, of whole forwards or of a part of each; a schedule of a file may have them
+    already.
+    """
 
     place: ClassVar[int] = 150
 
@@ -28,10 +30,14 @@ class Recompute(Part):
         type=Recomputed(),
         default=False,
         metavar="[full|none|first:N|window:N|layers:N|modules:A,B]",
-        help="Run forwards again (R) before their backward, as soon as their device is free: all (full, and without a "
-        "value), those of the first N microbatches, all but the first N of each window of forwards in flight, the "
-        "first N layers of each stage, or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. "
-        "A part takes its layers' time (of a layout, model or profile) or --tr. For recompute inside the backward, "
+        help="Run forwards again (R) before their backward, as soon as their device is free: all "
+        "(full, and without a "
+        "value), those of the first N microbatches, all but the first N of each window of forwards "
+        "in flight, the "
+        "first N layers of each stage, or modules (core_attn, mlp, ...) of every layer; or one per "
+        "stage: full*2,none. "
+        "A part takes its layers' time (of a layout, model or profile) or --tr. For recompute "
+        "inside the backward, "
         "which waits for the gradient first, give a longer --tb instead.",
     )
 
@@ -42,7 +48,10 @@ class Recompute(Part):
         from ppsim.core.recompute import add_recompute
 
         if schedule.only_forwards and self.recompute != "none":
-            raise InputError(f"{schedule.name} has no backward to run forwards again for", "leave out --recompute")
+            raise InputError(
+                f"{schedule.name} has no backward to run forwards again for",
+                "leave out --recompute",
+            )
         return add_recompute(schedule, "full" if self.recompute is True else self.recompute)
 
     def change(self, schedule: Schedule, costs: Costs, asked: Asked) -> Costs:

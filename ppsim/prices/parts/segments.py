@@ -27,7 +27,12 @@ class SegmentFile(Part):
     is_of_whole_sequences: ClassVar[bool] = True
     needs: ClassVar[tuple[Need, ...]] = (
         Need(
-            (*(name for name in COSTS if name not in ("comm", "per")), *LAYER_TIMES, "profile", "layout"),
+            (
+                *(name for name in COSTS if name not in ("comm", "per")),
+                *LAYER_TIMES,
+                "profile",
+                "layout",
+            ),
             lambda g: not g["segments"],
             "--segments brings the times of all ops, so {options} cannot be given too",
         ),
@@ -37,14 +42,17 @@ class SegmentFile(Part):
         "--segments",
         type=click.Path(),
         metavar="FILE",
-        help="What ops run on a compute and a communication stream (TOML); their times and those of pairs follow.",
+        help="What ops run on a compute and a communication stream (TOML); their times and those "
+        "of pairs follow.",
     )
 
     def price(self, schedule: Schedule, asked: Asked) -> Costs:
         """Return the times in which each op's segments end."""
         from ppsim.engine.simple.segments import read, segment_costs
 
-        return segment_costs(schedule, read(self.segments or ""), asked["comm"] or 0.0, asked["per"] or "device")
+        return segment_costs(
+            schedule, read(self.segments or ""), asked["comm"] or 0.0, asked["per"] or "device"
+        )
 
     def look_inside(self, schedule: Schedule, asked: Asked) -> OpsInside:
         """Return the segments that run in each op."""

@@ -1,4 +1,6 @@
-"""Schedules that go round: how often, what surrounds a training step, what comes back, what their rate counts."""
+"""Schedules that go round: how often, what surrounds a training step, what comes back, what their
+rate counts.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ STEPS = 4  # of a decoder that are shown where nobody says how many
 
 @dataclass(frozen=True)
 class Steps(TimesOfKinds):
-    """How often a schedule goes round, and what surrounds a training step; a decoder goes round by itself."""
+    """How often a schedule goes round, and what surrounds a training step; a decoder goes round by
+    itself.
+    """
 
     place: ClassVar[int] = 50
     kinds: ClassVar[tuple[str, ...]] = ("t_optimizer", "t_gather", "t_reduce_grad")
@@ -38,14 +42,16 @@ class Steps(TimesOfKinds):
         Need(
             ("post_validation", *kinds),
             lambda g: not any(g[name] for name in DETAILED),
-            "{options} is of ops that only the simple model times, and messages as ops need the detailed one",
+            "{options} is of ops that only the simple model times, and messages as ops need the "
+            "detailed one",
             "leave it out, or the options of messages as ops",
         ),
         Need(
             ("steps", "tokens", "post_validation", *kinds),
             never,
             "{options} is of a schedule that goes round, and this command knows one round",
-            "ppsim run decode --steps 8 --feedback 0.5, or ppsim run 1f1b --steps 4 --t-optimizer 1",
+            "ppsim run decode --steps 8 --feedback 0.5, or ppsim run 1f1b --steps 4 "
+            "--t-optimizer 1",
             ("optimize", "partition", "convert"),
         ),
         Need(
@@ -72,28 +78,35 @@ class Steps(TimesOfKinds):
     steps: int | None = option(
         "--steps",
         type=click.IntRange(min=1),
-        help="Go round so many times: decode (4) makes a token of every batch in each step, forward-only runs all its "
-        "microbatches again, and a training schedule runs so many steps, each with its optimizer step (1).",
+        help="Go round so many times: decode (4) makes a token of every batch in each step, "
+        "forward-only runs all its "
+        "microbatches again, and a training schedule runs so many steps, each with its optimizer "
+        "step (1).",
     )
     t_optimizer: Value | None = option(
-        "--t-optimizer", help="Time of the optimizer step that ends a training step, or one per device (0)."
+        "--t-optimizer",
+        help="Time of the optimizer step that ends a training step, or one per device (0).",
     )
     post_validation: bool = flag(
         "--post-validation",
-        help="Each device runs its optimizer step when its gradients are there, and waits for no other device.",
+        help="Each device runs its optimizer step when its gradients are there, and waits for no "
+        "other device.",
     )
     t_gather: Value | None = option(
         "--t-gather",
-        help="FSDP: time to gather a stage's weights at the start of a step, in the order of use beside compute.",
+        help="FSDP: time to gather a stage's weights at the start of a step, in the order of use "
+        "beside compute.",
     )
     t_reduce_grad: Value | None = option(
         "--t-reduce-grad",
-        help="Time to reduce a stage's gradients behind its last backward of a step, beside compute.",
+        help="Time to reduce a stage's gradients behind its last backward of a step, beside "
+        "compute.",
     )
     feedback: float | None = option(
         "--feedback",
         type=click.FloatRange(min=0),
-        help="Time until a step's result is back at the first stage (the latency of that link), for decode.",
+        help="Time until a step's result is back at the first stage (the latency of that link), "
+        "for decode.",
     )
     tokens: int | None = option(
         "--tokens",
@@ -102,7 +115,8 @@ class Steps(TimesOfKinds):
     )
 
     def add_ops(self, schedule: Schedule, price: Pricing) -> Schedule:
-        """Return a schedule that goes round as often as the options ask for, a training step with its optimizer.
+        """Return a schedule that goes round as often as the options ask for, a training step with
+        its optimizer.
 
         Raises:
             InputError: the schedule cannot go round, or so many steps do not fit in memory.
@@ -111,11 +125,17 @@ class Steps(TimesOfKinds):
             self._refuse_steps(schedule)
             return schedule
         steps = self.steps or (STEPS if schedule.feeds_back else 1)
-        wanted = self.steps or self.post_validation or any(getattr(self, name) is not None for name in self.kinds)
+        wanted = (
+            self.steps
+            or self.post_validation
+            or any(getattr(self, name) is not None for name in self.kinds)
+        )
         if wanted and not schedule.only_forwards:
             schedule = self._add_optimizer(schedule)
         elif self.post_validation:
-            raise InputError(f"{schedule.name} has no optimizer step to validate", "leave out --post-validation")
+            raise InputError(
+                f"{schedule.name} has no optimizer step to validate", "leave out --post-validation"
+            )
         if steps == 1:
             return schedule
         from ppsim.core.rounds import repeat_rounds
@@ -125,18 +145,27 @@ class Steps(TimesOfKinds):
     def _refuse_steps(self, schedule: Schedule) -> None:
         """Refuse options of steps that a schedule of several steps has already (InputError)."""
         if self.steps not in (None, schedule.n_rounds):
-            raise InputError(f"{schedule.name} has {schedule.n_rounds} steps, not {self.steps}", "leave out --steps")
+            raise InputError(
+                f"{schedule.name} has {schedule.n_rounds} steps, not {self.steps}",
+                "leave out --steps",
+            )
         if self.post_validation:
-            raise InputError(f"{schedule.name} has its steps already", "leave out --post-validation")
+            raise InputError(
+                f"{schedule.name} has its steps already", "leave out --post-validation"
+            )
 
     def _add_optimizer(self, schedule: Schedule) -> Schedule:
-        """Add the optimizer step to one training step (InputError: an option has no meaning for its schedule)."""
+        """Add the optimizer step to one training step (InputError: an option has no meaning for its
+        schedule).
+        """
         from ppsim.core.ops import Kind
         from ppsim.core.steps import add_optimizer
 
         if (schedule.kind == Kind.OPT).any():
             if self.post_validation:
-                raise InputError(f"{schedule.name} has its optimizer step already", "leave out --post-validation")
+                raise InputError(
+                    f"{schedule.name} has its optimizer step already", "leave out --post-validation"
+                )
             return schedule
         if not schedule.flushes:
             self._refuse_asynchronous(schedule)
@@ -148,16 +177,24 @@ class Steps(TimesOfKinds):
         )
 
     def _refuse_asynchronous(self, schedule: Schedule) -> None:
-        """Refuse what has no meaning where steps are never drained, or take more than two versions of the weights."""
+        """Refuse what has no meaning where steps are never drained, or take more than two versions
+        of the weights.
+        """
         name, M, P = schedule.name, schedule.round_microbatches, schedule.n_devices
         if self.post_validation:
             why = f"{name} never waits for all devices, so --post-validation changes nothing"
             raise InputError(why, "leave it out")
         if self.t_gather is not None:
-            why = f"{name} runs forwards of the next step before this one ends, so no step starts with a gather"
+            why = (
+                f"{name} runs forwards of the next step before this one ends, so no step starts "
+                f"with a gather"
+            )
             raise InputError(why, "leave out --t-gather")
         if (self.steps or 1) > 1 and M < P:
-            why = f"{name} with {M} microbatches a step on {P} devices needs more than two versions of the weights"
+            why = (
+                f"{name} with {M} microbatches a step on {P} devices needs more than two "
+                f"versions of the weights"
+            )
             raise InputError(why, f"--mb {P} or more")
 
     def change(self, schedule: Schedule, costs: Costs, asked: Asked) -> Costs:
@@ -174,18 +211,22 @@ class Steps(TimesOfKinds):
         return used
 
     def keep(self, held: MemoryModel, schedule: Schedule, asked: Asked) -> MemoryModel:
-        """Return what stages hold with the weights' older versions, which steps that are never drained still need."""
+        """Return what stages hold with the weights' older versions, which steps that are never
+        drained still need.
+        """
         older = schedule.weight_versions - 1
         if not older or "weights" not in held.static:
             return held
-        return replace(held, static={**held.static, "older weights": older * held.static["weights"]})
+        return replace(
+            held, static={**held.static, "older weights": older * held.static["weights"]}
+        )
 
 
 def goes_round(schedule: Schedule) -> bool:
     """Whether a schedule has a period.
 
-    It is shown going round, ends with an optimizer step, runs forwards alone, or never flushes and two versions of the
-    weights suffice for it.
+    It is shown going round, ends with an optimizer step, runs forwards alone, or never flushes and
+    two versions of the weights suffice for it.
     """
     from ppsim.core.ops import Kind
 

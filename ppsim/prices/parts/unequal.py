@@ -26,16 +26,20 @@ class Unequal(Part):
         "--mb-scale",
         multiple=True,
         metavar="[KINDS=]FACTORS",
-        help="How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or lognormal:0.2:SEED (uniform, "
-        "normal); 0 takes no time; W=... for a kind alone; repeatable. Where sequences are cut, for a slice each "
+        help="How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or "
+        "lognormal:0.2:SEED (uniform, "
+        "normal); 0 takes no time; W=... for a kind alone; repeatable. Where sequences are cut, "
+        "for a slice each "
         "too. The batches of decode go through a shorter list again and again.",
     )
     slice_scale: tuple[str, ...] = option(
         "--slice-scale",
         multiple=True,
         metavar="[KINDS=]FACTORS",
-        help="How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a file, or attention:0.3 (its "
-        "share of a forward's time; attention alone takes that of --profile's model); W=... for a kind; repeatable.",
+        help="How many times as long each slice of a sequence takes: 0.7,0.9,1.1,1.3, a file, or "
+        "attention:0.3 (its "
+        "share of a forward's time; attention alone takes that of --profile's model); W=... for a "
+        "kind; repeatable.",
     )
 
     def change(self, schedule: Schedule, costs: Costs, asked: Asked) -> Costs:
@@ -60,7 +64,9 @@ class Unequal(Part):
             )
             scale = np.tile(one, schedule.n_rounds)
         if self.slice_scale and schedule.n_slices > 1:
-            of_slices = parse_slice_scale(self.slice_scale, schedule.n_slices, asked.attention_share())
+            of_slices = parse_slice_scale(
+                self.slice_scale, schedule.n_slices, asked.attention_share()
+            )
             pieces = schedule.n_microbatches // schedule.n_slices
             scale = np.tile(of_slices, pieces) * (1.0 if scale is None else scale)
         return costs if scale is None else replace(costs, scale=scale)

@@ -17,5 +17,6 @@ class Unit(Part):
     called_by: ClassVar[tuple[str, ...]] = ("unit",)
 
     unit: str | None = option(
-        "--unit", help="Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times."
+        "--unit",
+        help="Name of the times' unit (t_F); ms, us, ns or s where a --cluster gives real times.",
     )

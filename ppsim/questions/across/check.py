@@ -41,8 +41,8 @@ MODES = ("overlap", "batched", "blocking")
 class CheckRequest(Request):
     """Check a schedule: torch's CSV, JSON, a trace, Mermaid text, or the order of a real run.
 
-    Every op once and in an order that can run, sends and receives that match, and no deadlock. Exits 0 for a valid
-    schedule, 1 for an invalid one, 2 for a file that cannot be read.
+    Every op once and in an order that can run, sends and receives that match, and no deadlock.
+    Exits 0 for a valid schedule, 1 for an invalid one, 2 for a file that cannot be read.
 
     \b
       ppsim check schedule.csv
@@ -82,7 +82,8 @@ class CheckRequest(Request):
         "--mode",
         type=click.Choice(MODES),
         multiple=True,
-        help="Look for deadlocks when sends and receives overlap, are batched, or block; repeatable (all three, or "
+        help="Look for deadlocks when sends and receives overlap, are batched, or block; "
+        "repeatable (all three, or "
         "overlap alone with --for or --queues).",
     )
     runtime: str | None = common(
@@ -93,22 +94,28 @@ class CheckRequest(Request):
     queues: str | None = common(
         "--queues",
         type=click.Choice(["edge", "pair", "rank"]),
-        help="What has one in-order queue of sends and receives: a directed pair of devices, a pair, or a device; run "
+        help="What has one in-order queue of sends and receives: a directed pair of devices, a "
+        "pair, or a device; run "
         "times the same with --p2p overlap --channel direction, pair or group.",
     )
     shapes: str | None = option(
         "--shapes",
         type=click.Choice(["exchange"]),
-        help="Shapes are sent ahead of messages, and both sides wait for them (Megatron's variable_seq_lengths): look "
+        help="Shapes are sent ahead of messages, and both sides wait for them (Megatron's "
+        "variable_seq_lengths): look "
         "for deadlocks where each message waits so, or each batch with --for megatron.",
     )
     lengths: str | None = option(
         "--lengths",
         metavar="FILE",
-        help="A loader's file of sequences: every replica must have as many microbatches as the schedule.",
+        help="A loader's file of sequences: every replica must have as many microbatches as the "
+        "schedule.",
     )
     schedule: str | None = common(
-        "--schedule", "-s", type=ScheduleName(), help="Expect the ops of this schedule, in the shape given."
+        "--schedule",
+        "-s",
+        type=ScheduleName(),
+        help="Expect the ops of this schedule, in the shape given.",
     )
     shape: ShapeOptions = group(ShapeOptions, "Shape")
     face: FaceOptions = group(FaceOptions, "Output")
@@ -116,7 +123,8 @@ class CheckRequest(Request):
 
 
 def check(file: str, **options: Any) -> Check:
-    """Prove a schedule file, or find its faults; ``options`` as ``ppsim check`` takes them, by name.
+    """Prove a schedule file, or find its faults; ``options`` as ``ppsim check`` takes them, by
+    name.
 
     Raises:
         InputError: a file that cannot be read, or an option that is refused.
@@ -138,7 +146,8 @@ def answer(request: CheckRequest) -> Check:
         )
     if request.shapes:
         modes = ("batched",) if runtime == "megatron" else ("blocking",)
-    # A runtime or a communicator says what sends and receives do; without one, all modes are looked at.
+    # A runtime or a communicator says what sends and receives do; without one, all modes are looked
+    # at.
     modes = modes or (("overlap",) if runtime or queues else MODES)
     expected = _expected(request.schedule, request.shape)
     report = find_faults(draft, modes, runtime or "", queues or "", expected)
@@ -187,7 +196,10 @@ class Check(Answer[CheckRequest]):
         """The object of schema ``ppsim.check/1``."""
 
         def facts(fault: Fault) -> dict[str, Any]:
-            return {name: getattr(fault, name) for name in ("kind", "device", "row", "cell", "message", "hint")}
+            return {
+                name: getattr(fault, name)
+                for name in ("kind", "device", "row", "cell", "message", "hint")
+            }
 
         return {
             "schema": "ppsim.check/1",
@@ -218,7 +230,9 @@ class Check(Answer[CheckRequest]):
         """Each fault with the cells it concerns."""
         if self.request.github:
             for level, faults in (("error", self.report.faults), ("warning", self.report.warnings)):
-                yield from (annotation(self.draft, fault, level, self.request.file) for fault in faults)
+                yield from (
+                    annotation(self.draft, fault, level, self.request.file) for fault in faults
+                )
         else:
             yield Drawn(self._prose)
 
@@ -231,7 +245,8 @@ class Check(Answer[CheckRequest]):
         draft, blocks = self.draft, list[str]()
         for title, faults in (("", self.report.faults), ("warning: ", self.report.warnings)):
             for fault in faults[:MOST_SHOWN]:
-                said = fault.message.removeprefix(f"{fault.kind} ")  # messages printed alone begin with their kind
+                # messages printed alone begin with their kind
+                said = fault.message.removeprefix(f"{fault.kind} ")
                 lines = [f"{title}{fault.kind}{_place(draft, fault)}: {shorten(said, 1000)}"]
                 if fault.circle:
                     what = said.removesuffix("; ".join(fault.waits)).removesuffix(": ")
@@ -241,8 +256,14 @@ class Check(Answer[CheckRequest]):
                 cells = [(fault.row, fault.cell or 1), *fault.also] if fault.row else []
                 for row, cell in list(dict.fromkeys(cells))[:MOST_CELLS]:
                     text, carets = draft.excerpt(row, cell, _room_around(screen, draft, row, cell))
-                    lines += [f"  line {row}: {text}", f"  {' ' * len(f'line {row}: ')}{carets}"] if text else []
-                blocks.append("\n".join([*lines, *([f"  try: {fault.hint}"] if fault.hint else [])]))
+                    lines += (
+                        [f"  line {row}: {text}", f"  {' ' * len(f'line {row}: ')}{carets}"]
+                        if text
+                        else []
+                    )
+                blocks.append(
+                    "\n".join([*lines, *([f"  try: {fault.hint}"] if fault.hint else [])])
+                )
             if (more := len(faults) - MOST_SHOWN) > 0:
                 blocks.append(f"{title}{more} more; --json prints all")
         return "".join(f"\n{block}\n" for block in blocks)
@@ -260,7 +281,10 @@ class Check(Answer[CheckRequest]):
             checked += "; as many microbatches on every replica"
         microbatches = counted(draft.n_microbatches // draft.n_slices, "microbatch")
         microbatches += f" x {draft.n_slices} slices" if draft.n_slices > 1 else ""
-        size = f"{counted(draft.n_devices, 'device')}, {counted(draft.n_stages, 'stage')}, {microbatches}"
+        size = (
+            f"{counted(draft.n_devices, 'device')}, {counted(draft.n_stages, 'stage')}, "
+            f"{microbatches}"
+        )
         return f": {size}; {checked}{order_note(draft, self.expected)}"
 
 
@@ -273,7 +297,9 @@ def _toned(line: str) -> list[Part]:
         return [line[: line.index(CIRCLE)] + CIRCLE, (words.removeprefix(CIRCLE), "fault")]
     if words.startswith("try: "):
         return [(line, "try")]
-    kind = re.match(r"(warning: )?[\w-]+(?=(, device \d+, op \d+| in line \d+(, cell \d+)?)?: )", line)
+    kind = re.match(
+        r"(warning: )?[\w-]+(?=(, device \d+, op \d+| in line \d+(, cell \d+)?)?: )", line
+    )
     return [(kind[0], "fault"), line[kind.end() :]] if kind and not line.startswith(" ") else [line]
 
 
@@ -309,7 +335,9 @@ def _expected(schedule: str | None, shape: ShapeOptions) -> Expected:
     if schedule is not None:
         made = build_schedule(schedule, shape)
         return Expected(made.n_devices, made.n_stages, made.n_microbatches, made)
-    stages = shape.stages or (shape.devices * shape.chunks if shape.devices and shape.chunks else None)
+    stages = shape.stages or (
+        shape.devices * shape.chunks if shape.devices and shape.chunks else None
+    )
     devices = shape.devices or (stages // shape.chunks if stages and shape.chunks else None)
     return Expected(devices, stages, shape.microbatches)
 
@@ -321,7 +349,11 @@ def order_note(draft: Draft, expected: Expected) -> str:
     from ppsim.inputs.check.expected import same_order
 
     name = expected.schedule.name
-    return f"; in the order of {name}" if same_order(draft, expected.schedule) else f"; in another order than {name}"
+    return (
+        f"; in the order of {name}"
+        if same_order(draft, expected.schedule)
+        else f"; in another order than {name}"
+    )
 
 
 def queue_note(runtime: str | None, queues: str | None) -> str:
@@ -339,10 +371,14 @@ def queue_note(runtime: str | None, queues: str | None) -> str:
 
 
 def _room_around(screen: Console, draft: Draft, row: int, cell: int) -> int:
-    """How many letters of a line fit on either side of a cell; carets under a line that wraps point nowhere."""
+    """How many letters of a line fit on either side of a cell; carets under a line that wraps point
+    nowhere.
+    """
     first, last = draft.span(row, cell)
     used = len(f"  line {row}: ......") + last - first
-    return max(4, min(MOST_AROUND, (screen.width - used) // 2)) if screen.is_terminal else MOST_AROUND
+    return (
+        max(4, min(MOST_AROUND, (screen.width - used) // 2)) if screen.is_terminal else MOST_AROUND
+    )
 
 
 def _place(draft: Draft, fault: Fault) -> str:

@@ -34,11 +34,13 @@ OPS = (".ops.csv", ".ops.jsonl", ".ops.parquet")  # which hold all steps of all 
 
 @dataclass(frozen=True, kw_only=True)
 class ConvertRequest(Request):
-    """Convert a schedule: torch's CSV, JSON, traces, Mermaid text and real runs are read, all formats are written.
+    """Convert a schedule: torch's CSV, JSON, traces, Mermaid text and real runs are read, all
+    formats are written.
 
-    Tables of ops (.ops.csv, .ops.jsonl, .ops.parquet) take a real run whole, other formats one iteration.
-    A file without times is timed by the costs given. A format that cannot carry all that the file states is refused;
-    so are --merge-bw and --split-bw of a file with times, which say nothing of the new ops.
+    Tables of ops (.ops.csv, .ops.jsonl, .ops.parquet) take a real run whole, other formats one
+    iteration. A file without times is timed by the costs given. A format that cannot carry all that
+    the file states is refused; so are --merge-bw and --split-bw of a file with times, which say
+    nothing of the new ops.
 
     \b
       ppsim convert schedule.csv -o schedule.svg --tf 1 --tb 2
@@ -69,22 +71,29 @@ class ConvertRequest(Request):
     iteration: str = iteration_option("median")
     lossy: bool = flag("--lossy", help="Write even what a format cannot carry whole.", common=True)
     merge_bw: bool = flag(
-        "--merge-bw", help="Write I and W of a microbatch, where W follows its I, as one B.", common=True
+        "--merge-bw",
+        help="Write I and W of a microbatch, where W follows its I, as one B.",
+        common=True,
     )
-    split_bw: bool = flag("--split-bw", help="Write every B as I and W, one after the other.", common=True)
+    split_bw: bool = flag(
+        "--split-bw", help="Write every B as I and W, one after the other.", common=True
+    )
 
     def check(self) -> None:
         """Refuse what writes nothing, or over the file that is read, by whatever name."""
         targets = [target for target, _ in find_targets(self.output)]
         if not targets:
-            raise InputError("nothing to write", "-o FILE, with a suffix such as .csv, .json, .svg or .mmd")
+            raise InputError(
+                "nothing to write", "-o FILE, with a suffix such as .csv, .json, .svg or .mmd"
+            )
         for target in targets:
             if "-" not in (self.file, target) and realpath(target) == realpath(self.file):
                 raise InputError(f"'{target}' is the file that is read", "write to another file")
 
 
 def convert(file: str, *targets: str, **options: Any) -> Converted:
-    """Write a schedule's file in other formats; ``options`` as ``ppsim convert`` takes them, by name.
+    """Write a schedule's file in other formats; ``options`` as ``ppsim convert`` takes them, by
+    name.
 
     Raises:
         InputError: a file that cannot be read, or a format that cannot carry all that it states.
@@ -98,16 +107,22 @@ def answer(request: ConvertRequest) -> Converted:
 
     given = Given.of(request)
     unit = told_unit(request.costs.unit, request.file)
-    draft = require_sound(read_draft(request.file, request.iteration, chosen=given.has("iteration"), unit=unit))
+    draft = require_sound(
+        read_draft(request.file, request.iteration, chosen=given.has("iteration"), unit=unit)
+    )
     if request.merge_bw or request.split_bw:
         draft = _with_other_backwards(draft, request.merge_bw, request.lossy)
     schedule = draft.schedule()
     idle = given.spellings(tuple(name for name in GIVEN_COSTS if not (unit and name == "unit")))
     if draft.start is not None and idle:
-        raise InputError(f"{draft.source} holds its own times, so it takes no {', '.join(idle)}", "leave it out")
+        raise InputError(
+            f"{draft.source} holds its own times, so it takes no {', '.join(idle)}", "leave it out"
+        )
     check_used([schedule], request.costs)
     costs = None if draft.start is not None else build_costs(schedule, request.costs)
-    tables = any(suffix in OPS for _, suffix in find_targets(request.output)) and not given.has("iteration")
+    tables = any(suffix in OPS for _, suffix in find_targets(request.output)) and not given.has(
+        "iteration"
+    )
     return Converted(request, draft, costs, read_whole(request.file, unit) if tables else None)
 
 
@@ -135,7 +150,9 @@ class Converted(Answer[ConvertRequest]):
 
     def json_object(self) -> dict[str, Any]:
         """How the files are made."""
-        return inputs_of(self.given, self.costs) | ({} if self.costs else {"converted from": self.request.file})
+        return inputs_of(self.given, self.costs) | (
+            {} if self.costs else {"converted from": self.request.file}
+        )
 
     def blocks(self) -> Iterator[Block]:
         """Nothing more: the files are the answer."""
@@ -180,13 +197,16 @@ def _write_run(run: RealRun, target: str, suffix: str) -> None:
 
 
 def _with_other_backwards(draft: Draft, merge: bool, lossy: bool) -> Draft:
-    """Merge I and W into B, or split B; times are dropped where losses are allowed, else refused."""
+    """Merge I and W into B, or split B; times are dropped where losses are allowed, else
+    refused.
+    """
     from ppsim.core.draft import Draft
     from ppsim.core.split_backward import merge_backwards, split_backwards
 
     if draft.start is not None and not lossy:
         raise InputError(
-            f"{draft.source} holds times, which say nothing of the ops that --{'merge' if merge else 'split'}-bw makes",
+            f"{draft.source} holds times, which say nothing of the ops that "
+            f"--{'merge' if merge else 'split'}-bw makes",
             "--lossy leaves them out",
         )
     made = (merge_backwards if merge else split_backwards)(draft.whole_schedule())

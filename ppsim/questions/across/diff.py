@@ -37,13 +37,14 @@ BACKWARD = "backward"  # B, I and W together
 class DiffRequest(Request):
     """Say where the time of two runs differs: by cause, by device, by op.
 
-    A and B are schedules (1f1b, interleaved:2), which are simulated with the options given, or files with times, such
-    as a run's JSON or trace, or folders of real runs (Primus, Kineto) and records (FILE:NAME for one of several), which
-    are taken as they are. A schedule beside a file takes the shape of that run and, without options of costs, its
-    median times: so it predicts the run, or says what another schedule would give.
+    A and B are schedules (1f1b, interleaved:2), which are simulated with the options given, or
+    files with times, such as a run's JSON or trace, or folders of real runs (Primus, Kineto) and
+    records (FILE:NAME for one of several), which are taken as they are. A schedule beside a file
+    takes the shape of that run and, without options of costs, its median times: so it predicts the
+    run, or says what another schedule would give.
 
-    All differences are B - A. The time of a device is in ops of some kind or idle for some cause, so the differences
-    sum to that of the makespans.
+    All differences are B - A. The time of a device is in ops of some kind or idle for some cause,
+    so the differences sum to that of the makespans.
 
     \b
       ppsim diff 1f1b zb-1p --devices 4 --mb 8
@@ -65,7 +66,11 @@ class DiffRequest(Request):
     def check(self) -> None:
         """Refuse another number of runs than two."""
         if len(self.specs) != 2:
-            hint = "a name such as 1f1b (ppsim list), or a file, for each" if len(self.specs) < 2 else "ppsim compare"
+            hint = (
+                "a name such as 1f1b (ppsim list), or a file, for each"
+                if len(self.specs) < 2
+                else "ppsim compare"
+            )
             raise InputError(f"diff takes two runs, got {len(self.specs)}", hint)
 
 
@@ -91,17 +96,26 @@ def answer(request: DiffRequest) -> Diff:
 
     given, specs = Given.of(request), request.specs
     if logs := [spec for spec in specs if shows_timers(spec)]:
-        raise InputError(f"{logs[0]} holds totals of timers and no run", f"ppsim read {logs[0]}, which shows them")
+        raise InputError(
+            f"{logs[0]} holds totals of timers and no run",
+            f"ppsim read {logs[0]}, which shows them",
+        )
     units = {spec: unit for spec in specs if (unit := table_unit(request.costs.unit, spec))}
     typed = given.spellings(tuple(name for name in TIMING if not (units and name == "unit")))
-    runs = time_runs(specs, request.shape, request.costs, request.network, typed, request.iteration, units)
+    runs = time_runs(
+        specs, request.shape, request.costs, request.network, typed, request.iteration, units
+    )
     if given.has("iteration") and all(run.source != MEASURED for run in runs):
-        raise InputError("--iteration chooses a step of a real run, and there is none", "leave it out")
+        raise InputError(
+            "--iteration chooses a step of a real run, and there is none", "leave it out"
+        )
     if (shaped := given.spellings(SHAPE)) and all(
         run.source in (STATED, MEASURED) or reads_ops(run.spec) for run in runs
     ):
         verb = "has" if len(shaped) == 1 else "have"
-        raise InputError(f"{', '.join(shaped)} {verb} no effect: files state their own shape", "leave it out")
+        raise InputError(
+            f"{', '.join(shaped)} {verb} no effect: files state their own shape", "leave it out"
+        )
     simulated = [run.costs for run in runs if run.source not in (STATED, MEASURED)]
     inputs = inputs_of(given, simulated[0] if simulated else None)
     return Diff(request, difference(runs[0].idle, runs[1].idle), tuple(runs), inputs)
@@ -130,7 +144,9 @@ class Diff(Answer[DiffRequest]):
         """The object of schema ``ppsim.diff/1``."""
         from ppsim.analysis.diff import diff_object
 
-        return diff_object(self.found, self._names, self.inputs) | {"sources": [run.source for run in self.runs]}
+        return diff_object(self.found, self._names, self.inputs) | {
+            "sources": [run.source for run in self.runs]
+        }
 
     @property
     def verdict(self) -> str:
@@ -146,7 +162,10 @@ class Diff(Answer[DiffRequest]):
 
     def charts(self) -> Sequence[tuple[str, Timeline]]:
         """Both runs."""
-        return [(f"{letter}: {_title(run)}", run.timeline) for letter, run in zip("AB", self.runs, strict=True)]
+        return [
+            (f"{letter}: {_title(run)}", run.timeline)
+            for letter, run in zip("AB", self.runs, strict=True)
+        ]
 
     def writers(self, output: FigureOptions) -> Writers:
         """Each file asked for: both runs, one above the other."""
@@ -154,14 +173,22 @@ class Diff(Answer[DiffRequest]):
         timelines = [idle.timeline for idle in self.found.runs]
 
         def complete(document: Document, suffix: str) -> Document:
-            return replace(document, story=_story(self.found, self._names)) if suffix == ".html" else document
+            return (
+                replace(document, story=_story(self.found, self._names))
+                if suffix == ".html"
+                else document
+            )
 
-        return document_writers(timelines, titles, self.inputs, output, self.found.runs, complete, verdict=self.verdict)
+        return document_writers(
+            timelines, titles, self.inputs, output, self.found.runs, complete, verdict=self.verdict
+        )
 
 
 def _title(run: TimedRun) -> str:
     name, full = title_of(run.timeline.schedule), title_with_chunks(run.timeline.schedule)
-    return full if run.source not in (STATED, MEASURED) or name == run.spec else f"{full} ({run.spec})"
+    return (
+        full if run.source not in (STATED, MEASURED) or name == run.spec else f"{full} ({run.spec})"
+    )
 
 
 def _tables(found: Difference, runs: tuple[TimedRun, ...]) -> Iterator[Block]:
@@ -180,7 +207,9 @@ def _tables(found: Difference, runs: tuple[TimedRun, ...]) -> Iterator[Block]:
             return {"+": "bad", MINUS: "good"}.get(rows[row][3][0], "")
         return "" if column else "name"
 
-    yield Table(["", "A", "B", "B - A", "what it is"], rows, COLUMNS, left=("what it is",), tone=tone)
+    yield Table(
+        ["", "A", "B", "B - A", "what it is"], rows, COLUMNS, left=("what it is",), tone=tone
+    )
     if found.by_device is not None:
         yield ""
         yield Line("device by device, B - A:")
@@ -225,7 +254,9 @@ def _devices(found: Difference) -> Iterator[Block]:
 
 
 def _op_lines(found: Difference) -> Iterator[str]:
-    """The ops that both runs have, the largest changes of their times and starts, and of means per stage."""
+    """The ops that both runs have, the largest changes of their times and starts, and of means per
+    stage.
+    """
     from ppsim.analysis.diff import NEGLIGIBLE, largest, signed_part, stage_changes
 
     schedules = [idle.timeline.schedule for idle in found.runs]
@@ -238,7 +269,9 @@ def _op_lines(found: Difference) -> Iterator[str]:
     whole, schedule = max(found.makespans), schedules[0]
     least = NEGLIGIBLE * whole
     if rows := stage_changes(found)[:MOST_OPS]:
-        parts = (f"{name} {format_part(a, whole)} to {format_part(b, whole)}" for name, a, b in rows)
+        parts = (
+            f"{name} {format_part(a, whole)} to {format_part(b, whole)}" for name, a, b in rows
+        )
         yield f"mean time of an op: {' · '.join(parts)}"
     for what, change in (("time", found.duration_change), ("start", found.start_change)):
         ops = largest(change, MOST_OPS, least)
@@ -251,17 +284,27 @@ def _op_lines(found: Difference) -> Iterator[str]:
 
 
 def _story(found: Difference, names: tuple[str, ...]) -> Story:
-    """The differences for a page: by cause, and by device and cause, with the ops that both runs have."""
+    """The differences for a page: by cause, and by device and cause, with the ops that both runs
+    have.
+    """
     from ppsim.analysis.diff import MEANINGS, TERMS, closing, signed_part
     from ppsim.show.files.document import Story
 
     unit, ends = found.runs[0].timeline.unit, found.makespans
     joined = _backwards(found)
     changes = [*_joined_changes(found.by_cause, joined).items(), ("makespan", ends[1] - ends[0])]
-    meanings = {**MEANINGS, BACKWARD: f"{' + '.join(joined)}: one run splits what the other does not"}
-    bars = [bar(name, meanings.get(name, ""), 0.0, value, signed_part(value, found)) for name, value in changes]
+    meanings = {
+        **MEANINGS,
+        BACKWARD: f"{' + '.join(joined)}: one run splits what the other does not",
+    }
+    bars = [
+        bar(name, meanings.get(name, ""), 0.0, value, signed_part(value, found))
+        for name, value in changes
+    ]
     by_device = found.by_device if found.by_device is not None else ()
-    devices = [_joined_changes(dict(zip(TERMS, map(float, row), strict=True)), joined) for row in by_device]
+    devices = [
+        _joined_changes(dict(zip(TERMS, map(float, row), strict=True)), joined) for row in by_device
+    ]
     shown = [name for name in (devices[0] if devices else ()) if any(row[name] for row in devices)]
     rows = [
         {
@@ -273,7 +316,10 @@ def _story(found: Difference, names: tuple[str, ...]) -> Story:
     ]
     matrix = {"heading": f"B − A by device, {unit}", "columns": shown, "rows": rows}
     heading = f"B − A, {unit} of a device on average"
-    return Story({"lead": closing(found, names), "heading": heading, "bars": bars, "matrix": matrix}, twins=found.ops)
+    return Story(
+        {"lead": closing(found, names), "heading": heading, "bars": bars, "matrix": matrix},
+        twins=found.ops,
+    )
 
 
 def _backwards(found: Difference) -> list[str]:

@@ -66,8 +66,9 @@ LEAST_GAIN = 1e-3  # of a step, below which a dealing is not worth a line
 class ExplainRequest(Request):
     """Say why devices are idle, what decides the time, and what would help.
 
-    SCHEDULE is a name, which is simulated with the options given, or a file. A file that states times, and a real run
-    given by --trace, are explained as they are; changes are simulated with the costs that their times show.
+    SCHEDULE is a name, which is simulated with the options given, or a file. A file that states
+    times, and a real run given by --trace, are explained as they are; changes are simulated with
+    the costs that their times show.
 
     \b
     What it prints:
@@ -97,7 +98,8 @@ class ExplainRequest(Request):
     trace: str | None = common(
         "--trace",
         metavar="DIR|FILE",
-        help="Explain a real run as it was measured, of a file or a folder: a table of ops, Primus' pp_rank_N.json, "
+        help="Explain a real run as it was measured, of a file or a folder: a table of ops, "
+        "Primus' pp_rank_N.json, "
         "Kineto traces, or a record; -s chooses a run of a record of several.",
     )
     iteration: str = iteration_option("median")
@@ -108,19 +110,27 @@ class ExplainRequest(Request):
         "--what-if",
         multiple=True,
         metavar="KEY=VALUE,...",
-        help="Simulate a change; repeatable. Any option of shape, costs or messages: mb=16 · schedule=zb-1p · comm=0.1 "
-        "· speed.3=0.9 (device 3) · tf.2=0.9 (forward of stage 2), tf.2=x0.9 (times 0.9), tf=x0.9 (every stage) · "
-        "link.0-1=0.5, link.0>1=x2 (one direction) · layers.3>2=1/8 (one of the eight layers of stage 3 to stage 2).",
+        help="Simulate a change; repeatable. Any option of shape, costs or messages: mb=16 · "
+        "schedule=zb-1p · comm=0.1 "
+        "· speed.3=0.9 (device 3) · tf.2=0.9 (forward of stage 2), tf.2=x0.9 (times 0.9), tf=x0.9 "
+        "(every stage) · "
+        "link.0-1=0.5, link.0>1=x2 (one direction) · layers.3>2=1/8 (one of the eight layers of "
+        "stage 3 to stage 2).",
     )
-    of_device: int | None = common("--device", type=click.IntRange(min=0), help="Show every gap of this device.")
+    of_device: int | None = common(
+        "--device", type=click.IntRange(min=0), help="Show every gap of this device."
+    )
     of_op: str | None = common(
-        "--op", metavar="OP", help="Show what an op waits for, and its slack: 2B5 or B5@2 (stage 2)."
+        "--op",
+        metavar="OP",
+        help="Show what an op waits for, and its slack: 2B5 or B5@2 (stage 2).",
     )
     cap: str | None = option(
         "--cap",
         metavar="SIZE",
         help="The most a device may hold of what is advised (what this run holds): a number counts "
-        "activations of a device's 1/P share of the model, with --layout of one layer; with a unit, such "
+        "activations of a device's 1/P share of the model, with --layout of one layer; with a "
+        "unit, such "
         "as 40GiB, bytes of a --profile.",
     )
     several: ReplicaOptions = group(ReplicaOptions, "Costs")
@@ -128,7 +138,8 @@ class ExplainRequest(Request):
     dealing: DealOptions = group(DealOptions, "Lengths")
     heat: bool = flag(
         "--heat",
-        help="Draw, not the schedule, each worker's slowdown over the steps of a job, or with --lengths the times of "
+        help="Draw, not the schedule, each worker's slowdown over the steps of a job, or with "
+        "--lengths the times of "
         "every replica's microbatches, as given and as dealt.",
     )
     output: FigureOptions = group(FigureOptions, "Output")
@@ -282,7 +293,10 @@ class Explained(Answer[ExplainRequest]):
         if self.replicas:
             lengths = {"lengths": lengths_object(self.load)} if self.load else {}
             dealt = (
-                {"deal": self.dealt.deal_object(), "assignment": assignment_object(self.dealt.load.sequences)}
+                {
+                    "deal": self.dealt.deal_object(),
+                    "assignment": assignment_object(self.dealt.load.sequences),
+                }
                 if self.dealt
                 else {}
             )
@@ -335,7 +349,9 @@ class Explained(Answer[ExplainRequest]):
         """Causes, critical path, gains and changes; or one device or op from near."""
         yield ""
         if near := self.near():
-            yield from (Line(line, 4) for line in [*heading_lines(self.explanation, self.stated), "", *near])
+            yield from (
+                Line(line, 4) for line in [*heading_lines(self.explanation, self.stated), "", *near]
+            )
         else:
             yield Drawn(self._whole)
 
@@ -356,7 +372,9 @@ class Explained(Answer[ExplainRequest]):
             if self.execution:
                 document = replace(document, executions=(self.execution,))
             if suffix == ".html" and self.load and self.replicas:
-                document = replace(document, below=loads_section(self.load, self.replicas, self.dealt))
+                document = replace(
+                    document, below=loads_section(self.load, self.replicas, self.dealt)
+                )
             if suffix == ".html" and self.slowdown is not None:
                 below = lines_of_page([*job_lines(self.slowdown, self.mending)])
                 below += workers_svg(_worker_map(self.slowdown), PAGE)
@@ -369,7 +387,9 @@ class Explained(Answer[ExplainRequest]):
             return make_editable(replace(document, story=self.story), [self.costs], given)
 
         idles = [self.explanation.idle]
-        return document_writers([timeline], [title], self.inputs, output, idles, complete, verdict=self.verdict)
+        return document_writers(
+            [timeline], [title], self.inputs, output, idles, complete, verdict=self.verdict
+        )
 
     @property
     def story(self) -> Story:
@@ -404,14 +424,22 @@ class Explained(Answer[ExplainRequest]):
         if self.load and self.replicas:
             maps = maps_of(self.load, self.replicas, self.dealt)
             save = partial(save_loads, maps, width=output.width, inputs=self.inputs)
-            return [(target, partial(save, target, suffix)) for target, suffix in find_targets(output)]
+            return [
+                (target, partial(save, target, suffix)) for target, suffix in find_targets(output)
+            ]
         if self.slowdown is None:
-            raise InputError("--heat draws a run that shows its replicas, and there is none", "a table of ops")
-        save = partial(save_workers, _worker_map(self.slowdown), width=output.width, inputs=self.inputs)
+            raise InputError(
+                "--heat draws a run that shows its replicas, and there is none", "a table of ops"
+            )
+        save = partial(
+            save_workers, _worker_map(self.slowdown), width=output.width, inputs=self.inputs
+        )
         return [(target, partial(save, target, suffix)) for target, suffix in find_targets(output)]
 
     def near(self) -> list[str]:
-        """What is said of the device and the op asked for, empty for none (InputError: there is no such one)."""
+        """What is said of the device and the op asked for, empty for none (InputError: there is no
+        such one).
+        """
         device = self.request.of_device
         if device is None and self._op is None:
             return []
@@ -452,7 +480,9 @@ class Explained(Answer[ExplainRequest]):
 
                 idle = self.explanation.idle
                 yield Chart(
-                    self.explanation.timeline, self.explanation.metrics, marks_of_idle(idle, count_colours(screen))
+                    self.explanation.timeline,
+                    self.explanation.metrics,
+                    marks_of_idle(idle, count_colours(screen)),
                 )
                 yield ""
                 chart = False
@@ -462,8 +492,12 @@ def _worker_map(found: Slowdown) -> WorkerMap:
     from ppsim.show.drawing.worker_map import WorkerMap
 
     job, values = found.job, found.by_worker_steps
-    names = [f"replica {r} device {d}" for r in job.replicas.tolist() for d in range(values.shape[2])]
-    return WorkerMap(values.reshape(len(values), -1).T, tuple(names), tuple(job.iterations.tolist()))
+    names = [
+        f"replica {r} device {d}" for r in job.replicas.tolist() for d in range(values.shape[2])
+    ]
+    return WorkerMap(
+        values.reshape(len(values), -1).T, tuple(names), tuple(job.iterations.tolist())
+    )
 
 
 def _stated(given: Given, request: ExplainRequest) -> Stated | None:
@@ -477,20 +511,27 @@ def _stated(given: Given, request: ExplainRequest) -> Stated | None:
     if trace:
         idle = [*simulated, *given.spellings(SHAPE)]
         if idle:
-            raise InputError(f"--trace shows a run with its shape and times, so {', '.join(idle)} cannot be given too")
+            raise InputError(
+                f"--trace shows a run with its shape and times, so {', '.join(idle)} cannot be "
+                f"given too"
+            )
         if stated := read_stated(trace, iteration, spec, unit):
             return stated
         from ppsim.real.traces.read import read_run
 
         read_run([trace])  # says why it shows no run, if it can
-        raise InputError(f"'{trace}' shows no run", "a folder or file of a real run, or a file with times")
+        raise InputError(
+            f"'{trace}' shows no run", "a folder or file of a real run, or a file with times"
+        )
     if not simulated and (stated := read_stated(spec, iteration, unit=unit)):
         from ppsim.schedules import require_shape
 
         require_shape(spec, stated.found.timeline.schedule, asdict(request.shape))
         return stated
     if given.has("iteration"):
-        raise InputError("--iteration chooses a step of a real run, and there is none", "--trace DIR")
+        raise InputError(
+            "--iteration chooses a step of a real run, and there is none", "--trace DIR"
+        )
     return None
 
 
@@ -505,7 +546,9 @@ def _explain_stated(stated: Stated) -> tuple[Explanation, Run]:
         microbatches=schedule.n_microbatches,
         group_size=stated.group_size,
     )
-    return explanation, Run(stated.family, shape, CostOptions(), SIMPLE, schedule, stated.found.costs)
+    return explanation, Run(
+        stated.family, shape, CostOptions(), SIMPLE, schedule, stated.found.costs
+    )
 
 
 def _refuse_dealing(request: ExplainRequest, stated: Stated | None) -> None:
@@ -560,7 +603,12 @@ def _dealt_changes(
 def _may_be_dealt(request: ExplainRequest, base: Run, simulated: Simulated) -> bool:
     """Whether sequences of several lengths are given, and the simple model times a dealing."""
     load, schedule, prices = simulated.load, base.schedule, simulated.mean_prices
-    if load is None or schedule is None or request.network.detailed or request.lengths.lengths is None:
+    if (
+        load is None
+        or schedule is None
+        or request.network.detailed
+        or request.lengths.lengths is None
+    ):
         return False
     return can_be_dealt(schedule, prices, load) and len(load.sequences) <= MOST
 
@@ -572,7 +620,9 @@ def _dealt_change(request: ExplainRequest, dealt: DealtLoad, options: DealOption
     slowest = int(dealt.found.makespans.argmax())
     prices = costs_of_slowest(dealt.schedule, dealt.costs, request.several, dealt.load, slowest)
     timeline, _ = time_ops(dealt.schedule, prices, request.network, request.costs.links)
-    packed = f", packed into {dealt.schedule.whole_microbatches} microbatches" if dealt.tried else ""
+    packed = (
+        f", packed into {dealt.schedule.whole_microbatches} microbatches" if dealt.tried else ""
+    )
     across = " --across" if options.across else ""
     text = f"sequences dealt anew {'among' if options.across else 'within'} replicas{packed}"
     if not options.deal_for:
@@ -607,7 +657,11 @@ def _explain_simulated(request: ExplainRequest) -> tuple[Explanation, Run, Simul
     if load and each:
         prices = costs_of_slowest(schedule, prices, request.several, load, each.slowest)
     timeline, execution = time_ops(schedule, prices, network, costs.links)
-    again = (lambda other: time_ops(schedule, other, network, costs.links)[0].makespan) if execution else None
+    again = (
+        (lambda other: time_ops(schedule, other, network, costs.links)[0].makespan)
+        if execution
+        else None
+    )
     found = explain(timeline, prices, execution, again)
     if base.replicas and not load:
         found = replace(found, base=base.time())

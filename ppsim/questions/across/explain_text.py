@@ -6,7 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ppsim.ask.words import counted, shape_line, title_of
-from ppsim.base.numbers import align_decimals, align_right, format_change, format_number, format_part, format_share
+from ppsim.base.numbers import (
+    align_decimals,
+    align_right,
+    format_change,
+    format_number,
+    format_part,
+    format_share,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -58,9 +65,13 @@ def explain_lines(
     ops = counted(len(explanation.path), "op")
     yield f"critical path ({ops}, {format_number(timeline.makespan)} {unit}{count}):"
     yield "  " + " · ".join(path_text(schedule, explanation.path)[:12])
-    gains = [gain for gain in explanation.gains if gain.gain > 1e-9 * timeline.makespan][:SHOWN_GAINS]
+    gains = [gain for gain in explanation.gains if gain.gain > 1e-9 * timeline.makespan][
+        :SHOWN_GAINS
+    ]
     if gains:
-        texts = (f"{gain.what} {format_part(gain.gain, timeline.makespan)} {unit}" for gain in gains)
+        texts = (
+            f"{gain.what} {format_part(gain.gain, timeline.makespan)} {unit}" for gain in gains
+        )
         yield f"1% less gains: {' · '.join(texts)}"
     if changes:
         yield ""
@@ -91,7 +102,9 @@ def heading_lines(explanation: Explanation, stated: Stated | None) -> Iterator[s
         yield f"{stated.text}: {format_number(timeline.makespan)} {unit}"
         again = explanation.base.makespan
         share = f" ({format_change(again / timeline.makespan - 1)})" if timeline.makespan else ""
-        yield f"timed anew with the median times that it shows: {format_number(again)} {unit}{share}"
+        yield (
+            f"timed anew with the median times that it shows: {format_number(again)} {unit}{share}"
+        )
         for note in stated.notes:
             yield f"note: {note}"
     whole = timeline.makespan * schedule.n_devices
@@ -100,7 +113,9 @@ def heading_lines(explanation: Explanation, stated: Stated | None) -> Iterator[s
 
 
 def job_lines(found: Slowdown, mending: Sequence[Mended]) -> Iterator[str]:
-    """Say how much of a job's step its slow ops, devices, replicas and links cost, and what would mend it."""
+    """Say how much of a job's step its slow ops, devices, replicas and links cost, and what would
+    mend it.
+    """
     from ppsim.analysis.mending import slowest_link
 
     job, step, unit = found.job, float(found.steps.mean()), found.job.unit
@@ -108,7 +123,10 @@ def job_lines(found: Slowdown, mending: Sequence[Mended]) -> Iterator[str]:
     whole, ideal = format_number(float(job.steps.mean())), format_number(found.ideal_step)
     shape = f"{R} replica{'s' * (R > 1)} x {P} devices, {len(job.iterations)} steps"
     yield f"job        {shape}: {whole} {unit} (mean)"
-    yield f"           {format_number(step)} {unit} without what hosts wait, {ideal} {unit} if all were alike"
+    yield (
+        f"           {format_number(step)} {unit} without what hosts wait, {ideal} {unit} if all "
+        f"were alike"
+    )
     yield f"slowdown   {found.slowdown:.3f}; below, with only these as they were and all else alike"
     yield f"by kind    {_named(found.by_kind.items())}"
     yield f"by device  {_named(enumerate(found.by_device_steps.mean(axis=0).tolist()))}"
@@ -116,14 +134,18 @@ def job_lines(found: Slowdown, mending: Sequence[Mended]) -> Iterator[str]:
         by_replica = found.by_replica_steps.mean(axis=0).tolist()
         yield f"by replica {_named(zip(job.replicas.tolist(), by_replica, strict=True))}"
         workers = (
-            f"replica {job.replicas[r]} device {d} {found.by_worker[r, d]:.3f}" for r, d in found.slowest[:SHOWN]
+            f"replica {job.replicas[r]} device {d} {found.by_worker[r, d]:.3f}"
+            for r, d in found.slowest[:SHOWN]
         )
         yield f"slowest    {', '.join(workers)}"
     if (link := slowest_link(found)) is not None:
         replica, source, target, ratio = link
         where = f"{source}>{target} of replica {job.replicas[replica]}"
         yield f"link       {where} loses most: its messages take {ratio:.2f} x the median"
-    yield f"mending    the last stage's device takes away {found.last_stage_share:.0%} of the slowdown,"
+    yield (
+        f"mending    the last stage's device takes away {found.last_stage_share:.0%} of the "
+        f"slowdown,"
+    )
     yield f"           the slowest 3% of workers {found.slowest_workers_share:.0%}"
     if not mending:
         return
@@ -158,7 +180,11 @@ def story_of(
     timeline, path = explanation.timeline, explanation.path
     unit, base = timeline.unit, explanation.base
     steps = [
-        {"text": text, "from": float(timeline.start[path[at]][0]), "to": float(timeline.end[path[at]][-1])}
+        {
+            "text": text,
+            "from": float(timeline.start[path[at]][0]),
+            "to": float(timeline.end[path[at]][-1]),
+        }
         for text, at in path_steps(timeline.schedule, path)[:MOST_STEPS]
     ]
     now = base.makespan / base.schedule.run_microbatches
@@ -175,7 +201,8 @@ def story_of(
             {
                 "text": change.text,
                 "makespan": f"{format_number(change.metrics.makespan)} {unit}",
-                "change": f"{format_change(change.per_microbatch / now - 1 if now else 0)} time per microbatch",
+                "change": f"{format_change(change.per_microbatch / now - 1 if now else 0)} time "
+                f"per microbatch",
             }
             for change in changes
         ],
@@ -189,7 +216,10 @@ def _waterfall(explanation: Explanation) -> list[dict[str, Any]]:
 
     timeline, idle = explanation.timeline, explanation.idle
     whole, devices = timeline.makespan, timeline.schedule.n_devices
-    means = {name: time / devices for name, time in sorted(idle.by_cause.items(), key=lambda pair: -pair[1])}
+    means = {
+        name: time / devices
+        for name, time in sorted(idle.by_cause.items(), key=lambda pair: -pair[1])
+    }
     at = whole - sum(means.values())
     bars = [bar("work", "in ops", 0.0, at, format_part(at, whole))]
     for name, time in means.items():
@@ -208,12 +238,20 @@ def _matrix(explanation: Explanation) -> dict[str, Any]:
 
     idle = explanation.idle
     names = [name for name in NAMES if name in idle.by_cause]
-    worst = sorted(range(len(idle.by_device)), key=lambda device: -float(idle.by_device[device].sum()))[:MOST_ROWS]
+    worst = sorted(
+        range(len(idle.by_device)), key=lambda device: -float(idle.by_device[device].sum())
+    )[:MOST_ROWS]
     rows = []
     for device in sorted(worst):
         values = [float(idle.by_device[device, NAMES.index(name)]) for name in names]
-        texts = [format_part(value, explanation.timeline.makespan) if value else "" for value in values]
+        texts = [
+            format_part(value, explanation.timeline.makespan) if value else "" for value in values
+        ]
         rows.append({"device": device, "values": values, "texts": texts})
-    left = f", the {MOST_ROWS} with most of {len(idle.by_device)}" if len(rows) < len(idle.by_device) else ""
+    left = (
+        f", the {MOST_ROWS} with most of {len(idle.by_device)}"
+        if len(rows) < len(idle.by_device)
+        else ""
+    )
     heading = f"Idle time by cause and device, {explanation.timeline.unit}{left}"
     return {"heading": heading, "columns": names, "rows": rows}

@@ -36,7 +36,10 @@ if TYPE_CHECKING:
 BUDGET = 4_000_000  # ops that are simulated for rivals, a few seconds
 SHOWN = 3  # rivals that fit the memory
 NAMED = 6  # schedules that a note names
-UNTRIED = "only its rate compares with other schedules and microbatches, which ppsim compare and sweep print"
+UNTRIED = (
+    "only its rate compares with other schedules and microbatches, which ppsim compare and "
+    "sweep print"
+)
 
 
 @dataclass(frozen=True)
@@ -137,7 +140,9 @@ def _plain_attempts(base: Run, given: Given) -> Iterator[_Attempt]:
         free = base.edit(lambda costs: replace(costs, comm=0.0))
         yield _Attempt("messages take no time", "hide or shorten messages", free, is_bound=True)
     if base.replicas and base.replicas.slower and base.loads is None:
-        timed = time_replicas(base.schedule, prices, base.network, base.costs, ReplicaOptions(base.replicas))
+        timed = time_replicas(
+            base.schedule, prices, base.network, base.costs, ReplicaOptions(base.replicas)
+        )
         slowest = timed.slowest if timed else 0
         healed = replace(base, replicas=base.replicas.without(slowest))
         text = f"replica {slowest} as the others"
@@ -159,8 +164,9 @@ def _rivals(base: Run, room: Room) -> Iterator[tuple[Family, _Attempt]]:
 
     A schedule that takes a limit of activations is tried with a cap that was given, too.
 
-    A schedule that runs forwards only has none, nor has one whose ops run on several streams, nor one that never
-    flushes: its steps have one fill and drain together, and each of a rival's has both.
+    A schedule that runs forwards only has none, nor has one whose ops run on several streams, nor
+    one that never flushes: its steps have one fill and drain together, and each of a rival's has
+    both.
     """
     from ppsim.core.ops import BACKWARDS
     from ppsim.schedules import family_of, interchangeable_families
@@ -169,7 +175,12 @@ def _rivals(base: Run, room: Room) -> Iterator[tuple[Family, _Attempt]]:
     assert schedule
     own = family_of(base.spec) if base.spec else None
     laned = own.lanes if own else schedule.has_lanes
-    if laned or _is_laned(base) or not schedule.flushes or not np.isin(schedule.kind, BACKWARDS).any():
+    if (
+        laned
+        or _is_laned(base)
+        or not schedule.flushes
+        or not np.isin(schedule.kind, BACKWARDS).any()
+    ):
         return
     stages = schedule.n_stages if base.measured is not None else None
     count = schedule.whole_microbatches
@@ -275,7 +286,8 @@ def _find_room(explanation: Explanation, base: Run, cap: str | None) -> Room:
 
 
 def _most_held(run: Run, timeline: Timeline, *, in_bytes: bool) -> tuple[float, str]:
-    """Return the most that a device holds in a unit of ``--cap``, and its name: bytes, layers or activations.
+    """Return the most that a device holds in a unit of ``--cap``, and its name: bytes, layers or
+    activations.
 
     Bytes, if wanted, where a profile has them; layers where there is a layout.
     """
@@ -295,7 +307,9 @@ def _most_held(run: Run, timeline: Timeline, *, in_bytes: bool) -> tuple[float, 
 
 
 def _partition_line(base: Run, given: Given) -> str:
-    """Write the command that finds the split of layers, and in words what it needs and the run does not tell."""
+    """Write the command that finds the split of layers, and in words what it needs and the run does
+    not tell.
+    """
     from ppsim.questions.optimum.partition import PartitionRequest
 
     assert base.schedule
@@ -304,11 +318,17 @@ def _partition_line(base: Run, given: Given) -> str:
         options = {each.name: each for each in changeable_options().values()}
         typed = [each for each in options.values() if said.get(each.name)]
     else:
-        taken = {each.name for each in list_options(PartitionRequest)} - list_refused(PartitionRequest)
+        taken = {each.name for each in list_options(PartitionRequest)} - list_refused(
+            PartitionRequest
+        )
         said, typed = {}, [each for each in given.typed if each.name in taken]
     line = command_line(Given("partition", {**given.values, **said}, typed))
     if not base.costs.layout:
-        needed = "their number in --num-layers" if base.costs.profile else "the time of each one in --t-layer"
+        needed = (
+            "their number in --num-layers"
+            if base.costs.profile
+            else "the time of each one in --t-layer"
+        )
         return f"{line}, with {needed}"
     layout = layout_for(base.schedule, base.costs.layout)
     layers = "" if isinstance(base.costs.t_layer, list) else f" --num-layers {layout.n_layers}"

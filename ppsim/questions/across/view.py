@@ -1,4 +1,6 @@
-"""What the live page asks for: fields into a document, within limits and without files of this machine."""
+"""What the live page asks for: fields into a document, within limits and without files of this
+machine.
+"""
 
 from __future__ import annotations
 
@@ -51,23 +53,29 @@ class ViewRequest(Request):
 
 
 def view(fields: Mapping[str, Any], folder: Path) -> Document:
-    """Simulate what fields such as ``{"names": ["1f1b", "zb-1p"], "devices": 4, "mb": 8}`` ask for, as one document.
+    """Simulate what fields such as ``{"names": ["1f1b", "zb-1p"], "devices": 4, "mb": 8}`` ask for,
+    as one document.
 
-    A dropped file that states times is shown with them, and the rest simulated with their medians, unless there are
-    costs or messages among the fields: then all are simulated, the file's ops in its order.
+    A dropped file that states times is shown with them, and the rest simulated with their medians,
+    unless there are costs or messages among the fields: then all are simulated, the file's ops in
+    its order.
 
     Args:
-        fields: of JSON, by the names of options; ``names`` are schedules, ``dropped:NAME`` a file that was dropped.
+        fields: of JSON, by the names of options; ``names`` are schedules, ``dropped:NAME`` a file
+            that was dropped.
         folder: where dropped files are.
 
     Raises:
-        InputError: an option or a shape that is refused, too much work for a live page, or a file of this machine.
+        InputError: an option or a shape that is refused, too much work for a live page, or a file
+            of this machine.
     """
     return _answer(_asked(ViewRequest, fields), folder)
 
 
 def plan_request(fields: Mapping[str, Any]) -> PlanPageRequest:
-    """Read what a page asks of ``ppsim plan`` (InputError: an option or a value that a page may not give)."""
+    """Read what a page asks of ``ppsim plan`` (InputError: an option or a value that a page may not
+    give).
+    """
     return _asked(PlanPageRequest, fields)
 
 
@@ -75,8 +83,8 @@ def tell(fields: Mapping[str, Any], folder: Path) -> Story:
     """Say why the first schedule that fields ask for takes its time, and what to try next.
 
     Raises:
-        InputError: as :func:`view` does, and where there is nothing to explain: no schedule takes the shape, or the
-            costs are a dropped file's.
+        InputError: as :func:`view` does, and where there is nothing to explain: no schedule takes
+            the shape, or the costs are a dropped file's.
     """
     from ppsim.questions.across.explain import ExplainRequest, answer
 
@@ -88,12 +96,25 @@ def tell(fields: Mapping[str, Any], folder: Path) -> Story:
     refused: PpsimError = InputError("no schedule takes this shape")
     for source in (each for each in sources if each not in left):
         if stated and source not in stated and not Given.of(request).spellings(TIMING):
-            raise InputError("the times are those of a dropped file, which comes after this schedule")
+            raise InputError(
+                "the times are those of a dropped file, which comes after this schedule"
+            )
         own = flatten(request) | flatten(options_taken(source, request.shape))
-        named = {name: own[name] for name in request.given - {"names", "schedule"} if own[name] is not None}
-        named = {name: value for name, value in named.items() if not (reads_ops(source) and name in SHAPE)}
-        typed = {name for name in named if not (request.model.model and name == "cluster")}  # as a command could be
-        named |= {"names": (source,)} | ({"cluster": None, "costs": priced.costs} if request.model.model else {})
+        named = {
+            name: own[name]
+            for name in request.given - {"names", "schedule"}
+            if own[name] is not None
+        }
+        named = {
+            name: value
+            for name, value in named.items()
+            if not (reads_ops(source) and name in SHAPE)
+        }
+        # as a command could be
+        typed = {name for name in named if not (request.model.model and name == "cluster")}
+        named |= {"names": (source,)} | (
+            {"cluster": None, "costs": priced.costs} if request.model.model else {}
+        )
         try:
             found = answer(make(ExplainRequest, named, {"names", *typed}))
         except PpsimError as error:
@@ -104,7 +125,9 @@ def tell(fields: Mapping[str, Any], folder: Path) -> Story:
 
 
 def load_kernels() -> None:
-    """Load the machine code of what every step may need, for which somebody's hundredth change would wait otherwise."""
+    """Load the machine code of what every step may need, for which somebody's hundredth change
+    would wait otherwise.
+    """
     from ppsim.engine.simple import longest_path
     from ppsim.search.rules import fill
 
@@ -116,14 +139,17 @@ def load_kernels() -> None:
 
 def _asked(kind: type[R], fields: Mapping[str, Any]) -> R:
     """Read the fields of a page, none of which names a file of this machine."""
-    values = {declared.name: _texts(declared, value) for declared, value in find_options(kind, fields)}
+    values = {
+        declared.name: _texts(declared, value) for declared, value in find_options(kind, fields)
+    }
     for declared, value in find_options(kind, values):
         check_field(declared, value)
     return ask(kind, values)
 
 
 def _priced(request: ViewRequest) -> tuple[CostOptions, NetworkOptions]:
-    """What ops cost and how messages travel: as the options say, or as the model's stages on the cluster do.
+    """What ops cost and how messages travel: as the options say, or as the model's stages on the
+    cluster do.
 
     Raises:
         InputError: costs beside a model, a model without a cluster, or sizes without a model.
@@ -150,7 +176,9 @@ def _texts(declared: Option, value: Any) -> Any:
         return value
     parts = value if isinstance(value, list) else [value]
     if any(isinstance(part, bool) or not isinstance(part, str | int | float) for part in parts):
-        raise InputError(f"{declared.name} is neither text, number, true, false, nor a list of texts or numbers")
+        raise InputError(
+            f"{declared.name} is neither text, number, true, false, nor a list of texts or numbers"
+        )
     texts = [str(part) for part in parts]
     return texts if declared.many else ",".join(texts)
 
@@ -179,7 +207,9 @@ def _answer(request: ViewRequest, folder: Path) -> Document:
             continue
         runs.append((title, run))
         schedules = [run.timeline.schedule for _, run in runs]
-        _refuse_cells(sum(schedule.n_stages * schedule.n_microbatches for schedule in schedules), MOST_CELLS)
+        _refuse_cells(
+            sum(schedule.n_stages * schedule.n_microbatches for schedule in schedules), MOST_CELLS
+        )
     if not runs:
         raise next(iter(left.values()))
     titles, shown = zip(*runs, strict=True)
@@ -187,11 +217,15 @@ def _answer(request: ViewRequest, folder: Path) -> Document:
     document = Document(
         tuple(run.timeline for run in shown),
         titles,
-        {"ppsim": VERSION, **model} if (model := _of_model(request)) else _inputs(given, shown[0].costs, bool(taken)),
+        {"ppsim": VERSION, **model}
+        if (model := _of_model(request))
+        else _inputs(given, shown[0].costs, bool(taken)),
         idles=tuple(run.idle for run in shown),
         executions=executions if len(executions) == len(runs) else (),
         bounds=tuple(
-            measure_with_bound(run.timeline, run.costs).bound if run.source == SIMULATED else float("nan")
+            measure_with_bound(run.timeline, run.costs).bound
+            if run.source == SIMULATED
+            else float("nan")
             for run in shown
         ),
         left=tuple(
@@ -206,14 +240,26 @@ def _answer(request: ViewRequest, folder: Path) -> Document:
 
 
 def _capped(document: Document, request: ViewRequest) -> Document:
-    """A document with the memory of the GPU that a model runs on as its cap; of several kinds of GPU none."""
+    """A document with the memory of the GPU that a model runs on as its cap; of several kinds of
+    GPU none.
+    """
     from ppsim.workload.hardware.hardware import read_machine
 
-    machine = read_machine(request.network.cluster) if request.model.model and request.network.cluster else None
-    return document if machine is None or machine.kinds else replace(document, cap=int(machine.gpu.memory_gib * 2**30))
+    machine = (
+        read_machine(request.network.cluster)
+        if request.model.model and request.network.cluster
+        else None
+    )
+    return (
+        document
+        if machine is None or machine.kinds
+        else replace(document, cap=int(machine.gpu.memory_gib * 2**30))
+    )
 
 
-def _read_stated(sources: Sequence[str], shape: ShapeOptions) -> tuple[dict[str, Stated], dict[str, PpsimError]]:
+def _read_stated(
+    sources: Sequence[str], shape: ShapeOptions
+) -> tuple[dict[str, Stated], dict[str, PpsimError]]:
     """The dropped files that have times, and why others leave."""
     stated: dict[str, Stated] = {}
     left: dict[str, PpsimError] = {}
@@ -228,7 +274,9 @@ def _read_stated(sources: Sequence[str], shape: ShapeOptions) -> tuple[dict[str,
 
 
 def _read_times(source: str, shape: ShapeOptions) -> Stated | None:
-    """Read the times of a dropped file, None for what has none (InputError: the shape asked for is not its own)."""
+    """Read the times of a dropped file, None for what has none (InputError: the shape asked for is
+    not its own).
+    """
     if family_of(source) is not None:
         return None
     stated = read_stated(source)
@@ -242,17 +290,26 @@ def _read_times(source: str, shape: ShapeOptions) -> Stated | None:
     ):
         if asked not in (None, own):
             raise InputError(
-                f"{Path(source).name} has {own} {word}, not {asked}", f"{word}: {own}, or leave out the file"
+                f"{Path(source).name} has {own} {word}, not {asked}",
+                f"{word}: {own}, or leave out the file",
             )
     return stated
 
 
 def _simulate(
-    source: str, shape: ShapeOptions, costs: CostOptions, network: NetworkOptions, taken: tuple[str, Stated] | None
+    source: str,
+    shape: ShapeOptions,
+    costs: CostOptions,
+    network: NetworkOptions,
+    taken: tuple[str, Stated] | None,
 ) -> tuple[str, TimedRun]:
-    """Simulate a schedule with the costs of the options, or the median times of a dropped run; its title first."""
+    """Simulate a schedule with the costs of the options, or the median times of a dropped run; its
+    title first.
+    """
     measured = taken[1].found.costs if taken else None
-    schedule, prices = build(source, options_taken(source, shape), costs, network, quiet=True, measured=measured)
+    schedule, prices = build(
+        source, options_taken(source, shape), costs, network, quiet=True, measured=measured
+    )
     _refuse_stages(schedule)
     title = title_of(schedule)
     if taken:
@@ -261,19 +318,29 @@ def _simulate(
 
 
 def _inputs(given: Given, prices: Costs, stated: bool) -> dict[str, Any]:
-    """What makes the page again; no command where a dropped file's times are compared with more than one schedule."""
+    """What makes the page again; no command where a dropped file's times are compared with more
+    than one schedule.
+    """
     count = len(given["names"]) + len(given["schedule"])
-    command = ("explain", "diff", "")[min(count, 3) - 1] if stated else "run" if count == 1 else "compare"
-    named = {name: [spec.removeprefix(DROPPED) for spec in given[name]] for name in ("names", "schedule")}
+    command = (
+        ("explain", "diff", "")[min(count, 3) - 1] if stated else "run" if count == 1 else "compare"
+    )
+    named = {
+        name: [spec.removeprefix(DROPPED) for spec in given[name]] for name in ("names", "schedule")
+    }
     own = ("devices", "stages", "microbatches") if stated else ()  # which are the file's
     typed = [each for each in given.typed if each.name not in own]
     inputs = inputs_of(Given(command, {**given.values, **named}, typed), prices)
-    return inputs if command else {name: value for name, value in inputs.items() if name != "command"}
+    return (
+        inputs if command else {name: value for name, value in inputs.items() if name != "command"}
+    )
 
 
 def _of_model(request: ViewRequest) -> dict[str, Any]:
     """The model and where it runs, for which there is no command; empty without one."""
-    return asdict(request.model) | {"cluster": request.network.cluster} if request.model.model else {}
+    return (
+        asdict(request.model) | {"cluster": request.network.cluster} if request.model.model else {}
+    )
 
 
 def _found(spec: str, folder: Path) -> str:
@@ -287,23 +354,33 @@ def _found(spec: str, folder: Path) -> str:
     if Path(name).name != name or not path.is_file():
         raise InputError(f"no file '{name}' was dropped here", "drop it on the page again")
     if path.suffix == ".py":
-        raise InputError(f"'{name}' is code, which a page does not run", "ppsim run in a terminal takes it")
+        raise InputError(
+            f"'{name}' is code, which a page does not run", "ppsim run in a terminal takes it"
+        )
     if not path.suffix:
-        raise InputError(f"'{name}' has no ending to tell what it is", "one of .toml " + " ".join(readable()))
+        raise InputError(
+            f"'{name}' has no ending to tell what it is", "one of .toml " + " ".join(readable())
+        )
     return str(path)
 
 
 def _refuse_work(specs: Sequence[str], shape: ShapeOptions) -> None:
     """Refuse more than a page can show while somebody drags a control."""
     if len(specs) > MOST_SCHEDULES:
-        raise InputError(f"{len(specs)} schedules are too many for one page", f"{MOST_SCHEDULES} at most")
+        raise InputError(
+            f"{len(specs)} schedules are too many for one page", f"{MOST_SCHEDULES} at most"
+        )
     cells = 0
     for spec in specs:
         family = family_of(spec)
         if family is None:  # a file of ops, whose size is known once it is read
             continue
         chunks = split_chunks(spec)[1] or shape.chunks or family.chunks
-        own = (shape.stages or (shape.devices or 1) * chunks) * (shape.microbatches or 1) * (shape.slices or 1)
+        own = (
+            (shape.stages or (shape.devices or 1) * chunks)
+            * (shape.microbatches or 1)
+            * (shape.slices or 1)
+        )
         _refuse_cells(own, MOST_SEARCHED if family.uses_costs else MOST_CELLS, family.name)
         cells += own
     _refuse_cells(cells, MOST_CELLS)
@@ -312,7 +389,8 @@ def _refuse_work(specs: Sequence[str], shape: ShapeOptions) -> None:
 def _refuse_stages(schedule: Schedule) -> None:
     if schedule.n_stages > MOST_STAGES:
         raise InputError(
-            f"{schedule.n_stages:,} stages are too much work for a live page ({MOST_STAGES} at most)",
+            f"{schedule.n_stages:,} stages are too much work for a live page ({MOST_STAGES} at "
+            f"most)",
             "ppsim run in a terminal",
         )
 
@@ -320,7 +398,7 @@ def _refuse_stages(schedule: Schedule) -> None:
 def _refuse_cells(cells: int, most: int, name: str = "") -> None:
     if cells > most:
         raise InputError(
-            f"{name + ': ' if name else ''}{cells:,} stages x microbatches are too much work for a live page"
-            f" ({most:,} at most)",
+            f"{name + ': ' if name else ''}{cells:,} stages x microbatches are too much work for "
+            f"a live page ({most:,} at most)",
             "fewer schedules, devices or microbatches, or ppsim run in a terminal",
         )

@@ -1,4 +1,6 @@
-"""The fields that the live page may give: a white list, so that no browser names a file of this machine."""
+"""The fields that the live page may give: a white list, so that no browser names a file of this
+machine.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +34,15 @@ def check_field(declared: Option, value: Any) -> None:
     is_name = NAMES[declared.name]
     for text in map(str, value if isinstance(value, list) else [value]):
         if not is_name(text):
-            raise InputError(f"the page states {declared.spelling} {quote(text)}, which may be a file to read", HINT)
+            raise InputError(
+                f"the page states {declared.spelling} {quote(text)}, which may be a file to read",
+                HINT,
+            )
 
 
 def names_schedule(text: str) -> bool:
-    """Return whether a text names a schedule of the registry or a file that was dropped on the page.
+    """Return whether a text names a schedule of the registry or a file that was dropped on the
+    page.
 
     Raises:
         UnknownSchedule: a word that can only be a schedule, and is none.
@@ -80,7 +86,22 @@ PLAIN = frozenset(
     (
         *("stages", "devices", "chunks", "microbatches", "group_size", "rule", "limit", "after_i"),
         *("slices", "everywhere"),
-        *("tf", "tb", "ti", "tw", "tfb", "tr", "te", "ts", "tt", "td", "tl", "tgf", "tgb", "t_collective"),
+        *(
+            "tf",
+            "tb",
+            "ti",
+            "tw",
+            "tfb",
+            "tr",
+            "te",
+            "ts",
+            "tt",
+            "td",
+            "tl",
+            "tgf",
+            "tgb",
+            "t_collective",
+        ),
         *("offload", "t_offload", "t_reload", "t_evict", "host_link", "host_link_shared"),
         *("comm", "links", "speed", "per", "unit", "recompute"),
         *("layout", "t_layer", "t_embedding", "t_head", "t_mtp", "b_over_f"),

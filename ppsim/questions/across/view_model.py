@@ -34,13 +34,21 @@ POLL_S = 0.1
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """The model whose stages the page times, on the cluster of the messages, and whose bytes devices hold."""
+    """The model whose stages the page times, on the cluster of the messages, and whose bytes
+    devices hold.
+    """
 
     model: str | None = option("--model", help="A model of the library.")
     tp: int | None = option("--tp", type=click.IntRange(1, 1024), help="Tensor-parallel ranks (1).")
-    ep: int | None = option("--ep", type=click.IntRange(1, 1024), help="Expert-parallel ranks, inside dp x tp (1).")
-    dp: int | None = option("--dp", type=click.IntRange(1, 1 << 16), help="Replicas, which share the optimizer (1).")
-    mbs: int | None = option("--mbs", type=click.IntRange(1, 1024), help="Sequences in a microbatch (1).")
+    ep: int | None = option(
+        "--ep", type=click.IntRange(1, 1024), help="Expert-parallel ranks, inside dp x tp (1)."
+    )
+    dp: int | None = option(
+        "--dp", type=click.IntRange(1, 1 << 16), help="Replicas, which share the optimizer (1)."
+    )
+    mbs: int | None = option(
+        "--mbs", type=click.IntRange(1, 1024), help="Sequences in a microbatch (1)."
+    )
 
     @property
     def trained(self) -> Trained | None:
@@ -72,7 +80,8 @@ def price_of(trained: Trained, machine: Machine) -> Callable[[Schedule], Costs]:
     """Make the function that gives the costs of any schedule of the model, in ms.
 
     Raises:
-        InputError: no such model; the function, for more stages than the model has layers, or sizes that do not divide.
+        InputError: no such model; the function, for more stages than the model has layers, or sizes
+            that do not divide.
     """
     from ppsim.workload.cost.costs import stage_costs
     from ppsim.workload.model.model import read_trained
@@ -94,18 +103,34 @@ class Planner:
         self._running: set[subprocess.Popen[bytes]] = set()
 
     def page(self, request: PlanPageRequest) -> bytes:
-        """Search for plans (InputError: what is missing, or it takes too long; PpsimError: nothing fits)."""
-        if missing := [name for name in ("model", "cluster", "gpus", "gbs") if getattr(request, name) is None]:
+        """Search for plans (InputError: what is missing, or it takes too long; PpsimError: nothing
+        fits).
+        """
+        if missing := [
+            name for name in ("model", "cluster", "gpus", "gbs") if getattr(request, name) is None
+        ]:
             raise InputError(f"a plan needs {', '.join(missing)}", "choose a model and a cluster")
         line = command_line(Given.of(request))
         with TemporaryDirectory(prefix="ppsim-plan-") as folder:
             target = Path(folder) / "plan.html"
             # Where this process found ppsim, and not in the folder that one stands in.
             environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-            words = [sys.executable, "-P", "-m", "ppsim", *shlex.split(line)[1:], "--front", "-q", "-o", str(target)]
+            words = [
+                sys.executable,
+                "-P",
+                "-m",
+                "ppsim",
+                *shlex.split(line)[1:],
+                "--front",
+                "-q",
+                "-o",
+                str(target),
+            ]
             with (
                 open(Path(folder) / "said", "w+b") as said,
-                subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment) as process,
+                subprocess.Popen(
+                    words, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment
+                ) as process,
             ):
                 self._running.add(process)
                 try:

@@ -1,8 +1,10 @@
-"""Changes that ``explain --what-if`` simulates: each changes the options of a run, which is then made and timed anew.
+"""Changes that ``explain --what-if`` simulates: each changes the options of a run, which is then
+made and timed anew.
 
-``KEY=VALUE`` is the option ``--KEY VALUE`` of ``ppsim run``. A list of numbers takes ``KEY.INDEX=VALUE`` too (a stage,
-device or layer), and any number a factor, ``x0.9``. Costs that are no numbers of options (a profile's, a layout's, a
-real run's) are edited where they are made, so that a schedule whose queues follow costs follows these.
+``KEY=VALUE`` is the option ``--KEY VALUE`` of ``ppsim run``. A list of numbers takes
+``KEY.INDEX=VALUE`` too (a stage, device or layer), and any number a factor, ``x0.9``. Costs that
+are no numbers of options (a profile's, a layout's, a real run's) are edited where they are made, so
+that a schedule whose queues follow costs follows these.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ if TYPE_CHECKING:
 KINDS = ("tf", "tb", "ti", "tw", "tr")  # in the order of a cost table's rows
 TIMES = (*KINDS, "tfb")
 NO_OPTION = "the costs of the run are in its files"
-PART = re.compile(r",(?=\s*[a-z][a-z0-9-]*\s*(?:[. ]\s*[0-9]+(?:[->][0-9]+)?\s*)?=)")  # a comma before the next KEY=
+# a comma before the next KEY=
+PART = re.compile(r",(?=\s*[a-z][a-z0-9-]*\s*(?:[. ]\s*[0-9]+(?:[->][0-9]+)?\s*)?=)")
 KEY = re.compile(r"([a-z][a-z0-9-]*)\s*(?:[. ]\s*(?:([0-9]{1,9})|([0-9]{1,9}[->][0-9]{1,9})))?")
 Edit = Callable[["Costs"], "Costs"]
 
@@ -238,7 +241,12 @@ def changeable_options() -> dict[str, Option]:
     """The options that a change may set, by every long spelling without its dashes."""
     groups = (ShapeOptions, CostOptions, NetworkOptions, OneSchedule)
     options = [each for kind in groups for each in list_options(kind) if each.name != "unit"]
-    return {name.removeprefix("--"): each for each in options for name in each.spellings if name[:2] == "--"}
+    return {
+        name.removeprefix("--"): each
+        for each in options
+        for name in each.spellings
+        if name[:2] == "--"
+    }
 
 
 def _rank_of(option: Option | None) -> int:
@@ -247,7 +255,10 @@ def _rank_of(option: Option | None) -> int:
 
 
 def _of_shape(option: Option | None) -> bool:
-    return option is not None and option.name in {"schedule", *(field.name for field in fields(ShapeOptions))}
+    return option is not None and option.name in {
+        "schedule",
+        *(field.name for field in fields(ShapeOptions)),
+    }
 
 
 @dataclass(frozen=True)
@@ -282,8 +293,17 @@ class _Change:
             self._refuse_cluster()
             if run.measured or run.costs.profile:
                 self._read(value)
-                return run.edit(lambda costs: replace(costs, comm=self._read(value, np.asarray(costs.comm))))
-        if run.measured and name in ("per", "profile", "segments", "layout", "recompute", *LAYER_TIMES):
+                return run.edit(
+                    lambda costs: replace(costs, comm=self._read(value, np.asarray(costs.comm)))
+                )
+        if run.measured and name in (
+            "per",
+            "profile",
+            "segments",
+            "layout",
+            "recompute",
+            *LAYER_TIMES,
+        ):
             raise InputError(f"--what-if {self.part}: {NO_OPTION}", "tf=x0.9, tf.2=x0.9, comm=0.1")
         counted = match[2] or re.match(r"x[0-9.]", value)
         found = self._number(option, match[2], value) if counted else self._typed(option, value)
@@ -300,23 +320,33 @@ class _Change:
         try:
             found = click.types.convert_type(option.type).convert(value, None, None)
         except click.BadParameter as error:
-            raise InputError(f"--what-if {self.part}: {error.message}", f"as --{self.part.partition('=')[0]}") from None
+            raise InputError(
+                f"--what-if {self.part}: {error.message}", f"as --{self.part.partition('=')[0]}"
+            ) from None
         return (*getattr(self.run.costs, option.name), found) if option.many else found
 
     def _number(self, option: Option, place: str | None, value: str) -> Any:
         """Set or scale a number, or one of a list of them, as the option would state it."""
         now = self._now(option.name)
         if now is None or (place and not isinstance(option.type, Numbers)):
-            raise InputError(f"--what-if {self.part}: {option.spelling} is no number to change so", "KEY=VALUE")
+            raise InputError(
+                f"--what-if {self.part}: {option.spelling} is no number to change so", "KEY=VALUE"
+            )
         if not place:
-            return (now * self._read(value)).tolist() if now.ndim else float(now * self._read(value))
+            return (
+                (now * self._read(value)).tolist() if now.ndim else float(now * self._read(value))
+            )
         changed = np.atleast_1d(now).copy()
-        self._check_place(int(place), len(changed), {"speed": "device", "t_layer": "layer"}.get(option.name))
+        self._check_place(
+            int(place), len(changed), {"speed": "device", "t_layer": "layer"}.get(option.name)
+        )
         changed[int(place)] = self._read(value, changed[int(place)])
         return changed.tolist()
 
     def _now(self, name: str) -> Any:
-        """The number or numbers that an option states, or has by default; None where it states none."""
+        """The number or numbers that an option states, or has by default; None where it states
+        none.
+        """
         from ppsim.core.costs import costs_for
 
         costs, schedule = self.run.costs, self.run.schedule or self.run.build()
@@ -329,14 +359,21 @@ class _Change:
             given, of_stage = getattr(costs, name), kinds_of(name)[0].info.has_stage
             if given is None or name == "t_collective":
                 return given if given is None else np.asarray(given, np.float64)
-            return np.array(np.broadcast_to(given, schedule.n_stages if of_stage else schedule.n_devices), np.float64)
+            return np.array(
+                np.broadcast_to(given, schedule.n_stages if of_stage else schedule.n_devices),
+                np.float64,
+            )
         if name == "speed":
-            return np.array(np.broadcast_to(1.0 if costs.speed is None else costs.speed, schedule.n_devices))
+            return np.array(
+                np.broadcast_to(1.0 if costs.speed is None else costs.speed, schedule.n_devices)
+            )
         if name == "t_layer" and costs.layout:
             return layer_times(costs).of_layers(layout_for(schedule, costs.layout).n_layers)
         if name in LAYER_TIMES:
             times = layer_times(costs)
-            return np.asarray(times.of_mtp if name == "t_mtp" else getattr(times, name.removeprefix("t_")))
+            return np.asarray(
+                times.of_mtp if name == "t_mtp" else getattr(times, name.removeprefix("t_"))
+            )
         return np.asarray(costs.comm or 0.0) if name == "comm" else None
 
     def _time_edit(self, name: str, place: str | None, value: str) -> Edit:
@@ -364,13 +401,18 @@ class _Change:
         from ppsim.engine.detailed.links import parse_link
 
         if not value.startswith("x"):
-            return replace(self.run, costs=replace(self.run.costs, links=(*self.run.costs.links, f"{link}={value}")))
+            return replace(
+                self.run,
+                costs=replace(self.run.costs, links=(*self.run.costs.links, f"{link}={value}")),
+            )
         self._refuse_cluster()
         number = self._read(value)
 
         def edit(costs: Costs) -> Costs:
             devices = (self.run.schedule or self.run.build()).n_devices
-            links = np.array(np.broadcast_to(np.asarray(costs.comm, np.float64), (devices, devices)))
+            links = np.array(
+                np.broadcast_to(np.asarray(costs.comm, np.float64), (devices, devices))
+            )
             for way in parse_link(f"{link}=0", devices).ways:
                 links[way] *= number
             return replace(costs, comm=links)
@@ -378,7 +420,9 @@ class _Change:
         return self.run.edit(edit)
 
     def _move_layers(self, stages: str, value: str) -> Run:
-        """Move layers between stages: ``1/8``, one of the eight layers of the first, or ``1`` with a profile."""
+        """Move layers between stages: ``1/8``, one of the eight layers of the first, or ``1`` with
+        a profile.
+        """
         from ppsim.analysis.changes import move_work
 
         source, target = map(int, re.split("[->]", stages))
@@ -409,12 +453,18 @@ class _Change:
 
     def _refuse_cluster(self) -> None:
         if self.run.network.cluster:
-            raise InputError(f"--what-if {self.part}: the cluster file gives every link", "change the file, or --link")
+            raise InputError(
+                f"--what-if {self.part}: the cluster file gives every link",
+                "change the file, or --link",
+            )
 
     def _check_place(self, place: int, count: int, what: str | None = None) -> None:
         if place >= count:
             what = what or "stage"
-            raise InputError(f"--what-if {self.part}: there is no {what} {place}", f"a {what} from 0 to {count - 1}")
+            raise InputError(
+                f"--what-if {self.part}: there is no {what} {place}",
+                f"a {what} from 0 to {count - 1}",
+            )
 
     def _read(self, value: str, now: Any = 1.0) -> Any:
         """The number in a value, or where it is a factor what it makes of the number ``now``."""
@@ -423,26 +473,40 @@ class _Change:
         except ValueError:
             number = -1.0
         if not 0 <= number <= 1e100:
-            raise InputError(f"--what-if {self.part}: '{value}' is not a time", "a number, zero or more")
+            raise InputError(
+                f"--what-if {self.part}: '{value}' is not a time", "a number, zero or more"
+            )
         return now * number if value.startswith("x") else now * 0.0 + number
 
 
 def _check_together(run: Run, parts: list[str], given: Given, keys: Mapping[str, Option]) -> None:
     """Hold the changed options to the table of what needs what, as if they were given."""
-    values = {name: value for group in (run.shape, run.costs, run.network) for name, value in flatten(group).items()}
+    values = {
+        name: value
+        for group in (run.shape, run.costs, run.network)
+        for name, value in flatten(group).items()
+    }
     changed = [keys.get(part.partition("=")[0].strip()) for part in parts]
-    typed = [each for each in changed if each and (run.by_options or each.name not in (*TIMES, "comm"))]
+    typed = [
+        each for each in changed if each and (run.by_options or each.name not in (*TIMES, "comm"))
+    ]
     check_given(replace(given, values={**given.values, **values}, typed=[*given.typed, *typed]))
 
 
 def _check_read(part: str, run: Run, without: Run, timeline: Timeline) -> None:
-    """Refuse a change of costs that no op of the run reads (InputError: the time of no op or message changes)."""
+    """Refuse a change of costs that no op of the run reads (InputError: the time of no op or
+    message changes).
+    """
     from ppsim.engine.detailed.links import parse_link
 
     schedule, key = timeline.schedule, re.split("[.= ]", part)[0].replace("-", "_")
-    refuse_unused(times_used(schedule, run.costs) | {*REFUSED_UNUSED} - {key}, [schedule.name], run.costs)
+    refuse_unused(
+        times_used(schedule, run.costs) | {*REFUSED_UNUSED} - {key}, [schedule.name], run.costs
+    )
     costs, before = run.price(schedule), without.price(schedule)
-    same = all(np.all(one == other) for one, other in zip(_stated(costs), _stated(before), strict=True))
+    same = all(
+        np.all(one == other) for one, other in zip(_stated(costs), _stated(before), strict=True)
+    )
     if key == "link" and run.network.cluster:  # which changes no costs
         same, link = False, np.zeros((schedule.n_devices,) * 2)
         for way in parse_link(part.partition(".")[2], schedule.n_devices).ways:
@@ -453,7 +517,9 @@ def _check_read(part: str, run: Run, without: Run, timeline: Timeline) -> None:
         and np.array_equal(costs.durations(schedule), before.durations(schedule))
         and np.array_equal(costs.latencies(schedule), before.latencies(schedule))
     ):
-        raise InputError(f"--what-if {part}: no op or message of {schedule.name} takes that time", "leave it out")
+        raise InputError(
+            f"--what-if {part}: no op or message of {schedule.name} takes that time", "leave it out"
+        )
 
 
 def _stated(costs: Costs) -> list[Any]:

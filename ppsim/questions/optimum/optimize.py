@@ -57,18 +57,20 @@ if TYPE_CHECKING:
     from ppsim.show.files.document import Document
 
 ALONE = "search"  # the key of a search that is no part of a front
-# The share of the time that the list has; seconds more for its first schedule: a slow machine has an answer as well.
+# The share of the time that the list has; seconds more for its first schedule: a slow machine has
+# an answer as well.
 LISTED, FIRST_S = 0.6, 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizeRequest(Request):
-    """Find the best schedule for given costs and memory, and how far from the best possible it can be.
+    """Find the best schedule for given costs and memory, and how far from the best possible it can
+    be.
 
-    Backwards run as I and W. Starts from every schedule of the list, searches, and proves small problems with OR-tools
-    (extra optimize). The bound is a time that no schedule beats: optimal means that it is attained. Exits with 1 where
-    no schedule fits the cap, and says which cap would do. Ctrl-C ends the search and keeps the best; with --results
-    the same command goes on from it.
+    Backwards run as I and W. Starts from every schedule of the list, searches, and proves small
+    problems with OR-tools (extra optimize). The bound is a time that no schedule beats: optimal
+    means that it is attained. Exits with 1 where no schedule fits the cap, and says which cap would
+    do. Ctrl-C ends the search and keeps the best; with --results the same command goes on from it.
 
     \b
       ppsim optimize --devices 4 --mb 8 --cap 4 -o best.csv -o best.svg
@@ -82,15 +84,18 @@ class OptimizeRequest(Request):
         Need(
             ("mb_scale", "slice_scale", "recompute"),
             never,
-            "{options} is beyond what a search knows: all microbatches and slices take the same time, and no "
+            "{options} is beyond what a search knows: all microbatches and slices take the same "
+            "time, and no "
             "op runs twice",
             "leave it out",
         ),
         Need(
             ("offload", "t_offload", "t_reload", "host_link", "host_link_shared"),
             never,
-            "{options} is of copies to the host, which a rule adds to a finished schedule and no search weighs",
-            "the best schedule with -o best.json, then ppsim run best.json --offload --t-offload TIME --t-reload TIME",
+            "{options} is of copies to the host, which a rule adds to a finished schedule and no "
+            "search weighs",
+            "the best schedule with -o best.json, then ppsim run best.json --offload --t-offload "
+            "TIME --t-reload TIME",
         ),
         Need(
             ("t_evict", "te", "ts", "tt", "td", "tl", "t_collective"),
@@ -112,26 +117,32 @@ class OptimizeRequest(Request):
         ),
     )
     search: SearchOptions = group(SearchOptions, "Problem")
-    front: bool = flag("--front", help="Find the best for each cap: time against memory; -o draws it.", common=True)
+    front: bool = flag(
+        "--front", help="Find the best for each cap: time against memory; -o draws it.", common=True
+    )
     time_limit: float = common(
         "--time-limit",
         type=Amount(min=0, min_open=True),
         default=30.0,
-        help="Seconds; the best found by then is the answer. Ends earlier with a proof. The first run on a machine "
+        help="Seconds; the best found by then is the answer. Ends earlier with a proof. The first "
+        "run on a machine "
         "compiles, for up to 20 s, and may end as much later.",
     )
     seed: int = option(
         "--seed",
         type=click.IntRange(min=0),
         default=0,
-        help="Seed of the random numbers. The same seed and number of cores give the same best where not the time "
+        help="Seed of the random numbers. The same seed and number of cores give the same best "
+        "where not the time "
         "ends it.",
     )
     tasks: TaskOptions = group(TaskOptions, "Work")
     costs: CostOptions = group(CostOptions, "Costs")
     output: FigureOptions = group(FigureOptions, "Output")
     face: FaceOptions = group(FaceOptions, "Output")
-    gantt: bool = flag("--gantt/--no-gantt", default=True, help="Draw the chart in the terminal (on).")
+    gantt: bool = flag(
+        "--gantt/--no-gantt", default=True, help="Draw the chart in the terminal (on)."
+    )
 
     def check(self) -> None:
         """Refuse files that cannot show a front before anything is searched."""
@@ -142,10 +153,12 @@ class OptimizeRequest(Request):
 
 
 def optimize(**options: Any) -> Optimized:
-    """Find the best schedule for given costs and memory; ``options`` as ``ppsim optimize`` takes them, by name.
+    """Find the best schedule for given costs and memory; ``options`` as ``ppsim optimize`` takes
+    them, by name.
 
     Returns:
-        The best found within ``time_limit`` seconds, and its bound; a :class:`Front` where ``front`` is set.
+        The best found within ``time_limit`` seconds, and its bound; a :class:`Front` where
+            ``front`` is set.
 
     Raises:
         InputError: an option, a size or costs that are refused.
@@ -166,15 +179,22 @@ def answer(request: OptimizeRequest) -> Optimized:
         check_feasible(problems, request.search)
         check_time_for(problems, request.time_limit)
         inputs = inputs_of(Given.of(request), problems[0].costs)
-        kept_for = [[describe_problem(problem) for problem in problems], request.seed, request.time_limit]
+        kept_for = [
+            [describe_problem(problem) for problem in problems],
+            request.seed,
+            request.time_limit,
+        ]
         with open_results(tasks, kept_for, is_sound) as results, ExitStack() as stack:
             known: list[list[Known]] = []
             for problem in problems:
                 known.append(find_known(problem, costs, listed, 0.0 if any(known) else FIRST_S))
             check_times(problems, known, costs)
-            limit = begin + request.time_limit - time.monotonic()  # what generating the list took counts too
+            # what generating the list took counts too
+            limit = begin + request.time_limit - time.monotonic()
             # What the file has needs none.
-            workers = cache(lambda: stack.enter_context(open_workers(tasks.dask)) if tasks.dask else None)
+            workers = cache(
+                lambda: stack.enter_context(open_workers(tasks.dask)) if tasks.dask else None
+            )
             run = partial(_search, request, results, workers)
             rows: list[tuple[float, Outcome]]
             try:
@@ -186,12 +206,15 @@ def answer(request: OptimizeRequest) -> Optimized:
                     rows = [(most, run(ALONE, problems, known, (), limit))]
             except TimeOver as error:
                 raise PpsimError(
-                    "no schedule was timed before --time-limit ended", "a longer one, or a smaller size"
+                    "no schedule was timed before --time-limit ended",
+                    "a longer one, or a smaller size",
                 ) from error
             if any(found.interrupted for _, found in rows):
                 say_kept(results)
     kind = Front if request.front else Optimized
-    return kind(request, tuple(rows), tuple(entry for entries in known for entry in entries), inputs)
+    return kind(
+        request, tuple(rows), tuple(entry for entries in known for entry in entries), inputs
+    )
 
 
 def _search(
@@ -204,10 +227,11 @@ def _search(
     seeds: Sequence[Schedule],
     time_limit: float,
 ) -> Outcome:
-    """Take a search's outcome from the results, or search the placements that are feasible and keep it.
+    """Take a search's outcome from the results, or search the placements that are feasible and keep
+    it.
 
-    Of a single search Ctrl-C keeps the best, and the next run starts from it. A cap of a front is searched again, so
-    that the front is the same as without Ctrl-C.
+    Of a single search Ctrl-C keeps the best, and the next run starts from it. A cap of a front is
+    searched again, so that the front is the same as without Ctrl-C.
     """
     from ppsim.search.orders.kept import outcome_of, row_of
     from ppsim.search.orders.optimize import optimize as search
@@ -235,7 +259,8 @@ def _search(
             report=report,
             workers=ready,
         )
-    if results.path and (key == ALONE or not found.interrupted):  # a large schedule takes long to write down
+    # a large schedule takes long to write down
+    if results.path and (key == ALONE or not found.interrupted):
         results.add(key, row_of(found))
     return found
 
@@ -245,7 +270,8 @@ class Optimized(Answer[OptimizeRequest]):
     """The best schedule found, and what is proved of it.
 
     Attributes:
-        rows: the cap, as ``--cap`` counts, with the outcome of its search; several of a front, caps rising.
+        rows: the cap, as ``--cap`` counts, with the outcome of its search; several of a front, caps
+            rising.
         known: the schedules of the list, of all placements.
         inputs: how to make the answer again.
     """
@@ -295,13 +321,22 @@ class Optimized(Answer[OptimizeRequest]):
     def table(self) -> list[dict[str, Any]]:
         """A row of numbers for each cap."""
         return [
-            {"cap": cap, **{name: value for name, value in _numbers(found).items() if name not in ("cap", "known")}}
+            {
+                "cap": cap,
+                **{
+                    name: value
+                    for name, value in _numbers(found).items()
+                    if name not in ("cap", "known")
+                },
+            }
             for cap, found in self.rows
         ]
 
     @property
     def verdict(self) -> str:
-        """The best schedule's time, how far it is proved, and which schedule of the list it beats."""
+        """The best schedule's time, how far it is proved, and which schedule of the list it
+        beats.
+        """
         return outcome_verdict(self.outcome)
 
     def json_object(self) -> dict[str, Any]:
@@ -313,11 +348,16 @@ class Optimized(Answer[OptimizeRequest]):
         yield outcome_line(self.outcome)
 
     def blocks(self) -> Iterator[Block]:
-        """The chart and the numbers, how far they are proved, and which schedule of the list is beaten."""
+        """The chart and the numbers, how far they are proved, and which schedule of the list is
+        beaten.
+        """
         from ppsim.engine.simple.metrics import measure
 
         metrics = measure(self.timeline)
-        yield f"optimized  {shape_line(self.timeline.schedule)}, {self.outcome.problem.placement.name}"
+        yield (
+            f"optimized  {shape_line(self.timeline.schedule)}, "
+            f"{self.outcome.problem.placement.name}"
+        )
         if self.request.gantt:
             yield Chart(self.timeline, metrics)
         yield ""
@@ -332,7 +372,9 @@ class Optimized(Answer[OptimizeRequest]):
         return [("optimized", self.timeline)]
 
     def writers(self, output: FigureOptions) -> Writers:
-        """Each file asked for: the schedule, with what devices hold where its format has room for that."""
+        """Each file asked for: the schedule, with what devices hold where its format has room for
+        that.
+        """
         return document_writers(
             [self.timeline],
             ["optimized"],
@@ -346,7 +388,9 @@ class Optimized(Answer[OptimizeRequest]):
         from ppsim.show.files.document import abilities_of
 
         if suffix == ".html":
-            document = make_editable(document, [self.outcome.problem.costs] * len(document.timelines), self.given)
+            document = make_editable(
+                document, [self.outcome.problem.costs] * len(document.timelines), self.given
+            )
         if document.style == "paper" or not abilities_of(suffix).memory:
             return document
         prices = [self.outcome.problem.costs] * len(document.timelines)
@@ -381,15 +425,22 @@ class Front(Optimized):
         # Each placement's stages are other shares of the model, layers are the same.
         share = (lambda chunks: chunks) if problem.layers is None else (lambda chunks: 1)
         points = [
-            Point(f"cap {cap:g}", f.value, f.solution.most_held / share(f.problem.placement.n_chunks))
+            Point(
+                f"cap {cap:g}", f.value, f.solution.most_held / share(f.problem.placement.n_chunks)
+            )
             for cap, f in self.rows
         ]
         for each in (entry.solution for entry in self.known):
             value = each.score(problem.objective)[0]
             points.append(Point(each.origin, value, each.most_held / share(each.schedule.n_chunks)))
         whose = "a device's 1/P share" if problem.layers is None else "one layer"
-        axis, memory = f"{problem.objective} ({problem.costs.unit})", f"peak activations (of {whose})"
-        return tradeoff_writers(points, axis, self.inputs, output, memory=memory, verdict=self.verdict)
+        axis, memory = (
+            f"{problem.objective} ({problem.costs.unit})",
+            f"peak activations (of {whose})",
+        )
+        return tradeoff_writers(
+            points, axis, self.inputs, output, memory=memory, verdict=self.verdict
+        )
 
 
 def _numbers(found: Outcome) -> dict[str, Any]:
@@ -418,7 +469,13 @@ def _numbers(found: Outcome) -> dict[str, Any]:
         "interrupted": found.interrupted,
         "best_known": best.origin if best else None,
         "known": [
-            {"name": s.origin, "makespan": s.makespan, "span": s.span, "peak": s.most_held, "fits": k.fits}
+            {
+                "name": s.origin,
+                "makespan": s.makespan,
+                "span": s.span,
+                "peak": s.most_held,
+                "fits": k.fits,
+            }
             for k, s in ((k, k.solution) for k in found.known)
         ],
     }

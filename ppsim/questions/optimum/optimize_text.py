@@ -22,18 +22,27 @@ def outcome_line(found: Outcome) -> Line:
     """The numbers of the best schedule on one line."""
     problem, solution, unit = found.problem, found.solution, found.problem.costs.unit
     return Line(
-        f"optimized {problem.n_devices}x{problem.microbatches}  span {format_number(solution.span)} {unit}  "
-        f"makespan {format_number(solution.makespan)} {unit}  bound {format_number(found.bound)} {unit}  "
-        f"{found.status}  peak {_most_held(found)}"
+        f"optimized {problem.n_devices}x{problem.microbatches}  span "
+        f"{format_number(solution.span)} {unit}  makespan {format_number(solution.makespan)} "
+        f"{unit}  bound {format_number(found.bound)} {unit}  {found.status}  peak "
+        f"{_most_held(found)}"
     )
 
 
 def outcome_verdict(found: Outcome) -> str:
-    """Return the best schedule's time, how far it is proved, and how it compares with the list, in one sentence."""
+    """Return the best schedule's time, how far it is proved, and how it compares with the list, in
+    one sentence.
+    """
     problem, unit = found.problem, found.problem.costs.unit
     time = f"the best order has a {problem.objective} of {format_number(found.value)} {unit}"
-    size = f"{counted(problem.n_devices, 'device')} with {counted(problem.microbatches, 'microbatch')}"
-    proof = "optimal, proved" if found.status == "optimal" else f"{format_share(found.gap)} above the bound at most"
+    size = (
+        f"{counted(problem.n_devices, 'device')} with {counted(problem.microbatches, 'microbatch')}"
+    )
+    proof = (
+        "optimal, proved"
+        if found.status == "optimal"
+        else f"{format_share(found.gap)} above the bound at most"
+    )
     best = found.best_known
     if best is None:
         told = "no schedule of the list fits"
@@ -54,17 +63,27 @@ def front_verdict(rows: Rows) -> str:
     if len(rows) > 1:
         ends = f"falls from {format_number(first.value)} {unit} under cap {least:g} to "
         ends += f"{format_number(last.value)} {unit} under cap {most:g}"
-    return f"the {problem.objective} {ends} (activations); {proved} of {len(rows)} are optimal, proved"
+    return (
+        f"the {problem.objective} {ends} (activations); {proved} of {len(rows)} are optimal, proved"
+    )
 
 
 def proof_lines(found: Outcome) -> Iterator[Line]:
     """The span, its bound, and what devices hold."""
     problem, solution, unit = found.problem, found.solution, found.problem.costs.unit
     optimal = found.status == "optimal"
-    proof = ": optimal, proved" if optimal else f"; this one is {format_share(found.gap)} from it at most"
+    proof = (
+        ": optimal, proved"
+        if optimal
+        else f"; this one is {format_share(found.gap)} from it at most"
+    )
     shorter = f"no schedule has a shorter {problem.objective}"
     rows = [
-        ("span", f"{format_number(solution.span)} {unit}", "longest time from a device's first start to its last end"),
+        (
+            "span",
+            f"{format_number(solution.span)} {unit}",
+            "longest time from a device's first start to its last end",
+        ),
         ("bound", f"{format_number(found.bound)} {unit}", f"{shorter}{proof}"),
         ("held", format_number(solution.most_held), _held_note(found)),
     ]
@@ -78,16 +97,28 @@ def _per_unit(problem: Problem) -> int:
 
 
 def _most_held(found: Outcome) -> str:
-    """The most that a device holds, and where stages are smaller than a 1/P share the same in shares."""
+    """The most that a device holds, and where stages are smaller than a 1/P share the same in
+    shares.
+    """
     most, per_unit = found.solution.most_held, _per_unit(found.problem)
-    return format_number(most) + (f" ({format_number(most / per_unit)} {OF_A_SHARE})" if per_unit > 1 else "")
+    return format_number(most) + (
+        f" ({format_number(most / per_unit)} {OF_A_SHARE})" if per_unit > 1 else ""
+    )
 
 
 def _held_note(found: Outcome) -> str:
     """The activations of each device, and the cap in both units where they differ."""
-    held, problem, per_unit = found.solution.peak_activations, found.problem, _per_unit(found.problem)
+    held, problem, per_unit = (
+        found.solution.peak_activations,
+        found.problem,
+        _per_unit(found.problem),
+    )
     many = len(held) > 16
-    each = f"{held.min():g} to {held.max():g}" if many else " ".join(format_number(float(h)) for h in held)
+    each = (
+        f"{held.min():g} to {held.max():g}"
+        if many
+        else " ".join(format_number(float(h)) for h in held)
+    )
     caps = dict.fromkeys(map(float, problem.caps))
     cap = "no cap"
     if problem.cap is not None:
@@ -99,15 +130,24 @@ def _held_note(found: Outcome) -> str:
 
 
 def sentences(found: Outcome) -> list[str]:
-    """Say how it compares with the schedules of the list, where it comes from, and what kept it from a proof."""
+    """Say how it compares with the schedules of the list, where it comes from, and what kept it
+    from a proof.
+    """
     best, objective, lines = found.best_known, found.problem.objective, list[str]()
     if best is None:
         lines.append("no schedule of the list with this placement fits")
     else:
         value = best.score(objective)[0]
-        told = f"{best.origin}, the best of the list that fits, has a {objective} of {format_number(value)}"
+        told = (
+            f"{best.origin}, the best of the list that fits, has a {objective} of "
+            f"{format_number(value)}"
+        )
         better = 1 - found.value / value if value else 0.0
-        lines.append(f"{told}: this is {format_share(better)} less" if better > 1e-9 else f"{told}: no more, no less")
+        lines.append(
+            f"{told}: this is {format_share(better)} less"
+            if better > 1e-9
+            else f"{told}: no more, no less"
+        )
     lines.append(f"found by: {found.solution.origin}")
     if found.problem.costs.pair is not None:
         lines.extend(_pairs(found))
@@ -126,7 +166,11 @@ def _pairs(found: Outcome) -> list[str]:
         for k, s in ((k, k.solution) for k in found.known)
         if len(s.schedule.second_of_pairs)
     ]
-    return [f"with pairs of F and B: {', '.join(paired)}; the search itself writes no pairs"] if paired else []
+    return (
+        [f"with pairs of F and B: {', '.join(paired)}; the search itself writes no pairs"]
+        if paired
+        else []
+    )
 
 
 def front_line(rows: Rows) -> Line:
@@ -134,7 +178,10 @@ def front_line(rows: Rows) -> Line:
     problem = rows[0][1].problem
     each = "  ".join(f"{cap:g} {format_number(found.value)}" for cap, found in rows)
     proved = sum(found.status == "optimal" for _, found in rows)
-    front = f"front {problem.n_devices}x{problem.microbatches}  cap and {problem.objective} in {problem.costs.unit}"
+    front = (
+        f"front {problem.n_devices}x{problem.microbatches}  cap and {problem.objective} in "
+        f"{problem.costs.unit}"
+    )
     return Line(f"{front}: {each}  ({proved} of {len(rows)} optimal)")
 
 
@@ -156,6 +203,11 @@ def front_lines(rows: Rows) -> Iterator[Block]:
         for cap, found in rows
     ]
     cells = [list(row.values()) for row in table]
-    yield Table(list(table[0]), cells, 110, ("found by", "held"), ("placement", "status", "found by"))
+    yield Table(
+        list(table[0]), cells, 110, ("found by", "held"), ("placement", "status", "found by")
+    )
     whose = "of one layer" if rows[0][1].problem.layers else OF_A_SHARE
-    yield Line(f"cap and held count activations {whose}; the bound is of the objective, and no schedule beats it")
+    yield Line(
+        f"cap and held count activations {whose}; the bound is of the objective, and no schedule "
+        f"beats it"
+    )

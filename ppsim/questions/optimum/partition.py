@@ -45,22 +45,24 @@ if TYPE_CHECKING:
     from ppsim.workload.layout.layout import Layout
 
 LEAST_S = 0.5  # seconds that a search has whatever came before it
-OP_S, LATE_S = 1e-6, 2.0  # seconds that a split takes for each op to be timed and shown; those after the limit
+# seconds that a split takes for each op to be timed and shown; those after the limit
+OP_S, LATE_S = 1e-6, 2.0
 MOST_ROWS, MOST_NAMED = 64, 8
-SEARCH_ONLY = {"num_layers", "mtp", "least", "model", "cap", "time_limit"}  # options that ppsim run has not
+# options that ppsim run has not
+SEARCH_ONLY = {"num_layers", "mtp", "least", "model", "cap", "time_limit"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionRequest(Request):
     """Find the split of layers over stages with the least makespan, over all contiguous splits.
 
-    The embedding is on the first stage, the head on the last. A split is "optimal" where no other is faster, else
-    "feasible", with the least makespan that others may have.
+    The embedding is on the first stage, the head on the last. A split is "optimal" where no other
+    is faster, else "feasible", with the least makespan that others may have.
 
     \b
       ppsim partition 1f1b --devices 4 --mb 16 --num-layers 30 --t-embedding 0.2 --t-head 2.5
-      ppsim partition decode --serve tokens --devices 8 --model llama3-70b --weight-bits 8 --cap 18GiB
-      ppsim partition -s interleaved --devices 4 --chunks 2 --mb 16 --t-layer 1,1,1,1,1.5,1.5,1.5,1.5,1,1,1,1 --comm 0.1
+      ppsim partition decode --serve tokens --devices 8 --model llama3-70b --cap 18GiB
+      ppsim partition -s interleaved --devices 4 --mb 16 --t-layer 1,1,1,1,1.5,1.5,1,1 --comm 0.1
     """
 
     question: ClassVar[str] = "partition"
@@ -75,7 +77,8 @@ class PartitionRequest(Request):
         Need(
             ("offload",),
             never,
-            "{options} copies by rule what a schedule has, and a search for a split does not weigh copies",
+            "{options} copies by rule what a schedule has, and a search for a split does not weigh "
+            "copies",
             "ppsim run SCHEDULE --offload ...",
         ),
     )
@@ -83,7 +86,9 @@ class PartitionRequest(Request):
     shape: ShapeOptions = group(ShapeOptions, "Shape")
     costs: CostOptions = group(CostOptions, "Costs")
     num_layers: int | None = common(
-        "--num-layers", type=click.IntRange(min=1), help="Transformer layers, where --t-layer is one time."
+        "--num-layers",
+        type=click.IntRange(min=1),
+        help="Transformer layers, where --t-layer is one time.",
     )
     mtp: int = option(
         "--mtp-num-layers",
@@ -97,20 +102,23 @@ class PartitionRequest(Request):
         type=click.IntRange(min=0),
         default=0,
         show_default=False,
-        help="Fewest layers of a stage (0: a stage may hold the embedding, the head or nothing alone).",
+        help="Fewest layers of a stage (0: a stage may hold the embedding, the head or nothing "
+        "alone).",
     )
     model: str | None = model_option("Bytes for --cap")
     training: TrainedOptions = group(TrainedOptions, "Training of --model")
     cap: str | None = common(
         "--cap",
         metavar="SIZE",
-        help="The most a device may hold: a number counts activations of one layer; with a unit, such as 80GiB, "
+        help="The most a device may hold: a number counts activations of one layer; with a unit, "
+        "such as 80GiB, "
         "bytes of --model or --profile.",
     )
     serve: str | None = common(
         "--serve",
         type=click.Choice(["tokens", "period"]),
-        help="Split for a pipeline that serves --model (decode, forward-only): room for most tokens of keys and values "
+        help="Split for a pipeline that serves --model (decode, forward-only): room for most "
+        "tokens of keys and values "
         "in --cap, or the shortest period; of equal ones by the other.",
     )
     served: ServedOptions = group(ServedOptions, "Serving of --model")
@@ -125,13 +133,17 @@ class PartitionRequest(Request):
     def check(self) -> None:
         """Refuse costs of Python's own, which belong to whole stages."""
         if self.costs.costs:
-            raise InputError("costs of stages do not say what their layers take", "t_layer, t_embedding, t_head")
+            raise InputError(
+                "costs of stages do not say what their layers take", "t_layer, t_embedding, t_head"
+            )
 
 
 def partition(schedule: str, **options: Any) -> Any:
-    """Find the split of layers over stages with the least makespan; ``options`` as of ``ppsim partition``, by name.
+    """Find the split of layers over stages with the least makespan; ``options`` as of ``ppsim
+    partition``, by name.
 
-    Returns a :class:`Partitioned`, with ``serve`` a :class:`ppsim.questions.optimum.partition_served.ServedSplit`.
+    Returns a :class:`Partitioned`, with ``serve`` a
+    :class:`ppsim.questions.optimum.partition_served.ServedSplit`.
 
     Raises:
         InputError: an option or a shape that is refused, or an unclear number of layers.
@@ -149,7 +161,9 @@ def answer(request: PartitionRequest) -> Partitioned | ServedSplit:
         with end_by(time.monotonic() + request.time_limit):
             return _solve(request, asked)
     except TimeOver as error:
-        raise PpsimError("no split was timed before --time-limit ended", "a longer one, or a smaller size") from error
+        raise PpsimError(
+            "no split was timed before --time-limit ended", "a longer one, or a smaller size"
+        ) from error
 
 
 def answer_served(request: PartitionRequest, by: str) -> ServedSplit:
@@ -183,36 +197,52 @@ def _read(request: PartitionRequest) -> Asked:
         trained = Trained(request.model, request.training)
         said["--model"] = trained.model.layers
     if not said:
-        raise InputError("the number of layers is missing", "give --num-layers, or --t-layer with a time for each")
+        raise InputError(
+            "the number of layers is missing",
+            "give --num-layers, or --t-layer with a time for each",
+        )
     if len(set(said.values())) > 1:
         counts = ", ".join(f"{name} says {n}" for name, n in said.items())
         raise InputError(f"the number of layers is not clear: {counts}", "the same number in each")
     layers = next(iter(said.values()))
     if layers > MOST_LAYERS:
-        raise InputError(f"{layers:,} layers are more than any model has", f"{MOST_LAYERS:,} at most")
-    return Asked(spec, request.shape, costs, layers, request.mtp, request.least, trained, request.cap)
+        raise InputError(
+            f"{layers:,} layers are more than any model has", f"{MOST_LAYERS:,} at most"
+        )
+    return Asked(
+        spec, request.shape, costs, layers, request.mtp, request.least, trained, request.cap
+    )
 
 
 def _solve(request: PartitionRequest, asked: Asked) -> Partitioned:
-    """Search, with the queues planned for each split where a family's order depends on the costs."""
+    """Search, with the queues planned for each split where a family's order depends on the
+    costs.
+    """
     from ppsim.engine.simple.longest_path import simulate
     from ppsim.schedules import family_of
 
     begin, limit, family = time.monotonic(), request.time_limit, family_of(asked.spec)
     planned = bool(family and family.uses_costs)
     with interrupt_at(begin + limit):
-        schedule = build_schedule(asked.spec, asked.shape, CostOptions(recompute=asked.costs.recompute))
+        schedule = build_schedule(
+            asked.spec, asked.shape, CostOptions(recompute=asked.costs.recompute)
+        )
         if (takes := OP_S * len(schedule)) > limit + LATE_S:
             size = f"{len(schedule):,} ops"
-            what = f"one split of {size} takes about {takes:,.0f} s, more than --time-limit {limit:g} allows"
+            what = (
+                f"one split of {size} takes about {takes:,.0f} s, more than --time-limit "
+                f"{limit:g} allows"
+            )
             raise PpsimError(what, f"--time-limit {math.ceil(takes - LATE_S)}, or a smaller size")
         if schedule.partly:
             raise InputError(
-                "partition knows no recompute of a part of a stage", "--recompute full, first:N or window:N"
+                "partition knows no recompute of a part of a stage",
+                "--recompute full, first:N or window:N",
             )
         if asked.layers < asked.least * schedule.n_stages:
             raise InputError(
-                f"{asked.layers} layers are too few for {schedule.n_stages} stages with {asked.least} or more each",
+                f"{asked.layers} layers are too few for {schedule.n_stages} stages with "
+                f"{asked.least} or more each",
                 f"--min-layers {asked.layers // schedule.n_stages}, or fewer stages",
             )
         even, problem = asked.even_layout(schedule), asked.make_problem(schedule)
@@ -229,7 +259,9 @@ def _solve(request: PartitionRequest, asked: Asked) -> Partitioned:
         late = " in the time given" if time.monotonic() - begin >= limit else ""
         raise PpsimError(
             f"no split found fits --cap {asked.cap}{late}",
-            least_cap(asked, problem, max(LEAST_S, begin + limit - time.monotonic()), planned=planned),
+            least_cap(
+                asked, problem, max(LEAST_S, begin + limit - time.monotonic()), planned=planned
+            ),
         )
     layout = asked.make_layout(schedule, list(found.best[0]))
     final, first = (asked.plan(layout), asked.plan(even)) if planned else (schedule, schedule)
@@ -308,8 +340,14 @@ class Partitioned(Answer[PartitionRequest]):
     @property
     def verdict(self) -> str:
         """The split, its time compared with the even split's, and what is proved."""
-        split, time = ",".join(map(str, self.split)), f"{format_number(self.makespan)} {self.timeline.unit}"
-        told = f"{self.schedule.name} with {split} layers per stage takes {time}, {self._against_even()}"
+        split, time = (
+            ",".join(map(str, self.split)),
+            f"{format_number(self.makespan)} {self.timeline.unit}",
+        )
+        told = (
+            f"{self.schedule.name} with {split} layers per stage takes {time}, "
+            f"{self._against_even()}"
+        )
         return f"{told}; {self.status}: {self._proof()}"
 
     def json_object(self) -> dict[str, Any]:
@@ -337,7 +375,9 @@ class Partitioned(Answer[PartitionRequest]):
             "bottleneck": busy.index(max(busy)),
             "peak": self.held.peak.tolist(),
             "peak_unit": self.held.unit,
-            "runner_ups": [{"split": split, "makespan": makespan} for split, makespan in found.runner_ups],
+            "runner_ups": [
+                {"split": split, "makespan": makespan} for split, makespan in found.runner_ups
+            ],
         }
 
     def line(self) -> Iterator[Block]:
@@ -362,11 +402,18 @@ class Partitioned(Answer[PartitionRequest]):
         yield fact("makespan  ", (span, "name"), f", {self._against_even()}")
         proved = (self.status, "good" if self.status == "optimal" else "")
         yield fact("status    ", proved, f": {self._proof()} ({found.timed:,} simulated)")
-        if self.status != "optimal" and self.problem.n_splits > MOST_LISTED and not find_spec("ortools"):
+        if (
+            self.status != "optimal"
+            and self.problem.n_splits > MOST_LISTED
+            and not find_spec("ortools")
+        ):
             yield f"{'':10}a proof needs OR-tools: {INSTALL_OPTIMIZE}"
         costs = self.asked.costs
         if self.asked.model and not (costs.t_embedding or costs.t_head or costs.profile):
-            yield fact("times     ", "the embedding and the head take none: --t-embedding and --t-head give them one")
+            yield fact(
+                "times     ",
+                "the embedding and the head take none: --t-embedding and --t-head give them one",
+            )
         yield from self._devices()
         if found.runner_ups:
             yield heading("\nnext best" + ("" if found.ranked else " of those simulated"))
@@ -383,11 +430,18 @@ class Partitioned(Answer[PartitionRequest]):
 
     def _proof(self) -> str:
         """What is known of the other splits."""
-        none, n = "none that fits" if math.isfinite(self.problem.cap) else "none", self.problem.n_splits
+        none, n = (
+            "none that fits" if math.isfinite(self.problem.cap) else "none",
+            self.problem.n_splits,
+        )
         if self.status == "optimal":
             return f"{none} of the {n:,} splits is faster" if n > 1 else "the only split"
         gap = format_share(self.makespan / self.bound - 1) if self.bound else ""
-        return f"{none} is faster than {format_number(self.bound)}, gap {gap}" if gap else "without a bound"
+        return (
+            f"{none} is faster than {format_number(self.bound)}, gap {gap}"
+            if gap
+            else "without a bound"
+        )
 
     def _against_even(self) -> str:
         """How the makespan compares with the even split's, which a cap may rule out."""
@@ -396,7 +450,9 @@ class Partitioned(Answer[PartitionRequest]):
             return "as the even split"
         gain = format_share(abs(1 - span / self.even)) if self.even else "0%"
         word = "less" if span < self.even else "more"
-        return f"{gain} {word} than the even split's {even}" + ("" if self.even_fits else ", which does not fit")
+        return f"{gain} {word} than the even split's {even}" + (
+            "" if self.even_fits else ", which does not fit"
+        )
 
     def _devices(self) -> Iterator[Block]:
         """What each device holds and computes, and the one that decides."""
@@ -407,7 +463,9 @@ class Partitioned(Answer[PartitionRequest]):
         headings, rows = ["device", "busy", "idle", held, "stages"], list[list[str]]()
         for device in range(min(schedule.n_devices, MOST_ROWS)):
             own = sorted({int(s) for s in schedule.stage[schedule.queue(device)]})
-            stages = "  ".join(f"{s}: {format_content(self.layout.content[s : s + 1]) or '(empty)'}" for s in own)
+            stages = "  ".join(
+                f"{s}: {format_content(self.layout.content[s : s + 1]) or '(empty)'}" for s in own
+            )
             idle = format_share(1 - busy[device] / span) if span else "0%"
             peak = format_size(self.held.peak[device], self.held.unit)
             rows.append([str(device), format_number(busy[device]), idle, peak, stages])
@@ -433,12 +491,14 @@ class Partitioned(Answer[PartitionRequest]):
             who = f"device {those[0]} has most to compute"
         yield fact(
             "\nwhy       ",
-            f"{who}, {format_number(most)} of {format_number(span)} {self.timeline.unit}; the other "
-            f"{format_number(span - most)} are filling, draining and waiting",
+            f"{who}, {format_number(most)} of {format_number(span)} {self.timeline.unit}; the "
+            f"other {format_number(span - most)} are filling, draining and waiting",
         )
 
     def _line_again(self) -> str:
-        """Write the command that runs the split, or with a model ``ppsim memory``; other options as typed."""
+        """Write the command that runs the split, or with a model ``ppsim memory``; other options as
+        typed.
+        """
         model = self.request.model
         dropped = SEARCH_ONLY - {"model", "cap"} if model else SEARCH_ONLY
         kept = [each for each in self.given.typed if each.name not in dropped]

@@ -1,4 +1,6 @@
-"""What ``ppsim partition`` splits: the costs and the memory of a layout, and the problem made of both."""
+"""What ``ppsim partition`` splits: the costs and the memory of a layout, and the problem made of
+both.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +32,15 @@ if TYPE_CHECKING:
     from ppsim.search.splits.splits import Sizes, SplitProblem
     from ppsim.workload.layout.layout import Layout
 
-MOST_HINTED, HINT_SECONDS = 200_000_000, 5.0  # ops of all splits that a hint is searched among, and its seconds
+# ops of all splits that a hint is searched among, and its seconds
+MOST_HINTED, HINT_SECONDS = 200_000_000, 5.0
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a call asks to split: the schedule's spelling and shape, costs, layers, and the memory of devices."""
+    """What a call asks to split: the schedule's spelling and shape, costs, layers, and the memory
+    of devices.
+    """
 
     spec: str
     shape: ShapeOptions
@@ -51,19 +56,25 @@ class Asked:
         """Make the layout of a split."""
         from ppsim.workload.layout.layout import build_layout
 
-        devices = schedule.n_devices if schedule.n_stages % schedule.n_devices == 0 else schedule.n_stages
+        devices = (
+            schedule.n_devices if schedule.n_stages % schedule.n_devices == 0 else schedule.n_stages
+        )
         return build_layout(layers, devices, self.mtp)
 
     def even_layout(self, schedule: Schedule) -> Layout:
         """Split layers as evenly as their number allows, more on earlier stages."""
         each, more = divmod(self.layers, schedule.n_stages)
-        return self.make_layout(schedule, [each + (stage < more) for stage in range(schedule.n_stages)])
+        return self.make_layout(
+            schedule, [each + (stage < more) for stage in range(schedule.n_stages)]
+        )
 
     def plan(self, layout: Layout) -> Schedule:
         """Build the schedule of a family that plans with the costs, for a layout's."""
         text = str(layout)
         if text not in self.plans:
-            self.plans[text] = build_schedule(self.spec, self.shape, replace(self.costs, layout=text))
+            self.plans[text] = build_schedule(
+                self.spec, self.shape, replace(self.costs, layout=text)
+            )
         return self.plans[text]
 
     def price(self, schedule: Schedule, layout: Layout) -> Costs:
@@ -73,7 +84,9 @@ class Asked:
         return self.model.add_recompute(prices) if self.model else prices
 
     def hold(self, schedule: Schedule, layout: Layout, timeline: Timeline | None = None) -> Curve:
-        """Compute what devices hold with a layout: bytes, or activations of layers; of a profile bytes where capped."""
+        """Compute what devices hold with a layout: bytes, or activations of layers; of a profile
+        bytes where capped.
+        """
         from ppsim.engine.memory.usage import curves
         from ppsim.engine.simple.longest_path import simulate
 
@@ -89,7 +102,9 @@ class Asked:
         return build_memory(schedule, build_costs(schedule, costs), costs, self.model)[0]
 
     def make_problem(self, schedule: Schedule) -> SplitProblem:
-        """Make the problem: costs that grow with the layers of a stage, and the least that stages hold where capped."""
+        """Make the problem: costs that grow with the layers of a stage, and the least that stages
+        hold where capped.
+        """
         from ppsim.core.ops import Kind
         from ppsim.engine.memory.usage import BYTES, LAYER_ACTIVATIONS
         from ppsim.search.splits.splits import SplitProblem
@@ -122,7 +137,9 @@ class Asked:
         return replace(problem, cap=cap, sizes=self._list_sizes(schedule, instant))
 
     def _list_sizes(self, schedule: Schedule, instant: NDArray[np.bool_]) -> Sizes:
-        """List what each stage holds with each number of layers, by the memory of layouts that have them all."""
+        """List what each stage holds with each number of layers, by the memory of layouts that have
+        them all.
+        """
         from ppsim.search.splits.splits import Sizes
 
         S, N = schedule.n_stages, self.layers
@@ -143,7 +160,9 @@ class Asked:
         return sizes
 
 
-def search_split(asked: Asked, problem: SplitProblem, even: Layout, limit: float, report: Report) -> Partition | None:
+def search_split(
+    asked: Asked, problem: SplitProblem, even: Layout, limit: float, report: Report
+) -> Partition | None:
     """Search the best split for the queues of the problem."""
     from ppsim.search.splits.partition import partition
 
@@ -154,7 +173,9 @@ def search_split(asked: Asked, problem: SplitProblem, even: Layout, limit: float
     return partition(problem, accepts=fits if asked.cap else None, time_limit=limit, report=report)
 
 
-def search_planned(asked: Asked, problem: SplitProblem, even: Layout, limit: float, report: Report) -> Partition | None:
+def search_planned(
+    asked: Asked, problem: SplitProblem, even: Layout, limit: float, report: Report
+) -> Partition | None:
     """Search the best split where each has queues of its own."""
     from ppsim.engine.simple.longest_path import simulate
     from ppsim.search.splits.partition import partition
@@ -178,19 +199,28 @@ def search_planned(asked: Asked, problem: SplitProblem, even: Layout, limit: flo
     def price_split(split: Split) -> Costs:
         return asked.price(problem.schedule, asked.make_layout(problem.schedule, list(split)))
 
-    return partition_planned(problem, time_split, price_split, starts, time_limit=limit, report=report)
+    return partition_planned(
+        problem, time_split, price_split, starts, time_limit=limit, report=report
+    )
 
 
 def searches_soon(spec: str, schedule: Schedule, layers: int) -> bool:
-    """Whether all splits of a schedule are searched within a hint: few enough, and its order keeps to no costs."""
+    """Whether all splits of a schedule are searched within a hint: few enough, and its order keeps
+    to no costs.
+    """
     from ppsim.schedules import family_of
 
     family, S = family_of(spec), schedule.n_stages
-    return not (family and family.uses_costs) and math.comb(layers + S - 1, S - 1) * len(schedule) <= MOST_HINTED
+    return (
+        not (family and family.uses_costs)
+        and math.comb(layers + S - 1, S - 1) * len(schedule) <= MOST_HINTED
+    )
 
 
 def find_fitting_layout(asked: Asked, schedule: Schedule) -> str | None:
-    """Find the fastest layout that fits the cap; None where there is none, or it is not proved soon."""
+    """Find the fastest layout that fits the cap; None where there is none, or it is not proved
+    soon.
+    """
     problem, even = asked.make_problem(schedule), asked.even_layout(schedule)
     found = search_split(asked, problem, even, HINT_SECONDS, lambda best, bound, timed: None)
     if found is None or found.status != "optimal":
@@ -201,7 +231,8 @@ def find_fitting_layout(asked: Asked, schedule: Schedule) -> str | None:
 def least_cap(asked: Asked, problem: SplitProblem, seconds: float, *, planned: bool) -> str:
     """Find the least cap that a split fits, as the option to give.
 
-    Where the splits are too many to list, or the time is up before all that may need less are tried, there is none.
+    Where the splits are too many to list, or the time is up before all that may need less are
+    tried, there is none.
     """
     from ppsim.engine.memory.usage import BYTES
     from ppsim.search.splits.partition import MOST_LISTED
@@ -221,5 +252,7 @@ def least_cap(asked: Asked, problem: SplitProblem, seconds: float, *, planned: b
         held = asked.hold(asked.plan(layout) if planned else schedule, layout)
         least = min(least, held.peak.max())
     per_unit = activations_per_unit(schedule, held.unit)
-    size = f"{-(-int(least) // 2**20)}MiB" if held.unit == BYTES else number_at_least(least / per_unit)
+    size = (
+        f"{-(-int(least) // 2**20)}MiB" if held.unit == BYTES else number_at_least(least / per_unit)
+    )
     return f"--cap {size}, the least that any split needs"

@@ -17,7 +17,13 @@ from ppsim.engine.simple.columns import size_object
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import build_costs, check_used, layer_times
 from ppsim.prices.options import CostOptions
-from ppsim.prices.serving import ServedMemory, ServedOptions, caps_of, measure_served, schedule_that_serves
+from ppsim.prices.serving import (
+    ServedMemory,
+    ServedOptions,
+    caps_of,
+    measure_served,
+    schedule_that_serves,
+)
 from ppsim.prices.trained import Trained
 
 if TYPE_CHECKING:
@@ -40,7 +46,11 @@ class OneSplit:
 
     def to_json(self) -> dict[str, Any]:
         """The numbers of ``--json``."""
-        tokens = {"tokens": self.held.deciding.tokens, "blocks": self.held.deciding.blocks} if self.held else {}
+        tokens = (
+            {"tokens": self.held.deciding.tokens, "blocks": self.held.deciding.blocks}
+            if self.held
+            else {}
+        )
         return {"split": self.layout.layers, "period": self.period, **tokens}
 
 
@@ -86,11 +96,15 @@ def ask_served(
 ) -> ServedQuestion:
     """Read what is asked (InputError: an option without meaning, or one that is missing)."""
     if by == "tokens" and trained is None:
-        raise InputError("--serve tokens needs the model that is served", "add --model NAME, or --serve period")
+        raise InputError(
+            "--serve tokens needs the model that is served", "add --model NAME, or --serve period"
+        )
     schedule = schedule_that_serves(spec, shape)
     P = schedule.n_devices
     if schedule.n_stages != P:
-        raise InputError("partition --serve splits layers over one stage per device", "leave out --chunks")
+        raise InputError(
+            "partition --serve splits layers over one stage per device", "leave out --chunks"
+        )
     check_used([schedule], costs)
     layers = _count_layers(costs, trained, num_layers)
     if P * (layers + 1) ** 2 > MOST_RANGES:
@@ -107,7 +121,9 @@ def split_served(asked: ServedQuestion) -> tuple[OneSplit, OneSplit]:
     if split is None:
         what = f"no split of {asked.layers} layers over {asked.devices} devices fits"
         raise PpsimError(
-            what, "a larger --cap, fewer --weight-bits, fewer --min-layers, more devices, or a higher --tp"
+            what,
+            "a larger --cap, fewer --weight-bits, fewer --min-layers, more devices, or a higher "
+            "--tp",
         )
     each, more = divmod(asked.layers, asked.devices)
     even = [each + (stage < more) for stage in range(asked.devices)]
@@ -132,7 +148,9 @@ def _count_layers(costs: CostOptions, trained: Trained | None, num_layers: int |
 
 
 def _times_of_ranges(asked: ServedQuestion) -> NDArray[np.float64]:
-    """Return the time of layers a to b on each stage, shape (P, N + 1, N + 1); infinity for no range."""
+    """Return the time of layers a to b on each stage, shape (P, N + 1, N + 1); infinity for no
+    range.
+    """
     import numpy as np
 
     P, N = asked.devices, asked.layers
@@ -149,7 +167,9 @@ def _times_of_ranges(asked: ServedQuestion) -> NDArray[np.float64]:
 
 
 def _tokens_of_ranges(asked: ServedQuestion) -> NDArray[np.float64]:
-    """Return the tokens that fit beside layers a to b on each stage; minus infinity where not one block does."""
+    """Return the tokens that fit beside layers a to b on each stage; minus infinity where not one
+    block does.
+    """
     import numpy as np
 
     from ppsim.workload.cost.serving import find_held, tokens_in
@@ -159,7 +179,9 @@ def _tokens_of_ranges(asked: ServedQuestion) -> NDArray[np.float64]:
         return np.zeros((P, N + 1, N + 1))
     served = asked.options.of_model(asked.trained)
     held = find_held(asked.trained.model, served)
-    weights, states = (np.concatenate([[0.0], np.cumsum(part)]) for part in (held.weights, held.states))
+    weights, states = (
+        np.concatenate([[0.0], np.cumsum(part)]) for part in (held.weights, held.states)
+    )
     own = np.repeat((weights[None, :] - weights[:, None])[None], P, axis=0)
     own[0] += held.embedding
     own[-1] += held.head
@@ -238,10 +260,18 @@ class ServedSplit(Answer[Any]):
         yield ""
         yield fact("split     ", (split, "name"), " layers per stage")
         yield fact("layout    ", str(self.layout))
-        yield fact("period    ", (f"{format_number(self.best.period)} {self.unit}", "name"), self._against_even())
+        yield fact(
+            "period    ",
+            (f"{format_number(self.best.period)} {self.unit}", "name"),
+            self._against_even(),
+        )
         if self.best.held and self.even.held:
             blocks, even = self.best.held.deciding.blocks, self.even.held.deciding.blocks
-            yield fact("tokens    ", self.best.held.sentence(), f"; the even split has {even or 0:,} blocks")
+            yield fact(
+                "tokens    ",
+                self.best.held.sentence(),
+                f"; the even split has {even or 0:,} blocks",
+            )
             assert blocks is None or blocks > 0
             yield ""
             yield from list(self.best.held.blocks())[:-2]
@@ -253,7 +283,11 @@ class ServedSplit(Answer[Any]):
         best, even = self.best.period, self.even.period
         if abs(best - even) <= 1e-9 * even:
             return ", as the even split's"
-        more = f"{format_share(abs(1 - best / even))} {'less' if best < even else 'more'}" if even else "more"
+        more = (
+            f"{format_share(abs(1 - best / even))} {'less' if best < even else 'more'}"
+            if even
+            else "more"
+        )
         return f", {more} than the even split's {format_number(even)}"
 
     def _line_again(self) -> str:
@@ -261,7 +295,17 @@ class ServedSplit(Answer[Any]):
         from ppsim.ask.given import Given
         from ppsim.ask.options import flatten
 
-        dropped = {"num_layers", "least", "model", "cap", "serve", "time_limit", "weight_bits", "kv_bits", "block"}
+        dropped = {
+            "num_layers",
+            "least",
+            "model",
+            "cap",
+            "serve",
+            "time_limit",
+            "weight_bits",
+            "kv_bits",
+            "block",
+        }
         dropped |= {"tp", "ep", "sequence"}
         kept = [each for each in self.given.typed if each.name not in dropped]
         command = command_line(Given("run", flatten(self.request), kept))

@@ -27,7 +27,9 @@ NAMES = ("model", "GPU", "software", "source")  # likewise, of a page
 
 
 def compare_runs(request: Any, table: str, runs: Nearby, own: Own) -> Against:
-    """Predict a table's runs as ``ppsim plan`` asks, or plan each anew (InputError: a row is wrong)."""
+    """Predict a table's runs as ``ppsim plan`` asks, or plan each anew (InputError: a row is
+    wrong).
+    """
     from ppsim.workload.plans.published import against
     from ppsim.workload.plans.rows import read_table, unknown_keys
 
@@ -65,7 +67,11 @@ class Against(Answer[Any]):
         headings = self._headings
         if cells := list(_cells(self.rows, self.request.improve)):
             yield Table(headings, cells, 200 if self.request.improve else 120, left=LEFT)
-        yield from (Line(f"{row['id']}: left out, {row['reason']}", 2) for row in self.rows if "reason" in row)
+        yield from (
+            Line(f"{row['id']}: left out, {row['reason']}", 2)
+            for row in self.rows
+            if "reason" in row
+        )
         yield from (Line(line) for line in self.moved)
         if unknown := self.summary.get("unknown_keys"):
             yield Line(f"keys of rows that are not read: {', '.join(unknown)}")
@@ -77,12 +83,17 @@ class Against(Answer[Any]):
         return ["run", "layout", "predicted\ns", "range\ns", "measured\ns", "error", *planned]
 
     def writers(self, output: OutputOptions) -> Writers:
-        """Each file asked for: published against predicted as a picture, or with its table as a page."""
+        """Each file asked for: published against predicted as a picture, or with its table as a
+        page.
+        """
         from ppsim.show.drawing.trust import draw_published
         from ppsim.show.files.chart import save_chart
 
         if not self.summary["compared"]:
-            raise InputError("no run of the table has a prediction and a measured step to draw", "--json has the rows")
+            raise InputError(
+                "no run of the table has a prediction and a measured step to draw",
+                "--json has the rows",
+            )
         save = partial(
             save_chart,
             partial(draw_published, self.rows),
@@ -91,14 +102,21 @@ class Against(Answer[Any]):
             said=self.verdict,
             inputs=inputs_of(self.given),
             left=(*NAMES, *LEFT),
-            headings=["run", *NAMES[:-1], *(each.replace("\n", " ") for each in self._headings[1:]), NAMES[-1]],
+            headings=[
+                "run",
+                *NAMES[:-1],
+                *(each.replace("\n", " ") for each in self._headings[1:]),
+                NAMES[-1],
+            ],
             rows=list(self._page_rows()),
         )
         return [(target, partial(save, target, suffix)) for target, suffix in find_targets(output)]
 
     def _page_rows(self) -> Iterator[list[str]]:
         """The runs by name, with their sources: those left out first, then the largest errors."""
-        yield from ([str(row["id"]), f"left out: {row['reason']}"] for row in self.rows if "reason" in row)
+        yield from (
+            [str(row["id"]), f"left out: {row['reason']}"] for row in self.rows if "reason" in row
+        )
         predicted = [row for row in self.rows if "reason" not in row]
         for row in sorted(predicted, key=lambda row: -abs(row.get("error", 0.0))):
             ((name, *numbers),) = _cells([row], self.request.improve)
@@ -119,7 +137,9 @@ class Against(Answer[Any]):
         if summary.get("planned"):
             won = f"{summary['planned_equal_or_faster']} of {summary['planned']}"
             share = format_share(summary["planned_share"])
-            yield Line(f"the plan is as fast as the published configuration or faster for {won} ({share})")
+            yield Line(
+                f"the plan is as fast as the published configuration or faster for {won} ({share})"
+            )
 
     @property
     def verdict(self) -> str:
@@ -139,19 +159,28 @@ class Against(Answer[Any]):
         return text
 
 
-def _improve(request: Any, published: Sequence[Any], rows: Sequence[dict[str, Any]], own: Own) -> list[dict[str, Any]]:
+def _improve(
+    request: Any, published: Sequence[Any], rows: Sequence[dict[str, Any]], own: Own
+) -> list[dict[str, Any]]:
     """Plan every row that could be predicted."""
     from ppsim.workload.plans.improve import improve, is_sound, share_searches
 
     keys = [f"{number} {row['id']}" for number, row in enumerate(rows)]
     groups = share_searches(
-        ((key, entry) for key, row, entry in zip(keys, rows, published, strict=True) if row.get("predicted_step_s")),
+        (
+            (key, entry)
+            for key, row, entry in zip(keys, rows, published, strict=True)
+            if row.get("predicted_step_s")
+        ),
         own,
     )
     found: dict[str, Any] = {}
     count = sum(map(len, groups.values()))
     kept_for, waits = ["improve", str((own.model, own.machine)), *published], request.shows_progress
-    with progress(waits) as report, open_tasks(request.tasks, kept_for, count_cores(), is_sound=is_sound) as run:
+    with (
+        progress(waits) as report,
+        open_tasks(request.tasks, kept_for, count_cores(), is_sound=is_sound) as run,
+    ):
         for _, answers in run(partial(improve, own=own), groups):
             found.update(answers)
             report(len(found) / count, f"{len(found):,} of {count:,} runs")
@@ -162,24 +191,38 @@ def _corrected(row: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
     """Correct a plan's step as the run's own was."""
     if not found.get("planned_step_s"):
         return found
-    return {**found, "planned_step_s": found["planned_step_s"] * row["predicted_step_s"] / row["modelled_step_s"]}
+    return {
+        **found,
+        "planned_step_s": found["planned_step_s"]
+        * row["predicted_step_s"]
+        / row["modelled_step_s"],
+    }
 
 
 def _sum_up(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     planned = [row for row in rows if row.get("planned_step_s")]
     won = sum(row["planned_step_s"] <= row["predicted_step_s"] * (1 + 1e-9) for row in planned)
     tried = sum("planned_step_s" in row for row in rows)
-    return {"planned": tried, "planned_equal_or_faster": won, "planned_share": won / tried if tried else None}
+    return {
+        "planned": tried,
+        "planned_equal_or_faster": won,
+        "planned_share": won / tried if tried else None,
+    }
 
 
 def _cells(rows: Sequence[dict[str, Any]], improve: bool) -> Iterator[list[str]]:
     for row in rows:
         if "reason" in row:
             continue
-        layout = str(row.get("layout", "")) + (f" (not stated: {names})" if (names := _unstated(row)) else "")
+        layout = str(row.get("layout", "")) + (
+            f" (not stated: {names})" if (names := _unstated(row)) else ""
+        )
         cells = [str(row["id"]), layout, _number(row["predicted_step_s"])]
         cells += [format_range(row["low_s"], row["high_s"])]
-        cells += [_number(row["measured_step_s"]), format_change(row["error"]) if "error" in row else "-"]
+        cells += [
+            _number(row["measured_step_s"]),
+            format_change(row["error"]) if "error" in row else "-",
+        ]
         if improve:
             cells += [_number(row.get("planned_step_s")), row.get("change", "")]
         yield cells

@@ -1,4 +1,6 @@
-"""What the page of plans is written from: the search's counts, everything it simulated, and how to launch the best."""
+"""What the page of plans is written from: the search's counts, everything it simulated, and how to
+launch the best.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,12 @@ SHORT = 6  # digits of a time
 
 
 def plan_page_of(
-    task: Task, found: Found, inputs: Mapping[str, Any], lost_by: Sequence[str], base: str, verdict: str
+    task: Task,
+    found: Found,
+    inputs: Mapping[str, Any],
+    lost_by: Sequence[str],
+    base: str,
+    verdict: str,
 ) -> bytes:
     """Make the page.
 
@@ -37,11 +44,15 @@ def plan_page_of(
 
     listed = found.rows[:LISTED]
     keys = {row["key"] for row in listed}
-    others = sorted((row for row in found.simulated if row["key"] not in keys), key=_place)  # they came in any order
+    # they came in any order
+    others = sorted((row for row in found.simulated if row["key"] not in keys), key=_place)
     rows = sorted([*listed, *others][:MOST], key=_place)
     lost = dict(zip((row["key"] for row in listed), lost_by, strict=False))
     columns = _columns(task, rows, lost)
-    simulated, places = found.counts[OUTCOMES[-1]], {row["key"]: place for place, row in enumerate(rows)}
+    simulated, places = (
+        found.counts[OUTCOMES[-1]],
+        {row["key"]: place for place, row in enumerate(rows)},
+    )
     shown = f", the fastest {len(rows):,} shown" if len(rows) < simulated else ""
     facts = {
         "inputs": dict(inputs),
@@ -49,13 +60,20 @@ def plan_page_of(
         + ("" if found.complete else "; the search was interrupted"),
         "cap": task.cap / 2**30,
         "sizes": ["tp", "cp", "ep", "pp", "dp", "vp"],
-        "flags": {str(place): _launch_of(task, row) for place, row in enumerate(rows) if row["key"] in keys},
+        "flags": {
+            str(place): _launch_of(task, row)
+            for place, row in enumerate(rows)
+            if row["key"] in keys
+        },
         "base": base,
         "perNode": 0 if task.machine.uneven else task.machine.per_node,
         "pipelineFirst": task.axes.base.pipeline_first,
         **carry_runs(task, {places[row["key"]]: row for row in listed}),
     }
-    meanings = [(name, found.counts[name], meaning) for name, meaning in zip(OUTCOMES, _meanings(task), strict=True)]
+    meanings = [
+        (name, found.counts[name], meaning)
+        for name, meaning in zip(OUTCOMES, _meanings(task), strict=True)
+    ]
     title = f"{task.model.name or 'the model'} on {named(task)}".replace(" x ", " × ")
     return plan_page(title, facts, meanings, columns, verdict)
 
@@ -67,20 +85,50 @@ def _place(row: Row) -> tuple[float, int, str]:
 def _meanings(task: Task) -> Iterator[str]:
     """What each outcome says of a candidate."""
     cap = format_size(task.cap)
-    yield "Their schedule takes no such numbers of devices, chunks and microbatches, or the layers cannot be split so."
+    yield (
+        "Their schedule takes no such numbers of devices, chunks and microbatches, or the layers "
+        "cannot be split so."
+    )
     yield "The launch flags of the software cannot say the plan, or its own checks refuse it."
-    yield f"What a GPU holds before the first microbatch is more than {cap}. More tp or pp, or ZeRO, makes it less."
-    yield f"With the activations in flight a GPU would hold more than {cap}. Recompute or smaller microbatches."
-    yield "The work alone with fill and drain takes longer than a plan that holds no more. So they were not simulated."
-    yield "The slowest device's work and its fill take longer than a plan that holds no more. They were not simulated."
+    yield (
+        f"What a GPU holds before the first microbatch is more than {cap}. More tp or pp, or "
+        f"ZeRO, makes it less."
+    )
+    yield (
+        f"With the activations in flight a GPU would hold more than {cap}. Recompute or smaller "
+        f"microbatches."
+    )
+    yield (
+        "The work alone with fill and drain takes longer than a plan that holds no more. So they "
+        "were not simulated."
+    )
+    yield (
+        "The slowest device's work and its fill take longer than a plan that holds no more. They "
+        "were not simulated."
+    )
     yield "Simulated op by op; the marks below."
 
 
 def _columns(task: Task, rows: Sequence[Row], lost: Mapping[str, str]) -> dict[str, list[Any]]:
     """The numbers of each plan, short ones: five digits."""
-    plain = ("tp", "cp", "ep", "pp", "dp", "vp", "mbs", "microbatches", "schedule", "recompute", "layout", "zero")
+    plain = (
+        "tp",
+        "cp",
+        "ep",
+        "pp",
+        "dp",
+        "vp",
+        "mbs",
+        "microbatches",
+        "schedule",
+        "recompute",
+        "layout",
+        "zero",
+    )
     columns: dict[str, list[Any]] = {key: [row[key] for row in rows] for key in plain}
-    columns |= {key: [_short(row[key]) for row in rows] for key in ("offload", "step_s", "mfu", "bubble")}
+    columns |= {
+        key: [_short(row[key]) for row in rows] for key in ("offload", "step_s", "mfu", "bubble")
+    }
     columns["layers"] = [row["recompute_layers"] or 0 for row in rows]
     if task.machine.kinds:
         columns["placed"] = ["; ".join(places(row)) for row in rows]
@@ -126,15 +174,24 @@ def _launch_of(task: Task, row: Row) -> dict[str, Any]:
 
 
 def places(row: Mapping[str, Any]) -> Iterator[str]:
-    """Say where a plan's pipeline lies on several kinds of nodes, and how many layers each device has."""
+    """Say where a plan's pipeline lies on several kinds of nodes, and how many layers each device
+    has.
+    """
     first, layers = 0, row.get("layers_of_devices", [])
     for gpu, alike in groupby(row.get("gpu_of_devices", [])):
         count = len(list(alike))
         here = slice(first, first + count)
-        words = f"pipeline devices {first}-{first + count - 1}" if count > 1 else f"pipeline device {first}"
+        words = (
+            f"pipeline devices {first}-{first + count - 1}"
+            if count > 1
+            else f"pipeline device {first}"
+        )
         words += ", the first ranks," if not first and count < len(layers) else ""
         held, cap = max(row["memory_of_devices"][here]), row["cap_of_devices"][first]
-        yield f"{gpu}: {words} with {' '.join(layers[here])} layers, {format_size(held)} of {format_size(cap)}"
+        yield (
+            f"{gpu}: {words} with {' '.join(layers[here])} layers, {format_size(held)} of "
+            f"{format_size(cap)}"
+        )
         first += count
 
 
@@ -159,7 +216,9 @@ def cap_of(row: Mapping[str, Any], task: Task) -> float:
 
 
 def carry_runs(task: Task, rows: Mapping[int, Row]) -> dict[str, Any]:
-    """What ``plan_run.js`` times and draws; of ``rows``, plans by their place on the page, the first come first."""
+    """What ``plan_run.js`` times and draws; of ``rows``, plans by their place on the page, the
+    first come first.
+    """
     from ppsim.workload.cost.costs import queues_of, stage_costs
     from ppsim.workload.plans.by_speed import layout_of
     from ppsim.workload.plans.space import read_key
@@ -192,7 +251,8 @@ def carry_runs(task: Task, rows: Mapping[int, Row]) -> dict[str, Any]:
                 "comm": _rounded(np.broadcast_to(costs.comm, (parallel.pp,) * 2)),
             }
     carried = (
-        f"The page carries the timelines of {len(runs)} listed plans; the command with --ranks says how to draw this."
+        f"The page carries the timelines of {len(runs)} listed plans; the command with "
+        f"--ranks says how to draw this."
     )
     return {"queues": list(queues.values()), "runs": runs, "sent": sent, "carried": carried}
 
@@ -214,7 +274,10 @@ def _pack(schedule: Schedule) -> dict[str, Any] | None:
     first = np.zeros(len(schedule), np.int64)
     first[schedule.first_of_pairs] = 1
     columns = (schedule.kind, schedule.stage, schedule.microbatch, first)
-    steps = [np.diff(np.asarray(column, np.int64), prepend=0).astype("<i2").tobytes() for column in columns]
+    steps = [
+        np.diff(np.asarray(column, np.int64), prepend=0).astype("<i2").tobytes()
+        for column in columns
+    ]
     return {"offsets": schedule.offsets, "packed": pack_bytes(b"".join(steps))}
 
 

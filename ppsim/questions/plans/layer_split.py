@@ -22,16 +22,24 @@ SUFFIXES = (FLOWCHART, ".svg", ".html", ".png", ".pdf")
 
 
 def check_output(output: OutputOptions, tp: int | None, ep: int | None) -> None:
-    """Refuse a format that has no picture of a split, and a picture without ranks to split over (InputError)."""
+    """Refuse a format that has no picture of a split, and a picture without ranks to split over
+    (InputError).
+    """
     for _, suffix in find_targets(output):
-        require_suffix(suffix, SUFFIXES, "how layers are split", "; --json has the numbers of a model")
+        require_suffix(
+            suffix, SUFFIXES, "how layers are split", "; --json has the numbers of a model"
+        )
     if output.output and (tp or 1) == 1 and (ep or 1) == 1:
-        raise InputError("-o draws how layers are split over GPUs, and no ranks divide them", "--tp 8, or --ep 8")
+        raise InputError(
+            "-o draws how layers are split over GPUs, and no ranks divide them", "--tp 8, or --ep 8"
+        )
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """What is drawn: the kinds of layers, what is remarked of each, the title, and how to make it again."""
+    """What is drawn: the kinds of layers, what is remarked of each, the title, and how to make it
+    again.
+    """
 
     splits: Sequence[LayerSplit]
     remarks: Sequence[Sequence[str]]
@@ -40,7 +48,10 @@ class Drawing:
 
     def writers(self, output: OutputOptions) -> Writers:
         """Each file asked for, with what writes it."""
-        return [(target, partial(self._write, output.width, target, suffix)) for target, suffix in find_targets(output)]
+        return [
+            (target, partial(self._write, output.width, target, suffix))
+            for target, suffix in find_targets(output)
+        ]
 
     def _write(self, width: float, target: str, suffix: str) -> None:
         if suffix == FLOWCHART:
@@ -60,7 +71,8 @@ class Drawing:
             target,
             suffix,
             title=self.title,
-            said="Forward of one microbatch. A column-parallel product gives each GPU some of its outputs, a "
+            said="Forward of one microbatch. A column-parallel product gives each GPU some of its "
+            "outputs, a "
             "row-parallel one partial sums of all of them, which the collective behind it adds up.",
             inputs=self.inputs,
             headings=["layer", "part", "on each GPU", "bytes", "time"],
@@ -71,12 +83,23 @@ class Drawing:
     def panels(self) -> list[LayerPanel]:
         """Each kind of layer as a figure takes it."""
         from ppsim.show.drawing.layer_map import LayerPanel, LayerRow
-        from ppsim.workload.plans.split_chart import cut_of, layer_facts, layer_title, part_text, sides_of
+        from ppsim.workload.plans.split_chart import (
+            cut_of,
+            layer_facts,
+            layer_title,
+            part_text,
+            sides_of,
+        )
 
         panels = []
         for split, more in zip(self.splits, self.remarks, strict=True):
             rows = [
-                LayerRow(*cut_of(part), sides_of(part), (text := part_text(part)).title, tuple(text.details))
+                LayerRow(
+                    *cut_of(part),
+                    sides_of(part),
+                    (text := part_text(part)).title,
+                    tuple(text.details),
+                )
                 for part in split.parts
             ]
             panels.append(LayerPanel(layer_title(split), (*layer_facts(split), *more), tuple(rows)))

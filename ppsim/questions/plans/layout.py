@@ -26,10 +26,11 @@ MOST_ROWS = 64
 
 @dataclass(frozen=True, kw_only=True)
 class LayoutRequest(Request):
-    """Read a layout string or Megatron's flags, and write the other; refused where Megatron refuses.
+    """Read a layout string or Megatron's flags, and write the other; refused where Megatron
+    refuses.
 
-    Letters of a stage: E embedding, t transformer layer, m MTP layer, L loss; | between stages in model order. Lists of
-    words, as Megatron-Bridge takes them, are read too.
+    Letters of a stage: E embedding, t transformer layer, m MTP layer, L loss; | between stages in
+    model order. Lists of words, as Megatron-Bridge takes them, are read too.
 
     \b
       ppsim layout 'Et*3|(tt|)*29,m|L' --devices 16
@@ -43,34 +44,56 @@ class LayoutRequest(Request):
         Need(
             ("first", "last", "account_embedding", "account_loss", "layers_per_stage"),
             lambda g: not g["string"],
-            "a layout string lists the layers of every stage, so {options} cannot be given too (rule one-way-to-split)",
+            "a layout string lists the layers of every stage, so {options} cannot be given too "
+            "(rule one-way-to-split)",
             "leave out the string",
         ),
         Need(
             ("first", "last", "account_embedding", "account_loss"),
             lambda g: g["layers_per_stage"] is None,
-            "--layers-per-stage lists the layers of every stage, so {options} cannot be given too (rule "
+            "--layers-per-stage lists the layers of every stage, so {options} cannot be given too "
+            "(rule "
             "one-way-to-split)",
         ),
     )
     string: str | None = option(metavar="[STRING]")
-    devices: int | None = common("--devices", "--pp", "--pipeline-model-parallel-size", help="Pipeline devices, P.")
+    devices: int | None = common(
+        "--devices", "--pp", "--pipeline-model-parallel-size", help="Pipeline devices, P."
+    )
     chunks: int | None = common(
-        "--chunks", "--vpp", "--vp", "--num-virtual-stages-per-pipeline-rank", help="Stages per device, V."
+        "--chunks",
+        "--vpp",
+        "--vp",
+        "--num-virtual-stages-per-pipeline-rank",
+        help="Stages per device, V.",
     )
-    num_layers: int | None = common("--num-layers", help="Transformer layers of the model; a string must hold as many.")
-    mtp: int | None = common("--mtp-num-layers", help="MTP layers of the model (0); a string must hold as many.")
-    first: int | None = common("--decoder-first-pipeline-num-layers", help="Layers of the first device.")
-    last: int | None = common("--decoder-last-pipeline-num-layers", help="Layers of the last device.")
+    num_layers: int | None = common(
+        "--num-layers", help="Transformer layers of the model; a string must hold as many."
+    )
+    mtp: int | None = common(
+        "--mtp-num-layers", help="MTP layers of the model (0); a string must hold as many."
+    )
+    first: int | None = common(
+        "--decoder-first-pipeline-num-layers", help="Layers of the first device."
+    )
+    last: int | None = common(
+        "--decoder-last-pipeline-num-layers", help="Layers of the last device."
+    )
     account_embedding: bool = flag(
-        "--account-for-embedding-in-pipeline-split", help="Embedding counts as a layer.", common=True
+        "--account-for-embedding-in-pipeline-split",
+        help="Embedding counts as a layer.",
+        common=True,
     )
-    account_loss: bool = flag("--account-for-loss-in-pipeline-split", help="Loss counts as a layer.", common=True)
+    account_loss: bool = flag(
+        "--account-for-loss-in-pipeline-split", help="Loss counts as a layer.", common=True
+    )
     layers_per_stage: list[int] | None = common(
         "--layers-per-stage", type=CountList(), help="Layers of each stage in model order: 3,4,4,3."
     )
     placement: str | None = common(
-        "--placement", type=click.Choice(["loop", "v"]), help="Which device holds stage i: i mod P (loop), or V-shaped."
+        "--placement",
+        type=click.Choice(["loop", "v"]),
+        help="Which device holds stage i: i mod P (loop), or V-shaped.",
     )
     face: FaceOptions = group(FaceOptions)
 
@@ -90,7 +113,12 @@ def answer(request: LayoutRequest) -> Layout:
     from ppsim.workload.layout.layout import build_layout, read_layout
     from ppsim.workload.layout.text import parse_content
 
-    devices, chunks, num_layers, mtp = request.devices, request.chunks, request.num_layers, request.mtp
+    devices, chunks, num_layers, mtp = (
+        request.devices,
+        request.chunks,
+        request.num_layers,
+        request.mtp,
+    )
     listed = request.layers_per_stage
     if request.string is not None:
         stages = len(parse_content(request.string))
@@ -99,10 +127,15 @@ def answer(request: LayoutRequest) -> Layout:
         parts = _devices(len(listed), devices, chunks)
         found = read_layout(str(build_layout(listed, parts, mtp or 0)), parts, num_layers)
     elif num_layers is None or devices is None:
-        raise InputError("the layout is missing", "a STRING, or --num-layers and --devices, or --layers-per-stage")
+        raise InputError(
+            "the layout is missing",
+            "a STRING, or --num-layers and --devices, or --layers-per-stage",
+        )
     else:
         counted_in = request.account_embedding, request.account_loss
-        flags = Flags(num_layers, devices, chunks or 1, request.first, request.last, *counted_in, mtp or 0)
+        flags = Flags(
+            num_layers, devices, chunks or 1, request.first, request.last, *counted_in, mtp or 0
+        )
         found = layout_from(flags)
     return Layout(request, found)
 
@@ -130,7 +163,9 @@ class Layout(Answer[LayoutRequest]):
         from ppsim.core.schedule import place
 
         found: list[int] = (
-            place(self.request.placement or "loop", self.found.n_devices, self.found.n_stages).devices[0].tolist()
+            place(self.request.placement or "loop", self.found.n_devices, self.found.n_stages)
+            .devices[0]
+            .tolist()
         )
         return found
 
@@ -143,7 +178,8 @@ class Layout(Answer[LayoutRequest]):
         each = f"{least} to {most}" if least < most else f"{most}"
         return (
             f"{counted(found.n_layers, 'layer')}{mtp} on {counted(found.n_devices, 'device')} x "
-            f"{counted(found.n_chunks, 'chunk')} = {counted(found.n_stages, 'stage')}: {each} a stage"
+            f"{counted(found.n_chunks, 'chunk')} = {counted(found.n_stages, 'stage')}: {each} a "
+            f"stage"
         )
 
     def json_object(self) -> dict[str, Any]:
@@ -189,7 +225,9 @@ class Layout(Answer[LayoutRequest]):
             named = ", ".join(map(str, found.empty[:8])) + (", ..." if len(found.empty) > 8 else "")
             what = f"stage {named} holds" if len(found.empty) == 1 else f"stages {named} hold"
             yield Line(
-                f"note   {what} no layer; a bracket such as (tt|)*2 ends with |, so a second | after it is one", 7
+                f"note   {what} no layer; a bracket such as (tt|)*2 ends with |, so a second | "
+                f"after it is one",
+                7,
             )
 
 
@@ -204,6 +242,8 @@ def _devices(stages: int, devices: int | None, chunks: int | None) -> int:
         of = f"{chunks} chunks" if devices is None else f"{devices} devices x {chunks} chunks"
         raise InputError(
             f"the layout has {stages} stages, which are not {of} (rule stage-count)",
-            "leave out --chunks" if devices else f"--devices {stages}, or a --chunks that divides {stages}",
+            "leave out --chunks"
+            if devices
+            else f"--devices {stages}, or a --chunks that divides {stages}",
         )
     return stages // chunks

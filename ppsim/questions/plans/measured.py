@@ -16,23 +16,27 @@ if TYPE_CHECKING:
     from ppsim.workload.plans.task import Found, Row, Task
 
 ROUNDING = 1e-9
-# Logarithms of the ratio of times: a plan may be so much slower than the fastest and still be the best, being simpler;
-# plans that are closer to the best tie with it.
+# Logarithms of the ratio of times: a plan may be so much slower than the fastest and still be the
+# best, being simpler; plans that are closer to the best tie with it.
 CLOSE = 0.02, 0.05
-NEAR = math.exp(CLOSE[1]) * (1 + ROUNDING) - 1  # the same share of a step, below which all plans are simulated
-# How far the ratio of two plans' predicted steps is off in four pairs of five, in logarithms: published runs that
-# differ in schedule alone, and those of one job that differ in layout (gallery/measurements.md).
+# the same share of a step, below which all plans are simulated
+NEAR = math.exp(CLOSE[1]) * (1 + ROUNDING) - 1
+# How far the ratio of two plans' predicted steps is off in four pairs of five, in logarithms:
+# published runs that differ in schedule alone, and those of one job that differ in layout
+# (gallery/measurements.md).
 SCHEDULES_DIFFER, LAYOUTS_DIFFER = 0.03, 0.14
 PLAIN = ("", "1f1b", "interleaved", "gpipe")  # schedules, the simpler first
 SIZES = ("tp", "cp", "ep", "pp", "vp")
-LAYOUT = ("tp", "cp", "ep", "pp", "dp", "mbs", "recompute", "zero", "offload")  # beside the schedule
+# beside the schedule
+LAYOUT = ("tp", "cp", "ep", "pp", "dp", "mbs", "recompute", "zero", "offload")
 
 
 @dataclass(frozen=True)
 class Told:
     """What measured runs say of plans."""
 
-    unseen: tuple[str, ...] = ()  # what no run was seen of: the GPU, the software, the kind of model
+    # what no run was seen of: the GPU, the software, the kind of model
+    unseen: tuple[str, ...] = ()
     anchors: tuple[str, ...] = ()  # names of the user's runs
     factor: float = 1.0  # by which all plans' steps are multiplied
     lines: tuple[str, ...] = ()  # all of it in words
@@ -40,10 +44,11 @@ class Told:
 
 
 def correct_plans(task: Task, version: Version, found: Found, runs: Nearby) -> Told:
-    """Correct the steps of all plans by measured runs, choose the best of them, and give each a range.
+    """Correct the steps of all plans by measured runs, choose the best of them, and give each a
+    range.
 
-    One factor, the fastest plan's, for all: plans rank as they are modelled. A factor of each plan's
-    own ranked pairs of layouts worse than none.
+    One factor, the fastest plan's, for all: plans rank as they are modelled. A factor of each
+    plan's own ranked pairs of layouts worse than none.
     """
     from ppsim.workload.model.model import COMPRESSED
     from ppsim.workload.plans.nearby import unseen
@@ -63,13 +68,23 @@ def correct_plans(task: Task, version: Version, found: Found, runs: Nearby) -> T
     profiled = task.machine.measured is not None
     lacking = () if profiled else tuple(unseen(runs, first))
     if set(COMPRESSED) & set(task.model.mixers):
-        lacking += ("compressed attention: it is priced as dense kernels of as many keys, likely too fast",)
+        lacking += (
+            "compressed attention: it is priced as dense kernels of as many keys, likely too fast",
+        )
     if task.machine.kinds:
         lacking += (f"several kinds of nodes: corrected as on {first.gpu}",)
     lines = [f"no measured run was seen of {what}\n" for what in lacking]
-    lines += ["measured times are in the curve's place, so runs that it predicted correct nothing\n"] * profiled
+    lines += [
+        "measured times are in the curve's place, so runs that it predicted correct nothing\n"
+    ] * profiled
     lines += [*describe_anchors(runs)]
-    return Told(lacking, tuple(run.name for run in runs.anchors), correction.factor, tuple(lines), choice.ahead)
+    return Told(
+        lacking,
+        tuple(run.name for run in runs.anchors),
+        correction.factor,
+        tuple(lines),
+        choice.ahead,
+    )
 
 
 @dataclass(frozen=True)
@@ -98,12 +113,16 @@ def choose(rows: list[Row], layers: int) -> Choice:
     near = sorted((row for row in rows if row["step_s"] <= fastest * (1 + NEAR)), key=order_of)
     simple = [row for row in near if math.log(row["step_s"] / fastest) <= CLOSE[0]]
     best = min(simple, key=lambda row: (_parts(row, layers), order_of(row)))
-    tied = frozenset(row["key"] for row in near if abs(math.log(row["step_s"] / best["step_s"])) <= CLOSE[1])
+    tied = frozenset(
+        row["key"] for row in near if abs(math.log(row["step_s"] / best["step_s"])) <= CLOSE[1]
+    )
     return Choice(best, tied if len(tied) > 1 else frozenset(), 1 - fastest / best["step_s"])
 
 
 def slower_range(row: Row, best: Row) -> tuple[float, float]:
-    """Return by what share a plan is slower than the best, at least and at most, in four cases of five."""
+    """Return by what share a plan is slower than the best, at least and at most, in four cases of
+    five.
+    """
     if row["key"] == best["key"]:
         return 0.0, 0.0
     apart = math.log(row["step_s"] / best["step_s"])
@@ -113,27 +132,35 @@ def slower_range(row: Row, best: Row) -> tuple[float, float]:
 
 
 def sureness(rows: Sequence[Row]) -> str:
-    """Say how many of the other plans are surely slower than the first, and when one is; empty for one plan."""
+    """Say how many of the other plans are surely slower than the first, and when one is; empty for
+    one plan.
+    """
     others = rows[1:]
     if not others:
         return ""
     beaten = sum(row["slower_low"] > 0 for row in others)
-    schedules, layouts = (format_share(math.expm1(far)) for far in (SCHEDULES_DIFFER, LAYOUTS_DIFFER))
+    schedules, layouts = (
+        format_share(math.expm1(far)) for far in (SCHEDULES_DIFFER, LAYOUTS_DIFFER)
+    )
     return (
-        f"{beaten} of the other {counted(len(others), 'plan')} would be slower than plan 1 in at least four runs of "
-        f"five: one whose schedule alone differs must be predicted {schedules} slower for that, any other {layouts}"
+        f"{beaten} of the other {counted(len(others), 'plan')} would be slower than plan 1 in at "
+        f"least four runs of five: one whose schedule alone differs must be predicted {schedules} "
+        f"slower for that, any other {layouts}"
     )
 
 
 def uneven_stages(row: Row, layers: int) -> str:
-    """Say that a plan's stages hold different numbers of layers, as these do not divide; empty where they do."""
+    """Say that a plan's stages hold different numbers of layers, as these do not divide; empty
+    where they do.
+    """
     stages = row["pp"] * row["vp"]
     if row["layout"] != "even" or layers % stages == 0:
         return ""
     chunks = f" x {row['vp']} chunks" if row["vp"] > 1 else ""
     return (
-        f"plan 1: {layers} layers do not divide over {row['pp']} devices{chunks}, so its {stages} stages hold "
-        "different numbers of them; Megatron-LM takes that by --pipeline-model-parallel-layout alone"
+        f"plan 1: {layers} layers do not divide over {row['pp']} devices{chunks}, so its {stages} "
+        "stages hold different numbers of them; Megatron-LM takes that by "
+        "--pipeline-model-parallel-layout alone"
     )
 
 
@@ -143,7 +170,9 @@ def setting_of_row(task: Task, version: Version, row: Row) -> Setting:
     from ppsim.workload.plans.space import read_key
 
     parallel = read_key(row["key"]).parallel(task.axes.base)
-    return setting_of(task.model, task.machine.gpu, parallel, version.software.name, version.release)
+    return setting_of(
+        task.model, task.machine.gpu, parallel, version.software.name, version.release
+    )
 
 
 def _scaled(row: Row, factor: float) -> Row:
@@ -155,7 +184,8 @@ def _scaled(row: Row, factor: float) -> Row:
 
 
 def _parts(row: Row, layers: int) -> tuple[int, int]:
-    """Return a plan's place by how much there is to set up: its schedule's, and how many choices are not plain.
+    """Return a plan's place by how much there is to set up: its schedule's, and how many choices
+    are not plain.
 
     ``layers`` of the model: a pipeline over which they do not divide has a division to set up.
     """
@@ -171,14 +201,21 @@ def _parts(row: Row, layers: int) -> tuple[int, int]:
 
 
 def describe_anchors(runs: Nearby) -> Iterator[str]:
-    """Say by what factor the user's runs of each software and GPU correct others, and how far they disagree."""
+    """Say by what factor the user's runs of each software and GPU correct others, and how far they
+    disagree.
+    """
     groups: dict[tuple[str, str], list[Measured]] = {}
     for run in runs.anchors:
         groups.setdefault((run.setting.software, run.setting.gpu), []).append(run)
     for (software, gpu), here in groups.items():
         stranger = replace(here[0].setting, job="")
-        line = f"{counted(len(here), 'anchor')} of {software} on {gpu}: step x {runs.at(stranger).factor:.3g}"
+        line = (
+            f"{counted(len(here), 'anchor')} of {software} on {gpu}: step x "
+            f"{runs.at(stranger).factor:.3g}"
+        )
         if len(here) > 1:
-            low, high = (format_change(math.exp(end(run.error for run in here)) - 1) for end in (min, max))
+            low, high = (
+                format_change(math.exp(end(run.error for run in here)) - 1) for end in (min, max)
+            )
             line += f"; their steps are {low} to {high} off the predicted ones"
         yield line + "\n"

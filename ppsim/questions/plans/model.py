@@ -20,7 +20,13 @@ from ppsim.errors import InputError
 from ppsim.questions.plans.layer_split import Drawing, check_output
 from ppsim.questions.plans.software import SoftwareOptions, parallel_with
 from ppsim.questions.plans.space import PRECISIONS
-from ppsim.questions.plans.training import parallel_from, sizes_from, training, training_blocks, training_words
+from ppsim.questions.plans.training import (
+    parallel_from,
+    sizes_from,
+    training,
+    training_blocks,
+    training_words,
+)
 from ppsim.questions.timelines.list import ListRequest, Shelves, card_of, card_words
 from ppsim.workload.model import operators as ops
 from ppsim.workload.model.model import (
@@ -53,7 +59,9 @@ class TrainingOptions:
     dp: int | None = common("--dp", help="Data-parallel replicas.")
     chunks: int | None = common("--chunks", "--vp", help="Stages per device, V.")
     mbs: int | None = common("--mbs", help="Sequences in a microbatch.")
-    microbatches: int | None = common("--mb", "-m", "--microbatches", help="Microbatches in a step.")
+    microbatches: int | None = common(
+        "--mb", "-m", "--microbatches", help="Microbatches in a step."
+    )
     sequence: int | None = common("--seq", help="Sequence length instead of the model's.")
     schedule_name: str | None = common(
         "--schedule",
@@ -61,8 +69,12 @@ class TrainingOptions:
         metavar="NAME",
         help="The schedule: 1f1b, or interleaved with chunks, by default.",
     )
-    layout: str | None = common("--layout", metavar="STRING", help="Which layers each stage holds: Et*3|(tt|)*14,tL.")
-    again: str | None = common("--recompute", type=click.Choice(RECOMPUTE), help="What the backward runs again.")
+    layout: str | None = common(
+        "--layout", metavar="STRING", help="Which layers each stage holds: Et*3|(tt|)*14,tL."
+    )
+    again: str | None = common(
+        "--recompute", type=click.Choice(RECOMPUTE), help="What the backward runs again."
+    )
     zero: int | None = option(
         "--zero", help="What data-parallel ranks divide: 1 optimizer, 2 gradients, 3 weights too."
     )
@@ -70,18 +82,22 @@ class TrainingOptions:
         "--offload", help="Share of activations that wait in the host's memory for their backward."
     )
     precision: str | None = option(
-        "--precision", type=click.Choice([*PRECISIONS, "fp32"]), help="Precision of the linear layers' products."
+        "--precision",
+        type=click.Choice([*PRECISIONS, "fp32"]),
+        help="Precision of the linear layers' products.",
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRequest(Request):
-    """Show a model's parameters, FLOPs and operators, and what training it costs on each stage and device.
+    """Show a model's parameters, FLOPs and operators, and what training it costs on each stage and
+    device.
 
-    A model is a name of the library, a TOML file (schema ppsim.model/2) or a Hugging Face config.json; without one, the
-    library is listed. A cluster, a GPU or a software shows its fields. With sizes of parallel groups, memory by device;
-    with --cluster, times too. -o draws how a layer's products are split over tensor- and expert-parallel ranks, and
-    the collectives that join them, as a figure (svg, png, pdf), a page (html) or a flowchart (mmd).
+    A model is a name of the library, a TOML file (schema ppsim.model/2) or a Hugging Face
+    config.json; without one, the library is listed. A cluster, a GPU or a software shows its
+    fields. With sizes of parallel groups, memory by device; with --cluster, times too. -o draws how
+    a layer's products are split over tensor- and expert-parallel ranks, and the collectives that
+    join them, as a figure (svg, png, pdf), a page (html) or a flowchart (mmd).
 
     \b
       ppsim model
@@ -110,7 +126,9 @@ class ModelRequest(Request):
     training: TrainingOptions = group(TrainingOptions, "Training")
     runs: SoftwareOptions = group(SoftwareOptions, "Software")
     profile: str | None = option(
-        "--profile", type=click.Path(), help="Measured op times instead of the curve's (ppsim calibrate)."
+        "--profile",
+        type=click.Path(),
+        help="Measured op times instead of the curve's (ppsim calibrate).",
     )
     output: OutputOptions = group(OutputOptions, "Output")
     face: JsonOption = group(JsonOption, "Output")
@@ -124,14 +142,21 @@ class ModelRequest(Request):
     def check(self) -> None:
         """Refuse times without links, and training of no model."""
         if self.profile is not None and self.machine is None:
-            raise InputError("--profile has times, and a step needs the links of a cluster too", "--cluster dgx-h100")
+            raise InputError(
+                "--profile has times, and a step needs the links of a cluster too",
+                "--cluster dgx-h100",
+            )
         if self.file is None and (self.trains or self.output.output):
-            raise InputError("which model is missing", "ppsim model llama3-70b ...; ppsim model lists the library")
+            raise InputError(
+                "which model is missing",
+                "ppsim model llama3-70b ...; ppsim model lists the library",
+            )
         check_output(self.output, self.training.tp, self.training.ep)
 
 
 def model(name: str | None = None, **options: Any) -> Shelves | ModelCost | Card:
-    """Tell a model's parameters, FLOPs and operators, and what training it costs; without a name, list the library.
+    """Tell a model's parameters, FLOPs and operators, and what training it costs; without a name,
+    list the library.
 
     Args:
         name: of the library, or a TOML or config.json file.
@@ -157,18 +182,31 @@ def answer(request: ModelRequest) -> Shelves | ModelCost | Card:
     found = read_model(request.file, request.training.sequence)
     if not request.trains:
         return ModelCost(request, found, {})
-    given = {NAMES.get(name, name): value for name, value in asdict(request.training).items() if name != "sequence"}
+    given = {
+        NAMES.get(name, name): value
+        for name, value in asdict(request.training).items()
+        if name != "sequence"
+    }
     given |= request.runs.sizes_of_ranks(given, int)
-    layout, machine = given.pop("layout"), read_machine(request.machine) if request.machine else None
-    base = parallel_with(request.runs, request.training.precision, found, machine.gpu if machine else None)
+    layout, machine = (
+        given.pop("layout"),
+        read_machine(request.machine) if request.machine else None,
+    )
+    base = parallel_with(
+        request.runs, request.training.precision, found, machine.gpu if machine else None
+    )
     parallel = parallel_from(sizes_from(layout, given), base)
     parallel = parallel.for_schedule(parallel.schedule_name)
     if machine:
         machine.check_gpus(parallel.gpus)
     arranged = None if layout is None else read_layout(layout, parallel.pp, found.layers)
     if machine and request.profile is not None:
-        machine = use_profile(machine, read(request.profile), request.profile, found, parallel, arranged)
-    return ModelCost(request, found, training(found, parallel, arranged, machine), parallel, machine)
+        machine = use_profile(
+            machine, read(request.profile), request.profile, found, parallel, arranged
+        )
+    return ModelCost(
+        request, found, training(found, parallel, arranged, machine), parallel, machine
+    )
 
 
 @dataclass(frozen=True)
@@ -208,7 +246,9 @@ def _lines(fields: dict[str, Any], before: str) -> Iterator[Block]:
             yield from _lines(value, f"{before}{key}.")
         elif isinstance(value, list | tuple) and value and isinstance(value[0], dict):
             for number, row in enumerate(value):
-                said = ", ".join(f"{k} {_words(v)}" for k, v in row.items() if v not in (None, "", (), []))
+                said = ", ".join(
+                    f"{k} {_words(v)}" for k, v in row.items() if v not in (None, "", (), [])
+                )
                 yield Line([(f"  {before}{key} {number}", "quiet"), f"  {said}"], 8)
         elif value not in (None, "", (), [], 0, 0.0, -1):
             yield Line([(f"  {before + key:<24} ", "quiet"), _words(value)], 27)
@@ -216,7 +256,11 @@ def _lines(fields: dict[str, Any], before: str) -> Iterator[Block]:
 
 def _words(value: Any) -> str:
     if isinstance(value, dict):
-        return " ".join(f"{key} {_words(each)}" for key, each in value.items() if each not in (None, "", (), 0, -1))
+        return " ".join(
+            f"{key} {_words(each)}"
+            for key, each in value.items()
+            if each not in (None, "", (), 0, -1)
+        )
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
@@ -226,7 +270,8 @@ class ModelCost(Answer[ModelRequest]):
 
     Attributes:
         model: its sizes.
-        training: by stage, by device and of a step, as the JSON has them; empty where only the model was asked for.
+        training: by stage, by device and of a step, as the JSON has them; empty where only the
+            model was asked for.
         parallel: how it is trained.
         machine: where; None without a cluster.
     """
@@ -254,7 +299,12 @@ class ModelCost(Answer[ModelRequest]):
     def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.model/2``."""
         known = describe_model(self.model)
-        return {"schema": "ppsim.model/2", **known, "operators": list_operators(self.model), **self.training}
+        return {
+            "schema": "ppsim.model/2",
+            **known,
+            "operators": list_operators(self.model),
+            **self.training,
+        }
 
     @property
     def drawing(self) -> Drawing:
@@ -283,11 +333,17 @@ class ModelCost(Answer[ModelRequest]):
         model, numbers = self.model, describe_model(self.model)
         if model.experts:
             among = f"{model.top_k} of {model.experts} experts"
-            yield Line(f"a token visits {format_number(numbers['active'] / 1e9)} B of them: {among}")
+            yield Line(
+                f"a token visits {format_number(numbers['active'] / 1e9)} B of them: {among}"
+            )
         if model.mtp:
             yield f"multi-token prediction adds {format_number(numbers['mtp_parameters'] / 1e9)} B"
         effort = format_number(numbers["flops_per_token"] / 1e9)
-        yield Line(f"{effort} GFLOP to train a token, sequences of {model.seq:,}\n" if self.training else "")
+        yield Line(
+            f"{effort} GFLOP to train a token, sequences of {model.seq:,}\n"
+            if self.training
+            else ""
+        )
         sizes = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "seq")
         pairs = [
             ((f"{'  ' * bool(place)}{name} ", "quiet"), format_number(numbers[name]))
@@ -308,7 +364,9 @@ class ModelCost(Answer[ModelRequest]):
             "F\nMB": [format_number(row["forward_bytes"] / 1e6) for row in rows],
         }
         yield ""
-        yield Table([*columns], [*zip(*columns.values(), strict=True)], left=["operator,\none sequence"])
+        yield Table(
+            [*columns], [*zip(*columns.values(), strict=True)], left=["operator,\none sequence"]
+        )
 
 
 def describe_model(model: Model) -> dict[str, Any]:
@@ -324,7 +382,9 @@ def describe_model(model: Model) -> dict[str, Any]:
 
 def name_of_kind(layer: Layer) -> str:
     """Name a kind of layer by what is unusual in it."""
-    words = [layer.mixer] * (layer.mixer not in ("attention", "none")) + ["MoE"] * (layer.mlp == "experts")
+    words = [layer.mixer] * (layer.mixer not in ("attention", "none")) + ["MoE"] * (
+        layer.mlp == "experts"
+    )
     if "none" in layer:
         words = [{"none": "MoE" if layer.mlp == "experts" else "MLP"}.get(layer.mixer, layer.mixer)]
     return f"{' '.join(words)} layer".strip()
@@ -335,7 +395,8 @@ def list_operators(model: Model) -> list[dict[str, Any]]:
     alone = Parallel()
     groups = [("embedding", ops.embedding_operators(model, alone))]
     groups += [
-        (name_of_kind(layer), ops.layer_operators(model, alone, layer)) for layer in dict.fromkeys(kinds_of(model))
+        (name_of_kind(layer), ops.layer_operators(model, alone, layer))
+        for layer in dict.fromkeys(kinds_of(model))
     ]
     if model.encoder:
         groups.insert(0, ("encoder", ops.encoder_operators(model.encoder, alone)))

@@ -19,10 +19,23 @@ from ppsim.ask.options import Request, common, flag, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.tasks import TaskOptions, open_tasks
 from ppsim.ask.words import counted
-from ppsim.ask.write import Writers, command_line, find_targets, inputs_of, tradeoff_writers, write_table
+from ppsim.ask.write import (
+    Writers,
+    command_line,
+    find_targets,
+    inputs_of,
+    tradeoff_writers,
+    write_table,
+)
 from ppsim.base.atomic_file import open_atomically
 from ppsim.base.notes import note, progress
-from ppsim.base.numbers import align_decimals, format_number, format_part, format_range, format_share
+from ppsim.base.numbers import (
+    align_decimals,
+    format_number,
+    format_part,
+    format_range,
+    format_share,
+)
 from ppsim.base.tables import TABLES, table_suffix
 from ppsim.base.units import format_size, parse_size
 from ppsim.base.workers import count_cores
@@ -44,7 +57,8 @@ if TYPE_CHECKING:
 
 WORTH = 0.01  # share of an optimizer step from which what hides of it is told
 FEW = 64  # candidates of a round that new processes would not run sooner
-NARROW = {"fp8": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}  # precisions whose peak is not that of 16 bits
+# precisions whose peak is not that of 16 bits
+NARROW = {"fp8": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}
 # Parts of a step in which one plan loses against another.
 TERMS = ("compute", "recompute", "communication", "bubble", "gradients", "optimizer")
 SIZES = ("tp", "cp", "ep", "pp", "dp", "vp")
@@ -59,24 +73,27 @@ PLANNED = (
 
 @dataclass(frozen=True, kw_only=True)
 class PlanRequest(Request):
-    """Find the fastest ways to train a model on so many GPUs that fit their memory, and say why the others lose.
+    """Find the fastest ways to train a model on so many GPUs that fit their memory, and say why the
+    others lose.
 
-    Sizes of tensor, context, expert, pipeline and data parallelism, chunks, microbatch size, schedule, recompute and
-    layout are free unless an option fixes them. -o writes the plans (csv, json, parquet), a page to explore them and
-    where their ranks lie (html; --front adds those with less memory), or the layout of ranks as a flowchart (mmd), or
-    draws: with --front time against memory, with --against published runs beside predicted ones.
+    Sizes of tensor, context, expert, pipeline and data parallelism, chunks, microbatch size,
+    schedule, recompute and layout are free unless an option fixes them. -o writes the plans (csv,
+    json, parquet), a page to explore them and where their ranks lie (html; --front adds those with
+    less memory), or the layout of ranks as a flowchart (mmd), or draws: with --front time against
+    memory, with --against published runs beside predicted ones.
 
     \b
       ppsim plan --model llama3-70b --cluster dgx-h100 --gpus 256 --gbs 1024
-      ppsim plan --model gpt3-175b --cluster dgx-a100 --gpus 1024 --gbs 1536 --schedules 1f1b --flags megatron
+      ppsim plan --model gpt3-175b --cluster dgx-a100 --gpus 1024 --gbs 1536 --flags megatron
       ppsim plan --model qwen3-32b --cluster dgx-h100 --gpus 64 --gbs 256 -o plan.html
       ppsim plan --against measured_runs.json -o trust.html
 
-    Memory counts weights, gradients, Adam's states, activations from their forward to their backward, and buffers of
-    messages. 6 % of a GPU stay free for its driver, communicators and gaps between tensors; --cap sets another limit.
+    Memory counts weights, gradients, Adam's states, activations from their forward to their
+    backward, and buffers of messages. 6 % of a GPU stay free for its driver, communicators and gaps
+    between tensors; --cap sets another limit.
 
-    A GPU that the library lacks is described in a file, which a file of the cluster names. With both beside each other,
-    ppsim plan --cluster my-cluster.toml takes it:
+    A GPU that the library lacks is described in a file, which a file of the cluster names. With
+    both beside each other, ppsim plan --cluster my-cluster.toml takes it:
 
     \b
       # my-gpu.toml
@@ -102,7 +119,12 @@ class PlanRequest(Request):
     place: ClassVar[tuple[str, int]] = ("What a model needs", 1)
     tables: ClassVar[bool] = True
     needs: ClassVar[tuple[Need, ...]] = (
-        Need(("improve",), lambda g: bool(g["against"]), "{options} plans the runs of a table", "add --against TABLE"),
+        Need(
+            ("improve",),
+            lambda g: bool(g["against"]),
+            "{options} plans the runs of a table",
+            "add --against TABLE",
+        ),
         Need(
             PLANNED,
             lambda g: not g["against"],
@@ -134,17 +156,29 @@ class PlanRequest(Request):
     cluster: str | None = common(
         "--cluster",
         metavar="NAME|FILE",
-        help="The cluster: of the library (ppsim list --clusters), in words (h100x8,nvlink4,ib-400; "
+        help="The cluster: of the library (ppsim list --clusters), in words "
+        "(h100x8,nvlink4,ib-400; "
         "without a card one node), or a file.",
     )
     gpus: int | None = common(
-        "--gpus", type=click.IntRange(1, 1 << 20), help="GPUs in all (all of a cluster of several kinds of nodes)."
+        "--gpus",
+        type=click.IntRange(1, 1 << 20),
+        help="GPUs in all (all of a cluster of several kinds of nodes).",
     )
-    gbs: int | None = common("--gbs", type=click.IntRange(1, 1 << 24), help="Sequences in a step (global batch size).")
+    gbs: int | None = common(
+        "--gbs", type=click.IntRange(1, 1 << 24), help="Sequences in a step (global batch size)."
+    )
     space: SpaceOptions = group(SpaceOptions, "What plans may choose")
     runs: SoftwareOptions = group(SoftwareOptions, "Software")
-    any_schedule: bool = flag("--any", help="Also schedules, groups of ranks and ZeRO that the software lacks.")
-    top: int = common("--top", type=click.IntRange(1, 1000), default=5, help="How many plans to print, no near copies.")
+    any_schedule: bool = flag(
+        "--any", help="Also schedules, groups of ranks and ZeRO that the software lacks."
+    )
+    top: int = common(
+        "--top",
+        type=click.IntRange(1, 1000),
+        default=5,
+        help="How many plans to print, no near copies.",
+    )
     front: bool = flag(
         "--front",
         help="Also the plans that need less memory: the front of time against memory.",
@@ -155,21 +189,27 @@ class PlanRequest(Request):
         type=click.Choice(["megatron", "torchtitan"]),
         help="Plan for this framework; print the best plan as launch flags, or as TOML.",
     )
-    ranks: bool = flag("--ranks", help="Print where the best plan's ranks lie, and the links that they use.")
+    ranks: bool = flag(
+        "--ranks", help="Print where the best plan's ranks lie, and the links that they use."
+    )
     anchor: tuple[str, ...] = option(
         "--anchor",
         type=click.Path(),
         metavar="TABLE",
         multiple=True,
-        help="Correct by runs that you measured: rows as --against takes them, or a profile of ppsim calibrate.",
+        help="Correct by runs that you measured: rows as --against takes them, or a profile of "
+        "ppsim calibrate.",
     )
     against: str | None = option(
         "--against",
         type=click.Path(),
         metavar="TABLE",
-        help="Predict runs of a table instead (json, csv, parquet); they may be of --model and --cluster too.",
+        help="Predict runs of a table instead (json, csv, parquet); they may be of --model and "
+        "--cluster too.",
     )
-    improve: bool = flag("--improve", help="With --against: plan each run anew, and say what that would change.")
+    improve: bool = flag(
+        "--improve", help="With --against: plan each run anew, and say what that would change."
+    )
     tasks: TaskOptions = group(TaskOptions, "Work")
     output: OutputOptions = group(OutputOptions, "Output")
     face: FaceOptions = group(FaceOptions, "Output")
@@ -185,9 +225,14 @@ class PlanRequest(Request):
         from ppsim.show.files.document import require_suffix
         from ppsim.show.files.tradeoff import check_suffix
 
-        missing = [f"--{name}" for name in ("model", "cluster", "gbs") if getattr(self, name) is None]
+        missing = [
+            f"--{name}" for name in ("model", "cluster", "gbs") if getattr(self, name) is None
+        ]
         if missing and self.against is None:
-            hint = "--model llama3-70b --cluster dgx-h100 --gpus 256 --gbs 1024; names: ppsim list --models --clusters"
+            hint = (
+                "--model llama3-70b --cluster dgx-h100 --gpus 256 --gbs 1024; names: ppsim list "
+                "--models --clusters"
+            )
             raise InputError(f"a plan needs {', '.join(missing)}", hint)
         for _, suffix in find_targets(self.output, tables=True):
             if self.against is not None:
@@ -197,7 +242,9 @@ class PlanRequest(Request):
             elif self.front:
                 check_suffix(suffix)
             else:
-                require_suffix(suffix, (*TABLES, ".html", ".mmd"), "a plan", "; with --front a picture")
+                require_suffix(
+                    suffix, (*TABLES, ".html", ".mmd"), "a plan", "; with --front a picture"
+                )
 
 
 def plan(model: str, cluster: str, **options: Any) -> Plans:
@@ -206,13 +253,18 @@ def plan(model: str, cluster: str, **options: Any) -> Plans:
     Args:
         model: of the library, or a file.
         cluster: of the library, or a file.
-        options: as ``ppsim plan`` takes them, by name: ``gpus`` and ``gbs`` at least; names may be a list.
+        options: as ``ppsim plan`` takes them, by name: ``gpus`` and ``gbs`` at least; names may be
+            a list.
 
     Raises:
         InputError: an option that is refused, or sizes that nothing fits.
         PpsimError: no plan fits the memory.
     """
-    several = {name: ",".join(value) for name, value in options.items() if name in NAMES and not isinstance(value, str)}
+    several = {
+        name: ",".join(value)
+        for name, value in options.items()
+        if name in NAMES and not isinstance(value, str)
+    }
     return _plan(ask(PlanRequest, {"model": model, "cluster": cluster} | options | several))
 
 
@@ -221,7 +273,9 @@ def answer(request: PlanRequest) -> Plans | Against:
     if request.against is None:
         return _plan(request)
     if profiles := [name for name in request.anchor if _is_profile(name)]:
-        raise InputError(f"'{profiles[0]}' has times of ops, and --against corrects steps", "--anchor ROWS.json")
+        raise InputError(
+            f"'{profiles[0]}' has times of ops, and --against corrects steps", "--anchor ROWS.json"
+        )
     own = _own(request)
     return compare_runs(request, request.against, _runs(request.anchor, own), own)
 
@@ -233,7 +287,10 @@ def _own(request: PlanRequest) -> Own:
     from ppsim.workload.plans.rows import own_of
 
     model, cluster = request.model, request.cluster
-    return own_of((model, read_model(model)) if model else None, (cluster, read_machine(cluster)) if cluster else None)
+    return own_of(
+        (model, read_model(model)) if model else None,
+        (cluster, read_machine(cluster)) if cluster else None,
+    )
 
 
 def _plan(request: PlanRequest) -> Plans:
@@ -270,7 +327,8 @@ def _with_software(request: PlanRequest) -> PlanRequest:
     software = request.runs.version.software
     if software.launched_by not in ("", request.flags):
         raise InputError(
-            f"{software.name} is launched by flags of {software.launched_by}, not of {request.flags}",
+            f"{software.name} is launched by flags of {software.launched_by}, not of "
+            f"{request.flags}",
             f"--flags {software.launched_by}, or --software {LAUNCHED[request.flags]}",
         )
     return request
@@ -279,8 +337,8 @@ def _with_software(request: PlanRequest) -> PlanRequest:
 def _launcher(request: PlanRequest, task: Task) -> str:
     """Return the framework whose launch flags each plan must have; empty where plans need none.
 
-    They need none where the framework cannot express the model at all, with --any, and where activations are
-    to be offloaded, which no launch flags can say.
+    They need none where the framework cannot express the model at all, with --any, and where
+    activations are to be offloaded, which no launch flags can say.
     """
     from ppsim.workload.layout.layout import build_layout
     from ppsim.workload.plans.flags import refusal
@@ -288,7 +346,11 @@ def _launcher(request: PlanRequest, task: Task) -> str:
     model, base = task.model, task.axes.base
     framework = request.flags or request.runs.version.software.launched_by
     free = (request.any_schedule or any(task.axes.offload)) and not request.flags
-    if not framework or free or refusal(framework, model, base, build_layout([model.layers], 1, model.mtp)):
+    if (
+        not framework
+        or free
+        or refusal(framework, model, base, build_layout([model.layers], 1, model.mtp))
+    ):
         return ""
     return framework
 
@@ -300,7 +362,8 @@ def _is_profile(anchor: str) -> bool:
 def _runs(anchors: Sequence[str], own: Own) -> Nearby:
     """Return the measured runs that correct predictions: the library's, and the user's anchors.
 
-    Where a profile takes the place of the curve, by which published runs were predicted, the user's anchors alone.
+    Where a profile takes the place of the curve, by which published runs were predicted, the user's
+    anchors alone.
 
     Raises:
         InputError: an anchor that cannot be read or predicted.
@@ -323,7 +386,9 @@ def _runs(anchors: Sequence[str], own: Own) -> Nearby:
 
 
 def make_task(request: PlanRequest) -> Task:
-    """Make what a search is for from options (InputError: a name that is unknown, or sizes that nothing fits)."""
+    """Make what a search is for from options (InputError: a name that is unknown, or sizes that
+    nothing fits).
+    """
     from ppsim.workload.hardware.hardware import read_machine
     from ppsim.workload.model.model import read_trained
     from ppsim.workload.plans.space import check_axes
@@ -332,15 +397,24 @@ def make_task(request: PlanRequest) -> Task:
     ranks, gbs = request.runs.ranks, request.gbs or 0
     sizes = request.runs.sizes_of_ranks(vars(request.space), lambda size: [size])
     space = replace(request.space, **sizes)
-    model, machine = read_trained(request.model or "", space.seq), read_machine(request.cluster or "")
+    model, machine = (
+        read_trained(request.model or "", space.seq),
+        read_machine(request.cluster or ""),
+    )
     gpus = request.gpus or (ranks.gpus if ranks else machine.gpus)
     if ranks and gpus != ranks.gpus:
-        raise InputError(f"'{ranks.source}' has {ranks.gpus:,} ranks, and --gpus is {gpus:,}", "leave out --gpus")
+        raise InputError(
+            f"'{ranks.source}' has {ranks.gpus:,} ranks, and --gpus is {gpus:,}", "leave out --gpus"
+        )
     if not gpus:
-        raise InputError("a plan needs --gpus", "--gpus 256, or a cluster file with [[nodes]] that has their number")
+        raise InputError(
+            "a plan needs --gpus",
+            "--gpus 256, or a cluster file with [[nodes]] that has their number",
+        )
     if machine.kinds and gpus != machine.gpus:
         raise InputError(
-            f"a cluster of {machine.title} is planned whole, not {gpus:,} GPUs of it", f"--gpus {machine.gpus}"
+            f"a cluster of {machine.title} is planned whole, not {gpus:,} GPUs of it",
+            f"--gpus {machine.gpus}",
         )
     machine.check_gpus(gpus)
     cap = usable_bytes(machine)
@@ -353,8 +427,12 @@ def make_task(request: PlanRequest) -> Task:
     axes = make_axes(model, machine, space, base, _able(request))
     profiles = [name for name in request.anchor if _is_profile(name)]
     if len(profiles) + bool(space.profile) > 1:
-        raise InputError("several profiles are given, and one is taken", "one --anchor FILE.toml, or --profile")
-    machine = use_profile_of(replace(space, profile=profiles[0]) if profiles else space, machine, model, base)
+        raise InputError(
+            "several profiles are given, and one is taken", "one --anchor FILE.toml, or --profile"
+        )
+    machine = use_profile_of(
+        replace(space, profile=profiles[0]) if profiles else space, machine, model, base
+    )
     machine.peak(space.precision)
     check_axes(model, machine.per_node, gpus, gbs, axes)
     return Task(model, machine, gpus, gbs, axes, cap, request.top, request.front)
@@ -383,7 +461,9 @@ def _search(task: Task, request: PlanRequest) -> Found:
     def run(function: Any, candidates: Any) -> Any:
         place = {candidate.key: index for index, candidate in enumerate(candidates)}
         here = place if len(place) < FEW and not tasks.dask else ()
-        for key, row in run_keyed(function, {candidate.key: candidate for candidate in candidates}, here):
+        for key, row in run_keyed(
+            function, {candidate.key: candidate for candidate in candidates}, here
+        ):
             yield place[key], row
 
     try:
@@ -406,13 +486,25 @@ def _refuse(task: Task, found: Found) -> NoReturn:
     assert found.total
     least = found.least
     if least is None:
-        raise PpsimError(f"their schedules refuse all {found.total:,} candidates", "another --gbs, or --schedules")
-    needs = f"the smallest needs {format_size(least[0])} a GPU ({describe(least[1].parallel(task.axes.base))})"
+        raise PpsimError(
+            f"their schedules refuse all {found.total:,} candidates",
+            "another --gbs, or --schedules",
+        )
+    needs = (
+        f"the smallest needs {format_size(least[0])} a GPU "
+        f"({describe(least[1].parallel(task.axes.base))})"
+    )
     more = gpus_that_fit(task)
     hint = "" if "full" in task.axes.recompute else "--recomputes full, "
-    hint += f"--gpus {more} with the same batch, or GPUs with more memory" if more else "GPUs with more memory"
+    hint += (
+        f"--gpus {more} with the same batch, or GPUs with more memory"
+        if more
+        else "GPUs with more memory"
+    )
     raise PpsimError(
-        f"none of {found.total:,} candidates fits {format_size(task.cap)} on {counted(task.gpus, 'GPU')}: {needs}", hint
+        f"none of {found.total:,} candidates fits {format_size(task.cap)} on "
+        f"{counted(task.gpus, 'GPU')}: {needs}",
+        hint,
     )
 
 
@@ -437,9 +529,14 @@ class Plans(Answer[PlanRequest]):
     @property
     def plans(self) -> list[dict[str, Any]]:
         """The plans, best first, with the reason why each but the best lost."""
-        rows = [{k: v for k, v in row.items() if k not in ("key", "outcome")} for row in self.found.rows]
+        rows = [
+            {k: v for k, v in row.items() if k not in ("key", "outcome")} for row in self.found.rows
+        ]
         rows = [row | costs_beside(self.task, row["step_s"]) for row in rows]
-        return [{**row, "lost_by": why_lost(row, rows[0]) if place else ""} for place, row in enumerate(rows)]
+        return [
+            {**row, "lost_by": why_lost(row, rows[0]) if place else ""}
+            for place, row in enumerate(rows)
+        ]
 
     @property
     def table(self) -> list[dict[str, Any]]:
@@ -468,7 +565,11 @@ class Plans(Answer[PlanRequest]):
             "gbs": task.gbs,
             "seq": task.model.seq,
             "cap_bytes": task.cap,
-            **({"profile": {"file": m.name, "taken": m.taken, "left": m.left}} if (m := task.machine.measured) else {}),
+            **(
+                {"profile": {"file": m.name, "taken": m.taken, "left": m.left}}
+                if (m := task.machine.measured)
+                else {}
+            ),
             "unseen": list(self.told.unseen),
             "anchors": list(self.told.anchors),
             "correction": {"step": self.told.factor},
@@ -508,8 +609,16 @@ class Plans(Answer[PlanRequest]):
         yield from (Line(line, 4) for line in places(self.found.rows[0]))
         if line := self._run_line:
             yield Line(f"run it: {line}", 8)
-        if self.task.axes.base.pipeline_first and self.found.rows[0]["pp"] > 1 and not self._shows_flags:
-            yield Line("in Megatron-LM with --use-tp-pp-dp-mapping: ranks of a pipeline before the next replica", 4)
+        if (
+            self.task.axes.base.pipeline_first
+            and self.found.rows[0]["pp"] > 1
+            and not self._shows_flags
+        ):
+            yield Line(
+                "in Megatron-LM with --use-tp-pp-dp-mapping: ranks of a pipeline before the next "
+                "replica",
+                4,
+            )
         if beside := operation_line(costs_beside(self.task, self.found.rows[0]["step_s"])):
             yield Line(beside, 4)
         if self.request.runs.optimizer:
@@ -530,7 +639,9 @@ class Plans(Answer[PlanRequest]):
         return self._refusal if self.request.flags else None
 
     def writers(self, output: OutputOptions) -> Writers:
-        """Each file asked for: plans as a table or a page, the ranks of the best as a flowchart, or the front."""
+        """Each file asked for: plans as a table or a page, the ranks of the best as a flowchart, or
+        the front.
+        """
 
         def table(target: str, suffix: str) -> None:
             write_table(self.table, self.whole_object, self.inputs, target, suffix)
@@ -547,7 +658,12 @@ class Plans(Answer[PlanRequest]):
 
         if self.request.front:
             points = (
-                Point(_label(row), row["step_s"], row["memory_bytes"] / 2**30, row["schedule"] or "no pipeline")
+                Point(
+                    _label(row),
+                    row["step_s"],
+                    row["memory_bytes"] / 2**30,
+                    row["schedule"] or "no pipeline",
+                )
                 for row in self.found.rows
             )
             return tradeoff_writers(
@@ -567,15 +683,32 @@ class Plans(Answer[PlanRequest]):
     def _page(self) -> bytes:
         """The page to explore the plans."""
         best, request = self.found.rows[0], self.request
-        fixed = {"model", "cluster", "gpus", "gbs", "seq", "precision", "dispatch", "rank_order", "cap", "profile"}
+        fixed = {
+            "model",
+            "cluster",
+            "gpus",
+            "gbs",
+            "seq",
+            "precision",
+            "dispatch",
+            "rank_order",
+            "cap",
+            "profile",
+        }
         given = Given.of(request)
-        base = command_line(Given(given.command, given.values, [o for o in given.typed if o.name in fixed]))
-        lost = align_decimals([why_lost(row, best) if place else "" for place, row in enumerate(self.found.rows)])
+        base = command_line(
+            Given(given.command, given.values, [o for o in given.typed if o.name in fixed])
+        )
+        lost = align_decimals(
+            [why_lost(row, best) if place else "" for place, row in enumerate(self.found.rows)]
+        )
         return plan_page_of(self.task, self.found, self.inputs, lost, base, self.verdict)
 
     @property
     def verdict(self) -> str:
-        """The best plan: its sizes, its step, how much of the GPUs it uses, and its memory beside what there is."""
+        """The best plan: its sizes, its step, how much of the GPUs it uses, and its memory beside
+        what there is.
+        """
         task, found, best = self.task, self.found, self.found.rows[0]
         parts = [f"{k} {best[k]}" for k in SIZES if best[k] > 1]
         if best["schedule"]:
@@ -585,12 +718,12 @@ class Plans(Answer[PlanRequest]):
             layers = best["recompute_layers"]
             each = f" of {counted(layers, 'layer')} a stage" if layers else ""
             words.append(f"{best['recompute']} recompute{each}")
+        peak = NARROW.get(task.axes.base.precision)
+        of_peak = f" of the {peak} peak" if peak else ""
         return (
             f"best: {' x '.join(parts) or 'one GPU'}, {', '.join(words)}: "
-            f"{format_number(best['step_s'])} s a step, "
-            f"{best['tokens_per_s']:,.0f} tokens/s, MFU {format_share(best['mfu'])}"
-            f"{f' of the {peak} peak' if (peak := NARROW.get(task.axes.base.precision)) else ''}, "
-            f"bubble {format_share(best['bubble'])}, "
+            f"{format_number(best['step_s'])} s a step, {best['tokens_per_s']:,.0f} tokens/s, MFU "
+            f"{format_share(best['mfu'])}{of_peak}, bubble {format_share(best['bubble'])}, "
             f"{format_size(best['memory_bytes'])} of {format_size(cap_of(best, task))}"
             + self._tie()
             + ("" if found.complete else " (so far)")
@@ -599,7 +732,11 @@ class Plans(Answer[PlanRequest]):
     def _tie(self) -> str:
         """Say that faster plans tie with the best, and why it is the best of them."""
         ahead = self.told.ahead
-        return f"; tied with plans up to {format_share(ahead)} faster, and the simplest of them" if ahead else ""
+        return (
+            f"; tied with plans up to {format_share(ahead)} faster, and the simplest of them"
+            if ahead
+            else ""
+        )
 
     def _counts(self) -> Iterator[Block]:
         from ppsim.workload.plans.task import OUTCOMES
@@ -614,37 +751,56 @@ class Plans(Answer[PlanRequest]):
         yield ""
 
     def _rows(self) -> Iterator[Block]:
-        """What all listed plans have alike, in a line, and a table of what differs and of how they come out."""
+        """What all listed plans have alike, in a line, and a table of what differs and of how they
+        come out.
+        """
         found = self.found.rows
         sizes = [k for k in SIZES if any(row[k] > 1 for row in found)]
-        unusual = [k for k, usual in (("zero", 1), ("offload", 0)) if any(row[k] != usual for row in found)]
+        unusual = [
+            k for k, usual in (("zero", 1), ("offload", 0)) if any(row[k] != usual for row in found)
+        ]
         choices: dict[str, list[str]] = {k: [str(row[k]) for row in found] for k in (*sizes, "mbs")}
         choices["M"] = [str(row["microbatches"]) for row in found]
         choices["schedule"] = [row["schedule"] or "-" for row in found]
-        choices |= {k: [f"{row[k]:.0%}" if k == "offload" else str(row[k]) for row in found] for k in unusual}
+        choices |= {
+            k: [f"{row[k]:.0%}" if k == "offload" else str(row[k]) for row in found]
+            for k in unusual
+        }
         choices["recompute"] = [_recomputed(row) for row in found]
         choices["layout"] = [row["layout"] for row in found]
         front = self.request.front  # of time against memory
         results = {
             "step\ns": [format_number(row["step_s"]) for row in found],
-            "range\ns": [f"{format_range(row['low_s'], row['high_s'])}{' tied' * row['tied']}" for row in found],
+            "range\ns": [
+                f"{format_range(row['low_s'], row['high_s'])}{' tied' * row['tied']}"
+                for row in found
+            ],
             "tokens/s\nper GPU": [f"{row['tokens_per_s'] / self.task.gpus:,.0f}" for row in found],
             "MFU": [format_share(row["mfu"]) for row in found],
             "bubble": [format_share(row["bubble"]) for row in found],
             "memory": [format_size(row["memory_bytes"]) for row in found],
-            "loses by": [why_lost(row, found[0]) if place else "" for place, row in enumerate(found)],
+            "loses by": [
+                why_lost(row, found[0]) if place else "" for place, row in enumerate(found)
+            ],
         }
         same = choices | {name: results[name] for name in ("MFU", "bubble", "memory")}
-        alike = {name: cells[0] for name, cells in same.items() if len(found) > 1 and len({*cells}) == 1}
+        alike = {
+            name: cells[0] for name, cells in same.items() if len(found) > 1 and len({*cells}) == 1
+        }
         if alike:
             words = (f"{name} {cell}" for name, cell in alike.items())
-            yield Line(f"all of these: {', '.join(words).replace('schedule -', 'no pipeline')}\n", 4)
-        columns = {"": [f"{place + 1}{'*' * (row['pareto'] and front)}" for place, row in enumerate(found)]}
+            yield Line(
+                f"all of these: {', '.join(words).replace('schedule -', 'no pipeline')}\n", 4
+            )
+        columns = {
+            "": [f"{place + 1}{'*' * (row['pareto'] and front)}" for place, row in enumerate(found)]
+        }
         columns |= {name: cells for name, cells in (choices | results).items() if name not in alike}
         # Others, or the line of the best, say most of these.
         spare = ["M", "tokens/s\nper GPU", "loses by", "range\ns"]
         spare += ["dp", "MFU", "bubble", "memory"] if front else ["memory", "dp"]
-        spare += ["mbs", "recompute", "ep", "cp", "vp", "tp", "pp", "schedule"]  # layout, step, MFU and bubble stay
+        # layout, step, MFU and bubble stay
+        spare += ["mbs", "recompute", "ep", "cp", "vp", "tp", "pp", "schedule"]
         spare = [name for name in spare if name in columns]
         left = ["schedule", "recompute", "layout", "loses by"]
         yield Table([*columns], [*zip(*columns.values(), strict=True)], 160, spare, left)
@@ -655,7 +811,14 @@ class Plans(Answer[PlanRequest]):
 
         machine, parallel, layout = self._best_built
         rows = [
-            [links.kind, str(links.size), str(links.count), span(links.ranks), links.link, MEANINGS[links.kind]]
+            [
+                links.kind,
+                str(links.size),
+                str(links.count),
+                span(links.ranks),
+                links.link,
+                MEANINGS[links.kind],
+            ]
             for links in group_links(machine, parallel)
         ]
         words = ["the first", "links", "traffic"]
@@ -663,7 +826,9 @@ class Plans(Answer[PlanRequest]):
         yield f"\nranks are numbered tensor first, then context, {then}"
         yield Table(["group", "ranks", "groups", *words], rows, 140, ["traffic", "groups"], words)
         grid = rank_grid(parallel)
-        owners = place(find(parallel.schedule_name).placement, parallel.pp, layout.n_stages).devices[0]
+        owners = place(
+            find(parallel.schedule_name).placement, parallel.pp, layout.n_stages
+        ).devices[0]
         yield ""
         lines = []
         for device in range(parallel.pp):
@@ -679,7 +844,9 @@ class Plans(Answer[PlanRequest]):
 
     @cached_property
     def _best_built(self) -> tuple[Machine, Any, Any]:
-        """The cluster as the best plan's pipeline lies on it, its parallel layout, and its layers per stage."""
+        """The cluster as the best plan's pipeline lies on it, its parallel layout, and its layers
+        per stage.
+        """
         best = self.found.rows[0]
         return self.task.machine_of(best["layout"]), *chosen(self.task, best)
 
@@ -691,7 +858,9 @@ class Plans(Answer[PlanRequest]):
 
         machine, parallel, layout = self._best_built
         model = self.task.model
-        return find_optimizer_step(model, parallel, stage_costs(model, machine, parallel, layout), layout)
+        return find_optimizer_step(
+            model, parallel, stage_costs(model, machine, parallel, layout), layout
+        )
 
     @cached_property
     def _run_line(self) -> str:
@@ -704,12 +873,16 @@ class Plans(Answer[PlanRequest]):
 
     @property
     def _framework(self) -> str:
-        """The framework that launches the software, megatron or torchtitan; empty where none is known."""
+        """The framework that launches the software, megatron or torchtitan; empty where none is
+        known.
+        """
         return self.request.flags or self.request.runs.version.software.launched_by
 
     @property
     def _shows_flags(self) -> bool:
-        """Whether launch flags are printed: those asked for, or those of the software that is named."""
+        """Whether launch flags are printed: those asked for, or those of the software that is
+        named.
+        """
         return self.request.flags is not None or self.request.runs.software is not None
 
     @cached_property
@@ -729,14 +902,22 @@ class Plans(Answer[PlanRequest]):
         parallel, layout = chosen(self.task, self.found.rows[0])
         yield f"\n{launch_text(self._framework, self.task.model, parallel, layout).rstrip()}"
         if self._framework == "megatron" and (variable := megatron_environment(parallel)):
-            yield Line(f"\nMegatron-LM also asks for {variable} in the environment of GPUs before Blackwell")
+            yield Line(
+                f"\nMegatron-LM also asks for {variable} in the environment of GPUs before "
+                f"Blackwell"
+            )
 
 
 def costs_beside(task: Task, seconds: float) -> dict[str, float]:
-    """Return what a step costs beside its time, as far as the cluster file says what running the cluster takes."""
+    """Return what a step costs beside its time, as far as the cluster file says what running the
+    cluster takes.
+    """
     from ppsim.workload.plans.operation import goodput, step_kwh, step_price
 
-    operation, whole = task.machine.cluster.operation, goodput(task.machine.cluster.operation, task.gpus)
+    operation, whole = (
+        task.machine.cluster.operation,
+        goodput(task.machine.cluster.operation, task.gpus),
+    )
     found = {
         "price": step_price(operation, task.gpus, seconds),
         "kwh": step_kwh(operation, task.gpus, seconds),
@@ -750,11 +931,15 @@ def optimizer_line(step: OptimizerStep) -> str:
     """Say what an optimizer step takes, where it runs, and what of it is exposed."""
     work = f"{format_number(step.flops / 1e12)} TFLOP and " if step.flops else ""
     took, seen = (f"{format_number(1e3 * seconds)} ms" for seconds in (step.seconds, step.exposed))
-    text = f"{step.name}: {work}{took} on the busiest GPU, {format_size(step.state_bytes)} of state; exposed {seen}"
+    text = (
+        f"{step.name}: {work}{took} on the busiest GPU, {format_size(step.state_bytes)} of "
+        f"state; exposed {seen}"
+    )
     if step.exposed_alone is None or step.exposed_alone >= step.exposed * (1 - WORTH):
         return text
     return (
-        f"{text}, or {format_number(1e3 * step.exposed_alone)} ms where no device waits for another (--post-validation)"
+        f"{text}, or {format_number(1e3 * step.exposed_alone)} ms where no device waits for "
+        f"another (--post-validation)"
     )
 
 
@@ -767,12 +952,16 @@ def operation_line(found: Mapping[str, float]) -> str:
         words.append(f"{found['kwh']:.4g} kWh" if words else f"a step takes {found['kwh']:.4g} kWh")
     if "goodput" in found:
         minutes = found["checkpoint_every_s"] / 60
-        words.append(f"{found['goodput']:.1%} of the time trains, with a checkpoint every {minutes:.3g} min")
+        words.append(
+            f"{found['goodput']:.1%} of the time trains, with a checkpoint every {minutes:.3g} min"
+        )
     return "; ".join(words)
 
 
 def why_lost(row: Mapping[str, Any], best: Mapping[str, Any]) -> str:
-    """Name the term in which a plan loses most against the best, which may be a simpler one that it ties with."""
+    """Name the term in which a plan loses most against the best, which may be a simpler one that it
+    ties with.
+    """
     if row["step_s"] < best["step_s"]:
         return f"tied: {format_number(best['step_s'] - row['step_s'])} s faster, not simpler"
     more = {name: row["terms"][name] - best["terms"][name] for name in TERMS}
@@ -783,24 +972,36 @@ def why_lost(row: Mapping[str, Any], best: Mapping[str, Any]) -> str:
 def describe(parallel: Any) -> str:
     """The sizes of a plan in words."""
     p = parallel
-    words = [f"{name} {getattr(p, name)}" for name in ("tp", "cp", "ep", "pp", "dp") if getattr(p, name) > 1]
+    words = [
+        f"{name} {getattr(p, name)}"
+        for name in ("tp", "cp", "ep", "pp", "dp")
+        if getattr(p, name) > 1
+    ]
     words += [f"vp {p.vp}"] * (p.vp > 1) + [f"mbs {p.mbs}", f"recompute {p.recompute}"]
     return ", ".join([*words, *_unusual(p.zero, p.offload)])
 
 
 def _recomputed(row: Mapping[str, Any]) -> str:
-    """Return what a plan recomputes: none, selective, full, or full with how many layers of a stage."""
-    return row["recompute"] if row["recompute_layers"] is None else f"full, {row['recompute_layers']}"
+    """Return what a plan recomputes: none, selective, full, or full with how many layers of a
+    stage.
+    """
+    return (
+        row["recompute"] if row["recompute_layers"] is None else f"full, {row['recompute_layers']}"
+    )
 
 
 def _label(row: Mapping[str, Any]) -> str:
     words = [f"{k}{row[k]}" for k in SIZES if k != "dp" and row[k] > 1] + [row["schedule"]]
     words += [f"mbs{row['mbs']}"] * (row["mbs"] > 1) + _unusual(row["zero"], row["offload"])
     if row["recompute"] != "none":
-        words.append(row["recompute"] + (f" {row['recompute_layers']}" if row["recompute_layers"] else ""))
+        words.append(
+            row["recompute"] + (f" {row['recompute_layers']}" if row["recompute_layers"] else "")
+        )
     return " ".join(word for word in words if word) or "one GPU"
 
 
 def _unusual(zero: int, offload: float) -> list[str]:
     """Name ZeRO's stage where it is not 1, and the share of activations that waits on the host."""
-    return [f"ZeRO-{zero}"] * (zero != 1) + [f"{offload:.0%} of activations offloaded"] * (offload > 0)
+    return [f"ZeRO-{zero}"] * (zero != 1) + [f"{offload:.0%} of activations offloaded"] * (
+        offload > 0
+    )

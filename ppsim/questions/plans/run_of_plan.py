@@ -1,4 +1,6 @@
-"""The command that draws a plan's pipeline: its schedule with the times of its stages, of pairs and of messages."""
+"""The command that draws a plan's pipeline: its schedule with the times of its stages, of pairs and
+of messages.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,15 @@ def run_line(parallel: Parallel, found: StageCosts) -> str:
     schedule = schedule_of(parallel.schedule_name, parallel.pp, parallel.vp, parallel.microbatches)
     words = [parallel.schedule_name, "--devices", str(parallel.pp)]
     words += ["--chunks", str(parallel.vp)] if parallel.vp > 1 else []
-    words += ["--after-i", f"{found.kept:.6g}"] if "after_i" in find(parallel.schedule_name).options else []
+    words += (
+        ["--after-i", f"{found.kept:.6g}"]
+        if "after_i" in find(parallel.schedule_name).options
+        else []
+    )
     words += ["--mb", str(parallel.microbatches), "--cost-per", "stage", "--unit", "ms"]
-    return shlex.join(["ppsim", "run", *words, *_times(schedule, found.costs), *_messages(found.costs)])
+    return shlex.join(
+        ["ppsim", "run", *words, *_times(schedule, found.costs), *_messages(found.costs)]
+    )
 
 
 def _times(schedule: Schedule, costs: Costs) -> Iterator[str]:
@@ -47,7 +55,11 @@ def _times(schedule: Schedule, costs: Costs) -> Iterator[str]:
 
 def _numbers(values: Iterable[float]) -> str:
     runs = [(text, len(list(alike))) for text, alike in groupby(f"{value:.6g}" for value in values)]
-    return runs[0][0] if len(runs) == 1 else ",".join(text + f"*{count}" * (count > 1) for text, count in runs)
+    return (
+        runs[0][0]
+        if len(runs) == 1
+        else ",".join(text + f"*{count}" * (count > 1) for text, count in runs)
+    )
 
 
 def _messages(costs: Costs) -> Iterator[str]:

@@ -1,4 +1,6 @@
-"""The options that say what a run does beside its sizes: its software, and techniques one by one."""
+"""The options that say what a run does beside its sizes: its software, and techniques one by
+one.
+"""
 
 from __future__ import annotations
 
@@ -33,17 +35,20 @@ class SoftwareOptions:
     software: str | None = common(
         "--software",
         metavar="NAME[@RELEASE]",
-        help="Training software: megatron-lm, megatron-bridge@26.06, nemo, torchtitan, deepspeed ... (megatron-core).",
+        help="Training software: megatron-lm, megatron-bridge@26.06, nemo, torchtitan, deepspeed "
+        "... (megatron-core).",
     )
     dispatch: str | None = option(
         "--dispatch",
         type=click.Choice(["alltoall", "deepep", "hybridep"]),
-        help="How tokens go to experts: alltoall, or once to a node and rank: deepep, hybridep (the software's).",
+        help="How tokens go to experts: alltoall, or once to a node and rank: deepep, hybridep "
+        "(the software's).",
     )
     dispatch_bytes: int | None = option(
         "--dispatch-bytes",
         type=click.IntRange(1, 2),
-        help="Of an element on its way to experts: 1 in 8 bits, as DeepSeek-V3's (the software's, 2).",
+        help="Of an element on its way to experts: 1 in 8 bits, as DeepSeek-V3's (the software's, "
+        "2).",
     )
     expert_load: float | None = option(
         "--expert-load",
@@ -73,12 +78,14 @@ class SoftwareOptions:
     )
     post_validation: bool | None = flag(
         "--post-validation/--no-post-validation",
-        help="A device's optimizer step waits for no other device, as zero-bubble's (the software's).",
+        help="A device's optimizer step waits for no other device, as zero-bubble's (the "
+        "software's).",
     )
     optimizer: str | None = option(
         "--optimizer",
         type=click.Choice(["adamw", "muon"]),
-        help="adamw, or muon for the matrices of layers: one moment instead of two, orthogonalized by Newton-Schulz.",
+        help="adamw, or muon for the matrices of layers: one moment instead of two, orthogonalized "
+        "by Newton-Schulz.",
     )
     gradient_precision: str | None = option(
         "--gradient-precision",
@@ -92,7 +99,8 @@ class SoftwareOptions:
     )
     narrow_activation: bool | None = flag(
         "--narrow-activation/--no-narrow-activation",
-        help="Inputs of activations kept as narrow as linear layers' in FP8 training (the software's, no).",
+        help="Inputs of activations kept as narrow as linear layers' in FP8 training (the "
+        "software's, no).",
     )
     narrow_weights: bool | None = flag(
         "--narrow-weights/--no-narrow-weights",
@@ -101,7 +109,8 @@ class SoftwareOptions:
     rank_order: str | None = option(
         "--rank-order",
         metavar="ORDER|FILE",
-        help="How ranks are numbered, the nearest first: tp-dp-pp, or tp-pp-dp with pipelines inside nodes "
+        help="How ranks are numbered, the nearest first: tp-dp-pp, or tp-pp-dp with pipelines "
+        "inside nodes "
         "(tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), whose sizes count too.",
     )
 
@@ -110,7 +119,8 @@ class SoftwareOptions:
         """The layout of ranks of a file; None where the order is named, or left to the software.
 
         Raises:
-            InputError: no order of ranks, and no such file, or one that is not a flowchart of ranks.
+            InputError: no order of ranks, and no such file, or one that is not a flowchart of
+                ranks.
         """
         from ppsim.workload.model.parallel import RANK_ORDERS
         from ppsim.workload.plans.rank_chart import read_ranks
@@ -120,11 +130,15 @@ class SoftwareOptions:
         if not Path(self.rank_order).exists():
             known = ", ".join(RANK_ORDERS)
             hint = "tp-pp-dp, or a flowchart of ranks, as ppsim plan ... -o ranks.mmd writes it"
-            raise InputError(f"not an order of ranks, nor a file: '{self.rank_order}'; expected one of {known}", hint)
+            raise InputError(
+                f"not an order of ranks, nor a file: '{self.rank_order}'; expected one of {known}",
+                hint,
+            )
         return read_ranks(self.rank_order)
 
     def sizes_of_ranks(self, given: Mapping[str, Any], one: Callable[[int], Any]) -> dict[str, Any]:
-        """Return the sizes of a file's ranks that are not given, each as ``one`` makes it of a number.
+        """Return the sizes of a file's ranks that are not given, each as ``one`` makes it of a
+        number.
 
         Raises:
             InputError: one that is given differs.
@@ -133,7 +147,10 @@ class SoftwareOptions:
         for name, size in self.ranks.sizes.items() if self.ranks else ():
             value = given.get(name)
             if value is not None and size not in (value if isinstance(value, list) else [value]):
-                raise InputError(f"'{self.rank_order}' has {name} {size}, and --{name} is given", f"leave out --{name}")
+                raise InputError(
+                    f"'{self.rank_order}' has {name} {size}, and --{name} is given",
+                    f"leave out --{name}",
+                )
             found[name] = one(size)
         return found
 
@@ -148,33 +165,49 @@ class SoftwareOptions:
         return version
 
 
-def parallel_with(options: SoftwareOptions, precision: str | None, model: Model, gpu: Gpu | None) -> Parallel:
+def parallel_with(
+    options: SoftwareOptions, precision: str | None, model: Model, gpu: Gpu | None
+) -> Parallel:
     """Return what a run does by options, else by its software; all of its sizes are 1.
 
     Raises:
-        InputError: unknown software, or a technique of experts for a model that has none, or of narrow numbers.
+        InputError: unknown software, or a technique of experts for a model that has none, or of
+            narrow numbers.
     """
     from ppsim.workload.model.operators import NARROW
     from ppsim.workload.model.parallel import RANK_ORDERS, Parallel
     from ppsim.workload.plans.software import apply
 
-    given: dict[str, Any] = {name: value for name, value in asdict(options).items() if name != "software"}
+    given: dict[str, Any] = {
+        name: value for name, value in asdict(options).items() if name != "software"
+    }
     if options.ranks:
         given["rank_order"] = options.ranks.rank_order
     for name in EXPERTS:
         if given[name] is not None and not model.experts:
             spelt = "--" + name.replace("_", "-")
-            raise InputError(f"{spelt} is of experts, and {model.name} has none", f"leave out {spelt}")
+            raise InputError(
+                f"{spelt} is of experts, and {model.name} has none", f"leave out {spelt}"
+            )
     software, order = options.version.software, given["rank_order"]
     if order and RANK_ORDERS[order] not in software.numbers_ranks:
-        raise InputError(f"{software.name} does not number ranks {order}", "megatron-lm does, and what is built on it")
+        raise InputError(
+            f"{software.name} does not number ranks {order}",
+            "megatron-lm does, and what is built on it",
+        )
     precision = precision or "bf16"
     for name in ("narrow_activation", "narrow_weights"):
         if given[name] is not None and precision not in NARROW:
             spelt = "--" + name.replace("_", "-")
-            raise InputError(f"{spelt} needs training in narrow numbers, and this is in {precision}", "--precision fp8")
+            raise InputError(
+                f"{spelt} needs training in narrow numbers, and this is in {precision}",
+                "--precision fp8",
+            )
     said = options.version.techniques(gpu, precision, model) | {"precision": precision}
     said.pop("recompute", None)
     stated = {name: value for name, value in given.items() if value is not None}
     otherwise = options.version.by_schedule(gpu, precision, model, {*stated, "recompute"})
-    return apply(Parallel(pairs_overlap=options.overlap_a2a is not False, by_schedule=otherwise), said | stated)
+    return apply(
+        Parallel(pairs_overlap=options.overlap_a2a is not False, by_schedule=otherwise),
+        said | stated,
+    )

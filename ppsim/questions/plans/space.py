@@ -27,21 +27,34 @@ PRECISIONS = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4")
 class SpaceOptions:
     """What a plan may choose; None leaves it free."""
 
-    tp: list[int] | None = common("--tp", help="Tensor-parallel ranks: 4,8 (any power of 2 inside a node).")
-    cp: list[int] | None = option("--cp", help="Context-parallel ranks (1 to 4; to 16 from 8,192 tokens on).")
-    ep: list[int] | None = common("--ep", help="Expert-parallel ranks (all that divide the experts).")
+    tp: list[int] | None = common(
+        "--tp", help="Tensor-parallel ranks: 4,8 (any power of 2 inside a node)."
+    )
+    cp: list[int] | None = option(
+        "--cp", help="Context-parallel ranks (1 to 4; to 16 from 8,192 tokens on)."
+    )
+    ep: list[int] | None = common(
+        "--ep", help="Expert-parallel ranks (all that divide the experts)."
+    )
     pp: list[int] | None = common("--pp", help="Pipeline devices (all that divide the GPUs).")
     dp: list[int] | None = common("--dp", help="Data-parallel replicas (all that divide the GPUs).")
-    vp: list[int] | None = common("--vp", help="Chunks of the model on each pipeline device (1 to 12).")
+    vp: list[int] | None = common(
+        "--vp", help="Chunks of the model on each pipeline device (1 to 12)."
+    )
     mbs: list[int] | None = common("--mbs", help="Sequences in a microbatch (1,2,4,8,16).")
     schedules: str | None = common(
-        "--schedules", metavar="NAMES", help="Schedules with commas between (those of ppsim list that pay)."
+        "--schedules",
+        metavar="NAMES",
+        help="Schedules with commas between (those of ppsim list that pay).",
     )
-    recomputes: str | None = common("--recomputes", metavar="NAMES", help="Of none,selective,full (all).")
+    recomputes: str | None = common(
+        "--recomputes", metavar="NAMES", help="Of none,selective,full (all)."
+    )
     recompute_modules: str | None = option(
         "--recompute-modules",
         metavar="NAMES",
-        help="What selective runs again: core_attn,layernorm,moe_act,mla_up_proj,mlp,shared_experts,moe (the first; of "
+        help="What selective runs again: "
+        "core_attn,layernorm,moe_act,mla_up_proj,mlp,shared_experts,moe (the first; of "
         "experts with fused kernels the second to the fourth).",
     )
     layouts: str | None = option(
@@ -60,12 +73,21 @@ class SpaceOptions:
         help="Shares of activations that wait on the host (0): 0,0.5,1.",
     )
     precision: str = option(
-        "--precision", type=click.Choice(PRECISIONS), default="bf16", help="Precision of the linear layers' products."
+        "--precision",
+        type=click.Choice(PRECISIONS),
+        default="bf16",
+        help="Precision of the linear layers' products.",
     )
-    seq: int | None = common("--seq", type=click.IntRange(1, 1 << 24), help="Tokens in a sequence (the model's).")
-    cap: str | None = common("--cap", metavar="SIZE", help="Memory of a GPU for training (94% of its own): 75GiB.")
+    seq: int | None = common(
+        "--seq", type=click.IntRange(1, 1 << 24), help="Tokens in a sequence (the model's)."
+    )
+    cap: str | None = common(
+        "--cap", metavar="SIZE", help="Memory of a GPU for training (94% of its own): 75GiB."
+    )
     profile: str | None = option(
-        "--profile", type=click.Path(), help="Measured op times instead of the curve's (ppsim calibrate)."
+        "--profile",
+        type=click.Path(),
+        help="Measured op times instead of the curve's (ppsim calibrate).",
     )
 
 
@@ -88,7 +110,9 @@ ANY = Able(free=True)
 KINDS = {"tp": "tensor", "cp": "context", "ep": "expert", "pp": "pipeline"}
 
 
-def make_axes(model: Model, machine: Machine, space: SpaceOptions, base: Parallel, able: Able = ANY) -> Axes:
+def make_axes(
+    model: Model, machine: Machine, space: SpaceOptions, base: Parallel, able: Able = ANY
+) -> Axes:
     """Make the axes of a search from options, of what software is able to.
 
     Raises:
@@ -96,7 +120,15 @@ def make_axes(model: Model, machine: Machine, space: SpaceOptions, base: Paralle
     """
     from ppsim.schedules import find
     from ppsim.workload.model.parallel import CHEAP, MODULES
-    from ppsim.workload.plans.space import BY_SPEED, FITTED, LAYOUTS, NEED_EXPERTS, RECOMPUTE, SCHEDULES, Axes
+    from ppsim.workload.plans.space import (
+        BY_SPEED,
+        FITTED,
+        LAYOUTS,
+        NEED_EXPERTS,
+        RECOMPUTE,
+        SCHEDULES,
+        Axes,
+    )
 
     sizes: dict[str, Any] = {
         name: None if (counts := getattr(space, name)) is None else tuple(sorted(set(counts)))
@@ -104,29 +136,56 @@ def make_axes(model: Model, machine: Machine, space: SpaceOptions, base: Paralle
     }
     for name in KINDS.keys() - {*able.groups}:
         if max(sizes[name] or (1,)) > 1:
-            raise InputError(f"{able.who} has no {KINDS[name]} parallelism", f"--{name} 1, or --any")
+            raise InputError(
+                f"{able.who} has no {KINDS[name]} parallelism", f"--{name} 1, or --any"
+            )
         sizes[name] = (1,)
-    zero = _within("zero", [*space.zero], 3, "--zero 1,3") if space.zero else None if 3 in able.zero else (1,)
+    zero = (
+        _within("zero", [*space.zero], 3, "--zero 1,3")
+        if space.zero
+        else None
+        if 3 in able.zero
+        else (1,)
+    )
     if lacks := set(zero or ()) - {*able.zero}:
-        raise InputError(f"{able.who} has no ZeRO-{min(lacks)}", f"--zero {','.join(map(str, able.zero))}, or --any")
+        raise InputError(
+            f"{able.who} has no ZeRO-{min(lacks)}",
+            f"--zero {','.join(map(str, able.zero))}, or --any",
+        )
     known = tuple(name for name in SCHEDULES if able.runs(name))
-    named = tuple(find(name.strip()).name for name in space.schedules.split(",")) if space.schedules else known
+    named = (
+        tuple(find(name.strip()).name for name in space.schedules.split(","))
+        if space.schedules
+        else known
+    )
     if lacked := [name for name in named if not able.runs(name)]:
         has = ",".join(able.schedules)
         raise InputError(f"{able.who} has no schedule {' or '.join(lacked)}", f"of {has}, or --any")
-    if not base.pairs_overlap and (pairs := [name for name in named if name in NEED_EXPERTS]) and space.schedules:
-        raise InputError(f"{pairs[0]} is made to hide all-to-all, which is forbidden", "leave out --no-overlap-a2a")
+    if (
+        not base.pairs_overlap
+        and (pairs := [name for name in named if name in NEED_EXPERTS])
+        and space.schedules
+    ):
+        raise InputError(
+            f"{pairs[0]} is made to hide all-to-all, which is forbidden",
+            "leave out --no-overlap-a2a",
+        )
     if space.recompute_modules:
         base = replace(base, modules=_chosen("recompute-modules", space.recompute_modules, MODULES))
-    elif base.kernels == "fused" and model.experts:  # attention has no scores to free; of dense layers norms are little
+    # attention has no scores to free; of dense layers norms are little
+    elif base.kernels == "fused" and model.experts:
         base = replace(base, modules=CHEAP)
     return Axes(
         **sizes,
         schedules=tuple(dict.fromkeys(named)),
         recompute=_chosen("recomputes", space.recomputes, RECOMPUTE),
-        layouts=_chosen("layouts", space.layouts, (*LAYOUTS, *BY_SPEED) if machine.kinds else LAYOUTS),
+        layouts=_chosen(
+            "layouts", space.layouts, (*LAYOUTS, *BY_SPEED) if machine.kinds else LAYOUTS
+        ),
         zero=zero,
-        offload=tuple(round(100 * share) for share in _within("offload", space.offload, 1, "--offload 0,0.5")),
+        offload=tuple(
+            round(100 * share) for share in _within("offload", space.offload, 1, "--offload 0,0.5")
+        ),
         fitted=() if space.schedules else tuple(name for name in FITTED if able.runs(name)),
         base=base,
         joints=tuple(accumulate(kind.gpus for kind in machine.kinds))[:-1],
@@ -149,28 +208,37 @@ def _chosen(option: str, text: str | None, known: Sequence[str]) -> tuple[str, .
     return names
 
 
-def use_profile_of(space: SpaceOptions, machine: Machine, model: Model, parallel: Parallel) -> Machine:
+def use_profile_of(
+    space: SpaceOptions, machine: Machine, model: Model, parallel: Parallel
+) -> Machine:
     """Put the op times of --profile in the place of the machine's efficiency curve.
 
     Raises:
-        InputError: the profile says nothing of this model on this machine, or it is of whole stages, whose sizes must
-            be as they were measured, and the options leave them free.
+        InputError: the profile says nothing of this model on this machine, or it is of whole
+            stages, whose sizes must be as they were measured, and the options leave them free.
     """
     if space.profile is None:
         return machine
     if machine.kinds:
-        raise InputError(f"a profile is of one GPU, and the cluster is {machine.title}", "leave out the profile")
+        raise InputError(
+            f"a profile is of one GPU, and the cluster is {machine.title}", "leave out the profile"
+        )
     from ppsim.inputs.profile.profile import read
     from ppsim.workload.cost.calibrated import use_profile
 
     profile = read(space.profile)
     if profile.model is None:
         sizes = {name: getattr(space, name) or [] for name in ("tp", "cp", "ep", "mbs")}
-        free = [name for name, counts in sizes.items() if len(counts) != 1 and (name != "ep" or model.experts)]
+        free = [
+            name
+            for name, counts in sizes.items()
+            if len(counts) != 1 and (name != "ep" or model.experts)
+        ]
         recompute = (space.recomputes or "").strip()
         if free or recompute not in ("none", "selective", "full"):
             raise InputError(
-                f"'{space.profile}' has times of whole stages, measured with one size of each group",
+                f"'{space.profile}' has times of whole stages, measured with one size "
+                f"of each group",
                 "give the sizes it was measured with: --tp 4 --cp 1 --mbs 1 --recomputes none"
                 + (" --ep 8" if model.experts else ""),
             )

@@ -22,20 +22,28 @@ MOST_ROWS = 64
 
 
 def parallel_from(given: dict[str, Any], base: Parallel) -> Parallel:
-    """Make the parallel layout of options; others are as in ``base`` (InputError: with the option's name)."""
+    """Make the parallel layout of options; others are as in ``base`` (InputError: with the option's
+    name).
+    """
     from ppsim.base.toml import Refused
 
     try:
         return replace(base, **{name: value for name, value in given.items() if value is not None})
     except Refused as refused:
-        hint = "--dp N: expert-parallel ranks are taken from dp x cp x tp" if refused.key == "ep" else ""
+        hint = (
+            "--dp N: expert-parallel ranks are taken from dp x cp x tp"
+            if refused.key == "ep"
+            else ""
+        )
         if hint and base.pipeline_first:
             hint = "another --ep, or leave out --rank-order"
         raise InputError(f"--{refused.key.replace('_', '-')} {refused.why}", hint) from refused
 
 
 def sizes_from(text: str | None, given: dict[str, Any]) -> dict[str, Any]:
-    """Fill in the pipeline's devices, or the chunks, where a layout's stages and the other say them."""
+    """Fill in the pipeline's devices, or the chunks, where a layout's stages and the other say
+    them.
+    """
     from ppsim.workload.layout.text import parse_content
 
     if text is None:
@@ -48,8 +56,11 @@ def sizes_from(text: str | None, given: dict[str, Any]) -> dict[str, Any]:
     return given | {"pp": pp, "vp": vp}
 
 
-def training(model: Model, parallel: Parallel, layout: Layout | None, machine: Machine | None) -> dict[str, Any]:
-    """Collect what training the model so costs: by stage, by device, and a step where the cluster is known.
+def training(
+    model: Model, parallel: Parallel, layout: Layout | None, machine: Machine | None
+) -> dict[str, Any]:
+    """Collect what training the model so costs: by stage, by device, and a step where the cluster
+    is known.
 
     Raises:
         InputError: the layout or the schedule cannot be used.
@@ -57,7 +68,9 @@ def training(model: Model, parallel: Parallel, layout: Layout | None, machine: M
     from ppsim.workload.cost.memory import PARTS, device_memory, host_memory
 
     if parallel.ep > 1 and not model.experts:
-        raise InputError(f"--ep {parallel.ep} divides experts, and {model.name} has none", "leave out --ep")
+        raise InputError(
+            f"--ep {parallel.ep} divides experts, and {model.name} has none", "leave out --ep"
+        )
     held = device_memory(model, parallel, layout)
     devices: list[dict[str, Any]] = [
         {"device": d, **{f"{name}_gib": float(getattr(held, name)[d] / GIB) for name in PARTS}}
@@ -68,7 +81,11 @@ def training(model: Model, parallel: Parallel, layout: Layout | None, machine: M
         for row, waiting in zip(devices, host_memory(model, parallel, layout), strict=True):
             row["host_gib"] = float(waiting / GIB)
     stages = _stages(model, parallel, layout)
-    found: dict[str, Any] = {"parallel": asdict(parallel), "gpus": parallel.gpus, "gbs": parallel.gbs}
+    found: dict[str, Any] = {
+        "parallel": asdict(parallel),
+        "gpus": parallel.gpus,
+        "gbs": parallel.gbs,
+    }
     found |= {"stages": stages, "devices": devices}
     if machine is not None:
         found |= _timed(model, parallel, layout, machine, stages)
@@ -90,7 +107,11 @@ def _stages(model: Model, parallel: Parallel, layout: Layout | None) -> list[dic
 
 
 def _timed(
-    model: Model, parallel: Parallel, layout: Layout | None, machine: Machine, stages: list[dict[str, Any]]
+    model: Model,
+    parallel: Parallel,
+    layout: Layout | None,
+    machine: Machine,
+    stages: list[dict[str, Any]],
 ) -> dict[str, Any]:
     """Add times to the rows of stages, and return the times of a step."""
     from ppsim.core.ops import Kind
@@ -99,17 +120,30 @@ def _timed(
     from ppsim.workload.hardware.efficiency import efficiency_of
     from ppsim.workload.model.contents import contents_of
 
-    costs, contents = stage_costs(model, machine, parallel, layout), contents_of(model, parallel, layout)
+    costs, contents = (
+        stage_costs(model, machine, parallel, layout),
+        contents_of(model, parallel, layout),
+    )
     for row in stages:
         stage = row["stage"]
-        for name, kind in (("f_ms", Kind.F), ("b_ms", Kind.B), ("i_ms", Kind.I), ("w_ms", Kind.W), ("r_ms", Kind.R)):
+        for name, kind in (
+            ("f_ms", Kind.F),
+            ("b_ms", Kind.B),
+            ("i_ms", Kind.I),
+            ("w_ms", Kind.W),
+            ("r_ms", Kind.R),
+        ):
             row[name] = float(costs.time[kind, stage] * 1e3)
         row["communication_ms"] = float(costs.communication[stage] * 1e3)
         if parallel.offload:
             row["copy_ms"] = copy_seconds(model, machine, parallel, contents[stage]) * 1e3
-    step = {name: float(value) for name, value in asdict(step_time(model, machine, parallel, costs=costs)).items()}
+    step = {
+        name: float(value)
+        for name, value in asdict(step_time(model, machine, parallel, costs=costs)).items()
+    }
     known: dict[str, Any] = {
-        "fitted_on": efficiency_of(machine.gpu, parallel).curve.seen or "no run: usual shares of a GPU's peaks",
+        "fitted_on": efficiency_of(machine.gpu, parallel).curve.seen
+        or "no run: usual shares of a GPU's peaks",
         "gpu": machine.title,
         **({} if machine.kinds else {"gpu_memory_gib": machine.gpu.memory_gib}),
         **({"host_gb_per_s": machine.gpu.host_gb_per_s} if parallel.offload else {}),
@@ -121,20 +155,28 @@ def _timed(
 
 
 def training_words(found: dict[str, Any]) -> str:
-    """Return what a step takes, where a cluster is known, and whether the fullest device has room."""
+    """Return what a step takes, where a cluster is known, and whether the fullest device has
+    room.
+    """
     worst = max(found["devices"], key=lambda row: row["total_gib"])
     held = f"device {worst['device']} holds most, {worst['total_gib']:.1f} GiB"
     if capacity := found.get("gpu_memory_gib"):
         fits = "which fits" if worst["total_gib"] <= capacity else "which does not fit"
         held += f", {fits} {capacity:g} GiB"
     step = found.get("step")
-    time = f"a step on {found['cluster']} takes {format_number(step['seconds'])} s; " if step else ""
+    time = (
+        f"a step on {found['cluster']} takes {format_number(step['seconds'])} s; " if step else ""
+    )
     return f"{time}{held}"
 
 
 def training_blocks(found: dict[str, Any]) -> Iterator[Block]:
     """Show what training costs, as tables."""
-    sizes = {name: value for name, value in found["parallel"].items() if name in ("tp", "cp", "ep", "pp", "dp", "vp")}
+    sizes = {
+        name: value
+        for name, value in found["parallel"].items()
+        if name in ("tp", "cp", "ep", "pp", "dp", "vp")
+    }
     text = ", ".join(f"{name} {value}" for name, value in sizes.items() if value > 1)
     zero = f", ZeRO-{found['parallel']['zero']}" if found["gpus"] > 1 else ""
     counts = f"{counted(found['gpus'], 'GPU')}, {counted(found['gbs'], 'sequence')} a step{zero}"
@@ -155,8 +197,8 @@ def training_blocks(found: dict[str, Any]) -> Iterator[Block]:
         if rate := found.get("host_gb_per_s"):
             share = found["parallel"]["offload"]
             yield Line(
-                f"{share:.0%} of the activations are copied to the host and back at {rate:g} GB/s each way, beside "
-                "the stage's work; where copies take longer, they set its time",
+                f"{share:.0%} of the activations are copied to the host and back at {rate:g} GB/s "
+                "each way, beside the stage's work; where copies take longer, they set its time",
                 5,
             )
         yield Line(f"efficiency fitted on {found['fitted_on']}", 5)
@@ -171,9 +213,17 @@ def _show_stages(stages: list[dict[str, Any]]) -> Iterator[Block]:
         "layers": [str(row["layers"]) for row in stages],
         "parameters\nM": [f"{row['parameters'] / 1e6:,.1f}" for row in stages],
     }
-    times = {"F": "f_ms", "B": "b_ms", "W": "w_ms", "waits": "communication_ms", "copies": "copy_ms"}
+    times = {
+        "F": "f_ms",
+        "B": "b_ms",
+        "W": "w_ms",
+        "waits": "communication_ms",
+        "copies": "copy_ms",
+    }
     columns |= {
-        f"{name}\nms": [format_number(row[key]) for row in stages] for name, key in times.items() if key in stages[0]
+        f"{name}\nms": [format_number(row[key]) for row in stages]
+        for name, key in times.items()
+        if key in stages[0]
     }
     rows = [*zip(*columns.values(), strict=True)]
     yield ""
@@ -194,6 +244,11 @@ def _show_devices(devices: list[dict[str, Any]], capacity: float | None) -> Iter
     rows = [*zip(*columns.values(), strict=True)]
     spare = [f"{name}\nGiB" for name in ("work", "weights", "gradients", "optimizer")]
     yield ""
-    yield Table([*columns], rows[:MOST_ROWS], spare=spare, tone=lambda row, column: "bad" if over[row] else "")
+    yield Table(
+        [*columns],
+        rows[:MOST_ROWS],
+        spare=spare,
+        tone=lambda row, column: "bad" if over[row] else "",
+    )
     worst = max(devices, key=lambda row: row["total_gib"])
     yield f"device {worst['device']} holds most, {worst['total_gib']:.1f} GiB"

@@ -34,7 +34,12 @@ class ProfileOutput:
     """Where the profile goes."""
 
     output: tuple[str, ...] = common(
-        "--output", "-o", multiple=True, required=True, metavar="FILE", help="The profile to write, TOML; - is stdout."
+        "--output",
+        "-o",
+        multiple=True,
+        required=True,
+        metavar="FILE",
+        help="The profile to write, TOML; - is stdout.",
     )
     force: bool = flag("--force", "-F", help="Overwrite a file that exists.", common=True)
 
@@ -89,7 +94,8 @@ class CalibrateRequest(Request):
     )
     output: ProfileOutput = group(ProfileOutput, "Output")
     model: WorkloadOptions = group(
-        workload(hidden=512, heads=8, sequence=256, microbatch_size=1, layers=2, vocab=4096), "Model"
+        workload(hidden=512, heads=8, sequence=256, microbatch_size=1, layers=2, vocab=4096),
+        "Model",
     )
     dtype: str | None = option(
         "--dtype",
@@ -102,8 +108,12 @@ class CalibrateRequest(Request):
         default="auto",
         help="What computes; auto: a GPU where there is one.",
     )
-    repeats: int = common("--repeats", type=COUNT, default=10, help="Measured repetitions of every op.")
-    warm_up: int = option("--warm-up", type=click.IntRange(min=0), default=2, help="Repetitions thrown away first.")
+    repeats: int = common(
+        "--repeats", type=COUNT, default=10, help="Measured repetitions of every op."
+    )
+    warm_up: int = option(
+        "--warm-up", type=click.IntRange(min=0), default=2, help="Repetitions thrown away first."
+    )
     max_bytes: int | None = option(
         "--max-bytes",
         type=click.IntRange(min=1024, max=1 << 30),
@@ -112,8 +122,12 @@ class CalibrateRequest(Request):
     sizes: list[int] | None = option(
         "--sizes", metavar="BYTES", help="Sizes of messages instead: 1024,65536 or 1024:65536:x4."
     )
-    real_time: bool = flag("--real-time", help="Ask the system for real-time priority while messages travel.")
-    note: str = option("--note", default="", help="A remark for the record, such as other load on the machine.")
+    real_time: bool = flag(
+        "--real-time", help="Ask the system for real-time priority while messages travel."
+    )
+    note: str = option(
+        "--note", default="", help="A remark for the record, such as other load on the machine."
+    )
     module: str | None = module_option()
     stages: int | None = common("--stages", type=COUNT, help="Stages of --module.")
     from_trace: tuple[str, ...] = common(
@@ -121,7 +135,8 @@ class CalibrateRequest(Request):
         multiple=True,
         type=click.Path(),
         metavar="FILE...",
-        help="Make the profile from a real run instead: its folder, or files such as Kineto traces, one per rank.",
+        help="Make the profile from a real run instead: its folder, or files such as Kineto "
+        "traces, one per rank.",
     )
     more_traces: tuple[str, ...] = option(nargs=-1, type=click.Path(), metavar="")
     iteration: str = iteration_option("all")
@@ -135,18 +150,24 @@ class CalibrateRequest(Request):
     def check(self) -> None:
         """Refuse now what could not be written after a minute of measuring."""
         if self.more_traces and not self.from_trace:
-            raise InputError(f"unexpected argument '{self.more_traces[0]}'", "traces come after --from-trace")
+            raise InputError(
+                f"unexpected argument '{self.more_traces[0]}'", "traces come after --from-trace"
+            )
         for target in self.output.output:
             if target != "-" and Path(target).is_file() and not self.output.force:
-                raise InputError(f"'{target}' exists and is not overwritten", "another name, or --force")
+                raise InputError(
+                    f"'{target}' exists and is not overwritten", "another name, or --force"
+                )
             rehearse(target, plain=True)
 
 
 def calibrate(**options: Any) -> Calibration | None:
-    """Measure what a transformer stage and its messages cost here; ``save("profile.toml")`` keeps it.
+    """Measure what a transformer stage and its messages cost here; ``save("profile.toml")`` keeps
+    it.
 
     Args:
-        options: as ``ppsim calibrate`` takes them, by name: ``hidden``, ``layers``, ``module``, ``from_trace``, ...
+        options: as ``ppsim calibrate`` takes them, by name: ``hidden``, ``layers``, ``module``,
+            ``from_trace``, ...
 
     Returns:
         What was measured; None in all processes of torchrun but the first.
@@ -167,7 +188,11 @@ def answer(request: CalibrateRequest) -> Calibration | None:
         found: Profile | None = profile_from(request.traces, command, request.iteration)
     else:
         found = _measure(request, command)
-    return None if found is None else Calibration(request, found, next(iter(request.output.output), None))
+    return (
+        None
+        if found is None
+        else Calibration(request, found, next(iter(request.output.output), None))
+    )
 
 
 class Calibration(ShownProfile):
@@ -187,7 +212,9 @@ def _measure(request: CalibrateRequest, command: str) -> Profile | None:
     device = device_for(request.device)
     dtype = request.dtype or ("bfloat16" if device == "cuda" else "float32")
     plan = CalibrationPlan(
-        find_module(request.module) if request.module else Workload(**asdict(request.model), dtype=dtype),
+        find_module(request.module)
+        if request.module
+        else Workload(**asdict(request.model), dtype=dtype),
         device,
         request.repeats,
         request.warm_up,

@@ -29,7 +29,9 @@ class ProfileRequest(Request):
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileDiffRequest(Request):
-    """Print how two profiles differ: settings, and each time as a ratio with whether the spreads overlap."""
+    """Print how two profiles differ: settings, and each time as a ratio with whether the spreads
+    overlap.
+    """
 
     question: ClassVar[str] = "profile diff"
     before: str = option(metavar="BEFORE", required=True, type=click.Path())
@@ -69,7 +71,12 @@ class ShownProfile(Answer[Request]):
         from ppsim.inputs.profile.text import summary
 
         held = asdict(self.profile)
-        return {"schema": "ppsim.profile-summary/1", "file": self.file, **held, "summary": summary(self.profile)}
+        return {
+            "schema": "ppsim.profile-summary/1",
+            "file": self.file,
+            **held,
+            "summary": summary(self.profile),
+        }
 
     @property
     def verdict(self) -> str:
@@ -85,7 +92,9 @@ class ShownProfile(Answer[Request]):
         yield Line(result_line(self.profile))
 
     def blocks(self) -> Iterator[Block]:
-        """What was measured, the table of ops, what follows from it, and a table of messages for each link."""
+        """What was measured, the table of ops, what follows from it, and a table of messages for
+        each link.
+        """
         from ppsim.inputs.profile.text import fit_lines, heading, lines, message_rows, op_rows
 
         for line in heading(self.profile):
@@ -118,7 +127,12 @@ class ProfileDiff(Answer[ProfileDiffRequest]):
     def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.profile-diff/1``."""
         before, after = self.request.before, self.request.after
-        return {"schema": "ppsim.profile-diff/1", "before": before, "after": after, **asdict(self.found)}
+        return {
+            "schema": "ppsim.profile-diff/1",
+            "before": before,
+            "after": after,
+            **asdict(self.found),
+        }
 
     @property
     def verdict(self) -> str:
@@ -133,7 +147,9 @@ class ProfileDiff(Answer[ProfileDiffRequest]):
         )
 
     def blocks(self) -> Iterator[Block]:
-        """The settings that differ, the times that do, the largest change first, and how many do not."""
+        """The settings that differ, the times that do, the largest change first, and how many do
+        not.
+        """
         from ppsim.inputs.profile.text import differing
 
         found, changed = self.found, differing(self.found)
@@ -144,11 +160,19 @@ class ProfileDiff(Answer[ProfileDiffRequest]):
             yield Table(
                 ["", "before\nms", "after\nms", "\nratio", "\nspreads"],
                 [
-                    (r.what, f"{r.before_ms:.3f}", f"{r.after_ms:.3f}", f"{r.ratio:.2f}", "" if r.overlap else "apart")
+                    (
+                        r.what,
+                        f"{r.before_ms:.3f}",
+                        f"{r.after_ms:.3f}",
+                        f"{r.ratio:.2f}",
+                        "" if r.overlap else "apart",
+                    )
                     for r in changed
                 ],
                 spare=["\nspreads"],
-                tone=lambda row, column: ("bad" if changed[row].ratio > 1 else "good") if column == 3 else "",
+                tone=lambda row, column: (
+                    ("bad" if changed[row].ratio > 1 else "good") if column == 3 else ""
+                ),
             )
         yield "--json has all"
         for title, names in (("only before", found.only_before), ("only after", found.only_after)):

@@ -48,15 +48,17 @@ FORMATS = {
 class ReadRequest(Request):
     """Show what a real run, or a schedule's file, is.
 
-    FILE is a folder, or the files of all devices: a table of ops (CSV, JSON lines, Parquet) under the names that people
-    use for its columns, Primus' pp_rank_N.json with config.json beside, Kineto traces of torch's pipelines, a record
-    that ppsim validate kept, a log with Megatron-LM's timers, a flowchart of ranks (ppsim plan -o ranks.mmd), or a
-    schedule. The schedule is read off the order of ops,
-    and named where it is a known one's. Medians are over all iterations but the first one of a run.
+    FILE is a folder, or the files of all devices: a table of ops (CSV, JSON lines, Parquet) under
+    the names that people use for its columns, Primus' pp_rank_N.json with config.json beside,
+    Kineto traces of torch's pipelines, a record that ppsim validate kept, a log with Megatron-LM's
+    timers, a flowchart of ranks (ppsim plan -o ranks.mmd), or a schedule. The schedule is read off
+    the order of ops, and named where it is a known one's. Medians are over all iterations but the
+    first one of a run.
 
-    Files that ppsim writes (figures, pages, JSON, traces, Mermaid text, tables) name the command that made them, which
-    is printed for you to paste; -q prints it alone where a file has no ops. torch's CSV of a schedule has no place for
-    a command: write the JSON in the same command (-o x.csv -o x.json).
+    Files that ppsim writes (figures, pages, JSON, traces, Mermaid text, tables) name the command
+    that made them, which is printed for you to paste; -q prints it alone where a file has no ops.
+    torch's CSV of a schedule has no place for a command: write the JSON in the same command (-o
+    x.csv -o x.json).
 
     \b
       ppsim read run/
@@ -69,7 +71,11 @@ class ReadRequest(Request):
     place: ClassVar[tuple[str, int]] = ("What files and runs say", 2)
     files: tuple[str, ...] = option(metavar="FILE...", nargs=-1, required=True, type=click.Path())
     schedule: str = common(
-        "--schedule", "-s", type=ScheduleName(), default="", help="Which run of a record of several."
+        "--schedule",
+        "-s",
+        type=ScheduleName(),
+        default="",
+        help="Which run of a record of several.",
     )
     iteration: str = iteration_option("all")
     unit: str | None = unit_option()
@@ -112,13 +118,19 @@ def answer(request: ReadRequest) -> ObservedRun | Shape | Timers | Written | Ran
             schedule = require_sound(draft).schedule()
             named = replace(schedule, name=recognise(schedule) or "custom")
             return Shape(request, named, origin.command if origin else "")
-        observed = read_named_run(files) if draft else read_named_run(files, request.schedule, request.unit or "")
+        observed = (
+            read_named_run(files)
+            if draft
+            else read_named_run(files, request.schedule, request.unit or "")
+        )
     except InputError:
         found = _origin(files)
         if found is None or Given.of(request).spellings(("schedule", "iteration", "unit")):
             raise
         return Written(request, found)
-    kept = observed.drop_first() if request.iteration == "all" else observed.select(request.iteration)
+    kept = (
+        observed.drop_first() if request.iteration == "all" else observed.select(request.iteration)
+    )
     return ObservedRun(request, observed, kept, origin.command if origin else "")
 
 
@@ -250,13 +262,22 @@ class Shape(Answer[ReadRequest]):
     @property
     def verdict(self) -> str:
         """What schedule the file holds."""
-        return f"{self.request.files[0]} holds {self.schedule.name} without times, {shape_line(self.schedule)}"
+        return (
+            f"{self.request.files[0]} holds {self.schedule.name} without times, "
+            f"{shape_line(self.schedule)}"
+        )
 
     def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.read/1``, without a run's numbers."""
         source, command = self.request.files[0], self.command or None
         shape = _shape_object(self.schedule)
-        return {"schema": SCHEMA, "source": source, "format": "schedule", **shape, "command": command}
+        return {
+            "schema": SCHEMA,
+            "source": source,
+            "format": "schedule",
+            **shape,
+            "command": command,
+        }
 
     def blocks(self) -> Iterator[Block]:
         """What it is."""
@@ -291,8 +312,16 @@ class Ranks(Answer[ReadRequest]):
         found = self.layout
         yield Line(f"file       {self.request.files[0]}: {FORMATS['ranks']}", 11)
         yield Line(f"sizes      {self._sizes()}", 11)
-        yield Line(f"order      {found.rank_order}, the nearest first; expert-parallel ranks are not drawn", 11)
-        yield Line(f"use it     ppsim model NAME --rank-order {shlex.quote(self.request.files[0])}, or ppsim plan", 11)
+        yield Line(
+            f"order      {found.rank_order}, the nearest first; expert-parallel ranks "
+            f"are not drawn",
+            11,
+        )
+        yield Line(
+            f"use it     ppsim model NAME --rank-order {shlex.quote(self.request.files[0])}, or "
+            f"ppsim plan",
+            11,
+        )
 
     def _sizes(self) -> str:
         named = ", ".join(f"{name} {size}" for name, size in self.layout.sizes.items())
@@ -300,7 +329,9 @@ class Ranks(Answer[ReadRequest]):
 
 
 def _command_line(command: str) -> Iterator[Block]:
-    """The command that made a file, in one piece so that it can be pasted; nothing where there is none."""
+    """The command that made a file, in one piece so that it can be pasted; nothing where there is
+    none.
+    """
     if command:
         yield f"command    {command}"
 
@@ -325,7 +356,9 @@ def _stages(kept: RealRun) -> Iterator[dict[str, Any]]:
         here = schedule.stage == stage
         kinds = {}
         for kind in np.unique(schedule.kind[here]).tolist():
-            low, middle, high = np.quantile(took[:, here & (schedule.kind == kind)], [0.1, 0.5, 0.9]).tolist()
+            low, middle, high = np.quantile(
+                took[:, here & (schedule.kind == kind)], [0.1, 0.5, 0.9]
+            ).tolist()
             kinds[Kind(kind).name] = {"median": middle, "p10": low, "p90": high}
         yield {"stage": stage, "device": int(schedule.device[here][0]), "times": kinds}
 
@@ -336,9 +369,14 @@ def _terms_object(terms: Terms) -> dict[str, Any]:
 
     return {
         "gap": terms.typical_gap,
-        "gaps": [{"device": d, "after": a.name, "before": b.name, **spread(s)} for (d, a, b), s in terms.gaps.items()],
+        "gaps": [
+            {"device": d, "after": a.name, "before": b.name, **spread(s)}
+            for (d, a, b), s in terms.gaps.items()
+        ],
         "latency": terms.typical_latency,
-        "latencies": [{"source": a, "target": b, **spread(s)} for (a, b), s in terms.latencies.items()],
+        "latencies": [
+            {"source": a, "target": b, **spread(s)} for (a, b), s in terms.latencies.items()
+        ],
     }
 
 
@@ -348,12 +386,20 @@ def _headline(observed: RealRun, kept: RealRun) -> Iterator[str]:
     numbers, makespans = observed.iterations, observed.makespans
     if (job := observed.job) is not None and len(job.replicas) > 1:
         step = format_number(float(np.median(job.steps)))
-        yield f"job        {len(job.replicas)} replicas; a step takes {step} {job.unit} (median) with its collectives"
+        yield (
+            f"job        {len(job.replicas)} replicas; a step takes {step} {job.unit} (median) "
+            f"with its collectives"
+        )
         yield f"           below is replica {observed.replica}; FILE:NUMBER shows another"
     count = counted(len(numbers), "iteration")
-    times = " to ".join(dict.fromkeys(format_number(t) for t in (kept.makespans.min(), kept.makespans.max())))
+    times = " to ".join(
+        dict.fromkeys(format_number(t) for t in (kept.makespans.min(), kept.makespans.max()))
+    )
     middle = format_number(float(np.median(kept.makespans)))
-    yield f"run        {count}; {len(kept.iterations)} counted: {middle} {observed.unit} (median), {times}"
+    yield (
+        f"run        {count}; {len(kept.iterations)} counted: {middle} {observed.unit} (median), "
+        f"{times}"
+    )
     if len(kept.iterations) == len(numbers) - 1 and numbers[0] != kept.iterations[0]:
         yield f"           the first one, left out: {format_number(makespans[0])} {observed.unit}"
     for note in observed.notes:
@@ -371,14 +417,20 @@ def _schedule_line(schedule: Schedule) -> str:
 def _stage_table(kept: RealRun, value: dict[str, Any]) -> Table:
     kinds = [kind for kind in "FBIWR" if any(kind in row["times"] for row in value["stages"])]
     memory = value["memory"]
-    headings = ["stage", "device", *(h for kind in kinds for h in (f"{kind}, {kept.unit}", f"{kind} p10 to p90"))]
+    headings = [
+        "stage",
+        "device",
+        *(h for kind in kinds for h in (f"{kind}, {kept.unit}", f"{kind} p10 to p90")),
+    ]
     rows = []
     for row in value["stages"]:
         cells = [str(row["stage"]), str(row["device"])]
         for kind in kinds:
             time = row["times"].get(kind)
             cells.append("" if time is None else format_number(time["median"]))
-            cells.append("" if time is None else f"{format_number(time['p10'])} {format_number(time['p90'])}")
+            cells.append(
+                "" if time is None else f"{format_number(time['p10'])} {format_number(time['p90'])}"
+            )
         rows.append(cells + ([] if memory is None else [format_size(round(memory[row["device"]]))]))
     return Table([*headings, *([] if memory is None else ["memory"])], rows)
 

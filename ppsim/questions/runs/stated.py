@@ -1,4 +1,6 @@
-"""Runs whose times are in files, real or stated: how commands read them, schedules named where they are a family's."""
+"""Runs whose times are in files, real or stated: how commands read them, schedules named where they
+are a family's.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ def iteration_option(default: str) -> Any:
         "--iteration",
         default=default,
         show_default=True,
-        help="Real runs: which iteration; a number, median, or for times over several all or a range such as 4-20.",
+        help="Real runs: which iteration; a number, median, or for times over several all or a "
+        "range such as 4-20.",
     )
 
 
@@ -39,14 +42,17 @@ def unit_option() -> Any:
     return option(
         "--unit",
         type=click.Choice(UNITS),
-        help="Tables of ops: the unit of times, where neither a column's name nor a header tells it (found).",
+        help="Tables of ops: the unit of times, where neither a column's name nor a header tells "
+        "it (found).",
     )
 
 
 def read_named_run(paths: Sequence[str], schedule: str = "", unit: str = "") -> RealRun:
-    """Read a real run, of a folder or files, its schedule named as the family whose queues it followed.
+    """Read a real run, of a folder or files, its schedule named as the family whose queues it
+    followed.
 
-    ``schedule`` chooses a run of a record of several; ``unit`` is of a table's times, where it does not tell its own.
+    ``schedule`` chooses a run of a record of several; ``unit`` is of a table's times, where it does
+    not tell its own.
     """
     from ppsim.real.traces.read import read_run
     from ppsim.schedules import recognise
@@ -56,7 +62,9 @@ def read_named_run(paths: Sequence[str], schedule: str = "", unit: str = "") -> 
 
 
 def shows_run(path: str) -> bool:
-    """Whether a path is a folder or a file of a real run, or ``FILE:NAME``, rather than a schedule."""
+    """Whether a path is a folder or a file of a real run, or ``FILE:NAME``, rather than a
+    schedule.
+    """
     if not (os.path.exists(path) or os.path.exists(path.rpartition(":")[0])):
         return False
     from ppsim.real.traces import read
@@ -65,7 +73,9 @@ def shows_run(path: str) -> bool:
 
 
 def told_unit(unit: str | None, path: str) -> str:
-    """The unit of a table's times where ``--unit``, which names that of costs elsewhere, tells one; else empty."""
+    """The unit of a table's times where ``--unit``, which names that of costs elsewhere, tells one;
+    else empty.
+    """
     return unit if unit in UNITS and shows_run(path) else ""
 
 
@@ -82,15 +92,21 @@ def read_whole(file: str, unit: str = "") -> RealRun | None:
     return read_named_run([file], unit=unit) if shows_run(file) else None
 
 
-def read_draft(file: str, iteration: str = "median", *, chosen: bool = False, unit: str = "") -> Draft:
-    """Read a schedule's file, or one iteration of a run (InputError: one is ``chosen``, and it holds no run)."""
+def read_draft(
+    file: str, iteration: str = "median", *, chosen: bool = False, unit: str = ""
+) -> Draft:
+    """Read a schedule's file, or one iteration of a run (InputError: one is ``chosen``, and it
+    holds no run).
+    """
     from ppsim.inputs.drafts.read import read
 
     if shows_run(file):
         observed = read_named_run([file], unit=unit).select(iteration)
         return observed.draft(observed.middle())
     if chosen:
-        raise InputError(f"'{file}' is no real run, so --iteration has nothing to choose", "leave it out")
+        raise InputError(
+            f"'{file}' is no real run, so --iteration has nothing to choose", "leave it out"
+        )
     return read(file)
 
 
@@ -109,10 +125,14 @@ class Stated:
     replica: int = 0  # the number of the one whose times these are
 
 
-def read_stated(spec: str, iteration: str = "median", schedule: str = "", unit: str = "") -> Stated | None:
-    """Read the times of a real run or of a file; None for a schedule's name and for a file without times.
+def read_stated(
+    spec: str, iteration: str = "median", schedule: str = "", unit: str = ""
+) -> Stated | None:
+    """Read the times of a real run or of a file; None for a schedule's name and for a file without
+    times.
 
-    ``spec`` is a folder, a file, or ``FILE:NAME`` for one run of a record of several, which ``schedule`` chooses too.
+    ``spec`` is a folder, a file, or ``FILE:NAME`` for one run of a record of several, which
+    ``schedule`` chooses too.
 
     Raises:
         InputError: the files show no whole run, or have no such iteration.
@@ -121,7 +141,8 @@ def read_stated(spec: str, iteration: str = "median", schedule: str = "", unit: 
 
     if shows_run(spec):
         return _read_run(spec, iteration, schedule, unit)
-    if spec == STANDARD_INPUT or not reads_ops(spec):  # standard input can be read once: the simulation reads it
+    # standard input can be read once: the simulation reads it
+    if spec == STANDARD_INPUT or not reads_ops(spec):
         return None
     from ppsim.inputs.drafts.read import read_timeline
 
@@ -131,7 +152,9 @@ def read_stated(spec: str, iteration: str = "median", schedule: str = "", unit: 
     from ppsim.analysis.observed import observe
 
     family = _family(timeline.schedule.name)
-    return Stated(observe(timeline), f"times stated by {spec}", title_of(timeline.schedule), *family)
+    return Stated(
+        observe(timeline), f"times stated by {spec}", title_of(timeline.schedule), *family
+    )
 
 
 def _read_run(spec: str, iteration: str, schedule: str, unit: str) -> Stated:
@@ -156,7 +179,9 @@ def _read_run(spec: str, iteration: str, schedule: str, unit: str) -> Stated:
 
 
 def _family(name: str) -> tuple[str, int | None]:
-    """The family and the group size in the name of a recognised schedule; empty for one that is not ours."""
+    """The family and the group size in the name of a recognised schedule; empty for one that is not
+    ours.
+    """
     from ppsim.schedules import find
 
     family, _, option = name.partition(" group-size=")

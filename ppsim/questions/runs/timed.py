@@ -47,33 +47,48 @@ def time_runs(
     shape: ShapeOptions,  # of the schedules that are spelled
     costs: CostOptions,  # of what is simulated
     network: NetworkOptions,  # of what is simulated
-    typed: Sequence[str],  # the options of costs and messages that were typed, to refuse where nothing is simulated
+    # the options of costs and messages that were typed, to refuse where nothing is simulated
+    typed: Sequence[str],
     iteration: str = "median",  # which step of real runs
-    units: Mapping[str, str] = MappingProxyType({}),  # of the times of tables by file, where they do not tell their own
+    # of the times of tables by file, where they do not tell their own
+    units: Mapping[str, str] = MappingProxyType({}),
 ) -> list[TimedRun]:
-    """Time every run: files that state their times as they are, all else simulated in the shape given.
+    """Time every run: files that state their times as they are, all else simulated in the shape
+    given.
 
-    Without a shape, that of a file is taken for the schedule spelled beside it, and so are its times without costs.
+    Without a shape, that of a file is taken for the schedule spelled beside it, and so are its
+    times without costs.
 
     Raises:
         InputError: a schedule or file that does not exist, or options that have no effect.
     """
-    read = {spec: read_stated(spec, iteration, unit=units.get(spec, "")) for spec in dict.fromkeys(specs)}
+    read = {
+        spec: read_stated(spec, iteration, unit=units.get(spec, ""))
+        for spec in dict.fromkeys(specs)
+    }
     stated = {spec: show_stated(spec, run) for spec, run in read.items() if run}
     spelled = [spec for spec in dict.fromkeys(specs) if spec not in stated]
     if typed and not spelled:
         verb = "has" if len(typed) == 1 else "have"
-        raise InputError(f"{', '.join(typed)} {verb} no effect: the files state their times", "leave it out")
+        raise InputError(
+            f"{', '.join(typed)} {verb} no effect: the files state their times", "leave it out"
+        )
     for run in stated.values():
         schedule = run.timeline.schedule
         if shape.devices is None and shape.stages is None:
             shape = replace(shape, devices=schedule.n_devices)
-        shape = shape if shape.microbatches else replace(shape, microbatches=schedule.n_microbatches)
+        shape = (
+            shape if shape.microbatches else replace(shape, microbatches=schedule.n_microbatches)
+        )
     check_taken(spelled, shape)
-    schedules = {spec: build_schedule(spec, _shape_of(spec, shape), costs, network) for spec in spelled}
+    schedules = {
+        spec: build_schedule(spec, _shape_of(spec, shape), costs, network) for spec in spelled
+    }
     check_used(schedules.values(), costs)
     shown = next(iter(stated.values())).costs if len(stated) == 1 and not typed else None
-    simulated = {spec: simulated_run(spec, each, costs, network, shown) for spec, each in schedules.items()}
+    simulated = {
+        spec: simulated_run(spec, each, costs, network, shown) for spec, each in schedules.items()
+    }
     return [(stated | simulated)[spec] for spec in specs]
 
 
@@ -86,7 +101,11 @@ def show_stated(spec: str, stated: Stated) -> TimedRun:
 
 
 def simulated_run(
-    spec: str, schedule: Schedule, costs: CostOptions, network: NetworkOptions, shown: Costs | None = None
+    spec: str,
+    schedule: Schedule,
+    costs: CostOptions,
+    network: NetworkOptions,
+    shown: Costs | None = None,
 ) -> TimedRun:
     """Simulate a schedule and explain its idle time.
 
@@ -105,7 +124,13 @@ def explain_costs(
     from ppsim.analysis.idle import explain_run
 
     timeline, execution = time_ops(schedule, prices, network, links)
-    return TimedRun(spec, explain_run(timeline, prices.latencies(schedule), execution), SIMULATED, prices, execution)
+    return TimedRun(
+        spec,
+        explain_run(timeline, prices.latencies(schedule), execution),
+        SIMULATED,
+        prices,
+        execution,
+    )
 
 
 def _shape_of(spec: str, shape: ShapeOptions) -> ShapeOptions:

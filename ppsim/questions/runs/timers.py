@@ -34,7 +34,9 @@ class Timers(Answer[Request]):
     timers: Sequence[Timer]
 
     def json_object(self) -> dict[str, Any]:
-        """The object of schema ``ppsim.read/1`` for timers: times in ms, null where the log does not tell."""
+        """The object of schema ``ppsim.read/1`` for timers: times in ms, null where the log does
+        not tell.
+        """
         rows = [
             {
                 "name": timer.name,
@@ -45,14 +47,23 @@ class Timers(Answer[Request]):
             }
             for timer in self.timers
         ]
-        return {"schema": "ppsim.read/1", "source": self.source, "format": "timers", "unit": "ms", "timers": rows}
+        return {
+            "schema": "ppsim.read/1",
+            "source": self.source,
+            "format": "timers",
+            "unit": "ms",
+            "timers": rows,
+        }
 
     @property
     def verdict(self) -> str:
         """What the log holds."""
         ranks = max(len(timer.ranks) for timer in self.timers)
         shown = f"of {counted(ranks, 'rank')}" if ranks else "the least and greatest of all ranks"
-        return f"{self.source}: totals of {counted(len(self.timers), 'timer')} of Megatron-LM in ms, {shown}"
+        return (
+            f"{self.source}: totals of {counted(len(self.timers), 'timer')} of Megatron-LM in "
+            f"ms, {shown}"
+        )
 
     def blocks(self) -> Iterator[Block]:
         """A row for each timer."""
@@ -60,20 +71,38 @@ class Timers(Answer[Request]):
         yield ""
         ranks = max(len(timer.ranks) for timer in self.timers)
         columns = range(ranks if ranks <= MOST_RANKS else 0)
-        headings = ["timer", "least", "most", "slowest", "reports", *(f"rank {rank}" for rank in columns)]
+        headings = [
+            "timer",
+            "least",
+            "most",
+            "slowest",
+            "reports",
+            *(f"rank {rank}" for rank in columns),
+        ]
         rows = []
         for timer in self.timers:
             times = timer.ranks.tolist()
             slowest = f"rank {times.index(timer.most)}" if times else ""
             each = [_cell(times[rank]) if rank < len(times) else "" for rank in columns]
-            rows.append([timer.name, _cell(timer.least), _cell(timer.most), slowest, str(timer.reports), *each])
+            rows.append(
+                [
+                    timer.name,
+                    _cell(timer.least),
+                    _cell(timer.most),
+                    slowest,
+                    str(timer.reports),
+                    *each,
+                ]
+            )
         yield Table(headings, rows, spare=["reports"])
 
 
 def refuse_options(given: Given, names: tuple[str, ...]) -> None:
     """Refuse options of runs: a log of timers shows no run (InputError: one is given)."""
     if typed := given.spellings(names):
-        raise InputError(f"{', '.join(typed)}: a log of timers holds totals and no run", "leave it out")
+        raise InputError(
+            f"{', '.join(typed)}: a log of timers holds totals and no run", "leave it out"
+        )
 
 
 def _known(time: float) -> float | None:

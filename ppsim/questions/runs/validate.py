@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 
 def _milliseconds(spelling: str, what: str) -> Any:
     kind = click.FloatRange(min=0)
-    return option(spelling, type=kind, default=5.0, show_default=True, help=f"Timed ops: ms of a {what}.")
+    return option(
+        spelling, type=kind, default=5.0, show_default=True, help=f"Timed ops: ms of a {what}."
+    )
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,8 @@ class RunOptions:
         "--runner",
         type=click.Choice(["own", "torch", "partitioned"]),
         default="own",
-        help="Our runner; torch.distributed.pipelining fed with our CSV; or all devices on parts of one GPU.",
+        help="Our runner; torch.distributed.pipelining fed with our CSV; or all devices on parts "
+        "of one GPU.",
     )
     device: str = common(
         "--device",
@@ -72,13 +75,19 @@ class RunOptions:
         default=1.0,
         help="Timed ops: ms of a copy, of a collective and of any other op beside F, B, I and W.",
     )
-    message: int = option("--message", type=COUNT, default=65536, help="Timed ops: bytes of a message.")
+    message: int = option(
+        "--message", type=COUNT, default=65536, help="Timed ops: bytes of a message."
+    )
     model: WorkloadOptions = group(
         workload(hidden=256, heads=4, sequence=64, microbatch_size=4, layers=2, vocab=1000), "Model"
     )
     repeats: int = common("--repeats", type=COUNT, default=7, help="Measured repetitions.")
-    warm_up: int = option("--warm-up", type=click.IntRange(min=0), default=2, help="Repetitions thrown away.")
-    real_time: bool = flag("--real-time", help="Ask the system for real-time priority while a schedule runs.")
+    warm_up: int = option(
+        "--warm-up", type=click.IntRange(min=0), default=2, help="Repetitions thrown away."
+    )
+    real_time: bool = flag(
+        "--real-time", help="Ask the system for real-time priority while a schedule runs."
+    )
 
 
 @dataclass(frozen=True)
@@ -89,13 +98,21 @@ class SourceOptions:
         "--record", metavar="FILE", help="Keep the raw measurements, as JSON; .gz makes it small."
     )
     from_record: str | None = common(
-        "--from-record", type=click.Path(), metavar="FILE", help="Analyse a record instead of running."
+        "--from-record",
+        type=click.Path(),
+        metavar="FILE",
+        help="Analyse a record instead of running.",
     )
     trace: str | None = common(
-        "--trace", type=click.Path(), metavar="DIR", help="Compare with a run made elsewhere: see ppsim read."
+        "--trace",
+        type=click.Path(),
+        metavar="DIR",
+        help="Compare with a run made elsewhere: see ppsim read.",
     )
     iteration: str = option(
-        "--iteration", default="median", help="Traces: which step; a number, a range, median or all."
+        "--iteration",
+        default="median",
+        help="Traces: which step; a number, a range, median or all.",
     )
     unit: str | None = unit_option()
     profile: str | None = option(
@@ -108,15 +125,15 @@ class SourceOptions:
 class ValidateRequest(Request):
     """Run schedules for real, one process per device, and compare with the prediction.
 
-    Exits with 0 where the errors are within --tolerance, with 1 where they are not, and with 4 where
-    they are no larger than the noise of the measurements, so that nobody can tell.
+    Exits with 0 where the errors are within --tolerance, with 1 where they are not, and with 4
+    where they are no larger than the noise of the measurements, so that nobody can tell.
 
     {module}
 
     \b
       ppsim validate gpipe 1f1b zb-1p --devices 2 --mb 8
       ppsim validate gpipe 1f1b --devices 4 --mb 8 --ops timed --real-time -o overlay.png
-      ppsim validate zb-1p --devices 4 --mb 8 --runner partitioned --hidden 4096 --heads 32 --seq 2048
+      ppsim validate zb-1p --devices 4 --mb 8 --runner partitioned --hidden 4096
       ppsim validate gpipe 1f1b --devices 2 --mb 8 --module model.py:stage
       ppsim validate 1f1b vocab-1 interlaced --devices 2 --mb 8 --ops timed --t-beside 1
       ppsim validate --trace run/ --iteration 4-20
@@ -184,10 +201,17 @@ class ValidateRequest(Request):
         help="Take costs from these runs only (timed ops: the first; else all others).",
     )
     only: tuple[str, ...] = option(
-        "--only", multiple=True, metavar="NAME", help="Draw these schedules in -o files; repeatable (all)."
+        "--only",
+        multiple=True,
+        metavar="NAME",
+        help="Draw these schedules in -o files; repeatable (all).",
     )
     tolerance: float = common(
-        "--tolerance", type=Share(), default=0.1, show_default="10%", help="Largest error that passes."
+        "--tolerance",
+        type=Share(),
+        default=0.1,
+        show_default="10%",
+        help="Largest error that passes.",
     )
     source: SourceOptions = group(SourceOptions, "Measurements")
     output: OutputOptions = group(OutputOptions, "Output")
@@ -212,10 +236,12 @@ def validate(schedules: str | Sequence[str] = (), **options: Any) -> Validated |
 
     Args:
         schedules: names or files; none with ``from_record`` or ``trace``.
-        options: as ``ppsim validate`` takes them, by name: ``devices``, ``microbatches``, ``ops``, ``record``, ...
+        options: as ``ppsim validate`` takes them, by name: ``devices``, ``microbatches``, ``ops``,
+            ``record``, ...
 
     Raises:
-        InputError: an option or a schedule that is refused, or a record or a trace that cannot be used.
+        InputError: an option or a schedule that is refused, or a record or a trace that cannot be
+            used.
         MissingDependency: torch is not installed, or there is no GPU where one is asked for.
         PpsimError: a process of the run died or hung.
     """
@@ -276,7 +302,9 @@ class ValidatedJob(Answer[ValidateRequest]):
     def verdict(self) -> str:
         """How far off the predictions are, and whether that is within the tolerance."""
         value = self.json_object()
-        return verdict_of(value, value["held_out"], f"steps of {counted(value['replicas'], 'replica')}")
+        return verdict_of(
+            value, value["held_out"], f"steps of {counted(value['replicas'], 'replica')}"
+        )
 
     def blocks(self) -> Iterator[Block]:
         """The errors by what costs are made of."""
@@ -315,7 +343,9 @@ class Validated(Answer[ValidateRequest]):
 
     @property
     def exit_code(self) -> int:
-        """What the command exits with: 0 or 1 by the tolerance, or 4 where noise lets nobody tell."""
+        """What the command exits with: 0 or 1 by the tolerance, or 4 where noise lets nobody
+        tell.
+        """
         return UNDECIDED if self._value["lost_in_noise"] else int(not self.passed)
 
     def json_object(self) -> dict[str, Any]:
@@ -352,7 +382,10 @@ class Validated(Answer[ValidateRequest]):
         drawn = choose_runs(self.validation, self.request.only)
         titles = [title_of(verdict.run.lowered.compute) for verdict in drawn.verdicts]
         titles = titles if len(set(titles)) == len(titles) else names_of(drawn)  # steps of one run
-        made = {"command": command_line(Given.of(self.request)), "measured_by": self.record.provenance.get("command")}
+        made = {
+            "command": command_line(Given.of(self.request)),
+            "measured_by": self.record.provenance.get("command"),
+        }
         record = replace(self.record, provenance={**self.record.provenance, **made})
 
         def write(target: str, suffix: str) -> None:
@@ -386,10 +419,14 @@ def _refuse_unknown(request: ValidateRequest, names: Sequence[str]) -> None:
     """Refuse names of runs that there are not."""
     for name in request.calibrate_on:
         if name not in names:
-            raise InputError(f"--calibrate-on {name}: that schedule was not run", f"one of {', '.join(names)}")
+            raise InputError(
+                f"--calibrate-on {name}: that schedule was not run", f"one of {', '.join(names)}"
+            )
     for name in request.only:
         if name not in names:
-            raise InputError(f"--only: no run of '{name}' was compared", f"one of {' '.join(names)}")
+            raise InputError(
+                f"--only: no run of '{name}' was compared", f"one of {' '.join(names)}"
+            )
 
 
 def _read_trace(request: ValidateRequest, trace: str) -> RealRun:
@@ -398,7 +435,9 @@ def _read_trace(request: ValidateRequest, trace: str) -> RealRun:
 
     specs = request.specs
     if len(specs) > 1:
-        raise InputError(f"a run shows one schedule, and {len(specs)} are named", "-s 1f1b, or none")
+        raise InputError(
+            f"a run shows one schedule, and {len(specs)} are named", "-s 1f1b, or none"
+        )
     observed = read_named_run([trace], unit=request.source.unit or "")
     if observed.format == "record":
         raise InputError(f"{observed.source} is a record of ours", f"--from-record {trace}")
@@ -412,19 +451,26 @@ def _record_of(request: ValidateRequest, observed: RealRun) -> Record:
     from ppsim.inputs.profile.profile import read
     from ppsim.real.validation.traced import record_of
 
-    schedule = build_schedule(request.specs[0], request.shape) if request.specs else observed.schedule
+    schedule = (
+        build_schedule(request.specs[0], request.shape) if request.specs else observed.schedule
+    )
     profile = read(request.source.profile) if request.source.profile else None
     return record_of(observed.in_ms(), schedule, profile, command_line(Given.of(request)))
 
 
 def _measure(request: ValidateRequest) -> tuple[Record, str]:
-    """Run the schedules; returns the measurements, and what went wrong if they are usable all the same."""
+    """Run the schedules; returns the measurements, and what went wrong if they are usable all the
+    same.
+    """
     from ppsim.inputs.profile.profile import read
     from ppsim.real.runs.session import Request as Session
     from ppsim.real.runs.session import measure_session
 
     if not request.specs:
-        raise InputError("no schedule to run", "-s 1f1b, as often as you like; --from-record or --trace runs none")
+        raise InputError(
+            "no schedule to run",
+            "-s 1f1b, as often as you like; --from-record or --trace runs none",
+        )
     target, profile = request.source.record, request.source.profile
     schedules = _build_schedules(request.specs, request.shape)
     _refuse_unknown(request, [schedule.name for schedule in schedules])
@@ -446,7 +492,9 @@ def _measure(request: ValidateRequest) -> tuple[Record, str]:
 
 
 def _keep(record: Record, target: str) -> str:
-    """Write the record; returns why it could not be written, as its numbers can still be printed."""
+    """Write the record; returns why it could not be written, as its numbers can still be
+    printed.
+    """
     from ppsim.real.runs.record import dump
 
     try:
@@ -463,10 +511,15 @@ def _build_schedules(specs: tuple[str, ...], shape: ShapeOptions) -> list[Schedu
     named = [schedule.name for schedule in schedules]
     # A run is known by its name: a file is one with and without copies to the host, as a rule.
     schedules = [
-        replace(each, name=f"{each.name} {named[: at + 1].count(each.name)}") if named.count(each.name) > 1 else each
+        replace(each, name=f"{each.name} {named[: at + 1].count(each.name)}")
+        if named.count(each.name) > 1
+        else each
         for at, each in enumerate(schedules)
     ]
     if len({schedule.n_devices for schedule in schedules}) > 1:
         sizes = ", ".join(f"{s.name} {s.n_devices}" for s in schedules)
-        raise InputError(f"schedules that run together need the same number of devices, not {sizes}", "give --devices")
+        raise InputError(
+            f"schedules that run together need the same number of devices, not {sizes}",
+            "give --devices",
+        )
     return schedules

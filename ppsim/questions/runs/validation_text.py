@@ -24,7 +24,8 @@ JOB_LEVELS = {
 
 
 def verdict_of(value: dict[str, Any], held_out: bool, runs: str) -> str:
-    """Return how far predicted makespans are from the measured ones, and whether that is within the tolerance.
+    """Return how far predicted makespans are from the measured ones, and whether that is within the
+    tolerance.
 
     Args:
         value: the errors, as the JSON has them.
@@ -64,7 +65,9 @@ def job_lines(run: RealRun, value: dict[str, Any]) -> Iterator[Block]:
 
 
 def detail_lines(validation: Validation, record: Record, value: dict[str, Any]) -> Iterator[Block]:
-    """A row per schedule, where the first is off, the errors by level, and where it was measured."""
+    """A row per schedule, where the first is off, the errors by level, and where it was
+    measured.
+    """
     yield from _table(validation, value["tolerance"])
     for v in validation.verdicts[: 1 if len(validation.verdicts) > 1 else None]:
         yield from _residuals(v)
@@ -72,7 +75,11 @@ def detail_lines(validation: Validation, record: Record, value: dict[str, Any]) 
         text = f"{level:<10} median {error['median']:6.2%}   worst {error['worst']:6.2%}"
         yield Line([(text, "name" if level == "held-out" else "")])
     if validation.pairs:
-        yield Line(f"ranking    {validation.ranked_right} of {validation.pairs} held-out pairs more than 2% apart", 11)
+        yield Line(
+            f"ranking    {validation.ranked_right} of {validation.pairs} held-out pairs more than "
+            f"2% apart",
+            11,
+        )
     yield Line(f"measured   {_where(record)}", 11)
     for line in _on_a_gpu(record):
         yield Line(line, 11)
@@ -106,8 +113,8 @@ def _table(validation: Validation, tolerance: float) -> Iterator[Block]:
     if noise:
         within = sum(v.within_noise for v in validation.verdicts)
         yield Line(
-            "noise: the error with costs from the schedule's own other rounds. A held-out error within it cannot be "
-            f"told from none: {within} of {len(validation.verdicts)} are."
+            "noise: the error with costs from the schedule's own other rounds. A held-out error "
+            f"within it cannot be told from none: {within} of {len(validation.verdicts)} are."
         )
     if any(not v.held_out for v in validation.verdicts):
         counted = ", and not counted below" if any(v.held_out for v in validation.verdicts) else ""
@@ -119,9 +126,14 @@ def _residuals(v: Verdict) -> Iterator[Block]:
     from ppsim.real.validation.analyse import CLASSES, find_worst_ops
 
     yield Line([(v.run.name, "name"), ": predicted - measured, ms per device"])
-    rows = [[f"device {device}", *(_shift(ms) for ms in row)] for device, row in enumerate(v.residual)]
+    rows = [
+        [f"device {device}", *(_shift(ms) for ms in row)] for device, row in enumerate(v.residual)
+    ]
     yield Table(["", *CLASSES], rows, 110)
-    off = ", ".join(f"{op} on device {device} {_shift(shift)} ms" for op, device, _, shift in find_worst_ops(v, 3))
+    off = ", ".join(
+        f"{op} on device {device} {_shift(shift)} ms"
+        for op, device, _, shift in find_worst_ops(v, 3)
+    )
     yield Line(f"furthest off: {off}")
     yield ""
 
@@ -138,13 +150,18 @@ def _where(record: Record) -> str:
             costs += f"; {record.settings['clocks']}"
         if "gap_ms" in record.settings:
             gap, latency = record.settings["gap_ms"], record.settings["latency_ms"]
-            costs += f"; between ops a device needs {gap:.2f} ms and a message {latency:.2f} ms (medians)"
+            costs += (
+                f"; between ops a device needs {gap:.2f} ms and a message {latency:.2f} ms "
+                f"(medians)"
+            )
         if record.provenance["date"] == "unknown":
             return "elsewhere; " + costs
         return "{date} elsewhere, on {device} of {machine}; ".format_map(record.provenance) + costs
     if record.settings.get("device") == "cuda":
         return "{date} on {device}, {cpu}, torch {torch}".format_map(record.provenance)
-    return "{date} on {cpu}, {cores} cores, load {load}, torch {torch}".format_map(record.provenance)
+    return "{date} on {cpu}, {cores} cores, load {load}, torch {torch}".format_map(
+        record.provenance
+    )
 
 
 def _on_a_gpu(record: Record) -> Iterator[str]:
@@ -153,11 +170,20 @@ def _on_a_gpu(record: Record) -> Iterator[str]:
     if "emulation" in settings:
         yield f"           {settings['emulation']}"
         parts, factor = settings["partition_sms"], settings["interference"]
-        yield f"           a device is {parts} multiprocessors; ops take {factor:.2f} x as long with all devices busy"
+        yield (
+            f"           a device is {parts} multiprocessors; ops take {factor:.2f} x as long "
+            f"with all devices busy"
+        )
     for name, count in settings.get("launch_bound", {}).items():
-        yield f"           {name}: {count} repetitions left out, in which the GPU waited for the host (launch-bound)"
+        yield (
+            f"           {name}: {count} repetitions left out, in which the GPU waited for the "
+            f"host (launch-bound)"
+        )
     if shares := settings.get("issued_share"):
-        yield f"           the host had issued all ops after {max(shares.values()):.0%} of the makespan at most"
+        yield (
+            f"           the host had issued all ops after {max(shares.values()):.0%} of the "
+            f"makespan at most"
+        )
 
 
 def picker_of(validation: Validation, titles: Sequence[str]) -> Story:
@@ -177,7 +203,10 @@ def picker_of(validation: Validation, titles: Sequence[str]) -> Story:
     picker = {
         "terms": names,
         "meanings": {name: MEANINGS[name] for name in names},
-        "rows": [[[float(f"{value:.5g}") for value in device] for device in run] for run in rows[:, :, used]],
+        "rows": [
+            [[float(f"{value:.5g}") for value in device] for device in run]
+            for run in rows[:, :, used]
+        ],
         "levels": levels,
         "errors": [
             {"name": title, "texts": [format_change(verdict.errors[level]) for level in levels]}

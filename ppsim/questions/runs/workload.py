@@ -1,4 +1,6 @@
-"""Options of what really computes: the transformer of calibrate and validate, or the user's own stages."""
+"""Options of what really computes: the transformer of calibrate and validate, or the user's own
+stages.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +14,19 @@ from ppsim.ask.options import OPTION, Request, option
 R = TypeVar("R", bound=Request)
 
 # What stands for ``{module}`` in the help of a command.
-MODULE = """--module takes the stages from a Python file. Its function gets the number of a stage, how many there are,
-    and cpu or cuda, and returns a torch module and an example input; torch's seed is the stage's number. A stage's
-    output is the next one's input, of one shape and dtype; the last stage returns its loss, or a tensor whose mean
-    square is the loss. Several tensors, as tuples of one dtype, travel as one message. A table that two stages share
-    is a copy in each. Microbatch m gets the first example with its values moved on by m. In place of the module
-    a dict may hold it as "module", and functions for kinds of ops that are to run otherwise: F(x), B(x, out, grad),
-    I(x, out, grad), which returns the gradient of x and something for W(saved), and FB(x, backward), which runs
-    backward() beside F. SEND_F and SEND_B(tensor, peer, group), RECV_F and RECV_B(buffer, peer, group) run in place of
-    torch.distributed.isend and irecv, and return None or what has wait(). UNSHARD(), RESHARD() and REDUCE_GRAD() run
-    where torch's runtime has them, up to 3 stages gathered; their time is in the gaps between ops.
-    An example: gallery/module.py in the repository."""
+MODULE = """--module takes the stages from a Python file. Its function gets the number of a stage,
+    how many there are, and cpu or cuda, and returns a torch module and an example input; torch's
+    seed is the stage's number. A stage's output is the next one's input, of one shape and dtype;
+    the last stage returns its loss, or a tensor whose mean square is the loss. Several tensors,
+    as tuples of one dtype, travel as one message. A table that two stages share is a copy in
+    each. Microbatch m gets the first example with its values moved on by m. In place of the
+    module a dict may hold it as "module", and functions for kinds of ops that are to run
+    otherwise: F(x), B(x, out, grad), I(x, out, grad), which returns the gradient of x and
+    something for W(saved), and FB(x, backward), which runs backward() beside F. SEND_F and
+    SEND_B(tensor, peer, group), RECV_F and RECV_B(buffer, peer, group) run in place of
+    torch.distributed.isend and irecv, and return None or what has wait(). UNSHARD(), RESHARD()
+    and REDUCE_GRAD() run where torch's runtime has them, up to 3 stages gathered; their time is
+    in the gaps between ops. An example: gallery/module.py in the repository."""
 
 
 def _size(*spellings: str, least: int = 1, **more: Any) -> Any:
@@ -55,7 +59,8 @@ def module_option() -> Any:
     return option(
         "--module",
         metavar="FILE.py:FUNCTION",
-        help="Take the stages from a function of yours: stage(stage, stages, device) returns a torch module and an "
+        help="Take the stages from a function of yours: stage(stage, stages, device) returns a "
+        "torch module and an "
         "example input (below).",
     )
 

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Line, Table
 from ppsim.ask.given import Need
-from ppsim.ask.groups import FaceOptions, FigureOptions, NetworkOptions, SeveralSchedules, ShapeOptions
+from ppsim.ask.groups import (
+    FaceOptions,
+    FigureOptions,
+    NetworkOptions,
+    SeveralSchedules,
+    ShapeOptions,
+)
 from ppsim.ask.options import Request, flag, group
 from ppsim.ask.request import ask
 from ppsim.ask.words import counts_lines, recomputed, title_with_chunks
@@ -38,7 +44,8 @@ ESSENTIAL = ("period", "makespan", "bubble_rate", "peak_activations_share")
 
 @dataclass(frozen=True, kw_only=True)
 class CompareRequest(Request):
-    """Compare schedules on the same devices; NAME:V sets the stages per device. The first is the baseline.
+    """Compare schedules on the same devices; NAME:V sets the stages per device. The first is the
+    baseline.
 
     \b
       ppsim compare gpipe 1f1b interleaved:2 zb-1p --devices 4 --mb 8
@@ -49,7 +56,10 @@ class CompareRequest(Request):
     place: ClassVar[tuple[str, int]] = ("How long a step takes, and which schedule is best", 2)
     needs: ClassVar[tuple[Need, ...]] = (
         Need(
-            ("tradeoff",), lambda g: g.writes(), "{options} says what -o draws, and there is no -o", "add -o FILE.svg"
+            ("tradeoff",),
+            lambda g: g.writes(),
+            "{options} says what -o draws, and there is no -o",
+            "add -o FILE.svg",
         ),
     )
     schedules: SeveralSchedules = group(SeveralSchedules, "Shape")
@@ -79,7 +89,8 @@ class CompareRequest(Request):
                 check_suffix(suffix)
             elif abilities_of(suffix).one_schedule:
                 raise InputError(
-                    f"{suffix} holds one schedule, and a comparison has several", "write each with ppsim run"
+                    f"{suffix} holds one schedule, and a comparison has several",
+                    "write each with ppsim run",
                 )
 
 
@@ -96,7 +107,9 @@ def answer(request: CompareRequest) -> Comparison:
     """Time what is asked for."""
     cap = read_cap(request.cap) if request.cap else None
     lengths = request.several, request.lengths, request.dealing
-    rows = time_schedules(request.schedules.specs, request.shape, request.costs, request.network, cap, *lengths)
+    rows = time_schedules(
+        request.schedules.specs, request.shape, request.costs, request.network, cap, *lengths
+    )
     return Comparison(request, tuple(rows))
 
 
@@ -118,7 +131,10 @@ class Comparison(Answer[CompareRequest]):
     @cached_property
     def costs(self) -> list[Costs]:
         """The costs of each timeline."""
-        return [build_costs(each.schedule, self.request.costs, self.request.network) for each in self.timelines]
+        return [
+            build_costs(each.schedule, self.request.costs, self.request.network)
+            for each in self.timelines
+        ]
 
     @cached_property
     def inputs(self) -> dict[str, Any]:
@@ -143,7 +159,11 @@ class Comparison(Answer[CompareRequest]):
 
     def failure(self) -> PpsimError | None:
         """That none fits, and the least cap that one does."""
-        return None if self._any_fits else fits_none(self.request.cap or "", [r.excess for r in self.rows])
+        return (
+            None
+            if self._any_fits
+            else fits_none(self.request.cap or "", [r.excess for r in self.rows])
+        )
 
     @property
     def verdict(self) -> str:
@@ -179,7 +199,9 @@ class Comparison(Answer[CompareRequest]):
             time = f"makespan ({self.timelines[0].unit})"
             return tradeoff_writers(points, time, self.inputs, output, verdict=self.verdict)
         timed = [(row, row.timeline.schedule) for row in self.rows if row.timeline]
-        titles = [title_with_chunks(own) + ("" if row.fits else " (over the cap)") for row, own in timed]
+        titles = [
+            title_with_chunks(own) + ("" if row.fits else " (over the cap)") for row, own in timed
+        ]
         return document_writers(
             self.timelines,
             titles,
@@ -196,13 +218,19 @@ class Comparison(Answer[CompareRequest]):
         executions = tuple(row.execution for row in self.rows if row.execution)
         if executions and suffix == ".html":
             document = replace(document, executions=executions)
-        insides = look_inside_costs([timeline.schedule for timeline in self.timelines], self.request.costs)
+        insides = look_inside_costs(
+            [timeline.schedule for timeline in self.timelines], self.request.costs
+        )
         document = replace(document, insides=insides)
         if suffix == ".html":
             from ppsim.prices.editable import make_editable
 
             document = make_editable(document, self.costs, self.given)
-        return add_memory(document, self.costs, self.request.costs, asked=True) if self.request.memory else document
+        return (
+            add_memory(document, self.costs, self.request.costs, asked=True)
+            if self.request.memory
+            else document
+        )
 
     def _table(self) -> Iterator[Block]:
         from ppsim.analysis.compare import mark_front
@@ -211,7 +239,9 @@ class Comparison(Answer[CompareRequest]):
         timed = [r for r in rows if r.timeline]
         first, unit = timed[0], self.timelines[0].unit
         columns = [
-            column for column in columns_of("compare") if any(r.metrics and column.applies(r.metrics) for r in timed)
+            column
+            for column in columns_of("compare")
+            if any(r.metrics and column.applies(r.metrics) for r in timed)
         ]
         headings = ["schedule\n"]
         for column in columns:
@@ -221,10 +251,16 @@ class Comparison(Answer[CompareRequest]):
         cap = read_cap(self.request.cap) if self.request.cap else None
         headings += ["over\ncap"] if cap else []
         cells = [
-            [r.name, *_cells(r, first, "*" if best else " ", columns), *([_excess(r, cap)] if cap else [])]
+            [
+                r.name,
+                *_cells(r, first, "*" if best else " ", columns),
+                *([_excess(r, cap)] if cap else []),
+            ]
             for r, best in zip(rows, mark_front(rows), strict=True)
         ]
-        spare = [column.narrow.format(unit=unit) for column in columns if column.key not in ESSENTIAL]
+        spare = [
+            column.narrow.format(unit=unit) for column in columns if column.key not in ESSENTIAL
+        ]
         spare.append(f"vs\n{first.name}")
         fastest = min((r.makespan for r in timed if r.fits), default=None)
 
@@ -234,10 +270,19 @@ class Comparison(Answer[CompareRequest]):
             best = headings[column].startswith("makespan") and rows[row].makespan == fastest
             if headings[column].startswith("over") and rows[row].timeline:
                 return "good" if rows[row].fits else "bad"
-            return "good" if best or cells[row][column].endswith("*") else "quiet" if not rows[row].timeline else ""
+            return (
+                "good"
+                if best or cells[row][column].endswith("*")
+                else "quiet"
+                if not rows[row].timeline
+                else ""
+            )
 
         yield Table(headings, cells, spare=spare, tone=tone)
-        yield Line("peak act. counts microbatches of a device's 1/P share of the model; * nothing is faster with less")
+        yield Line(
+            "peak act. counts microbatches of a device's 1/P share of the model; * nothing is "
+            "faster with less"
+        )
         yield from map(Line, counts_lines(each.schedule.name for each in self.timelines))
         if cap:
             amount = cap.describe(self.request.costs.layout) + (" a device" if cap.in_bytes else "")
@@ -254,11 +299,17 @@ def _excess(r: Row, cap: Cap) -> str:
 
 
 def _cells(r: Row, first: Row, mark: str, columns: Sequence[Column]) -> Iterator[str]:
-    """The numbers of one schedule, its makespan's change from the first, and the mark of the front at its peak."""
+    """The numbers of one schedule, its makespan's change from the first, and the mark of the front
+    at its peak.
+    """
     for column in columns:
         applies = r.metrics is not None and column.applies(r.metrics)
         text = column.text(r.value(column)) if applies else "-"
         yield text + mark if applies and column.key == "peak_activations_share" else text
         if column.key == "makespan":
-            change = format_change(r.makespan / first.makespan - 1) if applies and first.makespan else "-"
+            change = (
+                format_change(r.makespan / first.makespan - 1)
+                if applies and first.makespan
+                else "-"
+            )
             yield "baseline" if r is first else change

@@ -52,7 +52,8 @@ class NoiseOptions:
     cv: float = common(
         "--cv",
         default=0.05,
-        help="Noise of each op, copy, collective and message: deviation over mean. What runs on all devices has a draw "
+        help="Noise of each op, copy, collective and message: deviation over mean. What runs on "
+        "all devices has a draw "
         "for each: the slowest decides.",
     )
     slow_devices: int = common(
@@ -61,25 +62,32 @@ class NoiseOptions:
         default=0,
         help="Devices, picked at random, that are slow.",
     )
-    slowdown: float = common("--slowdown", default=1.5, help="How many times slower they compute; they copy as fast.")
-    slow_links: int = common(
-        "--slow-links", type=click.IntRange(0, MOST_COUNT), default=0, help="Links, picked at random, that are slow."
+    slowdown: float = common(
+        "--slowdown", default=1.5, help="How many times slower they compute; they copy as fast."
     )
-    link_slowdown: float = common("--link-slowdown", default=4.0, help="How many times longer they take.")
+    slow_links: int = common(
+        "--slow-links",
+        type=click.IntRange(0, MOST_COUNT),
+        default=0,
+        help="Links, picked at random, that are slow.",
+    )
+    link_slowdown: float = common(
+        "--link-slowdown", default=4.0, help="How many times longer they take."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class JitterRequest(Request):
     """Time schedules many times on uneven hardware; NAME:V sets the stages per device.
 
-    All schedules get the same slow devices and links. The first line says how far the ranking can be trusted. -o draws
-    how the makespans spread (svg, png, pdf, html). With --lengths each sample is a step of all replicas, whose
-    lengths are drawn anew where they are of a distribution; a second table has the spread by lengths alone and by
-    noise alone.
+    All schedules get the same slow devices and links. The first line says how far the ranking can
+    be trusted. -o draws how the makespans spread (svg, png, pdf, html). With --lengths each sample
+    is a step of all replicas, whose lengths are drawn anew where they are of a distribution; a
+    second table has the spread by lengths alone and by noise alone.
 
     \b
       ppsim jitter 1f1b zb-1p interleaved:2 --devices 8 --mb 32
-      ppsim jitter 1f1b eager-1f1b --devices 8 --mb 32 --comm 0.2 --cv 0.1 --slow-links 1 -o spread.svg
+      ppsim jitter 1f1b eager-1f1b --devices 8 --mb 32 --cv 0.1 --slow-links 1 -o spread.svg
     """
 
     question: ClassVar[str] = "jitter"
@@ -97,8 +105,18 @@ class JitterRequest(Request):
             "{options} spreads samples of noise, and with --lengths they are drawn here",
             "leave it out",
         ),
-        Need(("slowdown",), lambda g: bool(g["slow_devices"]), "{options} needs slow devices", "add --slow-devices 1"),
-        Need(("link_slowdown",), lambda g: bool(g["slow_links"]), "{options} needs slow links", "add --slow-links 1"),
+        Need(
+            ("slowdown",),
+            lambda g: bool(g["slow_devices"]),
+            "{options} needs slow devices",
+            "add --slow-devices 1",
+        ),
+        Need(
+            ("link_slowdown",),
+            lambda g: bool(g["slow_links"]),
+            "{options} needs slow links",
+            "add --slow-links 1",
+        ),
     )
     schedules: SeveralSchedules = group(SeveralSchedules, "Shape")
     shape: ShapeOptions = group(ShapeOptions, "Shape")
@@ -107,7 +125,9 @@ class JitterRequest(Request):
     several: ReplicaOptions = group(ReplicaOptions, "Costs")
     lengths: LengthOptions = group(LengthOptions, "Lengths")
     samples: int = common("--samples", default=10_000, help="Iterations to draw.")
-    seed: int = option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the random numbers.")
+    seed: int = option(
+        "--seed", type=click.IntRange(min=0), default=0, help="Seed of the random numbers."
+    )
     tasks: TaskOptions = group(TaskOptions, "Work")
     output: OutputOptions = group(OutputOptions, "Output")
     face: FaceOptions = group(FaceOptions, "Output")
@@ -121,7 +141,8 @@ class JitterRequest(Request):
 
 
 def jitter(schedules: Sequence[str], **options: Any) -> Jitter:
-    """Time schedules many times on uneven hardware; ``options`` as ``ppsim jitter`` takes them, by name.
+    """Time schedules many times on uneven hardware; ``options`` as ``ppsim jitter`` takes them, by
+    name.
 
     Raises:
         InputError: an option that is refused, or no schedule that takes the shape.
@@ -138,15 +159,28 @@ def answer(request: JitterRequest) -> Jitter:
 
     costs, uneven, samples, seed = request.costs, request.uneven, request.samples, request.seed
     rows = time_schedules(request.schedules.specs, request.shape, costs)
-    runs = {r.name: (r.timeline.schedule, build_costs(r.timeline.schedule, costs)) for r in rows if r.timeline}
+    runs = {
+        r.name: (r.timeline.schedule, build_costs(r.timeline.schedule, costs))
+        for r in rows
+        if r.timeline
+    }
     if uneven.slow_links and not any(np.any(prices.comm) for _, prices in runs.values()):
-        raise InputError("--slow-links needs messages that take time", "add --comm 0.1, or --profile FILE")
+        raise InputError(
+            "--slow-links needs messages that take time", "add --comm 0.1, or --profile FILE"
+        )
     noise = Noise(**asdict(uneven))
 
     def sample(runs: dict[str, tuple[Schedule, Costs]], seed: int, report: Report) -> list[Sampled]:
         if request.tasks.dask or request.tasks.results:
-            kept_for = [asdict(noise), samples, seed, {name: digest(*run) for name, run in runs.items()}]
-            return draw(runs, noise, samples, seed, run=partial(_draw, request.tasks, kept_for, report))
+            kept_for = [
+                asdict(noise),
+                samples,
+                seed,
+                {name: digest(*run) for name, run in runs.items()},
+            ]
+            return draw(
+                runs, noise, samples, seed, run=partial(_draw, request.tasks, kept_for, report)
+            )
         return draw(runs, noise, samples, seed, report)
 
     alone: Alone = {}
@@ -166,7 +200,9 @@ def answer(request: JitterRequest) -> Jitter:
     if reduction and request.several.replicas is None and not alone:
         raise InputError("--t-reduce is of replicas, and there are none", "add --replicas 8")
     sampled = [_with_reduction(each, reduction) for each in sampled]
-    alone = {what: [_with_reduction(each, reduction) for each in rows] for what, rows in alone.items()}
+    alone = {
+        what: [_with_reduction(each, reduction) for each in rows] for what, rows in alone.items()
+    }
     return Jitter(request, tuple(sampled), noise, refused, inputs, alone)
 
 
@@ -202,7 +238,9 @@ class Jitter(Answer[JitterRequest]):
         for at, row in enumerate(found["schedules"] if self.alone else ()):
             row["alone"] = {what: spread_object(each[at]) for what, each in self.alone.items()}
             row["deviation"] = spread_object(self.sampled[at])["deviation"]
-        return found | {"refused": [{"name": row.name, "reason": row.reason} for row in self.refused]}
+        return found | {
+            "refused": [{"name": row.name, "reason": row.reason} for row in self.refused]
+        }
 
     @property
     def verdict(self) -> str:
@@ -221,8 +259,8 @@ class Jitter(Answer[JitterRequest]):
         share = count_wins(sampled)[sampled.index(best)]
         middle = f"half of them within {format_number(best.percentile(50))} {best.unit}"
         return (
-            f"{best.name} is fastest in {format_share(share)} of {count}, {middle}; "
-            f"the order of all {len(sampled)} without noise holds in {format_share(rate_ranking(sampled))}"
+            f"{best.name} is fastest in {format_share(share)} of {count}, {middle}; the order of "
+            f"all {len(sampled)} without noise holds in {format_share(rate_ranking(sampled))}"
         )
 
     def blocks(self) -> Iterator[Block]:
@@ -256,7 +294,10 @@ class Jitter(Answer[JitterRequest]):
         """What a picture draws: each schedule, and below it what lengths and noise do alone."""
         drawn: list[Sampled] = []
         for at, each in enumerate(self.sampled):
-            parts = [replace(rows[at], name=f"{each.name}, {what} alone") for what, rows in self.alone.items()]
+            parts = [
+                replace(rows[at], name=f"{each.name}, {what} alone")
+                for what, rows in self.alone.items()
+            ]
             drawn += [each, *parts]
         return drawn
 
@@ -279,7 +320,10 @@ class Jitter(Answer[JitterRequest]):
         from ppsim.analysis.jitter import PERCENTILES, count_wins
 
         unit = self.sampled[0].unit
-        headings = ["schedule\n", *(f"{name}\n{unit}" for name in ("no noise", *(f"p{p}" for p in PERCENTILES)))]
+        headings = [
+            "schedule\n",
+            *(f"{name}\n{unit}" for name in ("no noise", *(f"p{p}" for p in PERCENTILES))),
+        ]
         headings += ["p99 over\nno noise", "fastest\nin"]
         rows = []
         wins = count_wins(self.sampled).tolist()
@@ -289,7 +333,11 @@ class Jitter(Answer[JitterRequest]):
             rows.append([s.name, format_number(s.without_noise), *times, late, format_share(share)])
 
         def tone(row: int, column: int) -> str:
-            return ("" if wins[row] < max(wins) or headings[column] != "fastest\nin" else "good") if column else "name"
+            return (
+                ("" if wins[row] < max(wins) or headings[column] != "fastest\nin" else "good")
+                if column
+                else "name"
+            )
 
         return Table(headings, rows, spare=["p99 over\nno noise", f"p95\n{unit}"], tone=tone)
 
@@ -297,10 +345,15 @@ class Jitter(Answer[JitterRequest]):
 def _replicas(runs: Runs, replicas: Replicas, costs: CostOptions) -> Iterator[Runs]:
     """Yield the runs of each replica, with what its ops cost."""
     for each in zip(*(replicas.costs(*run, costs) for run in runs.values()), strict=True):
-        yield {name: (schedule, own) for (name, (schedule, _)), own in zip(runs.items(), each, strict=True)}
+        yield {
+            name: (schedule, own)
+            for (name, (schedule, _)), own in zip(runs.items(), each, strict=True)
+        }
 
 
-def _sample_lengths(request: JitterRequest, runs: Runs, noise: Noise, report: Report) -> tuple[list[Sampled], Alone]:
+def _sample_lengths(
+    request: JitterRequest, runs: Runs, noise: Noise, report: Report
+) -> tuple[list[Sampled], Alone]:
     """Draw steps of all replicas with lengths and noise, with lengths alone and with noise alone.
 
     Lengths of a distribution are drawn anew in each step; those of a file are the same in all.
@@ -316,12 +369,18 @@ def _sample_lengths(request: JitterRequest, runs: Runs, noise: Noise, report: Re
     for schedule in schedules:
         refuse_rounds(schedule)
     if len({each.whole_microbatches for each in schedules}) > 1:
-        raise InputError("--lengths is for one number of microbatches, and these schedules have several", "--mb 8")
+        raise InputError(
+            "--lengths is for one number of microbatches, and these schedules have several",
+            "--mb 8",
+        )
     text, law = str(lengths.lengths), law_of(lengths, costs)
     shares = shares_of(lengths, schedules[0], request.several.count)
     drawn, quiet = is_distribution(text), Noise(cv=0.0)
     if drawn and lengths.cp_of is not None:
-        raise InputError("--cp-of is of the microbatches of a file, and each sample draws others", "--lengths FILE")
+        raise InputError(
+            "--cp-of is of the microbatches of a file, and each sample draws others",
+            "--lengths FILE",
+        )
     load = None if drawn else find_load(lengths, schedules[0], request.several.count, costs)
     replicas = request.several.replicas or Replicas(load.n_replicas if load else 1, ())
     factors = replicas.factors(schedules[0].n_devices)
@@ -338,11 +397,20 @@ def _sample_lengths(request: JitterRequest, runs: Runs, noise: Noise, report: Re
             found["noise"].append(part(slow, noise, r))
             found["both"].append(part(slow, noise, r, step))
             continue
-        own = {name: (schedule, load.costs(schedule, prices, r)) for name, (schedule, prices) in slow.items()}
-        even = {name: (schedule, load.even_costs(schedule, prices)) for name, (schedule, prices) in slow.items()}
+        own = {
+            name: (schedule, load.costs(schedule, prices, r))
+            for name, (schedule, prices) in slow.items()
+        }
+        even = {
+            name: (schedule, load.even_costs(schedule, prices))
+            for name, (schedule, prices) in slow.items()
+        }
         found["both"].append(part(own, noise, r))
         found["noise"].append(part(even, noise, r))
-        same = [replace(each, makespans=np.full(samples, each.without_noise)) for each in found["both"][-1]]
+        same = [
+            replace(each, makespans=np.full(samples, each.without_noise))
+            for each in found["both"][-1]
+        ]
         found["lengths"].append(same)
     slowest = {what: _slowest(each) for what, each in found.items()}
     return slowest.pop("both"), slowest
@@ -357,7 +425,9 @@ def _slowed(prices: Costs, row: NDArray[np.float64]) -> Costs:
 
 def _with_reduction(sampled: Sampled, time: float) -> Sampled:
     """Add the time of the collectives after the slowest replica."""
-    return replace(sampled, without_noise=sampled.without_noise + time, makespans=sampled.makespans + time)
+    return replace(
+        sampled, without_noise=sampled.without_noise + time, makespans=sampled.makespans + time
+    )
 
 
 def _slowest(sampled: list[list[Sampled]]) -> list[Sampled]:
@@ -375,7 +445,11 @@ def _slowest(sampled: list[list[Sampled]]) -> list[Sampled]:
 
 
 def _draw(
-    tasks: TaskOptions, inputs: object, report: Report, draw: Callable[[Chunk], Floats], chunks: Mapping[str, Chunk]
+    tasks: TaskOptions,
+    inputs: object,
+    report: Report,
+    draw: Callable[[Chunk], Floats],
+    chunks: Mapping[str, Chunk],
 ) -> dict[str, Floats]:
     """Draw the chunks where the options say."""
     import numpy as np
@@ -401,4 +475,6 @@ def digest(schedule: Schedule, costs: Costs) -> str:
 
     queues = (schedule.offsets, schedule.kind, schedule.stage, schedule.microbatch, schedule.pair)
     times = (costs.durations(schedule), costs.latencies(schedule))
-    return sha256(b"".join(np.ascontiguousarray(column).tobytes() for column in (*queues, *times))).hexdigest()
+    return sha256(
+        b"".join(np.ascontiguousarray(column).tobytes() for column in (*queues, *times))
+    ).hexdigest()

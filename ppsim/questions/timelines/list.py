@@ -40,7 +40,8 @@ _KINDS = {name: name for name in SHELVES} | {"gpus": "GPUs", "software": "traini
 
 @dataclass(frozen=True, kw_only=True)
 class ListRequest(Request):
-    """List all schedules, or explain one; or what the library has: models, clusters, GPUs, software, links.
+    """List all schedules, or explain one; or what the library has: models, clusters, GPUs,
+    software, links.
 
     Of one schedule: its idea, needs, closed forms, paper and a small chart.
 
@@ -64,12 +65,18 @@ class ListRequest(Request):
     )
     schedule: OneSchedule = group(OneSchedule)
     devices: int = common("--devices", "--pp", default=DEVICES, help="Devices of the example.")
-    microbatches: int = common(*("--mb", "-m", "--microbatches"), default=MICROBATCHES, help="Its microbatches.")
+    microbatches: int = common(
+        *("--mb", "-m", "--microbatches"), default=MICROBATCHES, help="Its microbatches."
+    )
     models: bool = flag("--models", help="The models, for --model.", common=True)
     clusters: bool = flag("--clusters", help="The clusters, for --cluster.", common=True)
     gpus: bool = flag("--gpus", help="The GPUs, for cluster files and words.", common=True)
-    software: bool = flag("--software", help="The training frameworks, for --software.", common=True)
-    links: bool = flag("--links", help="The links, for cluster files, words and --link.", common=True)
+    software: bool = flag(
+        "--software", help="The training frameworks, for --software.", common=True
+    )
+    links: bool = flag(
+        "--links", help="The links, for cluster files, words and --link.", common=True
+    )
     face: JsonOption = group(JsonOption)
 
     @property
@@ -89,7 +96,9 @@ def answer(request: ListRequest) -> Schedules | Shelves | Description:
     spec = request.schedule.spec
     if family := family_of(spec):
         return Description(request, family)
-    raise InputError(f"{spec} is a file of ops, not a schedule that is described", f"ppsim run {spec}")
+    raise InputError(
+        f"{spec} is a file of ops, not a schedule that is described", f"ppsim run {spec}"
+    )
 
 
 @dataclass(frozen=True)
@@ -157,9 +166,10 @@ class Schedules(Answer[ListRequest]):
         """A line for each: what it takes on the example, what it needs, and what it is."""
         yield Drawn(self._lines, at_least=120)
         yield Line(
-            "memory: most activations that a device holds, of its 1/P share of the model; P devices, "
-            "V stages a device, M microbatches, N group size, K slices. ppsim list NAME explains one "
-            "schedule; ppsim list --models --clusters --gpus --software --links has the library"
+            "memory: most activations that a device holds, of its 1/P share of the model; P "
+            "devices, V stages a device, M microbatches, N group size, K slices. ppsim list NAME "
+            "explains one schedule; ppsim list --models --clusters --gpus --software --links has "
+            "the library"
         )
 
     def _lines(self, screen: Console) -> Iterator[Block]:
@@ -208,7 +218,9 @@ class Description(Answer[ListRequest]):
         from ppsim.schedules import schedule_from
 
         request = self.request
-        schedule = schedule_from(request.schedule.spec, devices=request.devices, microbatches=request.microbatches)
+        schedule = schedule_from(
+            request.schedule.spec, devices=request.devices, microbatches=request.microbatches
+        )
         return simulate(schedule, costs_for(schedule))
 
     @cached_property
@@ -240,7 +252,9 @@ class Description(Answer[ListRequest]):
         yield Line([(family.title, "name"), f" ({family.name})\n"])
         yield Drawn(self._idea)
         yield ""
-        yield from (Line([(f"{fact:<18}", "quiet"), text], 18) for fact, text in facts.items() if text)
+        yield from (
+            Line([(f"{fact:<18}", "quiet"), text], 18) for fact, text in facts.items() if text
+        )
         yield ""
         yield Line(f"{words.shape_line(schedule)}, t_F = t_I = t_W = 1 per device", 2)
         yield Chart(timeline, metrics)
@@ -281,7 +295,9 @@ class Shelves(Answer[ListRequest]):
             rows = rows_of(name)
             headings = list(rows[0])
             yield Table(
-                headings, [[_short(row[key]) for key in headings] for row in rows], left=[headings[0], "source"]
+                headings,
+                [[_short(row[key]) for key in headings] for row in rows],
+                left=[headings[0], "source"],
             )
         yield ""
         yield "all fields of one: ppsim model NAME; any of your own: a TOML file in its place"
@@ -308,11 +324,19 @@ def rows_of(shelf: str) -> list[dict[str, Any]]:
         from ppsim.workload.plans.software import softwares
 
         return [
-            {"software": name, "on": found.on, "schedules": ", ".join(found.runs) or "all", "source": found.source}
+            {
+                "software": name,
+                "on": found.on,
+                "schedules": ", ".join(found.runs) or "all",
+                "source": found.source,
+            }
             for name, found in softwares().items()
         ]
     if shelf == "links":
-        return [{"link": name, "latency_us": alpha, "gb_per_s": speed} for name, (alpha, speed) in NAMED.items()]
+        return [
+            {"link": name, "latency_us": alpha, "gb_per_s": speed}
+            for name, (alpha, speed) in NAMED.items()
+        ]
     from ppsim.workload.hardware.hardware import gpus, machines, read_gpu, read_machine
 
     if shelf == "gpus":
@@ -330,20 +354,37 @@ def rows_of(shelf: str) -> list[dict[str, Any]]:
 
 
 def _gpu(gpu: Any) -> dict[str, Any]:
-    peaks = {f"{name}_tflops": getattr(gpu.tflops, name) or None for name in ("bf16", "fp16", "fp8", "fp4")}
-    return {"gpu": gpu.name, "memory_gib": gpu.memory_gib, "hbm_gb_per_s": gpu.hbm_gb_per_s, **peaks}
+    peaks = {
+        f"{name}_tflops": getattr(gpu.tflops, name) or None
+        for name in ("bf16", "fp16", "fp8", "fp4")
+    }
+    return {
+        "gpu": gpu.name,
+        "memory_gib": gpu.memory_gib,
+        "hbm_gb_per_s": gpu.hbm_gb_per_s,
+        **peaks,
+    }
 
 
 def card_of(name: str) -> dict[str, Any]:
-    """Return all fields of a cluster, a GPU or a software, of the library, a file or words; empty where it is none.
+    """Return all fields of a cluster, a GPU or a software, of the library, a file or words; empty
+    where it is none.
 
-    Of software with a release, what that release does: where rules ask for a precision, a host or a model, others.
+    Of software with a release, what that release does: where rules ask for a precision, a host or a
+    model, others.
 
     Raises:
         InputError: words that make no cluster, a file that cannot be read.
     """
     from ppsim.engine.detailed import cluster as clusters
-    from ppsim.workload.hardware.hardware import SCHEMA, gpus, machines, read_cluster, read_gpu, read_machine
+    from ppsim.workload.hardware.hardware import (
+        SCHEMA,
+        gpus,
+        machines,
+        read_cluster,
+        read_gpu,
+        read_machine,
+    )
     from ppsim.workload.model.model import library
     from ppsim.workload.plans.software import read_software, softwares
 
@@ -352,12 +393,22 @@ def card_of(name: str) -> dict[str, Any]:
         version = read_software(name)
         if said := version.as_if:
             note(said)
-        done = {"release": name.partition("@")[2], **version.techniques(None)} if release else asdict(version.software)
+        done = (
+            {"release": name.partition("@")[2], **version.techniques(None)}
+            if release
+            else asdict(version.software)
+        )
         return {"name": plain, **done}
     text = read_text(name, "a TOML file") if name.endswith(".toml") else ""
-    if plain in machines() or ("," in name and not name.endswith((".toml", ".json"))) or f'"{clusters.SCHEMA}"' in text:
+    if (
+        plain in machines()
+        or ("," in name and not name.endswith((".toml", ".json")))
+        or f'"{clusters.SCHEMA}"' in text
+    ):
         cluster = read_cluster(name)
-        return {"cluster": name, **asdict(cluster)} | ({"gpu": asdict(read_machine(name).gpu)} if cluster.gpu else {})
+        return {"cluster": name, **asdict(cluster)} | (
+            {"gpu": asdict(read_machine(name).gpu)} if cluster.gpu else {}
+        )
     if plain in gpus() or f'"{SCHEMA}"' in text:
         return asdict(read_gpu(name))
     guess = guess_of(plain, [*library(), *machines(), *gpus(), *softwares()])
@@ -384,4 +435,8 @@ def card_words(fields: Mapping[str, Any]) -> str:
 def _short(value: Any) -> str:
     if value is None:
         return ""
-    return format_number(value) if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+    return (
+        format_number(value)
+        if isinstance(value, int | float) and not isinstance(value, bool)
+        else str(value)
+    )

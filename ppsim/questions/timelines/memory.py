@@ -21,7 +21,14 @@ from ppsim.base.units import format_size
 from ppsim.engine.simple.columns import size_object
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import build, build_memory
-from ppsim.prices.cap import OF_A_SHARE, activations_per_unit, cap_option, number_at_least, read_cap, write_count
+from ppsim.prices.cap import (
+    OF_A_SHARE,
+    activations_per_unit,
+    cap_option,
+    number_at_least,
+    read_cap,
+    write_count,
+)
 from ppsim.prices.options import CostOptions
 from ppsim.prices.parts.layout import layout_for
 from ppsim.prices.serving import (
@@ -49,7 +56,9 @@ if TYPE_CHECKING:
 
 MARGIN, MOST_ROWS = 40, 32
 GIB = 2.0**30
-COUNTED_ACTIVATIONS = "an activation is held from F to the end of B, or of W where backwards are split"
+COUNTED_ACTIVATIONS = (
+    "an activation is held from F to the end of B, or of W where backwards are split"
+)
 COUNTED_BYTES = "not counted: the driver, communicators and gaps between tensors, some 6 % of a GPU"
 MOST_STACKS = 16  # devices whose content a page has
 
@@ -58,11 +67,12 @@ MOST_STACKS = 16  # devices whose content a page has
 class MemoryRequest(Request):
     """Memory of every device over time: its peak, when, and what holds it.
 
-    Counts activations, or bytes with --model or a --profile that has them. An activation is what the forward of one
-    stage leaves for one microbatch; it is held from the start of F to the end of B, or of W where backwards are split.
-    V chunks make V of them of a device's 1/P share of the model, in which --cap and ppsim compare count.
-    Bytes are weights, gradients, Adam's states, activations and buffers of messages; the driver, communicators and gaps
-    between tensors are not counted, so leave some 6 % of a GPU free. Exits with 1 where a device passes --cap, and says
+    Counts activations, or bytes with --model or a --profile that has them. An activation is what
+    the forward of one stage leaves for one microbatch; it is held from the start of F to the end of
+    B, or of W where backwards are split. V chunks make V of them of a device's 1/P share of the
+    model, in which --cap and ppsim compare count. Bytes are weights, gradients, Adam's states,
+    activations and buffers of messages; the driver, communicators and gaps between tensors are not
+    counted, so leave some 6 % of a GPU free. Exits with 1 where a device passes --cap, and says
     what would fit. Figures show the curves below the schedule.
 
     \b
@@ -75,7 +85,18 @@ class MemoryRequest(Request):
     place: ClassVar[tuple[str, int]] = ("What a model needs", 2)
     needs: ClassVar[tuple[Need, ...]] = (
         Need(
-            (*COSTS, *LAYER_TIMES, *UNEVEN, *STEP, "profile", "segments", "recompute", "offload", "encoder", "steps"),
+            (
+                *COSTS,
+                *LAYER_TIMES,
+                *UNEVEN,
+                *STEP,
+                "profile",
+                "segments",
+                "recompute",
+                "offload",
+                "encoder",
+                "steps",
+            ),
             lambda g: not g["serve"],
             "--serve counts bytes, which no time changes, so {options} has no effect",
             "leave it out",
@@ -98,10 +119,13 @@ class MemoryRequest(Request):
     model: str | None = model_option("Bytes")
     training: TrainedOptions = group(TrainedOptions, "Training of --model")
     cap: str | None = cap_option("--model or --profile")
-    measured: str | None = common("--measured", metavar="FILE", help="Measured peaks of the devices, beside these.")
+    measured: str | None = common(
+        "--measured", metavar="FILE", help="Measured peaks of the devices, beside these."
+    )
     serve: bool = flag(
         "--serve",
-        help="What a pipeline that serves --model holds: weights, and room for keys and values in --cap.",
+        help="What a pipeline that serves --model holds: weights, and room for keys and values in "
+        "--cap.",
         common=True,
     )
     served: ServedOptions = group(ServedOptions, "Serving of --model")
@@ -135,8 +159,14 @@ def answer(request: MemoryRequest) -> Memory | MemoryServed:
     case = Case(request.schedule.spec, request.shape, request.costs, model)
     timeline, held, prices = case.simulate()
     if model and timeline.schedule.only_forwards:
-        what = f"{timeline.schedule.name} does not train, and the memory of a model is that of training"
-        raise InputError(what, f"ppsim memory {timeline.schedule.name} --serve --model {request.model} --cap SIZE")
+        what = (
+            f"{timeline.schedule.name} does not train, and the memory of a model is that of "
+            f"training"
+        )
+        raise InputError(
+            what,
+            f"ppsim memory {timeline.schedule.name} --serve --model {request.model} --cap SIZE",
+        )
     most = None
     if request.cap is not None:
         most = read_cap(request.cap).of_schedule(timeline.schedule, held.unit)
@@ -197,14 +227,22 @@ class Memory(Answer[MemoryRequest]):
         """The object of schema ``ppsim.memory/1``."""
         from ppsim.engine.memory.report import memory_object
 
-        rows = [{"options": a.options, "peak": a.peak, "makespan": a.makespan} for a in self.alternatives]
-        return memory_object(self.report, self.inputs, rows) | ({"measured": self.beside} if self.beside else {})
+        rows = [
+            {"options": a.options, "peak": a.peak, "makespan": a.makespan}
+            for a in self.alternatives
+        ]
+        return memory_object(self.report, self.inputs, rows) | (
+            {"measured": self.beside} if self.beside else {}
+        )
 
     def line(self) -> Iterator[Block]:
         """The peak, where and when, on one line."""
         schedule = self.timeline.schedule
         size, where = self._fullest()
-        yield f"{schedule.name} {schedule.n_devices}x{schedule.whole_microbatches}  peak {size} {where}"
+        yield (
+            f"{schedule.name} {schedule.n_devices}x{schedule.whole_microbatches}  peak {size} "
+            f"{where}"
+        )
 
     def blocks(self) -> Iterator[Block]:
         """The curves of the devices, the peak and what holds it."""
@@ -215,10 +253,15 @@ class Memory(Answer[MemoryRequest]):
         size, where = self._fullest()
         yield Line([(title_of(schedule), "name"), f"  {shape_line(schedule)}"])
         yield Drawn(self._bars)
-        held = sorted(((amount, name) for name, amount in fullest.parts.items() if amount), reverse=True)
+        held = sorted(
+            ((amount, name) for name, amount in fullest.parts.items() if amount), reverse=True
+        )
         yield ""
         yield Line(["peak ", (size, "bad" if found.over else "name"), f" {where}"], 5)
-        parts = (f"{name} {format_size(amount, unit)} ({amount / fullest.value:.0%})" for amount, name in held)
+        parts = (
+            f"{name} {format_size(amount, unit)} ({amount / fullest.value:.0%})"
+            for amount, name in held
+        )
         yield Line(f"held by {', '.join(parts) or 'nothing'}", 8)
         yield Line([(COUNTED_BYTES if unit == BYTES else COUNTED_ACTIVATIONS, "quiet")])
         if unit != BYTES:
@@ -245,7 +288,9 @@ class Memory(Answer[MemoryRequest]):
         )
 
     def _complete(self, document: Document, suffix: str) -> Document:
-        """Add the curves, and what fills the fullest devices: below them in pages, in figures where it is asked for."""
+        """Add the curves, and what fills the fullest devices: below them in pages, in figures where
+        it is asked for.
+        """
         from ppsim.engine.memory.usage import share_unit, stacks
 
         found = self.report
@@ -268,7 +313,10 @@ class Memory(Answer[MemoryRequest]):
 
     def _fullest(self) -> tuple[str, str]:
         found, fullest = self.report, self.report.fullest
-        where = f"on device {fullest.device} from {fullest.time:g} {self.timeline.unit}, {found.label(fullest.op)}"
+        where = (
+            f"on device {fullest.device} from {fullest.time:g} {self.timeline.unit}, "
+            f"{found.label(fullest.op)}"
+        )
         if found.curve.unit == "B":
             return format_size(fullest.value), where
         return write_count(fullest.value, _per_unit(found), found.curve.unit), where
@@ -284,7 +332,10 @@ class Memory(Answer[MemoryRequest]):
         timeline, curve = found.timeline, found.curve
         full = format_amount(found.fullest.value, curve.unit)
         capped = f", cap {format_cap(found)}" if found.cap is not None else ""
-        scale = f"1 column = {format_number(timeline.makespan / columns)} {timeline.unit}, full height = {full}{capped}"
+        scale = (
+            f"1 column = {format_number(timeline.makespan / columns)} {timeline.unit}, full "
+            f"height = {full}{capped}"
+        )
         yield Line([(scale, "quiet")])
         name_width = len(f"dev {len(found.peaks) - 1}")
         for peak in _shown(found.peaks):
@@ -294,25 +345,43 @@ class Memory(Answer[MemoryRequest]):
             line = bars(curve, peak.device, timeline.makespan, columns, levels)
             over = peak.value > found.cap_of(peak.device)
             size = format_size(peak.value, curve.unit)
-            row: list[Part] = [f"{f'dev {peak.device}':<{name_width}} ", *_bar_parts(found, peak.device, line), "  "]
-            row += [(f"{size:>9}", "bad" if over else "name"), (f" at {peak.time:g}, {found.label(peak.op)}", "quiet")]
+            row: list[Part] = [
+                f"{f'dev {peak.device}':<{name_width}} ",
+                *_bar_parts(found, peak.device, line),
+                "  ",
+            ]
+            row += [
+                (f"{size:>9}", "bad" if over else "name"),
+                (f" at {peak.time:g}, {found.label(peak.op)}", "quiet"),
+            ]
             yield Line([*row, ("  over", "fault")] if over else row, name_width + 1)
 
     def _breakdown(self, screen: Console) -> Iterator[Block]:
         """What holds each device's peak, as a table."""
         found = self.report
-        names = [name for name in found.peaks[0].parts if any(peak.parts[name] for peak in found.peaks)]
+        names = [
+            name for name in found.peaks[0].parts if any(peak.parts[name] for peak in found.peaks)
+        ]
         yield "\nat each device's peak"
         rows = [
             [_left_out(found, screen), *[""] * len(names)]
             if peak is None
-            else [f"dev {peak.device}", *(format_size(peak.parts[name], found.curve.unit) for name in names)]
+            else [
+                f"dev {peak.device}",
+                *(format_size(peak.parts[name], found.curve.unit) for name in names),
+            ]
             for peak in _shown(found.peaks)
         ]
         least = sorted(names, key=lambda name: max(peak.parts[name] for peak in found.peaks))
-        headings = {name: "\n".join(name.rpartition(" ")[::2]) for name in names}  # the last word below the others
+        # the last word below the others
+        headings = {name: "\n".join(name.rpartition(" ")[::2]) for name in names}
         spare = [headings[name] for name in least]
-        yield Table(["\n", *headings.values()], rows, spare=spare, tone=lambda _, column: "" if column else "name")
+        yield Table(
+            ["\n", *headings.values()],
+            rows,
+            spare=spare,
+            tone=lambda _, column: "" if column else "name",
+        )
 
 
 def answer_served(request: MemoryRequest) -> MemoryServed:
@@ -361,7 +430,12 @@ class MemoryServed(Answer[MemoryRequest]):
     def blocks(self) -> Iterator[Block]:
         """What each device holds and has room for."""
         model = self.request.model or ""
-        yield Line([(model, "name"), f" on {self.schedule.n_devices} devices, layers {list(self.layout.layers)}"])
+        yield Line(
+            [
+                (model, "name"),
+                f" on {self.schedule.n_devices} devices, layers {list(self.layout.layers)}",
+            ]
+        )
         yield ""
         yield from self.held.blocks()
 
@@ -369,7 +443,10 @@ class MemoryServed(Answer[MemoryRequest]):
         """What does not fit."""
         if self.held.fits:
             return None
-        return PpsimError(self.held.sentence(), "a larger --cap, fewer --weight-bits, more devices, or a higher --tp")
+        return PpsimError(
+            self.held.sentence(),
+            "a larger --cap, fewer --weight-bits, more devices, or a higher --tp",
+        )
 
 
 @dataclass(frozen=True)
@@ -382,7 +459,9 @@ class Case:
     model: Trained | None
 
     def simulate(self) -> tuple[Timeline, MemoryModel, Costs]:
-        """Time the schedule, with what its stages hold and the costs that recomputation leads to."""
+        """Time the schedule, with what its stages hold and the costs that recomputation leads
+        to.
+        """
         from ppsim.engine.simple.longest_path import simulate
 
         schedule, prices = build(self.spec, self.shape, self.costs, model=self.model)
@@ -390,7 +469,9 @@ class Case:
         return simulate(schedule, prices), held, prices
 
     def fix(self, options: str, cap: int, **costs: Any) -> Alternative | None:
-        """The same with other costs, which ``options`` spell, if that fits a cap in the memory model's unit."""
+        """The same with other costs, which ``options`` spell, if that fits a cap in the memory
+        model's unit.
+        """
         from ppsim.engine.memory.usage import curves
         from ppsim.schedules import Alternative
 
@@ -404,7 +485,8 @@ class Case:
 
 
 def find_alternatives(found: MemoryReport, case: Case) -> tuple[tuple[Alternative, ...], bool]:
-    """What fits instead, each found by running this command with the options it names; whether splits are left.
+    """What fits instead, each found by running this command with the options it names; whether
+    splits are left.
 
     Where devices have different caps, what fits the least of them on all.
     """
@@ -414,7 +496,9 @@ def find_alternatives(found: MemoryReport, case: Case) -> tuple[tuple[Alternativ
     from ppsim.schedules import Trial, find_fitting
 
     def attempt(request: Sought) -> Trial:
-        timeline, held, _ = replace(case, spec=request.spec, shape=ShapeOptions(**request.numbers)).simulate()
+        timeline, held, _ = replace(
+            case, spec=request.spec, shape=ShapeOptions(**request.numbers)
+        ).simulate()
         per_unit = activations_per_unit(timeline.schedule, held.unit)
         return Trial(curves(timeline, held).peak.max() / per_unit, timeline.makespan)
 
@@ -424,7 +508,11 @@ def find_alternatives(found: MemoryReport, case: Case) -> tuple[tuple[Alternativ
     cap = most / activations_per_unit(schedule, unit)
     near = find_fitting(Sought(case.spec, asdict(case.shape)), schedule, cap, attempt)
     # Counts of activations leave out what a forward keeps with recompute.
-    again = None if unit == ACTIVATIONS or case.costs.recompute else case.fix("--recompute", most, recompute=True)
+    again = (
+        None
+        if unit == ACTIVATIONS or case.costs.recompute
+        else case.fix("--recompute", most, recompute=True)
+    )
     split, unsearched = None, False
     if case.costs.layout:
         layout = layout_for(schedule, case.costs.layout)
@@ -433,7 +521,9 @@ def find_alternatives(found: MemoryReport, case: Case) -> tuple[tuple[Alternativ
     return tuple(each for each in (again, split, *near) if each), unsearched
 
 
-def _split_otherwise(schedule: Schedule, layout: Layout, case: Case, most: int, unit: str) -> Alternative | None:
+def _split_otherwise(
+    schedule: Schedule, layout: Layout, case: Case, most: int, unit: str
+) -> Alternative | None:
     """The same layers on other stages, in the fastest split that fits, where it is found soon."""
     from ppsim.engine.memory.usage import BYTES
     from ppsim.questions.optimum.partition_problem import Asked, find_fitting_layout
@@ -441,7 +531,11 @@ def _split_otherwise(schedule: Schedule, layout: Layout, case: Case, most: int, 
     if "".join(layout.content).count("L") > 1:  # ppsim partition has one loss
         return None
     unsplit = replace(case.costs, layout=None)
-    cap = f"{most}B" if unit == BYTES else number_at_least(most / activations_per_unit(schedule, unit))
+    cap = (
+        f"{most}B"
+        if unit == BYTES
+        else number_at_least(most / activations_per_unit(schedule, unit))
+    )
     asked = Asked(case.spec, case.shape, unsplit, layout.n_layers, layout.n_mtp, 0, case.model, cap)
     try:
         text = find_fitting_layout(asked, schedule)
@@ -462,16 +556,25 @@ def _bar_parts(found: MemoryReport, device: int, line: str) -> list[Part]:
 def _left_out(found: MemoryReport, screen: Console) -> str:
     from ppsim.show.drawing.terminal import signs_for
 
-    return f"{signs_for(screen.encoding, colour=False).more} {len(found.peaks) - MOST_ROWS} more devices"
+    return (
+        f"{signs_for(screen.encoding, colour=False).more} {len(found.peaks) - MOST_ROWS} more "
+        f"devices"
+    )
 
 
 def _shown(rows: list[Any]) -> list[Any]:
     """All rows, or the first and the last with None between."""
-    return rows if len(rows) <= MOST_ROWS else [*rows[: MOST_ROWS // 2], None, *rows[-MOST_ROWS // 2 :]]
+    return (
+        rows
+        if len(rows) <= MOST_ROWS
+        else [*rows[: MOST_ROWS // 2], None, *rows[-MOST_ROWS // 2 :]]
+    )
 
 
 def does_not_fit(found: MemoryReport, near: Sequence[Alternative], unsearched: bool) -> PpsimError:
-    """Make the error that names what fits; ``unsearched``: splits of the layout that ppsim partition searches."""
+    """Make the error that names what fits; ``unsearched``: splits of the layout that ppsim
+    partition searches.
+    """
     from ppsim.engine.memory.report import find_excess
 
     unit, peak = found.curve.unit, found.over[0]
@@ -484,18 +587,22 @@ def does_not_fit(found: MemoryReport, near: Sequence[Alternative], unsearched: b
         when = f"passes it at {first.time:g} {found.timeline.unit} ({found.label(first.op)})"
     more = len(found.over) - 1
     message = (
-        f"{found.timeline.schedule.name} does not fit {format_cap(found)}: device {peak.device} {when} "
-        f"and needs {format_size(peak.value - cap, unit)} more at its peak"
+        f"{found.timeline.schedule.name} does not fit {format_cap(found)}: device {peak.device} "
+        f"{when} and needs {format_size(peak.value - cap, unit)} more at its peak"
         + (f"; {more} other device{'s' if more > 1 else ''} over too" if more else "")
     )
-    fits = [f"{a.options} ({format_size(a.peak, unit)}, makespan {a.makespan:g}{_changed(a)})" for a in near]
+    fits = [
+        f"{a.options} ({format_size(a.peak, unit)}, makespan {a.makespan:g}{_changed(a)})"
+        for a in near
+    ]
     if unsearched:
         before = sum(not a.options.startswith("--mb") for a in near)
         fits.insert(before, "ppsim partition with this --cap (searches other splits)")
     other = (
         "more devices, a higher tp or zero, recompute, or a smaller mbs"
         if unit == "B"
-        else f"a larger --cap; this run needs {number_at_least(found.fullest.value / _per_unit(found))}"
+        else f"a larger --cap; this run needs "
+        f"{number_at_least(found.fullest.value / _per_unit(found))}"
     )
     return PpsimError(message, " or ".join(fits) or other)
 
@@ -525,7 +632,9 @@ def _per_unit(found: MemoryReport) -> float:
 
 
 def spare_text(found: MemoryReport) -> str:
-    """Write whether all devices are within the cap, and by how much the nearest is, or how much it lacks."""
+    """Write whether all devices are within the cap, and by how much the nearest is, or how much it
+    lacks.
+    """
     spare, peak = found.least_spare
     unit = found.curve.unit
     held = f"device {peak.device} holds {format_size(peak.value, unit)}"
@@ -540,7 +649,8 @@ def format_amount(value: int, unit: str) -> str:
 
 
 def compare_measured(found: MemoryReport, path: str) -> dict[str, Any]:
-    """Compare measured peaks with the report's; activations are given a base and a size by least squares first.
+    """Compare measured peaks with the report's; activations are given a base and a size by least
+    squares first.
 
     Raises:
         InputError: the file has no peaks, or not one for each device.
@@ -578,8 +688,8 @@ def measured_lines(beside: dict[str, Any]) -> Iterator[str]:
         yield f"{name:<9}{row['peak_gib']:>10.2f} {row['measured_gib']:>10.2f} {error:>7}"
     if "base_gib" in beside:
         yield (
-            f"fitted to the measured peaks: {beside['base_gib']:.1f} GiB that each device always holds, "
-            f"{beside['activation_gib']:.2f} GiB an activation"
+            f"fitted to the measured peaks: {beside['base_gib']:.1f} GiB that each device always "
+            f"holds, {beside['activation_gib']:.2f} GiB an activation"
         )
     worst = beside["devices"][beside["worst"]]
     yield f"measured, device {worst['device']} holds most, {worst['measured_gib']:.1f} GiB"

@@ -62,11 +62,13 @@ if TYPE_CHECKING:
 class RunRequest(Request):
     """Time one schedule and show it.
 
-    The bound is proved: no order of the same ops takes less on the same devices, each holding no more activations than
-    in this schedule. Other ops, such as backwards split into I and W, another placement or more memory may.
+    The bound is proved: no order of the same ops takes less on the same devices, each holding no
+    more activations than in this schedule. Other ops, such as backwards split into I and W, another
+    placement or more memory may.
 
-    Peak activations count those of one stage and microbatch, each held from the start of F to the end of B, or of W
-    where backwards are split; with --recompute, from R on. ppsim memory counts bytes.
+    Peak activations count those of one stage and microbatch, each held from the start of F to the
+    end of B, or of W where backwards are split; with --recompute, from R on. ppsim memory counts
+    bytes.
 
     \b
       ppsim run 1f1b --stages 4 --mb 8
@@ -106,8 +108,11 @@ class RunRequest(Request):
         ),
         Need(
             ("grid",),
-            lambda g: not any(g[name] for name in (*GIVEN_COSTS, *UNEVEN, *DETAILED) if name != "order"),
-            "{options} gives every step one slot, so options of costs and of messages change nothing",
+            lambda g: (
+                not any(g[name] for name in (*GIVEN_COSTS, *UNEVEN, *DETAILED) if name != "order")
+            ),
+            "{options} gives every step one slot, so options of costs and of messages change "
+            "nothing",
             "leave them out, or leave out --grid",
         ),
         Need(("grid",), lambda g: not g["quiet"], "{options} shows every step"),
@@ -125,19 +130,33 @@ class RunRequest(Request):
     cap: str | None = cap_option()
     face: FaceOptions = group(FaceOptions, "Output")
     network: NetworkOptions = group(NetworkOptions, "Messages")
-    blank: bool = flag("--blank", help="Pages begin with empty rows, and their reader places the ops.")
-    lowered: bool = flag("--lowered", help="Write csv with sends and receives (torch's compute_comms).")
-    merge_bw: bool = flag("--merge-bw", help="Run I and W of a microbatch, where W follows its I, as one B.")
-    gantt: bool = flag("--gantt/--no-gantt", default=True, help="Draw the chart in the terminal (on).")
-    lanes: bool = flag("--lanes", help="Show copies and collectives in a line below each device of the chart.")
+    blank: bool = flag(
+        "--blank", help="Pages begin with empty rows, and their reader places the ops."
+    )
+    lowered: bool = flag(
+        "--lowered", help="Write csv with sends and receives (torch's compute_comms)."
+    )
+    merge_bw: bool = flag(
+        "--merge-bw", help="Run I and W of a microbatch, where W follows its I, as one B."
+    )
+    gantt: bool = flag(
+        "--gantt/--no-gantt", default=True, help="Draw the chart in the terminal (on)."
+    )
+    lanes: bool = flag(
+        "--lanes", help="Show copies and collectives in a line below each device of the chart."
+    )
     memory: bool | None = flag(
-        "--memory/--no-memory", help="Draw what the devices hold below figures (on, except in style paper)."
+        "--memory/--no-memory",
+        help="Draw what the devices hold below figures (on, except in style paper).",
     )
     grid: bool = flag(
         "--grid",
-        help="Show the steps on integer time slots, empty where a device must wait; -o csv or json.",
+        help="Show the steps on integer time slots, empty where a device must wait; -o "
+        "csv or json.",
     )
-    reorder: bool = flag("--reorder", help="Search an order of unequal microbatches (--mb-scale) that is faster.")
+    reorder: bool = flag(
+        "--reorder", help="Search an order of unequal microbatches (--mb-scale) that is faster."
+    )
     several: ReplicaOptions = group(ReplicaOptions, "Costs")
     lengths: LengthOptions = group(LengthOptions, "Lengths")
     dealing: DealOptions = group(DealOptions, "Lengths")
@@ -145,16 +164,20 @@ class RunRequest(Request):
 
 
 def run(schedule: str | Schedule, **options: Any) -> Any:
-    """Time one schedule, by name, from a file, or of your own making; returns a :class:`Run`, with ``grid`` a Grid.
+    """Time one schedule, by name, from a file, or of your own making; returns a :class:`Run`, with
+    ``grid`` a Grid.
 
     Args:
         schedule: as ``ppsim run`` takes it: ``1f1b``, ``interleaved:2``, a file; or a schedule.
-        options: as ``ppsim run`` takes them, by name: ``devices``, ``microbatches``, ``tf``, ``p2p``, ...
+        options: as ``ppsim run`` takes them, by name: ``devices``, ``microbatches``, ``tf``,
+            ``p2p``, ...
 
     Raises:
         InputError: an option or a shape that is refused.
     """
-    return answer(ask(RunRequest, {"names" if isinstance(schedule, str) else "own": schedule} | options))
+    return answer(
+        ask(RunRequest, {"names" if isinstance(schedule, str) else "own": schedule} | options)
+    )
 
 
 def answer(request: RunRequest) -> Run | Grid:
@@ -164,31 +187,47 @@ def answer(request: RunRequest) -> Run | Grid:
         network = replace(network, p2p=network.p2p or "overlap")
     schedule, prices = build(spec, request.shape, request.costs, network, request.merge_bw)
     if request.lanes and not schedule.has_lanes:
-        raise InputError(f"--lanes has no effect: {schedule.name} does nothing beside compute", "leave it out")
+        raise InputError(
+            f"--lanes has no effect: {schedule.name} does nothing beside compute", "leave it out"
+        )
     if request.grid:
         return Grid(request, schedule)
     load, dealt = find_load(request.lengths, schedule, request.several.count, request.costs), None
     if load and request.dealing.wanted:
         dealt = deal_load(
-            request.dealing, partial(_with_microbatches, request), (schedule, prices), load, request.several
+            request.dealing,
+            partial(_with_microbatches, request),
+            (schedule, prices),
+            load,
+            request.several,
         )
         schedule, prices, load = dealt.schedule, dealt.costs, dealt.load
-    each = time_replicas(schedule, prices, network, request.costs, request.several, load, to_torch=request.lowered)
+    each = time_replicas(
+        schedule, prices, network, request.costs, request.several, load, to_torch=request.lowered
+    )
     if load and each:
         prices = costs_of_slowest(schedule, prices, request.several, load, each.slowest)
-    timeline, execution = time_ops(schedule, prices, network, request.costs.links, to_torch=request.lowered)
+    timeline, execution = time_ops(
+        schedule, prices, network, request.costs.links, to_torch=request.lowered
+    )
     order = None
     if request.reorder:
         from ppsim.analysis.reorder import reorder
 
         order = reorder(schedule, prices)
-    held = report_held(timeline, prices, request.costs, read_cap(request.cap)) if request.cap else None
-    metrics = measure_with_bound(timeline, prices, request.costs.tokens, detailed=execution is not None)
+    held = (
+        report_held(timeline, prices, request.costs, read_cap(request.cap)) if request.cap else None
+    )
+    metrics = measure_with_bound(
+        timeline, prices, request.costs.tokens, detailed=execution is not None
+    )
     return Run(request, timeline, prices, metrics, execution, order, each, held, load, dealt)
 
 
 def _with_microbatches(request: RunRequest, count: int) -> tuple[Schedule, Costs]:
-    """Make the schedule asked for with another number of microbatches (InputError: it does not take it)."""
+    """Make the schedule asked for with another number of microbatches (InputError: it does not take
+    it).
+    """
     if request.own:
         raise InputError("the schedule has its number of microbatches", "a schedule's name")
     shape = replace(request.shape, microbatches=count)
@@ -245,9 +284,16 @@ class Run(Answer[RunRequest]):
 
     @cached_property
     def how_many(self) -> HowMany | None:
-        """How many batches in flight a decoder of equal batches can use; None where no number is asked for."""
+        """How many batches in flight a decoder of equal batches can use; None where no number is
+        asked for.
+        """
         request = self.request
-        if request.own or not self.metrics.round or not self.schedule.feeds_back or request.costs.mb_scale:
+        if (
+            request.own
+            or not self.metrics.round
+            or not self.schedule.feeds_back
+            or request.costs.mb_scale
+        ):
             return None
         from ppsim.schedules import family_of
 
@@ -307,15 +353,26 @@ class Run(Answer[RunRequest]):
         if self.held:
             suggested |= {"cap": self.held.cap, "fits": not self.held.over}
         return (
-            run_object(self.timeline, self.inputs, self.execution, self.metrics.bound, self.metrics.round) | suggested
+            run_object(
+                self.timeline, self.inputs, self.execution, self.metrics.bound, self.metrics.round
+            )
+            | suggested
         )
 
     def line(self) -> Iterator[Block]:
         """The numbers on one line."""
         name = f"{self.schedule.name} {self.schedule.n_devices}x{self.schedule.whole_microbatches}"
-        step = f"  step of {counted(len(self.replicas.ends), 'replica')} {self.replicas.step}" if self.replicas else ""
+        step = (
+            f"  step of {counted(len(self.replicas.ends), 'replica')} {self.replicas.step}"
+            if self.replicas
+            else ""
+        )
         fits = f"  {_fit_text(self.held)}" if self.held else ""
-        yield Line(result_line(name, self.metrics, shape_of(self.schedule), self.timeline.unit) + step + fits)
+        yield Line(
+            result_line(name, self.metrics, shape_of(self.schedule), self.timeline.unit)
+            + step
+            + fits
+        )
 
     def blocks(self) -> Iterator[Block]:
         """The chart and the numbers, each with what it means."""
@@ -337,7 +394,9 @@ class Run(Answer[RunRequest]):
             yield ""
             yield from self.how_many.blocks(self.schedule.whole_microbatches, self.timeline.unit)
         if self.held:
-            yield Line([f"{'cap':<19}", (_fit_text(self.held), "bad" if self.held.over else "good")], 19)
+            yield Line(
+                [f"{'cap':<19}", (_fit_text(self.held), "bad" if self.held.over else "good")], 19
+            )
         yield from recomputed([self.schedule])
         yield from encoder_lines(self.timeline, self.costs)
         if self.replicas:
@@ -365,7 +424,9 @@ class Run(Answer[RunRequest]):
         return does_not_fit(held, *find_alternatives(held, case))
 
     def notes(self) -> Iterator[str]:
-        """What one line of numbers counts, a faster order of the microbatches, where an order of messages may hang."""
+        """What one line of numbers counts, a faster order of the microbatches, where an order of
+        messages may hang.
+        """
         if self.request.face.quiet:
             yield from counts_lines([self.schedule.name])
         if self.held and self.load:
@@ -382,7 +443,9 @@ class Run(Answer[RunRequest]):
             return self._document_writers(output)
         targets = find_targets(output)
         tables = [target for target, suffix in targets if suffix == ".csv"]
-        rest = replace(output, output=tuple(target for target, _ in targets if target not in tables))
+        rest = replace(
+            output, output=tuple(target for target, _ in targets if target not in tables)
+        )
         save = partial(save_assignment, dealt.load.sequences, self.inputs)
         return [
             *((target, partial(save, target)) for target in tables),
@@ -401,7 +464,9 @@ class Run(Answer[RunRequest]):
         )
 
     def plot(self, ax: Axes | None = None, **look: Any) -> Any:
-        """Draw the chart as a matplotlib figure, or into axes of yours; ``look`` as for figures of ``ppsim run``."""
+        """Draw the chart as a matplotlib figure, or into axes of yours; ``look`` as for figures of
+        ``ppsim run``.
+        """
         output, title = self._look(look), title_of(self.schedule)
         if ax is not None:
             from ppsim.show.drawing.axes import draw_into
@@ -413,7 +478,12 @@ class Run(Answer[RunRequest]):
         executions = [self.execution] if self.execution else []
         style = output.style or "screen"
         return plot(
-            self.timeline, titles=[title], style=style, width=output.width, executions=executions, look=output.look
+            self.timeline,
+            titles=[title],
+            style=style,
+            width=output.width,
+            executions=executions,
+            look=output.look,
         )
 
     def explain(self, **options: Any) -> Any:
@@ -424,7 +494,9 @@ class Run(Answer[RunRequest]):
         return answer_explain(self._also(ExplainRequest, options))
 
     def memory(self, model: str | None = None, **options: Any) -> Any:
-        """Tell what devices hold over time, in bytes of a ``model``; ``options`` as ``ppsim memory`` takes them."""
+        """Tell what devices hold over time, in bytes of a ``model``; ``options`` as ``ppsim
+        memory`` takes them.
+        """
         from ppsim.questions.timelines.memory import MemoryRequest
         from ppsim.questions.timelines.memory import answer as answer_memory
 
@@ -433,7 +505,11 @@ class Run(Answer[RunRequest]):
     def _also(self, kind: type[Request], options: dict[str, Any]) -> Any:
         """The request of another question about the same run."""
         own = flatten(self.request)
-        shared = {option.name: own[option.name] for option in list_options(kind) if option.name in self.request.given}
+        shared = {
+            option.name: own[option.name]
+            for option in list_options(kind)
+            if option.name in self.request.given
+        }
         return ask(kind, shared | options)
 
     def complete(self, document: Document, suffix: str) -> Document:
@@ -444,7 +520,9 @@ class Run(Answer[RunRequest]):
             return replace(document, timelines=(self.execution.timeline,))
         executions = (self.execution,) if self.execution else ()
         insides = look_inside_costs([self.schedule], self.request.costs)
-        document = replace(document, bounds=(self.metrics.bound,), executions=executions, insides=insides)
+        document = replace(
+            document, bounds=(self.metrics.bound,), executions=executions, insides=insides
+        )
         if self.metrics.round:
             document = replace(document, rounds=(self.metrics.round,))
         if suffix == ".html" and self.execution and self.request.network.cluster:
@@ -470,7 +548,9 @@ class Run(Answer[RunRequest]):
         wanted = shown if self.request.memory is None else self.request.memory
         if self.held or not wanted or not abilities_of(suffix).memory:
             return document
-        return add_memory(document, [self.costs], self.request.costs, asked=bool(self.request.memory))
+        return add_memory(
+            document, [self.costs], self.request.costs, asked=bool(self.request.memory)
+        )
 
     def _faster_order(self, found: Reordered) -> str:
         """The fastest order of microbatches found by simulation."""
@@ -478,8 +558,13 @@ class Run(Answer[RunRequest]):
             return f"reorder: none of {found.tried} orders of the microbatches is faster"
         order = ",".join(map(str, found.order.tolist()))
         gain = format_share(1 - found.after / found.before)
-        times = f"{format_number(found.before)} to {format_number(found.after)} {self.timeline.unit}"
-        return f"reorder: {times}, {gain} less, of {found.tried} orders simulated; run the microbatches as {order}"
+        times = (
+            f"{format_number(found.before)} to {format_number(found.after)} {self.timeline.unit}"
+        )
+        return (
+            f"reorder: {times}, {gain} less, of {found.tried} orders simulated; run the "
+            f"microbatches as {order}"
+        )
 
 
 def _fit_text(held: MemoryReport) -> str:
@@ -513,7 +598,9 @@ class Grid(Answer[RunRequest]):
 
         if not self.request.lowered:
             return cells_of(simulate(self.schedule, self._slots))
-        return cells_of(execute_slots(self.schedule, self._slots, self.request.network.order).timeline)
+        return cells_of(
+            execute_slots(self.schedule, self._slots, self.request.network.order).timeline
+        )
 
     @property
     def verdict(self) -> str:
@@ -527,7 +614,12 @@ class Grid(Answer[RunRequest]):
     def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.grid/1``."""
         inputs = inputs_of(self.given, self._slots)
-        return {"schema": "ppsim.grid/1", "inputs": inputs, "schedule": self.schedule.name, "rows": self.rows}
+        return {
+            "schema": "ppsim.grid/1",
+            "inputs": inputs,
+            "schedule": self.schedule.name,
+            "rows": self.rows,
+        }
 
     def blocks(self) -> Iterator[Block]:
         """The grid as text."""

@@ -59,22 +59,26 @@ Rows = Sequence[Mapping[str, Any]]
 class SweepRequest(Request):
     """Time schedules over devices, microbatches and chunks.
 
-    -o draws time against memory with the Pareto front, or a heat map, or writes the table: csv, json, parquet. A page
-    (.html) has both.
+    -o draws time against memory with the Pareto front, or a heat map, or writes the table: csv,
+    json, parquet. A page (.html) has both.
 
     \b
       ppsim sweep 1f1b zb-1p interleaved --devices 8 --mb 8:64:8 --chunks 2,4
       ppsim sweep 1f1b zb-1p dualpipe --devices 4:16:x2 --mb 32 --metric peak -o pareto.svg
       ppsim sweep 1f1b zb-1p interleaved --devices 4,8 --mb 8:128:8 --heat -o heat.pdf -o both.html
-      ppsim sweep forward-only --devices 1,2,4,8 --chunked 131072 --law 20,0.0004,0.05,0.0000005 --metric makespan
-      ppsim sweep 1f1b zb-1p --devices 8 --mb 8:512:8 --dask tcp://10.0.0.1:8786 --results rows.parquet
+      ppsim sweep forward-only --devices 1,2 --chunked 8192 --law 9,4e-4,.05,5e-7 --metric makespan
+      ppsim sweep 1f1b zb-1p --devices 8 --mb 8:512:8 --dask tcp://10.0.0.1:8786 --results r.parquet
     """
 
     question: ClassVar[str] = "sweep"
     place: ClassVar[tuple[str, int]] = ("How long a step takes, and which schedule is best", 3)
     tables: ClassVar[bool] = True
     needs: ClassVar[tuple[Need, ...]] = (
-        Need(("metric",), lambda g: not g["as_json"], "--json holds every metric, so {options} chooses none"),
+        Need(
+            ("metric",),
+            lambda g: not g["as_json"],
+            "--json holds every metric, so {options} chooses none",
+        ),
         Need(
             ("stages", "devices"),
             lambda g: not (g["stages"] and g["devices"]),
@@ -94,7 +98,11 @@ class SweepRequest(Request):
     network: NetworkOptions = group(NetworkOptions, "Messages")
     cap: str | None = cap_option()
     output: OutputOptions = group(OutputOptions, "Output")
-    heat: bool = flag("--heat", help="Draw --metric over the grid as a heat map, not time against memory.", common=True)
+    heat: bool = flag(
+        "--heat",
+        help="Draw --metric over the grid as a heat map, not time against memory.",
+        common=True,
+    )
     tasks: TaskOptions = group(TaskOptions, "Work")
     face: FaceOptions = group(FaceOptions, "Output")
 
@@ -126,13 +134,15 @@ class Shapes(list[dict[str, Any]]):
 
 
 def sweep(schedules: Sequence[str], **options: Any) -> Shapes:
-    """Time schedules over a grid of shapes: the rows of ``ppsim sweep --json``, for pandas, polars or pyarrow.
+    """Time schedules over a grid of shapes: the rows of ``ppsim sweep --json``, for pandas, polars
+    or pyarrow.
 
     ``applies`` is False, with the ``reason``, in the rows of shapes that a schedule does not take.
 
     Args:
         schedules: names or files.
-        options: as ``ppsim sweep`` takes them, by name; ``devices``, ``microbatches`` and ``chunks`` may be lists.
+        options: as ``ppsim sweep`` takes them, by name; ``devices``, ``microbatches`` and
+            ``chunks`` may be lists.
 
     Raises:
         InputError: an option that is refused, or a grid without a shape that works.
@@ -144,14 +154,22 @@ def answer(request: SweepRequest) -> Sweep:
     """Time what is asked for."""
     from ppsim.schedules import reads_ops
 
-    specs, grid, costs, network = request.schedules.specs, request.grid, request.costs, request.network
+    specs, grid, costs, network = (
+        request.schedules.specs,
+        request.grid,
+        request.costs,
+        request.network,
+    )
     if stages := stages_of(costs, grid.stages, grid.devices):
         grid = replace(grid, stages=[stages])
     check_shape(specs, grid.stages or grid.devices, grid.microbatches or costs.chunked)
     check_taken(specs, grid)
     shapes = list(islice(cells_of(specs, grid, costs), MOST + 1))
     if len(shapes) > MOST:
-        raise InputError(f"a sweep takes {MOST:,} shapes, and these are more", "fewer --devices, --mb or --chunks")
+        raise InputError(
+            f"a sweep takes {MOST:,} shapes, and these are more",
+            "fewer --devices, --mb or --chunks",
+        )
     files = files_of(specs, costs, network)
     work = {cell.key: (cell, shape) for cell, shape in shapes}
     here = [cell.key for cell, _ in shapes if reads_ops(cell.spec)]
@@ -164,10 +182,20 @@ def answer(request: SweepRequest) -> Sweep:
         # No sizes, so that the grid may grow.
         kept_for = [_own(grid), asdict(costs), asdict(network), contents, *capped]
         found = finish_tasks(
-            time_cell, work, request.tasks, kept_for, report, here, is_sound=partial(_is_sound, cap is not None)
+            time_cell,
+            work,
+            request.tasks,
+            kept_for,
+            report,
+            here,
+            is_sound=partial(_is_sound, cap is not None),
         )
     rows = [found[cell.key] for cell, _ in shapes]
-    timed = [(cell, shape, row) for (cell, shape), row in zip(shapes, rows, strict=True) if row["applies"]]
+    timed = [
+        (cell, shape, row)
+        for (cell, shape), row in zip(shapes, rows, strict=True)
+        if row["applies"]
+    ]
     if not timed:
         why = rows[-1]["reason"]
         hint = "what the brackets say" if why.endswith(")") else "other --devices, --mb or --chunks"
@@ -177,9 +205,15 @@ def answer(request: SweepRequest) -> Sweep:
             f"none of these schedules has a {request.metric}: they do not go round",
             "decode or forward-only",
         )
-    refuse_unused(set().union(*(row[USED] for *_, row in timed)), [row["schedule"] for *_, row in timed], costs)
+    refuse_unused(
+        set().union(*(row[USED] for *_, row in timed)),
+        [row["schedule"] for *_, row in timed],
+        costs,
+    )
     cell, shape, _ = timed[0]
-    schedule = build_schedule(cell.spec, options_taken(cell.spec, shape), costs, network, quiet=True)
+    schedule = build_schedule(
+        cell.spec, options_taken(cell.spec, shape), costs, network, quiet=True
+    )
     found_inputs = inputs_of(Given.of(request), build_costs(schedule, costs, network))
     kept = tuple({name: value for name, value in row.items() if name != USED} for row in rows)
     return Sweep(request, tuple(cell for cell, _ in shapes), kept, found_inputs)
@@ -219,13 +253,21 @@ class Sweep(Answer[SweepRequest]):
         """That nothing fits, and the least cap that something does."""
         if self._any_fits:
             return None
-        return fits_none(self.request.cap or "", [row["excess"] for row in self.rows if row["applies"]])
+        return fits_none(
+            self.request.cap or "", [row["excess"] for row in self.rows if row["applies"]]
+        )
 
     @property
     def verdict(self) -> str:
-        """The shape with the least of the metric; for times and counts of a 1/P share on each number of devices."""
+        """The shape with the least of the metric; for times and counts of a 1/P share on each
+        number of devices.
+        """
         lines = [*self._least()]
-        more = f"; below, {len(lines) - MOST_SAID} more numbers of devices" if len(lines) > MOST_SAID else ""
+        more = (
+            f"; below, {len(lines) - MOST_SAID} more numbers of devices"
+            if len(lines) > MOST_SAID
+            else ""
+        )
         return "; ".join(lines[:MOST_SAID]) + more
 
     @property
@@ -254,19 +296,25 @@ class Sweep(Answer[SweepRequest]):
             least, (name, devices, microbatches) = min(own, key=lambda pair: pair[0])
             shape = f"{counted(int(devices), 'device')} with {counted(microbatches, 'microbatch')}"
             among = f" of {counted(len(own), 'shape')}" if len(own) > 1 else ""
-            yield f"{name} on {shape} has the least {metric}{among}, {_column(metric).text(least, unit)}"
+            yield (
+                f"{name} on {shape} has the least {metric}{among}, "
+                f"{_column(metric).text(least, unit)}"
+            )
 
     def blocks(self) -> Iterator[Block]:
         """Tables of the metric, and the least of it."""
         yield ""
         yield Drawn(self._tables, at_least=100)
         yield Line(
-            f"* least {self.request.metric} of that M on as many devices; - the schedule does not take the shape"
+            f"* least {self.request.metric} of that M on as many devices; - the schedule does not "
+            f"take the shape"
         )
         if self.request.cap:
             cap = read_cap(self.request.cap)
             layout = self.request.costs.layout
-            yield Line(f"! over the cap of {cap.describe(layout)}{' a device' if cap.in_bytes else ''}")
+            yield Line(
+                f"! over the cap of {cap.describe(layout)}{' a device' if cap.in_bytes else ''}"
+            )
         if len(lines := [*self._least()]) > MOST_SAID:
             yield from (Line(line, 2) for line in lines)
 
@@ -289,9 +337,16 @@ class Sweep(Answer[SweepRequest]):
             for r in timed
         ]
         key = _column(self.request.metric).key
-        columns = [column for column in columns_of("sweep") if any(column.key in row for row in timed)]
-        found = heat_map(sorted(columns, key=lambda column: column.key != key), self.rows)  # its map first
-        draw = partial(save_heat, found, key, width=output.width, inputs=self.inputs) if self.request.heat else None
+        columns = [
+            column for column in columns_of("sweep") if any(column.key in row for row in timed)
+        ]
+        # its map first
+        found = heat_map(sorted(columns, key=lambda column: column.key != key), self.rows)
+        draw = (
+            partial(save_heat, found, key, width=output.width, inputs=self.inputs)
+            if self.request.heat
+            else None
+        )
         time = f"makespan per microbatch ({timed[0]['unit']})"
         return tradeoff_writers(
             points,
@@ -307,13 +362,20 @@ class Sweep(Answer[SweepRequest]):
     def _write_table(self, target: str, suffix: str) -> None:
         from ppsim.analysis.compare import mark_shapes
 
-        marked = [{**row, "pareto": best} for row, best in zip(self.rows, mark_shapes(self.rows), strict=True)]
+        marked = [
+            {**row, "pareto": best}
+            for row, best in zip(self.rows, mark_shapes(self.rows), strict=True)
+        ]
         write_table(marked, self.whole_object, self.inputs, target, suffix)
 
     def _tables(self, screen: Console) -> Iterable[Block]:
-        """Schedules and devices down, microbatches across in as many tables as fit; the best of each column marked."""
+        """Schedules and devices down, microbatches across in as many tables as fit; the best of
+        each column marked.
+        """
         metric = self.request.metric
-        values = {cell: _value(row, metric) for cell, row in zip(self.cells, self.rows, strict=True)}
+        values = {
+            cell: _value(row, metric) for cell, row in zip(self.cells, self.rows, strict=True)
+        }
         best: dict[tuple[float, int], float] = {}
         over = {cell for cell, row in zip(self.cells, self.rows, strict=True) if not _fits(row)}
         for cell, value in values.items():
@@ -321,14 +383,21 @@ class Sweep(Answer[SweepRequest]):
             if value is not None and cell not in over:
                 best[devices, m] = min(value, best.get((devices, m), value))
         column = _column(metric)
-        texts = align_decimals(["-" if value is None else column.text(value) for value in values.values()])
+        texts = align_decimals(
+            ["-" if value is None else column.text(value) for value in values.values()]
+        )
         cells = {
-            cell: text if value is None else text + ("!" if cell in over else "*" if value == best[cell[1:]] else " ")
+            cell: text
+            if value is None
+            else text + ("!" if cell in over else "*" if value == best[cell[1:]] else " ")
             for text, (cell, value) in zip(texts, values.items(), strict=True)
         }
         across = sorted({m for _, _, m in self.cells})
         looks = _shade(values, count_colours(screen)) if shows_colours(screen) else {}
-        left = max(len(f"{name}  {devices}  ") for name, devices, _ in [Cell("schedule", 0, 0), *self.cells])
+        left = max(
+            len(f"{name}  {devices}  ")
+            for name, devices, _ in [Cell("schedule", 0, 0), *self.cells]
+        )
         each = max(len(f"M={across[-1]}"), *map(len, cells.values())) + 2
         fits = max(1, (screen.width - left) // each)
         unit = next(row["unit"] for row in self.rows if row["applies"])
@@ -357,12 +426,19 @@ def _shade(values: Mapping[Cell, float | None], colours: int) -> dict[Cell, Styl
     return {cell: style(shade) for cell, shade in shaded if values[cell] is not None}
 
 
-def _block(cells: Mapping[Cell, str], looks: Mapping[Cell, Style], across: list[int], title: str) -> Table:
+def _block(
+    cells: Mapping[Cell, str], looks: Mapping[Cell, Style], across: list[int], title: str
+) -> Table:
     from rich.table import Table
     from rich.text import Text
 
     table = Table(
-        box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0), title=title, title_justify="left"
+        box=None,
+        pad_edge=False,
+        header_style="bold",
+        padding=(0, 2, 0, 0),
+        title=title,
+        title_justify="left",
     )
     table.add_column("schedule", no_wrap=True)
     table.add_column("P", justify="right")
@@ -389,7 +465,9 @@ def _column(metric: str) -> Column:
 
 
 class Cell(NamedTuple):
-    """One shape of the grid: the schedule's spelling, its devices (a fraction where it fits none), its microbatches."""
+    """One shape of the grid: the schedule's spelling, its devices (a fraction where it fits none),
+    its microbatches.
+    """
 
     spec: str
     devices: float
@@ -407,7 +485,8 @@ class TimeCell:
 
     costs: CostOptions  # what ops cost
     network: NetworkOptions  # how messages travel
-    # the user's files that these and the schedules name, by path; empty where all run on this machine
+    # the user's files that these and the schedules name, by path; empty where all run on this
+    # machine
     files: Mapping[str, SentFile] = field(default_factory=dict)
     cap: Cap | None = None  # the most that a device may hold
     fewest: float | None = None  # devices that chunks' law is of a stage on; None without chunks
@@ -422,12 +501,15 @@ class TimeCell:
         source, colon, rest = cell.spec.partition(".py")
         spec = placed.get(source + colon, source + colon) + rest
         given: dict[str, Any] = {
-            name: getattr(self.costs, name) or "" for name in ("profile", "segments", "encoder", "law")
+            name: getattr(self.costs, name) or ""
+            for name in ("profile", "segments", "encoder", "law")
         }
         given = {name: placed.get(path, path) or None for name, path in given.items()}
         for name in SCALES:
             parts = (text.rpartition("=") for text in getattr(self.costs, name))
-            given[name] = tuple(kinds + equals + placed.get(path, path) for kinds, equals, path in parts)
+            given[name] = tuple(
+                kinds + equals + placed.get(path, path) for kinds, equals, path in parts
+            )
         costs, cluster = replace(self.costs, **given), self.network.cluster
         if self.fewest is not None:
             costs = _share_law(costs, self.fewest, cell.devices)
@@ -437,7 +519,9 @@ class TimeCell:
         if timed.timeline:
             row[USED] = sorted(times_used(timed.timeline.schedule, costs))
         for there, path in moved.items():
-            row |= {name: row[name].replace(there, path) for name in ("name", "reason") if name in row}
+            row |= {
+                name: row[name].replace(there, path) for name in ("name", "reason") if name in row
+            }
         return row
 
 
@@ -455,25 +539,50 @@ def _is_sound(capped: bool, _: str, row: Mapping[str, Any]) -> bool:
     return matches(row, kinds) and all(row[name] > 0 for name in sizes)
 
 
-def files_of(specs: tuple[str, ...], costs: CostOptions, network: NetworkOptions) -> dict[str, SentFile]:
+def files_of(
+    specs: tuple[str, ...], costs: CostOptions, network: NetworkOptions
+) -> dict[str, SentFile]:
     """Read the files that options and schedules name, to send them with the tasks."""
-    code = [source + ".py" for source, found, _ in (spec.partition(".py") for spec in specs) if found]
+    code = [
+        source + ".py" for source, found, _ in (spec.partition(".py") for spec in specs) if found
+    ]
     factors = [text.rpartition("=")[2] for name in SCALES for text in getattr(costs, name)]
     law = costs.law if is_law_file(costs.law or "") else None
-    return send_files([*specs, *code, *factors, costs.profile, costs.segments, costs.encoder, law, network.cluster])
+    return send_files(
+        [
+            *specs,
+            *code,
+            *factors,
+            costs.profile,
+            costs.segments,
+            costs.encoder,
+            law,
+            network.cluster,
+        ]
+    )
 
 
-def cells_of(specs: tuple[str, ...], grid: GridOptions, costs: CostOptions) -> Iterator[tuple[Cell, ShapeOptions]]:
-    """Yield the shape of each cell: devices as given, or by chunks (InputError: --chunks where all have theirs).
+def cells_of(
+    specs: tuple[str, ...], grid: GridOptions, costs: CostOptions
+) -> Iterator[tuple[Cell, ShapeOptions]]:
+    """Yield the shape of each cell: devices as given, or by chunks (InputError: --chunks where all
+    have theirs).
 
     Of a prompt in chunks without a number of microbatches, the best number of chunks.
     """
     from ppsim.schedules import family_of, schedule_from, split_chunks
 
     families = {spec: family_of(spec) for spec in specs}
-    varied = {spec for spec, family in families.items() if family and family.chunks > 1 and not split_chunks(spec)[1]}
+    varied = {
+        spec
+        for spec, family in families.items()
+        if family and family.chunks > 1 and not split_chunks(spec)[1]
+    }
     if grid.chunks and not varied:
-        raise InputError(f"--chunks has no effect: none of {', '.join(specs)} takes several", "NAME:V, or leave it out")
+        raise InputError(
+            f"--chunks has no effect: none of {', '.join(specs)} takes several",
+            "NAME:V, or leave it out",
+        )
     counts = grid.stages or grid.devices or ()
     for spec in specs:
         family = families[spec]
@@ -481,11 +590,17 @@ def cells_of(specs: tuple[str, ...], grid: GridOptions, costs: CostOptions) -> I
             made = schedule_from(spec)  # a file of ops, which states its own shape
             yield Cell(spec, made.n_devices, made.n_microbatches), ShapeOptions(**_own(grid))
             continue
-        spelled = [f"{spec}:{chunks}" for chunks in grid.chunks] if grid.chunks and spec in varied else [spec]
+        spelled = (
+            [f"{spec}:{chunks}" for chunks in grid.chunks]
+            if grid.chunks and spec in varied
+            else [spec]
+        )
         numbers = {count: grid.microbatches or [] for count in counts}
         if costs.chunked and not grid.microbatches:
             numbers = {each: [_count_chunks(spec, costs, min(counts), each)] for each in counts}
-        for each, (size, m) in product(spelled, [(count, m) for count in counts for m in numbers[count]]):
+        for each, (size, m) in product(
+            spelled, [(count, m) for count in counts for m in numbers[count]]
+        ):
             stages, devices = (size, None) if grid.stages else (None, size)
             share = size / (split_chunks(each)[1] or family.chunks) if grid.stages else size
             yield (
@@ -501,17 +616,22 @@ def _own(grid: GridOptions) -> dict[str, Any]:
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
     """The row without arrays."""
     return {
-        name: value.tolist() if isinstance(value, np.ndarray | np.generic) else value for name, value in row.items()
+        name: value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+        for name, value in row.items()
     }
 
 
 def _count_chunks(spec: str, costs: CostOptions, fewest: int, devices: int) -> int:
-    """Count the chunks of a prompt on so many devices, by a law that is of a stage of the fewest."""
+    """Count the chunks of a prompt on so many devices, by a law that is of a stage of the
+    fewest.
+    """
     return count_chunks(spec, ask_costs(_share_law(costs, fewest, devices)), devices)
 
 
 def _share_law(costs: CostOptions, fewest: float, devices: float) -> CostOptions:
-    """Return the costs on more devices than the law's stage is of: each runs its share of the layers."""
+    """Return the costs on more devices than the law's stage is of: each runs its share of the
+    layers.
+    """
     if devices == fewest or not (costs.tf is None or isinstance(costs.tf, int | float)):
         return costs
     return replace(costs, tf=(1.0 if costs.tf is None else costs.tf) * fewest / devices)

@@ -26,7 +26,8 @@ class CalibrationPlan:
 
     model: Workload | UserModule  # the stage's shape, or the user's function that makes stages
     device: str = "auto"  # auto, cpu or cuda
-    repeats: int = 10  # measured repetitions of every op; small messages are repeated as often again
+    # measured repetitions of every op; small messages are repeated as often again
+    repeats: int = 10
     warm_up: int = 2  # repetitions before those, thrown away
     # of messages in bytes, beside the model's own; from 1 KiB to 16 MiB where none are given
     sizes: tuple[int, ...] = ()
@@ -37,9 +38,14 @@ class CalibrationPlan:
 
 
 def check(plan: CalibrationPlan) -> None:
-    """Refuse a plan that cannot be measured (InputError: a count out of range, odd heads, or too little memory)."""
+    """Refuse a plan that cannot be measured (InputError: a count out of range, odd heads, or too
+    little memory).
+    """
     if plan.repeats < 1 or plan.warm_up < 0:
-        raise InputError(f"--repeats {plan.repeats} with --warm-up {plan.warm_up} measures nothing", "--repeats 10")
+        raise InputError(
+            f"--repeats {plan.repeats} with --warm-up {plan.warm_up} measures nothing",
+            "--repeats 10",
+        )
     if isinstance(plan.model, UserModule):
         return
     need, there = _bytes_needed(plan, plan.model), machine.available_bytes(device_for(plan.device))
@@ -53,22 +59,31 @@ def check(plan: CalibrationPlan) -> None:
 
 
 def check_heads(model: Workload) -> None:
-    """Refuse a width that its heads cannot share evenly (InputError: heads do not divide hidden)."""
+    """Refuse a width that its heads cannot share evenly (InputError: heads do not divide
+    hidden).
+    """
     hidden, heads = model.hidden, model.heads
     if hidden % heads:
-        near = min((n for n in range(1, hidden + 1) if hidden % n == 0), key=lambda n: abs(n - heads))
+        near = min(
+            (n for n in range(1, hidden + 1) if hidden % n == 0), key=lambda n: abs(n - heads)
+        )
         width = max(heads, round(hidden / heads) * heads)
-        raise InputError(f"--heads {heads} does not divide --hidden {hidden}", f"--heads {near}, or --hidden {width}")
+        raise InputError(
+            f"--heads {heads} does not divide --hidden {hidden}",
+            f"--heads {near}, or --hidden {width}",
+        )
 
 
 def calibrate(plan: CalibrationPlan, report: Progress = lambda done, what: None) -> Profile | None:
-    """Measure everything in the plan; ``report`` is called with the share done and the current step.
+    """Measure everything in the plan; ``report`` is called with the share done and the current
+    step.
 
-    Under torchrun every rank takes part, all computing at once as in a real run, and only rank 0 gets the profile.
+    Under torchrun every rank takes part, all computing at once as in a real run, and only rank 0
+    gets the profile.
 
     Raises:
-        InputError: the plan cannot be measured; MissingDependency: no torch or no GPU; PpsimError: a process of
-            the message measurement died or hung.
+        InputError: the plan cannot be measured; MissingDependency: no torch or no GPU; PpsimError:
+            a process of the message measurement died or hung.
     """
     torch = torch_module()
     check(plan)
@@ -76,7 +91,10 @@ def calibrate(plan: CalibrationPlan, report: Progress = lambda done, what: None)
     if device == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
     world = links.launched()[1]
-    remarks = (f"{world} ranks computed at once" * (world > 1), "messages at real-time priority" * plan.real_time)
+    remarks = (
+        f"{world} ranks computed at once" * (world > 1),
+        "messages at real-time priority" * plan.real_time,
+    )
     note = "; ".join(filter(None, (plan.note, *remarks)))
     found = machine.provenance(device, plan.command, note)
     costs = _measure_ops(plan, device, found, count_steps(report, 0.0, OPS_SHARE, _op_steps(plan)))
@@ -85,7 +103,12 @@ def calibrate(plan: CalibrationPlan, report: Progress = lambda done, what: None)
     sizes = sorted({*_sizes(plan), costs.message_bytes or 1})
     tick = count_steps(report, OPS_SHARE, 1 - OPS_SHARE, len(sizes))
     rows = links.measure_links(
-        device, sizes, repeats=3 * plan.repeats, warm_up=plan.warm_up, tick=tick, real_time=plan.real_time
+        device,
+        sizes,
+        repeats=3 * plan.repeats,
+        warm_up=plan.warm_up,
+        tick=tick,
+        real_time=plan.real_time,
     )
     if links.launched()[0] > 0:
         return None
@@ -108,16 +131,25 @@ def _measure_ops(plan: CalibrationPlan, device: str, here: Provenance, tick: Tic
             plan.model, plan.stages, device, repeats=plan.repeats, warm_up=plan.warm_up, tick=tick
         )
         return Profile(here, op=tuple(times), stage=tuple(stages))
-    times = ops.measure_ops(plan.model, device, repeats=plan.repeats, warm_up=plan.warm_up, tick=tick)
+    times = ops.measure_ops(
+        plan.model, device, repeats=plan.repeats, warm_up=plan.warm_up, tick=tick
+    )
     if device == "cuda":
         from ppsim.real.calibration.graphs import measure_graphs
 
         times += measure_graphs(plan.model, times, repeats=plan.repeats, warm_up=plan.warm_up)
-    return Profile(here, plan.model, tuple(times), activation=tuple(ops.measure_activations(plan.model, device)))
+    return Profile(
+        here,
+        plan.model,
+        tuple(times),
+        activation=tuple(ops.measure_activations(plan.model, device)),
+    )
 
 
 def count_steps(report: Progress, first: float, share: float, steps: int) -> Callable[[str], None]:
-    """Make a function that reports each of ``steps``, which are a ``share`` of the whole, from ``first`` on."""
+    """Make a function that reports each of ``steps``, which are a ``share`` of the whole, from
+    ``first`` on.
+    """
     done = count(1)
     return lambda what: report(first + share * min(1.0, next(done) / steps), what)
 

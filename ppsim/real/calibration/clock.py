@@ -27,7 +27,9 @@ Watch = Callable[[Callable[[], Any], bool], Timed]
 
 
 def stopwatch(device: str) -> Watch:
-    """Make a function that runs a call once and times it: ``watch(call, cold)``, cold: caches emptied before."""
+    """Make a function that runs a call once and times it: ``watch(call, cold)``, cold: caches
+    emptied before.
+    """
     import torch
 
     flush = torch.empty(FLUSH_BYTES[device], dtype=torch.uint8, device=device)
@@ -44,8 +46,9 @@ def stopwatch(device: str) -> Watch:
             flush.fill_(1)
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         torch.cuda.synchronize()
-        # The GPU idles through the lead while the host gets ahead, so the events bracket device time only. Where the
-        # host needs longer than the lead, gaps between launches count, as they do in an eager run that starts at once.
+        # The GPU idles through the lead while the host gets ahead, so the events bracket device
+        # time only. Where the host needs longer than the lead, gaps between launches count, as they
+        # do in an eager run that starts at once.
         torch.cuda._sleep(LEAD_CYCLES)
         begin.record()
         start = time.perf_counter_ns()
@@ -70,4 +73,9 @@ class Spread(TypedDict):
 def spread(samples: list[float]) -> Spread:
     """Compute median, percentiles and count of measured times."""
     low, middle, high = np.percentile(samples, (10, 50, 90))
-    return {"median_ms": float(middle), "p10_ms": float(low), "p90_ms": float(high), "n": len(samples)}
+    return {
+        "median_ms": float(middle),
+        "p10_ms": float(low),
+        "p90_ms": float(high),
+        "n": len(samples),
+    }

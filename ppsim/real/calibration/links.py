@@ -1,4 +1,6 @@
-"""Which processes exchange messages: two spawned here, or the ranks that torchrun started; what one GPU can show."""
+"""Which processes exchange messages: two spawned here, or the ranks that torchrun started; what one
+GPU can show.
+"""
 
 from __future__ import annotations
 
@@ -21,22 +23,35 @@ TIMEOUT = timedelta(seconds=60)
 
 
 def launched() -> tuple[int, int]:
-    """Read the rank of this process and the number of processes, as torchrun set them; (0, 1) without torchrun."""
+    """Read the rank of this process and the number of processes, as torchrun set them; (0, 1)
+    without torchrun.
+    """
     world = os.environ.get("WORLD_SIZE", "1")
     rank = os.environ.get("RANK", "0")
-    return (int(rank), int(world)) if world.isdigit() and rank.isdigit() and int(world) > 1 else (0, 1)
+    return (
+        (int(rank), int(world)) if world.isdigit() and rank.isdigit() and int(world) > 1 else (0, 1)
+    )
 
 
 def measure_links(
-    device: str, sizes: Sequence[int], *, repeats: int, warm_up: int, tick: Tick, real_time: bool = False
+    device: str,
+    sizes: Sequence[int],
+    *,
+    repeats: int,
+    warm_up: int,
+    tick: Tick,
+    real_time: bool = False,
 ) -> list[Message]:
-    """Measure messages over every link from here: between the processes of torchrun, or between two of our own.
+    """Measure messages over every link from here: between the processes of torchrun, or between two
+    of our own.
 
-    Two processes on this machine use gloo, or nccl with a GPU each. With a single GPU there is no link to
-    measure: what is measured then is a copy within the device and the way through host memory, and named so.
+    Two processes on this machine use gloo, or nccl with a GPU each. With a single GPU there is no
+    link to measure: what is measured then is a copy within the device and the way through host
+    memory, and named so.
 
-    With ``real_time`` the processes ask for real-time priority. Without it, a thread that a message wakes may wait
-    for the end of another one's time slice, 3 ms and more, where the message takes a twentieth of that.
+    With ``real_time`` the processes ask for real-time priority. Without it, a thread that a message
+    wakes may wait for the end of another one's time slice, 3 ms and more, where the message takes a
+    twentieth of that.
 
     Raises:
         PpsimError: a process failed, died or hung; all of them are gone then.
@@ -75,13 +90,22 @@ def _worker(
 ) -> None:
     backend, by = ("gloo", "cpu") if staged else (BACKEND[device], device)
     with _group(real_time, rank, meeting, backend, by):
-        side = Side(rank == 0, 1 - rank, None, "host-staged" if staged else "same-host", device, REST * real_time)
+        side = Side(
+            rank == 0,
+            1 - rank,
+            None,
+            "host-staged" if staged else "same-host",
+            device,
+            REST * real_time,
+        )
         for rows in (_exchange_staged if staged else exchange)(side, sizes, repeats, warm_up):
             if rank == 0:
                 say(rows)
 
 
-def _exchange_staged(side: Side, sizes: Sequence[int], repeats: int, warm_up: int) -> Iterator[list[Message]]:
+def _exchange_staged(
+    side: Side, sizes: Sequence[int], repeats: int, warm_up: int
+) -> Iterator[list[Message]]:
     """Measure as :func:`exchange`, through host memory."""
     for size in sizes:
         times = [_staged_round_trip(side, size) for _ in range(repeats_of(size, repeats) + warm_up)]
@@ -89,7 +113,9 @@ def _exchange_staged(side: Side, sizes: Sequence[int], repeats: int, warm_up: in
 
 
 def _staged_round_trip(side: Side, size: int) -> float:
-    """Time half of a round trip in ms: device to host, to the other process, host to device, and back."""
+    """Time half of a round trip in ms: device to host, to the other process, host to device, and
+    back.
+    """
     import time
 
     import torch
@@ -128,8 +154,12 @@ def copies(sizes: Sequence[int], repeats: int, warm_up: int) -> Iterator[Message
         yield Message(NOT_A_LINK, "early", size, **spread(times[warm_up:]))
 
 
-def _across(device: str, sizes: Sequence[int], repeats: int, warm_up: int, real_time: bool) -> Iterator[list[Message]]:
-    """Measure between process 0 and its first neighbour of each class; the others wait. Only process 0 yields rows."""
+def _across(
+    device: str, sizes: Sequence[int], repeats: int, warm_up: int, real_time: bool
+) -> Iterator[list[Message]]:
+    """Measure between process 0 and its first neighbour of each class; the others wait. Only
+    process 0 yields rows.
+    """
     from torch import distributed
 
     rank, world = launched()
@@ -142,7 +172,9 @@ def _across(device: str, sizes: Sequence[int], repeats: int, warm_up: int, real_
         for link, peer in classes.items():
             group = distributed.new_group([0, peer])
             if rank in (0, peer):
-                side = Side(rank == 0, peer if rank == 0 else 0, group, link, device, REST * real_time)
+                side = Side(
+                    rank == 0, peer if rank == 0 else 0, group, link, device, REST * real_time
+                )
                 for rows in exchange(side, sizes, repeats, warm_up):
                     if rank == 0:
                         yield rows
@@ -150,7 +182,9 @@ def _across(device: str, sizes: Sequence[int], repeats: int, warm_up: int, real_
 
 
 @contextmanager
-def _group(real_time: bool, rank: int, meeting: str, backend: str, device: str, world: int = 2) -> Iterator[None]:
+def _group(
+    real_time: bool, rank: int, meeting: str, backend: str, device: str, world: int = 2
+) -> Iterator[None]:
     """Join a group of processes for the block, at real-time priority if wanted."""
     import torch
     from torch import distributed
@@ -163,13 +197,17 @@ def _group(real_time: bool, rank: int, meeting: str, backend: str, device: str, 
         use_loopback()
     with real_time_priority(real_time) as pace:
         pace(True)
-        distributed.init_process_group(backend, init_method=meeting, rank=rank, world_size=world, timeout=TIMEOUT)
+        distributed.init_process_group(
+            backend, init_method=meeting, rank=rank, world_size=world, timeout=TIMEOUT
+        )
         yield
         distributed.destroy_process_group()
 
 
 def use_loopback() -> None:
-    """Keep gloo on the loopback interface, whatever the machine's name resolves to and the environment asks for."""
+    """Keep gloo on the loopback interface, whatever the machine's name resolves to and the
+    environment asks for.
+    """
     names = {name for _, name in socket.if_nameindex()}
     for name in ("lo", "lo0"):
         if name in names:

@@ -1,4 +1,6 @@
-"""The machine that numbers are measured on: its torch and device, and what is told of it beside the numbers."""
+"""The machine that numbers are measured on: its torch and device, and what is told of it beside the
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -24,21 +26,31 @@ def torch_module() -> Any:
         import torch
         import torch.distributed
     except (ImportError, OSError) as error:
-        raise MissingDependency(f"measuring needs torch, which cannot be imported: {error}", INSTALL_TORCH) from error
+        raise MissingDependency(
+            f"measuring needs torch, which cannot be imported: {error}", INSTALL_TORCH
+        ) from error
     if not torch.distributed.is_available():
         raise MissingDependency("this torch is built without torch.distributed", INSTALL_TORCH)
     return torch
 
 
 def device_for(name: str) -> str:
-    """``cpu`` or ``cuda``, for ``auto`` the best there is (MissingDependency: no GPU; InputError: any other name)."""
+    """``cpu`` or ``cuda``, for ``auto`` the best there is (MissingDependency: no GPU; InputError:
+    any other name).
+    """
     if name not in ("auto", "cpu", "cuda"):
         raise InputError(f"unknown device '{name}'", "auto, cpu or cuda")
     torch = torch_module()
     there = torch.cuda.is_available()
     if name == "cuda" and not there:
-        why = "this torch is built without CUDA" if torch.version.cuda is None else "torch finds no GPU"
-        raise MissingDependency(f"no CUDA device: {why}", "--device cpu, or run where nvidia-smi shows a GPU")
+        why = (
+            "this torch is built without CUDA"
+            if torch.version.cuda is None
+            else "torch finds no GPU"
+        )
+        raise MissingDependency(
+            f"no CUDA device: {why}", "--device cpu, or run where nvidia-smi shows a GPU"
+        )
     return "cuda" if name == "cuda" or (name == "auto" and there) else "cpu"
 
 
@@ -49,7 +61,9 @@ def provenance(device: str, command: str, note: str = "") -> Provenance:
     return Provenance(
         machine=f"{platform.system()} {platform.machine()}",
         cpu=_cpuinfo("model name") or platform.processor() or platform.machine(),
-        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        cores=len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count() or 1,
         threads=1 if device == "cpu" else torch.get_num_threads(),
         load=round(os.getloadavg()[0], 2),
         device=torch.cuda.get_device_name() if device == "cuda" else "cpu",
@@ -64,7 +78,9 @@ def provenance(device: str, command: str, note: str = "") -> Provenance:
 
 
 def clocks(device: str) -> str:
-    """Clock rates, and for a GPU power, temperature and throttling, as the machine reports them now."""
+    """Clock rates, and for a GPU power, temperature and throttling, as the machine reports them
+    now.
+    """
     if device == "cuda":
         return _gpu_clocks()
     megahertz = _cpuinfo("cpu MHz")

@@ -40,14 +40,19 @@ class _Made(TorchDispatchMode):  # type: ignore[misc]
         return sum(size for reference, size in self._made.values() if not reference.expired())
 
 
-def activation_bytes(module: Any, ops: StageOps, make_input: Callable[[], Any]) -> tuple[int, int, int]:
-    """Bytes held after F, after I and after W of one microbatch, gradients of parameters not counted.
+def activation_bytes(
+    module: Any, ops: StageOps, make_input: Callable[[], Any]
+) -> tuple[int, int, int]:
+    """Bytes held after F, after I and after W of one microbatch, gradients of parameters not
+    counted.
 
-    Between I and W the input, the output and its gradient stay, as torch's pipelining runtime keeps them.
+    Between I and W the input, the output and its gradient stay, as torch's pipelining runtime keeps
+    them.
     """
     out, x = None, make_input()
     out = ops.forward(x)
-    ops.backward(x, out, None if out.ndim == 0 else torch.ones_like(out))  # so that the parameters have gradients
+    # so that the parameters have gradients
+    ops.backward(x, out, None if out.ndim == 0 else torch.ones_like(out))
     del out, x
     weights = list(module.parameters())
     with _Made([*weights, *(w.grad for w in weights if w.grad is not None)]) as made:

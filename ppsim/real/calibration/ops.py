@@ -1,4 +1,6 @@
-"""Op times of a real stage: F, B, and B split into I and W the way torch's pipelining runtime splits it."""
+"""Op times of a real stage: F, B, and B split into I and W the way torch's pipelining runtime
+splits it.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ class Part:
 
 
 def layer_counts(layers: int) -> list[int]:
-    """The layer counts measured: none, which shows what every action costs beside its layers; 1, 2, 4; the model's."""
+    """The layer counts measured: none, which shows what every action costs beside its layers; 1, 2,
+    4; the model's.
+    """
     return sorted({n for n in (0, 1, 2, 4) if n <= 2 * layers} | {layers})
 
 
@@ -60,10 +64,13 @@ def rounds(model: Workload, repeats: int, warm_up: int) -> int:
     return (repeats + warm_up) * (len(layer_counts(model.layers)) + 1 + 2 * (model.vocab > 0))
 
 
-def measure_ops(model: Workload, device: str, *, repeats: int, warm_up: int, tick: Tick) -> list[OpTime]:
+def measure_ops(
+    model: Workload, device: str, *, repeats: int, warm_up: int, tick: Tick
+) -> list[OpTime]:
     """Times of every op of the model's layers at several counts, of its embedding and of its head.
 
-    Every repetition visits all parts in turn, so that a drift of the machine reaches all of them alike.
+    Every repetition visits all parts in turn, so that a drift of the machine reaches all of them
+    alike.
 
     Raises:
         InputError: the shape does not fit into memory, or the device cannot compute in this dtype.
@@ -77,7 +84,13 @@ def measure_ops(model: Workload, device: str, *, repeats: int, warm_up: int, tic
                 (
                     f"{part.name} {part.layers or ''}".rstrip(),
                     partial(
-                        time_once, part.ops, part.make_input, watch, cold=part.cold, splits=part.splits, pairs=part.pair
+                        time_once,
+                        part.ops,
+                        part.make_input,
+                        watch,
+                        cold=part.cold,
+                        splits=part.splits,
+                        pairs=part.pair,
                     ),
                 )
                 for part in parts
@@ -94,7 +107,9 @@ def measure_ops(model: Workload, device: str, *, repeats: int, warm_up: int, tic
 
 @contextmanager
 def one_thread(device: str) -> Iterator[None]:
-    """Compute with one thread on a processor: one device is one process with one thread, as in a run of P processes."""
+    """Compute with one thread on a processor: one device is one process with one thread, as in a
+    run of P processes.
+    """
     import torch
 
     threads = torch.get_num_threads()
@@ -107,9 +122,14 @@ def one_thread(device: str) -> Iterator[None]:
 
 
 def collect(
-    runs: Sequence[tuple[str, Callable[[], Iterator[tuple[str, Timed]]]]], repeats: int, warm_up: int, tick: Tick
+    runs: Sequence[tuple[str, Callable[[], Iterator[tuple[str, Timed]]]]],
+    repeats: int,
+    warm_up: int,
+    tick: Tick,
 ) -> list[dict[str, list[Times]]]:
-    """Call each of ``runs``, given with its name, in turn; returns the times of each by kind, without the warm-up."""
+    """Call each of ``runs``, given with its name, in turn; returns the times of each by kind,
+    without the warm-up.
+    """
     found: list[dict[str, list[Times]]] = [defaultdict(list) for _ in runs]
     for repetition in range(repeats + warm_up):
         for (name, run), samples in zip(runs, found, strict=True):
@@ -155,7 +175,13 @@ def parts_of(model: Workload, device: str) -> list[Part]:
         words, targets = stage.tokens(model, device), stage.tokens(model, device)
         parts.append(Part("embedding", 0, stage.embedding(model, device), lambda: words, None))
         parts.append(
-            Part("head", 0, stage.head(model, device), activations, lambda scores: stage.loss(scores, targets))
+            Part(
+                "head",
+                0,
+                stage.head(model, device),
+                activations,
+                lambda scores: stage.loss(scores, targets),
+            )
         )
     return parts
 
@@ -169,7 +195,8 @@ def time_once(
     splits: bool = True,
     pairs: bool = True,
 ) -> Iterator[tuple[str, Timed]]:
-    """Run one microbatch with a full backward, one with a split backward, and a pair; yield kinds and times.
+    """Run one microbatch with a full backward, one with a split backward, and a pair; yield kinds
+    and times.
 
     Without ``pairs`` a pair runs only where ``ops`` has a function for it.
     """
@@ -202,12 +229,16 @@ def time_once(
     def backward() -> None:
         ops.backward(x, out, grad)
 
-    pair = ops.pair or (lambda other, run: run_together(lambda: ops.forward(other), run, out.device.type))
+    pair = ops.pair or (
+        lambda other, run: run_together(lambda: ops.forward(other), run, out.device.type)
+    )
     yield "FB", watch(lambda: pair(other, backward), cold)
 
 
 def run_together(forward: Callable[[], Any], backward: Callable[[], Any], device: str) -> Any:
-    """Issue a forward and a backward of two microbatches together: on two streams of a GPU, in turn on a CPU."""
+    """Issue a forward and a backward of two microbatches together: on two streams of a GPU, in turn
+    on a CPU.
+    """
     import torch
 
     if device == "cpu":
@@ -227,6 +258,7 @@ def _explained(error: Exception, model: Workload, device: str) -> PpsimError:
         return InputError(f"{device} cannot compute in {model.dtype}: {text}", "--dtype float32")
     if isinstance(error, MemoryError) or "memory" in text.lower():
         return InputError(
-            f"this stage does not fit into memory: {text}", "a smaller --hidden, --seq, --mbs or --layers"
+            f"this stage does not fit into memory: {text}",
+            "a smaller --hidden, --seq, --mbs or --layers",
         )
     return PpsimError(f"torch cannot run this stage: {text}", "another shape or --dtype")

@@ -24,7 +24,9 @@ def sizes_up_to(largest: int) -> list[int]:
 
 def repeats_of(size: int, repeats: int) -> int:
     """Fewer repetitions of larger messages: they take longer and spread less."""
-    share = 1.0 if size <= 64 * KIB else 0.5 if size <= 4 * MIB else 0.2 if size <= 64 * MIB else 0.1
+    share = (
+        1.0 if size <= 64 * KIB else 0.5 if size <= 4 * MIB else 0.2 if size <= 64 * MIB else 0.1
+    )
     return max(3, round(repeats * share))
 
 
@@ -53,7 +55,9 @@ class Side:
         distributed.barrier(group=self.group)
 
 
-def exchange(side: Side, sizes: Sequence[int], repeats: int, warm_up: int) -> Iterator[list[Message]]:
+def exchange(
+    side: Side, sizes: Sequence[int], repeats: int, warm_up: int
+) -> Iterator[list[Message]]:
     """Measure with the peer, which does the same; the rows of each size, the same on both sides."""
     for size in sizes:
         mine = _one_size(side, size, repeats_of(size, repeats) + warm_up)
@@ -67,7 +71,9 @@ def agree(side: Side, size: int, mine: Samples) -> list[Message]:
     theirs: list[Any] = [None, None]
     distributed.all_gather_object(theirs, mine, group=side.group)
     both: Samples = {name: theirs[0].get(name) or theirs[1][name] for name in theirs[0] | theirs[1]}
-    host = {name: spread(both.pop(name))["median_ms"] for name in ("send", "receive") if name in both}
+    host = {
+        name: spread(both.pop(name))["median_ms"] for name in ("send", "receive") if name in both
+    }
     send, receive = host.get("send", 0.0), host.get("receive", 0.0)
     return [
         Message(side.link, pattern, size, send_ms=send, receive_ms=receive, **spread(times))
@@ -160,13 +166,17 @@ def _both_ways(side: Side, outgoing: Any, incoming: Any, samples: Samples) -> No
 
     transfers = [(distributed.isend, outgoing), (distributed.irecv, incoming)]
     if not side.first:
-        transfers.reverse()  # nccl runs what is posted singly between two ranks in order: one must receive first
+        # nccl runs what is posted singly between two ranks in order: one must receive first
+        transfers.reverse()
 
     def singly() -> list[Any]:
         return [call(buffer, side.peer, group=side.group) for call, buffer in transfers]
 
     def batched() -> list[Any]:
-        ops = [distributed.P2POp(call, buffer, side.peer, group=side.group) for call, buffer in transfers]
+        ops = [
+            distributed.P2POp(call, buffer, side.peer, group=side.group)
+            for call, buffer in transfers
+        ]
         works: list[Any] = distributed.batch_isend_irecv(ops)
         return works
 
@@ -179,7 +189,9 @@ def _both_ways(side: Side, outgoing: Any, incoming: Any, samples: Samples) -> No
 
 
 def _collectives(side: Side, outgoing: Any, samples: Samples) -> None:
-    """What gradients and sharded parameters need, over the two: ``outgoing`` is what each contributes."""
+    """What gradients and sharded parameters need, over the two: ``outgoing`` is what each
+    contributes.
+    """
     import torch
     from torch import distributed
 

@@ -1,6 +1,7 @@
 """Start processes that measure together, collect their messages, and end all of them.
 
-Workers are spawned, take their arguments as ``worker(rank, say, *args)`` and report by ``say(message)``.
+Workers are spawned, take their arguments as ``worker(rank, say, *args)`` and report by
+``say(message)``.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ MEMORY_HINT = "free memory, or a smaller --hidden, --seq, --mbs, --layers or --m
 
 @dataclass(frozen=True)
 class _Failure:
-    """What a worker says before it ends on an exception; an error of the user's input or code has its hint."""
+    """What a worker says before it ends on an exception; an error of the user's input or code has
+    its hint.
+    """
 
     text: str
     hint: str | None = None
@@ -48,16 +51,20 @@ class _Failure:
 
 
 @contextmanager
-def ranks(worker: Worker, count: int, *args: Any, limit_s: float = LIMIT_S) -> Iterator[Iterator[tuple[int, Any]]]:
-    """Run ``worker`` in ``count`` processes; yields (process, message) until all have ended without a failure.
+def ranks(
+    worker: Worker, count: int, *args: Any, limit_s: float = LIMIT_S
+) -> Iterator[Iterator[tuple[int, Any]]]:
+    """Run ``worker`` in ``count`` processes; yields (process, message) until all have ended without
+    a failure.
 
-    However the block is left, no process is left. A worker gets a rendezvous file's address as its first argument
-    after ``say``.
+    However the block is left, no process is left. A worker gets a rendezvous file's address as its
+    first argument after ``say``.
 
     Raises:
         InputError: that many processes do not fit into the memory that is free.
-        PpsimError: a worker raised, died, or none of them has said anything for ``limit_s`` seconds, or for
-            :data:`START_S` if that is longer while not all have begun to speak; or there is no room for their files.
+        PpsimError: a worker raised, died, or none of them has said anything for ``limit_s``
+            seconds, or for :data:`START_S` if that is longer while not all have begun to speak; or
+            there is no room for their files.
     """
     check_room(count)
     context = multiprocessing.get_context("spawn")
@@ -69,7 +76,11 @@ def ranks(worker: Worker, count: int, *args: Any, limit_s: float = LIMIT_S) -> I
         _write(baggage, told)
         pipes = [context.Pipe(duplex=False) for _ in range(count)]
         workers = [
-            context.Process(target=_enter, args=(worker, rank, pipe[1], os.getpid(), meeting, baggage), daemon=True)
+            context.Process(
+                target=_enter,
+                args=(worker, rank, pipe[1], os.getpid(), meeting, baggage),
+                daemon=True,
+            )
             for rank, pipe in enumerate(pipes)
         ]
         try:
@@ -90,7 +101,9 @@ def ranks(worker: Worker, count: int, *args: Any, limit_s: float = LIMIT_S) -> I
 
 @contextmanager
 def temporary_folder() -> Iterator[str]:
-    """Make a folder, with torch's own in it, that is removed after the block (PpsimError: there is no place)."""
+    """Make a folder, with torch's own in it, that is removed after the block (PpsimError: there is
+    no place).
+    """
     try:
         folder = tempfile.TemporaryDirectory(prefix="ppsim-", ignore_cleanup_errors=True)
     except OSError as error:
@@ -111,8 +124,8 @@ def check_room(count: int) -> None:
     free = available_bytes("cpu")
     if free is not None and count * PROCESS_BYTES > free:
         raise InputError(
-            f"{count} processes take about {format_size(count * PROCESS_BYTES, 'B')} with torch alone, and "
-            f"{format_size(free, 'B')} are free",
+            f"{count} processes take about {format_size(count * PROCESS_BYTES, 'B')} with torch "
+            f"alone, and {format_size(free, 'B')} are free",
             f"at most {free // PROCESS_BYTES} devices here",
         )
 
@@ -121,10 +134,14 @@ def _write(path: Path, data: bytes) -> None:
     try:
         path.write_bytes(data)
     except OSError as error:
-        raise PpsimError(f"cannot write '{path.parent.parent}': {error.strerror or error}", TMPDIR_HINT) from error
+        raise PpsimError(
+            f"cannot write '{path.parent.parent}': {error.strerror or error}", TMPDIR_HINT
+        ) from error
 
 
-def _listen(pipes: list[Connection], workers: list[Any], limit_s: float) -> Iterator[tuple[int, Any]]:
+def _listen(
+    pipes: list[Connection], workers: list[Any], limit_s: float
+) -> Iterator[tuple[int, Any]]:
     open_pipes, heard = dict(enumerate(pipes)), set[int]()
     while open_pipes:
         patience = limit_s if len(heard) == len(pipes) else max(limit_s, START_S)
@@ -157,7 +174,10 @@ def _silence(silent: list[int], patience: float, workers: list[Any]) -> PpsimErr
 
 
 def _halted(rank: int, after: str = "") -> PpsimError:
-    return PpsimError(f"process {rank} was stopped by a signal{after}", "find what sends SIGSTOP, and leave it out")
+    return PpsimError(
+        f"process {rank} was stopped by a signal{after}",
+        "find what sends SIGSTOP, and leave it out",
+    )
 
 
 def _stopped(pid: int) -> bool:
@@ -179,20 +199,27 @@ def _cause(rank: int, failure: _Failure, workers: list[Any]) -> PpsimError:
     if failure.hint is not None:
         return InputError(f"process {rank}: {failure.text}", failure.hint)
     if failure.memory:
-        return PpsimError(f"process {rank} ran out of memory{': ' * bool(failure.text)}{failure.text}", MEMORY_HINT)
+        return PpsimError(
+            f"process {rank} ran out of memory{': ' * bool(failure.text)}{failure.text}",
+            MEMORY_HINT,
+        )
     return PpsimError(f"process {rank} failed: {failure.text}")
 
 
 def _ended(rank: int, code: int) -> PpsimError:
     if code < 0:
         return PpsimError(
-            f"process {rank} was ended by {signal.Signals(-code).name}", "free memory, or a smaller shape"
+            f"process {rank} was ended by {signal.Signals(-code).name}",
+            "free memory, or a smaller shape",
         )
     return PpsimError(f"process {rank} ended with code {code}")
 
 
-def _enter(worker: Worker, rank: int, pipe: Connection, parent: int, meeting: str, baggage: Path) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends its workers
+def _enter(
+    worker: Worker, rank: int, pipe: Connection, parent: int, meeting: str, baggage: Path
+) -> None:
+    # Ctrl-C reaches the parent, which ends its workers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     _die_with_parent(parent)
@@ -207,7 +234,8 @@ def _enter(worker: Worker, rank: int, pipe: Connection, parent: int, meeting: st
         os._exit(1)
     pipe.close()
     sys.stdout.flush()
-    os._exit(0)  # all is said: a fault in what torch's libraries do at exit would only look like a failed run
+    # all is said: a fault in what torch's libraries do at exit would only look like a failed run
+    os._exit(0)
 
 
 def _failure(error: BaseException) -> _Failure:

@@ -1,4 +1,5 @@
-"""A real transformer stage: pre-norm layers with causal attention, the embedding before, norm, head and loss after.
+"""A real transformer stage: pre-norm layers with causal attention, the embedding before, norm, head
+and loss after.
 
 Imports torch, so it is imported only where something is measured or run.
 """
@@ -25,7 +26,9 @@ class Layer(nn.Module):  # type: ignore[misc]
     def forward(self, x: Tensor) -> Tensor:
         """Shape (batch, sequence, hidden) in and out."""
         batch, sequence, hidden = x.shape
-        qkv = self.qkv(self.attention_norm(x)).view(batch, sequence, 3, self.heads, hidden // self.heads)
+        qkv = self.qkv(self.attention_norm(x)).view(
+            batch, sequence, 3, self.heads, hidden // self.heads
+        )
         query, key, value = qkv.permute(2, 0, 3, 1, 4)
         mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.out(mixed.transpose(1, 2).reshape(batch, sequence, hidden))
@@ -58,7 +61,9 @@ def loss(scores: Tensor, targets: Tensor) -> Tensor:
 
 
 def activations(model: Workload, device: str) -> Tensor:
-    """Random input of a stage; random, because zeros let processors draw less power and run faster."""
+    """Random input of a stage; random, because zeros let processors draw less power and run
+    faster.
+    """
     shape = (model.microbatch_size, model.sequence, model.hidden)
     return torch.randn(shape, device=device, dtype=getattr(torch, model.dtype)).requires_grad_()
 
@@ -69,5 +74,7 @@ def tokens(model: Workload, device: str) -> Tensor:
 
 
 def _with_dtype(module: nn.Module, model: Workload) -> nn.Module:
-    """Convert parameters that were drawn in 32 bits on their device: drawing on the host takes minutes at full size."""
+    """Convert parameters that were drawn in 32 bits on their device: drawing on the host takes
+    minutes at full size.
+    """
     return module.to(dtype=getattr(torch, model.dtype))

@@ -17,7 +17,9 @@ SENDS, STEPS = ("SEND_F", "RECV_F", "SEND_B", "RECV_B"), ("UNSHARD", "RESHARD", 
 
 @dataclass(frozen=True)
 class StageOps:
-    """The functions of one stage; ``x`` is its input, ``out`` its output and ``grad`` the gradient of that."""
+    """The functions of one stage; ``x`` is its input, ``out`` its output and ``grad`` the gradient
+    of that.
+    """
 
     forward: Callable[[Any], Any]  # F: ``x`` to ``out``
     # B: ``x, out, grad`` to the gradient of ``x``; gradients of parameters are added up
@@ -25,10 +27,11 @@ class StageOps:
     # I: ``x, out, grad`` to the gradient of ``x`` and something for W
     backward_input: Callable[[Any, Any, Any], tuple[Any, Any]]
     backward_weight: Callable[[Any], Any]  # W, of what I left
-    # an F with the op that runs beside it: ``x`` and a function that runs this op, to ``out``; None for one after the
-    # other
+    # an F with the op that runs beside it: ``x`` and a function that runs this op, to ``out``; None
+    # for one after the other
     pair: Callable[[Any, Callable[[], None]], Any] | None = None
-    # functions of the user's by kind, for sends and receives in place of torch's, and for steps of FSDP
+    # functions of the user's by kind, for sends and receives in place of torch's, and for steps of
+    # FSDP
     between: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
 
 
@@ -40,10 +43,14 @@ def gathered(ops: StageOps) -> Iterator[None]:
     ops.between.get("RESHARD", lambda: None)()
 
 
-def stage_ops(module: Any, *, first: bool, own: Mapping[str, Callable[..., Any]] | None = None) -> StageOps:
-    """Take torch's functions for a module, and the user's ``own`` by kind (F, SEND_F, ...) where there are any.
+def stage_ops(
+    module: Any, *, first: bool, own: Mapping[str, Callable[..., Any]] | None = None
+) -> StageOps:
+    """Take torch's functions for a module, and the user's ``own`` by kind (F, SEND_F, ...) where
+    there are any.
 
-    As in torch's runtime, I of the first stage does nothing and its W is the whole backward, unless I is the user's.
+    As in torch's runtime, I of the first stage does nothing and its W is the whole backward, unless
+    I is the user's.
     """
     own = own or {}
     full, half, weight = backward_functions()
@@ -59,14 +66,20 @@ def stage_ops(module: Any, *, first: bool, own: Mapping[str, Callable[..., Any]]
         weight(module.parameters(), groups)
 
     whole = own.get("B", backward)
-    halves = (lambda *held: (None, partial(whole, *held)), call) if first else (backward_input, backward_weight)
+    halves = (
+        (lambda *held: (None, partial(whole, *held)), call)
+        if first
+        else (backward_input, backward_weight)
+    )
     split = own.get("I", halves[0]), own.get("W", halves[1])
     between = {kind: own[kind] for kind in (*SENDS, *STEPS) if kind in own}
     return StageOps(own.get("F", module), whole, *split, own.get("FB"), between)
 
 
 def backward_functions() -> tuple[Any, Any, Any]:
-    """Torch's own backwards: full, for the input, for the weights (MissingDependency: this torch has none)."""
+    """Torch's own backwards: full, for the input, for the weights (MissingDependency: this torch
+    has none).
+    """
     try:
         from torch.distributed.pipelining import _backward
     except ImportError as error:

@@ -1,6 +1,8 @@
-"""Stages of the user's own, from a function in a Python file: loaded, and held to what is asked of them.
+"""Stages of the user's own, from a function in a Python file: loaded, and held to what is asked of
+them.
 
-Stages that take or return several tensors are made stages of one: what travels between two stages is one message.
+Stages that take or return several tensors are made stages of one: what travels between two stages
+is one message.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from ppsim.base.text import shorten
 from ppsim.errors import InputError
 from ppsim.real.calibration.stage_ops import SENDS, STEPS, StageOps, stage_ops
 
-CONTRACT = "def stage(stage, stages, device): return module, example_input (a tensor, or a tuple of them)"
+CONTRACT = (
+    "def stage(stage, stages, device): return module, example_input (a tensor, or a tuple of them)"
+)
 CHAIN = "the output of a stage is the input of the next: of one shape and dtype"
 OWN_COMPUTE = ("F", "B", "I", "W", "FB")
 OWN_KINDS = (*OWN_COMPUTE, *SENDS, *STEPS)
@@ -44,7 +48,9 @@ class UserStage:
 
 
 def find_module(spec: str) -> UserModule:
-    """Run the file of ``FILE.py:FUNCTION`` and find the function (InputError: neither is there, or it fails)."""
+    """Run the file of ``FILE.py:FUNCTION`` and find the function (InputError: neither is there, or
+    it fails).
+    """
     path, _, function = spec.rpartition(":")
     if spec.endswith(".py"):
         path, function = spec, "stage"
@@ -56,7 +62,9 @@ def find_module(spec: str) -> UserModule:
 
 
 def make_stage(of: UserModule, stage: int, stages: int, device: str) -> UserStage:
-    """Make a stage, torch's seed set to its number before (InputError: the function fails, or returns no module)."""
+    """Make a stage, torch's seed set to its number before (InputError: the function fails, or
+    returns no module).
+    """
     import torch
 
     function = _load(of)
@@ -65,7 +73,9 @@ def make_stage(of: UserModule, stage: int, stages: int, device: str) -> UserStag
         made = function(stage, stages, device)
     where = f"{of}, stage {stage}"
     if not (isinstance(made, (tuple, list)) and len(made) == 2):
-        raise InputError(f"{where}: returns {_name(made)}, not a module and an example input", CONTRACT)
+        raise InputError(
+            f"{where}: returns {_name(made)}, not a module and an example input", CONTRACT
+        )
     module, example = made
     own: Mapping[str, Any] = {}
     if isinstance(module, Mapping):
@@ -76,9 +86,15 @@ def make_stage(of: UserModule, stage: int, stages: int, device: str) -> UserStag
     if isinstance(example, tuple | list):
         example = _bundled(module, tuple(example), own, stage, where)
     if not isinstance(example, torch.Tensor) or not example.ndim:
-        raise InputError(f"{where}: the example input is {_name(example)}, not a tensor with a dimension", CONTRACT)
+        raise InputError(
+            f"{where}: the example input is {_name(example)}, not a tensor with a dimension",
+            CONTRACT,
+        )
     if example.device.type != device:
-        raise InputError(f"{where}: the example input is on {example.device}, not on {device}", "example.to(device)")
+        raise InputError(
+            f"{where}: the example input is on {example.device}, not on {device}",
+            "example.to(device)",
+        )
     if stage and not example.is_floating_point():
         raise InputError(f"{where}: takes {example.dtype}, which has no gradient", CHAIN)
     _check_own(own, where)
@@ -95,15 +111,24 @@ def input_of(stage: UserStage, first: bool) -> Any:
 
 
 def check_output(out: Any, last: bool, where: str) -> None:
-    """Refuse an output that cannot be sent, or has no gradient (InputError: no tensor, or nothing is trained)."""
+    """Refuse an output that cannot be sent, or has no gradient (InputError: no tensor, or nothing
+    is trained).
+    """
     import torch
 
     if not isinstance(out, torch.Tensor):
-        raise InputError(f"{where}: the output is {_name(out)}, not a tensor", "a tensor, or a tuple of tensors")
+        raise InputError(
+            f"{where}: the output is {_name(out)}, not a tensor", "a tensor, or a tuple of tensors"
+        )
     if not out.requires_grad:
-        raise InputError(f"{where}: the output has no gradient", "leave out detach() and torch.no_grad()")
+        raise InputError(
+            f"{where}: the output has no gradient", "leave out detach() and torch.no_grad()"
+        )
     if not last and not out.ndim:
-        raise InputError(f"{where}: the output is a single number, and stages follow", "the loss is the last stage's")
+        raise InputError(
+            f"{where}: the output is a single number, and stages follow",
+            "the loss is the last stage's",
+        )
 
 
 @cache
@@ -111,34 +136,50 @@ def _load(of: UserModule) -> Callable[..., Any]:
     module = run_file(of.path)
     function = getattr(module, of.function, None)
     if not callable(function):
-        names = [name for name, value in vars(module).items() if inspect.isfunction(value) and name[0] != "_"]
+        names = [
+            name
+            for name, value in vars(module).items()
+            if inspect.isfunction(value) and name[0] != "_"
+        ]
         have = f"one of {', '.join(names)}" if names else CONTRACT
         raise InputError(f"{of.path} has no function '{of.function}'", have)
     result: Callable[..., Any] = function
     return result
 
 
-def _bundled(module: Any, examples: tuple[Any, ...], own: Mapping[str, Any], stage: int, where: str) -> Any:
-    """Make a stage of several tensors one of a single tensor (InputError: no dtype is common to them, or none is)."""
+def _bundled(
+    module: Any, examples: tuple[Any, ...], own: Mapping[str, Any], stage: int, where: str
+) -> Any:
+    """Make a stage of several tensors one of a single tensor (InputError: no dtype is common to
+    them, or none is).
+    """
     import torch
 
     if any(kind in OWN_COMPUTE for kind in own):
-        raise InputError(f"{where}: functions of your own take one tensor, not {len(examples)}", CONTRACT)
+        raise InputError(
+            f"{where}: functions of your own take one tensor, not {len(examples)}", CONTRACT
+        )
     for example in examples:
         if not isinstance(example, torch.Tensor) or not example.ndim:
-            raise InputError(f"{where}: an example input is {_name(example)}, not a tensor with a dimension", CONTRACT)
+            raise InputError(
+                f"{where}: an example input is {_name(example)}, not a tensor with a dimension",
+                CONTRACT,
+            )
     if not examples:
         raise InputError(f"{where}: there is no example input", CONTRACT)
     if stage and len(kinds := {example.dtype for example in examples}) > 1:
         named = ", ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))
-        raise InputError(f"{where}: takes tensors of {named}", "one dtype, as several travel as one message")
+        raise InputError(
+            f"{where}: takes tensors of {named}", "one dtype, as several travel as one message"
+        )
     return _take_several(module, examples, first=stage == 0)
 
 
 def _take_several(module: Any, examples: tuple[Any, ...], *, first: bool) -> Any:
     """Let a module of several tensors take one; returns an example of that.
 
-    Nothing sends the ``first`` stage its input: it takes the first tensor, and the others are the same each time.
+    Nothing sends the ``first`` stage its input: it takes the first tensor, and the others are the
+    same each time.
     """
     import torch
 
@@ -148,18 +189,24 @@ def _take_several(module: Any, examples: tuple[Any, ...], *, first: bool) -> Any
         if first:
             return (*given, *examples[1:])
         parts = given[0].split(sizes)
-        return tuple(part.view(example.shape) for part, example in zip(parts, examples, strict=True))
+        return tuple(
+            part.view(example.shape) for part, example in zip(parts, examples, strict=True)
+        )
 
     module.register_forward_pre_hook(unpack)
     return examples[0] if first else torch.cat([example.detach().flatten() for example in examples])
 
 
 def _pack_output(module: Any) -> None:
-    """Let a module that returns several tensors return one, end to end; anything else passes as it is."""
+    """Let a module that returns several tensors return one, end to end; anything else passes as it
+    is.
+    """
     import torch
 
     def pack(_: Any, __: Any, out: Any) -> Any:
-        several = isinstance(out, tuple | list) and all(isinstance(part, torch.Tensor) for part in out)
+        several = isinstance(out, tuple | list) and all(
+            isinstance(part, torch.Tensor) for part in out
+        )
         if not several or len({part.dtype for part in out}) != 1:
             return out
         return torch.cat([part.flatten() for part in out])
@@ -171,11 +218,19 @@ def _check_own(own: Mapping[str, Any], where: str) -> None:
     """Refuse functions of kinds that there are not, and half a split backward."""
     for kind, function in own.items():
         if kind not in OWN_KINDS:
-            raise InputError(f"{where}: a function of '{kind}'", f"'module' and any of {', '.join(OWN_KINDS)}")
+            raise InputError(
+                f"{where}: a function of '{kind}'", f"'module' and any of {', '.join(OWN_KINDS)}"
+            )
         if not callable(function):
-            raise InputError(f"{where}: {kind} is {_name(function)}, not a function", f"{kind} of a stage is called")
+            raise InputError(
+                f"{where}: {kind} is {_name(function)}, not a function",
+                f"{kind} of a stage is called",
+            )
     if ("I" in own) != ("W" in own):
-        raise InputError(f"{where}: I and W are halves of one backward, and one is missing", "give both, or neither")
+        raise InputError(
+            f"{where}: I and W are halves of one backward, and one is missing",
+            "give both, or neither",
+        )
 
 
 def _with_loss(ops: StageOps) -> StageOps:

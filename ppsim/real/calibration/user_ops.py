@@ -12,18 +12,34 @@ from ppsim.real.calibration.clock import Tick, stopwatch
 from ppsim.real.calibration.memory import activation_bytes
 from ppsim.real.calibration.ops import collect, one_thread, op_time, time_once
 from ppsim.real.calibration.stage_ops import gathered
-from ppsim.real.calibration.user_module import CHAIN, UserModule, UserStage, check_output, input_of, make_stage
+from ppsim.real.calibration.user_module import (
+    CHAIN,
+    UserModule,
+    UserStage,
+    check_output,
+    input_of,
+    make_stage,
+)
 
 
 def measure_stages(
-    of: UserModule, stages: int, device: str, *, repeats: int, warm_up: int, tick: Tick, together: bool = True
+    of: UserModule,
+    stages: int,
+    device: str,
+    *,
+    repeats: int,
+    warm_up: int,
+    tick: Tick,
+    together: bool = True,
 ) -> tuple[list[OpTime], list[StageSize]]:
-    """Measure F, B, I, W and a pair of each stage, and what it holds and sends; one stage is in memory at a time.
+    """Measure F, B, I, W and a pair of each stage, and what it holds and sends; one stage is in
+    memory at a time.
 
     Without ``together`` a pair is measured only where the user has a function for it, as in a run.
 
     Raises:
-        InputError: the user's code fails, or its stages do not chain or have no gradient; the message names the stage.
+        InputError: the user's code fails, or its stages do not chain or have no gradient; the
+            message names the stage.
         MissingDependency: this torch cannot split a backward.
     """
     times: list[OpTime] = []
@@ -36,7 +52,9 @@ def measure_stages(
             takes = made.example
             if number and (sent.shape, sent.dtype) != (takes.shape, takes.dtype):
                 raise InputError(
-                    f"{where}: takes {_shape(takes)}, and stage {number - 1} returns {_shape(sent)}", CHAIN
+                    f"{where}: takes {_shape(takes)}, and stage {number - 1} returns "
+                    f"{_shape(sent)}",
+                    CHAIN,
                 )
             with outside_code(of.path, f"stage {number}"), gathered(made.ops):
                 sent = _check_gradients(made, number, stages, where)
@@ -44,7 +62,9 @@ def measure_stages(
                 example = partial(input_of, made, number == 0)
                 run = partial(time_once, made.ops, example, stopwatch(device), pairs=together)
                 (found,) = collect([(f"stage {number}", run)], repeats, warm_up, tick)
-                times += [op_time("stage", kind, 0, each, stage=number) for kind, each in found.items()]
+                times += [
+                    op_time("stage", kind, 0, each, stage=number) for kind, each in found.items()
+                ]
     return times, sizes
 
 
@@ -64,10 +84,14 @@ def _check_gradients(made: UserStage, number: int, stages: int, where: str) -> A
         if not isinstance(back, torch.Tensor):
             raise InputError(
                 f"{where}: its backward gives no gradient of its input",
-                "the output must depend on the input, without detach(); B and I return the gradient",
+                "the output must depend on the input, without detach(); B and I return "
+                "the gradient",
             )
         if back.shape != x.shape:
-            raise InputError(f"{where}: the gradient of its input is {_shape(back)}, the input {_shape(x)}", CHAIN)
+            raise InputError(
+                f"{where}: the gradient of its input is {_shape(back)}, the input {_shape(x)}",
+                CHAIN,
+            )
     return out.detach().to("meta")
 
 

@@ -1,4 +1,6 @@
-"""The file of one recorded process, in the format ``ppsim.ops/1``: JSON lines, a header and a row per op."""
+"""The file of one recorded process, in the format ``ppsim.ops/1``: JSON lines, a header and a row
+per op.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ _RECORDINGS = count()  # of this process
 
 
 class Row(NamedTuple):
-    """One op: what it is, the moments as the clock marks them, and its step; -1 for what it has none of."""
+    """One op: what it is, the moments as the clock marks them, and its step; -1 for what it has
+    none of.
+    """
 
     kind: str
     stage: int
@@ -44,7 +48,8 @@ class Process:
 
     device: int | None = None  # its pipeline rank, None until it is known
     replica: int | None = None  # its data-parallel rank
-    more: dict[str, Any] = field(default_factory=dict)  # what else the header tells: how many devices, which schedule
+    # what else the header tells: how many devices, which schedule
+    more: dict[str, Any] = field(default_factory=dict)
 
     def tell(self, device: int, replica: int, **more: Any) -> None:
         """Take what a runtime says where the user has said nothing."""
@@ -54,7 +59,9 @@ class Process:
 
 
 class OpsFile:
-    """The file of this process; its header is made with the first ops, when it is known which device they ran on."""
+    """The file of this process; its header is made with the first ops, when it is known which
+    device they ran on.
+    """
 
     def __init__(self, path: Any, process: Process) -> None:
         self.process, self.writer = process, Writer(Path(os.path.abspath(os.fsdecode(path))))
@@ -72,7 +79,13 @@ class OpsFile:
         """Collect what the header says, when the process is set up."""
         self._clock = clock
         self._rank, ranks = _rank()
-        self._header = {"clock": clock_name, "ranks": ranks, "rank": self._rank, "run": _run_of_all(), "ppsim": VERSION}
+        self._header = {
+            "clock": clock_name,
+            "ranks": ranks,
+            "rank": self._rank,
+            "run": _run_of_all(),
+            "ppsim": VERSION,
+        }
 
     def write(self, rows: Sequence[Row]) -> None:
         """Write ops that have run.
@@ -94,7 +107,10 @@ class OpsFile:
     def _begin(self) -> str:
         """Name the file, and return its header."""
         process, rank = self.process, self._rank
-        device, replica = process.device if process.device is not None else max(rank, 0), process.replica or 0
+        device, replica = (
+            process.device if process.device is not None else max(rank, 0),
+            process.replica or 0,
+        )
         told = {"device": device, "replica": replica, **self._header, **process.more}
         torch = sys.modules.get("torch")
         header = {
@@ -110,7 +126,9 @@ class OpsFile:
         return line
 
     def _lines(self, rows: Sequence[Row]) -> Iterator[str]:
-        """Write each op as a line; ops of one device that run at once are a pair, and share their times."""
+        """Write each op as a line; ops of one device that run at once are a pair, and share their
+        times.
+        """
         ns, zero, iteration = self._clock.ns, self._zero, 0
         names = {kind: json.dumps(kind) for kind in {row.kind for row in rows}}
         timed = [(ns(row.start), ns(row.end), row) for row in rows]
@@ -122,15 +140,23 @@ class OpsFile:
                 iteration = self._seen[kind, stage, microbatch]
                 self._seen[kind, stage, microbatch] += 1
                 if len(self._seen) > MOST_OPS:
-                    raise ValueError(f"{MOST_OPS:,} ops, none of them twice: microbatches count from 0 in each step")
-            cells = f'"iteration": {iteration}, "stage": {stage}, "kind": {names[kind]}, "microbatch": {microbatch}'
+                    raise ValueError(
+                        f"{MOST_OPS:,} ops, none of them twice: microbatches count from 0 in each "
+                        f"step"
+                    )
+            cells = (
+                f'"iteration": {iteration}, "stage": {stage}, "kind": {names[kind]}, '
+                f'"microbatch": {microbatch}'
+            )
             times = f'"start": {(start - zero) / 1e6:.6f}, "end": {(end - zero) / 1e6:.6f}'
             reached = "" if posted is None else f', "posted": {(ns(posted) - zero) / 1e6:.6f}'
             yield f"{{{cells}, {times}{reached}}}\n"
 
 
 def _join_pairs(timed: Sequence[tuple[int, int, Row]]) -> Iterator[tuple[int, int, Row]]:
-    """Give a forward and a backward that overlap, one in a thread of its own, the same start and end."""
+    """Give a forward and a backward that overlap, one in a thread of its own, the same start and
+    end.
+    """
     ordered = sorted(timed, key=lambda row: row[0])
     last = NONE  # the last forward or backward
     for at, (start, end, row) in enumerate(ordered):
@@ -144,14 +170,18 @@ def _join_pairs(timed: Sequence[tuple[int, int, Row]]) -> Iterator[tuple[int, in
 
 
 def _epoch(zero: int) -> int:
-    """The time of day of a moment of the clock, in ns: from the readings of both clocks that lie closest together."""
+    """The time of day of a moment of the clock, in ns: from the readings of both clocks that lie
+    closest together.
+    """
     readings = [(time.monotonic_ns(), time.time_ns(), time.monotonic_ns()) for _ in range(TRIES)]
     before, now, after = min(readings, key=lambda each: each[2] - each[0])
     return zero + now - (before + after) // 2
 
 
 def _rank() -> tuple[int, int]:
-    """The rank of this process and their number, as torch.distributed or a launcher says; -1 where none does."""
+    """The rank of this process and their number, as torch.distributed or a launcher says; -1 where
+    none does.
+    """
     torch = sys.modules.get("torch")
     if torch and torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
@@ -163,7 +193,9 @@ def _rank() -> tuple[int, int]:
 
 
 def _run_of_all() -> str | None:
-    """A name that all processes of a run share and no other run has: the first that asks the store makes it."""
+    """A name that all processes of a run share and no other run has: the first that asks the store
+    makes it.
+    """
     torch = sys.modules.get("torch")
     if not torch or not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return None
@@ -171,6 +203,8 @@ def _run_of_all() -> str | None:
 
     try:
         store = distributed_c10d._get_default_store()
-        return str(store.compare_set(f"ppsim.record/{next(_RECORDINGS)}", "", uuid.uuid4().hex).decode())
+        return str(
+            store.compare_set(f"ppsim.record/{next(_RECORDINGS)}", "", uuid.uuid4().hex).decode()
+        )
     except Exception:  # a store of a kind that cannot do this
         return None

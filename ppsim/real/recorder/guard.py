@@ -1,4 +1,6 @@
-"""The wall between the recorder and the program that it observes: neither one's errors reach the other."""
+"""The wall between the recorder and the program that it observes: neither one's errors reach the
+other.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +33,17 @@ def observed(
     after: Callable[[Any, Any], None],
     failed: Callable[[], None] | None = None,
 ) -> Callable[..., Any]:
-    """Return a function that does what the original does, and is observed by a recording while that runs.
+    """Return a function that does what the original does, and is observed by a recording while that
+    runs.
 
-    The original is called once, with exactly what the caller has given; what it returns or raises is passed on.
+    The original is called once, with exactly what the caller has given; what it returns or raises
+    is passed on.
 
     Args:
         guard: the recording.
         original: what is observed.
-        before: is called first with what is given; where it returns None, this call is not observed.
+        before: is called first with what is given; where it returns None, this call is not
+            observed.
         after: is called with what ``before`` returned and with the result.
         failed: is called where the original raises.
     """
@@ -61,8 +66,12 @@ def observed(
 
 
 def is_of_the_program(error: BaseException) -> bool:
-    """Tell whether a signal handler of the program raised an error while the recorder was at work."""
-    handlers = {code for each in signal.valid_signals() if (code := _code_of(signal.getsignal(each)))}
+    """Tell whether a signal handler of the program raised an error while the recorder was at
+    work.
+    """
+    handlers = {
+        code for each in signal.valid_signals() if (code := _code_of(signal.getsignal(each)))
+    }
     trace = error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code in handlers:
@@ -72,7 +81,9 @@ def is_of_the_program(error: BaseException) -> bool:
 
 
 def _code_of(handler: Any) -> CodeType | None:
-    """Return the code that a signal's handler runs: of a function, a method, a partial one, or an object's call."""
+    """Return the code that a signal's handler runs: of a function, a method, a partial one, or an
+    object's call.
+    """
     handler = handler.func if isinstance(handler, partial) else handler
     if not isinstance(handler, FunctionType | MethodType) and callable(handler):
         handler = type(handler).__call__
@@ -81,7 +92,9 @@ def _code_of(handler: Any) -> CodeType | None:
 
 
 def warn(text: str) -> None:
-    """Warn; on standard error where warnings are errors, as nothing may end the program that is recorded."""
+    """Warn; on standard error where warnings are errors, as nothing may end the program that is
+    recorded.
+    """
     try:
         warnings.warn(text, stacklevel=_level_of_the_program())
     except Exception as error:
@@ -96,7 +109,9 @@ def warn(text: str) -> None:
 
 
 def _level_of_the_program() -> int:
-    """Return how many calls above :func:`warn` the line of the program is that the recorder was called from."""
+    """Return how many calls above :func:`warn` the line of the program is that the recorder was
+    called from.
+    """
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("ppsim."):
         frame, level = frame.f_back, level + 1

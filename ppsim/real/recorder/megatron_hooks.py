@@ -1,7 +1,8 @@
-"""Hooks on Megatron-LM's schedules, which compute everything in ``forward_step`` and ``backward_step``.
+"""Hooks on Megatron-LM's schedules, which compute everything in ``forward_step`` and
+``backward_step``.
 
-A backward is told from others by the output of its forward, which both have. Of the processes that share a device of
-the pipeline the first of its tensor and context parallel group is recorded.
+A backward is told from others by the output of its forward, which both have. Of the processes that
+share a device of the pipeline the first of its tensor and context parallel group is recorded.
 """
 
 from __future__ import annotations
@@ -18,9 +19,14 @@ from ppsim.real.recorder.torch_hooks import replaced
 
 @contextmanager
 def hook(recorder: Notes, schedules: Any) -> Iterator[None]:
-    """Note every op of Megatron's pipelines while the block lasts (TypeError: this version has other functions)."""
+    """Note every op of Megatron's pipelines while the block lasts (TypeError: this version has
+    other functions).
+    """
     hooks = _Hooks(recorder)
-    with replaced(schedules, "forward_step", hooks.forward), replaced(schedules, "backward_step", hooks.backward):
+    with (
+        replaced(schedules, "forward_step", hooks.forward),
+        replaced(schedules, "backward_step", hooks.backward),
+    ):
         try:
             yield
         finally:
@@ -36,10 +42,18 @@ class _Hooks:
         self.outputs: dict[int, tuple[Any, int, int]] = {}
 
     def forward(self, original: Any) -> Any:
-        """Note a forward; a new step begins where all microbatches of a chunk have run. Evaluation is none."""
+        """Note a forward; a new step begins where all microbatches of a chunk have run. Evaluation
+        is none.
+        """
 
         def before(
-            function: Any, data: Any, model: Any, microbatches: int, *_: Any, vp_stage: int | None = None, **__: Any
+            function: Any,
+            data: Any,
+            model: Any,
+            microbatches: int,
+            *_: Any,
+            vp_stage: int | None = None,
+            **__: Any,
         ) -> tuple[int, int, int, Any] | None:
             import torch
 
@@ -84,7 +98,10 @@ class _Hooks:
 
         if chunk is None:
             chunk = mesh.get_virtual_pipeline_model_parallel_rank() or 0
-        device, devices = mesh.get_pipeline_model_parallel_rank(), mesh.get_pipeline_model_parallel_world_size()
+        device, devices = (
+            mesh.get_pipeline_model_parallel_rank(),
+            mesh.get_pipeline_model_parallel_world_size(),
+        )
         if not self.ran:
             self.recorder.process.tell(device, mesh.get_data_parallel_rank(), devices=devices)
         return device + chunk * devices, chunk

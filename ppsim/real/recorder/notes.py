@@ -17,7 +17,8 @@ from ppsim.real.recorder.guard import describe, is_of_the_program, warn
 from ppsim.real.runs.streams import Clock, Events, Wall, clock
 
 EVERY_S = 1.0  # at most this often times are written
-WAIT_S, POLL_S = 10.0, 0.001  # how long the end of a recording waits for a GPU, and how often it looks
+# how long the end of a recording waits for a GPU, and how often it looks
+WAIT_S, POLL_S = 10.0, 0.001
 MANY_ROWS = 1 << 14  # ops that are written before a step ends
 MOST_ROWS = 1 << 18  # ops that a GPU has not reached before the recording is given up
 NONE = -1
@@ -65,7 +66,9 @@ class Notes:
             return None
 
     def give_up(self, error: Exception) -> None:
-        """Stop recording after a fault, and say so once; an error of the program itself is passed on."""
+        """Stop recording after a fault, and say so once; an error of the program itself is passed
+        on.
+        """
         if is_of_the_program(error):
             raise error
         if not self.running:
@@ -90,7 +93,9 @@ class Notes:
             return None
 
     def _first_mark(self) -> Any:
-        """Note the first moment: only now, with the process set up, is it known which clock that is."""
+        """Note the first moment: only now, with the process set up, is it known which clock that
+        is.
+        """
         if self._clock == "auto":
             self._clock = "cuda" if _uses_gpu() else "cpu"
         if self._clock == "cuda" and _is_captured():
@@ -102,10 +107,14 @@ class Notes:
         return self._mark()
 
     def _mark_on_gpu(self) -> Any:
-        """Record an event; None while a CUDA graph is captured, which would take the event into the graph."""
+        """Record an event; None while a CUDA graph is captured, which would take the event into the
+        graph.
+        """
         return None if _is_captured() else self.clock.mark()
 
-    def note(self, kind: str, stage: int, microbatch: int, start: Any, end: Any, posted: Any = None) -> None:
+    def note(
+        self, kind: str, stage: int, microbatch: int, start: Any, end: Any, posted: Any = None
+    ) -> None:
         """Note one op that has run; one whose moments were not marked is left out.
 
         Raises:
@@ -113,8 +122,12 @@ class Notes:
         """
         if self.running and start is not None and end is not None:
             if not isinstance(kind, str):
-                raise TypeError(f"an op's kind is of type {type(kind).__name__}; expected a text, e.g. 'F'")
-            self.rows.append(Row(kind, index(stage), index(microbatch), posted, start, end, self.step))
+                raise TypeError(
+                    f"an op's kind is of type {type(kind).__name__}; expected a text, e.g. 'F'"
+                )
+            self.rows.append(
+                Row(kind, index(stage), index(microbatch), posted, start, end, self.step)
+            )
             if len(self.rows) > MANY_ROWS:
                 self.write_due()
 
@@ -123,14 +136,18 @@ class Notes:
         self.step += 1
 
     def end_step(self) -> None:
-        """A training step has ended: write what is due, and end the recording after the last step asked for."""
+        """A training step has ended: write what is due, and end the recording after the last step
+        asked for.
+        """
         if self._steps is not None and self.step + 1 >= self._steps:
             self.end()
         else:
             self.write_due()
 
     def write_due(self) -> None:
-        """Write the ops that have run, where some time has passed since the last were written and none is open."""
+        """Write the ops that have run, where some time has passed since the last were written and
+        none is open.
+        """
         now = time.monotonic()
         if self.running and now - self._written > EVERY_S and not self.open:
             self._written = now
@@ -171,12 +188,16 @@ class Notes:
             self._writing.release()
 
     def _overlaps(self, at: int) -> bool:
-        """Whether the op at a place began before the end of the one before it, which has ended: both may be a pair."""
+        """Whether the op at a place began before the end of the one before it, which has ended:
+        both may be a pair.
+        """
         start, ns = self.rows[at].start, self.clock.ns
         return self.clock.passed(start) and ns(start) < ns(self.rows[at - 1].end)
 
     def end(self, wait_s: float = WAIT_S) -> None:
-        """Write what is left, once; of a GPU what it reaches within some seconds, as what it runs may hang."""
+        """Write what is left, once; of a GPU what it reaches within some seconds, as what it runs
+        may hang.
+        """
         if self._unfinished:
             self._unfinished = False
             self.safely(self._end, wait_s if self.running else 0.0)
@@ -184,7 +205,9 @@ class Notes:
 
     def _end(self, wait_s: float) -> None:
         if isinstance(self.clock, Events) and _is_captured():
-            raise RuntimeError("it ends while a CUDA graph is captured, which allows no question about events")
+            raise RuntimeError(
+                "it ends while a CUDA graph is captured, which allows no question about events"
+            )
         until = time.monotonic() + wait_s
         while self.rows and not self.clock.passed(self.rows[-1].end) and time.monotonic() < until:
             time.sleep(POLL_S)
@@ -192,7 +215,9 @@ class Notes:
         self.file.close()
 
     def abandon(self) -> None:
-        """Note nothing more and write nothing: in a process that was forked off, whose parent does both."""
+        """Note nothing more and write nothing: in a process that was forked off, whose parent does
+        both.
+        """
         self.running = self._unfinished = False
         self.rows.clear()
 

@@ -20,16 +20,19 @@ CLOCKS = ("auto", "cpu", "cuda")
 class Recorder(Notes):
     """Record every op that runs inside a ``with`` block, into one file per process.
 
-    Schedules of torch.distributed.pipelining and of Megatron-LM are recorded by themselves; ops of other loops where
-    :class:`Op` marks them. Outside of the block nothing is changed, and inside of it nothing that is computed. Nothing
-    is raised either: where a recording cannot begin or go on, one warning says why, and the program goes on.
+    Schedules of torch.distributed.pipelining and of Megatron-LM are recorded by themselves; ops of
+    other loops where :class:`Op` marks them. Outside of the block nothing is changed, and inside of
+    it nothing that is computed. Nothing is raised either: where a recording cannot begin or go on,
+    one warning says why, and the program goes on.
 
     Args:
         path: a folder, the same for all processes. Each makes a new file in it; earlier ones stay.
         steps: how many training steps are recorded; all where it is None.
-        device: the pipeline rank of this process; that of torch's stage, or Megatron's, where it is None.
+        device: the pipeline rank of this process; that of torch's stage, or Megatron's, where it is
+            None.
         replica: its data-parallel rank, likewise.
-        clock: ``cpu``; ``cuda``, events on the current stream; ``auto``, the GPU's where torch uses one.
+        clock: ``cpu``; ``cuda``, events on the current stream; ``auto``, the GPU's where torch uses
+            one.
     """
 
     active: Recorder | None = None
@@ -65,14 +68,20 @@ class Recorder(Notes):
             if is_of_the_program(error):
                 self.end(0.0)
                 raise
-            self.warn_once(f"ppsim.record records marked ops alone, and no pipeline of torch's: {describe(error)}")
+            self.warn_once(
+                f"ppsim.record records marked ops alone, and no pipeline of torch's: "
+                f"{describe(error)}"
+            )
         except BaseException:
             self.end(0.0)
             raise
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         recorded = self.running
         self.end(WAIT_S if kind is None else 0.0)  # an error is not held up
@@ -89,7 +98,9 @@ class Recorder(Notes):
     def _check(self) -> None:
         """Refuse what cannot be recorded (_CannotRecord)."""
         if not (isinstance(self._wanted, str) and self._wanted in CLOCKS):
-            raise _CannotRecord(f"not a clock: {_type_name(self._wanted)}; expected one of {', '.join(CLOCKS)}")
+            raise _CannotRecord(
+                f"not a clock: {_type_name(self._wanted)}; expected one of {', '.join(CLOCKS)}"
+            )
         process = self.process
         self._steps = _whole("number of steps", self._steps, 1, "or None for all")
         process.device = _whole("device", process.device, 0, "or None")
@@ -123,7 +134,9 @@ def _whole(what: str, value: Any, least: int, otherwise: str) -> int | None:
     except Exception:
         number = least - 1
     if number is not None and number < least:
-        raise _CannotRecord(f"not a {what}: {_type_name(value)}; expected {least} or more, {otherwise}")
+        raise _CannotRecord(
+            f"not a {what}: {_type_name(value)}; expected {least} or more, {otherwise}"
+        )
     return number
 
 
@@ -146,13 +159,14 @@ if hasattr(os, "register_at_fork"):
 
 
 class Op:
-    """Mark one op: ``with op("F", stage, microbatch):`` around what computes it, without what it waits for.
+    """Mark one op: ``with op("F", stage, microbatch):`` around what computes it, without what it
+    waits for.
 
     Outside of a recording it does nothing.
 
     Args:
-        kind: ``F``, ``B``, ``I``, ``W``, ``R``, ``SEND_F``, ``RECV_F``, ``SEND_B``, ``RECV_B``, or a name of your own,
-            such as ``OPTIMIZER``.
+        kind: ``F``, ``B``, ``I``, ``W``, ``R``, ``SEND_F``, ``RECV_F``, ``SEND_B``, ``RECV_B``, or
+            a name of your own, such as ``OPTIMIZER``.
         stage: of the whole model, from 0; -1 for an op of none.
         microbatch: from 0; -1 for an op of none.
     """
@@ -171,7 +185,10 @@ class Op:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         recorder = self._recorder
         if recorder is None:

@@ -1,7 +1,9 @@
-"""Hooks on torch.distributed.pipelining: on what each of its schedules calls, those of its runtime and the others.
+"""Hooks on torch.distributed.pipelining: on what each of its schedules calls, those of its runtime
+and the others.
 
-An op is what a stage computes, so that waiting for its input is no part of it; the loss belongs to the forward of the
-last stage. A send is the moment of its post, a receive lasts from its post to the end of the wait for it.
+An op is what a stage computes, so that waiting for its input is no part of it; the loss belongs to
+the forward of the last stage. A send is the moment of its post, a receive lasts from its post to
+the end of the wait for it.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ FSDP = {"UNSHARD", "RESHARD"}
 
 @contextmanager
 def hook(recorder: Notes) -> Iterator[None]:
-    """Note every op of torch's pipelines while the block lasts (TypeError: this torch computes them otherwise)."""
+    """Note every op of torch's pipelines while the block lasts (TypeError: this torch computes them
+    otherwise).
+    """
     try:
         from torch.distributed.pipelining import schedules, stage
     except ImportError:  # a torch without it
@@ -55,7 +59,9 @@ def hook(recorder: Notes) -> Iterator[None]:
 
 
 @contextmanager
-def replaced(owner: Any, name: str, made: Callable[[Any], Any], optional: bool = False) -> Iterator[None]:
+def replaced(
+    owner: Any, name: str, made: Callable[[Any], Any], optional: bool = False
+) -> Iterator[None]:
     """Replace a function of a module, or a method that takes its object first, by one made of it.
 
     What somebody else has put there meanwhile stays there.
@@ -94,12 +100,15 @@ def _weight_kind(*_: Any, **__: Any) -> str:
 
 
 class _Hooks:
-    """What is noted before and after each call of torch's, and what is known of messages on their way."""
+    """What is noted before and after each call of torch's, and what is known of messages on their
+    way.
+    """
 
     def __init__(self, recorder: Notes) -> None:
         self.recorder, self.mark = recorder, recorder.mark
         self.messages: dict[int, tuple[Any, Key]] = {}  # by the id of the op to post
-        self.pending: dict[int, tuple[Any, list[Key], Any]] = {}  # by the id of the work to wait for
+        # by the id of the work to wait for
+        self.pending: dict[int, tuple[Any, list[Key], Any]] = {}
         self.reached: dict[Key, Any] = {}
         self.in_step = False
 
@@ -113,7 +122,9 @@ class _Hooks:
     def computed(self, original: Any, kind_of: Callable[..., str]) -> Any:
         """Note the call of a stage that computes a microbatch."""
 
-        def before(stage: Any, microbatch: int, *given: Any, **named: Any) -> tuple[str, int, int, Any] | None:
+        def before(
+            stage: Any, microbatch: int, *given: Any, **named: Any
+        ) -> tuple[str, int, int, Any] | None:
             if not self.in_step:
                 return None
             return kind_of(*given, **named), stage.stage_index, microbatch, self.mark()
@@ -246,7 +257,9 @@ class _Hooks:
 
 
 def replica_of(ranks: list[int]) -> int:
-    """Return the number of the pipeline with these global ranks in a regular mesh, counted by first ranks."""
+    """Return the number of the pipeline with these global ranks in a regular mesh, counted by first
+    ranks.
+    """
     stride = ranks[1] - ranks[0] if len(ranks) > 1 else 1
     return ranks[0] // (stride * len(ranks)) * stride + ranks[0] % stride
 
@@ -262,7 +275,10 @@ class _Span:
         return self._span.__enter__()
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> Any:
         caught = self._span.__exit__(kind, error, trace)
         if kind is None:

@@ -1,8 +1,9 @@
 """The thread that writes a recording, so that a slow or lost disk never holds up what is recorded.
 
-It only ever writes a file that it has made itself, whole rows only. Between two writes it holds no file open: a program
-that closes descriptors by number closes none of ours, and we close none of its own. Each write opens the file again,
-which must be the one that was made, with the size that it was left with.
+It only ever writes a file that it has made itself, whole rows only. Between two writes it holds no
+file open: a program that closes descriptors by number closes none of ours, and we close none of its
+own. Each write opens the file again, which must be the one that was made, with the size that it was
+left with.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class Writer:
         self._size = 0
 
     def append(self, name: str, data: bytes) -> None:
-        """Write data after what was appended before; the first call gives the file its name, without a suffix.
+        """Write data after what was appended before; the first call gives the file its name,
+        without a suffix.
 
         Raises:
             OSError: more waits to be written than :data:`MOST_WAITING`, or an earlier write failed.
@@ -55,7 +57,9 @@ class Writer:
         with self._lock:
             self.waiting += len(data)
             if self.waiting > MOST_WAITING:
-                self.failure = OSError(f"'{self._folder}' takes no data, and {self.waiting >> 20} MiB wait")
+                self.failure = OSError(
+                    f"'{self._folder}' takes no data, and {self.waiting >> 20} MiB wait"
+                )
                 raise self.failure
         self._queue.put(data)
         if self._thread is None:
@@ -83,8 +87,11 @@ class Writer:
             raise self.failure
 
     def _start(self) -> None:
-        self._thread = threading.Thread(target=self._write_quietly, name="ppsim.record", daemon=True)
-        # Without a thread (there are too many, or Python is ending) all is written when the recording ends.
+        self._thread = threading.Thread(
+            target=self._write_quietly, name="ppsim.record", daemon=True
+        )
+        # Without a thread (there are too many, or Python is ending) all is written when the
+        # recording ends.
         with suppress(RuntimeError):
             self._thread.start()
 
@@ -109,7 +116,9 @@ class Writer:
             self._remove_empty()
 
     def _create(self) -> int:
-        """Make a file that nobody else has: an earlier recording, a link or a pipe of its name stays as it is."""
+        """Make a file that nobody else has: an earlier recording, a link or a pipe of its name
+        stays as it is.
+        """
         self._folder.mkdir(parents=True, exist_ok=True)
         for number in range(1, MOST_NAMES + 1):
             path = self._folder / f"{self._name}{'' if number == 1 else f'-{number}'}{SUFFIX}"
@@ -137,7 +146,8 @@ class Writer:
                 rest = rest[_write_once(file, rest) :]
         except OSError:
             whole = data.rfind(b"\n", 0, len(data) - len(rest)) + 1
-            whole = 0 if data.find(b"\n") + 1 == whole and not self._size else whole  # a header without rows
+            # a header without rows
+            whole = 0 if data.find(b"\n") + 1 == whole and not self._size else whole
             self._size += whole
             os.ftruncate(file, self._size)
             raise
@@ -153,7 +163,9 @@ class Writer:
 
 
 def _open(path: Path, flags: int) -> int:
-    """Open a file, with no number of a standard stream: what is printed while that is closed is none of its rows."""
+    """Open a file, with no number of a standard stream: what is printed while that is closed is
+    none of its rows.
+    """
     file = os.open(path, flags, 0o644)
     if file > STANDARD or not hasattr(os, "O_CLOEXEC"):
         return file
@@ -176,7 +188,9 @@ def _identity(file: int) -> tuple[int, int, int]:
 
 
 def _write_once(file: int, data: memoryview) -> int:
-    """Write some of the data; past the limit of a file's size an error, whatever the program does on its signal."""
+    """Write some of the data; past the limit of a file's size an error, whatever the program does
+    on its signal.
+    """
     if not hasattr(signal, "pthread_sigmask"):
         return os.write(file, data)
     limit = {signal.SIGXFSZ}

@@ -1,4 +1,6 @@
-"""Queues for real runs of schedules with copies to the host and ops on all devices: a thread runs each stream."""
+"""Queues for real runs of schedules with copies to the host and ops on all devices: a thread runs
+each stream.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,18 @@ from ppsim.engine.lowering.lower import lower
 
 COPIES = (*COMPUTE, Kind.OFFLOAD, Kind.RELOAD, Kind.WAIT_OFFLOAD)
 ENCODER = (Kind.EF, Kind.EB)
-# Where a queue posts a message or waits: a run posts as the op ends, and waits right ahead of the op that needs it.
+# Where a queue posts a message or waits: a run posts as the op ends, and waits right ahead of the
+# op that needs it.
 MARKS = tuple(k for k in TIMED if k.info.side in ("post", "wait") and k != Kind.WAIT_OFFLOAD)
-ON_ALL = tuple(k for k in TIMED if k.info.everywhere or (k.info.scope == Scope.DEVICE and k not in ENCODER))
+ON_ALL = tuple(
+    k for k in TIMED if k.info.everywhere or (k.info.scope == Scope.DEVICE and k not in ENCODER)
+)
 
 
 def refuse_beside(schedule: Schedule, *, timed: bool, streams: bool) -> None:
-    """Refuse ops that a run cannot execute (InputError): all but compute where it has no ``streams`` for them."""
+    """Refuse ops that a run cannot execute (InputError): all but compute where it has no
+    ``streams`` for them.
+    """
     if not streams:
         refuse_lanes(schedule, "a run by torch, of --module or with a GPU for each device")
     elif timed:
@@ -29,7 +36,8 @@ def refuse_beside(schedule: Schedule, *, timed: bool, streams: bool) -> None:
 
 
 def lower_beside(schedule: Schedule) -> Lowered:
-    """Write out the sends and receives of compute ops; other ops stay ahead of the compute op that follows them.
+    """Write out the sends and receives of compute ops; other ops stay ahead of the compute op that
+    follows them.
 
     Places where the queues post a message or wait are left out.
     """
@@ -47,7 +55,9 @@ def lower_beside(schedule: Schedule) -> Lowered:
 
 
 def lanes_in(lowered: Lowered) -> NDArray[np.int64]:
-    """The stream of each entry, shape (entries,); sends and receives stand among the compute ops."""
+    """The stream of each entry, shape (entries,); sends and receives stand among the compute
+    ops.
+    """
     stream = np.array([kind.info.stream or Stream.COMPUTE for kind in Kind], np.int64)
     return stream[lowered.schedule.kind]
 
@@ -59,8 +69,14 @@ def waits_in(lowered: Lowered) -> dict[int, tuple[int, ...]]:
     """
     waits, entry, device = list_waits(lowered.compute), lowered.compute_ops, lowered.compute.device
     lane = lanes_in(lowered)[entry]
-    own = ~waits.on_lane & (device[waits.op] == device[waits.need]) & (lane[waits.op] != lane[waits.need])
+    own = (
+        ~waits.on_lane
+        & (device[waits.op] == device[waits.need])
+        & (lane[waits.op] != lane[waits.need])
+    )
     found: dict[int, tuple[int, ...]] = {}
-    for op, need in zip(entry[waits.op[own]].tolist(), entry[waits.need[own]].tolist(), strict=True):
+    for op, need in zip(
+        entry[waits.op[own]].tolist(), entry[waits.need[own]].tolist(), strict=True
+    ):
         found[op] = (*found.get(op, ()), need)
     return found

@@ -1,8 +1,9 @@
-"""Execute queues for real with our own runner: one process per device, messages by torch.distributed.
+"""Execute queues for real with our own runner: one process per device, messages by
+torch.distributed.
 
-Each process follows its queue: a send is posted without waiting, a receive is posted where it stands, and a
-compute op first waits for the message it needs. Copies and collectives run in a thread for each stream; ops on all
-devices meet in a collective before they start.
+Each process follows its queue: a send is posted without waiting, a receive is posted where it
+stands, and a compute op first waits for the message it needs. Copies and collectives run in a
+thread for each stream; ops on all devices meet in a collective before they start.
 """
 
 from __future__ import annotations
@@ -23,7 +24,17 @@ from ppsim.real.calibration.user_module import UserModule
 from ppsim.real.runs.beside import lanes_in, waits_in
 from ppsim.real.runs.record import Measured
 from ppsim.real.runs.streams import Clock, Wall
-from ppsim.real.runs.turns import EntryTimes, RunPlan, Settings, Tick, Turn, Turns, collect, intended_times, take_turns
+from ppsim.real.runs.turns import (
+    EntryTimes,
+    RunPlan,
+    Settings,
+    Tick,
+    Turn,
+    Turns,
+    collect,
+    intended_times,
+    take_turns,
+)
 
 Channels = dict[tuple[int, int], Any]  # (sender, receiver) to a process group of these two
 Mark = tuple[int, Any, Any, Any, int]  # an entry, and when it was posted, started, ended and issued
@@ -34,7 +45,8 @@ Meetings = dict[int, Any]  # a stream to the process group in which ops on all d
 
 @dataclass(frozen=True)
 class QueueEntry:
-    """One entry of a device's queue: an op, the two ops of a pair, a send or receive, or a step of FSDP (no op).
+    """One entry of a device's queue: an op, the two ops of a pair, a send or receive, or a step of
+    FSDP (no op).
 
     ``lane`` is its stream, and ``waits`` are ops of other streams that it waits for.
     """
@@ -57,20 +69,30 @@ class QueueEntry:
         return Kind(self.kind).info.everywhere
 
 
-def run_all(plans: Sequence[RunPlan], settings: Settings, tick: Tick = lambda _: None) -> tuple[list[Measured], str]:
-    """Run every plan with our own runner, as :func:`collect` says; all plans have the same number of devices."""
+def run_all(
+    plans: Sequence[RunPlan], settings: Settings, tick: Tick = lambda _: None
+) -> tuple[list[Measured], str]:
+    """Run every plan with our own runner, as :func:`collect` says; all plans have the same number
+    of devices.
+    """
     devices = plans[0].lowered.schedule.n_devices
     steps = isinstance(settings.model, UserModule)
     work = [[entries_of(plan, device, steps=steps) for plan in plans] for device in range(devices)]
-    return collect(plans, settings, tick, partial(take_turns, prepare), work, [p.lowered for p in plans])
+    return collect(
+        plans, settings, tick, partial(take_turns, prepare), work, [p.lowered for p in plans]
+    )
 
 
 def entries_of(plan: RunPlan, device: int, *, steps: bool = False) -> list[QueueEntry]:
-    """List the entries of a device in order, with the ``steps`` of FSDP where torch's runtime has them."""
+    """List the entries of a device in order, with the ``steps`` of FSDP where torch's runtime has
+    them.
+    """
     lowered = plan.lowered
     schedule, peer = lowered.schedule, lowered.peer()
     ms, queue = intended_times(plan), schedule.queue(device)
-    received = {_key(schedule, op) for op in range(queue.start, queue.stop) if schedule.kind[op] in RECEIVES}
+    received = {
+        _key(schedule, op) for op in range(queue.start, queue.stop) if schedule.kind[op] in RECEIVES
+    }
     lanes, waits = lanes_in(lowered), waits_in(lowered)
     entries, ahead = [], _fsdp_steps(plan, device) if steps else {}
     for op in range(queue.start, queue.stop):
@@ -78,7 +100,9 @@ def entries_of(plan: RunPlan, device: int, *, steps: bool = False) -> list[Queue
             continue
         entries += ahead.pop(op, [])
         partner, members = int(schedule.pair[op]), schedule.members(op)
-        wanted = [_input_of(schedule, m) for m in members if schedule.kind[m] in (*FORWARDS, *BACKWARDS)]
+        wanted = [
+            _input_of(schedule, m) for m in members if schedule.kind[m] in (*FORWARDS, *BACKWARDS)
+        ]
         entries.append(
             QueueEntry(
                 op,
@@ -87,7 +111,9 @@ def entries_of(plan: RunPlan, device: int, *, steps: bool = False) -> list[Queue
                 tuple(k for k in wanted if k in received),
                 int(lowered.batch[op]),
                 float(ms[op]),
-                None if partner == NONE else (int(schedule.kind[partner]), _key(schedule, partner)[1:]),
+                None
+                if partner == NONE
+                else (int(schedule.kind[partner]), _key(schedule, partner)[1:]),
                 int(lanes[op]),
                 tuple(need for member in members for need in waits.get(member, ())),
             )
@@ -122,7 +148,11 @@ def _input_of(schedule: Any, op: int) -> tuple[int, int, int]:
 
 
 def prepare(
-    rank: int, settings: Settings, watch: Clock, work: list[list[list[QueueEntry]]], lowered: list[Lowered]
+    rank: int,
+    settings: Settings,
+    watch: Clock,
+    work: list[list[list[QueueEntry]]],
+    lowered: list[Lowered],
 ) -> list[Turn]:
     """Make a device's turns of the entries of all devices, by device and plan."""
     tasks = [_task(low, rank, settings) for low in lowered]
@@ -141,23 +171,33 @@ def _meetings(work: list[list[list[QueueEntry]]]) -> Meetings:
     """Make a process group of all devices for each stream that has ops on all of them."""
     from torch import distributed
 
-    lanes = {entry.lane for queues in work for queue in queues for entry in queue if entry.everywhere}
+    lanes = {
+        entry.lane for queues in work for queue in queues for entry in queue if entry.everywhere
+    }
     return {lane: distributed.new_group() for lane in sorted(lanes)}
 
 
 def _channels(rank: int, work: list[list[list[QueueEntry]]]) -> Channels:
     """Make a communicator for each link, so that no send waits for a receive.
 
-    nccl matches messages in the order of their calls, and runs the messages of one communicator one by one.
+    nccl matches messages in the order of their calls, and runs the messages of one communicator one
+    by one.
     """
     import torch
     from torch import distributed
 
-    sends = ((sender, e) for sender, queues in enumerate(work) for queue in queues for e in queue if e.kind in SENDS)
+    sends = (
+        (sender, e)
+        for sender, queues in enumerate(work)
+        for queue in queues
+        for e in queue
+        if e.kind in SENDS
+    )
     links = {(sender, entry.peer) for sender, entry in sends}
     channels = {link: distributed.new_group(sorted(link), backend="nccl") for link in sorted(links)}
     first = torch.zeros(1, device="cuda")
-    for (sender, receiver), channel in channels.items():  # in one order everywhere: the first connects
+    # in one order everywhere: the first connects
+    for (sender, receiver), channel in channels.items():
         if rank == sender:
             distributed.send(first, receiver, group=channel)
         elif rank == receiver:
@@ -182,16 +222,28 @@ def follow(
     rank: int = 0,
     meetings: Meetings | None = None,
 ) -> tuple[EntryTimes, int]:
-    """Execute one queue; returns per entry its times in ns from ``origin``, and the end of all sends.
+    """Execute one queue; returns per entry its times in ns from ``origin``, and the end of all
+    sends.
 
-    Streams beside compute run in threads of their own. Marks are read at the end, as a GPU reaches them later than the
-    host.
+    Streams beside compute run in threads of their own. Marks are read at the end, as a GPU reaches
+    them later than the host.
     """
     done = {op: Event() for entry in entries for op in entry.waits}
-    lanes: dict[int, list[QueueEntry]] = {Stream.COMPUTE: [], **{entry.lane: [] for entry in entries}}
+    lanes: dict[int, list[QueueEntry]] = {
+        Stream.COMPUTE: [],
+        **{entry.lane: [] for entry in entries},
+    }
     for entry in entries:
         lanes[entry.lane].append(entry)
-    run = partial(_follow_lane, task=task, watch=watch, channels=channels, rank=rank, done=done, meet=meetings or {})
+    run = partial(
+        _follow_lane,
+        task=task,
+        watch=watch,
+        channels=channels,
+        rank=rank,
+        done=done,
+        meet=meetings or {},
+    )
     main = lanes.pop(Stream.COMPUTE)
     if lanes:
         with ThreadPoolExecutor(len(lanes)) as threads:
@@ -264,7 +316,9 @@ def _follow_lane(
 
 
 def _gather_all(group: Any) -> None:
-    """Wait until all devices have come to the same op: a collective of one number, which all of them need."""
+    """Wait until all devices have come to the same op: a collective of one number, which all of
+    them need.
+    """
     import torch
     from torch import distributed
 
@@ -274,13 +328,23 @@ def _gather_all(group: Any) -> None:
 def read_marks(marks: Sequence[Mark], watch: Clock, origin: int) -> EntryTimes:
     """Read marks as times in ns from ``origin``."""
     return [
-        (op, watch.ns(posted) - origin, watch.ns(start) - origin, watch.ns(end) - origin, issued - origin)
+        (
+            op,
+            watch.ns(posted) - origin,
+            watch.ns(start) - origin,
+            watch.ns(end) - origin,
+            issued - origin,
+        )
         for op, posted, start, end, issued in marks
     ]
 
 
-def _select_batch(entries: Sequence[QueueEntry], at: int, channels: Channels) -> Sequence[QueueEntry]:
-    """Select the entries to post together: the batch at ``at``, or one entry where links have their own."""
+def _select_batch(
+    entries: Sequence[QueueEntry], at: int, channels: Channels
+) -> Sequence[QueueEntry]:
+    """Select the entries to post together: the batch at ``at``, or one entry where links have their
+    own.
+    """
     end, batch = at + 1, entries[at].batch
     while batch != NONE and not channels and end < len(entries) and entries[end].batch == batch:
         end += 1
@@ -304,4 +368,7 @@ def _post(group: Sequence[QueueEntry], task: Any, channels: Channels, rank: int)
     if len(calls) > 1 and not any(own):
         works: list[Any] = distributed.batch_isend_irecv(calls)
         return works
-    return [(each or call.op)(call.tensor, call.peer, call.group) for each, call in zip(own, calls, strict=True)]
+    return [
+        (each or call.op)(call.tensor, call.peer, call.group)
+        for each, call in zip(own, calls, strict=True)
+    ]

@@ -1,7 +1,8 @@
-"""Real schedules on one GPU: each device is a part of its multiprocessors, each message a copy within its memory.
+"""Real schedules on one GPU: each device is a part of its multiprocessors, each message a copy
+within its memory.
 
-One thread of the host issues all queues, in the order in which the ops are predicted to begin. On a processor, which
-does at once what it is issued, the same order is a run one after the other.
+One thread of the host issues all queues, in the order in which the ops are predicted to begin. On a
+processor, which does at once what it is issued, the same order is a run one after the other.
 """
 
 from __future__ import annotations
@@ -19,10 +20,21 @@ from ppsim.inputs.profile.profile import Message, OpTime, Workload
 from ppsim.real.runs.own_runner import QueueEntry, entries_of, read_marks
 from ppsim.real.runs.record import Measured
 from ppsim.real.runs.streams import Partitions, Serial
-from ppsim.real.runs.turns import RunPlan, Settings, Tick, Turn, Turns, collect, make_punctual, next_start, repeat
+from ppsim.real.runs.turns import (
+    RunPlan,
+    Settings,
+    Tick,
+    Turn,
+    Turns,
+    collect,
+    make_punctual,
+    next_start,
+    repeat,
+)
 
 LABEL = "SM-partitioned single-GPU emulation (shared HBM, L2 and power; no link)"
-CONNECTIONS = "32"  # queues of the GPU that streams are spread over; with fewer, streams wait for each other
+# queues of the GPU that streams are spread over; with fewer, streams wait for each other
+CONNECTIONS = "32"
 PASSES, SPANS = 5, 3
 COPIES, WARM_UP = 20, 3
 Parts = Serial | Partitions
@@ -35,28 +47,48 @@ class Alone:
 
     ops: tuple[OpTime, ...]  # measured inside one part, the others idle
     messages: tuple[Message, ...]  # copies within the GPU
-    interference: float  # time of a forward and a backward with all parts busy, over that in one part alone
+    # time of a forward and a backward with all parts busy, over that in one part alone
+    interference: float
     sms: int  # multiprocessors of a part
 
     @property
     def busy_ops(self) -> tuple[OpTime, ...]:
         """The ops as slow as with all parts busy."""
         return tuple(
-            replace(op, **{key: getattr(op, key) * self.interference for key in ("median_ms", "p10_ms", "p90_ms")})
+            replace(
+                op,
+                **{
+                    key: getattr(op, key) * self.interference
+                    for key in ("median_ms", "p10_ms", "p90_ms")
+                },
+            )
             for op in self.ops
         )
 
 
-def run_all(plans: Sequence[RunPlan], settings: Settings, tick: Tick = lambda _: None) -> tuple[list[Measured], str]:
-    """Run every plan in one process, on the parts of its first GPU or one device after the other on its processor.
+def run_all(
+    plans: Sequence[RunPlan], settings: Settings, tick: Tick = lambda _: None
+) -> tuple[list[Measured], str]:
+    """Run every plan in one process, on the parts of its first GPU or one device after the other on
+    its processor.
 
     Returns and raises what :func:`ppsim.real.runs.turns.collect` does.
     """
-    return collect(plans, settings, tick, _worker, [order_entries(plan) for plan in plans], list(plans), processes=1)
+    return collect(
+        plans,
+        settings,
+        tick,
+        _worker,
+        [order_entries(plan) for plan in plans],
+        list(plans),
+        processes=1,
+    )
 
 
 def order_entries(plan: RunPlan) -> Order:
-    """Put the entries of all devices in one sequence, by predicted start, each after the sends of its inputs."""
+    """Put the entries of all devices in one sequence, by predicted start, each after the sends of
+    its inputs.
+    """
     queues = [entries_of(plan, device) for device in range(plan.lowered.schedule.n_devices)]
     begins = execute(plan.lowered, plan.costs, Network()).timeline.start
     at, order = [0] * len(queues), []
@@ -78,14 +110,19 @@ def order_entries(plan: RunPlan) -> Order:
 def _received(entry: QueueEntry) -> tuple[int, int, int]:
     """Name the receive of a send: kind, stage, microbatch."""
     forward = entry.kind == Kind.SEND_F
-    return int(RECEIVES[0] if forward else RECEIVES[1]), entry.stage + (1 if forward else -1), entry.microbatch
+    return (
+        int(RECEIVES[0] if forward else RECEIVES[1]),
+        entry.stage + (1 if forward else -1),
+        entry.microbatch,
+    )
 
 
 def follow(order: Order, tasks: Sequence[Any], lanes: Parts, origin: int) -> Turns:
     """Issue all queues; returns per device its times in ns from ``origin`` and its end.
 
-    A send starts a copy at its place in the queue, a receive only marks its place, and an op that works on a message
-    waits for the copy. A copy to or from the host runs on a stream that only copies.
+    A send starts a copy at its place in the queue, a receive only marks its place, and an op that
+    works on a message waits for the copy. A copy to or from the host runs on a stream that only
+    copies.
     """
     arriving: dict[tuple[int, int, int], Any] = {}
     marks: list[list[Any]] = [[] for _ in tasks]
@@ -95,7 +132,9 @@ def follow(order: Order, tasks: Sequence[Any], lanes: Parts, origin: int) -> Tur
         with lanes.on(device, entry.lane):
             posted = start = end = lanes.mark()
             if entry.kind in SENDS:
-                arriving[_received(entry)] = lanes.carry(tasks[device].outgoing(entry), device, entry.peer)
+                arriving[_received(entry)] = lanes.carry(
+                    tasks[device].outgoing(entry), device, entry.peer
+                )
             elif entry.kind not in RECEIVES:
                 for kind, stage, microbatch in entry.needs:
                     message = arriving.pop((kind, stage, microbatch))
@@ -110,7 +149,10 @@ def follow(order: Order, tasks: Sequence[Any], lanes: Parts, origin: int) -> Tur
         marks[device].append((entry.op, posted, start, end, time.monotonic_ns()))
     lanes.settle()
     found = {device: read_marks(noted, lanes, origin) for device, noted in enumerate(marks)}
-    return {device: (times, max((row[3] for row in times), default=0)) for device, times in found.items()}
+    return {
+        device: (times, max((row[3] for row in times), default=0))
+        for device, times in found.items()
+    }
 
 
 def _worker(
@@ -123,7 +165,9 @@ def _worker(
     plans: list[RunPlan],
 ) -> None:
     lanes = _lanes(settings.device, devices)
-    turns = [_turn_of(order, plan, settings, lanes) for order, plan in zip(orders, plans, strict=True)]
+    turns = [
+        _turn_of(order, plan, settings, lanes) for order, plan in zip(orders, plans, strict=True)
+    ]
     repeat(say, settings, turns, lanes, next_start)
 
 
@@ -152,8 +196,12 @@ def _turn_of(order: Order, plan: RunPlan, settings: Settings, lanes: Parts) -> T
     return turn
 
 
-def measure_alone(model: Workload, devices: int, device: str, sizes: Sequence[int], tick: Tick) -> Alone:
-    """Measure ops inside one part, copies, and the slowdown by busy parts (PpsimError: its process failed)."""
+def measure_alone(
+    model: Workload, devices: int, device: str, sizes: Sequence[int], tick: Tick
+) -> Alone:
+    """Measure ops inside one part, copies, and the slowdown by busy parts (PpsimError: its process
+    failed).
+    """
     from ppsim.real.calibration.processes import ranks
 
     found: list[Alone] = []
@@ -188,7 +236,9 @@ def _measure(
 
 
 def interference(model: Workload, lanes: Parts, device: str) -> float:
-    """Divide the time of a device's layers, forward and backward, with all devices busy by that of the first alone."""
+    """Divide the time of a device's layers, forward and backward, with all devices busy by that of
+    the first alone.
+    """
     from ppsim.real.calibration import stage
 
     layers, inputs = [], []

@@ -1,7 +1,8 @@
 """The record of a real run: when every device reached, started and ended every entry of its queue.
 
-A record is one JSON file, gzipped where its name ends in ``.gz``. Per entry of a queue it holds the time since the
-end of the entry before, the time waited and the time worked, in whole steps of ``resolution_us``.
+A record is one JSON file, gzipped where its name ends in ``.gz``. Per entry of a queue it holds the
+time since the end of the entry before, the time waited and the time worked, in whole steps of
+``resolution_us``.
 """
 
 from __future__ import annotations
@@ -31,7 +32,19 @@ from ppsim.real.runs.record_file import HINT, SCHEMA
 MOST_STEPS = 1 << 40
 # Records made before kinds were written by name hold these codes.
 CODES = (
-    *("F", "B", "I", "W", "SEND_F", "RECV_F", "SEND_B", "RECV_B", "UNSHARD", "RESHARD", "REDUCE_GRAD"),
+    *(
+        "F",
+        "B",
+        "I",
+        "W",
+        "SEND_F",
+        "RECV_F",
+        "SEND_B",
+        "RECV_B",
+        "UNSHARD",
+        "RESHARD",
+        "REDUCE_GRAD",
+    ),
     *("WAIT_SEND_F", "WAIT_SEND_B", "WAIT_REDUCE_GRAD"),
 )
 Times = NDArray[np.float64]
@@ -43,12 +56,15 @@ class Measured:
 
     name: str  # the schedule
     lowered: Lowered  # the queues that the devices followed
-    costs: Costs  # what the ops were meant to cost: sleeping times, or op times measured alone, in ms
+    # what the ops were meant to cost: sleeping times, or op times measured alone, in ms
+    costs: Costs
     posted: Times  # shape (repetitions, entries), ms: when the device reached the entry
     start: Times  # likewise: when its inputs were there
     end: Times  # likewise. Both ops of a pair share all three
-    device_end: Times  # shape (repetitions, devices), ms: when the device had also completed its sends
-    # like ``posted``: when the host had issued the entry to a GPU; None where host and device are one
+    # shape (repetitions, devices), ms: when the device had also completed its sends
+    device_end: Times
+    # like ``posted``: when the host had issued the entry to a GPU; None where host and device are
+    # one
     issued: Times | None = None
 
     def repetitions(self, rows: list[int]) -> Measured:
@@ -93,20 +109,34 @@ def load(path: str) -> Record:
     """Read the record in a file (InputError: it cannot be read, or is no record)."""
     file, settings = record_file.read_file(path)
     source = f"'{name_of(path)}'"
-    runs = tuple(_run_from(run, file.resolution_us / 1e3, f"{source}: runs[{n}]") for n, run in enumerate(file.runs))
-    return Record(runs, settings, {k: one_line(v) if isinstance(v, str) else v for k, v in file.provenance.items()})
+    runs = tuple(
+        _run_from(run, file.resolution_us / 1e3, f"{source}: runs[{n}]")
+        for n, run in enumerate(file.runs)
+    )
+    return Record(
+        runs,
+        settings,
+        {k: one_line(v) if isinstance(v, str) else v for k, v in file.provenance.items()},
+    )
 
 
 def _run_object(run: Measured, step: float) -> dict[str, Any]:
-    posted, start, end = (np.round(times / step).astype(np.int64) for times in (run.posted, run.start, run.end))
-    times = {"gap": posted - _before(run.lowered.schedule, end), "waited": start - posted, "worked": end - start}
+    posted, start, end = (
+        np.round(times / step).astype(np.int64) for times in (run.posted, run.start, run.end)
+    )
+    times = {
+        "gap": posted - _before(run.lowered.schedule, end),
+        "waited": start - posted,
+        "worked": end - start,
+    }
     others = {kind.name: time for kind, time in run.costs.others.items()}
     return {
         "name": run.name,
         "compute": _schedule_object(run.lowered.compute),
         "queues": _schedule_object(run.lowered.schedule),
         "batch": run.lowered.batch,
-        "costs": {"time": run.costs.time, "pair": run.costs.pair} | ({"others": others} if others else {}),
+        "costs": {"time": run.costs.time, "pair": run.costs.pair}
+        | ({"others": others} if others else {}),
         "finished": np.round(run.device_end / step).astype(np.int64),
         **times,
     } | ({} if run.issued is None else {"issued": np.round(run.issued / step).astype(np.int64)})
@@ -130,12 +160,17 @@ def _run_from(run: record_file.Run, step: float, where: str) -> Measured:
             costs = Costs(np.array(run.costs.time), pair=pair, unit="ms", others=others)
             lowered = Lowered(queues, compute, np.array(run.batch, np.int32))
     except (ValueError, OverflowError):
-        raise InputError(f"{where}: costs or batch hold rows of unequal length, or too large a number", HINT) from None
-    with _located(where):  # held to what every schedule's file is: all ops once, in an order that finishes, matched
+        raise InputError(
+            f"{where}: costs or batch hold rows of unequal length, or too large a number", HINT
+        ) from None
+    # held to what every schedule's file is: all ops once, in an order that finishes, matched
+    with _located(where):
         require_sound(Draft.from_schedule(lowered.schedule))
         match_messages(lowered)
     shape = len(run.gap), len(queues)
-    gap, waited, worked = (_steps(getattr(run, key), shape, f"{where}.{key}") for key in ("gap", "waited", "worked"))
+    gap, waited, worked = (
+        _steps(getattr(run, key), shape, f"{where}.{key}") for key in ("gap", "waited", "worked")
+    )
     if min(waited.min(), worked.min()) < 0:
         raise InputError(f"{where} has a time waited or worked below 0", HINT)
     end = np.cumsum(gap + waited + worked, axis=1)
@@ -146,7 +181,12 @@ def _run_from(run: record_file.Run, step: float, where: str) -> Measured:
     columns = [start - waited, start, end, device_end]
     if run.issued is not None:
         columns.append(_steps(run.issued, shape, f"{where}.issued"))
-    return Measured(one_line(run.name), lowered, costs, *(np.multiply(c, step, dtype=np.float64) for c in columns))
+    return Measured(
+        one_line(run.name),
+        lowered,
+        costs,
+        *(np.multiply(c, step, dtype=np.float64) for c in columns),
+    )
 
 
 def _kind_of(name: str) -> Kind:
@@ -167,7 +207,9 @@ def _located(where: str) -> Iterator[None]:
 def _steps(rows: list[list[int]], shape: tuple[int, int], where: str) -> NDArray[np.int64]:
     """Take the times of one column, in steps, if they are of this shape."""
     if not rows or not all(len(row) == shape[1] for row in rows) or len(rows) != shape[0]:
-        raise InputError(f"{where} has times of another number of ops, devices or repetitions", HINT)
+        raise InputError(
+            f"{where} has times of another number of ops, devices or repetitions", HINT
+        )
     if not all(abs(step) <= MOST_STEPS for row in rows for step in row):
         raise InputError(f"{where} has a time of more than {MOST_STEPS} steps", HINT)
     return np.array(rows, np.int64).reshape(shape)
@@ -177,7 +219,12 @@ def _schedule_object(schedule: Schedule) -> dict[str, Any]:
     columns = {key: getattr(schedule, key) for key in ("offsets", "stage", "microbatch", "pair")}
     columns["kind"] = np.array([kind.name for kind in Kind])[schedule.kind].tolist()
     placement = {"name": schedule.placement.name, "devices": schedule.placement.devices}
-    return {"name": schedule.name, "placement": placement, "microbatches": schedule.n_microbatches, **columns}
+    return {
+        "name": schedule.name,
+        "placement": placement,
+        "microbatches": schedule.n_microbatches,
+        **columns,
+    }
 
 
 def _schedule_from(queues: record_file.Queues, where: str) -> Schedule:
@@ -185,12 +232,27 @@ def _schedule_from(queues: record_file.Queues, where: str) -> Schedule:
         offsets = np.array(queues.offsets, np.int64)
         devices = np.array(queues.placement.devices, np.int32)
         kind = [Kind[kind if isinstance(kind, str) else CODES[kind]] for kind in queues.kind]
-        stage, microbatch, pair = (np.array(getattr(queues, key), np.int32) for key in ("stage", "microbatch", "pair"))
+        stage, microbatch, pair = (
+            np.array(getattr(queues, key), np.int32) for key in ("stage", "microbatch", "pair")
+        )
     except (KeyError, IndexError):
-        raise InputError(f"{where}.kind holds something that is no kind", f"{', '.join(CODES)}") from None
+        raise InputError(
+            f"{where}.kind holds something that is no kind", f"{', '.join(CODES)}"
+        ) from None
     except (ValueError, OverflowError):
-        raise InputError(f"{where} has rows of unequal length, or too large a number", HINT) from None
+        raise InputError(
+            f"{where} has rows of unequal length, or too large a number", HINT
+        ) from None
     with _located(where):
         placement = Placement(one_line(queues.placement.name), len(offsets) - 1, devices)
         codes = np.array(kind, np.uint8)
-        return Schedule(one_line(queues.name), placement, queues.microbatches, offsets, codes, stage, microbatch, pair)
+        return Schedule(
+            one_line(queues.name),
+            placement,
+            queues.microbatches,
+            offsets,
+            codes,
+            stage,
+            microbatch,
+            pair,
+        )

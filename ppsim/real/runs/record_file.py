@@ -1,4 +1,6 @@
-"""What a record's JSON holds, as types: another type is refused with its place, keys not named here are skipped."""
+"""What a record's JSON holds, as types: another type is refused with its place, keys not named here
+are skipped.
+"""
 
 from __future__ import annotations
 
@@ -104,12 +106,16 @@ def is_record(text: str) -> bool:
 
 
 KEYS = frozenset(
-    key for part in (File, Run, Costs, Queues, Placement, Settings, _Head) for key in part.__struct_fields__
+    key
+    for part in (File, Run, Costs, Queues, Placement, Settings, _Head)
+    for key in part.__struct_fields__
 ) | {field.name for field in fields(Link)}
 
 
 def read_file(path: str) -> tuple[File, dict[str, Any]]:
-    """Read a record's file, and its settings as they are (InputError: it is none; the message names the place)."""
+    """Read a record's file, and its settings as they are (InputError: it is none; the message names
+    the place).
+    """
     text, source = read_text(path, HINT), f"'{name_of(path)}'"
     schema = decode(text, _Head, source, HINT, KEYS).schema
     if schema != SCHEMA:
@@ -120,12 +126,27 @@ def read_file(path: str) -> tuple[File, dict[str, Any]]:
     if not 0 < found.resolution_us <= LONGEST:
         raise InputError(f"{source}: resolution_us is no number above 0", HINT)
     settings = decode(found.settings, Settings, f"{source}: settings", HINT)
-    numbers = (settings.message_bytes, settings.cores, settings.partition_sms or 0, settings.interference or 0.0)
+    numbers = (
+        settings.message_bytes,
+        settings.cores,
+        settings.partition_sms or 0,
+        settings.interference or 0.0,
+    )
     if not all(0 <= number <= LONGEST for number in (*numbers, *astuple(settings.link))):
         raise InputError(f"{source}: settings holds a number below 0", HINT)
     if settings.emulation and None in (settings.partition_sms, settings.interference):
-        raise InputError(f"{source}: settings.partition_sms or settings.interference is missing", HINT)
-    missing = {"date", "device", "machine", "cpu", "cores", "load", "torch"} - found.provenance.keys()
+        raise InputError(
+            f"{source}: settings.partition_sms or settings.interference is missing", HINT
+        )
+    missing = {
+        "date",
+        "device",
+        "machine",
+        "cpu",
+        "cores",
+        "load",
+        "torch",
+    } - found.provenance.keys()
     if missing:
         raise InputError(f"{source}: provenance.{min(missing)} is missing", HINT)
     return found, _clean(msgspec.json.decode(found.settings))

@@ -1,4 +1,6 @@
-"""One session: measure ops and messages alone, then run every schedule for real, into one record."""
+"""One session: measure ops and messages alone, then run every schedule for real, into one
+record.
+"""
 
 from __future__ import annotations
 
@@ -35,14 +37,19 @@ REST_S = 0.02
 COPIES_TIMED = 11
 LEFT = 0.1  # of an op's time, below which the host was in a hurry
 TIMED_OTHERS = tuple(kind for kind in TIMED if kind not in COMPUTE and not kind.info.side)
-RUNNERS = {"own": own_runner.run_all, "torch": torch_runner.run_all, "partitioned": partitioned.run_all}
+RUNNERS = {
+    "own": own_runner.run_all,
+    "torch": torch_runner.run_all,
+    "partitioned": partitioned.run_all,
+}
 
 
 @dataclass(frozen=True)
 class Request:
     """Options of ``ppsim validate`` by name; times in ms, sizes in bytes.
 
-    A profile gives the costs of ops and messages alone, which are measured otherwise, and the model to compute.
+    A profile gives the costs of ops and messages alone, which are measured otherwise, and the model
+    to compute.
     """
 
     ops: str = "compute"
@@ -68,14 +75,26 @@ class Request:
 
     @property
     def model(self) -> Workload:
-        """The transformer whose stages compute without ``module``: the profile's where there is one."""
+        """The transformer whose stages compute without ``module``: the profile's where there is
+        one.
+        """
         if self.profile and self.profile.model:
             return self.profile.model
         dtype = "bfloat16" if self.device == "cuda" else "float32"
-        return Workload(self.hidden, self.heads, self.sequence, self.microbatch_size, self.layers, dtype, self.vocab)
+        return Workload(
+            self.hidden,
+            self.heads,
+            self.sequence,
+            self.microbatch_size,
+            self.layers,
+            dtype,
+            self.vocab,
+        )
 
 
-def measure_session(schedules: Sequence[Schedule], request: Request, report: Progress) -> tuple[Record, str]:
+def measure_session(
+    schedules: Sequence[Schedule], request: Request, report: Progress
+) -> tuple[Record, str]:
     """Measure ops and messages alone, then run every schedule round-robin.
 
     Returns:
@@ -92,13 +111,16 @@ def measure_session(schedules: Sequence[Schedule], request: Request, report: Pro
         raise MissingDependency("running schedules for real needs torch", INSTALL_TORCH) from error
     lanes = request.runner == "own" and any(schedule.has_lanes for schedule in schedules)
     on_processors = request.device == "auto" and lanes  # a GPU each has no streams for copies
-    request = replace(request, device="cpu" if on_processors else device_of(request, schedules[0].n_devices))
+    request = replace(
+        request, device="cpu" if on_processors else device_of(request, schedules[0].n_devices)
+    )
     with orderly_end(), temporary_folder():
         return _measure(schedules, request, report)
 
 
 def device_of(request: Request, devices: int) -> str:
-    """Determine where the stages of this many devices compute, cpu or cuda; ``auto``: GPUs if each device gets one.
+    """Determine where the stages of this many devices compute, cpu or cuda; ``auto``: GPUs if each
+    device gets one.
 
     Raises:
         InputError: there are fewer GPUs than devices.
@@ -112,7 +134,9 @@ def device_of(request: Request, devices: int) -> str:
         try:
             return device_for("cuda")
         except MissingDependency as error:
-            raise MissingDependency(str(error), "--runner own, or run where nvidia-smi shows a GPU") from error
+            raise MissingDependency(
+                str(error), "--runner own, or run where nvidia-smi shows a GPU"
+            ) from error
     if request.device == "cuda":
         device_for("cuda")
         if torch.cuda.device_count() < devices:
@@ -133,9 +157,14 @@ def _check(schedules: Sequence[Schedule], request: Request) -> None:
         check_room(schedules[0].n_devices)
     if split and (not computing or request.device == "cpu"):
         other = "--device cpu names none" if computing else "--ops timed computes nothing"
-        raise InputError(f"--runner partitioned runs stages on parts of a GPU, and {other}", "leave one of them out")
+        raise InputError(
+            f"--runner partitioned runs stages on parts of a GPU, and {other}",
+            "leave one of them out",
+        )
     if not computing and request.device == "cuda":
-        raise InputError("--ops timed only takes time, which no GPU is needed for", "leave out --device cuda")
+        raise InputError(
+            "--ops timed only takes time, which no GPU is needed for", "leave out --device cuda"
+        )
     if split and request.profile:
         raise InputError(
             "a profile's ops had the whole GPU, and --runner partitioned gives each device a part",
@@ -144,28 +173,44 @@ def _check(schedules: Sequence[Schedule], request: Request) -> None:
     if request.module:
         _check_module(request)
     elif computing and request.profile and not request.profile.model:
-        raise InputError("a profile made from traces has no model to compute", "--trace DIR compares with that run")
+        raise InputError(
+            "a profile made from traces has no model to compute",
+            "--trace DIR compares with that run",
+        )
     if request.runner == "torch":
-        torch_runner.check(schedules, request.message if request.ops == "timed" else torch_runner.FLOAT_BYTES)
+        torch_runner.check(
+            schedules, request.message if request.ops == "timed" else torch_runner.FLOAT_BYTES
+        )
     model = request.model
     if computing and not request.module:
         check_heads(model)
     for schedule in schedules:
         if schedule.recomputed.any():
-            raise InputError(f"{schedule.name} has ops that recompute (R), which no runner can run", "leave them out")
+            raise InputError(
+                f"{schedule.name} has ops that recompute (R), which no runner can run",
+                "leave them out",
+            )
         if schedule.n_slices > 1:
             raise InputError(
-                f"{schedule.name} runs slices of sequences, which no runner can run: they attend to each other",
+                f"{schedule.name} runs slices of sequences, which no runner can run: they attend "
+                f"to each other",
                 "a schedule of whole microbatches",
             )
         on_processors = request.runner == "own" and request.device != "cuda"
-        refuse_beside(schedule, timed=not computing, streams=(on_processors or split) and not request.module)
+        refuse_beside(
+            schedule, timed=not computing, streams=(on_processors or split) and not request.module
+        )
         if not computing:
             _costs(schedule, request, None)
-        if computing and not request.module and model.layers * schedule.n_devices % schedule.n_stages:
+        if (
+            computing
+            and not request.module
+            and model.layers * schedule.n_devices % schedule.n_stages
+        ):
             chunks = schedule.n_chunks
             raise InputError(
-                f"{schedule.name} has {chunks} stages per device, which cannot share {model.layers} layers evenly",
+                f"{schedule.name} has {chunks} stages per device, which cannot share "
+                f"{model.layers} layers evenly",
                 f"--layers {-(-model.layers // chunks) * chunks}",
             )
 
@@ -173,18 +218,28 @@ def _check(schedules: Sequence[Schedule], request: Request) -> None:
 def _check_module(request: Request) -> None:
     """Refuse what stages of the user's own cannot be combined with."""
     if request.runner == "partitioned":
-        raise InputError("--runner partitioned measures a transformer's stages, not those of --module", "--runner own")
+        raise InputError(
+            "--runner partitioned measures a transformer's stages, not those of --module",
+            "--runner own",
+        )
     if request.profile and not request.profile.stage:
-        raise InputError("the profile is not of a module's stages", "ppsim calibrate --module, or leave out --profile")
+        raise InputError(
+            "the profile is not of a module's stages",
+            "ppsim calibrate --module, or leave out --profile",
+        )
 
 
-def _measure(schedules: Sequence[Schedule], request: Request, report: Progress) -> tuple[Record, str]:
+def _measure(
+    schedules: Sequence[Schedule], request: Request, report: Progress
+) -> tuple[Record, str]:
     computing = request.ops == "compute"
     where = provenance(request.device, request.command)
     profiles, link, found = _alone(request, schedules, report)
     size = _message_bytes(request, profiles)
     queues = torch_runner.lower_as_torch if request.runner == "torch" else lower_beside
-    plans = [RunPlan(s.name, queues(s), _costs(s, request, profiles.get(s.n_stages))) for s in schedules]
+    plans = [
+        RunPlan(s.name, queues(s), _costs(s, request, profiles.get(s.n_stages))) for s in schedules
+    ]
     settings = Settings(
         repeats=request.repeats,
         warm_up=request.warm_up,
@@ -210,15 +265,18 @@ def _measure(schedules: Sequence[Schedule], request: Request, report: Progress) 
         **found,
     }
     if request.device == "cuda":
-        kept |= {"issued_share": {run.name: issued_share(run) for run in runs}, "launch_bound": left_out}
+        kept |= {
+            "issued_share": {run.name: issued_share(run) for run in runs},
+            "launch_bound": left_out,
+        }
     return Record(tuple(runs), kept, asdict(where)), failure
 
 
 def launch_bound(run: Measured) -> NDArray[np.bool_]:
     """Find the repetitions in which the host set the pace; shape (repetitions,).
 
-    It did where it had not issued everything before the end, or where the GPU waited for it: ops issued with less
-    than a tenth of their time left make up more than a tenth of the time in ops.
+    It did where it had not issued everything before the end, or where the GPU waited for it: ops
+    issued with less than a tenth of their time left make up more than a tenth of the time in ops.
     """
     if run.issued is None:
         return np.zeros(len(run.makespans), bool)
@@ -231,18 +289,23 @@ def launch_bound(run: Measured) -> NDArray[np.bool_]:
 
 
 def issued_share(run: Measured) -> float:
-    """Compute the share of the makespan after which the host had issued everything: the median over repetitions."""
+    """Compute the share of the makespan after which the host had issued everything: the median over
+    repetitions.
+    """
     return 0.0 if run.issued is None else float(np.median(run.issued.max(axis=1) / run.makespans))
 
 
 def drop_launch_bound(runs: Sequence[Measured]) -> tuple[list[Measured], dict[str, int]]:
-    """Drop launch-bound repetitions; returns the rest, and how many each schedule lost (PpsimError: all of them)."""
+    """Drop launch-bound repetitions; returns the rest, and how many each schedule lost (PpsimError:
+    all of them).
+    """
     kept, left_out = [], {}
     for run in runs:
         bound = launch_bound(run)
         if bound.all():
             raise PpsimError(
-                f"{run.name} is launch-bound: the host needed {issued_share(run):.0%} of the makespan of "
+                f"{run.name} is launch-bound: the host needed {issued_share(run):.0%} of the "
+                f"makespan of "
                 f"{np.median(run.makespans):.1f} ms to issue the ops, so the GPU waited for it",
                 "ops of 5 ms and more, as of --hidden 4096 --heads 32 --seq 2048",
             )
@@ -267,10 +330,20 @@ def _alone(
     if request.runner == "partitioned":
         size = request.model.message_bytes
         alone = partitioned.measure_alone(
-            request.model, schedules[0].n_devices, request.device, _around(size), lambda what: report(OPS_SHARE, what)
+            request.model,
+            schedules[0].n_devices,
+            request.device,
+            _around(size),
+            lambda what: report(OPS_SHARE, what),
         )
-        profile = Profile(provenance(request.device, request.command), request.model, alone.busy_ops)
-        said = {"emulation": partitioned.LABEL, "partition_sms": alone.sms, "interference": alone.interference}
+        profile = Profile(
+            provenance(request.device, request.command), request.model, alone.busy_ops
+        )
+        said = {
+            "emulation": partitioned.LABEL,
+            "partition_sms": alone.sms,
+            "interference": alone.interference,
+        }
         return dict.fromkeys(stages, profile), link_of(alone.messages, size), said
     profiles = _ops_alone(request, stages, report) if request.ops == "compute" else {}
     return profiles, _link_alone(_message_bytes(request, profiles), request, report), {}
@@ -309,7 +382,13 @@ def _ops_alone(request: Request, stages: Sequence[int], report: Progress) -> dic
         if request.module:
             for count in stages:
                 times, sizes = measure_stages(
-                    request.module, count, request.device, repeats=repeats, warm_up=warm_up, tick=tick, together=False
+                    request.module,
+                    count,
+                    request.device,
+                    repeats=repeats,
+                    warm_up=warm_up,
+                    tick=tick,
+                    together=False,
                 )
                 profiles[count] = Profile(where, op=tuple(times), stage=tuple(sizes))
         else:
@@ -329,18 +408,23 @@ def _link_alone(size: int, request: Request, report: Progress) -> Link:
     def tick(what: str) -> None:
         report(OPS_SHARE, what)
 
-    rows = measure_links(request.device, _around(size), repeats=20, warm_up=3, tick=tick, real_time=request.real_time)
+    rows = measure_links(
+        request.device, _around(size), repeats=20, warm_up=3, tick=tick, real_time=request.real_time
+    )
     return link_of(rows, size)
 
 
 def link_of(messages: Sequence[Message], size: int) -> Link:
     """Fit the 10th percentiles: they show the link, the medians the machine's scheduler.
 
-    A late receive adds a handshake, no more than another message takes; what is beyond that was the scheduler.
+    A late receive adds a handshake, no more than another message takes; what is beyond that was the
+    scheduler.
     """
     best = {(row.pattern, row.bytes): row.p10_ms for row in messages}
     pattern = "early" if any(row.pattern == "early" for row in messages) else "ping-pong"
-    rows = [(row.bytes, row.p10_ms) for row in messages if row.pattern == pattern and row.p10_ms > 0]
+    rows = [
+        (row.bytes, row.p10_ms) for row in messages if row.pattern == pattern and row.p10_ms > 0
+    ]
     if not rows:
         return Link()
     line = line_fit.fit_line(*zip(*rows, strict=True))
@@ -351,7 +435,9 @@ def link_of(messages: Sequence[Message], size: int) -> Link:
 def _costs(schedule: Schedule, request: Request, profile: Profile | None) -> Costs:
     if profile is None or request.ops == "timed":
         others = dict.fromkeys(TIMED_OTHERS, request.t_beside)
-        return costs_for(schedule, tf=request.tf, ti=request.ti, tw=request.tw, unit="ms", others=others)
+        return costs_for(
+            schedule, tf=request.tf, ti=request.ti, tw=request.tw, unit="ms", others=others
+        )
     costs = costs_from(profile, schedule)
     costs = replace(costs, comm=0.0, pair=costs.pair if request.module else None)
     if not schedule.has_lanes:

@@ -1,8 +1,9 @@
 """Devices that execute queues, and their clocks: a processor, a GPU, or the parts of one GPU.
 
-The four share their verbs. ``mark`` notes the moment when everything issued so far completes, ``settle`` waits for
-it, and ``ns`` then gives the moment on the host's monotonic clock. Two hold several devices in one process: ``on``
-makes a device current, ``carry`` takes a message from one to another, and ``accept`` makes the receiver wait for it.
+The four share their verbs. ``mark`` notes the moment when everything issued so far completes,
+``settle`` waits for it, and ``ns`` then gives the moment on the host's monotonic clock. Two hold
+several devices in one process: ``on`` makes a device current, ``carry`` takes a message from one to
+another, and ``accept`` makes the receiver wait for it.
 """
 
 from __future__ import annotations
@@ -44,10 +45,14 @@ class Wall:
 
 
 class Events:
-    """A GPU: a mark is an event on the current stream, timed relative to one whose time on the host is known."""
+    """A GPU: a mark is an event on the current stream, timed relative to one whose time on the host
+    is known.
+    """
 
     def sync(self) -> None:
-        """Find the host's time of one event, between two readings of its clock: the closest of a few tries."""
+        """Find the host's time of one event, between two readings of its clock: the closest of a
+        few tries.
+        """
         import torch
 
         torch.cuda.synchronize()
@@ -123,10 +128,11 @@ class Serial(Wall):
 
 
 class Partitions(Events):
-    """Each device is a part of the first GPU's multiprocessors, a message is a copy on its link's stream.
+    """Each device is a part of the first GPU's multiprocessors, a message is a copy on its link's
+    stream.
 
-    Marks are events of the primary context recorded on streams of green contexts. An H100 with driver 580 runs this; a
-    driver that refuses it fails at the first mark, with its own error.
+    Marks are events of the primary context recorded on streams of green contexts. An H100 with
+    driver 580 runs this; a driver that refuses it fails at the first mark, with its own error.
 
     Attributes:
         devices: how many parts.
@@ -141,7 +147,9 @@ class Partitions(Events):
 
     @contextmanager
     def on(self, device: int, stream: int = Stream.COMPUTE) -> Iterator[None]:
-        """Make a stream of a device current: its part's, or one that only copies, which takes no multiprocessor."""
+        """Make a stream of a device current: its part's, or one that only copies, which takes no
+        multiprocessor.
+        """
         import torch
 
         if stream == Stream.COMPUTE:
@@ -168,7 +176,9 @@ class Partitions(Events):
         torch.cuda.current_stream().wait_event(event)
 
     def carry(self, tensor: Any, sender: int, receiver: int) -> tuple[Any, Any]:
-        """Copy the tensor after all work issued to the sender; returns the copy and the event of its arrival."""
+        """Copy the tensor after all work issued to the sender; returns the copy and the event of
+        its arrival.
+        """
         import torch
 
         if (sender, receiver) not in self._links:
@@ -184,7 +194,9 @@ class Partitions(Events):
         return copy, arrived
 
     def accept(self, message: tuple[Any, Any], receiver: int) -> Any:
-        """Return the copy, and make work issued to the receiver from now on wait for its arrival."""
+        """Return the copy, and make work issued to the receiver from now on wait for its
+        arrival.
+        """
         copy, arrived = message
         self._lanes[receiver].wait_event(arrived)
         copy.record_stream(self._lanes[receiver])
@@ -192,10 +204,12 @@ class Partitions(Events):
 
 
 def split(parts: int) -> tuple[list[Any], int]:
-    """Make a stream on each of ``parts`` equal, disjoint sets of the first GPU's multiprocessors; also their size.
+    """Make a stream on each of ``parts`` equal, disjoint sets of the first GPU's multiprocessors;
+    also their size.
 
-    torch's own ``GreenContext.create`` starts from the whole GPU at every call and so gives the same multiprocessors
-    each time; disjoint sets come from one call of the driver (github.com/pytorch/pytorch/issues/195378).
+    torch's own ``GreenContext.create`` starts from the whole GPU at every call and so gives the
+    same multiprocessors each time; disjoint sets come from one call of the driver
+    (github.com/pytorch/pytorch/issues/195378).
 
     Raises:
         MissingDependency: cuda-bindings is not installed.
@@ -208,9 +222,14 @@ def split(parts: int) -> tuple[list[Any], int]:
     torch.cuda.init()
     torch.cuda.synchronize()  # the primary context is there from here on
     gpu = _asked(driver.cuDeviceGet, 0)
-    whole = _asked(driver.cuDeviceGetDevResource, gpu, driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM)
+    whole = _asked(
+        driver.cuDeviceGetDevResource, gpu, driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
+    )
     groups = _groups(driver, whole, parts)
-    flags = driver.CUgreenCtxCreate_flags.CU_GREEN_CTX_DEFAULT_STREAM, driver.CUstream_flags.CU_STREAM_NON_BLOCKING
+    flags = (
+        driver.CUgreenCtxCreate_flags.CU_GREEN_CTX_DEFAULT_STREAM,
+        driver.CUstream_flags.CU_STREAM_NON_BLOCKING,
+    )
     lanes = []
     for group in groups:
         description = _asked(driver.cuDevResourceGenerateDesc, [group], 1)
@@ -221,12 +240,16 @@ def split(parts: int) -> tuple[list[Any], int]:
 
 
 def _groups(driver: Any, whole: Any, parts: int) -> Sequence[Any]:
-    """Find the largest equal groups that are enough; the driver rounds sizes up to the GPU's layout."""
+    """Find the largest equal groups that are enough; the driver rounds sizes up to the GPU's
+    layout.
+    """
     for size in range(whole.sm.smCount // parts, 0, -1):
         status, groups, count, _ = driver.cuDevSmResourceSplitByCount(parts, whole, 0, size)
         if not int(status) and count >= parts:
             return list(groups[:parts])
-    raise InputError(f"this GPU's {whole.sm.smCount} multiprocessors cannot be split in {parts}", "fewer devices")
+    raise InputError(
+        f"this GPU's {whole.sm.smCount} multiprocessors cannot be split in {parts}", "fewer devices"
+    )
 
 
 def _driver() -> Any:
@@ -234,7 +257,8 @@ def _driver() -> Any:
         from cuda.bindings import driver
     except ImportError as error:
         raise MissingDependency(
-            f"splitting a GPU needs cuda-bindings: {error}", "pip install cuda-bindings, of your torch's CUDA version"
+            f"splitting a GPU needs cuda-bindings: {error}",
+            "pip install cuda-bindings, of your torch's CUDA version",
         ) from error
     return driver
 
@@ -244,5 +268,7 @@ def _asked(call: Callable[..., tuple[Any, ...]], *arguments: Any) -> Any:
     status, *found = call(*arguments)
     if int(status):
         name = getattr(call, "__name__", "the driver")
-        raise PpsimError(f"{name} failed: {getattr(status, 'name', status)}", "a driver of CUDA 12.5 or later")
+        raise PpsimError(
+            f"{name} failed: {getattr(status, 'name', status)}", "a driver of CUDA 12.5 or later"
+        )
     return found[0] if len(found) == 1 else found

@@ -1,4 +1,6 @@
-"""Work of an op in a real run: sleep for its time, or compute a stage of a transformer or of the user's model."""
+"""Work of an op in a real run: sleep for its time, or compute a stage of a transformer or of the
+user's model.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,9 @@ def module_of(model: Workload, schedule: Schedule, stage: int, device: str = "cp
 
 
 def batch(model: Workload, microbatch: int, device: str = "cpu") -> tuple[Any, Any]:
-    """Make input and target of a microbatch: tokens, or activations where the model has no vocabulary."""
+    """Make input and target of a microbatch: tokens, or activations where the model has no
+    vocabulary.
+    """
     torch.manual_seed(1000 + microbatch)
     if model.vocab:
         return stages.tokens(model, device), stages.tokens(model, device)
@@ -78,7 +82,9 @@ def batch(model: Workload, microbatch: int, device: str = "cpu") -> tuple[Any, A
 
 
 def loss(out: Any, target: Any) -> Any:
-    """Compute the cross entropy against tokens; without a vocabulary the mean square of the output."""
+    """Compute the cross entropy against tokens; without a vocabulary the mean square of the
+    output.
+    """
     return loss_of(out) if target.is_floating_point() else stages.loss(out, target)
 
 
@@ -87,17 +93,23 @@ class HeldStage:
     """A stage that a device holds."""
 
     module: Any  # the torch module
-    ops: StageOps  # how it runs each kind of op; F of a transformer's last stage leaves the loss to the target
+    # how it runs each kind of op; F of a transformer's last stage leaves the loss to the target
+    ops: StageOps
     takes: Layout  # shape and dtype of its input
     gives: Layout  # shape and dtype of its output
     example: Any = None  # an input, where the stage is the user's
 
 
-def hold_stage(model: Workload | UserModule, schedule: Schedule, stage: int, device: str = "cpu") -> HeldStage:
+def hold_stage(
+    model: Workload | UserModule, schedule: Schedule, stage: int, device: str = "cpu"
+) -> HeldStage:
     """Make a stage of the model; equal weights in every run (InputError: the user's code fails)."""
     if isinstance(model, Workload):
         module = module_of(model, schedule, stage, device)
-        shape = torch.Size((model.microbatch_size, model.sequence, model.hidden)), getattr(torch, model.dtype)
+        shape = (
+            torch.Size((model.microbatch_size, model.sequence, model.hidden)),
+            getattr(torch, model.dtype),
+        )
         return HeldStage(module, stage_ops(module, first=stage == 0), shape, shape)
     made = make_stage(model, stage, schedule.n_stages, device)
     with outside_code(model.path, f"stage {stage}"), torch.no_grad(), gathered(made.ops):
@@ -106,28 +118,45 @@ def hold_stage(model: Workload | UserModule, schedule: Schedule, stage: int, dev
 
 
 def example_batch(example: Any, microbatch: int) -> Any:
-    """Make the input of a microbatch from the user's example: its values moved on, so that no two are alike."""
+    """Make the input of a microbatch from the user's example: its values moved on, so that no two
+    are alike.
+    """
     return example.flatten().roll(microbatch).reshape(example.shape)
 
 
 def whole_stages(
     model: Workload | UserModule, schedule: Schedule, held: Sequence[int], device: str
 ) -> tuple[dict[int, Any], Any, Any]:
-    """Make the modules of the stages held, and inputs and targets of all microbatches, for torch's runtime.
+    """Make the modules of the stages held, and inputs and targets of all microbatches, for torch's
+    runtime.
 
-    InputError: the user's code fails, or has functions of its own, which torch's runtime does not call.
+    InputError: the user's code fails, or has functions of its own, which torch's runtime does not
+    call.
     """
     if isinstance(model, Workload):
-        inputs, targets = zip(*(batch(model, m, device) for m in range(schedule.n_microbatches)), strict=True)
-        return {s: module_of(model, schedule, s, device) for s in held}, torch.cat(inputs), torch.cat(targets)
+        inputs, targets = zip(
+            *(batch(model, m, device) for m in range(schedule.n_microbatches)), strict=True
+        )
+        return (
+            {s: module_of(model, schedule, s, device) for s in held},
+            torch.cat(inputs),
+            torch.cat(targets),
+        )
     made = {s: make_stage(model, s, schedule.n_stages, device) for s in held}
     for stage, each in made.items():
         if each.own:
             own = ", ".join(each.own)
-            raise InputError(f"{model}, stage {stage}: torch's runtime calls no functions for {own}", "--runner own")
+            raise InputError(
+                f"{model}, stage {stage}: torch's runtime calls no functions for {own}",
+                "--runner own",
+            )
     example = next(iter(made.values())).example
     given = torch.cat([example_batch(example, m) for m in range(schedule.n_microbatches)])
-    return {s: each.module for s, each in made.items()}, given, torch.zeros(schedule.n_microbatches, device=device)
+    return (
+        {s: each.module for s, each in made.items()},
+        given,
+        torch.zeros(schedule.n_microbatches, device=device),
+    )
 
 
 def _layout(tensor: Any) -> Layout:
@@ -137,7 +166,9 @@ def _layout(tensor: Any) -> Layout:
 class ComputingTasks:
     """Ops that run a device's stages, forward and backward."""
 
-    def __init__(self, lowered: Lowered, rank: int, model: Workload | UserModule, device: str = "cpu") -> None:
+    def __init__(
+        self, lowered: Lowered, rank: int, model: Workload | UserModule, device: str = "cpu"
+    ) -> None:
         schedule = lowered.compute
         self._model, self._device = model, device
         self._path = model.path if isinstance(model, UserModule) else ""
@@ -149,7 +180,9 @@ class ComputingTasks:
         if isinstance(model, Workload):
             self._batch = [batch(model, m, device) for m in microbatches]
         else:
-            self._batch = [(example_batch(self._held[0].example, m), None) for m in microbatches if 0 in held]
+            self._batch = [
+                (example_batch(self._held[0].example, m), None) for m in microbatches if 0 in held
+            ]
         self.reset()
 
     def reset(self) -> None:
@@ -188,7 +221,9 @@ class ComputingTasks:
         return function and partial(_Transfer, self._path, doing, function)
 
     def step(self, entry: Any) -> None:
-        """Run the user's function for a step of FSDP, where there is one (InputError: the user's code fails)."""
+        """Run the user's function for a step of FSDP, where there is one (InputError: the user's
+        code fails).
+        """
         function, doing = self._between(entry)
         if function:
             with outside_code(self._path, doing):
@@ -199,7 +234,9 @@ class ComputingTasks:
         return self._held[entry.stage].ops.between.get(kind), f"{kind} of stage {entry.stage}"
 
     def run(self, entry: Any) -> None:
-        """Run an op, or both of a pair in turn, unless a function of the user's takes both (InputError: it fails)."""
+        """Run an op, or both of a pair in turn, unless a function of the user's takes both
+        (InputError: it fails).
+        """
         first = entry.kind, (entry.stage, entry.microbatch)
         try:
             if not entry.second:
@@ -237,7 +274,9 @@ class ComputingTasks:
             self._activation(cell).copy_(self._on_host.pop(cell), non_blocking=True)
 
     def _activation(self, cell: Cell) -> Any:
-        """What is copied to the host of a microbatch: the input of its stage, or the output of the first."""
+        """What is copied to the host of a microbatch: the input of its stage, or the output of the
+        first.
+        """
         kept = self._input if cell[0] else self._output
         return kept[cell].data
 
@@ -263,8 +302,8 @@ class ComputingTasks:
         else:
             gradient, self._saved[cell] = ops.backward_input(x, out, grad)
         if stage > 0:
-            # Kept until reset: nobody waits for a send during a run, so its tensor must outlive the run. Bytes held
-            # are measured by calibrate, never in a run.
+            # Kept until reset: nobody waits for a send during a run, so its tensor must outlive the
+            # run. Bytes held are measured by calibrate, never in a run.
             self._gradient[stage - 1, microbatch] = gradient.contiguous()
 
 

@@ -1,8 +1,9 @@
 """Execute queues in torch.distributed.pipelining's own runtime, fed with our CSV.
 
-Every action of torch's runtime runs inside its ``record_function``, which is ours while a step runs: it waits for the
-action's input, so that waiting and working are separate, and notes the times. REDUCE_GRAD and other actions
-that our queues do not hold are part of the gap between two entries.
+Every action of torch's runtime runs inside its ``record_function``, which is ours while a step
+runs: it waits for the action's input, so that waiting and working are separate, and notes the
+times. REDUCE_GRAD and other actions that our queues do not hold are part of the gap between two
+entries.
 """
 
 from __future__ import annotations
@@ -32,7 +33,16 @@ from ppsim.real.calibration.processes import temporary_folder
 from ppsim.real.runs.own_runner import Mark, read_marks
 from ppsim.real.runs.record import Measured
 from ppsim.real.runs.streams import Clock
-from ppsim.real.runs.turns import RunPlan, Settings, Tick, Turn, Turns, collect, intended_times, take_turns
+from ppsim.real.runs.turns import (
+    RunPlan,
+    Settings,
+    Tick,
+    Turn,
+    Turns,
+    collect,
+    intended_times,
+    take_turns,
+)
 from ppsim.show.files.document import Document
 from ppsim.show.files.writers import csv
 
@@ -45,19 +55,24 @@ class TorchAction:
 
     op: int  # index in the lowered queues; of the first of a pair
     ms: float  # how long a timed op takes
-    inputs: tuple[tuple[bool, int, int], ...]  # (is a forward, stage, microbatch) of every F, B and I in it
+    # (is a forward, stage, microbatch) of every F, B and I in it
+    inputs: tuple[tuple[bool, int, int], ...]
 
 
 @dataclass(frozen=True)
 class Job:
-    """One plan as its processes need it: the CSV file, the compute schedule, and each device's actions by name."""
+    """One plan as its processes need it: the CSV file, the compute schedule, and each device's
+    actions by name.
+    """
 
     csv: str
     schedule: Schedule
     steps: tuple[Mapping[str, TorchAction], ...]
 
 
-def run_all(plans: Sequence[RunPlan], settings: Settings, tick: Tick = lambda _: None) -> tuple[list[Measured], str]:
+def run_all(
+    plans: Sequence[RunPlan], settings: Settings, tick: Tick = lambda _: None
+) -> tuple[list[Measured], str]:
     """Run every plan in torch's runtime; all plans have the same number of devices.
 
     Returns and raises what :func:`ppsim.real.runs.turns.collect` does.
@@ -66,7 +81,10 @@ def run_all(plans: Sequence[RunPlan], settings: Settings, tick: Tick = lambda _:
         InputError: torch cannot carry a plan's placement or message size.
         InvalidSchedule: torch would hang on it, or compute wrong gradients.
     """
-    check([plan.lowered.compute for plan in plans], FLOAT_BYTES if settings.model else settings.message_bytes)
+    check(
+        [plan.lowered.compute for plan in plans],
+        FLOAT_BYTES if settings.model else settings.message_bytes,
+    )
     with temporary_folder() as folder:
         jobs = [_job(plan, Path(folder, f"{number}.csv")) for number, plan in enumerate(plans)]
         return collect(plans, settings, tick, partial(take_turns, _prepare), jobs)
@@ -75,7 +93,8 @@ def run_all(plans: Sequence[RunPlan], settings: Settings, tick: Tick = lambda _:
 def lower_as_torch(schedule: Schedule) -> Lowered:
     """Lower a schedule as torch's runtime does.
 
-    Its UNSHARD, RESHARD and REDUCE_GRAD affect the order of the rest. Nothing runs for them here, so they are dropped.
+    Its UNSHARD, RESHARD and REDUCE_GRAD affect the order of the rest. Nothing runs for them here,
+    so they are dropped.
     """
     lowered = lower(schedule, "torch", unshard=TORCH_STAGES, reduce_grad=True)
     kept = lowered.schedule.computes | lowered.schedule.communicates
@@ -83,11 +102,14 @@ def lower_as_torch(schedule: Schedule) -> Lowered:
 
 
 def check(schedules: Sequence[Schedule], message_bytes: int) -> None:
-    """Refuse what torch cannot carry (InputError: a stage on two devices, a message that is no whole float32)."""
+    """Refuse what torch cannot carry (InputError: a stage on two devices, a message that is no
+    whole float32).
+    """
     for schedule in schedules:
         if schedule.placement.n_replicas > 1:
             raise InputError(
-                f"--runner torch cannot run {schedule.name}: it holds each stage on two devices, torch on one",
+                f"--runner torch cannot run {schedule.name}: it holds each stage on two devices, "
+                f"torch on one",
                 "--runner own, or dualpipe-v, which does the same in a V",
             )
     if message_bytes % FLOAT_BYTES:
@@ -115,7 +137,11 @@ def _steps(plan: RunPlan) -> Iterator[dict[str, TorchAction]]:
         steps = {}
         for op, cell in zip(firsts.tolist(), cells, strict=True):
             inputs = tuple(
-                (bool(schedule.kind[m] == Kind.F), int(schedule.stage[m]), int(schedule.microbatch[m]))
+                (
+                    bool(schedule.kind[m] == Kind.F),
+                    int(schedule.stage[m]),
+                    int(schedule.microbatch[m]),
+                )
                 for m in schedule.members(op)
                 if schedule.kind[m] in (*FORWARDS, *BACKWARDS)
             )
@@ -124,7 +150,8 @@ def _steps(plan: RunPlan) -> Iterator[dict[str, TorchAction]]:
 
 
 def _prepare(rank: int, settings: Settings, watch: Clock, jobs: list[Job]) -> list[Turn]:
-    logging.getLogger("torch.distributed.pipelining").setLevel(logging.CRITICAL)  # the parent reports failures
+    # the parent reports failures
+    logging.getLogger("torch.distributed.pipelining").setLevel(logging.CRITICAL)
     turns = [_turn_of(job, rank, settings, watch) for job in jobs]
     watch.sync()
     for turn in turns:
@@ -143,10 +170,18 @@ def _turn_of(job: Job, rank: int, settings: Settings, watch: Clock) -> Turn:
         stages = [_idle_stage(s, last + 1, settings.message_bytes) for s in held]
         inputs, targets = _nothing(count, settings.message_bytes), _nothing(count, FLOAT_BYTES)
     else:
-        modules, inputs, targets = tasks.whole_stages(settings.model, job.schedule, held, settings.device)
-        stages = [_real_stage(module, s, last + 1, settings.device) for s, module in modules.items()]
+        modules, inputs, targets = tasks.whole_stages(
+            settings.model, job.schedule, held, settings.device
+        )
+        stages = [
+            _real_stage(module, s, last + 1, settings.device) for s, module in modules.items()
+        ]
     runtime = _PipelineScheduleRuntime(
-        stages, count, loss_fn=tasks.loss, scale_grads=False, backward_requires_autograd=settings.model is not None
+        stages,
+        count,
+        loss_fn=tasks.loss,
+        scale_grads=False,
+        backward_requires_autograd=settings.model is not None,
     )
     runtime._load_csv(job.csv, format="compute_only")
     if settings.model is None:
@@ -183,7 +218,10 @@ def _idle_stage(stage: int, count: int, message_bytes: int) -> Any:
     import torch
     from torch.distributed.pipelining import PipelineStage
 
-    carried = (_nothing(1, message_bytes).requires_grad_(stage > 0),), (_nothing(1, message_bytes).requires_grad_(),)
+    carried = (
+        (_nothing(1, message_bytes).requires_grad_(stage > 0),),
+        (_nothing(1, message_bytes).requires_grad_(),),
+    )
     return PipelineStage(torch.nn.Identity(), stage, count, torch.device("cpu"), *carried)
 
 
@@ -193,7 +231,9 @@ def _nothing(rows: int, row_bytes: int) -> Any:
     return torch.zeros(rows, row_bytes // FLOAT_BYTES)
 
 
-def _let_time_pass(runtime: Any, stages: Sequence[Any], steps: Mapping[str, TorchAction], message_bytes: int) -> None:
+def _let_time_pass(
+    runtime: Any, stages: Sequence[Any], steps: Mapping[str, TorchAction], message_bytes: int
+) -> None:
     """Replace every compute action by one that sleeps for its time and leaves a tensor to send."""
     from torch.distributed.pipelining.schedules import _ComputationType as Type
 
@@ -211,12 +251,20 @@ def _let_time_pass(runtime: Any, stages: Sequence[Any], steps: Mapping[str, Torc
                 runtime.bwd_recv_ops.pop((part.stage_index, microbatch), None)
                 stage.bwd_cache[microbatch] = (message,)
 
-    for kind in (Type.FORWARD, Type.FULL_BACKWARD, Type.BACKWARD_INPUT, Type.BACKWARD_WEIGHT, Type.OVERLAP_F_B):
+    for kind in (
+        Type.FORWARD,
+        Type.FULL_BACKWARD,
+        Type.BACKWARD_INPUT,
+        Type.BACKWARD_WEIGHT,
+        Type.OVERLAP_F_B,
+    ):
         runtime.register_custom_function(kind, pass_time)
 
 
 @contextmanager
-def _recorded(runtime: Any, steps: Mapping[str, TorchAction], watch: Clock, noted: list[Mark]) -> Iterator[None]:
+def _recorded(
+    runtime: Any, steps: Mapping[str, TorchAction], watch: Clock, noted: list[Mark]
+) -> Iterator[None]:
     """Note the times of every action of torch's pipelining runtime inside the block."""
     from torch.distributed.pipelining import schedules
 

@@ -1,6 +1,8 @@
-"""Run schedules in turns on real processes: one per device, from a common start, ended with their parent.
+"""Run schedules in turns on real processes: one per device, from a common start, ended with their
+parent.
 
-Schedules take turns within each repetition, so that a drift of the machine reaches all of them alike.
+Schedules take turns within each repetition, so that a drift of the machine reaches all of them
+alike.
 """
 
 from __future__ import annotations
@@ -33,8 +35,10 @@ from ppsim.real.runs.streams import Clock, clock
 LEAD_S = 0.02
 MALLOC_TRIM, MALLOC_MMAP, KEEP_BYTES = -1, -3, 1 << 30
 Tick = Callable[[str], None]
-EntryTimes = list[tuple[int, int, int, int, int]]  # op, posted, start, end, issued, in ns from the common start
-Turns = dict[int, tuple[EntryTimes, int]]  # of a device: its times, and when its sends had completed
+# op, posted, start, end, issued, in ns from the common start
+EntryTimes = list[tuple[int, int, int, int, int]]
+# of a device: its times, and when its sends had completed
+Turns = dict[int, tuple[EntryTimes, int]]
 Turn = Callable[[int], Turns]  # runs the queues of this process's devices from a common start
 
 
@@ -55,13 +59,16 @@ class Settings:
     warm_up: int = 1  # repetitions before those, not kept
     message_bytes: int = 65536  # size of every message of timed ops
     real_time: bool = False  # ask the system for real-time priority while a schedule runs
-    model: Workload | UserModule | None = None  # a transformer whose stages compute for real; None for ops that sleep
+    # a transformer whose stages compute for real; None for ops that sleep
+    model: Workload | UserModule | None = None
     limit_s: float = 60.0  # how long all processes may be silent
     device: str = "cpu"  # where the stages compute, cpu or cuda
 
 
 def intended_times(plan: RunPlan) -> NDArray[np.float64]:
-    """Compute the intended time of each entry of the queues, 0 for what is no compute op; shape (entries,), ms."""
+    """Compute the intended time of each entry of the queues, 0 for what is no compute op; shape
+    (entries,), ms.
+    """
     times = np.zeros(len(plan.lowered.schedule))
     times[plan.lowered.compute_ops] = plan.costs.durations(plan.lowered.compute)
     return times
@@ -75,10 +82,11 @@ def collect(
     *work: Any,
     processes: int | None = None,
 ) -> tuple[list[Measured], str]:
-    """Run a worker in ``processes``, one per device by default, and gather the times of every repetition.
+    """Run a worker in ``processes``, one per device by default, and gather the times of every
+    repetition.
 
-    Returns the measurements, and why they are fewer than asked for, empty when they are not. Repetitions that all
-    processes completed are kept when one fails later, or the user interrupts.
+    Returns the measurements, and why they are fewer than asked for, empty when they are not.
+    Repetitions that all processes completed are kept when one fails later, or the user interrupts.
 
     Raises:
         PpsimError: a process died, hung or failed before one repetition was complete.
@@ -87,7 +95,9 @@ def collect(
     got: dict[tuple[int, int], dict[int, Any]] = {}
     failure: BaseException | None = None
     try:
-        with ranks(worker, processes or devices, settings, devices, *work, limit_s=settings.limit_s) as messages:
+        with ranks(
+            worker, processes or devices, settings, devices, *work, limit_s=settings.limit_s
+        ) as messages:
             for rank, (repetition, number, found) in messages:
                 got.setdefault((repetition, number), {}).update(found)
                 if rank == 0:
@@ -98,20 +108,30 @@ def collect(
     wanted = range(settings.warm_up, settings.warm_up + settings.repeats)
     kept = [r for r in wanted if _complete(got, r, plans, devices)]
     if not kept:
-        raise failure or PpsimError("no repetition was completed", "fewer devices or a smaller model")
+        raise failure or PpsimError(
+            "no repetition was completed", "fewer devices or a smaller model"
+        )
     apart = settings.device != "cpu"
     runs = [_gather(plan, number, kept, got, devices, apart) for number, plan in enumerate(plans)]
     return runs, "" if failure is None else str(failure) or "interrupted"
 
 
 def _complete(
-    got: dict[tuple[int, int], dict[int, Any]], repetition: int, plans: Sequence[RunPlan], devices: int
+    got: dict[tuple[int, int], dict[int, Any]],
+    repetition: int,
+    plans: Sequence[RunPlan],
+    devices: int,
 ) -> bool:
     return all(len(got.get((repetition, number), {})) == devices for number in range(len(plans)))
 
 
 def _gather(
-    plan: RunPlan, number: int, kept: list[int], got: dict[tuple[int, int], dict[int, Any]], devices: int, apart: bool
+    plan: RunPlan,
+    number: int,
+    kept: list[int],
+    got: dict[tuple[int, int], dict[int, Any]],
+    devices: int,
+    apart: bool,
 ) -> Measured:
     """Spread rows of entries over the ops of the queues, both ops of a pair alike; ns to ms.
 
@@ -128,7 +148,9 @@ def _gather(
             finished[row, device] = end / 1e6
     times[:, :, schedule.second_of_pairs] = times[:, :, schedule.first_of_pairs]
     posted, start, end, issued = times
-    return Measured(plan.name, plan.lowered, plan.costs, posted, start, end, finished, issued if apart else None)
+    return Measured(
+        plan.name, plan.lowered, plan.costs, posted, start, end, finished, issued if apart else None
+    )
 
 
 def take_turns(
@@ -140,9 +162,11 @@ def take_turns(
     devices: int,
     *work: Any,
 ) -> None:
-    """Be the worker of one device: join the others, ``prepare`` the turns, run them from common starts, and report.
+    """Be the worker of one device: join the others, ``prepare`` the turns, run them from common
+    starts, and report.
 
-    ``prepare`` takes the device, the settings, the clock and the work, and returns a turn for each plan.
+    ``prepare`` takes the device, the settings, the clock and the work, and returns a turn for each
+    plan.
     """
     from torch import distributed
 
@@ -155,7 +179,11 @@ def take_turns(
 
 
 def repeat(
-    say: Callable[[Any], None], settings: Settings, turns: Sequence[Turn], watch: Clock, start: Callable[[], int]
+    say: Callable[[Any], None],
+    settings: Settings,
+    turns: Sequence[Turn],
+    watch: Clock,
+    start: Callable[[], int],
 ) -> None:
     """Run the turns round-robin, each from the moment that ``start`` returns, and report."""
     gc.freeze()
@@ -177,7 +205,9 @@ def repeat(
 
 
 def join(rank: int, meeting: str, settings: Settings, devices: int) -> None:
-    """Join a group of ``devices`` processes, with timers that fire on time and one thread or GPU."""
+    """Join a group of ``devices`` processes, with timers that fire on time and one thread or
+    GPU.
+    """
     import torch
     from torch import distributed
 
@@ -185,9 +215,12 @@ def join(rank: int, meeting: str, settings: Settings, devices: int) -> None:
     if settings.device == "cuda":
         torch.cuda.set_device(rank)
     make_punctual()
-    limit = timedelta(seconds=max(settings.limit_s, START_S))  # the parent, which ends all processes, must notice first
+    # the parent, which ends all processes, must notice first
+    limit = timedelta(seconds=max(settings.limit_s, START_S))
     backend = BACKEND[settings.device]
-    distributed.init_process_group(backend, init_method=meeting, rank=rank, world_size=devices, timeout=limit)
+    distributed.init_process_group(
+        backend, init_method=meeting, rank=rank, world_size=devices, timeout=limit
+    )
 
 
 def make_punctual() -> None:
@@ -198,13 +231,16 @@ def make_punctual() -> None:
     if sys.platform == "linux":
         system = ctypes.CDLL(None)
         system.prctl(29, 1000, 0, 0, 0)  # timers fire within 1 us instead of 50
-        if hasattr(system, "mallopt"):  # freed memory stays, or ops that follow many others would fault pages in again
+        # freed memory stays, or ops that follow many others would fault pages in again
+        if hasattr(system, "mallopt"):
             system.mallopt(MALLOC_TRIM, KEEP_BYTES)
             system.mallopt(MALLOC_MMAP, KEEP_BYTES)
 
 
 def _agree_on_start(distributed: Any, rank: int) -> int:
-    """Agree on a moment shortly after now at which all processes start, on the host's system-wide clock, in ns."""
+    """Agree on a moment shortly after now at which all processes start, on the host's system-wide
+    clock, in ns.
+    """
     import torch
 
     distributed.barrier()

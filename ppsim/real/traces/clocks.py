@@ -1,4 +1,6 @@
-"""Correct devices' clocks where a run shows that they disagree: where ops start before their inputs were made."""
+"""Correct devices' clocks where a run shows that they disagree: where ops start before their inputs
+were made.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,12 @@ from ppsim.real.traces.run import RealRun, Times
 
 
 def align_clocks(observed: RealRun) -> RealRun:
-    """Subtract from each device's times what its clock is ahead, where messages would arrive before they were sent.
+    """Subtract from each device's times what its clock is ahead, where messages would arrive before
+    they were sent.
 
-    A message takes as long in both directions, so of two neighbours half the difference of their least latencies is
-    that of their clocks. Runs whose clocks agree stay as they are, and so do those whose clocks cannot be compared.
+    A message takes as long in both directions, so of two neighbours half the difference of their
+    least latencies is that of their clocks. Runs whose clocks agree stay as they are, and so do
+    those whose clocks cannot be compared.
     """
     schedule = observed.schedule
     least = least_latencies(schedule, observed.start, observed.end)
@@ -23,19 +27,30 @@ def align_clocks(observed: RealRun) -> RealRun:
     offset = offset_of(least)
     if offset is None:
         return replace(
-            observed, notes=(*observed.notes, "clocks disagree: some ops start before their inputs were made")
+            observed,
+            notes=(
+                *observed.notes,
+                "clocks disagree: some ops start before their inputs were made",
+            ),
         )
     shift = offset[schedule.device]
-    moved = {name: getattr(observed, name) - shift for name in ("start", "end", "posted", "arrival")}
+    moved = {
+        name: getattr(observed, name) - shift for name in ("start", "end", "posted", "arrival")
+    }
     first = moved["start"].min(axis=1, keepdims=True)
     moved = {name: times - first for name, times in moved.items()}
     most = float(np.abs(offset - np.median(offset)).max())
-    note = f"clocks were corrected by up to {most:.3g} {observed.unit}, from the latencies in both directions"
+    note = (
+        f"clocks were corrected by up to {most:.3g} {observed.unit}, from the latencies in both "
+        f"directions"
+    )
     return replace(observed, **moved, offset=offset, notes=(*observed.notes, note))
 
 
 def offset_of(least: Times) -> Times | None:
-    """What each clock is ahead of device 0's, of least latencies by source and target; None where some are unknown."""
+    """What each clock is ahead of device 0's, of least latencies by source and target; None where
+    some are unknown.
+    """
     offset = np.full(len(least), np.nan)
     offset[0] = 0.0
     reached = [0]
@@ -48,7 +63,8 @@ def offset_of(least: Times) -> Times | None:
 
 
 def least_latencies(schedule: Schedule, start: Times, end: Times) -> Times:
-    """Find the least time from the end of an op to the start of one that needs it, by source and target device.
+    """Find the least time from the end of an op to the start of one that needs it, by source and
+    target device.
 
     The median over the iterations; NaN where no message goes. Shape (devices, devices).
     """

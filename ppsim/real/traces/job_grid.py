@@ -1,4 +1,6 @@
-"""Rows of a table of ops put among steps, replicas and ops; what is not whole is left out, and said."""
+"""Rows of a table of ops put among steps, replicas and ops; what is not whole is left out, and
+said.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ class Grid:
 
     def keep(self, rows: Bools) -> Grid:
         """Keep some rows."""
-        return replace(self, table=self.table.keep(rows), step=self.step[rows], replica=self.replica[rows])
+        return replace(
+            self, table=self.table.keep(rows), step=self.step[rows], replica=self.replica[rows]
+        )
 
     def only(self, steps: Bools, replicas: Bools) -> Grid:
         """Keep some steps and replicas, all of each."""
@@ -59,7 +63,9 @@ class Grid:
 
 
 def grid_of(table: OpTable, notes: list[str]) -> Grid:
-    """Fill in what columns leave out, and find each row's step and replica (InputError: nothing tells a stage)."""
+    """Fill in what columns leave out, and find each row's step and replica (InputError: nothing
+    tells a stage).
+    """
     columns = dict(table.columns)
     computes = _COMPUTES[table.kind]
     if not table.has("device"):
@@ -67,7 +73,9 @@ def grid_of(table: OpTable, notes: list[str]) -> Grid:
         notes.append("no column says the device: each stage is taken for one")
     lost = columns["device"] == UNKNOWN
     if (lost | ~computes).all():
-        raise InputError(f"{table.source}: no op that computes has a device", "a column of device or of stage")
+        raise InputError(
+            f"{table.source}: no op that computes has a device", "a column of device or of stage"
+        )
     if lost.any():
         notes.append(f"{_rows(table, lost)} without a device: left out")
     for name in ("stage", "microbatch"):
@@ -75,14 +83,22 @@ def grid_of(table: OpTable, notes: list[str]) -> Grid:
             chunk = np.maximum(columns["chunk"], 0)
             columns["stage"] = columns["device"] + (columns["device"].max() + 1) * chunk
             if chunk.any():
-                notes.append("no column says the stage: taken as device + devices x chunk, as interleaved schedules do")
+                notes.append(
+                    "no column says the stage: taken as device + devices x chunk, as interleaved "
+                    "schedules do"
+                )
         lacks = np.flatnonzero(computes & ~lost & (columns[name] == UNKNOWN))
         if len(lacks):
             what = table.names[table.name[lacks[0]]]
-            raise InputError(f"{table.source}, row {table.row[lacks[0]]}: {what} has no {name}", f"a column of {name}")
+            raise InputError(
+                f"{table.source}, row {table.row[lacks[0]]}: {what} has no {name}",
+                f"a column of {name}",
+            )
     used = columns["microbatch"][computes & ~lost]
     if len(used) and used.min() == 1:
-        columns["microbatch"] = np.where(columns["microbatch"] > 0, columns["microbatch"] - 1, UNKNOWN)
+        columns["microbatch"] = np.where(
+            columns["microbatch"] > 0, columns["microbatch"] - 1, UNKNOWN
+        )
         notes.append("microbatches are counted from 1 in the file, from 0 here")
     replica = np.where(columns["replica"] == UNKNOWN, 0, columns["replica"])
     filled = replace(table, columns=columns).keep(~lost)
@@ -96,10 +112,18 @@ def grid_of(table: OpTable, notes: list[str]) -> Grid:
 
 
 def _count_steps(table: OpTable, replica: Ints) -> Ints:
-    """Number steps by how often each op has run; rows that do not compute belong to the step that runs then."""
+    """Number steps by how often each op has run; rows that do not compute belong to the step that
+    runs then.
+    """
     columns, computes = table.columns, _COMPUTES[table.kind]
     at = np.flatnonzero(computes & ~np.isnan(table.start))
-    keys = (table.kind[at], columns["stage"][at], columns["microbatch"][at], columns["device"][at], replica[at])
+    keys = (
+        table.kind[at],
+        columns["stage"][at],
+        columns["microbatch"][at],
+        columns["device"][at],
+        replica[at],
+    )
     order = np.lexsort((table.start[at], *keys))
     new = np.ones(len(at), bool)
     new[1:] = np.any([np.diff(key[order]) != 0 for key in keys], axis=0)
@@ -120,19 +144,28 @@ def _count_steps(table: OpTable, replica: Ints) -> Ints:
 def whole_steps(grid: Grid, notes: list[str]) -> tuple[Grid, Ints, Times, Times]:
     """Find the ops that each replica runs in a step, and leave out steps that lack one.
 
-    Returns what is left; the ops, shape (ops, 4): device, kind, stage, microbatch; their start and end, (K, R, ops)
-    (InputError: no step is whole, or ops are there twice throughout).
+    Returns what is left; the ops, shape (ops, 4): device, kind, stage, microbatch; their start and
+    end, (K, R, ops) (InputError: no step is whole, or ops are there twice throughout).
     """
     table, at = grid.table, np.flatnonzero(grid.computes)
-    keys = np.stack([table.columns["device"], table.kind, table.columns["stage"], table.columns["microbatch"]], 1)[at]
+    keys = np.stack(
+        [table.columns["device"], table.kind, table.columns["stage"], table.columns["microbatch"]],
+        1,
+    )[at]
     width = keys.max(axis=0).astype(np.int64) + 1
     if float(np.prod(width.astype(np.float64))) > MOST_CELLS:
-        raise InputError(f"{table.source}: too many devices, stages or microbatches for its rows", "numbers from 0")
+        raise InputError(
+            f"{table.source}: too many devices, stages or microbatches for its rows",
+            "numbers from 0",
+        )
     packed, op = np.unique(np.ravel_multi_index(tuple(keys.T), tuple(width)), return_inverse=True)
     ops = np.stack(np.unravel_index(packed, tuple(width)), 1)
     shape = (len(grid.iterations), len(grid.replicas), len(ops))
     if np.prod(shape) > MOST_CELLS:
-        raise InputError(f"{table.source}: {shape[0]} steps of {shape[1]} replicas of {shape[2]} ops are too many")
+        raise InputError(
+            f"{table.source}: {shape[0]} steps of {shape[1]} replicas of {shape[2]} ops are too "
+            f"many"
+        )
     cell = np.ravel_multi_index((grid.step[at], grid.replica[at], op), shape)
     twice = _find_twice(grid, at, cell, ops, op, notes)
     start, end = np.full(shape, np.nan), np.full(shape, np.nan)
@@ -163,12 +196,18 @@ def _usual(ops: Ints, there: Bools) -> Bools:
 
 
 def leave_out(
-    grid: Grid, start: Times, end: Times, whole: Bools, why: Callable[[int, int], str], notes: list[str]
+    grid: Grid,
+    start: Times,
+    end: Times,
+    whole: Bools,
+    why: Callable[[int, int], str],
+    notes: list[str],
 ) -> tuple[Grid, Times, Times]:
-    """Leave out replicas that are whole in few steps, and then steps in which one that is left is not whole.
+    """Leave out replicas that are whole in few steps, and then steps in which one that is left is
+    not whole.
 
-    Times have shape (K, R, ops), ``whole`` (K, R); ``why`` says what is wrong with a replica in a step, by their
-    places (InputError: nothing is left).
+    Times have shape (K, R, ops), ``whole`` (K, R); ``why`` says what is wrong with a replica in a
+    step, by their places (InputError: nothing is left).
     """
     if whole.all():
         return grid, start, end
@@ -181,15 +220,22 @@ def leave_out(
     steps = np.logical_and.reduce(whole[:, replicas], axis=1)
     for r in np.flatnonzero(~replicas).tolist():
         first = why(int(np.argmin(whole[:, r])), r)
-        notes.append(f"replica {grid.replicas[r]} is left out: whole in {count[r]} of {n_steps} steps; in one {first}")
+        notes.append(
+            f"replica {grid.replicas[r]} is left out: whole in {count[r]} of {n_steps} steps; in "
+            f"one {first}"
+        )
     lost = np.flatnonzero(~steps)
     if len(lost):
         k = int(lost[0])
         r = int(np.argmin(np.where(replicas, whole[k], True)))
         said = f"in step {grid.iterations[k]} replica {grid.replicas[r]} {why(k, r)}"
         if not steps.any():
-            raise InputError(f"{source}: no step is whole in all replicas: {said}", "rows for all ops of a step")
-        notes.append(f"{len(lost)} of {n_steps} steps are left out: {said}" + " ..." * (len(lost) > 1))
+            raise InputError(
+                f"{source}: no step is whole in all replicas: {said}", "rows for all ops of a step"
+            )
+        notes.append(
+            f"{len(lost)} of {n_steps} steps are left out: {said}" + " ..." * (len(lost) > 1)
+        )
     return grid.only(steps, replicas), start[steps][:, replicas], end[steps][:, replicas]
 
 
@@ -207,10 +253,16 @@ def _find_twice(grid: Grid, at: Ints, cell: Ints, ops: Ints, op: Ints, notes: li
     twice = np.unique(cell[order[1:][same]][differ])
     a, b = first[differ][0], second[differ][0]
     name = _label(ops[op[np.searchsorted(at, a)]])
-    said = f"{name} of replica {grid.replicas[grid.replica[a]]} in step {grid.iterations[grid.step[a]]}"
+    said = (
+        f"{name} of replica {grid.replicas[grid.replica[a]]} in step "
+        f"{grid.iterations[grid.step[a]]}"
+    )
     said = f"two rows for {said}: {table.row[a]} and {table.row[b]}"
     if len(twice) > HALF * len(np.unique(cell)):
-        hint = "one row per op: rows of several tensor-parallel ranks, or of several runs, are not told apart"
+        hint = (
+            "one row per op: rows of several tensor-parallel ranks, or of several runs, are not "
+            "told apart"
+        )
         raise InputError(f"{table.source}: {said}, and so for {len(twice):,} ops", hint)
     notes.append(said + f", and so for {len(twice)} ops" * (len(twice) > 1))
     return twice
@@ -233,4 +285,7 @@ def _label(op: Ints) -> str:
 def _rows(table: OpTable, chosen: Bools) -> str:
     """Count rows and name the first."""
     count = int(chosen.sum())
-    return f"{count} row{'s' * (count > 1)} ({'first ' * (count > 1)}row {table.row[np.flatnonzero(chosen)[0]]})"
+    return (
+        f"{count} row{'s' * (count > 1)} ({'first ' * (count > 1)}row "
+        f"{table.row[np.flatnonzero(chosen)[0]]})"
+    )

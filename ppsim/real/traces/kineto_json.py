@@ -1,4 +1,6 @@
-"""What torch.profiler's JSON holds, as types; a fault is named with its place before anything is used."""
+"""What torch.profiler's JSON holds, as types; a fault is named with its place before anything is
+used.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,10 @@ from ppsim.base.text import shorten
 from ppsim.base.typed_json import decode
 from ppsim.errors import InputError
 
-HINT = "a trace that torch.profiler exported, one per process, with the pipeline's own spans (PP:0F0, or Forward 0)"
+HINT = (
+    "a trace that torch.profiler exported, one per process, with the pipeline's own spans "
+    "(PP:0F0, or Forward 0)"
+)
 LATEST_US = 1e17  # microseconds since 1970, which some traces count from: year 5138
 MOST_BYTES = 1 << 50
 BYTES = {
@@ -81,17 +86,25 @@ class File(msgspec.Struct, frozen=True):
     devices: list[Device] = msgspec.field(name="deviceProperties", default_factory=list)
 
 
-KEYS = frozenset(field.encode_name for field in (*msgspec.structs.fields(File), *msgspec.structs.fields(Event)))
+KEYS = frozenset(
+    field.encode_name for field in (*msgspec.structs.fields(File), *msgspec.structs.fields(Event))
+)
 
 
 def kernel_of(event: Event) -> tuple[str, int]:
-    """Read what a kernel of NCCL does, such as ``recv``, and on how many bytes; empty and 0 where it does not tell."""
+    """Read what a kernel of NCCL does, such as ``recv``, and on how many bytes; empty and 0 where
+    it does not tell.
+    """
     try:
         told = msgspec.json.decode(event.args, type=Collective | None) or Collective()
     except msgspec.DecodeError:
         return "", 0
     elements = str(told.elements)
-    size = int(elements) * BYTES.get(str(told.kind).lower(), 0) if elements.isdecimal() and len(elements) < 16 else 0
+    size = (
+        int(elements) * BYTES.get(str(told.kind).lower(), 0)
+        if elements.isdecimal() and len(elements) < 16
+        else 0
+    )
     return str(told.name).lower(), size if size <= MOST_BYTES else 0
 
 
@@ -116,7 +129,12 @@ def parse_file(text: str, path: str) -> File:
 def span_of(event: Event, path: str) -> tuple[float, float]:
     """Read start and end of an event, in ms (InputError: it has no such times)."""
     ts, dur = event.ts, event.dur
-    if isinstance(ts, float | int) and isinstance(dur, float | int) and abs(ts) <= LATEST_US and 0 <= dur <= LATEST_US:
+    if (
+        isinstance(ts, float | int)
+        and isinstance(dur, float | int)
+        and abs(ts) <= LATEST_US
+        and 0 <= dur <= LATEST_US
+    ):
         return ts * 1e-3, (ts + dur) * 1e-3
     what = f"'{name_of(path)}': {shorten(event.name, 60)} has no ts and dur in microseconds"
     raise InputError(what, HINT)
@@ -132,6 +150,10 @@ def bytes_of(event: Event) -> int:
         return 0
     total = 0
     for shape, kind in zip(found.dims or [], found.types or [], strict=False):
-        if isinstance(shape, list) and shape and all(isinstance(n, int) and 0 <= n <= MOST_BYTES for n in shape):
+        if (
+            isinstance(shape, list)
+            and shape
+            and all(isinstance(n, int) and 0 <= n <= MOST_BYTES for n in shape)
+        ):
             total += math.prod(shape) * BYTES.get(str(kind).lower(), 0)
     return total if total <= MOST_BYTES else 0

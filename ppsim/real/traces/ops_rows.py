@@ -1,4 +1,6 @@
-"""A real run as a table of ops: every step of every replica, with its messages and what is between steps."""
+"""A real run as a table of ops: every step of every replica, with its messages and what is between
+steps.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,26 @@ from ppsim.core.job import Job
 from ppsim.core.ops import FORWARDS, Kind, mask
 from ppsim.real.traces.run import RealRun
 
-NAMES = ("iteration", "replica", "device", "stage", "kind", "microbatch", "start", "end", "chunk", "group")
+NAMES = (
+    "iteration",
+    "replica",
+    "device",
+    "stage",
+    "kind",
+    "microbatch",
+    "start",
+    "end",
+    "chunk",
+    "group",
+)
 KIND_NAMES = np.array([kind.name for kind in Kind], object)
 Columns = dict[str, NDArray[Any]]
 
 
 def ops_rows(run: RealRun) -> Columns:
-    """The columns of ``ppsim.ops/1``: ops of all steps and replicas; of a job its messages and collectives too."""
+    """The columns of ``ppsim.ops/1``: ops of all steps and replicas; of a job its messages and
+    collectives too.
+    """
     schedule, job = run.schedule, run.job
     if job is None:
         steps, replicas = run.iterations, np.array([run.replica])
@@ -27,14 +42,20 @@ def ops_rows(run: RealRun) -> Columns:
     shape = start.shape
     ops = np.arange(len(schedule))
     blank: dict[str, Any] = {"chunk": -1, "group": ""}
-    parts = [_rows(steps, replicas, shape, _of_ops(run, ops, KIND_NAMES[schedule.kind]) | blank, start, end)]
+    parts = [
+        _rows(
+            steps, replicas, shape, _of_ops(run, ops, KIND_NAMES[schedule.kind]) | blank, start, end
+        )
+    ]
     if job is not None:
         crossing = np.flatnonzero(schedule.crosses)
         letter = np.where(mask(FORWARDS)[schedule.kind[crossing]], "F", "B").astype(object)
         made = end[..., schedule.dependency[crossing]]
         times = made, made + job.transfer[..., crossing]
         for side, at in (("SEND_", schedule.dependency[crossing]), ("RECV_", crossing)):
-            parts.append(_rows(steps, replicas, made.shape, _of_ops(run, at, side + letter) | blank, *times))
+            parts.append(
+                _rows(steps, replicas, made.shape, _of_ops(run, at, side + letter) | blank, *times)
+            )
         parts += [_between(job, at) for at in range(len(job.between))]
     return {name: np.concatenate([part[name] for part in parts]) for name in NAMES}
 
@@ -48,7 +69,13 @@ def _of_ops(run: RealRun, ops: NDArray[Any], kind: NDArray[Any]) -> dict[str, An
 def _between(job: Job, at: int) -> Columns:
     """Rows of one thing that devices do between steps, without those that do not."""
     each, begun, done = job.between[at], job.between_start[..., at], job.between_end[..., at]
-    same = {"kind": each.name, "stage": -1, "microbatch": -1, "chunk": each.chunk, "group": each.group}
+    same = {
+        "kind": each.name,
+        "stage": -1,
+        "microbatch": -1,
+        "chunk": each.chunk,
+        "group": each.group,
+    }
     columns = same | {"device": np.arange(job.schedule.n_devices)}
     rows = _rows(job.iterations, job.replicas, begun.shape, columns, begun, done)
     there = ~np.isnan(begun.ravel())
@@ -56,7 +83,12 @@ def _between(job: Job, at: int) -> Columns:
 
 
 def _rows(
-    steps: NDArray[Any], replicas: NDArray[Any], shape: tuple[int, ...], columns: dict[str, Any], start: Any, end: Any
+    steps: NDArray[Any],
+    replicas: NDArray[Any],
+    shape: tuple[int, ...],
+    columns: dict[str, Any],
+    start: Any,
+    end: Any,
 ) -> Columns:
     """Columns of all steps, replicas and what one of them has, flat."""
     whole = {
@@ -66,4 +98,6 @@ def _rows(
         "start": start,
         "end": end,
     }
-    return {name: np.broadcast_to(np.asarray(values), shape).ravel() for name, values in whole.items()}
+    return {
+        name: np.broadcast_to(np.asarray(values), shape).ravel() for name, values in whole.items()
+    }

@@ -1,7 +1,9 @@
-"""Primus' ``pp_rank_N.json``: per iteration the starts and ends of a rank's forwards and backwards, in ms.
+"""Primus' ``pp_rank_N.json``: per iteration the starts and ends of a rank's forwards and backwards,
+in ms.
 
-The files number neither chunks nor microbatches unless they hold ``fwd_chunk`` and ``fwd_minibatch``: the i-th forward
-of a rank is then that of Megatron's order. Of several such orders the one is right in which ops start when they can.
+The files number neither chunks nor microbatches unless they hold ``fwd_chunk`` and
+``fwd_minibatch``: the i-th forward of a rank is then that of Megatron's order. Of several such
+orders the one is right in which ops start when they can.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from ppsim.errors import InputError, InvalidSchedule
 from ppsim.real.traces.clocks import align_clocks
 from ppsim.real.traces.run import KINDS, Entry, RealRun, early_share, ready_times, schedule_of
 
-HINT = "pp_rank_0.json and so on, one per pipeline rank, as Primus dumps them, with config.json beside"
+HINT = (
+    "pp_rank_0.json and so on, one per pipeline rank, as Primus dumps them, with config.json beside"
+)
 CONFIG_HINT = "a config.json beside the files, with pp_size, vp_size and num_mbs"
 NO_ORDER = "no order of chunks and microbatches has every op start after its input"
 LONGEST_MS = 1e12
@@ -68,7 +72,9 @@ class Candidate:
 
     @property
     def unexplained(self) -> float:
-        """By how much ops start before, or after, both their input and their device were ready; a share of all ops."""
+        """By how much ops start before, or after, both their input and their device were ready; a
+        share of all ops.
+        """
         off = np.abs(self.start - ready_times(self.schedule, self.end)).sum()
         return float(off) / max(float((self.end - self.start).sum()), 1e-9)
 
@@ -84,7 +90,8 @@ def is_config(text: str) -> bool:
 
 
 def read_primus(source: str, texts: Mapping[str, str], config: str | None) -> RealRun:
-    """Read a run of each rank's file by its path, in the order of ranks, and the content of config.json, or None.
+    """Read a run of each rank's file by its path, in the order of ranks, and the content of
+    config.json, or None.
 
     InputError: a file is none of these, ranks are missing, or no order of ops fits their times.
     """
@@ -96,26 +103,41 @@ def read_primus(source: str, texts: Mapping[str, str], config: str | None) -> Re
     size = len(ranks[0][common[0]].fwd_start) if common else 0
     whole = [n for n in common if all(_is_whole(rank[n], size) for rank in ranks)]
     if not whole or not size:
-        raise InputError(f"{source}: no iteration has as many forwards and backwards on every rank", HINT)
+        raise InputError(
+            f"{source}: no iteration has as many forwards and backwards on every rank", HINT
+        )
     chunks = (said.vp_size or said.vpp_size or 1) if said else None
     microbatches = (said.num_mbs or said.micro_batches) if said else None
     if chunks and microbatches and chunks * microbatches != size:
         raise InputError(
-            f"{source}: a rank has {size} forwards, and config.json says {microbatches} microbatches x {chunks} chunks",
+            f"{source}: a rank has {size} forwards, and config.json says {microbatches} "
+            f"microbatches x {chunks} chunks",
             "the config.json of this run",
         )
     rows = [[rank[number] for rank in ranks] for number in whole]
-    fitting = sorted(_candidates(source, rows, size, chunks), key=lambda candidate: candidate.unexplained)
+    fitting = sorted(
+        _candidates(source, rows, size, chunks), key=lambda candidate: candidate.unexplained
+    )
     best = fitting[0] if fitting else None
     if best is None:
         raise InputError(f"{source}: {NO_ORDER}", HINT)
     for other in fitting[1:]:
         counts = best.schedule.n_chunks, other.schedule.n_chunks
         if counts[0] != counts[1] and other.unexplained < best.unexplained + CLEARLY:
-            raise InputError(f"{source} may be a run with {counts[0]} or {counts[1]} chunks per rank", CONFIG_HINT)
-    memory = np.array([[np.nan if each.memory is None else each.memory * 2**30 for each in row] for row in rows])
-    numbers, held = np.array([int(number) for number in whole], np.int64), None if np.isnan(memory).any() else memory
-    observed = RealRun.of_ops(source, "primus", best.schedule, numbers, best.start, best.end, memory=held)
+            raise InputError(
+                f"{source} may be a run with {counts[0]} or {counts[1]} chunks per rank",
+                CONFIG_HINT,
+            )
+    memory = np.array(
+        [[np.nan if each.memory is None else each.memory * 2**30 for each in row] for row in rows]
+    )
+    numbers, held = (
+        np.array([int(number) for number in whole], np.int64),
+        None if np.isnan(memory).any() else memory,
+    )
+    observed = RealRun.of_ops(
+        source, "primus", best.schedule, numbers, best.start, best.end, memory=held
+    )
     aligned = align_clocks(observed)
     if early_share(best.schedule, aligned.start, aligned.end) > MOST_EARLY:
         raise InputError(f"{source}: {NO_ORDER}", HINT)
@@ -127,24 +149,43 @@ def _rank(text: str, source: str) -> dict[str, Iteration]:
     if not found or not all(number.isdecimal() and len(number) < 10 for number in found):
         raise InputError(f"{source} does not number its iterations", HINT)
     for number, row in found.items():
-        times = [t for part in PARTS.values() for side in ("start", "end") for t in getattr(row, f"{part}_{side}")]
+        times = [
+            t
+            for part in PARTS.values()
+            for side in ("start", "end")
+            for t in getattr(row, f"{part}_{side}")
+        ]
         if not all(abs(time) <= LONGEST_MS for time in times):
-            raise InputError(f"{source}: iteration {number} has an impossible time", "ms from its start")
+            raise InputError(
+                f"{source}: iteration {number} has an impossible time", "ms from its start"
+            )
         for part in PARTS.values():
             start, end = getattr(row, f"{part}_start"), getattr(row, f"{part}_end")
             if any(b < a for a, b in zip(start, end, strict=False)):
-                raise InputError(f"{source}: iteration {number} has a {part} that ends before it starts", HINT)
+                raise InputError(
+                    f"{source}: iteration {number} has a {part} that ends before it starts", HINT
+                )
     return found
 
 
 def _is_whole(row: Iteration, size: int) -> bool:
     """Tell whether a rank has all starts and ends of an iteration with ``size`` forwards."""
-    lengths = {len(getattr(row, f"{part}_{side}")) for part in ("fwd", "bwd") for side in ("start", "end")}
-    return lengths == {size} and len(row.wgrad_start) == len(row.wgrad_end) and len(row.wgrad_start) in (0, size)
+    lengths = {
+        len(getattr(row, f"{part}_{side}")) for part in ("fwd", "bwd") for side in ("start", "end")
+    }
+    return (
+        lengths == {size}
+        and len(row.wgrad_start) == len(row.wgrad_end)
+        and len(row.wgrad_start) in (0, size)
+    )
 
 
-def _candidates(source: str, rows: Sequence[Sequence[Iteration]], size: int, chunks: int | None) -> Iterator[Candidate]:
-    """Number the ops in every order that the run may have followed, likeliest first, where a schedule runs so."""
+def _candidates(
+    source: str, rows: Sequence[Sequence[Iteration]], size: int, chunks: int | None
+) -> Iterator[Candidate]:
+    """Number the ops in every order that the run may have followed, likeliest first, where a
+    schedule runs so.
+    """
     devices = len(rows[0])
     for v in (chunks,) if chunks else range(1, MOST_CHUNKS + 1):
         if size % v:
@@ -163,8 +204,12 @@ def _candidates(source: str, rows: Sequence[Sequence[Iteration]], size: int, chu
                     return
 
 
-def _numbered(source: str, rows: Sequence[Sequence[Iteration]], chunks: int, group: int, placement: str) -> Candidate:
-    """Number the ops in groups of microbatches; queues follow the order of starts in the middle iteration."""
+def _numbered(
+    source: str, rows: Sequence[Sequence[Iteration]], chunks: int, group: int, placement: str
+) -> Candidate:
+    """Number the ops in groups of microbatches; queues follow the order of starts in the middle
+    iteration.
+    """
     devices, size = len(rows[0]), len(rows[0][0].fwd_start)
     where = place(placement, devices, devices * chunks).devices[0]
     entries, columns = list[Entry](), list[tuple[int, str, int]]()
@@ -191,11 +236,13 @@ def _numbered(source: str, rows: Sequence[Sequence[Iteration]], chunks: int, gro
     return Candidate(schedule, start, end)
 
 
-def _order(row: Iteration, part: str, size: int, chunks: int, group: int) -> tuple[list[int], list[int]]:
+def _order(
+    row: Iteration, part: str, size: int, chunks: int, group: int
+) -> tuple[list[int], list[int]]:
     """List chunk and microbatch of each forward, backward or weight gradient of a rank.
 
-    As the file states them; else Megatron's: all microbatches of a group through one chunk, then through the next, and
-    backwards take the chunks in reverse.
+    As the file states them; else Megatron's: all microbatches of a group through one chunk, then
+    through the next, and backwards take the chunks in reverse.
     """
     chunk, microbatch = getattr(row, f"{part}_chunk"), getattr(row, f"{part}_minibatch")
     if len(chunk) == len(microbatch) == size:

@@ -19,32 +19,47 @@ from ppsim.real.traces.run import RealRun
 
 
 def profile_from(paths: Sequence[str], command: str, iteration: str = "all") -> Profile:
-    """Make a profile from the files of a real run, or its folder; ``command`` is kept as the command line.
+    """Make a profile from the files of a real run, or its folder; ``command`` is kept as the
+    command line.
 
-    ``iteration`` is as :meth:`ppsim.real.traces.run.RealRun.select` takes it; ``all`` leaves out the first of several.
+    ``iteration`` is as :meth:`ppsim.real.traces.run.RealRun.select` takes it; ``all`` leaves out
+    the first of several.
 
     Raises:
         InputError: no file shows a run, or one of its stages is missing.
     """
     texts = {path: decode(path, data) for path, data in read_files(paths).items()}
     if iteration == "all" and texts and all(kineto.matches(text) for text in texts.values()):
-        read = [torch_trace.parse_trace(text, path, rank) for rank, (path, text) in enumerate(texts.items())]
+        read = [
+            torch_trace.parse_trace(text, path, rank)
+            for rank, (path, text) in enumerate(texts.items())
+        ]
         return torch_trace.profile_of(read, command)
     observed = read_run(paths)
-    return profile_of_run(observed.drop_first() if iteration == "all" else observed.select(iteration), command)
+    return profile_of_run(
+        observed.drop_first() if iteration == "all" else observed.select(iteration), command
+    )
 
 
 def profile_of_run(kept: RealRun, command: str) -> Profile:
-    """Make a profile of all iterations of a run that are held (InputError: its times are not in ms)."""
+    """Make a profile of all iterations of a run that are held (InputError: its times are not in
+    ms).
+    """
     kept = kept.in_ms()
     ops = tuple(_op_times(kept))
     if kept.traces:
         return replace(torch_trace.profile_of(list(kept.traces.values()), command), op=ops)
     terms = measure_terms(kept.schedule, kept.start, kept.end)
     gap, latency = terms.typical_gap, terms.typical_latency
-    note = f"from {len(kept.iterations)} iterations of a {kept.format} file; between ops a device needs {gap:.3g} ms"
+    note = (
+        f"from {len(kept.iterations)} iterations of a {kept.format} file; between ops a device "
+        f"needs {gap:.3g} ms"
+    )
     if latency > 0:
-        note += f"; a message takes {latency:.3g} ms, and its size is not shown: --comm {latency:.3g} counts it"
+        note += (
+            f"; a message takes {latency:.3g} ms, and its size is not shown: --comm "
+            f"{latency:.3g} counts it"
+        )
     return Profile(torch_trace.provenance_of(command, note), None, ops)
 
 

@@ -1,4 +1,6 @@
-"""The way in for files of real runs: the format is recognised by content, and all give the same structure."""
+"""The way in for files of real runs: the format is recognised by content, and all give the same
+structure.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,12 @@ from ppsim.real.runs.record_file import is_record
 from ppsim.real.traces import job, kineto, primus, table, table_file
 from ppsim.real.traces.run import RealRun
 
-SUFFIXES = tuple(f"{suffix}{zipped}" for suffix in (".json", *table_file.SUFFIXES) for zipped in ("", ".gz"))
+SUFFIXES = tuple(
+    f"{suffix}{zipped}" for suffix in (".json", *table_file.SUFFIXES) for zipped in ("", ".gz")
+)
 HINT = (
-    "a folder or files: a table of ops (CSV, JSON lines, Parquet), Primus' pp_rank_N.json, Kineto traces one per "
-    "process, or a file that --record wrote"
+    "a folder or files: a table of ops (CSV, JSON lines, Parquet), Primus' pp_rank_N.json, Kineto "
+    "traces one per process, or a file that --record wrote"
 )
 
 
@@ -36,8 +40,9 @@ def read_run(paths: Sequence[str], schedule: str = "", unit: str = "") -> RealRu
     """Read a real run: a folder, or the files of all its devices.
 
     Args:
-        paths: one folder, or files; gzipped or not. A folder's other files are left out. ``FILE:NAME`` is the run of
-            that schedule in a record of several, or the replica of that number in a table of ops.
+        paths: one folder, or files; gzipped or not. A folder's other files are left out.
+            ``FILE:NAME`` is the run of that schedule in a record of several, or the replica of that
+            number in a table of ops.
         schedule: which run of a record of several, or which replica.
         unit: of a table's times, where it does not tell its own.
 
@@ -48,19 +53,27 @@ def read_run(paths: Sequence[str], schedule: str = "", unit: str = "") -> RealRu
     if len(paths) == 1 and not schedule:
         path, schedule = _split_name(paths[0])
         paths = [path]
-    source = ", ".join(name_of(path) for path in paths[:2]) + (" and others" if len(paths) > 2 else "")
+    source = ", ".join(name_of(path) for path in paths[:2]) + (
+        " and others" if len(paths) > 2 else ""
+    )
     files = read_files(paths)
     tables = {path: data for path, data in files.items() if table.matches(data)}
     texts = {path: decode(path, data) for path, data in files.items() if path not in tables}
-    by_format = {name: {p: t for p, t in texts.items() if matches(t)} for name, matches in FORMATS.items()}
+    by_format = {
+        name: {p: t for p, t in texts.items() if matches(t)} for name, matches in FORMATS.items()
+    }
     by_format["table"] = dict.fromkeys(tables, "")
     held = [name for name, found in by_format.items() if found]
     if len(held) > 1:
-        raise InputError(f"{source} holds files of several formats: {', '.join(held)}", "those of one run")
+        raise InputError(
+            f"{source} holds files of several formats: {', '.join(held)}", "those of one run"
+        )
     if held == ["table"]:
         return _run_of_tables(source, tables, unit, schedule)
     if unit:
-        raise InputError(f"{source} is no table of ops, so its times have their unit", "leave --unit out")
+        raise InputError(
+            f"{source} is no table of ops, so its times have their unit", "leave --unit out"
+        )
     if not held:
         kineto.refuse_unmarked(source, texts.values())
         return _stated(source, texts)
@@ -70,7 +83,10 @@ def read_run(paths: Sequence[str], schedule: str = "", unit: str = "") -> RealRu
     if held[0] == "kineto":
         return kineto.read_kineto(source, found)
     if len(found) > 1:
-        raise InputError(f"{source} holds {len(found)} records, and one is read at a time", "the path of one of them")
+        raise InputError(
+            f"{source} holds {len(found)} records, and one is read at a time",
+            "the path of one of them",
+        )
     return _read_record(next(iter(found)), schedule)
 
 
@@ -78,7 +94,9 @@ FORMATS = {"record": is_record, "primus": primus.matches, "kineto": kineto.match
 
 
 def shows_run(path: str) -> bool:
-    """Tell whether a path is a folder, or a file of a real run or ``FILE:NAME``, rather than a schedule's file."""
+    """Tell whether a path is a folder, or a file of a real run or ``FILE:NAME``, rather than a
+    schedule's file.
+    """
     if Path(path).is_dir():
         return True
     path, _ = _split_name(path)
@@ -120,7 +138,9 @@ def read_files(paths: Sequence[str]) -> dict[str, bytes]:
         try:
             found = [str(Path(path) / name) for name in os.listdir(path) if name.endswith(SUFFIXES)]
         except OSError as error:
-            raise InputError(f"cannot read '{name_of(path)}': {error.strerror}", "check the path") from error
+            raise InputError(
+                f"cannot read '{name_of(path)}': {error.strerror}", "check the path"
+            ) from error
         if not found:
             raise InputError(f"'{name_of(path)}' holds no table, .json or .json.gz", HINT)
         for each in found:
@@ -137,7 +157,9 @@ def decode(path: str, data: bytes) -> str:
 
 
 def _run_of_tables(source: str, tables: Mapping[str, bytes], unit: str, replica: str) -> RealRun:
-    """Read tables of ops as one run, of which one replica is shown: the one named, or the slowest."""
+    """Read tables of ops as one run, of which one replica is shown: the one named, or the
+    slowest.
+    """
     read = table.read_table(source, tables, unit)
     found, offset, repairs = job.job_of(read)
     start, end, notes = found.start[:, 0], found.end[:, 0], (*read.notes, *repairs)
@@ -149,14 +171,18 @@ def _run_of_tables(source: str, tables: Mapping[str, bytes], unit: str, replica:
         shown = int(replica) if replica.isdecimal() and len(replica) < 10 else -1
         if shown not in found.replicas:
             raise InputError(
-                f"{source} has no replica {shorten(replica)}", f"one of {found.replicas[0]} to {found.replicas[-1]}"
+                f"{source} has no replica {shorten(replica)}",
+                f"one of {found.replicas[0]} to {found.replicas[-1]}",
             )
     return whole.of_replica(int(np.flatnonzero(found.replicas == shown)[0]))
 
 
 def _numbers(path: str) -> list[tuple[bool, int, str]]:
     parts = re.split(r"([0-9]+)", path)
-    return [(part.isdecimal(), int(part) if part.isdecimal() and len(part) < 20 else 0, part) for part in parts]
+    return [
+        (part.isdecimal(), int(part) if part.isdecimal() and len(part) < 20 else 0, part)
+        for part in parts
+    ]
 
 
 def _config(texts: Mapping[str, str], beside: str) -> str | None:
@@ -184,15 +210,21 @@ def _stated(source: str, texts: Mapping[str, str]) -> RealRun:
 
 
 def _read_record(path: str, schedule: str) -> RealRun:
-    """Read one run of a record (InputError: it is no record, or has several runs and none of that name)."""
+    """Read one run of a record (InputError: it is no record, or has several runs and none of that
+    name).
+    """
     record = load(path)
     runs = [run for run in record.runs if schedule in ("", run.name)]
     if len(runs) != 1:
         names = ", ".join(run.name for run in record.runs)
         what = f"no run of {schedule}" if schedule else f"{len(runs)} runs"
-        raise InputError(f"'{path}' holds {what}", f"{path}:{record.runs[0].name}, or another of {names}")
+        raise InputError(
+            f"'{path}' holds {what}", f"{path}:{record.runs[0].name}, or another of {names}"
+        )
     run = runs[0]
-    posted, start, end = (times[:, run.lowered.compute_ops] for times in (run.posted, run.start, run.end))
+    posted, start, end = (
+        times[:, run.lowered.compute_ops] for times in (run.posted, run.start, run.end)
+    )
     followed, arrival = run.lowered.compute, np.where(start > posted, start, np.nan)
     times = np.arange(1, len(start) + 1), start, end, posted, arrival, np.zeros(followed.n_devices)
     return RealRun(path, "record", followed, *times)

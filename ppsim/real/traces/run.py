@@ -1,4 +1,6 @@
-"""A real run as its files show it: the schedule that its devices followed, and the times of every iteration."""
+"""A real run as its files show it: the schedule that its devices followed, and the times of every
+iteration.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +31,22 @@ class RealRun:
     """One schedule, run for several iterations; times from the start of each iteration."""
 
     source: str  # the file or folder
-    format: str  # ``primus``, ``kineto``, ``record``, ``table`` or ``timeline`` (a file of ours that holds times)
-    # the ops of each device in the order they started; its name is ``custom`` until it is recognised
+    # ``primus``, ``kineto``, ``record``, ``table`` or ``timeline`` (a file of ours that holds
+    # times)
+    format: str
+    # the ops of each device in the order they started; its name is ``custom`` until it is
+    # recognised
     schedule: Schedule
     iterations: NDArray[np.int64]  # shape (iterations,), their numbers as the files count them
     start: Times  # shape (iterations, ops): when the op began to compute
     end: Times  # likewise. Both ops of a pair share all times
-    posted: Times  # likewise: when the device reached the op, and began to wait for its input; NaN where not shown
-    arrival: Times  # likewise: when the op's input from another device was received; NaN where not shown
+    # likewise: when the device reached the op, and began to wait for its input; NaN where not shown
+    posted: Times
+    # likewise: when the op's input from another device was received; NaN where not shown
+    arrival: Times
     offset: Times  # shape (devices,): what was subtracted from each device's clock
-    memory: Times | None = None  # shape (iterations, devices), bytes at the peak, or None where not shown
+    # shape (iterations, devices), bytes at the peak, or None where not shown
+    memory: Times | None = None
     unit: str = "ms"  # the unit of the times
     # of Kineto, what each file holds, by its path
     traces: Mapping[str, Trace] = field(default_factory=dict, repr=False)
@@ -50,9 +58,18 @@ class RealRun:
 
     @classmethod
     def of_ops(
-        cls, source: str, form: str, schedule: Schedule, iterations: Any, start: Times, end: Times, **more: Any
+        cls,
+        source: str,
+        form: str,
+        schedule: Schedule,
+        iterations: Any,
+        start: Times,
+        end: Times,
+        **more: Any,
     ) -> RealRun:
-        """A run of which nothing shows when ops were reached, or inputs received; clocks agree unless more is said."""
+        """A run of which nothing shows when ops were reached, or inputs received; clocks agree
+        unless more is said.
+        """
         unknown, more = np.full_like(start, np.nan), {"offset": np.zeros(schedule.n_devices)} | more
         return cls(source, form, schedule, iterations, start, end, unknown, unknown, **more)
 
@@ -63,20 +80,27 @@ class RealRun:
         return makespans
 
     def timeline(self, at: int) -> Timeline:
-        """Return the times of one iteration, given its place in ``iterations``, from the start of its first op.
+        """Return the times of one iteration, given its place in ``iterations``, from the start of
+        its first op.
 
         What bound each start is not measured: ``bound`` is -1 throughout.
         """
         first = self.start[at].min()
         bound = np.full(len(self.schedule), NONE, np.int32)
-        return Timeline(self.schedule, self.start[at] - first, self.end[at] - first, bound, self.unit)
+        return Timeline(
+            self.schedule, self.start[at] - first, self.end[at] - first, bound, self.unit
+        )
 
     def middle(self) -> int:
-        """Return the place of the iteration whose makespan is the median, the smaller of two in the middle."""
+        """Return the place of the iteration whose makespan is the median, the smaller of two in the
+        middle.
+        """
         return int(np.argsort(self.makespans, kind="stable")[(len(self.iterations) - 1) // 2])
 
     def select(self, iteration: str) -> RealRun:
-        """Select iterations: ``median``, ``all``, a number, or a range such as ``4-20`` (InputError: there is none)."""
+        """Select iterations: ``median``, ``all``, a number, or a range such as ``4-20``
+        (InputError: there is none).
+        """
         if iteration == "all":
             return self
         if iteration == "median":
@@ -84,20 +108,28 @@ class RealRun:
         first, dash, last = iteration.partition("-")
         last = last if dash else first
         if not (first.isdecimal() and last.isdecimal() and len(iteration) < 40):
-            raise InputError(f"'{iteration}' is no iteration", "median, all, a number, or a range such as 4-20")
+            raise InputError(
+                f"'{iteration}' is no iteration", "median, all, a number, or a range such as 4-20"
+            )
         found = np.flatnonzero((self.iterations >= int(first)) & (self.iterations <= int(last)))
         if not len(found):
             held = f"{self.iterations[0]} to {self.iterations[-1]}"
-            raise InputError(f"{self.source} has no whole iteration {iteration}", f"one of {held}, median or all")
+            raise InputError(
+                f"{self.source} has no whole iteration {iteration}", f"one of {held}, median or all"
+            )
         return self._only(found)
 
     def drop_first(self) -> RealRun:
-        """Leave out iteration 0 or 1, where there are more: the first one holds what is done only once."""
+        """Leave out iteration 0 or 1, where there are more: the first one holds what is done only
+        once.
+        """
         warm = len(self.iterations) > 1 and self.iterations[0] <= 1
         return self._only(np.arange(1, len(self.iterations))) if warm else self
 
     def in_ms(self) -> RealRun:
-        """Tell the times of the replica shown in ms, without the job (InputError: their unit is no real time)."""
+        """Tell the times of the replica shown in ms, without the job (InputError: their unit is no
+        real time).
+        """
         if self.unit == "ms":
             return self
         if self.unit not in PER_SECOND:
@@ -112,12 +144,18 @@ class RealRun:
             return self
         start, end = self.job.start[:, at], self.job.end[:, at]
         first = start.min(axis=1, keepdims=True)
-        return replace(self, start=start - first, end=end - first, replica=int(self.job.replicas[at]))
+        return replace(
+            self, start=start - first, end=end - first, replica=int(self.job.replicas[at])
+        )
 
     def rename(self, name: str) -> RealRun:
         """Give the schedule a name."""
         schedule = replace(self.schedule, name=name)
-        return replace(self, schedule=schedule, job=None if self.job is None else replace(self.job, schedule=schedule))
+        return replace(
+            self,
+            schedule=schedule,
+            job=None if self.job is None else replace(self.job, schedule=schedule),
+        )
 
     def draft(self, at: int) -> Draft:
         """Return one iteration as a file would state it: its queues with their times."""
@@ -128,10 +166,14 @@ class RealRun:
         names = ("iterations", "start", "end", "posted", "arrival")
         memory = None if self.memory is None else self.memory[at]
         job = None if self.job is None else self.job.select(at)
-        return replace(self, memory=memory, job=job, **{name: getattr(self, name)[at] for name in names})
+        return replace(
+            self, memory=memory, job=job, **{name: getattr(self, name)[at] for name in names}
+        )
 
 
-def schedule_of(source: str, entries: Sequence[Entry] | NDArray[np.int64], devices: int) -> Schedule:
+def schedule_of(
+    source: str, entries: Sequence[Entry] | NDArray[np.int64], devices: int
+) -> Schedule:
     """Make the schedule of ops given in the order of their queues, device by device.
 
     Raises:
@@ -139,12 +181,15 @@ def schedule_of(source: str, entries: Sequence[Entry] | NDArray[np.int64], devic
         InvalidSchedule: no schedule runs in this order.
     """
     device, kind, stage, microbatch, part = np.asarray(entries, np.int64).T
-    table = np.stack([device, kind, stage, microbatch, device + 1, np.arange(1, len(device) + 1), part], axis=1)
+    table = np.stack(
+        [device, kind, stage, microbatch, device + 1, np.arange(1, len(device) + 1), part], axis=1
+    )
     return require_sound(Draft.from_table(source, table, devices=devices, name="custom")).schedule()
 
 
 def early_share(schedule: Schedule, start: Times, end: Times) -> float:
-    """Compute by how much ops start before the end of their input, as a share of the time of all ops.
+    """Compute by how much ops start before the end of their input, as a share of the time of all
+    ops.
 
     0 where files, order and clocks are right.
     """
@@ -157,7 +202,8 @@ def early_share(schedule: Schedule, start: Times, end: Times) -> float:
 def ready_times(schedule: Schedule, end: Times) -> Times:
     """Compute when both the device and the input of each op were ready, shape (iterations, ops).
 
-    The first op of a device without an input from elsewhere is ready at 0. Both ops of a pair wait for both inputs.
+    The first op of a device without an input from elsewhere is ready at 0. Both ops of a pair wait
+    for both inputs.
     """
     ready = np.zeros_like(end)
     ready[:, 1:] = end[:, :-1]

@@ -1,4 +1,6 @@
-"""Any table of ops, by whatever names its columns have, as columns of one meaning: a row per op of a training run."""
+"""Any table of ops, by whatever names its columns have, as columns of one meaning: a row per op of
+a training run.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,15 @@ from ppsim.core.job import OPS_SCHEMA
 from ppsim.core.ops import COMPUTES, Kind
 from ppsim.errors import InputError
 from ppsim.real.traces.table_file import HINT, File, check_headers, find_names, read_file
-from ppsim.real.traces.table_words import COLUMNS, GROUPS, PER_SECOND, UNITS, kind_of, meanings, split_unit
+from ppsim.real.traces.table_words import (
+    COLUMNS,
+    GROUPS,
+    PER_SECOND,
+    UNITS,
+    kind_of,
+    meanings,
+    split_unit,
+)
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -27,7 +37,8 @@ UNKNOWN = -1
 SIMULATED = "t_F"  # the unit of a run of ours with no real times
 OTHER = len(Kind)  # the code of what is no op of a pipeline: a collective, the optimizer
 TYPICAL = 0.02  # seconds of an op of a training run, to find a unit that nobody tells
-EPOCHS = {"s": 1e9, "ms": 1e12, "us": 1e15, "ns": 1e18}  # the smallest times since 1970 in each unit
+# the smallest times since 1970 in each unit
+EPOCHS = {"s": 1e9, "ms": 1e12, "us": 1e15, "ns": 1e18}
 
 
 @dataclass(frozen=True)
@@ -40,7 +51,8 @@ class OpTable:
         kind: shape (rows,), code of the op's kind; ``OTHER`` for what is none of a pipeline's.
         name: shape (rows,), the place in ``names`` of what the file calls it.
         names: what the file calls the ops.
-        group: shape (rows,), place in ``GROUPS`` of whom a collective is with; -1 where the file does not say.
+        group: shape (rows,), place in ``GROUPS`` of whom a collective is with; -1 where the file
+            does not say.
         start, end, posted: shape (rows,), in ``unit``; NaN where a row has none.
         unit: of the times.
         row: shape (rows,), the row in its file, from 1.
@@ -74,7 +86,9 @@ class OpTable:
 
     def shift(self, offset: Floats) -> OpTable:
         """Subtract from all times of each row, shape (rows,)."""
-        return replace(self, start=self.start - offset, end=self.end - offset, posted=self.posted - offset)
+        return replace(
+            self, start=self.start - offset, end=self.end - offset, posted=self.posted - offset
+        )
 
 
 def matches(data: bytes) -> bool:
@@ -87,9 +101,11 @@ def matches(data: bytes) -> bool:
 
 
 def read_table(source: str, files: Mapping[str, bytes], unit: str = "") -> OpTable:
-    """Read the tables of one run: one file, or one for each of its processes, their content by path.
+    """Read the tables of one run: one file, or one for each of its processes, their content by
+    path.
 
-    ``unit`` is of times in columns that do not name one; found where it is empty and no header tells.
+    ``unit`` is of times in columns that do not name one; found where it is empty and no header
+    tells.
 
     Raises:
         InputError: a file is no table, a column is missing, or a value is none of its column's.
@@ -126,19 +142,32 @@ class _Columns:
         source, has = f"'{name_of(self.file.path)}'", self.found
         schema = self.file.header.get("schema", OPS_SCHEMA)
         if schema != OPS_SCHEMA:
-            raise InputError(f"{source} says that it is {quote(schema)}", f"{OPS_SCHEMA}, or no header")
+            raise InputError(
+                f"{source} says that it is {quote(schema)}", f"{OPS_SCHEMA}, or no header"
+            )
         if not len(self.file):
             raise InputError(f"{source} has no rows", HINT)
         lacks = [name for name in ("kind", "microbatch") if name not in has]
-        if not {"start", "end"} & has.keys() or not len({"start", "end", "duration"} & has.keys()) > 1:
+        if (
+            not {"start", "end"} & has.keys()
+            or not len({"start", "end", "duration"} & has.keys()) > 1
+        ):
             lacks.append("start" if "start" not in has else "end")
         if not {"device", "stage"} & has.keys():
             lacks.append("device")
         if lacks:
             known = ", ".join(COLUMNS[lacks[0]][:6])
-            more = " or a duration" if lacks[0] in ("start", "end") else " or a stage" if lacks[0] == "device" else ""
+            more = (
+                " or a duration"
+                if lacks[0] in ("start", "end")
+                else " or a stage"
+                if lacks[0] == "device"
+                else ""
+            )
             here = ", ".join(shorten(name, 40) for name in self.file.names[:20])
-            raise InputError(f"{source} has no column of {lacks[0]}{more}, only {here}", f"one named {known}")
+            raise InputError(
+                f"{source} has no column of {lacks[0]}{more}, only {here}", f"one named {known}"
+            )
 
     def values(self, meaning: str) -> NDArray[np.generic] | None:
         """The values of a column, or its one value in the header, repeated."""
@@ -163,14 +192,18 @@ class _Columns:
         return known.astype(np.int64)
 
     def times(self, meaning: str, unit: str, base: int) -> Floats:
-        """Times in ``unit`` less ``base``; whole numbers exactly, which nanoseconds since 1970 need."""
+        """Times in ``unit`` less ``base``; whole numbers exactly, which nanoseconds since 1970
+        need.
+        """
         values = self.values(meaning)
         if values is None:
             return np.full(len(self.file), np.nan)
         base = 0 if meaning == "duration" else base
         own = self.unit_of(meaning) or unit
         factor = PER_SECOND[unit] / PER_SECOND[own] if own != unit else 1.0
-        whole = values.dtype == object and not any(isinstance(value, float) for value in values.tolist())
+        whole = values.dtype == object and not any(
+            isinstance(value, float) for value in values.tolist()
+        )
         if factor == 1.0 and base and (values.dtype.kind in "iu" or whole):
             try:
                 return (values.astype(np.int64) - base).astype(np.float64)
@@ -195,7 +228,9 @@ class _Columns:
     def kinds(self) -> NDArray[np.object_]:
         """What each row calls its kind."""
         values = np.asarray(self.values("kind"), object)
-        if nested := [n for n, value in enumerate(values.tolist()) if isinstance(value, list | dict)]:
+        if nested := [
+            n for n, value in enumerate(values.tolist()) if isinstance(value, list | dict)
+        ]:
             raise self._wrong("kind", nested[0], values, "a word such as F or B")
         return values
 
@@ -204,11 +239,18 @@ class _Columns:
         values = self.values("group")
         if values is None:
             return np.full(len(self.file), UNKNOWN, np.int64)
-        texts, place = np.unique([str(value or "") for value in values.tolist()], return_inverse=True)
+        texts, place = np.unique(
+            [str(value or "") for value in values.tolist()], return_inverse=True
+        )
         for text in texts.tolist():
             if text and text not in GROUPS:
-                raise InputError(f"'{name_of(self.file.path)}': group {quote(text)}", f"one of {', '.join(GROUPS)}")
-        return np.array([GROUPS.index(t) if t else UNKNOWN for t in texts.tolist()], np.int64)[place]
+                raise InputError(
+                    f"'{name_of(self.file.path)}': group {quote(text)}",
+                    f"one of {', '.join(GROUPS)}",
+                )
+        return np.array([GROUPS.index(t) if t else UNKNOWN for t in texts.tolist()], np.int64)[
+            place
+        ]
 
     def unit_of(self, meaning: str) -> str:
         """The unit that a column's name or type, or the header, tells; empty for none."""
@@ -216,7 +258,10 @@ class _Columns:
         told = self.file.units.get(name) or split_unit(name)[1]
         header = self.file.header.get("unit", "")
         if header and header not in (*UNITS, SIMULATED):
-            raise InputError(f"'{name_of(self.file.path)}': unit {quote(header)}", f"one of {', '.join(PER_SECOND)}")
+            raise InputError(
+                f"'{name_of(self.file.path)}': unit {quote(header)}",
+                f"one of {', '.join(PER_SECOND)}",
+            )
         return told or UNITS.get(header, header)
 
     def _wrong(self, meaning: str, at: int, values: NDArray[np.generic], wanted: str) -> InputError:
@@ -246,7 +291,10 @@ def _unit_of(tables: Sequence[_Columns], given: str) -> tuple[str, tuple[str, ..
     took = took[took > 0]
     typical = float(np.median(took)) if len(took) else TYPICAL
     unit = min(PER_SECOND, key=lambda unit: abs(np.log10(typical / PER_SECOND[unit] / TYPICAL)))
-    return unit, (f"times are taken to be in {unit}, as half the ops take over {typical:.3g}: --unit says otherwise",)
+    return unit, (
+        f"times are taken to be in {unit}, as half the ops take over {typical:.3g}: --unit says "
+        f"otherwise",
+    )
 
 
 def _raw_times(tables: Sequence[_Columns], unit: str, base: int) -> tuple[Floats, Floats, Floats]:
@@ -267,16 +315,23 @@ def _times(tables: Sequence[_Columns], unit: str) -> tuple[Floats, Floats, Float
     start, end, posted = _raw_times(tables, unit, base)
     epochs = [_epoch(table) for table in tables]
     shift = np.repeat(
-        [(epoch - epochs[0]) * PER_SECOND.get(unit, 1.0) for epoch in epochs], [len(t.file) for t in tables]
+        [(epoch - epochs[0]) * PER_SECOND.get(unit, 1.0) for epoch in epochs],
+        [len(t.file) for t in tables],
     )
     wrong = ~(end >= start)
-    return np.where(wrong, np.nan, start + shift), np.where(wrong, np.nan, end + shift), posted + shift
+    return (
+        np.where(wrong, np.nan, start + shift),
+        np.where(wrong, np.nan, end + shift),
+        posted + shift,
+    )
 
 
 def _epoch(table: _Columns) -> float:
     epoch = table.file.header.get("epoch", 0)
     if not isinstance(epoch, int | float) or not 0 <= epoch < 1e11:
-        raise InputError(f"'{name_of(table.file.path)}': epoch {quote(epoch)}", "seconds since 1970")
+        raise InputError(
+            f"'{name_of(table.file.path)}': epoch {quote(epoch)}", "seconds since 1970"
+        )
     return float(epoch)
 
 
@@ -291,7 +346,8 @@ def _kinds(tables: Sequence[_Columns]) -> tuple[NDArray[np.uint8], Ints, tuple[s
     kinds = [kind_of(name) for name in names]
     if not any(kind is not None and COMPUTES[kind] for kind in kinds):
         raise InputError(
-            f"no op is a forward or a backward: the kinds are {', '.join(names[:8])}", "F, B, forward-compute, bwd, ..."
+            f"no op is a forward or a backward: the kinds are {', '.join(names[:8])}",
+            "F, B, forward-compute, bwd, ...",
         )
     code = [OTHER if kind is None or kind >= Kind.UNSHARD else int(kind) for kind in kinds]
     return np.array(code, np.uint8)[place], place, tuple(names)
@@ -308,18 +364,27 @@ def _say_columns(table: _Columns) -> Iterator[str]:
     """Say which column is what, and which are left alone."""
     found, file = table.found, table.file
     yield "columns: " + ", ".join(
-        name if simple == name else f"{name} ({simple})" for name, simple in found.items() if name in COLUMNS
+        name if simple == name else f"{name} ({simple})"
+        for name, simple in found.items()
+        if name in COLUMNS
     )
     left = [name for name in file.names if name not in found.values()]
     if left:
-        yield f"not read: {', '.join(shorten(name, 40) for name in left[:12])}{' ...' * (len(left) > 12)}"
+        yield (
+            f"not read: "
+            f"{', '.join(shorten(name, 40) for name in left[:12])}{' ...' * (len(left) > 12)}"
+        )
 
 
 def _say_kinds(kind: NDArray[np.uint8], name: Ints, names: tuple[str, ...]) -> Iterator[str]:
     """Say what each kind is, and what is none of a pipeline's."""
     first = np.zeros(len(names), np.int64)
     first[name] = kind
-    said = [f"{Kind(code).name} is {n}" for n, code in zip(names, first.tolist(), strict=True) if code != OTHER]
+    said = [
+        f"{Kind(code).name} is {n}"
+        for n, code in zip(names, first.tolist(), strict=True)
+        if code != OTHER
+    ]
     if any(text.partition(" is ")[0] != text.partition(" is ")[2] for text in said):
         yield "kinds: " + ", ".join(said[:8]) + " ..." * (len(said) > 8)
     others = [n for n, code in zip(names, first.tolist(), strict=True) if code == OTHER]

@@ -1,4 +1,6 @@
-"""The columns of a table of ops, gathered batch by batch: numbers as numbers, equal texts as one object."""
+"""The columns of a table of ops, gathered batch by batch: numbers as numbers, equal texts as one
+object.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ class Gathered:
             if name not in self._parts:
                 self._meter.take(CELL * self.rows)
                 self._parts[name] = [np.full(self.rows, None, object)] if self.rows else []
-            self._parts[name].append(self._texts(values) if is_text(name) else self._numbers(values))
+            self._parts[name].append(
+                self._texts(values) if is_text(name) else self._numbers(values)
+            )
         self.rows += rows
 
     def columns(self) -> dict[str, Column]:

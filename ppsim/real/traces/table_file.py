@@ -1,7 +1,7 @@
 """Tables of ops as files hold them: CSV, JSON lines and Parquet, into columns of numbers and texts.
 
-A file may begin with a header, an object of what holds for all of it: the first line of JSON lines, the first line of
-CSV after ``#``, the metadata ``ppsim`` of Parquet.
+A file may begin with a header, an object of what holds for all of it: the first line of JSON lines,
+the first line of CSV after ``#``, the metadata ``ppsim`` of Parquet.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ BATCH_ROWS, BATCH_CHARACTERS = 20_000, 4 << 20
 LONGEST_KIND, LONGEST_NUMBER = 10_000, 1000  # bytes of a text in Parquet
 MOST_DEVICES = 1 << 20
 HINT = (
-    "a table of ops: CSV, JSON lines or Parquet, a row per op, with columns such as stage, kind, microbatch, start, end"
+    "a table of ops: CSV, JSON lines or Parquet, a row per op, with columns such as stage, "
+    "kind, microbatch, start, end"
 )
 T = TypeVar("T")
 _OBJECT = re.compile(rb"(?:\xef\xbb\xbf)?\s*+\{")
@@ -80,17 +81,23 @@ def read_file(path: str, data: bytes, meter: Meter) -> File:
 
 
 def check_headers(source: str, files: Sequence[File]) -> None:
-    """Refuse files that are, by the recorder's headers, of two runs or lack a device's (InputError)."""
+    """Refuse files that are, by the recorder's headers, of two runs or lack a device's
+    (InputError).
+    """
     first = files[0]
     for file in files[1:]:
         runs = [each.header.get("run") for each in (first, file)]
         if None not in runs and runs[0] != runs[1]:
             raise InputError(
-                f"{source} holds files of two runs: '{name_of(file.path)}' is of another than '{name_of(first.path)}'",
+                f"{source} holds files of two runs: '{name_of(file.path)}' is of another than "
+                f"'{name_of(first.path)}'",
                 "a folder for each run, without files of an older one",
             )
     _refuse_two_of_a_device(source, files)
-    told = [tuple(file.header.get(name, -1) for name in ("replica", "device", "devices")) for file in files]
+    told = [
+        tuple(file.header.get(name, -1) for name in ("replica", "device", "devices"))
+        for file in files
+    ]
     if not all(isinstance(n, int) and n > -1 for row in told for n in row[1:]):
         return
     devices = min(max(row[2] for row in told), MOST_DEVICES)
@@ -116,9 +123,10 @@ def _refuse_two_of_a_device(source: str, files: Sequence[File]) -> None:
         first = seen.setdefault(device, file)
         if first is not file:
             raise InputError(
-                f"{source}: '{name_of(first.path)}' and '{name_of(file.path)}' both record {device}: two runs, or two "
-                "processes that were told no rank",
-                "a folder for each run, and record(..., device=RANK) where no launcher tells the rank",
+                f"{source}: '{name_of(first.path)}' and '{name_of(file.path)}' both record "
+                f"{device}: two runs, or two processes that were told no rank",
+                "a folder for each run, and record(..., device=RANK) where no launcher tells the "
+                "rank",
             )
 
 
@@ -126,7 +134,9 @@ def find_names(data: bytes) -> list[str]:
     """List the columns that a file seems to have, from its head; empty where it is no table."""
     if data.startswith(MAGIC):
         return ["parquet"]
-    lines = (line for line in data[:100_000].decode("utf-8-sig", "replace").splitlines() if line.strip())
+    lines = (
+        line for line in data[:100_000].decode("utf-8-sig", "replace").splitlines() if line.strip()
+    )
     first = next(lines, "")
     if first.startswith("#"):
         first = next(lines, "")
@@ -164,7 +174,9 @@ def _read_csv(path: str, data: bytes, meter: Meter) -> File:
         if uneven is not None:
             at, cells = gathered.rows + uneven + 1, len(batch[uneven])
             what = f"row {at} has {cells:,} cells for {len(names)} columns"
-            raise InputError(f"{source}: {what}", "a file that is whole, with one cell per column in each row")
+            raise InputError(
+                f"{source}: {what}", "a file that is whole, with one cell per column in each row"
+            )
         columns = list(zip(*map(pick, batch), strict=True))[:-1]
         gathered.add(len(batch), dict(zip(gathered.names, columns, strict=True)))
     return File(path, tuple(names), gathered.rows, gathered.columns(), header)
@@ -260,4 +272,11 @@ def _read_parquet(path: str, data: bytes, meter: Meter) -> File:
     }
     units = {name: "ns" for name in columns if table.has_times(name)}
     header = find_object(table.header)
-    return File(path, tuple(table.columns), table.rows, columns, header if isinstance(header, dict) else {}, units)
+    return File(
+        path,
+        tuple(table.columns),
+        table.rows,
+        columns,
+        header if isinstance(header, dict) else {},
+        units,
+    )

@@ -1,4 +1,6 @@
-"""What people call the columns of a table of ops, the kinds of ops, and the groups of collectives."""
+"""What people call the columns of a table of ops, the kinds of ops, and the groups of
+collectives.
+"""
 
 from __future__ import annotations
 
@@ -9,36 +11,126 @@ from ppsim.core.ops import Kind
 
 # By our name, what others say, the surest first; all in small letters with _ between words.
 COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "iteration": ("iteration", "iter", "step", "train_step", "training_step", "global_step", "iteration_id", "step_id"),
+    "iteration": (
+        "iteration",
+        "iter",
+        "step",
+        "train_step",
+        "training_step",
+        "global_step",
+        "iteration_id",
+        "step_id",
+    ),
     "replica": ("replica", "dp_rank", "dp", "data_parallel_rank", "dp_id", "replica_id"),
-    "device": ("device", "pp_rank", "pp", "pipeline_rank", "pipeline_parallel_rank", "pp_id", "device_id"),
-    "stage": ("gmc", "global_stage", "global_chunk", "virtual_stage", "model_stage", "stage", "stage_id", "stage_index",
-              "stage_idx", "pp_stage"),
-    "chunk": ("chunk", "mc", "model_chunk", "chunk_id", "model_chunk_id", "vpp_rank", "vp_rank", "vp_stage",
-              "virtual_pipeline_rank"),
-    "kind": ("kind", "optype", "op_type", "op_kind", "op", "op_name", "type", "event", "action", "name"),
-    "microbatch": ("microbatch", "mb_id", "mb", "microbatch_id", "micro_batch", "micro_batch_id", "mbid", "mb_index",
-                   "microbatch_index", "microbatch_idx", "minibatch"),
-    "start": ("start", "start_ts", "start_time", "ts_start", "t_start", "begin", "begin_ts", "ts", "timestamp"),
+    "device": (
+        "device",
+        "pp_rank",
+        "pp",
+        "pipeline_rank",
+        "pipeline_parallel_rank",
+        "pp_id",
+        "device_id",
+    ),
+    "stage": (
+        "gmc",
+        "global_stage",
+        "global_chunk",
+        "virtual_stage",
+        "model_stage",
+        "stage",
+        "stage_id",
+        "stage_index",
+        "stage_idx",
+        "pp_stage",
+    ),
+    "chunk": (
+        "chunk",
+        "mc",
+        "model_chunk",
+        "chunk_id",
+        "model_chunk_id",
+        "vpp_rank",
+        "vp_rank",
+        "vp_stage",
+        "virtual_pipeline_rank",
+    ),
+    "kind": (
+        "kind",
+        "optype",
+        "op_type",
+        "op_kind",
+        "op",
+        "op_name",
+        "type",
+        "event",
+        "action",
+        "name",
+    ),
+    "microbatch": (
+        "microbatch",
+        "mb_id",
+        "mb",
+        "microbatch_id",
+        "micro_batch",
+        "micro_batch_id",
+        "mbid",
+        "mb_index",
+        "microbatch_index",
+        "microbatch_idx",
+        "minibatch",
+    ),
+    "start": (
+        "start",
+        "start_ts",
+        "start_time",
+        "ts_start",
+        "t_start",
+        "begin",
+        "begin_ts",
+        "ts",
+        "timestamp",
+    ),
     "end": ("end", "end_ts", "end_time", "ts_end", "t_end", "finish", "stop"),
     "duration": ("duration", "dur", "elapsed", "elapsed_time", "took"),
     "posted": ("posted", "post_ts", "called"),
     "order": ("order", "seq_id", "seq", "sequence"),
     "group": ("group",),
-}  # fmt: skip
+}
 _COLUMN_OF = {word: column for column, words in COLUMNS.items() for word in words}
 PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
-UNITS = {"sec": "s", "secs": "s", "second": "s", "seconds": "s", "msec": "ms", "usec": "us", "micros": "us"} | {
-    unit: unit for unit in PER_SECOND
-}
+UNITS = {
+    "sec": "s",
+    "secs": "s",
+    "second": "s",
+    "seconds": "s",
+    "msec": "ms",
+    "usec": "us",
+    "micros": "us",
+} | {unit: unit for unit in PER_SECOND}
 GROUPS = ("device", "replicas", "ends", "all")
 
 _WORDS = re.compile("[^0-9a-z]+")
 _KINDS = {kind.name: kind for kind in Kind}
-_FORWARD, _BACKWARD = {"forward", "fwd", "fprop", "fw", "f"}, {"backward", "bwd", "bprop", "bw", "b"}
+_FORWARD, _BACKWARD = (
+    {"forward", "fwd", "fprop", "fw", "f"},
+    {"backward", "bwd", "bprop", "bw", "b"},
+)
 _INPUT, _WEIGHTS = {"input", "dgrad", "activation"}, {"weight", "weights", "wgrad", "w"}
 _SEND, _RECEIVE, _AGAIN = {"send"}, {"recv", "receive"}, {"recompute", "recomputation", "remat"}
-_FILL = {"compute", "pass", "step", "op", "chunk", "microbatch", "grad", "for", "only", "p2p", "pp", "stage"}
+_FILL = {
+    "compute",
+    "pass",
+    "step",
+    "op",
+    "chunk",
+    "microbatch",
+    "grad",
+    "for",
+    "only",
+    "p2p",
+    "pp",
+    "stage",
+}
 
 
 def simple(name: str) -> str:
@@ -47,15 +139,19 @@ def simple(name: str) -> str:
 
 
 def split_unit(name: str) -> tuple[str, str]:
-    """Split the unit off a column's name: ``start_ms`` is ``start`` in ms; the unit is empty where none is told."""
+    """Split the unit off a column's name: ``start_ms`` is ``start`` in ms; the unit is empty where
+    none is told.
+    """
     words, _, last = simple(name).rpartition("_")
     return (words, UNITS[last]) if words and last in UNITS else (simple(name), "")
 
 
 def meanings(names: Iterable[str]) -> dict[str, str]:
-    """Find our column for each name of a file that has one; of several names for one column the surest is taken.
+    """Find our column for each name of a file that has one; of several names for one column the
+    surest is taken.
 
-    ``stage`` beside a column of global chunks (``gmc``) is the device, as Megatron calls a pipeline rank a stage.
+    ``stage`` beside a column of global chunks (``gmc``) is the device, as Megatron calls a pipeline
+    rank a stage.
     """
     by_word = {split_unit(name)[0]: name for name in reversed(list(names))}
     found = dict[str, str]()
@@ -102,7 +198,9 @@ def kind_of(name: str) -> Kind | None:
 
 
 def group_of(name: str) -> str:
-    """Whom an op is with, by its name: ``replicas``, ``ends`` (first and last device), ``all``, or ``device``."""
+    """Whom an op is with, by its name: ``replicas``, ``ends`` (first and last device), ``all``, or
+    ``device``.
+    """
     words = set(_WORDS.split(name.lower()))
     reduces = bool(words & {"reduce", "allreduce", "scatter", "gather", "allgather", "unshard"})
     if reduces and words & {"embedding", "embeddings"}:
@@ -115,6 +213,11 @@ def group_of(name: str) -> str:
 
 
 def communicates(name: str) -> bool:
-    """Whether an op between is a message or a collective by its name, and not work of a device alone."""
+    """Whether an op between is a message or a collective by its name, and not work of a device
+    alone.
+    """
     words = set(_WORDS.split(name.lower()))
-    return bool(words & {"reduce", "allreduce", "scatter", "gather", "allgather", "unshard", "clip", "broadcast"})
+    return bool(
+        words
+        & {"reduce", "allreduce", "scatter", "gather", "allgather", "unshard", "clip", "broadcast"}
+    )

@@ -1,4 +1,6 @@
-"""Megatron-LM's timers as its log prints them: totals of every rank, or their least and greatest, at each report."""
+"""Megatron-LM's timers as its log prints them: totals of every rank, or their least and greatest,
+at each report.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,15 @@ from ppsim.errors import InputError
 
 REPORT = re.compile(r"(?:\(min, max\) |max )?time(?:s)? across ranks \(ms\):")
 NUMBER = r"(\d{1,15}(?:\.\d{1,9})?)"
-SPREAD = re.compile(rf"\s*(?:\S+:\s*)?(\S[^:]{{0,200}}?) \.*: (?:\({NUMBER}, {NUMBER}\)|{NUMBER})\s*")
+SPREAD = re.compile(
+    rf"\s*(?:\S+:\s*)?(\S[^:]{{0,200}}?) \.*: (?:\({NUMBER}, {NUMBER}\)|{NUMBER})\s*"
+)
 NAME = re.compile(r"\s*(?:\d+:\s*)?([\w/.-][\w/. -]{0,199}):\s*")
 RANK = re.compile(rf"\s*(?:\d+:\s*)?rank\s+(\d{{1,7}}): {NUMBER}\s*")
-HINT = "the log of the rank that prints timers: --timing-log-level 2, and --timing-log-option all for every rank"
+HINT = (
+    "the log of the rank that prints timers: --timing-log-level 2, and --timing-log-option all "
+    "for every rank"
+)
 LINE = 300  # bytes of memory that a line takes once it is read
 LEAST, MOST = -2, -1  # beside ranks
 MOST_RANKS = 1 << 18
@@ -30,13 +37,16 @@ Times = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Timer:
-    """One timer's totals in ms, the median over its reports without the first one where there are more."""
+    """One timer's totals in ms, the median over its reports without the first one where there are
+    more.
+    """
 
     name: str  # as the log has it
     reports: int  # how often it was printed
     least: float  # of all ranks; NaN where only the greatest is printed
     most: float  # likewise
-    ranks: Times  # shape (ranks,), of each, NaN for one without it; empty where the log does not tell
+    # shape (ranks,), of each, NaN for one without it; empty where the log does not tell
+    ranks: Times
 
 
 def shows_timers(path: str) -> bool:
@@ -50,7 +60,9 @@ def shows_timers(path: str) -> bool:
 
 
 def read_timers(path: str) -> list[Timer]:
-    """Read all timers of a log, as they were first reported (InputError: it cannot be read, or holds no timer)."""
+    """Read all timers of a log, as they were first reported (InputError: it cannot be read, or
+    holds no timer).
+    """
     found: dict[str, list[dict[int, float]]] = defaultdict(list)
     timer, in_report = "", False
     name = f"'{name_of(path)}'"
@@ -86,7 +98,9 @@ def _timer(name: str, reports: Sequence[dict[int, float]]) -> Timer:
     times = np.array([_median(column) for column in each.T])
     if len(ranks):
         return Timer(name, len(whole), float(np.nanmin(times)), float(np.nanmax(times)), times)
-    least, most = (_median(np.array([report.get(key, np.nan) for report in kept])) for key in (LEAST, MOST))
+    least, most = (
+        _median(np.array([report.get(key, np.nan) for report in kept])) for key in (LEAST, MOST)
+    )
     return Timer(name, len(whole), least, most, times)
 
 

@@ -1,9 +1,11 @@
-"""A profile from Kineto (Chrome) traces of a real training run with torch.distributed.pipelining, one per process.
+"""A profile from Kineto (Chrome) traces of a real training run with torch.distributed.pipelining,
+one per process.
 
-Torch's runtime names its spans ``PP:0F0``, ``PP:2SEND_F1`` or ``PP:(0F3;7B0)OVERLAP_F_B``; its GPipe schedule names
-them ``Forward 0`` and ``Backward 0``. The host's spans only show launches. On a GPU, an op lasts from the first to
-the last of the kernels that were launched within its span of the host, by any thread: autograd launches a backward's
-kernels from a thread of its own, which the GPU's spans do not cover. Without launches the GPU's spans are used.
+Torch's runtime names its spans ``PP:0F0``, ``PP:2SEND_F1`` or ``PP:(0F3;7B0)OVERLAP_F_B``; its
+GPipe schedule names them ``Forward 0`` and ``Backward 0``. The host's spans only show launches. On
+a GPU, an op lasts from the first to the last of the kernels that were launched within its span of
+the host, by any thread: autograd launches a backward's kernels from a thread of its own, which the
+GPU's spans do not cover. Without launches the GPU's spans are used.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ Input = tuple[str, int, int]
 class Action(NamedTuple):
     """One span of the pipeline's runtime, times in ms since the file's epoch.
 
-    A pair, of kind FB, has stage and microbatch of its forward; ``backward`` has both of its backward.
+    A pair, of kind FB, has stage and microbatch of its forward; ``backward`` has both of its
+    backward.
     """
 
     kind: str
@@ -65,7 +68,9 @@ class Action(NamedTuple):
 
     @property
     def inputs(self) -> tuple[Input, ...]:
-        """The messages it works on, where they come from another device: direction, stage, microbatch."""
+        """The messages it works on, where they come from another device: direction, stage,
+        microbatch.
+        """
         own = self.stage, self.microbatch
         if self.kind == "FB":
             return ("F", *own), ("B", *self.backward)
@@ -82,7 +87,9 @@ class Receive(NamedTuple):
 
 @dataclass(frozen=True)
 class Trace:
-    """One process's file; ``base_s`` is the epoch its times count from, ``kernels`` whether NCCL's are its receives."""
+    """One process's file; ``base_s`` is the epoch its times count from, ``kernels`` whether NCCL's
+    are its receives.
+    """
 
     host: str
     device: str
@@ -93,7 +100,8 @@ class Trace:
 
 
 def profile_of(traces: Sequence[Trace], command: str) -> Profile:
-    """Make a profile from the traces of all processes: op times per stage, message times, without the first step.
+    """Make a profile from the traces of all processes: op times per stage, message times, without
+    the first step.
 
     Where there is only one step it counts, and the profile's note says so.
 
@@ -112,7 +120,9 @@ def profile_of(traces: Sequence[Trace], command: str) -> Profile:
     if len(stages) <= max(stages):
         missing = islice((stage for stage in range(max(stages)) if stage not in stages), 8)
         named = ", ".join(map(str, missing))
-        raise InputError(f"the traces show nothing of stage {named}", "give the trace of every process")
+        raise InputError(
+            f"the traces show nothing of stage {named}", "give the trace of every process"
+        )
     messages = tuple(_messages(traces))
     first = max(0.0, min(trace.base_s + trace.actions[0].start * 1e-3 for trace in traces))
     made = provenance_of(
@@ -123,15 +133,20 @@ def profile_of(traces: Sequence[Trace], command: str) -> Profile:
         date=datetime.fromtimestamp(first, UTC).isoformat(timespec="seconds"),
     )
     times = [
-        OpTime("stage", kind, 0, stage=stage, cache="run", **spread(ms)) for (stage, kind), ms in sorted(ops.items())
+        OpTime("stage", kind, 0, stage=stage, cache="run", **spread(ms))
+        for (stage, kind), ms in sorted(ops.items())
     ]
     return Profile(made, None, tuple(times), messages, tuple(fit_messages(messages)))
 
 
 def provenance_of(command: str, note: str, **told: str) -> Provenance:
     """Where a run made elsewhere was measured, as far as its files tell."""
-    unknown = dict.fromkeys(("machine", "cpu", "device", "clocks", "torch", "python", "date"), "unknown")
-    return Provenance(**unknown | told, cores=0, threads=0, load=0.0, ppsim=VERSION, command=command, note=note)
+    unknown = dict.fromkeys(
+        ("machine", "cpu", "device", "clocks", "torch", "python", "date"), "unknown"
+    )
+    return Provenance(
+        **unknown | told, cores=0, threads=0, load=0.0, ppsim=VERSION, command=command, note=note
+    )
 
 
 def _notes(traces: Sequence[Trace], single: bool, messages: Sequence[Message]) -> Iterator[str]:
@@ -142,18 +157,25 @@ def _notes(traces: Sequence[Trace], single: bool, messages: Sequence[Message]) -
         yield "one step only, so its warm-up counts"
     sends = any(action.kind.startswith("SEND") for trace in traces for action in trace.actions)
     if sends and not messages:
-        yield "no message could be timed: sizes, or both sides on one host, are missing, so messages cost nothing"
+        yield (
+            "no message could be timed: sizes, or both sides on one host, are missing, so "
+            "messages cost nothing"
+        )
 
 
 def parse_trace(text: str, path: str, rank: int) -> Trace:
-    """Read a process's trace; ``rank`` where it does not tell its own (InputError: no trace of a pipeline)."""
+    """Read a process's trace; ``rank`` where it does not tell its own (InputError: no trace of a
+    pipeline).
+    """
     file = kineto_json.parse_file(text, path)
     rank = rank if file.distributed.rank is None else file.distributed.rank
     events = [event for event in file.events if event.ph == "X"]
     on_gpu = [event for event in events if event.cat == "gpu_user_annotation"]
     actions = list(_actions(on_gpu, rank, path))
     kernels = _kernels_by_launch(events, path)
-    computed = [action for action in _actions(_on_host(events), rank, path) if kernels and action.computes]
+    computed = [
+        action for action in _actions(_on_host(events), rank, path) if kernels and action.computes
+    ]
     if computed:
         actions = [action for action in actions if not action.computes]
         actions += _on_device(computed, kernels)
@@ -164,10 +186,16 @@ def parse_trace(text: str, path: str, rank: int) -> Trace:
     if not actions:
         raise InputError(f"'{name_of(path)}' has no span of a pipeline", HINT)
     received = [event for event in events if RECEIVED.match(event.name)]
-    # A GPU's spans do not show sizes; the host's of the same messages do, and all have one size where it can be told.
-    sizes = {kineto_json.bytes_of(event) for event in file.events if RECEIVED.match(event.name)} - {0}
+    # A GPU's spans do not show sizes; the host's of the same messages do, and all have one size
+    # where it can be told.
+    sizes = {kineto_json.bytes_of(event) for event in file.events if RECEIVED.match(event.name)} - {
+        0
+    }
     known = sizes.pop() if len(sizes) == 1 and events is on_gpu else 0
-    receives = [Receive(*kineto_json.span_of(event, path), kineto_json.bytes_of(event) or known) for event in received]
+    receives = [
+        Receive(*kineto_json.span_of(event, path), kineto_json.bytes_of(event) or known)
+        for event in received
+    ]
     by_kernels = [] if receives else list(_received_by_kernels(file.events, actions, path))
     return Trace(
         one_line(file.host),
@@ -184,8 +212,12 @@ def _on_host(events: Sequence[kineto_json.Event]) -> list[kineto_json.Event]:
     return [event for event in events if event.cat != "gpu_user_annotation"]
 
 
-def _kernels_by_launch(events: Sequence[kineto_json.Event], path: str) -> list[tuple[float, float, float]]:
-    """Return (launch, start, end) in ms of each kernel that computes, by launch; none where none can be told."""
+def _kernels_by_launch(
+    events: Sequence[kineto_json.Event], path: str
+) -> list[tuple[float, float, float]]:
+    """Return (launch, start, end) in ms of each kernel that computes, by launch; none where none
+    can be told.
+    """
     launches: dict[int, float] = {}
     kernels: list[tuple[int, float, float]] = []
     for event in events:
@@ -199,11 +231,17 @@ def _kernels_by_launch(events: Sequence[kineto_json.Event], path: str) -> list[t
             launches[number] = start
         elif not event.name.startswith("nccl"):
             kernels.append((number, start, end))
-    return sorted((launches[number], start, end) for number, start, end in kernels if number in launches)
+    return sorted(
+        (launches[number], start, end) for number, start, end in kernels if number in launches
+    )
 
 
-def _on_device(actions: Sequence[Action], kernels: Sequence[tuple[float, float, float]]) -> Iterator[Action]:
-    """Place ops of the host where the GPU ran their kernels; one without kernels ends as the one before it did."""
+def _on_device(
+    actions: Sequence[Action], kernels: Sequence[tuple[float, float, float]]
+) -> Iterator[Action]:
+    """Place ops of the host where the GPU ran their kernels; one without kernels ends as the one
+    before it did.
+    """
     reached = kernels[0][1]
     for action in sorted(actions, key=lambda action: action.start):
         first, last = (bisect_left(kernels, (moment,)) for moment in (action.start, action.end))
@@ -218,9 +256,12 @@ def _received_by_kernels(
 ) -> Iterator[Receive]:
     """List NCCL's kernels that receive: those that say so, and those within the span of a receive.
 
-    A kernel that sends and receives in one, or does not tell, counts only where such spans name what it is.
+    A kernel that sends and receives in one, or does not tell, counts only where such spans name
+    what it is.
     """
-    named = sorted((action.start, action.end) for action in actions if action.kind.startswith("RECV"))
+    named = sorted(
+        (action.start, action.end) for action in actions if action.kind.startswith("RECV")
+    )
     for event in events:
         if event.cat != "kernel" or not KERNEL.match(event.name):
             continue
@@ -237,7 +278,12 @@ def _actions(events: Sequence[kineto_json.Event], rank: int, path: str) -> Itera
         if found := ACTION.fullmatch(event.name):
             kind, stage, microbatch = found[2], int(found[1]), int(found[3])
         elif found := PAIR.fullmatch(event.name):
-            kind, stage, microbatch, backward = "FB", int(found[1]), int(found[2]), (int(found[3]), int(found[4]))
+            kind, stage, microbatch, backward = (
+                "FB",
+                int(found[1]),
+                int(found[2]),
+                (int(found[3]), int(found[4])),
+            )
         elif found := PLAIN.fullmatch(event.name):
             kind, stage, microbatch = found[1][0], rank, int(found[2])
         else:
@@ -246,7 +292,9 @@ def _actions(events: Sequence[kineto_json.Event], rank: int, path: str) -> Itera
 
 
 def _op_times(trace: Trace) -> dict[tuple[str, int, int], list[float]]:
-    """Each op's times over the steps in ms: from the span's start, or the arrival of the last input if later."""
+    """Each op's times over the steps in ms: from the span's start, or the arrival of the last input
+    if later.
+    """
     arrivals, times = arrivals_of(trace), defaultdict[tuple[str, int, int], list[float]](list)
     for action in trace.actions:
         if not action.computes:
@@ -256,7 +304,9 @@ def _op_times(trace: Trace) -> dict[tuple[str, int, int], list[float]]:
 
 
 def begin_of(action: Action, arrivals: Mapping[Action, Receive]) -> float:
-    """Find when an op started to work: as its span starts, or as its last input arrives if later."""
+    """Find when an op started to work: as its span starts, or as its last input arrives if
+    later.
+    """
     found = arrivals.get(action)
     return max(action.start, min(found.end, action.end)) if found else action.start
 
@@ -289,7 +339,8 @@ def _within(trace: Trace, action: Action, count: int = 1) -> list[Receive]:
 
 
 def _messages(traces: Sequence[Trace]) -> Iterator[Message]:
-    """Time messages between processes of one host, from the later of send and receive to the arrival.
+    """Time messages between processes of one host, from the later of send and receive to the
+    arrival.
 
     The first of each is left out where there are more, as it belongs to the first step.
     """
@@ -321,12 +372,15 @@ def _sides(traces: Sequence[Trace]) -> tuple[dict[Input, list[float]], dict[Inpu
             elif action.kind.startswith("RECV"):
                 key = action.kind[-1], action.stage, action.microbatch
                 shown = (got for got in _within(trace, action) if got.size)
-                receives[key] += [Receive(got.start + shift, got.end + shift, got.size) for got in shown]
+                receives[key] += [
+                    Receive(got.start + shift, got.end + shift, got.size) for got in shown
+                ]
     return sends, receives
 
 
 def _pairs(sends: Sequence[float], receives: Sequence[Receive]) -> Iterator[tuple[float, Receive]]:
-    """Match one message's sends with its receives: it arrives after its send and before that of the next step.
+    """Match one message's sends with its receives: it arrives after its send and before that of the
+    next step.
 
     So a receive that a trace lacks leaves out one step and no more.
     """

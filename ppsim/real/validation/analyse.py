@@ -29,7 +29,9 @@ _ON_COMPUTE = np.array([kind.info.stream in (None, Stream.COMPUTE) for kind in K
 
 @dataclass(frozen=True)
 class Verdict:
-    """One schedule, measured and predicted; times in ms, errors as shares of the measured makespan."""
+    """One schedule, measured and predicted; times in ms, errors as shares of the measured
+    makespan.
+    """
 
     run: Measured  # the measurements
     makespan: float  # median over the repetitions; ``spread`` is its 10th and 90th percentile
@@ -37,13 +39,14 @@ class Verdict:
     # level to (predicted - measured) / measured; of a replay the median over repetitions
     errors: Mapping[str, float]
     best: Execution  # the held-out prediction
-    # the median error of the same model with costs from the run's own other repetitions, which is the noise of the
-    # measurements; None where there are none
+    # the median error of the same model with costs from the run's own other repetitions, which is
+    # the noise of the measurements; None where there are none
     floor: float | None
     measured: Timeline  # the timeline of the repetition closest to the median
     # shape (devices, classes), predicted - measured time per device and class of :data:`CLASSES`
     residual: NDArray[np.float64]
-    shift: NDArray[np.float64]  # shape (ops,), predicted - measured start of every compute op, in that repetition
+    # shape (ops,), predicted - measured start of every compute op, in that repetition
+    shift: NDArray[np.float64]
     held_out: bool  # whether the costs came from other schedules
 
     @property
@@ -63,16 +66,22 @@ class Validation:
 
     verdicts: tuple[Verdict, ...]  # one per schedule
     ranked_right: int  # of these pairs, those whose predictions are in the right order
-    pairs: int  # number of pairs of schedules more than 2 % apart, both predicted from the costs of other schedules
+    # number of pairs of schedules more than 2 % apart, both predicted from the costs of other
+    # schedules
+    pairs: int
 
     def lost_in_noise(self, tolerance: float) -> bool:
-        """Whether errors beyond the tolerance are no larger than the noise of the measurements, and so tell nothing."""
+        """Whether errors beyond the tolerance are no larger than the noise of the measurements, and
+        so tell nothing.
+        """
         held_out = [v for v in self.verdicts if v.held_out] or self.verdicts
         beyond = [v for v in held_out if abs(v.errors["held-out"]) > tolerance]
         return bool(beyond) and all(v.within_noise for v in beyond)
 
     def errors(self, level: str) -> NDArray[np.float64]:
-        """Select the absolute errors of a level: of schedules whose costs came from others, of all for a replay."""
+        """Select the absolute errors of a level: of schedules whose costs came from others, of all
+        for a replay.
+        """
         held = [v for v in self.verdicts if v.held_out or level == "replay"] or list(self.verdicts)
         return np.abs([v.errors[level] for v in held])
 
@@ -82,12 +91,17 @@ def validate(record: Record, calibrate_on: Sequence[str] = ()) -> Validation:
 
     Args:
         record: the measured runs.
-        calibrate_on: names of the runs that costs are taken from; by default the first for ops that sleep, and for
-            ops that compute, all others.
+        calibrate_on: names of the runs that costs are taken from; by default the first for ops that
+            sleep, and for ops that compute, all others.
     """
     timed = record.settings["ops"] == "timed"
-    names = tuple(calibrate_on) or ((record.runs[0].name,) if timed else tuple(r.name for r in record.runs))
-    used = {run.name: [r for r in record.runs if r.name in names and r is not run] for run in record.runs}
+    names = tuple(calibrate_on) or (
+        (record.runs[0].name,) if timed else tuple(r.name for r in record.runs)
+    )
+    used = {
+        run.name: [r for r in record.runs if r.name in names and r is not run]
+        for run in record.runs
+    }
     if record.settings.get("shows") == "ops":
         predictions = [predict_ops_only(run, used[run.name] or [run]) for run in record.runs]
     else:
@@ -106,14 +120,24 @@ def validate(record: Record, calibrate_on: Sequence[str] = ()) -> Validation:
 
 
 def select_step(validation: Validation, step: str) -> Validation:
-    """Select steps: ``median`` by makespan, a number, a range such as 4-20, or ``all`` (InputError: there is none)."""
+    """Select steps: ``median`` by makespan, a number, a range such as 4-20, or ``all`` (InputError:
+    there is none).
+    """
     if step == "all":
         return validation
     named = {v.run.name.rsplit(" ", 1)[-1]: v for v in validation.verdicts}
-    middle = sorted(validation.verdicts, key=lambda v: v.makespan)[(len(validation.verdicts) - 1) // 2]
-    chosen = (middle,) if step == "median" else tuple(named[number] for number in named if _within(step, number))
+    middle = sorted(validation.verdicts, key=lambda v: v.makespan)[
+        (len(validation.verdicts) - 1) // 2
+    ]
+    chosen = (
+        (middle,)
+        if step == "median"
+        else tuple(named[number] for number in named if _within(step, number))
+    )
     if not chosen:
-        raise InputError(f"the traces have no whole step {step}", f"median, all, or one of {', '.join(named)}")
+        raise InputError(
+            f"the traces have no whole step {step}", f"median, all, or one of {', '.join(named)}"
+        )
     return replace(validation, verdicts=chosen)
 
 
@@ -135,7 +159,9 @@ def _verdict(run: Measured, prediction: Prediction, *, held_out: bool) -> Verdic
     makespans = run.makespans
     middle = float(np.median(makespans))
     errors = {
-        level: float(each[0]) / middle - 1 if len(each) == 1 else float(np.median(each / makespans - 1))
+        level: float(each[0]) / middle - 1
+        if len(each) == 1
+        else float(np.median(each / makespans - 1))
         for level, each in ((level, prediction.makespans[level]) for level in LEVELS)
     }
     row = find_middle(run)
@@ -166,25 +192,40 @@ def _timeline(run: Measured, row: int) -> Timeline:
 
 
 def time_by_class(
-    schedule: Any, posted: NDArray[np.float64], start: NDArray[np.float64], end: NDArray[np.float64], total: float
+    schedule: Any,
+    posted: NDArray[np.float64],
+    start: NDArray[np.float64],
+    end: NDArray[np.float64],
+    total: float,
 ) -> NDArray[np.float64]:
-    """Sum a device's time in ops, in calls of sends and receives, waiting, and the rest; shape (devices, classes)."""
+    """Sum a device's time in ops, in calls of sends and receives, waiting, and the rest; shape
+    (devices, classes).
+    """
     first, compute = schedule.leads & _ON_COMPUTE[schedule.kind], ~schedule.communicates
     kinds = (
         np.where(compute, end - start, 0.0),
         np.where(compute, 0.0, end - posted),
         np.where(compute, start - posted, 0.0),
     )
-    sums = [np.bincount(schedule.device[first], values[first], schedule.n_devices) for values in kinds]
+    sums = [
+        np.bincount(schedule.device[first], values[first], schedule.n_devices) for values in kinds
+    ]
     return np.stack([*sums, total - np.sum(sums, axis=0)], axis=1)
 
 
 def find_worst_ops(verdict: Verdict, count: int = 5) -> list[tuple[str, int, float, float]]:
-    """Find the compute ops whose start is furthest off: label, device, measured start, predicted - measured, in ms."""
+    """Find the compute ops whose start is furthest off: label, device, measured start, predicted -
+    measured, in ms.
+    """
     schedule = verdict.measured.schedule
     order = np.argsort(-np.abs(verdict.shift), kind="stable")[:count]
     return [
-        (schedule.label(int(op)), int(schedule.device[op]), float(verdict.measured.start[op]), float(verdict.shift[op]))
+        (
+            schedule.label(int(op)),
+            int(schedule.device[op]),
+            float(verdict.measured.start[op]),
+            float(verdict.shift[op]),
+        )
         for op in order
     ]
 
@@ -211,7 +252,11 @@ def validation_object(validation: Validation, record: Record, tolerance: float) 
         "passed": worst <= tolerance,
         "lost_in_noise": validation.lost_in_noise(tolerance),
     }
-    return value | ({key: rows[0][key] for key in ("predicted", "measured", "residuals")} if len(rows) == 1 else {})
+    return value | (
+        {key: rows[0][key] for key in ("predicted", "measured", "residuals")}
+        if len(rows) == 1
+        else {}
+    )
 
 
 def _verdict_object(verdict: Verdict) -> dict[str, Any]:
@@ -220,7 +265,11 @@ def _verdict_object(verdict: Verdict) -> dict[str, Any]:
         "held_out": verdict.held_out,
         "predicted": _numbers(measure(verdict.best.compute), verdict.predicted),
         "measured": _numbers(measure(verdict.measured), verdict.makespan)
-        | {"p10": verdict.spread[0], "p90": verdict.spread[1], "repetitions": len(verdict.run.makespans)},
+        | {
+            "p10": verdict.spread[0],
+            "p90": verdict.spread[1],
+            "repetitions": len(verdict.run.makespans),
+        },
         "errors": dict(verdict.errors),
         "noise_floor": verdict.floor,
         "within_noise": verdict.within_noise,

@@ -1,7 +1,9 @@
-"""Predict runs with copies to the host and ops on all devices: by the exact model of streams side by side.
+"""Predict runs with copies to the host and ops on all devices: by the exact model of streams side
+by side.
 
-Calls of sends and receives and gaps count at the end of the op before them; a message takes what an op that waited for
-it waited. Ops on all devices start together, once the last is ready and all have been told so.
+Calls of sends and receives and gaps count at the end of the op before them; a message takes what an
+op that waited for it waited. Ops on all devices start together, once the last is ready and all have
+been told so.
 """
 
 from __future__ import annotations
@@ -27,12 +29,16 @@ from ppsim.real.validation.predict import Overheads, Prediction, Site
 Times = NDArray[np.float64]
 _EVERYWHERE = mask(kind for kind in Kind if kind.info.everywhere)
 _NONE, _ZERO = np.empty(0, np.int32), np.empty(0)
-NO_MESSAGES = Transfers(np.empty(0, np.int64), _NONE, _NONE, _NONE, _NONE, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO)
+NO_MESSAGES = Transfers(
+    np.empty(0, np.int64), _NONE, _NONE, _NONE, _NONE, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO
+)
 FREE = Overheads(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def overheads_of(run: Measured, site: Site) -> Overheads:
-    """Measure host costs and message time of a run; with several streams by its sends, receives and compute ops."""
+    """Measure host costs and message time of a run; with several streams by its sends, receives and
+    compute ops.
+    """
     lowered = run.lowered
     if not lowered.compute.has_lanes:
         return measure_overheads(run, site)
@@ -51,7 +57,8 @@ def overheads_of(run: Measured, site: Site) -> Overheads:
 def predict_beside(
     run: Measured, others: Sequence[Measured], seen: Overheads, own: Overheads, site: Site
 ) -> Prediction:
-    """Predict a run at every level, with costs from ``others`` and the overheads ``seen`` there; replay has ``own``.
+    """Predict a run at every level, with costs from ``others`` and the overheads ``seen`` there;
+    replay has ``own``.
 
     Ops that wait for each other raise Deadlock.
     """
@@ -67,15 +74,21 @@ def predict_beside(
     each, meeting = (run.end - run.start)[:, run.lowered.compute_ops], _meeting([run])
     makespans = {level: np.array([execution.makespan]) for level, execution in levels.items()}
     makespans["replay"] = np.array([_makespan(run, row, own, meeting) for row in each])
-    return Prediction(makespans, levels["held-out"], seen.gap, seen.preamble, _floor(run, each, own, meeting))
+    return Prediction(
+        makespans, levels["held-out"], seen.gap, seen.preamble, _floor(run, each, own, meeting)
+    )
 
 
 def _floor(run: Measured, each: Times, terms: Overheads, meeting: float) -> float | None:
-    """Predict each repetition from the run's own other ones; returns the median of the absolute errors."""
+    """Predict each repetition from the run's own other ones; returns the median of the absolute
+    errors.
+    """
     rows = range(len(each))
     if len(rows) < 2:
         return None
-    made = [_makespan(run, np.delete(each, row, axis=0).mean(axis=0), terms, meeting) for row in rows]
+    made = [
+        _makespan(run, np.delete(each, row, axis=0).mean(axis=0), terms, meeting) for row in rows
+    ]
     return float(np.median(np.abs(made / run.makespans - 1)))
 
 
@@ -84,7 +97,9 @@ def _makespan(run: Measured, each: Times, terms: Overheads, meeting: float) -> f
 
 
 def _meeting(runs: Sequence[Measured]) -> float:
-    """How long ops on all devices take to meet once the last is ready: the median; 0 where none are."""
+    """How long ops on all devices take to meet once the last is ready: the median; 0 where none
+    are.
+    """
     found = [np.empty(0)]
     for run in runs:
         compute, entry = run.lowered.compute, run.lowered.compute_ops
@@ -112,11 +127,15 @@ def _execute(run: Measured, costs: Costs, terms: Overheads, meeting: float = 0.0
     begun, ended = (spread_over(lowered, each, end, terms.preamble) for each in (start, end))
     total, bound = float(end.max()), np.full(len(begun), -1, np.int32)
     timeline = Timeline(lowered.schedule, begun, ended, bound, "ms", total)
-    return Execution(lowered, timeline, Timeline(compute, start, end, found.bound, "ms", total), NO_MESSAGES)
+    return Execution(
+        lowered, timeline, Timeline(compute, start, end, found.bound, "ms", total), NO_MESSAGES
+    )
 
 
 def _time_after(lowered: Lowered, terms: Overheads) -> Times:
-    """Time that sends, receives and gaps take behind each op on its stream until the next, shape (compute ops,)."""
+    """Time that sends, receives and gaps take behind each op on its stream until the next, shape
+    (compute ops,).
+    """
     schedule, ops = lowered.schedule, lowered.compute_ops
     each = np.where((lanes_in(lowered) == Stream.COMPUTE) & schedule.leads, terms.gap, 0.0)
     each[schedule.communicates] += (terms.announce + terms.receive) / 2
@@ -126,7 +145,9 @@ def _time_after(lowered: Lowered, terms: Overheads) -> Times:
 
 
 def spread_over(lowered: Lowered, each: Times, between: Times, first: float = 0.0) -> Times:
-    """Put times of ops at their places in the queues; a send or receive has that ``between`` of the op before it."""
+    """Put times of ops at their places in the queues; a send or receive has that ``between`` of the
+    op before it.
+    """
     values = np.zeros(len(lowered.schedule))
     values[lowered.compute_ops] = between
     last = _last_op(lowered)
@@ -136,7 +157,9 @@ def spread_over(lowered: Lowered, each: Times, between: Times, first: float = 0.
 
 
 def _last_op(lowered: Lowered) -> NDArray[np.int64]:
-    """The op of the compute stream at each entry or before it on its device, shape (entries,); -1 for none."""
+    """The op of the compute stream at each entry or before it on its device, shape (entries,); -1
+    for none.
+    """
     schedule = lowered.schedule
     main = (lanes_in(lowered) == Stream.COMPUTE) & ~schedule.communicates
     last = np.maximum.accumulate(np.where(main, np.arange(len(schedule)), -1))

@@ -48,7 +48,9 @@ def measure_overheads(run: Measured, site: Site) -> Overheads:
 
 
 def _latency_alone(run: Measured, terms: Overheads, site: Site) -> float:
-    """Solve for the message time without contention that reproduces the measured latency under contention."""
+    """Solve for the message time without contention that reproduces the measured latency under
+    contention.
+    """
     if np.isnan(terms.latency) or terms.latency == 0 or not site.cores:
         return terms.latency
     mean = (run.end - run.start)[:, run.lowered.compute_ops].mean(axis=0)
@@ -65,7 +67,9 @@ def average_overheads(terms: Sequence[Overheads], *, of_steps: bool = False) -> 
     Of the steps of one run it is the median, which one slow step does not move.
     """
     average = np.median if of_steps else np.mean
-    mean = {field.name: np.array([getattr(t, field.name) for t in terms]) for field in fields(Overheads)}
+    mean = {
+        field.name: np.array([getattr(t, field.name) for t in terms]) for field in fields(Overheads)
+    }
     shown = mean["latency"][~np.isnan(mean["latency"])]
     mean["latency"] = shown if len(shown) else np.array([np.nan])
     return Overheads(**{name: float(average(values)) for name, values in mean.items()})
@@ -74,35 +78,54 @@ def average_overheads(terms: Sequence[Overheads], *, of_steps: bool = False) -> 
 def observed_costs(run: Measured, others: Sequence[Measured], late: float | None = None) -> Costs:
     """Derive a run's costs from the op times of other runs.
 
-    Ops that sleep overshoot by the same amount, ``late``, whatever their kind. Ops that compute are looked up by kind
-    and stage in runs with as many stages, else scaled by the average ratio of that kind.
+    Ops that sleep overshoot by the same amount, ``late``, whatever their kind. Ops that compute are
+    looked up by kind and stage in runs with as many stages, else scaled by the average ratio of
+    that kind.
     """
     if late is not None:  # once per op, or pair of whatever kinds
-        return Costs(run.costs.time, unit="ms", each=run.costs.durations(run.lowered.compute) + late)
+        return Costs(
+            run.costs.time, unit="ms", each=run.costs.durations(run.lowered.compute) + late
+        )
     time = run.costs.time.copy()
     for kind in COMPUTE:
         ratio = _ratio(others, kind)
         for stage in range(run.lowered.compute.n_stages):
-            seen = [_times(other, kind, stage) for other in others if other.lowered.compute.n_stages == time.shape[1]]
-            time[kind, stage] = _median(np.concatenate([*seen, np.empty(0)]), time[kind, stage] * ratio)
+            seen = [
+                _times(other, kind, stage)
+                for other in others
+                if other.lowered.compute.n_stages == time.shape[1]
+            ]
+            time[kind, stage] = _median(
+                np.concatenate([*seen, np.empty(0)]), time[kind, stage] * ratio
+            )
     beside = {kind: _beside(others, kind, nominal) for kind, nominal in run.costs.others.items()}
     return replace(run.costs, time=time, pair=_pair_times(run, others), others=beside)
 
 
 def _beside(others: Sequence[Measured], kind: Kind, nominal: Samples) -> Samples:
-    """The time of a kind beside compute as other runs show it, everywhere alike; the nominal one where none does."""
+    """The time of a kind beside compute as other runs show it, everywhere alike; the nominal one
+    where none does.
+    """
     seen = [(run.end - run.start)[:, run.lowered.schedule.kind == kind].ravel() for run in others]
-    return np.full(nominal.shape, _median(np.concatenate(seen), np.nan)) if any(map(len, seen)) else nominal
+    return (
+        np.full(nominal.shape, _median(np.concatenate(seen), np.nan))
+        if any(map(len, seen))
+        else nominal
+    )
 
 
 def _overshoot(run: Measured) -> Samples:
     """Subtract the intended cost from the time of each op in each repetition; pairs count once."""
     ops, once = run.lowered.compute_ops, run.lowered.compute.leads
-    return ((run.end - run.start)[:, ops] - run.costs.durations(run.lowered.compute))[:, once].ravel()
+    return ((run.end - run.start)[:, ops] - run.costs.durations(run.lowered.compute))[
+        :, once
+    ].ravel()
 
 
 def _latencies(run: Measured, ran: Execution | None = None) -> Samples:
-    """Measure from the post of a send to the start of the op that waited for it, in a run or in its execution."""
+    """Measure from the post of a send to the start of the op that waited for it, in a run or in its
+    execution.
+    """
     sends, _, consumers = match_sides(run.lowered)
     reached, sent, started = (
         (run.posted[:, consumers], run.posted[:, sends], run.start[:, consumers])
@@ -113,14 +136,20 @@ def _latencies(run: Measured, ran: Execution | None = None) -> Samples:
 
 
 def _times(run: Measured, kind: int, stage: int) -> NDArray[np.float64]:
-    """Average the ops of a kind on a stage in each repetition, without pairs: their halves have no times."""
+    """Average the ops of a kind on a stage in each repetition, without pairs: their halves have no
+    times.
+    """
     schedule = run.lowered.schedule
-    ops = np.flatnonzero((schedule.kind == kind) & (schedule.stage == stage) & (schedule.pair == NONE))
+    ops = np.flatnonzero(
+        (schedule.kind == kind) & (schedule.stage == stage) & (schedule.pair == NONE)
+    )
     return (run.end - run.start)[:, ops].mean(axis=1) if len(ops) else np.empty(0)
 
 
 def _pair_times(run: Measured, others: Sequence[Measured]) -> NDArray[np.float64] | None:
-    """Average the pairs of each stage over runs with as many stages; None where a stage has none."""
+    """Average the pairs of each stage over runs with as many stages; None where a stage has
+    none.
+    """
     n = run.lowered.compute.n_stages
     total, count = np.zeros(n), np.zeros(n)
     for other in others:
@@ -134,7 +163,9 @@ def _pair_times(run: Measured, others: Sequence[Measured]) -> NDArray[np.float64
 
 
 def _ratio(runs: Sequence[Measured], kind: int) -> float:
-    """Divide measured by nominal time of a kind: the median over the stages of all runs; 1 where none shows it."""
+    """Divide measured by nominal time of a kind: the median over the stages of all runs; 1 where
+    none shows it.
+    """
     ratios = [
         float(np.median(seen)) / run.costs.time[kind, stage]
         for run in runs

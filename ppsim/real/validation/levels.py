@@ -25,7 +25,8 @@ from ppsim.real.validation.predict import (
 
 
 def predict_runs(record: Record, used: Mapping[str, list[Measured]]) -> list[Prediction]:
-    """Predict every run of a record that shows calls and messages; ``used`` are for each run those of its costs.
+    """Predict every run of a record that shows calls and messages; ``used`` are for each run those
+    of its costs.
 
     A run without others to take costs from is predicted with its own.
     """
@@ -40,15 +41,23 @@ def predict_runs(record: Record, used: Mapping[str, list[Measured]]) -> list[Pre
             predictions.append(predict_beside(run, others, seen, terms[run.name], site))
             continue
         executions = _predict_levels(run, others, seen, site)
-        makespans = {level: np.array([execution.makespan]) for level, execution in executions.items()}
+        makespans = {
+            level: np.array([execution.makespan]) for level, execution in executions.items()
+        }
         makespans["replay"] = predict.replay(run, terms[run.name], site)
         floor = _noise_floor(run, terms[run.name], site)
-        predictions.append(Prediction(makespans, executions["held-out"], seen.gap, seen.preamble, floor))
+        predictions.append(
+            Prediction(makespans, executions["held-out"], seen.gap, seen.preamble, floor)
+        )
     return predictions
 
 
-def _predict_levels(run: Measured, others: Sequence[Measured], seen: Overheads, site: Site) -> dict[str, Execution]:
-    """Execute a run at every level but the replay, with costs from ``others`` and the overheads ``seen`` there."""
+def _predict_levels(
+    run: Measured, others: Sequence[Measured], seen: Overheads, site: Site
+) -> dict[str, Execution]:
+    """Execute a run at every level but the replay, with costs from ``others`` and the overheads
+    ``seen`` there.
+    """
     calls = replace(seen, gap=0.0, preamble=0.0)
     costs = observed_costs(run, others, seen.late if site.asleep else None)
     return {
@@ -60,7 +69,9 @@ def _predict_levels(run: Measured, others: Sequence[Measured], seen: Overheads, 
 
 
 def _noise_floor(run: Measured, terms: Overheads, site: Site) -> float | None:
-    """Predict each repetition from the run's own other ones; returns the median of the absolute errors."""
+    """Predict each repetition from the run's own other ones; returns the median of the absolute
+    errors.
+    """
     count = len(run.makespans)
     if count < 2:
         return None

@@ -1,7 +1,8 @@
 """Predict a run whose files show the times of its ops and nothing of its messages.
 
-An op starts once its device has had its gap since the op before, and its input has travelled; both are medians, of a
-device and a link, over other iterations. Sends and receives take no time of a device.
+An op starts once its device has had its gap since the op before, and its input has travelled; both
+are medians, of a device and a link, over other iterations. Sends and receives take no time of a
+device.
 """
 
 from __future__ import annotations
@@ -30,28 +31,36 @@ Times = NDArray[np.float64]
 def measured_of(observed: RealRun, at: int, lowered: Lowered, terms: Terms) -> Measured:
     """Make a run of one iteration, from the start of its first op.
 
-    A device has reached an op once its gap since the op before is over; sends and receives take no time there.
+    A device has reached an op once its gap since the op before is over; sends and receives take no
+    time there.
     """
     timeline, schedule, ops = observed.timeline(at), lowered.schedule, lowered.compute_ops
-    start, end = (spread_over(lowered, each, timeline.end) for each in (timeline.start, timeline.end))
+    start, end = (
+        spread_over(lowered, each, timeline.end) for each in (timeline.start, timeline.end)
+    )
     posted = start.copy()
     before = np.concatenate([[0.0], end[:-1]])
     before[schedule.offsets[:-1]] = 0.0
     posted[ops] = np.minimum(before[ops] + terms.gap, start[ops])
     posted[schedule.second_of_pairs] = posted[schedule.first_of_pairs]
-    finished = np.array([end[schedule.queue(d)].max(initial=0.0) for d in range(schedule.n_devices)])
+    finished = np.array(
+        [end[schedule.queue(d)].max(initial=0.0) for d in range(schedule.n_devices)]
+    )
     name = f"{observed.schedule.name} step {observed.iterations[at]}"
     costs = Costs(np.zeros((len(COMPUTE), schedule.n_stages)), unit="ms")
     return Measured(name, lowered, costs, posted[None], start[None], end[None], finished[None])
 
 
 def predict_ops_only(run: Measured, others: Sequence[Measured]) -> Prediction:
-    """Predict a run at every level, with costs and terms from ``others``; the replay has its own op times.
+    """Predict a run at every level, with costs and terms from ``others``; the replay has its own op
+    times.
 
     One iteration shows too few gaps and latencies of its own to be replayed with.
     """
     ops = others[0].lowered.compute_ops
-    start, end = (np.concatenate([getattr(run, name)[:, ops] for run in others]) for name in ("start", "end"))
+    start, end = (
+        np.concatenate([getattr(run, name)[:, ops] for run in others]) for name in ("start", "end")
+    )
     held = measure_terms(others[0].lowered.compute, start, end)
     costs = observed_costs(run, others)
     each = (run.end - run.start)[:, run.lowered.compute_ops]
@@ -64,16 +73,23 @@ def predict_ops_only(run: Measured, others: Sequence[Measured]) -> Prediction:
         "host": execute(run.lowered, costs, replace(typical, host=gap)),
         "held-out": execute(run.lowered, costs, network),
     }
-    replayed = [execute(run.lowered, Costs(run.costs.time, unit="ms", each=row), network).makespan for row in each]
+    replayed = [
+        execute(run.lowered, Costs(run.costs.time, unit="ms", each=row), network).makespan
+        for row in each
+    ]
     makespans = {level: np.array([execution.makespan]) for level, execution in levels.items()}
     makespans["replay"] = np.array(replayed)
     return Prediction(makespans, levels["held-out"], _in_queues(run.lowered, held.gap), 0.0)
 
 
 def _network(lowered: Lowered, terms: Terms) -> Network:
-    """Build the network of a run: a latency per link, and after each op the gap before the next one."""
+    """Build the network of a run: a latency per link, and after each op the gap before the next
+    one.
+    """
     schedule, device = lowered.schedule, lowered.compute.device
-    after = _in_queues(lowered, np.append(np.where(device[1:] == device[:-1], terms.gap[1:], 0.0), 0.0))
+    after = _in_queues(
+        lowered, np.append(np.where(device[1:] == device[:-1], terms.gap[1:], 0.0), 0.0)
+    )
     after[schedule.first_of_pairs] = after[schedule.second_of_pairs]
     return Network(mode="latency", alpha=terms.latency, host=Host(gap=after))
 

@@ -24,9 +24,13 @@ MOST_NAMED = 4
 
 
 def check_suffix(suffix: str) -> None:
-    """Refuse a format that cannot show the comparison (InputError: it is none of :data:`SUFFIXES`)."""
+    """Refuse a format that cannot show the comparison (InputError: it is none of
+    :data:`SUFFIXES`).
+    """
     if suffix not in SUFFIXES:
-        raise InputError(f"predicted above measured cannot be shown as {suffix}", f"one of {' '.join(SUFFIXES)}")
+        raise InputError(
+            f"predicted above measured cannot be shown as {suffix}", f"one of {' '.join(SUFFIXES)}"
+        )
 
 
 def save_overlay(
@@ -40,7 +44,8 @@ def save_overlay(
     story: Story | None = None,  # what a page says of it
     verdict: str = "",  # the answer in one sentence, for a page
 ) -> None:
-    """Write the comparison to a file, or to standard output for ``-``; a failed write leaves no file behind.
+    """Write the comparison to a file, or to standard output for ``-``; a failed write leaves no
+    file behind.
 
     Raises:
         InputError: another format, an unknown style or width, or a path that cannot be written.
@@ -68,7 +73,9 @@ def save_overlay(
 def overlay_document(
     validation: Validation, record: Record, titles: Sequence[str] = (), story: Story | None = None
 ) -> Document:
-    """For the page: each schedule predicted, then measured, its residuals as a curve below and its baseline."""
+    """For the page: each schedule predicted, then measured, its residuals as a curve below and its
+    baseline.
+    """
     verdicts = validation.verdicts
     titles = titles or names_of(validation)
     named = " · ".join(titles) if len(titles) <= MOST_NAMED else f"{len(titles)} schedules"
@@ -94,14 +101,20 @@ def names_of(validation: Validation) -> list[str]:
 
 
 def shift_curve(verdict: Verdict) -> Curve:
-    """Predicted - measured start of each device's latest op, from its measured start to the next one's."""
+    """Predicted - measured start of each device's latest op, from its measured start to the next
+    one's.
+    """
     row = compute_row(verdict.measured)
     kept = mask(IN_ROW)[verdict.measured.schedule.kind]
-    return Curve("predicted - measured start", "ms", row.schedule.offsets, row.start, verdict.shift[kept])
+    return Curve(
+        "predicted - measured start", "ms", row.schedule.offsets, row.start, verdict.shift[kept]
+    )
 
 
 def note_of(record: Record) -> str:
-    """What must stand beside every number of the record: that it is an emulation, and of what kind; often empty."""
+    """What must stand beside every number of the record: that it is an emulation, and of what kind;
+    often empty.
+    """
     return str(record.settings.get("emulation", ""))
 
 

@@ -1,4 +1,6 @@
-"""The overlay figure: what was predicted above what was measured, per device on one time axis, residuals below."""
+"""The overlay figure: what was predicted above what was measured, per device on one time axis,
+residuals below.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,12 @@ from ppsim.real.validation.analyse import Validation, Verdict
 from ppsim.show.drawing.gantt import BELOW_AXIS, add_axes, check_look
 from ppsim.show.drawing.gantt_design import HEAD, design_for
 from ppsim.show.drawing.gantt_layout import DOTS, POINT, Cells, choose_labels, raster, tick_step
-from ppsim.show.drawing.gantt_legend import LEGEND_LINE, draw_legend_line, figure_legend, legend_lines
+from ppsim.show.drawing.gantt_legend import (
+    LEGEND_LINE,
+    draw_legend_line,
+    figure_legend,
+    legend_lines,
+)
 from ppsim.show.drawing.gantt_panel import Panel
 from ppsim.show.drawing.gantt_strokes import Design, fill_cells, fill_track, number_cells
 from ppsim.show.drawing.gantt_text import draw_heading, draw_time_axis
@@ -40,7 +47,9 @@ INK = "#444444"
 
 @dataclass(frozen=True)
 class Overlay:
-    """One schedule of the figure: its title, its verdict and its two panels, predicted and measured."""
+    """One schedule of the figure: its title, its verdict and its two panels, predicted and
+    measured.
+    """
 
     title: str
     verdict: Verdict
@@ -57,7 +66,9 @@ class Overlay:
         return self.verdict.best.makespan, self.verdict.makespan
 
     def facts(self, design: Design) -> str:
-        """Both makespans and the error, and whether the costs are from other schedules; else the error alone."""
+        """Both makespans and the error, and whether the costs are from other schedules; else the
+        error alone.
+        """
         predicted, measured = map(_ms, self.ends)
         error = format_change(self.verdict.errors["held-out"])
         error += "" if self.verdict.held_out else ", not held out"
@@ -66,19 +77,25 @@ class Overlay:
 
 
 def plot_overlay(
-    validation: Validation, titles: Sequence[str], style: str = "screen", width: float = 6.75, note: str = ""
+    validation: Validation,
+    titles: Sequence[str],
+    style: str = "screen",
+    width: float = 6.75,
+    note: str = "",
 ) -> Figure:
     """All schedules of a session, stacked on one time axis in ms.
 
-    Each device has two touching rows, the held-out prediction above the repetition closest to the median. Dotted
-    lines are the predicted and the median measured makespan. Below, a dot per op: how much later it was predicted to
-    start than it did, over its measured start; the scale is the same for all schedules.
+    Each device has two touching rows, the held-out prediction above the repetition closest to the
+    median. Dotted lines are the predicted and the median measured makespan. Below, a dot per op:
+    how much later it was predicted to start than it did, over its measured start; the scale is the
+    same for all schedules.
 
-    There is a title per schedule; ``style`` is ``screen`` or ``paper``, ``width`` in inches, and the height follows;
-    ``note`` is what a reader must know of the measuring, below the legend.
+    There is a title per schedule; ``style`` is ``screen`` or ``paper``, ``width`` in inches, and
+    the height follows; ``note`` is what a reader must know of the measuring, below the legend.
 
     Raises:
-        InputError: an unknown style, a width that no figure can have, or more schedules than fit one figure.
+        InputError: an unknown style, a width that no figure can have, or more schedules than fit
+            one figure.
     """
     from matplotlib.figure import Figure
 
@@ -97,7 +114,10 @@ def plot_overlay(
     foot = below + line * len(legend)
     height = y = sum(rows) + (design.head + GAP + STRIP + BETWEEN) * len(overlays) + foot
     if height > MOST_DOTS:
-        raise InputError(f"{len(overlays)} schedules are too many for one figure", "write .html, or fewer schedules")
+        raise InputError(
+            f"{len(overlays)} schedules are too many for one figure",
+            "write .html, or fewer schedules",
+        )
     figure = Figure(figsize=(wide / DOTS, height / DOTS), dpi=DOTS)
     reach = _reach(overlays)
     for overlay, tall in zip(overlays, rows, strict=True):
@@ -115,7 +135,9 @@ def plot_overlay(
 
 def _design(overlays: Sequence[Overlay], style: str, width: int) -> Design:
     panels = [panel for each in overlays for panel in each.halves]
-    design = design_for(panels, style, width, beside=max(text_width(mark, MARK) for mark in MARKS) + 4)
+    design = design_for(
+        panels, style, width, beside=max(text_width(mark, MARK) for mark in MARKS) + 4
+    )
     devices = max(each.devices for each in overlays)
     row = max(1, int(DOTS * min(ROW, max(ROW if devices <= 32 else 0.0, TALLEST / 2 / devices))))
     span = max(design.span, *(end for each in overlays for end in each.ends))
@@ -124,7 +146,11 @@ def _design(overlays: Sequence[Overlay], style: str, width: int) -> Design:
 
 def _legend(overlays: Sequence[Overlay], design: Design) -> list[Entry]:
     entries = figure_legend([panel for each in overlays for panel in each.halves], design)
-    return entries if _marked(design) else [*entries, Entry("Upper half of a row predicted, lower half measured")]
+    return (
+        entries
+        if _marked(design)
+        else [*entries, Entry("Upper half of a row predicted, lower half measured")]
+    )
 
 
 def _marked(design: Design) -> bool:
@@ -147,13 +173,31 @@ def _draw_rows(axes: Axes, overlay: Overlay, design: Design, tall: int) -> None:
     else:
         _draw_image(axes, overlay, design, tall)
     if _marked(design):
-        style: dict[str, Any] = {"fontsize": MARK, "color": INK, "ha": "right", "va": "center_baseline"}
+        style: dict[str, Any] = {
+            "fontsize": MARK,
+            "color": INK,
+            "ha": "right",
+            "va": "center_baseline",
+        }
         for half in range(2 * devices):
             at = (0, half + (0.5 + APART / 2 if half % 2 == 0 else 0.5 - APART / 2))
-            axes.annotate(MARKS[half % 2], at, (-2, 0), textcoords="offset points", annotation_clip=False, **style)
+            axes.annotate(
+                MARKS[half % 2],
+                at,
+                (-2, 0),
+                textcoords="offset points",
+                annotation_clip=False,
+                **style,
+            )
     for end in overlay.ends:
         axes.plot(
-            (end, end), (APART, 2 * devices + APART), color=INK, linewidth=0.7, linestyle=":", clip_on=False, zorder=4.5
+            (end, end),
+            (APART, 2 * devices + APART),
+            color=INK,
+            linewidth=0.7,
+            linestyle=":",
+            clip_on=False,
+            zorder=4.5,
         )
     draw_heading(axes, overlay.title, (overlay.facts(design),), max(overlay.ends), design, tall)
 
@@ -167,9 +211,13 @@ def _draw_cells(axes: Axes, overlay: Overlay, design: Design) -> None:
         cells, above, below = panel.cells, (APART, 1.0)[half], (1.0, 2 - APART)[half]
         fill_track(axes, end, 2 * device + above, 2 * device + below)
         fill_cells(axes, cells, 2 * cells.device + above, 2 * cells.device + below, design)
-        if half:  # measured times differ from op to op, so of the ops that show numbers above those do that have room
+        # measured times differ from op to op, so of the ops that show numbers above those do that
+        # have room
+        if half:
             digits = len(str(cells.number.max(initial=0)))
-            shown = np.isin(_group(cells), numbered) & (cells.width * design.scale >= text_width("0" * digits, size))
+            shown = np.isin(_group(cells), numbered) & (
+                cells.width * design.scale >= text_width("0" * digits, size)
+            )
         number_cells(axes, cells, 2 * cells.device + (above + below) / 2, size, shown)
 
 
@@ -186,10 +234,18 @@ def _draw_image(axes: Axes, overlay: Overlay, design: Design, tall: int) -> None
         for panel, end in zip(overlay.halves, overlay.ends, strict=True)
     ]
     image = np.stack(halves, axis=1).reshape(2 * rows, design.across, 3)
-    axes.imshow(image, extent=(0, design.span, 2 * devices, 0), aspect="auto", interpolation="nearest", zorder=1)
+    axes.imshow(
+        image,
+        extent=(0, design.span, 2 * devices, 0),
+        aspect="auto",
+        interpolation="nearest",
+        zorder=1,
+    )
     free = 2 * APART * tall / (2 * devices) / POINT
     if free >= 0.2:
-        axes.hlines(2 * np.arange(1, devices), 0, design.span, color="white", linewidth=free, zorder=2)
+        axes.hlines(
+            2 * np.arange(1, devices), 0, design.span, color="white", linewidth=free, zorder=2
+        )
 
 
 def _reach(overlays: Sequence[Overlay]) -> tuple[float, float]:
@@ -200,7 +256,9 @@ def _reach(overlays: Sequence[Overlay]) -> tuple[float, float]:
     return low - room, high + room
 
 
-def _draw_residuals(axes: Axes, verdict: Verdict, reach: tuple[float, float], design: Design) -> None:
+def _draw_residuals(
+    axes: Axes, verdict: Verdict, reach: tuple[float, float], design: Design
+) -> None:
     from matplotlib.ticker import MaxNLocator
 
     schedule, font = verdict.measured.schedule, design.font
@@ -212,7 +270,9 @@ def _draw_residuals(axes: Axes, verdict: Verdict, reach: tuple[float, float], de
     axes.yaxis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 5, 10]))
     axes.tick_params(axis="y", length=2, width=0.4, pad=2, labelsize=font)
     axes.axhline(0, color=INK, linewidth=0.5, zorder=1)
-    colours = np.array([DEFAULT.fill(kind)[0] if kind in IN_ROW else INK for kind in TIMED])[schedule.kind]
+    colours = np.array([DEFAULT.fill(kind)[0] if kind in IN_ROW else INK for kind in TIMED])[
+        schedule.kind
+    ]
     shown = schedule.leads & mask(IN_ROW)[schedule.kind]
     axes.scatter(
         verdict.measured.start[shown],
@@ -226,7 +286,16 @@ def _draw_residuals(axes: Axes, verdict: Verdict, reach: tuple[float, float], de
         zorder=3,
     )
     said = "predicted - measured start, ms"
-    axes.text(0, 1.05, said, transform=axes.transAxes, fontsize=font - 0.5, color=INK, ha="left", va="bottom")
+    axes.text(
+        0,
+        1.05,
+        said,
+        transform=axes.transAxes,
+        fontsize=font - 0.5,
+        color=INK,
+        ha="left",
+        va="bottom",
+    )
 
 
 def _ms(value: float) -> str:

@@ -32,10 +32,14 @@ from ppsim.real.validation.insitu import observed_costs
 from ppsim.real.validation.ops_only import measured_of
 
 
-def record_of(observed: RealRun, schedule: Schedule, profile: Profile | None, command: str) -> Record:
-    """Make a record of the iterations of a run made elsewhere, without the first where there are more.
+def record_of(
+    observed: RealRun, schedule: Schedule, profile: Profile | None, command: str
+) -> Record:
+    """Make a record of the iterations of a run made elsewhere, without the first where there are
+    more.
 
-    A profile has costs of ops and messages alone; without one each iteration's costs come from the other ones.
+    A profile has costs of ops and messages alone; without one each iteration's costs come from the
+    other ones.
 
     Raises:
         InputError: a device is missing, or devices ran something else.
@@ -68,38 +72,65 @@ def refuse_other(observed: RealRun, schedule: Schedule) -> None:
     shown = observed.schedule
     if schedule.n_devices != shown.n_devices:
         raise InputError(
-            f"{observed.source} shows {shown.n_devices} devices, and {schedule.name} has {schedule.n_devices}",
+            f"{observed.source} shows {shown.n_devices} devices, and {schedule.name} has "
+            f"{schedule.n_devices}",
             f"--devices {shown.n_devices}",
         )
     for device in range(schedule.n_devices):
-        has, wanted = ([s.label(op) for op in range(*s.queue(device).indices(len(s)))] for s in (shown, schedule))
+        has, wanted = (
+            [s.label(op) for op in range(*s.queue(device).indices(len(s)))]
+            for s in (shown, schedule)
+        )
         if has != wanted:
-            at = next((n for n, (one, other) in enumerate(zip(has, wanted, strict=False)) if one != other), None)
+            at = next(
+                (
+                    n
+                    for n, (one, other) in enumerate(zip(has, wanted, strict=False))
+                    if one != other
+                ),
+                None,
+            )
             what = (
-                f"{len(has)} ops of {len(wanted)}" if at is None else f"{has[at]} where the schedule has {wanted[at]}"
+                f"{len(has)} ops of {len(wanted)}"
+                if at is None
+                else f"{has[at]} where the schedule has {wanted[at]}"
             )
             raise InputError(
-                f"{observed.source} is no run of {schedule.name}: on device {device} it shows {what}",
+                f"{observed.source} is no run of {schedule.name}: on device {device} it shows "
+                f"{what}",
                 "another -s, --devices or --mb, or none of them: the schedule is read off the run",
             )
 
 
-def _with_costs(runs: list[Measured], profile: Profile | None, schedule: Schedule) -> list[Measured]:
-    """Give each run what its ops were meant to cost: the profile's times, or the times of the other runs."""
+def _with_costs(
+    runs: list[Measured], profile: Profile | None, schedule: Schedule
+) -> list[Measured]:
+    """Give each run what its ops were meant to cost: the profile's times, or the times of the other
+    runs.
+    """
     if profile:
-        return [replace(run, costs=replace(costs_from(profile, schedule), comm=0.0)) for run in runs]
+        return [
+            replace(run, costs=replace(costs_from(profile, schedule), comm=0.0)) for run in runs
+        ]
     alone = [[other for other in runs if other is not run] or [run] for run in runs]
-    return [replace(run, costs=observed_costs(run, others)) for run, others in zip(runs, alone, strict=True)]
+    return [
+        replace(run, costs=observed_costs(run, others))
+        for run, others in zip(runs, alone, strict=True)
+    ]
 
 
 def _source_of_costs(runs: Sequence[Measured], profile: Profile | None) -> str:
     return "the profile" if profile else "the other steps" if len(runs) > 1 else "the step itself"
 
 
-def _with_messages(observed: RealRun, schedule: Schedule, profile: Profile | None, command: str) -> Record:
+def _with_messages(
+    observed: RealRun, schedule: Schedule, profile: Profile | None, command: str
+) -> Record:
     """Make a record of traces that show when messages were received."""
     if schedule.placement.n_replicas > 1:
-        raise InputError(f"{schedule.name} holds each stage on two devices, and a trace does not tell them apart")
+        raise InputError(
+            f"{schedule.name} holds each stage on two devices, and a trace does not tell them apart"
+        )
     refuse_other(observed, schedule)
     if (observed.schedule.pair != schedule.pair).any():
         raise InputError(f"{observed.source} is no run of {schedule.name}: other ops run as pairs")
@@ -115,8 +146,9 @@ def _with_messages(observed: RealRun, schedule: Schedule, profile: Profile | Non
         "runner": "elsewhere",
         "real_time": False,
         "message_bytes": size,
-        # Of all steps, the predicted one too. Held-out scales it by the latency of the other steps, so that only the
-        # ratio of latency and bandwidth is shared, and with the one size of a pipeline's messages that is 0.
+        # Of all steps, the predicted one too. Held-out scales it by the latency of the other steps,
+        # so that only the ratio of latency and bandwidth is shared, and with the one size of a
+        # pipeline's messages that is 0.
         "link": asdict(link_of((profile or traced).message, size)),
         "cores": 0,
         "costs": _source_of_costs(runs, profile),
@@ -126,7 +158,9 @@ def _with_messages(observed: RealRun, schedule: Schedule, profile: Profile | Non
     return Record(tuple(runs), settings, asdict(traced.provenance))
 
 
-def _measured(lowered: Lowered, devices: Sequence[Steps], numbers: Sequence[int], step: int) -> Measured:
+def _measured(
+    lowered: Lowered, devices: Sequence[Steps], numbers: Sequence[int], step: int
+) -> Measured:
     """Make a run of one step, its times counted from the start of its first device."""
     schedule = lowered.schedule
     times = np.zeros((3, len(schedule)))
@@ -136,11 +170,17 @@ def _measured(lowered: Lowered, devices: Sequence[Steps], numbers: Sequence[int]
     finished = np.array([times[2, schedule.queue(d)].max() for d in range(schedule.n_devices)])
     costs = Costs(np.zeros((len(COMPUTE), schedule.n_stages)), unit="ms")
     posted, start, end = times[:, None]
-    return Measured(f"{schedule.name} step {step}", lowered, costs, posted, start, end, finished[None])
+    return Measured(
+        f"{schedule.name} step {step}", lowered, costs, posted, start, end, finished[None]
+    )
 
 
-def _fill(times: NDArray[np.float64], schedule: Schedule, device: int, held: Steps, number: int) -> None:
-    """Fill a device's columns; a send or receive that the trace does not name takes no time at its place."""
+def _fill(
+    times: NDArray[np.float64], schedule: Schedule, device: int, held: Steps, number: int
+) -> None:
+    """Fill a device's columns; a send or receive that the trace does not name takes no time at its
+    place.
+    """
     posted, start, end, _ = held.times[number]
     compute, at = iter(zip(posted, start, end, strict=True)), posted[0]
     before = held.times[number - 1, 2, -1] if number else -np.inf
@@ -152,7 +192,11 @@ def _fill(times: NDArray[np.float64], schedule: Schedule, device: int, held: Ste
         else:
             receives = schedule.kind[op] in RECEIVES
             low, high = (before, end[-1]) if receives else (posted[0], after)
-            key = Kind(schedule.kind[op]).name, int(schedule.stage[op]), int(schedule.microbatch[op])
+            key = (
+                Kind(schedule.kind[op]).name,
+                int(schedule.stage[op]),
+                int(schedule.microbatch[op]),
+            )
             found = [each for each in held.messages.get(key, ()) if low <= each[0] < high]
             begin, done = found[-1 if receives else 0] if found else (at, at)
             span = begin, begin, done

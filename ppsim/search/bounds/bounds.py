@@ -1,18 +1,21 @@
 """Lower bounds: times that no order of the same ops can beat, with a given memory or with any.
 
-A bound holds for every schedule with the same placement, costs, kinds of ops (backwards full, or split into I and W, or
-either) and, where one is given, memory. Three arguments give it, each true for every order:
+A bound holds for every schedule with the same placement, costs, kinds of ops (backwards full, or
+split into I and W, or either) and, where one is given, memory. Three arguments give it, each true
+for every order:
 
-* heads and tails: before an op its microbatch came through earlier stages, after it the gradient returns to stage 0;
-  a device that runs a set of ops takes at least its least head, all its work and its least tail;
+* heads and tails: before an op its microbatch came through earlier stages, after it the gradient
+  returns to stage 0; a device that runs a set of ops takes at least its least head, all its work
+  and its least tail;
 * the same seen from another device, whose first start and last end lie around those ops;
-* memory (:mod:`ppsim.search.bounds.memory_bounds`): until its first gradient a device has nothing to run but the
-  forwards that it may hold, after its last forward nothing but the backwards of what it holds, and in between each
-  activation that it may hold makes a round trip.
+* memory (:mod:`ppsim.search.bounds.memory_bounds`): until its first gradient a device has nothing
+  to run but the forwards that it may hold, after its last forward nothing but the backwards of what
+  it holds, and in between each activation that it may hold makes a round trip.
 
-Of 160 small problems with random times and caps, two to four devices, all but one solved, the bound is the optimum in
-36 of 40 with one equal stage per device, 30 of 40 with uneven ones, 20 of 40 with two equal stages per device (v and
-loop), and 4 of 40 with two uneven ones. What CP-SAT proves closes the others.
+Of 160 small problems with random times and caps, two to four devices, all but one solved, the bound
+is the optimum in 36 of 40 with one equal stage per device, 30 of 40 with uneven ones, 20 of 40 with
+two equal stages per device (v and loop), and 4 of 40 with two uneven ones. What CP-SAT proves
+closes the others.
 """
 
 from __future__ import annotations
@@ -32,7 +35,8 @@ from ppsim.search.bounds.work import Floats, Work, build_work, work_of
 from ppsim.search.problem import ROUNDING, Objective, Problem
 
 SPLIT = frozenset({Kind.F, Kind.I, Kind.W})
-# Above this number of comparisons a device is compared with itself only: still true, and at most a little weaker.
+# Above this number of comparisons a device is compared with itself only: still true, and at most a
+# little weaker.
 MOST_COMPARED = 1_000_000
 
 
@@ -49,7 +53,8 @@ class Bounds:
 
 
 def limit_bound(bound: float, reached: float, within: float = ROUNDING) -> float:
-    """Return a proved bound, at most the time that is reached: they cross by rounding alone, a share of the time.
+    """Return a proved bound, at most the time that is reached: they cross by rounding alone, a
+    share of the time.
 
     Raises:
         RuntimeError: the bound is above the time, so that its proof is wrong.
@@ -60,10 +65,14 @@ def limit_bound(bound: float, reached: float, within: float = ROUNDING) -> float
 
 
 def bound_problem(problem: Problem) -> Bounds:
-    """Bound every schedule of a problem: each backward B, or I and W, and F and B as a pair where that has a time."""
+    """Bound every schedule of a problem: each backward B, or I and W, and F and B as a pair where
+    that has a time.
+    """
     count = np.full((1, problem.n_stages), problem.microbatches, np.int64)
     kinds = SPLIT | {Kind.B} if problem.joins.any() or problem.pairs else SPLIT
-    work = build_work(problem.placement, count, problem.costs, kinds, problem.pairs, problem.microbatches)
+    work = build_work(
+        problem.placement, count, problem.costs, kinds, problem.pairs, problem.microbatches
+    )
     return bound_work(work, problem.caps, problem.after_i, problem.amounts)
 
 
@@ -72,18 +81,26 @@ def bound_schedule(
 ) -> Bounds:
     """Bound every order of a schedule's ops on the same devices.
 
-    Backwards are full or split as in the schedule, either where it has both; F and B may run as a pair where it has
-    pairs. ``caps`` is the most activations of one stage that a device may hold, one number or one per device.
+    Backwards are full or split as in the schedule, either where it has both; F and B may run as a
+    pair where it has pairs. ``caps`` is the most activations of one stage that a device may hold,
+    one number or one per device.
     """
-    if schedule.feeds_back:  # a batch's steps follow each other, whatever else a device runs in between
+    # a batch's steps follow each other, whatever else a device runs in between
+    if schedule.feeds_back:
         free = bound_schedule(replace(schedule, feeds_back=False), costs, caps)
         took = costs.durations(schedule) + costs.latencies(schedule)
-        around = np.bincount(schedule.microbatch % schedule.round_microbatches, took).max(initial=0.0)
+        around = np.bincount(schedule.microbatch % schedule.round_microbatches, took).max(
+            initial=0.0
+        )
         return Bounds(max(free.makespan, float(around)), free.span)
     if (schedule.kind == Kind.NORM).any() and costs.each is None:
         return _bound_steps(schedule, costs, caps)
-    if schedule.has_lanes:  # what is copied out frees memory, so that no cap holds for the ops that compute
-        computing = np.array([kind.info.stream == Stream.COMPUTE for kind in TIMED])[schedule.kind] & schedule.leads
+    # what is copied out frees memory, so that no cap holds for the ops that compute
+    if schedule.has_lanes:
+        computing = (
+            np.array([kind.info.stream == Stream.COMPUTE for kind in TIMED])[schedule.kind]
+            & schedule.leads
+        )
         took = costs.durations(schedule)
         busy = np.bincount(schedule.device, np.where(computing, took, 0.0))
         alone = bound_schedule(schedule.compute_only, costs) if costs.each is None else Bounds(0, 0)
@@ -91,14 +108,21 @@ def bound_schedule(
         encoded = alone.makespan + _around(schedule, took)
         return Bounds(max(most, encoded), max(most, alone.span))
     work = None if costs.each is not None else work_of(schedule, costs)
-    if work is None:  # ops missing, twice or of times of their own: nothing is known but what devices run
-        busy = np.bincount(schedule.device, np.where(schedule.leads, costs.durations(schedule), 0.0))
+    # ops missing, twice or of times of their own: nothing is known but what devices run
+    if work is None:
+        busy = np.bincount(
+            schedule.device, np.where(schedule.leads, costs.durations(schedule), 0.0)
+        )
         return Bounds(float(busy.max(initial=0.0)), float(busy.max(initial=0.0)))
     return bound_work(work, np.inf if caps is None else np.asarray(caps, np.float64), 1.0)
 
 
-def _bound_steps(schedule: Schedule, costs: Costs, caps: float | Sequence[float] | NDArray[Any] | None) -> Bounds:
-    """Bound steps that all devices end together: each takes its ops, then the longest optimizer step."""
+def _bound_steps(
+    schedule: Schedule, costs: Costs, caps: float | Sequence[float] | NDArray[Any] | None
+) -> Bounds:
+    """Bound steps that all devices end together: each takes its ops, then the longest optimizer
+    step.
+    """
     from ppsim.core.rounds import take_rounds
 
     one, prices = take_rounds(schedule, costs, 1)
@@ -110,7 +134,8 @@ def _bound_steps(schedule: Schedule, costs: Costs, caps: float | Sequence[float]
 
 
 def bound_either(schedule: Schedule, costs: Costs) -> float:
-    """Bound the makespan of every order of a schedule's ops in any memory, each backward full or split.
+    """Bound the makespan of every order of a schedule's ops in any memory, each backward full or
+    split.
 
     Not a number where ops run beside compute, go round, or have times of their own.
     """
@@ -121,14 +146,19 @@ def bound_either(schedule: Schedule, costs: Costs) -> float:
 
 
 def _around(schedule: Schedule, took: NDArray[np.float64]) -> float:
-    """The least time of an encoder ahead of all other ops, where every microbatch has one, and behind the last B."""
+    """The least time of an encoder ahead of all other ops, where every microbatch has one, and
+    behind the last B.
+    """
     kinds = [Kind.EF] if (schedule.kind == Kind.W).any() else [Kind.EF, Kind.EB]
     own = [took[schedule.kind == kind] for kind in kinds]
     return float(sum(each.min() for each in own if len(each) == schedule.n_microbatches > 0))
 
 
 def bound_work(
-    work: Work, caps: float | NDArray[np.float64], after_i: float, amounts: NDArray[np.int64] | None = None
+    work: Work,
+    caps: float | NDArray[np.float64],
+    after_i: float,
+    amounts: NDArray[np.int64] | None = None,
 ) -> Bounds:
     """Bound all orders of this work with devices that hold at most ``caps`` activations.
 
@@ -136,7 +166,9 @@ def bound_work(
     """
     classes, lowest = _classes(work), _lowest(work)
     spans = _spans(work, classes)
-    makespan = max(work.longest, float(_best_sets(classes.head, classes.tail, classes.runs).max(initial=0.0)))
+    makespan = max(
+        work.longest, float(_best_sets(classes.head, classes.tail, classes.runs).max(initial=0.0))
+    )
     amounts = np.ones(work.placement.n_stages, np.int64) if amounts is None else amounts
     windows = find_windows(work, np.broadcast_to(caps, work.placement.n_devices), after_i, amounts)
     if windows is not None:
@@ -147,9 +179,13 @@ def bound_work(
         onward = began + gradients - end
         order = np.argsort(-low)
         reach = np.maximum.accumulate(np.where(used, onward, -np.inf)[order])[np.argsort(order)]
-        spans = np.where(used, np.maximum.reduce([spans, whole, reach + end + work.rest[0, low] - began]), spans)
+        spans = np.where(
+            used, np.maximum.reduce([spans, whole, reach + end + work.rest[0, low] - began]), spans
+        )
     # A device starts when a microbatch has come through the stages before its own.
-    heads = np.where(lowest >= 0, np.take_along_axis(work.begin, np.maximum(lowest, 0), axis=1), np.inf).min(axis=0)
+    heads = np.where(
+        lowest >= 0, np.take_along_axis(work.begin, np.maximum(lowest, 0), axis=1), np.inf
+    ).min(axis=0)
     busy = np.isfinite(heads)
     makespan = max(makespan, float((heads + spans)[busy].max(initial=0.0)))
     return Bounds(makespan, float(spans.max(initial=0.0)))
@@ -157,12 +193,14 @@ def bound_work(
 
 @dataclass(frozen=True)
 class Classes:
-    """The ops of each device as classes that share a head and a tail: the F, gradients, W and R of one row.
+    """The ops of each device as classes that share a head and a tail: the F, gradients, W and R of
+    one row.
 
     Every array has shape (devices, classes).
     """
 
-    head: Floats  # least time before an op, from the start of the iteration; not a number for no class
+    # least time before an op, from the start of the iteration; not a number for no class
+    head: Floats
     tail: Floats  # least time after it
     runs: Floats  # time that all its microbatches take
     row: NDArray[np.int64]  # the row (replica x stages + stage) of the class, -1 for none
@@ -176,7 +214,9 @@ def _classes(work: Work) -> Classes:
     end = work.turn + work.gradient
     done = (end + work.rest).max(axis=1, keepdims=True)
     head = np.stack([work.begin, work.turn, end, work.begin + work.forward])
-    tail = np.stack([done - work.begin - work.forward, work.after, 0 * end, work.gradient + work.after])
+    tail = np.stack(
+        [done - work.begin - work.forward, work.after, 0 * end, work.gradient + work.after]
+    )
     head = np.where((work.count > 0) & (work.runs > 0), head, np.nan)
     shape = (work.placement.n_devices, int(seat.max()) + 1, len(kinds))
 
@@ -188,12 +228,17 @@ def _classes(work: Work) -> Classes:
     row = np.broadcast_to(np.arange(len(device)), (4, len(device)))
     kind = np.broadcast_to(np.arange(4)[:, None], (4, len(device)))
     return Classes(
-        arrange(head, np.nan), arrange(tail, np.nan), arrange(work.runs, 0), arrange(row, -1), arrange(kind, 0)
+        arrange(head, np.nan),
+        arrange(tail, np.nan),
+        arrange(work.runs, 0),
+        arrange(row, -1),
+        arrange(kind, 0),
     )
 
 
 def _best_sets(head: Floats, tail: Floats, runs: Floats) -> Floats:
-    """The best bound over the sets of ops with a least head and a least tail: that head, all work and that tail.
+    """The best bound over the sets of ops with a least head and a least tail: that head, all work
+    and that tail.
 
     The last axis is that of the classes; heads and tails that are not numbers belong to no set.
     """
@@ -212,7 +257,9 @@ def _best_sets(head: Floats, tail: Floats, runs: Floats) -> Floats:
 
 
 def _lowest(work: Work) -> NDArray[np.int64]:
-    """Shape (replicas, devices): the first stage of each replica that a device runs, -1 for none."""
+    """Shape (replicas, devices): the first stage of each replica that a device runs, -1 for
+    none.
+    """
     lowest = np.full((len(work.count), work.placement.n_devices), work.count.shape[1], np.int64)
     for row, devices in enumerate(work.placement.devices):
         used = np.flatnonzero(work.count[row] > 0)
@@ -221,7 +268,9 @@ def _lowest(work: Work) -> NDArray[np.int64]:
 
 
 def _spans(work: Work, classes: Classes) -> Floats:
-    """Shape (devices,): bounds on the time from each device's first start to its last end, without memory."""
+    """Shape (devices,): bounds on the time from each device's first start to its last end, without
+    memory.
+    """
     P, width = classes.head.shape
     if not work.returns:
         return classes.runs.sum(axis=1)
@@ -231,11 +280,14 @@ def _spans(work: Work, classes: Classes) -> Floats:
     return _seen_from(work, classes, mine, np.broadcast_to(mine.T, (P, P))).max(axis=1)
 
 
-def _seen_from(work: Work, classes: Classes, seer: NDArray[np.int64], seen: NDArray[np.int64]) -> Floats:
-    """Bounds on the span of device ``seer`` by the ops of device ``seen``, index arrays that broadcast.
+def _seen_from(
+    work: Work, classes: Classes, seer: NDArray[np.int64], seen: NDArray[np.int64]
+) -> Floats:
+    """Bounds on the span of device ``seer`` by the ops of device ``seen``, index arrays that
+    broadcast.
 
-    Whatever follows a microbatch's F on the lowest stage of the seer runs after the seer's first start, and what comes
-    before the gradient of that stage runs before its last end, by W at least.
+    Whatever follows a microbatch's F on the lowest stage of the seer runs after the seer's first
+    start, and what comes before the gradient of that stage runs before its last end, by W at least.
     """
     stages = work.count.shape[1]
     row, kind = classes.row[seen], classes.kind[seen]
@@ -246,7 +298,8 @@ def _seen_from(work: Work, classes: Classes, seer: NDArray[np.int64], seen: NDAr
     first, last = work.begin[replica, low], (end + work.rest)[replica, low]
     own = np.broadcast_to((seer == seen)[..., None], row.shape)
     above = stage >= low
-    # An F below the seer's stages may run before it starts; a longer span of another device is proved in its place.
+    # An F below the seer's stages may run before it starts; a longer span of another device is
+    # proved in its place.
     head = np.where(known & (above | (kind == 1) | (kind == 2)), classes.head[seen] - first, np.nan)
     leave = [work.begin + work.forward, end, end, work.turn]
     tail = last - np.choose(kind, [table[replica, stage] for table in leave])

@@ -1,15 +1,17 @@
 """How long a device takes at least when it may hold only a number of activations.
 
-For one replica and equal microbatches. Let a device hold stages s1 < ... < sV, N = V x M forwards and at most K
-activations, K < N (else memory limits nothing). Each activation is held from its F to its I, and a share of it on to W.
-Where stages leave different amounts, the cap is counted in the least of the device's; round trips share it as it is.
+For one replica and equal microbatches. Let a device hold stages s1 < ... < sV, N = V x M forwards
+and at most K activations, K < N (else memory limits nothing). Each activation is held from its F to
+its I, and a share of it on to W. Where stages leave different amounts, the cap is counted in the
+least of the device's; round trips share it as it is.
 
-* Its first gradient is of stage sV, a round trip after its first F; until then it can run only K forwards.
-* Its last F is of stage sV. Then at most K activations are held, whose backwards are all that is left; and that F's own
-  microbatch needs the round trip from sV, down to the gradient and W of s1.
+* Its first gradient is of stage sV, a round trip after its first F; until then it can run only K
+  forwards.
+* Its last F is of stage sV. Then at most K activations are held, whose backwards are all that is
+  left; and that F's own microbatch needs the round trip from sV, down to the gradient and W of s1.
 * The two times do not overlap, as more than K forwards run.
-* Each activation is held for a round trip at least: N round trips share K places, of which the first K - 1 are taken
-  one forward after another, and the last K - 1 given back one by one.
+* Each activation is held for a round trip at least: N round trips share K places, of which the
+  first K - 1 are taken one forward after another, and the last K - 1 given back one by one.
 * The (n + K)-th F starts after the n-th W has ended, a round trip and W after the n-th F.
 """
 
@@ -23,7 +25,8 @@ from numpy.typing import NDArray
 from ppsim.search.bounds.work import Floats, Work
 
 ROUNDING = 1e-9
-# Each device takes a Python step; beyond this number memory is left out, which makes bounds weaker and no less true.
+# Each device takes a Python step; beyond this number memory is left out, which makes bounds weaker
+# and no less true.
 MOST_DEVICES = 4096
 Pair = tuple[Floats, Floats]
 
@@ -45,13 +48,21 @@ class _Device:
     amounts: Floats
 
 
-def find_windows(work: Work, caps: NDArray[np.float64], after_i: float, amounts: NDArray[np.int64]) -> Pair | None:
-    """Bound each device's time by its memory; None where no device is limited, or the arguments do not apply.
+def find_windows(
+    work: Work, caps: NDArray[np.float64], after_i: float, amounts: NDArray[np.int64]
+) -> Pair | None:
+    """Bound each device's time by its memory; None where no device is limited, or the arguments do
+    not apply.
 
-    ``amounts`` are the activations that an F of each stage leaves. Returns, from each device's first start, the time
-    to the end of its last op, and to the end of the last gradient of its lowest stage, both of shape (devices,).
+    ``amounts`` are the activations that an F of each stage leaves. Returns, from each device's
+    first start, the time to the end of its last op, and to the end of the last gradient of its
+    lowest stage, both of shape (devices,).
     """
-    if not (len(work.count) == 1 and work.alike and work.returns) or np.isinf(caps).all() or len(caps) > MOST_DEVICES:
+    if (
+        not (len(work.count) == 1 and work.alike and work.returns)
+        or np.isinf(caps).all()
+        or len(caps) > MOST_DEVICES
+    ):
         return None
     M, P = int(work.count.max()), work.placement.n_devices
     whole, gradients = np.zeros(P), np.zeros(P)
@@ -82,9 +93,12 @@ def _bound(d: _Device) -> tuple[float, float]:
     total = M * float((d.forward + both).sum())
     held = min(float(_largest(d.forward, M, np.array([K]))[0]), _fill(d, d.forward))
     first = max(0.0, float(d.turn[-1] - d.begin[0]) - held)
-    # Of K places, A hold an activation whole and the others the share between I and W, as the last F starts.
+    # Of K places, A hold an activation whole and the others the share between I and W, as the last
+    # F starts.
     A = np.array([K]) if d.after_i == 1 else np.arange(V, K + 1)
-    pending = np.minimum(N - A, np.floor((d.cap - A) / d.after_i + ROUNDING)) if d.after_i else N - A
+    pending = (
+        np.minimum(N - A, np.floor((d.cap - A) / d.after_i + ROUNDING)) if d.after_i else N - A
+    )
     left_w, left = float(d.rest.max()) * pending, np.minimum(_largest(both, M, A), _fill(d, both))
     remaining = float(d.forward[-1]) + left + left_w
     down = float(d.turn[0] + d.gradient[0] - d.begin[-1])
@@ -115,7 +129,9 @@ def _bound(d: _Device) -> tuple[float, float]:
 
 
 def _fill(d: _Device, values: Floats) -> float:
-    """The most that the values of ops sum to whose activations fit the cap together, of the last op a share."""
+    """The most that the values of ops sum to whose activations fit the cap together, of the last op
+    a share.
+    """
     room, total = d.cap, 0.0
     for row in np.argsort(-values / d.amounts):
         share = min(float(d.microbatches), room / float(d.amounts[row]))

@@ -1,8 +1,9 @@
-"""The work that every order of a pipeline's ops must do: shortest times per stage and the chains between them.
+"""The work that every order of a pipeline's ops must do: shortest times per stage and the chains
+between them.
 
-A *row* is one stage of one replica. Each of its microbatches runs a forward, a part of the backward that gives its
-gradient (I, or all of B), and a rest (W). Where a schedule could choose, the shorter is taken, so that what is proved
-for these times holds for every schedule that makes the choice.
+A *row* is one stage of one replica. Each of its microbatches runs a forward, a part of the backward
+that gives its gradient (I, or all of B), and a rest (W). Where a schedule could choose, the shorter
+is taken, so that what is proved for these times holds for every schedule that makes the choice.
 """
 
 from __future__ import annotations
@@ -27,20 +28,22 @@ class Work:
 
     placement: Placement  # which device holds which stage
     count: NDArray[np.int64]  # microbatches of each row
-    # shape (4, replicas, stages): the time that a device spends on F, the gradient, the rest and R, all microbatches
-    # together
+    # shape (4, replicas, stages): the time that a device spends on F, the gradient, the rest and R,
+    # all microbatches together
     runs: Floats
     forward: Floats  # least time from the start of an F until its result leaves
     gradient: Floats  # the same for I or B
     rest: Floats  # least time of W; zero where backwards are full
     again: Floats  # least time of R; zero where nothing is recomputed
-    sent: Floats  # shape (2, replicas, stages): latency of the message that F and the backward wait for
-    # whether all microbatches take the same time, no two ops run as one for less than their sum, and every F allocates
-    # what its backward frees
+    # shape (2, replicas, stages): latency of the message that F and the backward wait for
+    sent: Floats
+    # whether all microbatches take the same time, no two ops run as one for less than their sum,
+    # and every F allocates what its backward frees
     alike: bool
     frees: Floats  # least time of the op that frees an activation, W or B
     returns: bool  # whether there are backwards, so that what a device starts comes back to it
-    longest: float  # the longest time that one microbatch takes alone, from its first F to its last op
+    # the longest time that one microbatch takes alone, from its first F to its last op
+    longest: float
 
     @cached_property
     def begin(self) -> Floats:
@@ -51,7 +54,9 @@ class Work:
     def turn(self) -> Floats:
         """Least time from the first stage's start to the start of each backward."""
         top = self.begin[:, -1:] + self.forward[:, -1:] + self.again[:, -1:]
-        return top + np.cumsum((self.sent[1] + _shifted(self.gradient, -1))[:, ::-1], axis=1)[:, ::-1]
+        return (
+            top + np.cumsum((self.sent[1] + _shifted(self.gradient, -1))[:, ::-1], axis=1)[:, ::-1]
+        )
 
     @cached_property
     def after(self) -> Floats:
@@ -72,7 +77,8 @@ def _shifted(values: Floats, by: int) -> Floats:
 
 
 def work_of(schedule: Schedule, costs: Costs, more: frozenset[Kind] = frozenset()) -> Work | None:
-    """Collect the work of a schedule's ops; None where it does not run every stage once on every microbatch.
+    """Collect the work of a schedule's ops; None where it does not run every stage once on every
+    microbatch.
 
     ``more`` are kinds that it may run instead of its own.
     """
@@ -80,7 +86,8 @@ def work_of(schedule: Schedule, costs: Costs, more: frozenset[Kind] = frozenset(
     if not schedule.only_computes or not len(schedule) or (kinds := _kinds(schedule)) is None:
         return None
     count = _counts(schedule)
-    if (count.sum(axis=0) != M).any():  # where a device holds a stage of two replicas too: its ops count for both
+    # where a device holds a stage of two replicas too: its ops count for both
+    if (count.sum(axis=0) != M).any():
         return None
     paired = bool(len(schedule.second_of_pairs)) and costs.pair is not None
     if paired and not _pairs_are_plain(schedule):
@@ -89,7 +96,9 @@ def work_of(schedule: Schedule, costs: Costs, more: frozenset[Kind] = frozenset(
 
 
 def _kinds(schedule: Schedule) -> frozenset[Kind] | None:
-    """The kinds it runs, or None where F, R, or the backwards of a stage and microbatch are not one each."""
+    """The kinds it runs, or None where F, R, or the backwards of a stage and microbatch are not one
+    each.
+    """
     S, M = schedule.n_stages, schedule.n_microbatches
     found = np.bincount(schedule.kind, minlength=5)[:5]
     f, b, i, w, r = found.tolist()
@@ -105,7 +114,9 @@ def _counts(schedule: Schedule) -> NDArray[np.int64]:
         return np.full(devices.shape, schedule.n_microbatches, np.int64)
     forward = schedule.kind == Kind.F
     stage, device = schedule.stage[forward], schedule.device[forward]
-    return np.stack([np.bincount(stage[row[stage] == device], minlength=schedule.n_stages) for row in devices])
+    return np.stack(
+        [np.bincount(stage[row[stage] == device], minlength=schedule.n_stages) for row in devices]
+    )
 
 
 def _pairs_are_plain(schedule: Schedule) -> bool:
@@ -123,7 +134,9 @@ def build_work(
     paired: bool,
     microbatches: int,
 ) -> Work:
-    """Collect the work of schedules with these kinds of ops; ``paired`` where F and B may run as one."""
+    """Collect the work of schedules with these kinds of ops; ``paired`` where F and B may run as
+    one.
+    """
     scale = costs.scale if costs.scale is not None else np.ones((5, microbatches))
     speed = costs.speed if costs.speed is not None else np.ones(placement.n_devices)
     time = costs.time[:, None, :] / speed[placement.devices]
@@ -144,15 +157,33 @@ def build_work(
     backward = bool(kinds & {Kind.B, Kind.I})
     again = shortest[Kind.R] * (Kind.R in kinds and backward)
     sent = latencies(placement, costs.comm, backward)
-    frees = rest if Kind.I in kinds else gradient  # where there are both, B takes longer than what W adds to I
+    # where there are both, B takes longer than what W adds to I
+    frees = rest if Kind.I in kinds else gradient
     longest = 0.0 if paired else _longest(time, scale, kinds, sent)
-    return Work(placement, count, runs, forward, gradient, rest, again, sent, alike, frees, backward, longest)
+    return Work(
+        placement,
+        count,
+        runs,
+        forward,
+        gradient,
+        rest,
+        again,
+        sent,
+        alike,
+        frees,
+        backward,
+        longest,
+    )
 
 
 def _halve(time: Floats, kinds: frozenset[Kind]) -> tuple[Floats, Floats]:
-    """The part of the backward that gives the gradient and the rest, the least of B and of I and W where both run."""
+    """The part of the backward that gives the gradient and the rest, the least of B and of I and W
+    where both run.
+    """
     full, split = (time[Kind.B], time[Kind.B]), (time[Kind.I], time[Kind.I] + time[Kind.W])
-    chosen = [pair for kind, pair in ((Kind.B, full), (Kind.I, split)) if kind in kinds] or [(0 * full[0], 0 * full[0])]
+    chosen = [pair for kind, pair in ((Kind.B, full), (Kind.I, split)) if kind in kinds] or [
+        (0 * full[0], 0 * full[0])
+    ]
     first = np.minimum.reduce([pair[0] for pair in chosen])
     whole = np.minimum.reduce([pair[1] for pair in chosen])
     return first, whole - first
@@ -182,8 +213,9 @@ def _join(
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Shorten what devices spend and what results take to what pairs of F and B could reach.
 
-    A pair of stages s and t costs (pair[s] + pair[t]) / 2. A device pays at least x[s] for each F and y[t] for each B
-    where x <= t_F, y <= t_B and x[s] + y[t] never exceeds that: x = pair[s] / 2 - shift, y = pair[t] / 2 + shift.
+    A pair of stages s and t costs (pair[s] + pair[t]) / 2. A device pays at least x[s] for each F
+    and y[t] for each B where x <= t_F, y <= t_B and x[s] + y[t] never exceeds that: x = pair[s] / 2
+    - shift, y = pair[t] / 2 + shift.
     """
     runs, forward, gradient, rest = runs.copy(), forward.copy(), gradient.copy(), rest.copy()
     per = np.maximum(count, 1)
@@ -198,5 +230,8 @@ def _join(
         best = int(((x + y) * count[here]).sum(axis=1).argmax())
         runs[0][here], runs[1][here] = x[best] * count[here], y[best] * count[here]
         runs[2][here] = rest[here] = 0.0
-        forward[here], gradient[here] = np.minimum(forward[here], half + low), np.minimum(gradient[here], half + low)
+        forward[here], gradient[here] = (
+            np.minimum(forward[here], half + low),
+            np.minimum(gradient[here], half + low),
+        )
     return runs, forward, gradient, rest

@@ -73,8 +73,8 @@ def _cheapest(pipeline: Pipeline, microbatches: int, Q: int) -> Floats:
 def _heads_and_tails(problem: Problem, least: Floats) -> tuple[Floats, Floats]:
     """Return the least time before the first and after the last op of devices, shape (R, P) each.
 
-    An op that takes longer than all others and their messages together is on every longest path: the
-    time after it is what the pipeline takes beyond its end.
+    An op that takes longer than all others and their messages together is on every longest path:
+    the time after it is what the pipeline takes beyond its end.
     """
     pipeline, schedule, R = problem.pipeline, problem.pipeline.schedule, problem.n_replicas
     order = pipeline.order
@@ -120,7 +120,9 @@ def _ways(problem: Problem, least: Floats, sequence: int, replica: int) -> float
     factors[at, at] = np.maximum(factors[at, at], problem.time[sequence])
     size = max(1, NUMBERS // len(problem.pipeline.schedule))
     each = [factors[first : first + size] for first in range(0, count, size)]
-    return min(float(problem.pipeline.makespans(part, np.full(len(part), replica)).min()) for part in each)
+    return min(
+        float(problem.pipeline.makespans(part, np.full(len(part), replica)).min()) for part in each
+    )
 
 
 def _distinct(problem: Problem, least: Floats) -> list[int]:

@@ -1,7 +1,9 @@
-"""Deal sequences anew: the longest first onto the least of load, then moves that shorten the simulated step.
+"""Deal sequences anew: the longest first onto the least of load, then moves that shorten the
+simulated step.
 
 A move takes a sequence to another microbatch, swaps two sequences, or swaps two microbatches of
-the replica that ends last. The best dealing so far is always valid, and never longer than the one given.
+the replica that ends last. The best dealing so far is always valid, and never longer than the one
+given.
 """
 
 from __future__ import annotations
@@ -117,7 +119,9 @@ class _Search:
         replica, microbatch = problem.replica.copy(), problem.microbatch.copy()
         for slot, members in enumerate(best.slots):
             replica[members], microbatch[members] = divmod(slot, problem.microbatches)
-        return Dealt(replica, microbatch, before, best.ends, min(bound, float(best.ends.max())), self.tried)
+        return Dealt(
+            replica, microbatch, before, best.ends, min(bound, float(best.ends.max())), self.tried
+        )
 
     def _better(self, best: _State, other: _State) -> _State:
         return other if other.ends.max() < best.ends.max() * (1 - SHORTER) else best
@@ -142,7 +146,9 @@ class _Search:
     def _makespans(self, factors: Floats, replica: Ints) -> Floats:
         self.tried += len(factors)
         parts = [
-            self.problem.pipeline.makespans(factors[first : first + self.batch], replica[first : first + self.batch])
+            self.problem.pipeline.makespans(
+                factors[first : first + self.batch], replica[first : first + self.batch]
+            )
             for first in range(0, len(factors), self.batch)
         ]
         return np.concatenate(parts)
@@ -150,13 +156,17 @@ class _Search:
     # Starts.
 
     def _starts(self) -> Iterator[_State]:
-        """Yield greedy dealings, each replica's microbatches in the order that is fastest of some."""
+        """Yield greedy dealings, each replica's microbatches in the order that is fastest of
+        some.
+        """
         for slots in (self._greedy(), self._grouped()):
             if slots is not None:
                 yield self._ordered(self._timed(slots))
 
     def _greedy(self) -> Slots | None:
-        """Deal the longest first, to the replica and the microbatch of it with the least work that has room."""
+        """Deal the longest first, to the replica and the microbatch of it with the least work that
+        has room.
+        """
         problem, M = self.problem, self.problem.microbatches
         size = problem.time.sum(axis=1)
         slots: Slots = [[] for _ in range(problem.n_replicas * M)]
@@ -165,12 +175,17 @@ class _Search:
         pool = np.zeros(len(size), np.int64) if problem.across else problem.replica
         empty_slots = int(problem.counts.sum())
         left, bare = np.bincount(pool, minlength=problem.n_replicas), problem.counts.copy()
-        groups = [list(range(problem.n_replicas))] if problem.across else [[r] for r in range(problem.n_replicas)]
+        groups = (
+            [list(range(problem.n_replicas))]
+            if problem.across
+            else [[r] for r in range(problem.n_replicas)]
+        )
         heaps = [[(0.0, r) for r in group] for group in groups]
         for sequence in np.argsort(-size, kind="stable").tolist():
             home = int(pool[sequence])
             empty = empty_slots if problem.across else int(bare[home])
-            must = int(left[home]) <= empty  # what is left is needed so that no microbatch stays empty
+            # what is left is needed so that no microbatch stays empty
+            must = int(left[home]) <= empty
             heap, full, place = heaps[home], list[tuple[float, int]](), -1
             while heap and place < 0:
                 total, r = heappop(heap)
@@ -189,8 +204,12 @@ class _Search:
             load[place] += size[sequence]
         return slots
 
-    def _rooms(self, slots: Slots, load: Floats, r: int, sequence: int, bare: bool) -> Iterator[int]:
-        """Yield the microbatches of a replica that have room for a sequence, the least of load first."""
+    def _rooms(
+        self, slots: Slots, load: Floats, r: int, sequence: int, bare: bool
+    ) -> Iterator[int]:
+        """Yield the microbatches of a replica that have room for a sequence, the least of load
+        first.
+        """
         own = [slot for slot in self.own[r] if not (bare and slots[slot])]
         if not own:
             return
@@ -202,13 +221,19 @@ class _Search:
                 yield slot
 
     def _grouped(self) -> Slots | None:
-        """Put sequences of about one length into a microbatch each, and deal these; for padded ones."""
+        """Put sequences of about one length into a microbatch each, and deal these; for padded
+        ones.
+        """
         problem = self.problem
         if not problem.padded or self.empty.any():
             return None
         size = problem.time.sum(axis=1)
         slots: Slots = [[] for _ in range(problem.n_replicas * problem.microbatches)]
-        pools = [range(problem.n_replicas)] if problem.across else [[r] for r in range(problem.n_replicas)]
+        pools = (
+            [range(problem.n_replicas)]
+            if problem.across
+            else [[r] for r in range(problem.n_replicas)]
+        )
         for pool in pools:
             own = np.flatnonzero(np.isin(problem.replica, list(pool)))
             order = own[np.argsort(-size[own], kind="stable")]
@@ -228,7 +253,13 @@ class _Search:
             rising = sorted(range(len(own)), key=size.__getitem__)
             folded = rising[::2] + rising[1::2][::-1]
             half = len(folded) // 2
-            for order in (list(range(len(own))), rising, rising[::-1], folded, folded[half:] + folded[:half]):
+            for order in (
+                list(range(len(own))),
+                rising,
+                rising[::-1],
+                folded,
+                folded[half:] + folded[:half],
+            ):
                 ways.append(order)
                 replica.append(r)
                 moved = state.factors[r].copy()
@@ -298,7 +329,10 @@ class _Search:
         targets = self.all if self.problem.across else self.own[last]
         here = self.own[last]
         held = sum(len(state.slots[slot]) for slot in here)
-        count = held * (len(targets) + sum(len(state.slots[slot]) for slot in targets)) + len(here) ** 2 // 2
+        count = (
+            held * (len(targets) + sum(len(state.slots[slot]) for slot in targets))
+            + len(here) ** 2 // 2
+        )
         if count <= ALL:
             return list(self._all_moves(state, last)), True
         drawn = (self._drawn_move(state, last) for _ in range(self.batch))

@@ -33,7 +33,9 @@ class Pipeline:
     slow: Floats
 
     def durations(self, factors: Floats, replica: Ints) -> Floats:
-        """Return the durations of ops, shape (ops, samples), of factors (samples, M, Q) on these replicas."""
+        """Return the durations of ops, shape (ops, samples), of factors (samples, M, Q) on these
+        replicas.
+        """
         flat = np.ascontiguousarray(factors.transpose(2, 1, 0)).reshape(-1, len(factors))
         found = self.times.durations(flat)
         if (self.slow != 1).any():
@@ -50,7 +52,12 @@ class Pipeline:
 
 
 def make_pipeline(
-    schedule: Schedule, costs: Costs, replicas: int, slow: Floats | None = None, *, by_stage: bool = False
+    schedule: Schedule,
+    costs: Costs,
+    replicas: int,
+    slow: Floats | None = None,
+    *,
+    by_stage: bool = False,
 ) -> Pipeline:
     """Make the pipeline of replicas that run a schedule at these costs.
 
@@ -106,7 +113,9 @@ class Problem:
         used[self.replica, self.microbatch] = True
         bare = used.sum(axis=1) < self.counts
         if self.across:
-            return np.full(self.n_replicas, bool(bare.any()) or len(self.time) < int(self.counts.sum()))
+            return np.full(
+                self.n_replicas, bool(bare.any()) or len(self.time) < int(self.counts.sum())
+            )
         return bare | (np.bincount(self.replica, minlength=self.n_replicas) < self.counts)
 
     def factors(self, slot: Ints) -> Floats:

@@ -1,7 +1,9 @@
-"""Simulated annealing over queues: move an op within its device's queue, time all anew, keep or undo.
+"""Simulated annealing over queues: move an op within its device's queue, time all anew, keep or
+undo.
 
-Moves favour ops on the longest path. What must stay in order never passes each other: equal ops, and F and I of one
-microbatch, and a W and its I; what a device holds never passes its cap. Plain Python, compiled by numba.
+Moves favour ops on the longest path. What must stay in order never passes each other: equal ops,
+and F and I of one microbatch, and a W and its I; what a device holds never passes its cap. Plain
+Python, compiled by numba.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ class Walk(NamedTuple):
     path: Ints  # shape (ops,), the places of the ops on the longest path
     best: Ids  # shape (ops,), receives the op codes of the best queues
     random: Ints  # shape (1,), state of the random numbers
-    weights: Floats  # shape (3,): of the span, the makespan and the mean span of the devices in what is minimized
+    # shape (3,): of the span, the makespan and the mean span of the devices in what is minimized
+    weights: Floats
     log: Ints  # shape (2, M), the places that the ops of a move came from and went to
     reached: Floats  # shape (1,), receives the cost of the queues timed last, without the mean
     stop: Ints  # shape (1,), set from outside to end the walk
@@ -118,7 +121,11 @@ def reach(orders: Orders, walk: Walk, op: int, steps: int) -> int:
                 break
             if kinds == 3 and orders.code[other] % stages == code % stages:
                 break
-        held = walk.held[other] - change if onward else (walk.held[other - 1] if other > first else 0.0) + change
+        held = (
+            walk.held[other] - change
+            if onward
+            else (walk.held[other - 1] if other > first else 0.0) + change
+        )
         if held > cap or (not onward and walk.held[other] + change > cap):
             break
         place = other
@@ -170,8 +177,8 @@ def pick(orders: Orders, walk: Walk, length: int) -> int:
 
 
 def anneal(orders: Orders, walk: Walk, moves: int, longest: int, hot: float, cold: float) -> float:
-    """Try moves of up to ``longest`` places while the temperature falls from hot to cold; return the best cost,
-    -1 where the queues deadlock from the start.
+    """Try moves of up to ``longest`` places while the temperature falls from hot to cold; return
+    the best cost, -1 where the queues deadlock from the start.
 
     The queues are left as the walk ends; ``walk.best`` has the best, by the cost without the mean.
     """
@@ -189,13 +196,19 @@ def anneal(orders: Orders, walk: Walk, moves: int, longest: int, hot: float, col
         temperature = hot * (cold / hot) ** (number / moves)
         steps = 1 + draw(walk.random, longest) * draw(walk.random, 2)
         op = pick(orders, walk, length)
-        many = 1 + draw(walk.random, 1 + draw(walk.random, size)) if draw(walk.random, 100) < SERIES else 1
+        many = (
+            1 + draw(walk.random, 1 + draw(walk.random, size))
+            if draw(walk.random, 100) < SERIES
+            else 1
+        )
         moved = move_series(orders, walk, op, steps if draw(walk.random, 2) else -steps, many)
         if moved == 0:
             continue
         new = find_cost(orders, walk)
         rise = new - cost
-        if new >= 0 and (rise <= 0 or draw(walk.random, MODULUS) < MODULUS * 2.718281828 ** (-rise / temperature)):
+        if new >= 0 and (
+            rise <= 0 or draw(walk.random, MODULUS) < MODULUS * 2.718281828 ** (-rise / temperature)
+        ):
             cost = new
             length = find_path(orders, walk)
             if walk.reached[0] < best - ROUNDING * best:

@@ -1,4 +1,6 @@
-"""Search for the best schedule of a problem of any size: known schedules and heuristics first, then local search."""
+"""Search for the best schedule of a problem of any size: known schedules and heuristics first, then
+local search.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,19 @@ from ppsim.core.schedule import Schedule
 from ppsim.search.orders.improve import Member, cost_of, improve
 from ppsim.search.problem import ROUNDING, Problem, Solution, evaluate, fits
 from ppsim.search.rules.heuristics import is_linear, is_v, time_table, write_linear, write_v
-from ppsim.search.rules.orders import Queues, join_backwards, read_orders, write_one_by_one, write_schedule
+from ppsim.search.rules.orders import (
+    Queues,
+    join_backwards,
+    read_orders,
+    write_one_by_one,
+    write_schedule,
+)
 from ppsim.search.rules.policies import write_policies
 
 Report = Callable[[Solution], None]
 GRACE_S = 1.5  # past the time: what looks at it ends on its own, with what it has
-SMALLER_CAPS = 8  # heuristics are tried under as many: with less memory they sometimes find better schedules
+# heuristics are tried under as many: with less memory they sometimes find better schedules
+SMALLER_CAPS = 8
 
 
 def search(
@@ -37,15 +46,18 @@ def search(
     grace: float = GRACE_S,
     report: Report = lambda best: None,
 ) -> Solution | None:
-    """Search for the best schedule that fits, from the heuristics' schedules and ``seeds`` that fit.
+    """Search for the best schedule that fits, from the heuristics' schedules and ``seeds`` that
+    fit.
 
-    Two searches with the same arguments find the same where ``rounds`` of local search, of about a second each, end
-    them, not the time limit in seconds, or a schedule that attains the ``bound`` of the objective. ``run`` maps walks
-    over as many ``workers`` elsewhere, instead of threads (one a core when None); what does not look at the time is
-    ended ``grace`` seconds past the limit; ``report`` is called with each schedule that is better than all before.
+    Two searches with the same arguments find the same where ``rounds`` of local search, of about a
+    second each, end them, not the time limit in seconds, or a schedule that attains the ``bound``
+    of the objective. ``run`` maps walks over as many ``workers`` elsewhere, instead of threads (one
+    a core when None); what does not look at the time is ended ``grace`` seconds past the limit;
+    ``report`` is called with each schedule that is better than all before.
 
-    Returns the best found, after Ctrl-C too once there is one, or None where no schedule fits the caps (see
-    :attr:`Problem.least_caps`); raises TimeOver where the time ended before any schedule was timed.
+    Returns the best found, after Ctrl-C too once there is one, or None where no schedule fits the
+    caps (see :attr:`Problem.least_caps`); raises TimeOver where the time ended before any schedule
+    was timed.
     """
     if not problem.is_feasible:
         return None
@@ -61,7 +73,9 @@ def search(
                 starts.append(member)
                 if best and best.score(problem.objective)[0] <= enough:
                     return best
-            walks = improve(problem, starts, seed, workers or count_cores(), began + time_limit, run)
+            walks = improve(
+                problem, starts, seed, workers or count_cores(), began + time_limit, run
+            )
             for better in islice(walks, rounds):
                 best = best if better is None else _better(problem, best, better, report)
                 if best and best.score(problem.objective)[0] <= enough:
@@ -79,14 +93,19 @@ def busiest(problem: Problem) -> float:
     return float(np.bincount(problem.device, weights=time).max(initial=0.0) * problem.microbatches)
 
 
-def collect(problem: Problem, seeds: Iterable[Schedule], deadline: float = np.inf) -> Iterator[Member]:
-    """Collect the queues that a search starts from; at least one fits where the problem is feasible.
+def collect(
+    problem: Problem, seeds: Iterable[Schedule], deadline: float = np.inf
+) -> Iterator[Member]:
+    """Collect the queues that a search starts from; at least one fits where the problem is
+    feasible.
 
     Once the deadline is past, nothing more is written for smaller caps or by rules.
     """
     for schedule in seeds:
         if fits(problem, schedule):
-            yield Member(read_orders(schedule), schedule.name, cost_of(problem, read_orders(schedule)))
+            yield Member(
+                read_orders(schedule), schedule.name, cost_of(problem, read_orders(schedule))
+            )
     for origin, queues in written(problem, deadline):
         cost = cost_of(problem, queues)
         if cost < np.inf:
@@ -98,17 +117,30 @@ def written(problem: Problem, deadline: float) -> Iterator[tuple[str, Queues]]:
     yield from _written(problem, deadline)
     if problem.joins.any():
         time = problem.costs.time.copy()
-        time[Kind.I], time[Kind.W] = np.where(problem.joins, [time[Kind.B], 0 * time[Kind.B]], time[[Kind.I, Kind.W]])
+        time[Kind.I], time[Kind.W] = np.where(
+            problem.joins, [time[Kind.B], 0 * time[Kind.B]], time[[Kind.I, Kind.W]]
+        )
         full = replace(problem, costs=replace(problem.costs, time=time))
-        yield from ((origin, join_backwards(problem, queues)) for origin, queues in _written(full, deadline))
+        yield from (
+            (origin, join_backwards(problem, queues)) for origin, queues in _written(full, deadline)
+        )
 
 
 def _written(problem: Problem, deadline: float) -> Iterator[tuple[str, Queues]]:
-    """Write a schedule that always fits, one by rules, and what heuristics find, under smaller caps too."""
+    """Write a schedule that always fits, one by rules, and what heuristics find, under smaller caps
+    too.
+    """
     yield "one microbatch at a time", write_one_by_one(problem)
     policies = write_policies(problem)
-    yield from islice(policies, 1)  # however late: heuristics can be far off where stages are uneven
-    write = write_linear if is_linear(problem.placement) else write_v if is_v(problem.placement) else None
+    # however late: heuristics can be far off where stages are uneven
+    yield from islice(policies, 1)
+    write = (
+        write_linear
+        if is_linear(problem.placement)
+        else write_v
+        if is_v(problem.placement)
+        else None
+    )
     if write is not None:
         most = np.minimum(problem.caps, problem.least_caps * problem.microbatches)
         for share in np.linspace(1.0, 0.0, SMALLER_CAPS, endpoint=False):
@@ -121,7 +153,9 @@ def _written(problem: Problem, deadline: float) -> Iterator[tuple[str, Queues]]:
 
 
 def _better(problem: Problem, best: Solution | None, member: Member, report: Report) -> Solution:
-    """Return the better of the best solution so far and some queues, which are reported where they are."""
+    """Return the better of the best solution so far and some queues, which are reported where they
+    are.
+    """
     found = evaluate(problem, write_schedule(problem, member.queues), member.origin)
     if best is not None and found.score(problem.objective) >= best.score(problem.objective):
         return best

@@ -21,14 +21,15 @@ from ppsim.search.rules.orders import KINDS, Queues, make_orders
 
 # Op timings of a walk, some 5 ns each: a round takes about half a second.
 TIMINGS_OF_A_WALK = 80_000_000
-# Temperatures that walks start at, in mean op durations: high ones leave a schedule far behind, low ones polish it.
-# A walk has too few moves per op for high ones where there are many ops.
+# Temperatures that walks start at, in mean op durations: high ones leave a schedule far behind, low
+# ones polish it. A walk has too few moves per op for high ones where there are many ops.
 HOT, MANY_OPS, HOT_OF_MANY = (1.0, 0.3, 0.1), 2000, (0.02, 0.1, 0.005)
 COLD = 0.05  # of hot, where a walk ends
 LONGEST = 16  # places that an op moves at most
 POOL = 6  # schedules that walks start from
 IMPROVED = ", improved"
-MEAN, OTHER = 0.3, 0.001  # weights of the devices' mean span, and of the number that only decides between equals
+# weights of the devices' mean span, and of the number that only decides between equals
+MEAN, OTHER = 0.3, 0.001
 
 
 @dataclass
@@ -44,12 +45,19 @@ Task = tuple[Problem, Member, int, int]
 
 
 def improve(
-    problem: Problem, starts: list[Member], seed: int, workers: int, deadline: float, run: Map | None = None
+    problem: Problem,
+    starts: list[Member],
+    seed: int,
+    workers: int,
+    deadline: float,
+    run: Map | None = None,
 ) -> Iterator[Member | None]:
-    """Improve schedules round by round; yield the best of a round where it is better than all before, else None.
+    """Improve schedules round by round; yield the best of a round where it is better than all
+    before, else None.
 
-    Rounds of the same seed and number of workers give the same, up to the one that the deadline cuts short. ``run``
-    maps walks over workers elsewhere, where a round that has begun is finished; without it they are threads here.
+    Rounds of the same seed and number of workers give the same, up to the one that the deadline
+    cuts short. ``run`` maps walks over workers elsewhere, where a round that has begun is finished;
+    without it they are threads here.
     """
     if monotonic() >= deadline:  # before anything is compiled
         return
@@ -59,18 +67,24 @@ def improve(
     turn = 0
     begun = monotonic()
     _walk(problem, pool[0], seed, 0, np.ones(1, np.int64))  # compiles in this thread, once
-    if 2 * monotonic() - begun > deadline:  # too late for code that compiles, too slow for what CPython runs
+    # too late for code that compiles, too slow for what CPython runs
+    if 2 * monotonic() - begun > deadline:
         return
     with ThreadPoolExecutor(workers) as threads:
         while monotonic() < deadline:
             # Every other walk starts from the best; the others take turns.
             chosen = [0 if nth % 2 else nth // 2 % len(pool) for nth in range(turn, turn + workers)]
-            tasks = [(problem, pool[c], seed * 1_000_003 + nth, nth) for nth, c in enumerate(chosen, turn)]
+            tasks = [
+                (problem, pool[c], seed * 1_000_003 + nth, nth)
+                for nth, c in enumerate(chosen, turn)
+            ]
             turn += workers
             if run is None:
                 ended = _walk_here(threads, tasks, stop, deadline)
             else:  # in whatever order they end
-                ended = [member for _, member in sorted(run(walk_alone, tasks), key=lambda pair: pair[0])]
+                ended = [
+                    member for _, member in sorted(run(walk_alone, tasks), key=lambda pair: pair[0])
+                ]
             for c, member in zip(chosen, ended, strict=True):
                 if member.cost < pool[c].cost:
                     pool[c] = member
@@ -104,7 +118,9 @@ def cost_of(problem: Problem, queues: Queues) -> float:
     orders = make_orders(problem, queues)
     walk = make_walk(problem, orders, 1, np.zeros(1, np.int64))
     parts, pays = anneal_kernel.PARTS, pays_to_compile(problem)
-    cost = float(call(anneal_kernel.anneal, orders, walk, 0, LONGEST, 1.0, 1.0, parts=parts, pays=pays))
+    cost = float(
+        call(anneal_kernel.anneal, orders, walk, 0, LONGEST, 1.0, 1.0, parts=parts, pays=pays)
+    )
     return cost if cost >= 0 else float("inf")
 
 
@@ -131,16 +147,31 @@ def _walk(problem: Problem, start: Member, seed: int, nth: int, stop: NDArray[np
     origin, ops = start.origin, sum(map(len, start.queues))
     temperatures = HOT if ops < MANY_OPS else HOT_OF_MANY
     hot = temperatures[nth // 2 % len(temperatures)]
-    cost, better = anneal(problem, start.queues, seed, stop, max(100, TIMINGS_OF_A_WALK // ops), hot)
+    cost, better = anneal(
+        problem, start.queues, seed, stop, max(100, TIMINGS_OF_A_WALK // ops), hot
+    )
     return Member(better, origin if origin.endswith(IMPROVED) else origin + IMPROVED, cost)
 
 
 def anneal(
     problem: Problem, queues: Queues, seed: int, stop: NDArray[np.int64], moves: int, hot: float
 ) -> tuple[float, Queues]:
-    """Anneal an order, ``hot`` in mean op durations at first; return the least cost and the order that has it."""
+    """Anneal an order, ``hot`` in mean op durations at first; return the least cost and the order
+    that has it.
+    """
     orders = make_orders(problem, queues)
     walk = make_walk(problem, orders, seed, stop)
     hot *= max(float(orders.time.mean()), 1e-300)
-    cost = float(call(anneal_kernel.anneal, orders, walk, moves, LONGEST, hot, COLD * hot, parts=anneal_kernel.PARTS))
+    cost = float(
+        call(
+            anneal_kernel.anneal,
+            orders,
+            walk,
+            moves,
+            LONGEST,
+            hot,
+            COLD * hot,
+            parts=anneal_kernel.PARTS,
+        )
+    )
     return cost, np.split(walk.best.astype(np.int64), orders.offsets[1:-1])

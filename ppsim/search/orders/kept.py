@@ -14,13 +14,22 @@ from ppsim.search.orders.optimize import Known, Outcome
 from ppsim.search.problem import ROUNDING, Problem, evaluate, solves
 
 # The columns of a schedule, beside its name and placement.
-COLUMNS = {"offsets": np.int64, "kind": np.uint8, "stage": np.int32, "microbatch": np.int32, "pair": np.int32}
+COLUMNS = {
+    "offsets": np.int64,
+    "kind": np.uint8,
+    "stage": np.int32,
+    "microbatch": np.int32,
+    "pair": np.int32,
+}
 
 
 def describe_problem(problem: Problem) -> list[object]:
     """Return all that a search depends on beside seed and time, as plain data."""
     costs = problem.costs
-    prices = [None if value is None else np.asarray(value).tolist() for value in (costs.time, costs.comm, costs.pair)]
+    prices = [
+        None if value is None else np.asarray(value).tolist()
+        for value in (costs.time, costs.comm, costs.pair)
+    ]
     cap = None if problem.cap is None else problem.caps.tolist()
     placement = [problem.placement.name, problem.placement.devices.tolist()]
     return [
@@ -66,22 +75,36 @@ def is_sound(key: str, row: Mapping[str, Any]) -> bool:
     return matches(row, kinds)
 
 
-def outcome_of(row: Mapping[str, Any], problems: Sequence[Problem], known: Sequence[Sequence[Known]]) -> Outcome:
+def outcome_of(
+    row: Mapping[str, Any], problems: Sequence[Problem], known: Sequence[Sequence[Known]]
+) -> Outcome:
     """Make the outcome of a row again; the schedule's numbers are computed from its ops.
 
     Raises:
         InputError: the row holds no schedule of these problems.
     """
     try:
-        problem = next(problem for problem in problems if problem.placement.name == row["placement"])
-        columns: dict[str, Any] = {name: np.array(row["schedule"][name], of) for name, of in COLUMNS.items()}
-        schedule = Schedule(row["schedule"]["name"], problem.placement, problem.microbatches, **columns)
+        problem = next(
+            problem for problem in problems if problem.placement.name == row["placement"]
+        )
+        columns: dict[str, Any] = {
+            name: np.array(row["schedule"][name], of) for name, of in COLUMNS.items()
+        }
+        schedule = Schedule(
+            row["schedule"]["name"], problem.placement, problem.microbatches, **columns
+        )
         solution = evaluate(problem, schedule, row["origin"])
-        if not solves(problem, schedule) or (solution.peak_activations > problem.caps + ROUNDING).any():
+        if (
+            not solves(problem, schedule)
+            or (solution.peak_activations > problem.caps + ROUNDING).any()
+        ):
             raise ValueError
-        compared = tuple(e for p, entries in zip(problems, known, strict=True) if p.is_feasible for e in entries)
+        compared = tuple(
+            e for p, entries in zip(problems, known, strict=True) if p.is_feasible for e in entries
+        )
         return Outcome(problem, solution, row["bound"], compared, row["solver"], row["interrupted"])
     except (IndexError, OverflowError, ValueError, StopIteration, PpsimError) as error:
         raise InputError(
-            "a row of the results file holds no schedule of this search", "give the name of a new file"
+            "a row of the results file holds no schedule of this search",
+            "give the name of a new file",
         ) from error

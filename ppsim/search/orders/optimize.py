@@ -1,4 +1,6 @@
-"""The best schedule of one or several placements: search first, then a proof where the problem is small."""
+"""The best schedule of one or several placements: search first, then a proof where the problem is
+small.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,11 @@ from ppsim.search.problem import ROUNDING, Problem, Solution, evaluate, fits
 
 # Ops up to which the constraint solver is asked: beyond, it finds nothing that the search does not.
 MOST_SOLVED = 1500
-# The share of the time that goes to the search where the solver comes after it, and the most of it in seconds.
+# The share of the time that goes to the search where the solver comes after it, and the most of it
+# in seconds.
 SEARCHED, MOST_SEARCHED_S = 0.3, 6.0
-# Seconds that a search has, however late it is; where the time is over and something fits, there is none.
+# Seconds that a search has, however late it is; where the time is over and something fits, there is
+# none.
 LEAST_S = 0.5
 # Seconds that a search may take to its first order although the time is over.
 LATE_S = 2.0
@@ -42,7 +46,8 @@ Report = Callable[[Solution, float], None]
 class Known:
     """A schedule with a name."""
 
-    solution: Solution  # its ops as they are, with full backwards and pairs; its origin is the name as users spell it
+    # its ops as they are, with full backwards and pairs; its origin is the name as users spell it
+    solution: Solution
     fits: bool  # whether no device holds more than its cap
 
 
@@ -91,14 +96,18 @@ def take_apart(schedule: Schedule) -> Schedule:
 
 def optimize(
     problems: Sequence[Problem],  # one for each placement, all feasible and with one objective
-    # for each problem, schedules with a name to start from; the best of them that fits is never missed
+    # for each problem, schedules with a name to start from; the best of them that fits is never
+    # missed
     known: Sequence[Sequence[Known]],
     *,
-    seeds: Sequence[Schedule] = (),  # further schedules to start from; each serves the problem that it fits
+    # further schedules to start from; each serves the problem that it fits
+    seeds: Sequence[Schedule] = (),
     seed: int = 0,  # of all random numbers
     time_limit: float = 30.0,  # seconds for all of it; none are left where it is not positive
-    report: Report = lambda best, bound: None,  # called with the best schedule so far and a bound for all placements
-    workers: Workers | None = None,  # of another machine or process, for the search; threads here without them
+    # called with the best schedule so far and a bound for all placements
+    report: Report = lambda best, bound: None,
+    # of another machine or process, for the search; threads here without them
+    workers: Workers | None = None,
 ) -> Outcome:
     """Find the best schedule of several placements of one pipeline, and a bound for all of them.
 
@@ -114,14 +123,18 @@ def optimize(
     def tell(n: int, found: Solution, low: float) -> None:
         nonlocal best
         lows[n] = max(lows[n], low)
-        if best is None or found.score(problems[n].objective) < best[1].score(problems[n].objective):
+        if best is None or found.score(problems[n].objective) < best[1].score(
+            problems[n].objective
+        ):
             best = problems[n], found
         report(best[1], min(lows))
 
     for n, problem in enumerate(problems):
         fitting = [entry.solution for entry in known[n] if entry.fits]
         # Seeds as they are: a search numbers microbatches anew.
-        for found in chain(fitting, (evaluate(problem, s, s.name) for s in seeds if fits(problem, s))):
+        for found in chain(
+            fitting, (evaluate(problem, s, s.name) for s in seeds if fits(problem, s))
+        ):
             tell(n, found, lows[n])
     for n, problem in enumerate(problems):
         if first_signal():
@@ -135,7 +148,9 @@ def optimize(
             note(f"not searched, as too little time was left: placement {names}")
             break
         limit = max(LEAST_S, (until - time.monotonic()) / (len(problems) - n))
-        solver &= _solve_one(problem, bounds[n], known[n], seeds, seed, limit, partial(tell, n), workers)
+        solver &= _solve_one(
+            problem, bounds[n], known[n], seeds, seed, limit, partial(tell, n), workers
+        )
     if best is None:
         raise TimeOver
     everything = tuple(entry for entries in known for entry in entries)
@@ -144,7 +159,8 @@ def optimize(
 
 
 def write_in_turns(problem: Problem) -> Schedule:
-    """The schedule that finishes as many microbatches as all devices hold, one at least, before it starts the next.
+    """The schedule that finishes as many microbatches as all devices hold, one at least, before it
+    starts the next.
 
     Each stage runs the F of all of them in a row, then their B.
     """
@@ -178,13 +194,20 @@ def _solve_one(
     tell: Callable[[Solution, float], None],
     workers: Workers | None,
 ) -> bool:
-    """Search, then prove, one problem; False where a proof needed OR-tools and it is not installed."""
+    """Search, then prove, one problem; False where a proof needed OR-tools and it is not
+    installed.
+    """
     until = time.monotonic() + time_limit
     low = bounds.of(problem.objective)
     small = 3 * problem.n_stages * problem.microbatches <= MOST_SOLVED
     limit = min(SEARCHED * time_limit, MOST_SEARCHED_S) if small else time_limit
     alone = replace(problem, costs=replace(problem.costs, pair=None))
-    asked: dict[str, Any] = {"seed": seed, "time_limit": limit, "bound": low, "report": lambda found: tell(found, low)}
+    asked: dict[str, Any] = {
+        "seed": seed,
+        "time_limit": limit,
+        "bound": low,
+        "report": lambda found: tell(found, low),
+    }
     try:
         parts = (take_apart(entry.solution.schedule) for entry in known if entry.fits)
         asked |= {"workers": workers.count, "run": workers.run} if workers else {}
@@ -194,7 +217,9 @@ def _solve_one(
         return True
     if best is None or first_signal() or not small:
         return True
-    if best.score(problem.objective)[0] <= low * (1 + ROUNDING) and best.makespan <= bounds.makespan * (1 + ROUNDING):
+    if best.score(problem.objective)[0] <= low * (
+        1 + ROUNDING
+    ) and best.makespan <= bounds.makespan * (1 + ROUNDING):
         return True
     from ppsim.search.orders.solver import solve
 
@@ -206,7 +231,8 @@ def _solve_one(
             bound_problem(alone),
             time_limit=left,
             seed=seed,
-            report=lambda found, bound: tell(found, low if problem.pairs else bound),  # it knows no pairs
+            # it knows no pairs
+            report=lambda found, bound: tell(found, low if problem.pairs else bound),
         )
     except MissingDependency:
         return best.score(problem.objective)[0] <= low * (1 + ROUNDING)
@@ -216,16 +242,20 @@ def _solve_one(
 def find_front(
     problems: Sequence[Problem],  # one for each placement; their caps are the largest tried
     known: Sequence[Sequence[Known]],  # see :func:`optimize`
-    shares: Sequence[int],  # for each problem, the activations of one stage that one unit of the caps stands for
-    # optimizes problems from schedules with a name, and others, in a number of seconds; first comes a text that differs
-    # for each search of the front
-    run: Callable[[str, Sequence[Problem], Sequence[Sequence[Known]], Sequence[Schedule], float], Outcome],
+    # for each problem, the activations of one stage that one unit of the caps stands for
+    shares: Sequence[int],
+    # optimizes problems from schedules with a name, and others, in a number of seconds; first comes
+    # a text that differs for each search of the front
+    run: Callable[
+        [str, Sequence[Problem], Sequence[Sequence[Known]], Sequence[Schedule], float], Outcome
+    ],
     time_limit: float,  # seconds for all of it
 ) -> list[tuple[float, Outcome]]:
     """Find the best for caps from the least that works up to where more memory helps no more.
 
     Returns:
-        Caps in rising order, each with its outcome; fewer after Ctrl-C, or where the time of a cap finds nothing. Those
+        Caps in rising order, each with its outcome; fewer after Ctrl-C, or where the time of a cap
+            finds nothing. Those
         that the time does not reach are left out, but for the largest; stderr says so.
     """
     until = time.monotonic() + time_limit
@@ -233,8 +263,15 @@ def find_front(
     most = run("largest cap", problems, known, (), each)
     share = shares[[problem.placement for problem in problems].index(most.problem.placement)]
     largest = int(np.ceil(most.solution.most_held / share - ROUNDING))
-    least = min(int(np.ceil(p.least_caps.max() / unit - ROUNDING)) for p, unit in zip(problems, shares, strict=True))
-    caps = np.unique(np.linspace(least, largest, MOST_CAPS).astype(int)).tolist() if least < largest else []
+    least = min(
+        int(np.ceil(p.least_caps.max() / unit - ROUNDING))
+        for p, unit in zip(problems, shares, strict=True)
+    )
+    caps = (
+        np.unique(np.linspace(least, largest, MOST_CAPS).astype(int)).tolist()
+        if least < largest
+        else []
+    )
     rows, seeds = list[tuple[float, Outcome]](), [most.solution.schedule]
     for nth, cap in enumerate(caps):
         if first_signal():
@@ -243,8 +280,13 @@ def find_front(
             if late := caps[nth:-1]:
                 note(f"left out of the front, as the time ended: cap {', '.join(map(str, late))}")
             break
-        capped = [replace(p, cap=float(cap * unit)) for p, unit in zip(problems, shares, strict=True)]
-        fitting = [[know(entry.solution, p) for entry in entries] for entries, p in zip(known, capped, strict=True)]
+        capped = [
+            replace(p, cap=float(cap * unit)) for p, unit in zip(problems, shares, strict=True)
+        ]
+        fitting = [
+            [know(entry.solution, p) for entry in entries]
+            for entries, p in zip(known, capped, strict=True)
+        ]
         try:
             found = run(f"cap {cap}", capped, fitting, seeds, each)
         except TimeOver:

@@ -1,13 +1,16 @@
-"""Exact answers for small problems: OR-tools' CP-SAT finds the best schedule and proves it, or says what is left.
+"""Exact answers for small problems: OR-tools' CP-SAT finds the best schedule and proves it, or says
+what is left.
 
-The model has a start for every op. Ops of one device do not overlap, an op waits for its input and the message's
-latency, and what a device holds never exceeds its cap. Microbatches are alike, so each kind of op runs in their order
-on each stage: where a schedule does otherwise, its n-th op of a kind and stage can be that of microbatch n. As many
-inputs have arrived by then as before, and the device holds as much, so nothing is lost. Where a B takes less time than
-I and W, each backward is either.
+The model has a start for every op. Ops of one device do not overlap, an op waits for its input and
+the message's latency, and what a device holds never exceeds its cap. Microbatches are alike, so
+each kind of op runs in their order on each stage: where a schedule does otherwise, its n-th op of a
+kind and stage can be that of microbatch n. As many inputs have arrived by then as before, and the
+device holds as much, so nothing is lost. Where a B takes less time than I and W, each backward is
+either.
 
-CP-SAT counts in integers. Times that a power of ten makes integers are exact; others are rounded down to a fine unit,
-so that what is proved still holds, and every schedule found is simulated with the times as given.
+CP-SAT counts in integers. Times that a power of ten makes integers are exact; others are rounded
+down to a fine unit, so that what is proved still holds, and every schedule found is simulated with
+the times as given.
 """
 
 from __future__ import annotations
@@ -34,13 +37,15 @@ from ppsim.search.problem import ROUNDING, Problem, Solution, evaluate, fits
 from ppsim.version import INSTALL_OPTIMIZE
 
 KINDS = (Kind.F, Kind.I, Kind.W)
-# Times are counted in steps of the longest possible run over this, where no power of ten makes them integers.
+# Times are counted in steps of the longest possible run over this, where no power of ten makes them
+# integers.
 FINEST = 1 << 32
 SHARES = 10_000
 # The makespan only decides between schedules of one span.
 MOST_S_FOR_MAKESPAN = 5.0
-# One worker gives the same answer each time, and on few cores proves as soon as several: it goes first, for so many of
-# CP-SAT's units of work, about a second each. What it leaves unproved many workers try, each in another way.
+# One worker gives the same answer each time, and on few cores proves as soon as several: it goes
+# first, for so many of CP-SAT's units of work, about a second each. What it leaves unproved many
+# workers try, each in another way.
 ALONE, MANY = 6.0, 8
 
 Report = Callable[[Solution, float], None]
@@ -55,7 +60,9 @@ class Proof:
 
 
 class Grid(NamedTuple):
-    """Integer times per stage, of F, I and W, of B, of messages; and how many steps make a unit of time."""
+    """Integer times per stage, of F, I and W, of B, of messages; and how many steps make a unit of
+    time.
+    """
 
     time: NDArray[np.int64]
     full: NDArray[np.int64]
@@ -76,7 +83,9 @@ def import_solver() -> Any:
 
 
 def count_steps(problem: Problem) -> Grid:
-    """Turn times into integers: exactly by a power of ten where one does, else rounded down to a fine step."""
+    """Turn times into integers: exactly by a power of ten where one does, else rounded down to a
+    fine step.
+    """
     time = problem.costs.time[list(KINDS)]
     full = problem.costs.time[Kind.B, problem.joins]
     values = np.concatenate([time.ravel(), full, problem.latency.ravel()])
@@ -100,11 +109,14 @@ def _grid(problem: Problem, steps: float, *, exact: bool) -> Grid:
 class Model:
     """A problem as CP-SAT sees it: the starts of all ops, and what is to be least.
 
-    A device's span is shorter where it starts later. Its first op may be of any microbatch, and starts as that arrives:
-    where it takes the one that the device before runs as number k, those before that follow. With ``soon`` k is 0.
+    A device's span is shorter where it starts later. Its first op may be of any microbatch, and
+    starts as that arrives: where it takes the one that the device before runs as number k, those
+    before that follow. With ``soon`` k is 0.
     """
 
-    def __init__(self, cp: Any, problem: Problem, bounds: Bounds, best: Solution, *, soon: bool) -> None:
+    def __init__(
+        self, cp: Any, problem: Problem, bounds: Bounds, best: Solution, *, soon: bool
+    ) -> None:
         self.problem, self.grid, self.cp = problem, count_steps(problem), cp.CpModel()
         # Every device starts within the first one's span, so that all end within two.
         longest = 2 * best.span if problem.objective == "span" else best.makespan
@@ -113,7 +125,8 @@ class Model:
         self.start = np.empty((3, problem.n_stages, problem.microbatches), object)
         for where in np.ndindex(self.start.shape):
             self.start[where] = self.cp.new_int_var(0, self.longest, "")
-        self.joined = np.zeros(self.start.shape[1:], object)  # whether a backward is B; W then starts as it ends
+        # whether a backward is B; W then starts as it ends
+        self.joined = np.zeros(self.start.shape[1:], object)
         self.ends = self.start + self.grid.time[:, :, None]
         for stage in np.flatnonzero(problem.joins):
             self._join(int(stage))
@@ -123,7 +136,8 @@ class Model:
             self._occupy(own)
             if np.isfinite(problem.caps[device]) and len(own):
                 self._hold(own, float(problem.caps[device]))
-        self.first: dict[int, list[Any]] = {}  # by a device's lowest stage: whether it begins with that microbatch
+        # by a device's lowest stage: whether it begins with that microbatch
+        self.first: dict[int, list[Any]] = {}
         self._begin(soon)
         self.span, self.makespan = self._measure(bounds)
         self.hint(best)
@@ -166,21 +180,30 @@ class Model:
         intervals = []
         for stage, m in product(own, range(self.problem.microbatches)):
             joined, starts = self.joined[stage, m], self.start[:, stage, m]
-            for kind, (start, takes) in enumerate(zip(starts, self.grid.time[:, stage].tolist(), strict=True)):
+            for kind, (start, takes) in enumerate(
+                zip(starts, self.grid.time[:, stage].tolist(), strict=True)
+            ):
                 alone = ~joined if kind and self.problem.joins[stage] else True
-                intervals.append(self.cp.new_optional_fixed_size_interval_var(start, takes, alone, ""))
+                intervals.append(
+                    self.cp.new_optional_fixed_size_interval_var(start, takes, alone, "")
+                )
             if self.problem.joins[stage]:
                 full = int(self.grid.full[stage])
-                intervals.append(self.cp.new_optional_fixed_size_interval_var(starts[1], full, joined, ""))
+                intervals.append(
+                    self.cp.new_optional_fixed_size_interval_var(starts[1], full, joined, "")
+                )
         self.cp.add_no_overlap(intervals)
 
     def _hold(self, own: NDArray[np.intp], cap: float) -> None:
-        """Make the device of these stages hold no more than its cap: all from F to I, and a share of it on to W."""
+        """Make the device of these stages hold no more than its cap: all from F to I, and a share
+        of it on to W.
+        """
         M, share, amounts = self.problem.microbatches, self.problem.after_i, self.problem.amounts
         if not amounts[own].any():
             return
         if len(own) == 1 and share == 1 and not self.problem.joins[own[0]]:
-            # F of microbatch m + K needs the room that W of microbatch m gives: microbatches run in order.
+            # F of microbatch m + K needs the room that W of microbatch m gives: microbatches run in
+            # order.
             places = int((cap + ROUNDING) / amounts[own[0]])
             for m in range(M - places):
                 self.cp.add(self.start[0, own[0], m + places] >= self.ends[2, own[0], m])
@@ -190,8 +213,13 @@ class Model:
         for stage, m in product(own, range(M)):
             for last, held in ((1, 1 - part), (2, part)):
                 if held and amounts[stage]:
-                    size, until = self.cp.new_int_var(0, self.longest, ""), self.ends[last, stage, m]
-                    intervals.append(self.cp.new_interval_var(self.start[0, stage, m], size, until, ""))
+                    size, until = (
+                        self.cp.new_int_var(0, self.longest, ""),
+                        self.ends[last, stage, m],
+                    )
+                    intervals.append(
+                        self.cp.new_interval_var(self.start[0, stage, m], size, until, "")
+                    )
                     demands.append(int(held * part.denominator) * int(amounts[stage]))
         self.cp.add_cumulative(intervals, demands, int(cap * part.denominator + 1e-6))
 
@@ -201,7 +229,9 @@ class Model:
         Rounded times do not say which starts are equal, so their proof lets devices wait at will.
         """
         exact = soon or self.grid.exact
-        for device in range(self.problem.n_devices if self.problem.objective == "span" and exact else 0):
+        for device in range(
+            self.problem.n_devices if self.problem.objective == "span" and exact else 0
+        ):
             own = np.flatnonzero(self.problem.device == device)
             if not len(own) or own[0] == 0:
                 continue
@@ -231,14 +261,21 @@ class Model:
         kinds = best.schedule.kind
         for stage, M in product(range(self.problem.n_stages), [self.problem.microbatches]):
             here = best.schedule.stage == stage
-            f, gradient, w = (np.flatnonzero(here & np.isin(kinds, of)) for of in (Kind.F, (Kind.B, Kind.I), Kind.W))
+            f, gradient, w = (
+                np.flatnonzero(here & np.isin(kinds, of))
+                for of in (Kind.F, (Kind.B, Kind.I), Kind.W)
+            )
             gradient = gradient[np.argsort(timeline.start[gradient])]
             joined = kinds[gradient] == Kind.B
             rest = timeline.end[gradient]
             rest[~joined] = np.sort(timeline.start[w])
-            for kind, starts in enumerate((np.sort(timeline.start[f]), timeline.start[gradient], rest)):
+            for kind, starts in enumerate(
+                (np.sort(timeline.start[f]), timeline.start[gradient], rest)
+            ):
                 for m in range(M):
-                    self.cp.add_hint(self.start[kind, stage, m], round(float(starts[m]) * self.grid.steps))
+                    self.cp.add_hint(
+                        self.start[kind, stage, m], round(float(starts[m]) * self.grid.steps)
+                    )
             for m in range(M) if self.problem.joins[stage] else ():
                 self.cp.add_hint(self.joined[stage, m], bool(joined[m]))
 
@@ -249,12 +286,22 @@ class Model:
 
     def read(self, value: Callable[[Any], int]) -> Schedule:
         """Read a schedule off the values that the solver gives the starts."""
-        start, joined = (np.vectorize(value, otypes=[np.int64])(x) for x in (self.start, self.joined))
+        start, joined = (
+            np.vectorize(value, otypes=[np.int64])(x) for x in (self.start, self.joined)
+        )
         time, microbatch, queues = self.grid.time, self._number(value), []
         for device in range(self.problem.n_devices):
-            # Ops of no time come before those that start with them, in the order in which they wait for each other.
+            # Ops of no time come before those that start with them, in the order in which they wait
+            # for each other.
             ops = [
-                (start[k, s, m], (self.grid.full[s] if joined[s, m] and k else time[k, s]) > 0, m, k, -s if k else s, s)
+                (
+                    start[k, s, m],
+                    (self.grid.full[s] if joined[s, m] and k else time[k, s]) > 0,
+                    m,
+                    k,
+                    -s if k else s,
+                    s,
+                )
                 for k, s, m in np.ndindex(start.shape)
                 if self.problem.device[s] == device and not (k == 2 and joined[s, m])
             ]
@@ -263,29 +310,44 @@ class Model:
                 for _, _, m, k, _, s in sorted(ops)
             ]
             queues.append(np.array(codes, np.int64))
-        return Schedule.from_queues("optimized", self.problem.placement, self.problem.microbatches, queues)
+        return Schedule.from_queues(
+            "optimized", self.problem.placement, self.problem.microbatches, queues
+        )
 
     def _number(self, value: Callable[[Any], int]) -> NDArray[np.int64]:
-        """Number the microbatches of the n-th op of each kind and stage, shape (3, stages, microbatches)."""
+        """Number the microbatches of the n-th op of each kind and stage, shape (3, stages,
+        microbatches).
+        """
         S, M = self.start.shape[1:]
         number, order = np.empty((3, S, M), np.int64), np.arange(M)
         for stage in range(S):
-            taken = next((m for m, chosen in enumerate(self.first.get(stage, [])) if value(chosen)), 0)
+            taken = next(
+                (m for m, chosen in enumerate(self.first.get(stage, [])) if value(chosen)), 0
+            )
             order = np.concatenate([order[taken : taken + 1], np.delete(order, taken)])
             number[0, stage] = order
         number[1:] = order  # gradients come back as the last stage ran the forwards
-        return np.argsort(order)[number]  # torch takes the losses of the last stage in the order of microbatches
+        # torch takes the losses of the last stage in the order of microbatches
+        return np.argsort(order)[number]
 
 
 def to_fraction(share: float) -> Fraction:
-    """Write a share as a fraction; one of a large denominator is rounded down, so that what is proved still holds."""
+    """Write a share as a fraction; one of a large denominator is rounded down, so that what is
+    proved still holds.
+    """
     part = Fraction(share).limit_denominator(SHARES)
     return part if abs(float(part) - share) <= ROUNDING else Fraction(int(share * SHARES), SHARES)
 
 
 def up(bound: float, grid: Grid) -> int:
-    """Write a bound in steps; the next whole step where times are exact, as all times are then whole."""
-    return int(np.ceil(bound * grid.steps - 1e-6)) if grid.exact else int(bound * grid.steps * (1 - ROUNDING))
+    """Write a bound in steps; the next whole step where times are exact, as all times are then
+    whole.
+    """
+    return (
+        int(np.ceil(bound * grid.steps - 1e-6))
+        if grid.exact
+        else int(bound * grid.steps * (1 - ROUNDING))
+    )
 
 
 def solve(
@@ -297,12 +359,14 @@ def solve(
     seed: int = 0,
     report: Report = lambda best, bound: None,
 ) -> Proof:
-    """Find the best schedule of a small problem from a known one, and prove a bound of its objective.
+    """Find the best schedule of a small problem from a known one, and prove a bound of its
+    objective.
 
-    The limit is in seconds; one thread tries for a while, then as many as cores, in several ways. ``report`` is called
-    with the best schedule and the bound whenever one of them is better.
+    The limit is in seconds; one thread tries for a while, then as many as cores, in several ways.
+    ``report`` is called with the best schedule and the bound whenever one of them is better.
 
-    Returns the best schedule and bound, after Ctrl-C too; raises MissingDependency where OR-tools is not installed.
+    Returns the best schedule and bound, after Ctrl-C too; raises MissingDependency where OR-tools
+    is not installed.
     """
     cp = import_solver()
     run = _Run(cp, problem, best, bounds, report)
@@ -312,7 +376,8 @@ def solve(
         if not run.proved:
             run.solve(Model(cp, problem, bounds, best, soon=False), proves=True)
         if not run.proved and problem.objective == "span":
-            # What was proved lets the microbatch that a device begins with come late; no op of the simulation waits.
+            # What was proved lets the microbatch that a device begins with come late; no op of the
+            # simulation waits.
             run.solve(Model(cp, problem, bounds, run.best, soon=True), proves=False)
         if problem.objective == "span" and run.best.makespan > bounds.makespan * (1 + ROUNDING):
             run.until = min(run.until, time.monotonic() + MOST_S_FOR_MAKESPAN)
@@ -325,7 +390,9 @@ def solve(
 class _Run:
     """The solver's calls for one problem, the best schedule so far and what is proved."""
 
-    def __init__(self, cp: Any, problem: Problem, best: Solution, bounds: Bounds, report: Report) -> None:
+    def __init__(
+        self, cp: Any, problem: Problem, best: Solution, bounds: Bounds, report: Report
+    ) -> None:
         self.cp, self.problem, self.best, self.report = cp, problem, best, report
         self.bound = bounds.of(problem.objective)
         self.until, self.seed = 0.0, 0
@@ -336,13 +403,17 @@ class _Run:
         return self.best.score(self.problem.objective)[0] <= self.bound * (1 + ROUNDING)
 
     def solve(self, model: Model, *, proves: bool) -> None:
-        """Solve a model for the time that is left; what it proves is a bound of the problem where ``proves`` is set."""
+        """Solve a model for the time that is left; what it proves is a bound of the problem where
+        ``proves`` is set.
+        """
         if not self._run(model, proves, 1, ALONE):
             model.hint(self.best)
             self._run(model, proves, max(MANY, count_cores()), np.inf)
 
     def _run(self, model: Model, proves: bool, workers: int, units: float) -> bool:
-        """Run the solver with a number of threads and an amount of work; return whether nothing is left to prove."""
+        """Run the solver with a number of threads and an amount of work; return whether nothing is
+        left to prove.
+        """
         left = self.until - time.monotonic()
         if left <= 0:
             return True
@@ -359,7 +430,9 @@ class _Run:
                 run._take(model.read(self.value))
 
         def prove(steps: float) -> None:
-            attained = limit_bound(steps / model.grid.steps, run.best.score(run.problem.objective)[0])
+            attained = limit_bound(
+                steps / model.grid.steps, run.best.score(run.problem.objective)[0]
+            )
             if attained > run.bound:
                 run.bound = attained
                 run.report(run.best, run.bound)

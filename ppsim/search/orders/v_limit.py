@@ -1,9 +1,10 @@
-"""The best order of a V placement found under a limit of activations: building blocks, then annealing.
+"""The best order of a V placement found under a limit of activations: building blocks, then
+annealing.
 
-Like the adaptive search of Qi et al. (arXiv 2405.15362, appendix A), blocks of six slots are listed whose four passes
-move by equal steps, another step from some device on; those within the limit are completed and timed with the costs
-given. What they miss where times differ, a walk over the orders of the best ones finds. The same input gives the same
-order: walks end by the number of their moves.
+Like the adaptive search of Qi et al. (arXiv 2405.15362, appendix A), blocks of six slots are listed
+whose four passes move by equal steps, another step from some device on; those within the limit are
+completed and timed with the costs given. What they miss where times differ, a walk over the orders
+of the best ones finds. The same input gives the same order: walks end by the number of their moves.
 """
 
 from __future__ import annotations
@@ -25,7 +26,13 @@ from ppsim.search.orders.improve import HOT, anneal, cost_of
 from ppsim.search.problem import ROUNDING, Problem, evaluate
 from ppsim.search.rules.blocks import Block, complete
 from ppsim.search.rules.heuristics import write_v
-from ppsim.search.rules.orders import Queues, pack_queues, read_orders, write_one_by_one, write_schedule
+from ppsim.search.rules.orders import (
+    Queues,
+    pack_queues,
+    read_orders,
+    write_one_by_one,
+    write_schedule,
+)
 from ppsim.search.rules.policies import write_near_cap
 from ppsim.search.rules.zbv import order_zb_v
 
@@ -39,10 +46,11 @@ MOVES, TIMINGS = 50_000, 10_000_000  # of a walk, the latter in op timings
 
 
 def order_v(costs: Costs, devices: int, microbatches: int, limit: int) -> list[Packed]:
-    """Order the ops of every device for the shortest span found within a limit (TimeOver: a deadline is past).
+    """Order the ops of every device for the shortest span found within a limit (TimeOver: a
+    deadline is past).
 
-    Costs are of two stages per device, stage s on device s or 2P - 1 - s; factors of microbatches are left out. The
-    limit is of activations of one stage that a device may hold, at least 2.
+    Costs are of two stages per device, stage s on device s or 2P - 1 - s; factors of microbatches
+    are left out. The limit is of activations of one stage that a device may hold, at least 2.
     """
     placement = place("v", devices, 2 * devices)
     speed = np.ones(devices) if costs.speed is None else costs.speed
@@ -58,7 +66,8 @@ def order_from(P: int, M: int, limit: int, times: bytes, latencies: bytes) -> tu
     time = np.frombuffer(times).reshape(-1, 2 * P)
     comm = np.frombuffer(latencies).reshape(P, P)
     problem = Problem(place("v", P, 2 * P), M, Costs(time, comm), float(limit))
-    enough = bound_problem(problem).span * (1 + 2 * ROUNDING)  # what no order can beat ends the search
+    # what no order can beat ends the search
+    enough = bound_problem(problem).span * (1 + 2 * ROUNDING)
     starts: list[tuple[float, Queues]] = []
     for queues in _starts(problem, limit):
         check_time()
@@ -76,12 +85,15 @@ def order_from(P: int, M: int, limit: int, times: bytes, latencies: bytes) -> tu
 
 
 def _starts(problem: Problem, limit: int) -> Iterator[Queues]:
-    """List orders within the limit: ZB-V's, orders of blocks and rules, and one microbatch after the other."""
+    """List orders within the limit: ZB-V's, orders of blocks and rules, and one microbatch after
+    the other.
+    """
     P, M = problem.n_devices, problem.microbatches
     if limit >= 2 * min(P, M):
         yield _read(problem, order_zb_v(problem.costs, P, M, limit))
     within = [block for block in list_blocks(problem.placement) if block.peaks.max() <= limit]
-    within.sort(key=lambda block: -int(block.lifespans.sum()))  # those that use the memory fill most bubbles
+    # those that use the memory fill most bubbles
+    within.sort(key=lambda block: -int(block.lifespans.sum()))
     for block in within[: max(FEWEST_TRIED, OPS_TRIED // (6 * P * M))]:
         yield _read(problem, complete(block, M))
     yield from (queues for _, queues in write_v(problem))
@@ -91,7 +103,9 @@ def _starts(problem: Problem, limit: int) -> Iterator[Queues]:
 
 
 def list_blocks(placement: Placement) -> list[Block]:
-    """List blocks of six slots whose passes move by equal steps, or by shorter ones from some device on."""
+    """List blocks of six slots whose passes move by equal steps, or by shorter ones from some
+    device on.
+    """
     P = placement.n_devices
     found: dict[bytes, Block] = {}
     turns = np.unique(np.linspace(1, max(1, P - 2), MOST_TURNS).astype(int)).tolist()
@@ -99,9 +113,14 @@ def list_blocks(placement: Placement) -> list[Block]:
         for early in range(1, INTERVAL):
             for late in range(1, early + 1):
                 for turn in turns if late < early else [P]:
-                    down = np.concatenate([[0], np.cumsum(np.where(np.arange(P - 1) < turn, early, late))])
+                    down = np.concatenate(
+                        [[0], np.cumsum(np.where(np.arange(P - 1) < turn, early, late))]
+                    )
                     back = np.arange(P)
-                    residues = np.array([down, places[0] - back, places[1] + down, places[2] - back]) % INTERVAL
+                    residues = (
+                        np.array([down, places[0] - back, places[1] + down, places[2] - back])
+                        % INTERVAL
+                    )
                     if (np.diff(np.sort(residues, axis=0), axis=0) > 0).all():
                         block = _block_of_residues(placement, residues)
                         found.setdefault(block.forward.tobytes() + block.backward.tobytes(), block)
@@ -109,7 +128,9 @@ def list_blocks(placement: Placement) -> list[Block]:
 
 
 def _block_of_residues(placement: Placement, residues: NDArray[np.integer]) -> Block:
-    """Make the block whose ops take the first slot after their input with the residue given, shape (passes, P)."""
+    """Make the block whose ops take the first slot after their input with the residue given, shape
+    (passes, P).
+    """
     P = placement.n_devices
     slots = np.zeros((4, P), np.int64)
     now = 0
@@ -119,7 +140,12 @@ def _block_of_residues(placement: Placement, residues: NDArray[np.integer]) -> B
             slots[number, device] = now
             now += 1
     down, back, turned, home = slots
-    return Block(placement, INTERVAL, np.concatenate([down, back[::-1]]), np.concatenate([home, turned[::-1]]))
+    return Block(
+        placement,
+        INTERVAL,
+        np.concatenate([down, back[::-1]]),
+        np.concatenate([home, turned[::-1]]),
+    )
 
 
 def _walk(problem: Problem, queues: Queues, nth: int, hot: float) -> tuple[float, Queues]:
@@ -129,4 +155,6 @@ def _walk(problem: Problem, queues: Queues, nth: int, hot: float) -> tuple[float
 
 
 def _read(problem: Problem, queues: list[Packed]) -> Queues:
-    return read_orders(Schedule.from_queues("block", problem.placement, problem.microbatches, queues))
+    return read_orders(
+        Schedule.from_queues("block", problem.placement, problem.microbatches, queues)
+    )

@@ -1,10 +1,11 @@
 """Building blocks: a schedule as the slots of one microbatch's ops, repeated for every microbatch.
 
-Qi et al., "Pipeline Parallelism with Controllable Memory", arXiv 2405.15362. A slot is a unit of time in which a device
-runs one op. A block states the slot in which each stage runs F and its backward for microbatch 0; microbatch m runs
-``interval`` slots x m later. A device holds an activation from its F to its W, so its peak follows from the block
-alone: about the sum of these lifespans over the interval. :func:`complete` makes queues of a block in the paper's three
-steps: repeat it, squeeze the idle slots out, and fill the warm-up and the cool-down without holding more.
+Qi et al., "Pipeline Parallelism with Controllable Memory", arXiv 2405.15362. A slot is a unit of
+time in which a device runs one op. A block states the slot in which each stage runs F and its
+backward for microbatch 0; microbatch m runs ``interval`` slots x m later. A device holds an
+activation from its F to its W, so its peak follows from the block alone: about the sum of these
+lifespans over the interval. :func:`complete` makes queues of a block in the paper's three steps:
+repeat it, squeeze the idle slots out, and fill the warm-up and the cool-down without holding more.
 """
 
 from __future__ import annotations
@@ -25,13 +26,17 @@ from ppsim.search.rules.fill import Rows, fill_phases
 
 @dataclass(frozen=True)
 class Block:
-    """The slots of one microbatch's ops; make one with :func:`block_of_passes` or :func:`fit_block`."""
+    """The slots of one microbatch's ops; make one with :func:`block_of_passes` or
+    :func:`fit_block`.
+    """
 
     placement: Placement  # which device holds which stage; one replica
     interval: int  # slots from one microbatch to the next, T
     forward: NDArray[np.int64]  # shape (stages,), the slot of F
-    backward: NDArray[np.int64]  # shape (stages,), the slot of I, or the first of the two of a full backward
-    split: bool = True  # whether backwards run as I and W; each W takes the first slot left idle after its I
+    # shape (stages,), the slot of I, or the first of the two of a full backward
+    backward: NDArray[np.int64]
+    # whether backwards run as I and W; each W takes the first slot left idle after its I
+    split: bool = True
 
     @property
     def lifespans(self) -> NDArray[np.int64]:
@@ -40,12 +45,16 @@ class Block:
 
     @property
     def peaks(self) -> NDArray[np.int64]:
-        """Activations that each device holds at most when the block repeats for ever, shape (devices,)."""
+        """Activations that each device holds at most when the block repeats for ever, shape
+        (devices,).
+        """
         held = np.zeros((self.placement.n_devices, self.interval), np.int64)
         slots = np.arange(self.interval)
         released = self._released()
         for stage, device in enumerate(self.placement.devices[0]):
-            alive = (slots - self.forward[stage]) // self.interval - (slots - released[stage]) // self.interval
+            alive = (slots - self.forward[stage]) // self.interval - (
+                slots - released[stage]
+            ) // self.interval
             held[device] += alive
         return held.max(axis=1)
 
@@ -62,9 +71,17 @@ class Block:
         return None
 
     def passes(self) -> list[list[tuple[bool, int]]]:
-        """List each device's ops in the order that a microbatch takes them: whether backward, and the stage."""
-        stages = [np.flatnonzero(self.placement.devices[0] == d).tolist() for d in range(self.placement.n_devices)]
-        return [[(False, stage) for stage in held] + [(True, stage) for stage in held[::-1]] for held in stages]
+        """List each device's ops in the order that a microbatch takes them: whether backward, and
+        the stage.
+        """
+        stages = [
+            np.flatnonzero(self.placement.devices[0] == d).tolist()
+            for d in range(self.placement.n_devices)
+        ]
+        return [
+            [(False, stage) for stage in held] + [(True, stage) for stage in held[::-1]]
+            for held in stages
+        ]
 
     def slot(self, backward: bool, stage: int) -> int:
         """Return the slot of an op of microbatch 0."""
@@ -78,19 +95,29 @@ class Block:
         for ops in self.passes():
             taken = {self.slot(*op) % self.interval for op in ops}
             for slot, stage in sorted((self.slot(*op), op[1]) for op in ops if op[0]):
-                free = next(at for at in range(slot + 1, slot + 1 + self.interval) if at % self.interval not in taken)
+                free = next(
+                    at
+                    for at in range(slot + 1, slot + 1 + self.interval)
+                    if at % self.interval not in taken
+                )
                 taken.add(free % self.interval)
                 after[stage] = free + 1
         return after
 
 
 def block_of_passes(
-    placement: Placement, interval: int, steps: Sequence[int], gaps: Sequence[int], split: bool = True
+    placement: Placement,
+    interval: int,
+    steps: Sequence[int],
+    gaps: Sequence[int],
+    split: bool = True,
 ) -> Block:
-    """Make a block from its passes over the devices: the forwards of each chunk, then the backwards, last chunk first.
+    """Make a block from its passes over the devices: the forwards of each chunk, then the
+    backwards, last chunk first.
 
-    The placement is of V stages per device, in one replica. ``steps``, shape (2V,), are slots from a stage's op to the
-    next stage's in each pass; ``gaps``, shape (2V - 1,), those from the last op of each pass to the first of the next.
+    The placement is of V stages per device, in one replica. ``steps``, shape (2V,), are slots from
+    a stage's op to the next stage's in each pass; ``gaps``, shape (2V - 1,), those from the last op
+    of each pass to the first of the next.
     """
     P, V = placement.n_devices, placement.n_chunks
     slots, first = [], 0
@@ -103,7 +130,8 @@ def block_of_passes(
 
 
 def fit_block(placement: Placement, interval: int, split: bool = True) -> Block:
-    """Make the block in which every op takes the first slot after its input that its device has left.
+    """Make the block in which every op takes the first slot after its input that its device has
+    left.
 
     Raises:
         ValueError: the ops of a device do not fit into the interval.
@@ -111,15 +139,23 @@ def fit_block(placement: Placement, interval: int, split: bool = True) -> Block:
     stages, length = placement.n_stages, 1 if split else 2
     home = placement.devices[0].tolist()
     if placement.n_chunks * 3 > interval:
-        raise ValueError(f"{placement.n_chunks} chunks need {placement.n_chunks * 3} slots, not {interval}")
+        raise ValueError(
+            f"{placement.n_chunks} chunks need {placement.n_chunks * 3} slots, not {interval}"
+        )
     taken = np.zeros((placement.n_devices, interval), np.bool_)
     slots, now = np.zeros(2 * stages, np.int64), 0
     for op, stage in enumerate([*range(stages), *reversed(range(stages))]):
         size = 1 if op < stages else length
-        free = (now + wait for wait in range(interval) if not taken[home[stage], _at(now + wait, size, interval)].any())
+        free = (
+            now + wait
+            for wait in range(interval)
+            if not taken[home[stage], _at(now + wait, size, interval)].any()
+        )
         now = next(free, -1)
         if now < 0:
-            raise ValueError(f"no {size} slots of {interval} are left side by side on device {home[stage]}")
+            raise ValueError(
+                f"no {size} slots of {interval} are left side by side on device {home[stage]}"
+            )
         taken[home[stage], _at(now, size, interval)] = True
         slots[op] = now
         now += size
@@ -132,14 +168,22 @@ def _at(slot: int, size: int, interval: int) -> list[int]:
 
 
 def repeat(block: Block, microbatches: int) -> Timeline:
-    """Time a split block for each microbatch, nothing moved but idle slots squeezed out: every op takes 1."""
+    """Time a split block for each microbatch, nothing moved but idle slots squeezed out: every op
+    takes 1.
+    """
     from ppsim.engine.simple.longest_path import simulate
 
     released, queues, numbers = block._released() - 1, [], np.arange(microbatches)
     for device in range(block.placement.n_devices):
         stages = np.flatnonzero(block.placement.devices[0] == device)
-        slots = np.stack([block.forward[stages], block.backward[stages], released[stages]])[:, :, None]
-        ops = pack(stages, 0)[:, None] | np.array([Kind.F, Kind.I, Kind.W])[:, None, None] | pack(0, numbers)
+        slots = np.stack([block.forward[stages], block.backward[stages], released[stages]])[
+            :, :, None
+        ]
+        ops = (
+            pack(stages, 0)[:, None]
+            | np.array([Kind.F, Kind.I, Kind.W])[:, None, None]
+            | pack(0, numbers)
+        )
         queues.append(ops.ravel()[np.argsort((slots + block.interval * numbers).ravel())])
     schedule = Schedule.from_queues("block", block.placement, microbatches, queues)
     return simulate(schedule, costs_for(schedule, ti=1, tw=1, per="stage"))
@@ -157,12 +201,19 @@ def complete(block: Block, microbatches: int) -> list[Packed]:
         raise ValueError(f"two ops of device {clash[0]} share a slot")
     P, V = block.placement.n_devices, block.placement.n_chunks
     passes = block.passes()
-    row_of = {op: device * 2 * V + number for device, ops in enumerate(passes) for number, op in enumerate(ops)}
+    row_of = {
+        op: device * 2 * V + number
+        for device, ops in enumerate(passes)
+        for number, op in enumerate(ops)
+    }
     needs = np.array([row_of.get(_input(block, *op), -1) for ops in passes for op in ops])
     rows = Rows(P, 2 * V, needs, 1 if block.split else 2)
     first = np.array([block.slot(*op) for ops in passes for op in ops])
     slots = first[:, None] + block.interval * np.arange(microbatches)
-    return [_queue(block, ops, *order) for ops, order in zip(passes, fill_phases(rows, slots), strict=True)]
+    return [
+        _queue(block, ops, *order)
+        for ops, order in zip(passes, fill_phases(rows, slots), strict=True)
+    ]
 
 
 def _input(block: Block, backward: bool, stage: int) -> tuple[bool, int]:
@@ -176,5 +227,8 @@ def _queue(block: Block, ops: list[tuple[bool, int]], numbers: Ints, microbatche
     """Write a device's order of passes and microbatches as a queue."""
     V = len(ops) // 2
     kinds = [Kind.F] * V + [Kind.I if block.split else Kind.B] * V + [Kind.W] * V
-    base = np.array([pack(stage, 0) | kind for (_, stage), kind in zip([*ops, *ops[V:]], kinds, strict=True)], np.int64)
+    base = np.array(
+        [pack(stage, 0) | kind for (_, stage), kind in zip([*ops, *ops[V:]], kinds, strict=True)],
+        np.int64,
+    )
     return base[numbers] | pack(0, microbatches)

@@ -1,17 +1,20 @@
-"""Encoders in bubbles: forward and backward of a vision tower beside the pipeline of a language model.
+"""Encoders in bubbles: forward and backward of a vision tower beside the pipeline of a language
+model.
 
-Each of some devices holds the whole encoder, and a microbatch is encoded on one of them. Its forward (EF) ends before
-the first stage's forward of the microbatch starts; its backward (EB), on the same device, starts when the first stage's
-backward has ended. These are the rules of Optimus (Feng et al., ATC 25, arXiv 2408.03505, section 4.3: EF_i <= F_i,
-EB_i >= B_i) for an encoder on one device, which Kimi K2.5 and K3 have as well (replicated on all devices; forwards of
-the first microbatches up front, the others in bubbles, backwards likewise).
+Each of some devices holds the whole encoder, and a microbatch is encoded on one of them. Its
+forward (EF) ends before the first stage's forward of the microbatch starts; its backward (EB), on
+the same device, starts when the first stage's backward has ended. These are the rules of Optimus
+(Feng et al., ATC 25, arXiv 2408.03505, section 4.3: EF_i <= F_i, EB_i >= B_i) for an encoder on one
+device, which Kimi K2.5 and K3 have as well (replicated on all devices; forwards of the first
+microbatches up front, the others in bubbles, backwards likewise).
 
-The language model keeps its order and, but for one delay at its start, its times. From the last microbatch to the
-first each EF goes as late as it can into a bubble of any device; what finds none goes ahead of the pipeline, which
-starts that much later. From the first gradient to the last each EB starts as soon as it can in a bubble of any device,
-at the latest behind the pipeline. Whichever of the two is placed first sets the device of both: EF for the microbatches
-that start first, which the pipeline waits for, EB for the others. Plans with several numbers of the former are timed
-beside all encoders ahead of and behind the pipeline, and the shortest is taken.
+The language model keeps its order and, but for one delay at its start, its times. From the last
+microbatch to the first each EF goes as late as it can into a bubble of any device; what finds none
+goes ahead of the pipeline, which starts that much later. From the first gradient to the last each
+EB starts as soon as it can in a bubble of any device, at the latest behind the pipeline. Whichever
+of the two is placed first sets the device of both: EF for the microbatches that start first, which
+the pipeline waits for, EB for the others. Plans with several numbers of the former are timed beside
+all encoders ahead of and behind the pipeline, and the shortest is taken.
 """
 
 from __future__ import annotations
@@ -40,7 +43,8 @@ SCHEMA = "ppsim.encoder/1"
 EXAMPLE = "forward = 0.5 and backward = 1.0"
 Floats = NDArray[np.float64]
 NEAR = 1e-9  # of the makespan
-MOST_WORK, LEAST_EACH = 50_000_000, 1_000  # microbatches x bubbles; what a microbatch takes beside, in bubbles
+# microbatches x bubbles; what a microbatch takes beside, in bubbles
+MOST_WORK, LEAST_EACH = 50_000_000, 1_000
 
 
 @dataclass(frozen=True)
@@ -52,14 +56,17 @@ class Encoder:
     # of its backward, with what is run again in it; 0 where the encoder is frozen
     backward: float | tuple[float, ...] = 0.0
     devices: tuple[int, ...] = ()  # that hold the encoder; all without it
-    activation: str = "0B"  # bytes that a microbatch's forward leaves for its backward, such as ``512MiB``
+    # bytes that a microbatch's forward leaves for its backward, such as ``512MiB``
+    activation: str = "0B"
     states: str = "0B"  # bytes of weights, gradients and optimizer on each of these devices
 
     def __post_init__(self) -> None:
         for name in ("forward", "backward"):
             times = np.atleast_1d(getattr(self, name))
             if not len(times) or not ((times >= 0) & (times <= LONGEST)).all():
-                raise Refused(name, f"must be zero or more and at most {LONGEST:g}, for each microbatch")
+                raise Refused(
+                    name, f"must be zero or more and at most {LONGEST:g}, for each microbatch"
+                )
         if min(self.devices, default=0) < 0 or len({*self.devices}) < len(self.devices):
             raise Refused("devices", "must be numbers of devices from 0 on, each once")
         for name in ("activation", "states"):
@@ -80,9 +87,14 @@ class Encoder:
         return not np.any(self.backward)
 
     def devices_of(self, schedule: Schedule) -> NDArray[np.int64]:
-        """The devices of a schedule that hold it; InputError where the schedule has fewer devices."""
+        """The devices of a schedule that hold it; InputError where the schedule has fewer
+        devices.
+        """
         if max(self.devices, default=0) >= schedule.n_devices:
-            what = f"the encoder is on device {max(self.devices)}, and {schedule.name} has {schedule.n_devices}"
+            what = (
+                f"the encoder is on device {max(self.devices)}, and {schedule.name} has "
+                f"{schedule.n_devices}"
+            )
             raise InputError(what, f"devices 0 to {schedule.n_devices - 1} in the file")
         return np.array(self.devices or range(schedule.n_devices), np.int64)
 
@@ -91,46 +103,65 @@ def read_encoder(path: str) -> Encoder:
     """Read an encoder from a TOML file.
 
     Raises:
-        InputError: the file cannot be read, or an entry is unknown, missing or impossible; the message has the line.
+        InputError: the file cannot be read, or an entry is unknown, missing or impossible; the
+            message has the line.
     """
     return toml.read(path, Encoder, SCHEMA, EXAMPLE)
 
 
 def encoder_times(schedule: Schedule, encoder: Encoder) -> dict[Kind, Floats]:
-    """The times of EF and EB, each of shape (devices, microbatches) (InputError: of another number of microbatches)."""
+    """The times of EF and EB, each of shape (devices, microbatches) (InputError: of another number
+    of microbatches).
+    """
     found = {}
     for kind, name in ((Kind.EF, "forward"), (Kind.EB, "backward")):
         times = np.atleast_1d(np.asarray(getattr(encoder, name), np.float64))
         if len(times) not in (1, schedule.n_microbatches):
-            what = f"the encoder has {len(times)} times of {name}, and {schedule.name} {schedule.n_microbatches}"
+            what = (
+                f"the encoder has {len(times)} times of {name}, and {schedule.name} "
+                f"{schedule.n_microbatches}"
+            )
             raise InputError(f"{what} microbatches", "one time, or one for each microbatch")
         found[kind] = np.broadcast_to(times, (schedule.n_devices, schedule.n_microbatches))
     return found
 
 
 def add_encoder(schedule: Schedule, costs: Costs, encoder: Encoder) -> Schedule:
-    """Return the schedule with the encoder's ops in its bubbles where they fit, else ahead of or behind the pipeline.
+    """Return the schedule with the encoder's ops in its bubbles where they fit, else ahead of or
+    behind the pipeline.
 
     The schedule has F, and B or I and W, of whole sequences; costs have the times of EF and EB, as
-    :func:`encoder_times` makes them (InputError: ops of other kinds or slices, or devices are missing).
+    :func:`encoder_times` makes them (InputError: ops of other kinds or slices, or devices are
+    missing).
     """
     refuse_lanes(schedule, "a rule for encoders")
     if schedule.n_slices > 1:
-        raise InputError(f"{schedule.name} cuts sequences, and an encoder takes whole ones", "leave out --encoder")
+        raise InputError(
+            f"{schedule.name} cuts sequences, and an encoder takes whole ones",
+            "leave out --encoder",
+        )
     holds = encoder.devices_of(schedule)
     alone, backwards = simulate(schedule, costs), not (encoder.frozen or schedule.only_forwards)
     task = _Task(schedule, alone, costs, holds, backwards, *_first_stage(schedule, alone))
     count = schedule.n_microbatches
-    plans = [_plan(task, first) for first in dict.fromkeys((count, min(schedule.n_devices, count), count // 2, 0))]
+    plans = [
+        _plan(task, first)
+        for first in dict.fromkeys((count, min(schedule.n_devices, count), count // 2, 0))
+    ]
     made = [_insert(task, placed) for placed in (*plans, _around(task))]
-    return min(made, key=lambda each: round(simulate(each, costs).makespan / max(alone.makespan, 1e-300), 9))
+    return min(
+        made,
+        key=lambda each: round(simulate(each, costs).makespan / max(alone.makespan, 1e-300), 9),
+    )
 
 
 def encoder_memory(held: MemoryModel, schedule: Schedule, encoder: Encoder) -> MemoryModel:
     """Add what the encoder holds to a model in bytes."""
     states = np.zeros(schedule.n_devices, np.int64)
     states[encoder.devices_of(schedule)] = encoder.bytes_of("states")
-    return replace(held, encoder=encoder.bytes_of("activation"), on_device={"encoder's states": states})
+    return replace(
+        held, encoder=encoder.bytes_of("activation"), on_device={"encoder's states": states}
+    )
 
 
 @dataclass(frozen=True)
@@ -140,27 +171,37 @@ class Misfit:
     kind: Kind  # EF or EB
     microbatch: int  # its microbatch
     device: int  # where it runs
-    lacks: float  # by how much it ends after its microbatch would start, or after the language model's last op
+    # by how much it ends after its microbatch would start, or after the language model's last op
+    lacks: float
 
 
 def find_misfits(timeline: Timeline, costs: Costs) -> tuple[float, list[Misfit]]:
-    """Find the makespan of the language model alone, and the ops of the encoder that are not in its bubbles."""
+    """Find the makespan of the language model alone, and the ops of the encoder that are not in its
+    bubbles.
+    """
     schedule = timeline.schedule
     alone = simulate(schedule.compute_only, costs)
     _, begin, _ = _first_stage(schedule.compute_only, alone)
-    limit = {Kind.EF: begin, Kind.EB: np.full(schedule.n_microbatches, timeline.end[schedule.computes].max(initial=0))}
+    limit = {
+        Kind.EF: begin,
+        Kind.EB: np.full(schedule.n_microbatches, timeline.end[schedule.computes].max(initial=0)),
+    }
     found = []
     for kind, until in limit.items():
         ops = np.flatnonzero(schedule.kind == kind)
         late = timeline.end[ops] - until[schedule.microbatch[ops]]
         outside = late > NEAR * timeline.makespan
         for op, lacks in zip(ops[outside].tolist(), late[outside].tolist(), strict=True):
-            found.append(Misfit(kind, int(schedule.microbatch[op]), int(schedule.device[op]), lacks))
+            found.append(
+                Misfit(kind, int(schedule.microbatch[op]), int(schedule.device[op]), lacks)
+            )
     return alone.makespan, sorted(found, key=lambda each: (each.kind, each.microbatch))
 
 
 def misfits_object(timeline: Timeline, costs: Costs) -> dict[str, Any]:
-    """The object of ``encoder`` in JSON: the makespan without it, and the ops that are not in bubbles."""
+    """The object of ``encoder`` in JSON: the makespan without it, and the ops that are not in
+    bubbles.
+    """
     alone, misfits = find_misfits(timeline, costs)
     return {"alone": alone, "outside": [vars(each) | {"kind": each.kind.name} for each in misfits]}
 
@@ -208,7 +249,9 @@ class _Task:
 
 
 class _Bubbles:
-    """Idle times of the devices that hold the encoder, before, between and after the ops of the pipeline."""
+    """Idle times of the devices that hold the encoder, before, between and after the ops of the
+    pipeline.
+    """
 
     def __init__(self, task: _Task) -> None:
         begin, end, device = list[Floats](), list[Floats](), list[NDArray[np.int64]]()
@@ -219,16 +262,28 @@ class _Bubbles:
             device.append(np.full(len(end[-1]), number))
         ends = np.concatenate(end)
         some = ends > np.concatenate(begin)
-        self.begin, self.end, self.device = np.concatenate(begin)[some], ends[some], np.concatenate(device)[some]
-        self.near, self.taken = NEAR * task.alone.makespan, np.zeros(task.schedule.n_devices, np.int64)
+        self.begin, self.end, self.device = (
+            np.concatenate(begin)[some],
+            ends[some],
+            np.concatenate(device)[some],
+        )
+        self.near, self.taken = (
+            NEAR * task.alone.makespan,
+            np.zeros(task.schedule.n_devices, np.int64),
+        )
         if (len(self.begin) + LEAST_EACH) * task.schedule.n_microbatches > MOST_WORK:
-            what = f"{task.schedule.n_microbatches:,} microbatches are too many to place in {len(self.begin):,} bubbles"
+            what = (
+                f"{task.schedule.n_microbatches:,} microbatches are too many to place in "
+                f"{len(self.begin):,} bubbles"
+            )
             raise InputError(what, "fewer --mb")
 
     def take(self, kind: Kind, limit: Floats, time: Floats, only: int | None) -> tuple[int, float]:
-        """Take the latest place for EF that ends by the limit, the earliest for EB from it on; return device and start.
+        """Take the latest place for EF that ends by the limit, the earliest for EB from it on;
+        return device and start.
 
-        Of any device or only one; of equal places that of the device with the fewest ops of the encoder.
+        Of any device or only one; of equal places that of the device with the fewest ops of the
+        encoder.
         """
         if kind == Kind.EF:
             start = np.minimum(self.end, limit[self.device]) - time[self.device]
@@ -252,7 +307,9 @@ class _Bubbles:
 
 
 def _plan(task: _Task, forwards_first: int) -> list[_Placed]:
-    """Place EF of the first microbatches, EB of the others, and then the other op of each on the same device."""
+    """Place EF of the first microbatches, EB of the others, and then the other op of each on the
+    same device.
+    """
     bubbles, placed, device = _Bubbles(task), list[_Placed](), dict[int, int]()
     first, ends = np.argsort(task.begin, kind="stable"), np.argsort(task.end, kind="stable")
     early = np.isin(np.arange(len(first)), first[:forwards_first])
@@ -266,11 +323,15 @@ def _plan(task: _Task, forwards_first: int) -> list[_Placed]:
 
 
 def _around(task: _Task) -> list[_Placed]:
-    """All forwards ahead of the pipeline and all backwards behind it, each on the device with the least to do."""
+    """All forwards ahead of the pipeline and all backwards behind it, each on the device with the
+    least to do.
+    """
     load, placed = np.zeros(task.schedule.n_devices), list[_Placed]()
     for turn, m in enumerate(np.argsort(task.begin, kind="stable").tolist()):
         device = int(task.holds[np.argmin(load[task.holds])])
-        load[device] += task.time(Kind.EF, m)[device] + (task.backwards and task.time(Kind.EB, m)[device])
+        load[device] += task.time(Kind.EF, m)[device] + (
+            task.backwards and task.time(Kind.EB, m)[device]
+        )
         placed.append(_Placed(Kind.EF, m, device, turn - LONGEST))
         if task.backwards:
             placed.append(_Placed(Kind.EB, m, device, LONGEST + turn))
@@ -278,11 +339,16 @@ def _around(task: _Task) -> list[_Placed]:
 
 
 def _insert(task: _Task, placed: list[_Placed]) -> Schedule:
-    """Put ops into the queues where they were planned: EF ahead of what starts then, EB behind it."""
+    """Put ops into the queues where they were planned: EF ahead of what starts then, EB behind
+    it.
+    """
     schedule, near = task.schedule, NEAR * task.alone.makespan
     ops, queues = schedule.packed(), []
     for device, queue in enumerate(map(schedule.queue, range(schedule.n_devices))):
-        own = sorted((each for each in placed if each.device == device), key=lambda each: (each.start, each.kind))
+        own = sorted(
+            (each for each in placed if each.device == device),
+            key=lambda each: (each.start, each.kind),
+        )
         starts = np.array([each.start + (near if each.kind == Kind.EB else -near) for each in own])
         at = np.searchsorted(task.alone.start[queue], starts)
         new = np.array([int(pack(-1, each.microbatch)) | each.kind for each in own], np.int64)
@@ -291,8 +357,13 @@ def _insert(task: _Task, placed: list[_Placed]) -> Schedule:
 
 
 def _first_stage(schedule: Schedule, alone: Timeline) -> tuple[NDArray[np.int64], Floats, Floats]:
-    """The device of the first stage, the start of its forward and the end of its backward, shape (microbatches,)."""
-    first, begin, end = np.zeros(schedule.n_microbatches, np.int64), *np.zeros((2, schedule.n_microbatches))
+    """The device of the first stage, the start of its forward and the end of its backward, shape
+    (microbatches,).
+    """
+    first, begin, end = (
+        np.zeros(schedule.n_microbatches, np.int64),
+        *np.zeros((2, schedule.n_microbatches)),
+    )
     for op in np.flatnonzero(schedule.stage == 0).tolist():
         m, kind = schedule.microbatch[op], schedule.kind[op]
         if kind == Kind.F:

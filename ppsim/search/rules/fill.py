@@ -1,10 +1,13 @@
-"""Fill the warm-up and the cool-down of a repeated building block, in slots: the greedy of its authors.
+"""Fill the warm-up and the cool-down of a repeated building block, in slots: the greedy of its
+authors.
 
-Every op is tried once, earliest first, in the slots that its device has idle between its input and its own slot, and
-moves to the first one in which no device holds more than the most that any held before.
+Every op is tried once, earliest first, in the slots that its device has idle between its input and
+its own slot, and moves to the first one in which no device holds more than the most that any held
+before.
 
-A row is one pass over one device: row ``device x passes + pass`` with the slots of its op for every microbatch. Passes
-are numbered as a microbatch takes them: forwards of each chunk, then backwards; the W of a pass come after all passes.
+A row is one pass over one device: row ``device x passes + pass`` with the slots of its op for every
+microbatch. Passes are numbered as a microbatch takes them: forwards of each chunk, then backwards;
+the W of a pass come after all passes.
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ from ppsim.core.columns import Codes, Ints
 from ppsim.search.rules import fill_kernel as kernel
 from ppsim.search.rules.fill_kernel import BACKWARD, FORWARD, IDLE, WEIGHTS, Filling
 
-# When a process has filled this many ops in CPython, the compiled kernels have paid for their loading.
+# When a process has filled this many ops in CPython, the compiled kernels have paid for their
+# loading.
 COMPILE_FILLING_ABOVE = 100_000
 STEP = 20_000  # ops that are filled in one call: an alarm or Ctrl-C comes between two
 
@@ -31,7 +35,8 @@ class Rows:
     devices: int  # P
     passes: int  # 2V
     needs: Ints  # shape (P x 2V,), the row that gives each row's input, -1 for none
-    backward: int  # slots that a backward takes: 1 for I, which leaves a W to be run, 2 for a full one
+    # slots that a backward takes: 1 for I, which leaves a W to be run, 2 for a full one
+    backward: int
 
     @property
     def splits(self) -> bool:
@@ -45,17 +50,23 @@ class Rows:
 
 
 def compile_now() -> None:
-    """Load the compiled kernels and use them from now on: for a process that answers while somebody waits."""
-    t = _tabulate(Rows(devices=1, passes=2, needs=np.array([-1, 0]), backward=1), np.array([[0], [1]]), None)
+    """Load the compiled kernels and use them from now on: for a process that answers while somebody
+    waits.
+    """
+    t = _tabulate(
+        Rows(devices=1, passes=2, needs=np.array([-1, 0]), backward=1), np.array([[0], [1]]), None
+    )
     load(kernel.fill, t, 0, len(t.row), 0, 0, 0, parts=kernel.FILL_PARTS)
     load(kernel.squeeze, t, 0, len(t.row), parts=kernel.SQUEEZE_PARTS)
     pays(kernel.fill, COMPILE_FILLING_ABOVE, COMPILE_FILLING_ABOVE)
 
 
 def fill_phases(rows: Rows, slots: Ints) -> list[tuple[Ints, Ints]]:
-    """Fill both phases of a repeated block, and give every I its W; slots have the shape (rows, microbatches).
+    """Fill both phases of a repeated block, and give every I its W; slots have the shape (rows,
+    microbatches).
 
-    Returns the ops of each device in order: their passes and microbatches; the W of pass ``p`` is pass ``p + V``.
+    Returns the ops of each device in order: their passes and microbatches; the W of pass ``p`` is
+    pass ``p + V``.
     """
     slots = _fill(rows, slots, _place_weights(rows, slots) if rows.splits else None)
     if not rows.splits:
@@ -86,13 +97,17 @@ def _lay_out(rows: Rows, slots: Ints, size: int) -> Codes:
 def _place_weights(rows: Rows, slots: Ints, by_pass: bool = False) -> Ints:
     """Give each W of a device the first idle slot after its I, those that wait longest first.
 
-    With ``by_pass`` those of the earlier pass go first, and each is that of its own I. Returns the slots of each
-    device's W in order, shape (P, V x microbatches); with ``by_pass`` those of each pass.
+    With ``by_pass`` those of the earlier pass go first, and each is that of its own I. Returns the
+    slots of each device's W in order, shape (P, V x microbatches); with ``by_pass`` those of each
+    pass.
     """
     count = rows.chunks * slots.shape[1]
-    busy = _lay_out(rows, slots, int(slots.max()) + 1 + count) != IDLE  # a slot for each W is left after the last op
+    # a slot for each W is left after the last op
+    busy = _lay_out(rows, slots, int(slots.max()) + 1 + count) != IDLE
     found = np.empty((rows.devices, count), np.int64)
-    for device, backwards in enumerate(slots.reshape(rows.devices, rows.passes, -1)[:, rows.chunks :]):
+    for device, backwards in enumerate(
+        slots.reshape(rows.devices, rows.passes, -1)[:, rows.chunks :]
+    ):
         idle = np.flatnonzero(~busy[device])
         groups = backwards if by_pass else np.sort(backwards, axis=None)[None]
         for number, group in enumerate(groups):
@@ -104,7 +119,9 @@ def _place_weights(rows: Rows, slots: Ints, by_pass: bool = False) -> Ints:
 
 
 def _hold(rows: Rows, slots: Ints, weights: Ints | None, size: int) -> Ints:
-    """What each device holds after each slot, shape (P, ``size``), its W in the slots of ``weights``."""
+    """What each device holds after each slot, shape (P, ``size``), its W in the slots of
+    ``weights``.
+    """
     change = np.zeros((rows.devices, size), np.int64)
     passes = slots.reshape(rows.devices, rows.passes, -1)
     released = passes[:, rows.chunks :] + rows.backward - 1 if weights is None else weights
@@ -115,10 +132,12 @@ def _hold(rows: Rows, slots: Ints, weights: Ints | None, size: int) -> Ints:
 
 
 def _fill(rows: Rows, slots: Ints, weights: Ints | None) -> Ints:
-    """Move ops into idle slots before them, and squeeze: the slots of every row, shape (rows, microbatches).
+    """Move ops into idle slots before them, and squeeze: the slots of every row, shape (rows,
+    microbatches).
 
-    ``weights`` are the slots of W, shape (P, V x microbatches), which move like other ops, in warm-up and cool-down;
-    with None they run wherever a device is idle, and only the ops of the cool-down move.
+    ``weights`` are the slots of W, shape (P, V x microbatches), which move like other ops, in
+    warm-up and cool-down; with None they run wherever a device is idle, and only the ops of the
+    cool-down move.
     """
     explicit = weights is not None or not rows.splits
     t = _tabulate(rows, slots, weights)
@@ -131,7 +150,14 @@ def _fill(rows: Rows, slots: Ints, weights: Ints | None) -> Ints:
     begin = int(np.argmax(t.row == rows.passes - 1))
     ends = (t.row < len(slots)) & (t.row % rows.passes == 0) & (t.nth == slots.shape[1] - 1)
     ends[: begin + 1] = False
-    _run(kernel.fill, t, begin, int(np.argmax(ends)) if ends.any() else len(ends), int(cap), parts=kernel.FILL_PARTS)
+    _run(
+        kernel.fill,
+        t,
+        begin,
+        int(np.argmax(ends)) if ends.any() else len(ends),
+        int(cap),
+        parts=kernel.FILL_PARTS,
+    )
     moved = t.slot[: slots.size].reshape(slots.shape)
     if explicit:
         weights = None if weights is None else t.slot[slots.size :].reshape(weights.shape)
@@ -146,7 +172,9 @@ def _tabulate(rows: Rows, slots: Ints, weights: Ints | None) -> Filling:
     """List all ops by slot and device, with the tables of their rows."""
     P, R, M = rows.devices, len(slots), slots.shape[1]
     count = 0 if weights is None else weights.shape[1]
-    slot = np.concatenate([slots.ravel(), np.empty(0, np.int64) if weights is None else weights.ravel()])
+    slot = np.concatenate(
+        [slots.ravel(), np.empty(0, np.int64) if weights is None else weights.ravel()]
+    )
     row = np.concatenate([np.repeat(np.arange(R), M), np.repeat(R + np.arange(P), count)])
     nth = np.concatenate([np.tile(np.arange(M), R), np.tile(np.arange(count), P)])
     device = np.concatenate([np.arange(R) // rows.passes, np.arange(P)])
@@ -159,7 +187,9 @@ def _tabulate(rows: Rows, slots: Ints, weights: Ints | None) -> Filling:
         first=np.concatenate([np.arange(R) * M, R * M + np.arange(P) * count]),
         device=device,
         length=np.concatenate([np.where(backward, rows.backward, 1), np.ones(P, np.int64)]),
-        what=np.concatenate([np.where(backward, BACKWARD, FORWARD), np.full(P, WEIGHTS)]).astype(np.uint8),
+        what=np.concatenate([np.where(backward, BACKWARD, FORWARD), np.full(P, WEIGHTS)]).astype(
+            np.uint8
+        ),
         need=np.concatenate([rows.needs, np.full(P, -1)]),
         slot=slot,
         does=_lay_out(rows, slots, size).ravel(),

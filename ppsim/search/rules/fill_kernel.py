@@ -1,4 +1,5 @@
-"""The steps of filling a repeated building block that go op by op: moving ops into idle slots, and squeezing.
+"""The steps of filling a repeated building block that go op by op: moving ops into idle slots, and
+squeezing.
 
 Plain Python over flat columns, which numba compiles for large shapes.
 """
@@ -13,7 +14,9 @@ IDLE, FORWARD, BACKWARD, WEIGHTS = 0, 1, 2, 3
 
 
 class Filling(NamedTuple):
-    """All that the steps read and write: n ops, R rows of passes and, after them, one row of W per device."""
+    """All that the steps read and write: n ops, R rows of passes and, after them, one row of W per
+    device.
+    """
 
     row: Ints  # shape (n,), the row of each op, in the order of their slots, then of their devices
     nth: Ints  # shape (n,), the op's place in its row: its microbatch, where the row is of a pass
@@ -25,7 +28,8 @@ class Filling(NamedTuple):
     slot: Ints  # shape (n,), the slot of each op, row by row
     does: Codes  # shape (P x L,), what each device does in each slot
     held: Ints  # shape (P x L,), what it holds after each; empty where W run in idle slots
-    backward: Ints  # shape (P x ops of each device's W row,), the slots of backwards tried so far, in order
+    # shape (P x ops of each device's W row,), the slots of backwards tried so far, in order
+    backward: Ints
     tried: Ints  # shape (P,), how many those are
     last: Ints  # shape (P,), the last slot of each device's forwards
     free: Ints  # shape (P,), the first slot that a device has not used yet
@@ -68,7 +72,9 @@ def shift(t: Filling, row: int, to: int, slot: int) -> None:
 
 
 def move(t: Filling, row: int, slot: int, earliest: int, cap: int) -> int:
-    """Move an op from its slot to the first idle one from ``earliest`` that it may have; return that."""
+    """Move an op from its slot to the first idle one from ``earliest`` that it may have; return
+    that.
+    """
     device, length, what = t.device[row], t.length[row], t.what[row]
     base = device * (len(t.does) // len(t.last))
     explicit = len(t.held) > 0
@@ -96,9 +102,11 @@ def move(t: Filling, row: int, slot: int, earliest: int, cap: int) -> int:
 
 
 def fill(t: Filling, first: int, last: int, begin: int, end: int, cap: int) -> int:
-    """Try to move the ops of places ``first`` to ``last``, but those from ``begin`` to ``end``, the repeated block.
+    """Try to move the ops of places ``first`` to ``last``, but those from ``begin`` to ``end``, the
+    repeated block.
 
-    Where W have no slots, only the ops after ``end`` move, and no device may hold more than ``cap``. Returns ``cap``.
+    Where W have no slots, only the ops after ``end`` move, and no device may hold more than
+    ``cap``. Returns ``cap``.
     """
     explicit = len(t.held) > 0
     size = len(t.backward) // len(t.last)
@@ -106,7 +114,11 @@ def fill(t: Filling, first: int, last: int, begin: int, end: int, cap: int) -> i
         row, nth = t.row[at], t.nth[at]
         device, op = t.device[row], t.first[row] + nth
         if at > end or (explicit and at < begin):
-            earliest = t.backward[device * size + nth] + 1 if t.what[row] == WEIGHTS else ready(t, row, nth)
+            earliest = (
+                t.backward[device * size + nth] + 1
+                if t.what[row] == WEIGHTS
+                else ready(t, row, nth)
+            )
             if nth > 0:
                 earliest = max(earliest, t.slot[op - 1] + t.length[row])
             t.slot[op] = move(t, row, t.slot[op], earliest, cap)
@@ -121,7 +133,9 @@ def fill(t: Filling, first: int, last: int, begin: int, end: int, cap: int) -> i
 
 
 def squeeze(t: Filling, first: int, last: int) -> int:
-    """Run the ops of places ``first`` to ``last`` in their order, each as soon as it can; return ``last``."""
+    """Run the ops of places ``first`` to ``last`` in their order, each as soon as it can; return
+    ``last``.
+    """
     for at in range(first, last):
         row, nth = t.row[at], t.nth[at]
         device = t.device[row]

@@ -39,12 +39,13 @@ def is_v(placement: Placement) -> bool:
 
 
 def write_linear(problem: Problem) -> Iterator[tuple[str, Queues]]:
-    """Write schedules of one stage per device, see :mod:`ppsim.search.rules.linear_kernel`; none where no attempt
-    fits.
+    """Write schedules of one stage per device, see :mod:`ppsim.search.rules.linear_kernel`; none
+    where no attempt fits.
     """
     devices, microbatches = problem.n_devices, problem.microbatches
     amounts = problem.amounts.astype(np.float64)
-    caps = np.divide(problem.caps, amounts, out=np.full(devices, np.inf), where=amounts > 0)  # in activations of one F
+    # in activations of one F
+    caps = np.divide(problem.caps, amounts, out=np.full(devices, np.inf), where=amounts > 0)
     for flags in product((False, True), (True, False), (True, False)):
         line = linear_kernel.Line(
             time=time_table(problem),
@@ -59,7 +60,13 @@ def write_linear(problem: Problem) -> Iterator[tuple[str, Queues]]:
             idle=np.zeros(devices),
             wanted=np.zeros(devices, np.int64),
         )
-        if call(linear_kernel.schedule_line, line, *flags, parts=linear_kernel.PARTS, pays=pays_to_compile(problem)):
+        if call(
+            linear_kernel.schedule_line,
+            line,
+            *flags,
+            parts=linear_kernel.PARTS,
+            pays=pays_to_compile(problem),
+        ):
             yield "zero-bubble heuristic", [line.queue[d] * devices + d for d in range(devices)]
 
 
@@ -73,7 +80,8 @@ def order_linear(
 ) -> list[Packed]:
     """Order the ops of one stage per device: the attempt of eight with the least span.
 
-    Another attempt, one for equal times, and an order ``known`` is taken where neither span nor makespan is longer.
+    Another attempt, one for equal times, and an order ``known`` is taken where neither span nor
+    makespan is longer.
 
     Returns:
         The queue of each device.
@@ -89,20 +97,30 @@ def order_linear(
         each[Kind.B] = each[Kind.I] + each[Kind.W]  # never one B
     problem = Problem(placement, microbatches, Costs(time, costs.comm), limit, after_i)
     equal = replace(problem, costs=Costs(ones))
-    own, others = ([pack_queues(problem, q) for _, q in write_linear(each)] for each in (problem, equal))
+    own, others = (
+        [pack_queues(problem, q) for _, q in write_linear(each)] for each in (problem, equal)
+    )
     best = min(own, key=lambda queues: evaluate(problem, made(queues), "").span)
     fitting = [queues for queues in known if fits(problem, made(queues))]
     return take_fastest(placement, microbatches, best, [*own, *others, *fitting], costs)
 
 
 def write_v(problem: Problem) -> Iterator[tuple[str, Queues]]:
-    """Write schedules of a V, see :mod:`ppsim.search.rules.zbv_kernel`; none where no attempt fits."""
+    """Write schedules of a V, see :mod:`ppsim.search.rules.zbv_kernel`; none where no attempt
+    fits.
+    """
     stages, here = problem.n_stages, np.arange(problem.n_devices)[:, None]
-    codes = np.arange(len(SECOND)) // 2 * stages + np.where(SECOND, stages - 1 - here, here)  # of types per device
+    # of types per device
+    codes = np.arange(len(SECOND)) // 2 * stages + np.where(SECOND, stages - 1 - here, here)
     compiled = pays_to_compile(problem)
     held = problem.changes[KINDS].ravel()[codes.T]
-    for _, types in list_orders(problem.costs, problem.microbatches, problem.caps, held, compiled=compiled):
-        yield "zero-bubble V heuristic", [row[order] for row, order in zip(codes, types, strict=True)]
+    for _, types in list_orders(
+        problem.costs, problem.microbatches, problem.caps, held, compiled=compiled
+    ):
+        yield (
+            "zero-bubble V heuristic",
+            [row[order] for row, order in zip(codes, types, strict=True)],
+        )
 
 
 def pays_to_compile(problem: Problem) -> bool:

@@ -1,9 +1,9 @@
 """A list heuristic for one stage per device: all devices together, one microbatch after the other.
 
-The idea is that of the automatic schedules of "Zero Bubble Pipeline Parallelism" (arXiv 2401.10241, section 3): warm up
-until the first I arrives, then one F and one I per device and round, W where a device would idle or lacks memory. A
-device tolerates a gap as long as it has idled less than the device that has idled most. Plain Python,
-compiled by numba.
+The idea is that of the automatic schedules of "Zero Bubble Pipeline Parallelism" (arXiv 2401.10241,
+section 3): warm up until the first I arrives, then one F and one I per device and round, W where a
+device would idle or lacks memory. A device tolerates a gap as long as it has idled less than the
+device that has idled most. Plain Python, compiled by numba.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ class Line(NamedTuple):
 
 
 def arrival(line: Line, device: int, kind: int) -> float:
-    """Return when the input of a device's next F or I arrives, 0 where it needs none from another device."""
+    """Return when the input of a device's next F or I arrives, 0 where it needs none from another
+    device.
+    """
     other = device - 1 if kind == F else device + 1
     if other < 0 or other >= line.end.shape[1]:
         return 0.0
@@ -58,9 +60,14 @@ def run(line: Line, device: int, kind: int) -> None:
 
 
 def fill(line: Line, device: int, kind: int, greedy: bool) -> None:
-    """Run W while they end before the input of the next F or I arrives, and one more where the gap is too long."""
+    """Run W while they end before the input of the next F or I arrives, and one more where the gap
+    is too long.
+    """
     ready = arrival(line, device, kind)
-    while line.done[W, device] < line.done[I, device] and line.free[device] + line.time[W, device] <= ready:
+    while (
+        line.done[W, device] < line.done[I, device]
+        and line.free[device] + line.time[W, device] <= ready
+    ):
         run(line, device, W)
     gap = ready - line.free[device]
     late = greedy or gap > line.idle.max() - line.idle[device]
@@ -78,7 +85,9 @@ def make_room(line: Line, device: int, kind: int) -> bool:
 
 
 def warm_up(line: Line, microbatches: int, late: bool) -> None:
-    """Run the F before each device's first I, as many as end before it arrives, or begin before it where ``late``."""
+    """Run the F before each device's first I, as many as end before it arrives, or begin before it
+    where ``late``.
+    """
     devices = line.queue.shape[0]
     for device in range(devices):
         run(line, device, F)
@@ -86,7 +95,10 @@ def warm_up(line: Line, microbatches: int, late: bool) -> None:
     line.wanted[:] = 0
     for device in range(devices - 2, -1, -1):
         held, now, ready = line.held[device], line.free[device], back + line.latency[device, I]
-        while 1 + line.wanted[device] < microbatches and held + line.change[F] <= line.cap[device] + ROUNDING:
+        while (
+            1 + line.wanted[device] < microbatches
+            and held + line.change[F] <= line.cap[device] + ROUNDING
+        ):
             if now >= ready or (not late and now + line.time[F, device] > ready):
                 break
             held += line.change[F]
@@ -94,8 +106,12 @@ def warm_up(line: Line, microbatches: int, late: bool) -> None:
             line.wanted[device] += 1
         back = max(now, ready) + line.time[I, device]
     for device in range(1, devices):
-        line.wanted[device] = min(line.wanted[device], line.wanted[device - 1])  # each F follows one there
-        while line.wanted[device] >= max(1, line.wanted[device - 1]) and 1 + line.wanted[device] < microbatches:
+        # each F follows one there
+        line.wanted[device] = min(line.wanted[device], line.wanted[device - 1])
+        while (
+            line.wanted[device] >= max(1, line.wanted[device - 1])
+            and 1 + line.wanted[device] < microbatches
+        ):
             line.wanted[device] -= 1
     for device in range(devices):
         for _ in range(line.wanted[device]):
@@ -105,7 +121,9 @@ def warm_up(line: Line, microbatches: int, late: bool) -> None:
 
 
 def postpones(line: Line, device: int) -> bool:
-    """Whether a device's next F may wait a round, since the next device would still have enough to do."""
+    """Whether a device's next F may wait a round, since the next device would still have enough to
+    do.
+    """
     after = device + 1
     if line.done[F, device] < line.done[F, after] + 2:
         return False
@@ -126,8 +144,8 @@ def postpones(line: Line, device: int) -> bool:
 def schedule_line(line: Line, late: bool, backward_first: bool, greedy: bool) -> bool:
     """Fill the queues of a linear pipeline; tell whether they fit in memory.
 
-    ``late`` lets the last warm-up F delay the first I, ``backward_first`` lets an F wait for an I of the next device,
-    ``greedy`` fills every gap with a W that still has to run.
+    ``late`` lets the last warm-up F delay the first I, ``backward_first`` lets an F wait for an I
+    of the next device, ``greedy`` fills every gap with a W that still has to run.
     """
     devices, microbatches = line.queue.shape[0], line.queue.shape[1] // 3
     warm_up(line, microbatches, late)
@@ -145,7 +163,8 @@ def schedule_line(line: Line, late: bool, backward_first: bool, greedy: bool) ->
                 fill(line, device, F, greedy)
                 run(line, device, F)
         for device in range(devices - 1, -1, -1):
-            # An F is there: the last device runs one each round, and none has run fewer than the one after it.
+            # An F is there: the last device runs one each round, and none has run fewer than the
+            # one after it.
             if not make_room(line, device, I):
                 return False
             fill(line, device, I, greedy)

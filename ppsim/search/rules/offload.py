@@ -1,10 +1,11 @@
 """Copies of activations to the host and back, put into the queues of any schedule.
 
-An activation leaves right after its F and comes back just in time: its RELOAD is issued behind the last op after which
-the copy still ends before the backward starts. What has no time on the host stays. Where a device's copies fall behind,
-ops that wait for one (WAIT_OFFLOAD) hold its memory down: as far as they cost no time, and on a link that devices share
-by what the others' copies take as the pipeline fills. PipeOffload (arXiv 2503.01328) copies in slots that alternate out
-and in; these copies are as late as they can be instead.
+An activation leaves right after its F and comes back just in time: its RELOAD is issued behind the
+last op after which the copy still ends before the backward starts. What has no time on the host
+stays. Where a device's copies fall behind, ops that wait for one (WAIT_OFFLOAD) hold its memory
+down: as far as they cost no time, and on a link that devices share by what the others' copies take
+as the pipeline fills. PipeOffload (arXiv 2503.01328) copies in slots that alternate out and in;
+these copies are as late as they can be instead.
 """
 
 from __future__ import annotations
@@ -45,8 +46,9 @@ class Copies:
 def add_offload(schedule: Schedule, costs: Costs, chunks: float) -> Schedule:
     """Return the schedule with copies of the activations of each device's first chunks.
 
-    The schedule has F, and B or I and W; costs have the times of OFFLOAD and RELOAD, none where they are missing. Of
-    half a chunk every second microbatch is copied (InputError: no backwards, all is recomputed, or copies are there).
+    The schedule has F, and B or I and W; costs have the times of OFFLOAD and RELOAD, none where
+    they are missing. Of half a chunk every second microbatch is copied (InputError: no backwards,
+    all is recomputed, or copies are there).
     """
     nothing_left = "no activation is left to copy to the host"
     if schedule.only_forwards:
@@ -81,7 +83,9 @@ def _choose(schedule: Schedule, costs: Costs, chunks: float, start: Floats, end:
     chosen = np.floor((m + 1) * share + NEAR) > np.floor(m * share + NEAR)
     forward = np.flatnonzero((schedule.kind == Kind.F) & chosen & ~schedule.recomputed)
     out, back = (
-        np.asarray(costs.others.get(kind, np.zeros(schedule.n_stages)), np.float64)[schedule.stage[forward]]
+        np.asarray(costs.others.get(kind, np.zeros(schedule.n_stages)), np.float64)[
+            schedule.stage[forward]
+        ]
         for kind in (Kind.OFFLOAD, Kind.RELOAD)
     )
     backward = of_cell[cell[forward]]
@@ -90,7 +94,9 @@ def _choose(schedule: Schedule, costs: Costs, chunks: float, start: Floats, end:
 
 
 def _gates(schedule: Schedule, copies: Copies, start: Floats, end: Floats, lead: Floats) -> Ops:
-    """The op behind which each copy back is issued: the last after which it, and those that follow, come in time."""
+    """The op behind which each copy back is issued: the last after which it, and those that follow,
+    come in time.
+    """
     gate, device = np.empty(len(copies.forward), np.int64), schedule.device[copies.forward]
     for number in range(schedule.n_devices):
         own, queue, following = np.flatnonzero(device == number), schedule.queue(number), np.inf
@@ -132,13 +138,17 @@ def waits_for_copies(timeline: Timeline) -> Floats:
 
 
 def _share(schedule: Schedule, costs: Costs) -> Schedule:
-    """Let devices wait for copies that a shared link holds up, as long as others' take before the first backward.
+    """Let devices wait for copies that a shared link holds up, as long as others' take before the
+    first backward.
 
-    Each then holds as much as with a link of its own, or three: what it computes, what leaves and what comes.
+    Each then holds as much as with a link of its own, or three: what it computes, what leaves and
+    what comes.
     """
     timeline, best = simulate(schedule, costs), schedule
     alone = replace(costs, host_link=0)
-    least = np.maximum(measure(simulate(_hold_down(schedule, alone), alone)).peak_activations, LEAST_HELD)
+    least = np.maximum(
+        measure(simulate(_hold_down(schedule, alone), alone)).peak_activations, LEAST_HELD
+    )
     limit = timeline.makespan + _lag(timeline) * (1 - 1 / costs.host_link)
     for cap in range(measure(timeline).peak_activations.max() - 1, least.min() - 1, -1):
         waiting = _wait(schedule, np.maximum(least, cap))
@@ -149,7 +159,9 @@ def _share(schedule: Schedule, costs: Costs) -> Schedule:
 
 
 def _lag(timeline: Timeline) -> float:
-    """How long after its F the last copy before a device's first backward ends, the longest of all devices."""
+    """How long after its F the last copy before a device's first backward ends, the longest of all
+    devices.
+    """
     made, longest = timeline.schedule, 0.0
     for queue in map(made.queue, range(made.n_devices)):
         kinds = made.kind[queue]
@@ -161,7 +173,9 @@ def _lag(timeline: Timeline) -> float:
 
 
 def _hold_down(schedule: Schedule, costs: Costs) -> Schedule:
-    """Let devices wait for copies to the host as far as that lowers their peaks and costs no time."""
+    """Let devices wait for copies to the host as far as that lowers their peaks and costs no
+    time.
+    """
     best, found = schedule, measure(simulate(schedule, costs))
     schedule, caps = schedule.take(schedule.kind != Kind.WAIT_OFFLOAD), found.peak_activations
     for device in np.argsort(-found.peak_activations, kind="stable"):
@@ -183,7 +197,9 @@ def _hold_down(schedule: Schedule, costs: Costs) -> Schedule:
 
 
 def _wait(schedule: Schedule, caps: Ops) -> Schedule | None:
-    """Wait for the oldest copy wherever a device would hold more than its cap; None where no copy is left."""
+    """Wait for the oldest copy wherever a device would hold more than its cap; None where no copy
+    is left.
+    """
     ops, change, queues = schedule.packed(), schedule.activation_changes(), list[Packed]()
     for device, cap in enumerate(caps.tolist()):
         queue = schedule.queue(device)
@@ -195,9 +211,11 @@ def _wait(schedule: Schedule, caps: Ops) -> Schedule | None:
 
 
 def add_waits(queue: Sequence[int], change: Sequence[float], cap: float) -> list[int] | None:
-    """Wait for the oldest copy to the host wherever a device would hold more than its cap; None where none is left.
+    """Wait for the oldest copy to the host wherever a device would hold more than its cap; None
+    where none is left.
 
-    ``change`` is what each op adds to what the device holds; what an OFFLOAD frees counts where it is waited for.
+    ``change`` is what each op adds to what the device holds; what an OFFLOAD frees counts where it
+    is waited for.
     """
     own, pending, held = list[int](), deque[tuple[int, float]](), 0.0
     for op, added in zip(queue, change, strict=True):

@@ -1,7 +1,8 @@
-"""Time the queues of a search: the exact longest path over op codes, run over and over on the same arrays.
+"""Time the queues of a search: the exact longest path over op codes, run over and over on the same
+arrays.
 
-An op's code is kind x stages + stage, with kind 0 for F, 1 for I and 2 for W; its number is code x M + microbatch.
-Plain Python; numba compiles it.
+An op's code is kind x stages + stage, with kind 0 for F, 1 for I and 2 for W; its number is code x
+M + microbatch. Plain Python; numba compiles it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from typing import NamedTuple
 from ppsim.core.columns import Floats, Ids, Ints
 
 NOTHING = -1
-MODULUS, FACTOR = 2147483647, 48271  # Park and Miller's minimal standard generator of random numbers
+# Park and Miller's minimal standard generator of random numbers
+MODULUS, FACTOR = 2147483647, 48271
 
 
 class Orders(NamedTuple):
@@ -20,14 +22,16 @@ class Orders(NamedTuple):
     offsets: Ints  # shape (devices + 1,), where each device's queue begins and ends
     device: Ids  # shape (stages,), the device of each stage
     time: Floats  # shape (3 stages,), duration by code
-    # shape (stages,), duration of I and its W where they follow each other as one B; -1 where they never do
+    # shape (stages,), duration of I and its W where they follow each other as one B; -1 where they
+    # never do
     full: Floats
     latency: Floats  # shape (2 stages,), of the message that an F or I waits for, by code
     code: Ids  # shape (ops,), the queues
     microbatch: Ids  # shape (ops,)
     start: Floats  # shape (ops,), receives the start of each op
     end: Floats  # shape (ops,), its end
-    result: Floats  # shape (2 stages x M,), receives the end of each F and I by number, -1 before that
+    # shape (2 stages x M,), receives the end of each F and I by number, -1 before that
+    result: Floats
     head: Ints  # shape (devices,), the first op of each device that has not run
     awaited: Ints  # shape (devices,), the number of the op that a device waits for
     ready: Ints  # shape (devices,), a stack of devices that can go on
@@ -40,7 +44,9 @@ def draw(random: Ints, size: int) -> int:
 
 
 def time_orders(orders: Orders) -> int:
-    """Time every op as early as its queue and input allow; return how many ran, fewer than all in a deadlock."""
+    """Time every op as early as its queue and input allow; return how many ran, fewer than all in a
+    deadlock.
+    """
     offsets, code, microbatch = orders.offsets, orders.code, orders.microbatch
     start, end, result, head = orders.start, orders.end, orders.result, orders.head
     devices, stages = len(offsets) - 1, len(orders.device)

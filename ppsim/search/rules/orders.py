@@ -18,13 +18,15 @@ from ppsim.search.problem import Problem
 from ppsim.search.rules.order_kernel import Orders
 
 KINDS = np.array([Kind.F, Kind.I, Kind.W], np.int64)
-# Per device the codes of its ops, kind x stages + stage, kind 0 F, 1 I, 2 W. An I and then its W are one B where that
-# takes less time.
+# Per device the codes of its ops, kind x stages + stage, kind 0 F, 1 I, 2 W. An I and then its W
+# are one B where that takes less time.
 Queues = list[NDArray[np.int64]]
 
 
 def make_orders(problem: Problem, queues: Queues) -> Orders:
-    """Make the arrays that are timed from each device's op codes; the n-th op of a code is that of microbatch n."""
+    """Make the arrays that are timed from each device's op codes; the n-th op of a code is that of
+    microbatch n.
+    """
     offsets = np.cumsum([0, *map(len, queues)], dtype=np.int64)
     code = np.concatenate([np.asarray(q, np.int32) for q in queues])
     return Orders(
@@ -67,7 +69,9 @@ def pack_queues(problem: Problem, queues: Queues) -> list[Packed]:
     code = np.concatenate(queues)
     kind, stage = np.divmod(code, problem.n_stages)
     ops = pack(stage, count_occurrences(code)) | KINDS[kind]
-    joined = np.flatnonzero((kind[:-1] == 1) & problem.joins[stage[:-1]] & (np.diff(ops) == Kind.W - Kind.I))
+    joined = np.flatnonzero(
+        (kind[:-1] == 1) & problem.joins[stage[:-1]] & (np.diff(ops) == Kind.W - Kind.I)
+    )
     ops[joined] += int(Kind.B) - int(Kind.I)
     ends = np.cumsum(list(map(len, queues)))[:-1]
     return np.split(np.delete(ops, joined + 1), ends - np.searchsorted(joined + 1, ends))
@@ -92,20 +96,28 @@ def join_backwards(problem: Problem, queues: Queues) -> Queues:
 
 
 def take_fastest(
-    placement: Placement, microbatches: int, own: list[Packed], others: Iterable[list[Packed]], costs: Costs
+    placement: Placement,
+    microbatches: int,
+    own: list[Packed],
+    others: Iterable[list[Packed]],
+    costs: Costs,
 ) -> list[Packed]:
-    """Take the queues with the least makespan of those whose span is no longer than that of one's ``own``.
+    """Take the queues with the least makespan of those whose span is no longer than that of one's
+    ``own``.
 
     So neither number is above one's own. Factors of microbatches and speeds of devices count.
     """
 
     def measured(queues: list[Packed]) -> tuple[float, float, list[Packed]]:
-        metrics = measure(simulate(Schedule.from_queues("candidate", placement, microbatches, queues), costs))
+        metrics = measure(
+            simulate(Schedule.from_queues("candidate", placement, microbatches, queues), costs)
+        )
         return metrics.makespan, metrics.span, queues
 
     best = measured(own)
     longest = best[1]
-    different = {b"".join(queue.tobytes() for queue in each): each for each in (own, *others)}  # attempts often agree
+    # attempts often agree
+    different = {b"".join(queue.tobytes() for queue in each): each for each in (own, *others)}
     for each in map(measured, list(different.values())[1:]):
         if each[1] <= longest and each[:2] < best[:2]:
             best = each
@@ -113,7 +125,9 @@ def take_fastest(
 
 
 def write_one_by_one(problem: Problem) -> Queues:
-    """Write the schedule that finishes a microbatch before it starts the next: the least memory of all."""
+    """Write the schedule that finishes a microbatch before it starts the next: the least memory of
+    all.
+    """
     stages = np.arange(problem.n_stages)
     once = np.concatenate([stages, problem.n_stages + stages[::-1], 2 * problem.n_stages + stages])
     device = problem.device[once % problem.n_stages]

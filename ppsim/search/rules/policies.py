@@ -21,9 +21,11 @@ COMPILE_WRITING_ABOVE = 36_000
 # F in flight on each stage, per stage after it: 1 is 1F1B's number, 2 that of ZB-H2.
 DEPTHS = (0.3, 0.45, 0.6, 0.8, 1.0, 1.2, 1.5, 1.8, 2.0, 2.2)
 SLACKS = (0.0, 1.0, np.inf)  # in mean op durations per stage
-NEAR = (0.95, 0.9, 0.85, 1.0, 0.8)  # depths in shares of the one that a cap allows: the best ones are often there
+# depths in shares of the one that a cap allows: the best ones are often there
+NEAR = (0.95, 0.9, 0.85, 1.0, 0.8)
 
-Knobs = tuple[float, float, float, tuple[bool, bool]]  # depth, slack, patience, whether late stages' F and I go first
+# depth, slack, patience, whether late stages' F and I go first
+Knobs = tuple[float, float, float, tuple[bool, bool]]
 
 
 def write_policies(problem: Problem) -> Iterator[tuple[str, Queues]]:
@@ -35,12 +37,19 @@ def write_policies(problem: Problem) -> Iterator[tuple[str, Queues]]:
 
 
 def write_near_cap(problem: Problem) -> Iterator[tuple[str, Queues]]:
-    """Write schedules with about as many F in flight as the caps allow; none where they allow more than any depth."""
+    """Write schedules with about as many F in flight as the caps allow; none where they allow more
+    than any depth.
+    """
     held = problem.least_caps > 0
-    share = float((problem.caps[held] / problem.least_caps[held]).min(initial=np.inf)) / problem.n_devices
+    share = (
+        float((problem.caps[held] / problem.least_caps[held]).min(initial=np.inf))
+        / problem.n_devices
+    )
     if share <= max(DEPTHS):
         firsts = (True, False), (True, True)
-        yield from _write_all(problem, product([share * near for near in NEAR], SLACKS[:2], (1.0,), firsts))
+        yield from _write_all(
+            problem, product([share * near for near in NEAR], SLACKS[:2], (1.0,), firsts)
+        )
 
 
 def _write_all(problem: Problem, choices: Iterable[Knobs]) -> Iterator[tuple[str, Queues]]:
@@ -55,7 +64,10 @@ def _write_all(problem: Problem, choices: Iterable[Knobs]) -> Iterator[tuple[str
         policy.late_first[:] = first
         paid = pays(policy_kernel.write, len(orders.code), COMPILE_WRITING_ABOVE)
         if call(policy_kernel.write, orders, policy, parts=policy_kernel.PARTS, pays=paid):
-            yield "list scheduling", [orders.code[a:b].astype(np.int64) for a, b in pairwise(orders.offsets)]
+            yield (
+                "list scheduling",
+                [orders.code[a:b].astype(np.int64) for a, b in pairwise(orders.offsets)],
+            )
 
 
 def make_policy(problem: Problem) -> Policy:

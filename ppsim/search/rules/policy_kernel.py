@@ -1,7 +1,8 @@
 """Write a schedule by rules with knobs: each device, whenever it is free, picks the next op.
 
-I goes before F, F before W. A device starts no more F of a stage than its limit lets it have before their I. It runs W
-where nothing else is ready, and where an F lacks memory. Plain Python, compiled by numba.
+I goes before F, F before W. A device starts no more F of a stage than its limit lets it have before
+their I. It runs W where nothing else is ready, and where an F lacks memory. Plain Python, compiled
+by numba.
 """
 
 from __future__ import annotations
@@ -19,19 +20,24 @@ class Policy(NamedTuple):
     """The knobs, and the state of the devices while a schedule is written."""
 
     limit: Ints  # shape (stages,), most F of a stage whose I has not run
-    # shape (devices,), the time that a device may idle with a W at hand before it runs one that comes late
+    # shape (devices,), the time that a device may idle with a W at hand before it runs one that
+    # comes late
     slack: Floats
     patience: Floats  # shape (devices,), how long a ready F waits for an I
-    late_first: Ints  # shape (2,), whether F, or I, of a later stage goes before that of an earlier one
+    # shape (2,), whether F, or I, of a later stage goes before that of an earlier one
+    late_first: Ints
     change: Floats  # shape (3 stages,), activations that an op adds, by code
-    # shape (stages,), grouped like ``stages``: those that F of this and all later stages of the device add
+    # shape (stages,), grouped like ``stages``: those that F of this and all later stages of the
+    # device add
     needed: Floats
     cap: Floats  # shape (devices,), most activations held
     stages: Ints  # shape (stages,), grouped by device, ascending
     offsets: Ints  # shape (devices + 1,), where each device's stages begin and end
     done: Ints  # shape (3 stages,), counts the ops by code
-    weights: Ints  # shape (stages x M,), grouped by device like ``stages``: the stages of the W to run, in order
-    waiting: Ints  # shape (2, devices), counts the W that an I has made ready, and those that have run
+    # shape (stages x M,), grouped by device like ``stages``: the stages of the W to run, in order
+    weights: Ints
+    # shape (2, devices), counts the W that an I has made ready, and those that have run
+    waiting: Ints
     busy: Floats  # shape (devices,), the end of each device's last op
     wake: Floats  # shape (devices,), when each device decides next
     held: Floats  # shape (devices,), activations held
@@ -40,7 +46,9 @@ class Policy(NamedTuple):
 
 
 def arrival(orders: Orders, policy: Policy, code: int, size: int) -> float:
-    """Return when the input of the next op of a code arrives, ``NEVER`` while that is not known or all have run."""
+    """Return when the input of the next op of a code arrives, ``NEVER`` while that is not known or
+    all have run.
+    """
     stages = len(orders.device)
     nth = policy.done[code]
     if nth >= size:
@@ -57,7 +65,9 @@ def arrival(orders: Orders, policy: Policy, code: int, size: int) -> float:
 
 
 def pick(orders: Orders, policy: Policy, device: int, kind: int, now: float, size: int) -> int:
-    """Return the code of the ready op of a kind that goes first on a device; -1 for none, -2 where F lack memory."""
+    """Return the code of the ready op of a kind that goes first on a device; -1 for none, -2 where
+    F lack memory.
+    """
     stages = len(orders.device)
     chosen = -1
     first, stop = policy.offsets[device], policy.offsets[device + 1]
@@ -79,12 +89,17 @@ def pick(orders: Orders, policy: Policy, device: int, kind: int, now: float, siz
     return chosen
 
 
-def next_arrival(orders: Orders, policy: Policy, device: int, kind: int, now: float, size: int) -> float:
+def next_arrival(
+    orders: Orders, policy: Policy, device: int, kind: int, now: float, size: int
+) -> float:
     """Return when the next input of a kind arrives at a device after now, as far as known."""
     soonest = NEVER
     for entry in range(policy.offsets[device], policy.offsets[device + 1]):
         stage = policy.stages[entry]
-        if kind == 0 and policy.done[stage] - policy.done[len(orders.device) + stage] >= policy.limit[stage]:
+        if (
+            kind == 0
+            and policy.done[stage] - policy.done[len(orders.device) + stage] >= policy.limit[stage]
+        ):
             continue
         ready = arrival(orders, policy, kind * len(orders.device) + stage, size)
         if now < ready < soonest:
@@ -101,7 +116,9 @@ def choose(orders: Orders, policy: Policy, device: int, now: float, size: int) -
     soon = next_arrival(orders, policy, device, 1, now, size)
     first = policy.offsets[device]
     has_weight = policy.waiting[1, device] < policy.waiting[0, device]
-    weight = 2 * stages + policy.weights[first * size + policy.waiting[1, device]] if has_weight else -1
+    weight = (
+        2 * stages + policy.weights[first * size + policy.waiting[1, device]] if has_weight else -1
+    )
     code = pick(orders, policy, device, 0, now, size)
     if code == -2 and has_weight:
         return weight
@@ -110,7 +127,9 @@ def choose(orders: Orders, policy: Policy, device: int, now: float, size: int) -
     if code < 0:
         soon = min(soon, next_arrival(orders, policy, device, 0, now, size))
     gap = soon - now
-    if has_weight and (gap >= orders.time[weight] or policy.idle[device] + gap > policy.slack[device]):
+    if has_weight and (
+        gap >= orders.time[weight] or policy.idle[device] + gap > policy.slack[device]
+    ):
         return weight
     policy.wake[device] = soon
     return -1

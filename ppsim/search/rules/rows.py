@@ -1,4 +1,6 @@
-"""The queue of one device by steps: what it computes, the collectives it takes part in, and when it sends and waits."""
+"""The queue of one device by steps: what it computes, the collectives it takes part in, and when it
+sends and waits.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,11 @@ _OF_STAGE = (Kind.F, Kind.B, Kind.POST_F, Kind.POST_B, Kind.WAIT_F, Kind.WAIT_B)
 
 @dataclass(frozen=True)
 class Rows:
-    """Ops of one device, each with the step at which it is issued; at one step, what is added first comes first.
+    """Ops of one device, each with the step at which it is issued; at one step, what is added first
+    comes first.
 
-    The device runs one stage. A result of F or B is sent where the device comes to a batch of messages.
+    The device runs one stage. A result of F or B is sent where the device comes to a batch of
+    messages.
     """
 
     device: int
@@ -41,7 +45,9 @@ class Rows:
         self._append(kind, step[exists], microbatch[exists])
 
     def add_sends(self, kind: Kind, step: Ints) -> None:
-        """Send, at each step, the result of the last op of a kind, F or B, that has not been sent yet."""
+        """Send, at each step, the result of the last op of a kind, F or B, that has not been sent
+        yet.
+        """
         receives = not self.is_last if kind == Kind.F else self.device > 0
         if receives:
             self._append(_POSTS[kind], step, np.full(len(step), NONE))
@@ -54,7 +60,9 @@ class Rows:
             self.add(Kind.WAIT_B, step, microbatch)
 
     def queue(self) -> Packed:
-        """Return the packed ops in the order in which the device issues them, without what waits for nothing."""
+        """Return the packed ops in the order in which the device issues them, without what waits
+        for nothing.
+        """
         lengths = [len(step) for step in self._steps]
         rows = np.repeat(np.arange(len(lengths)), lengths)
         order = np.lexsort((rows, np.concatenate(self._steps)))
@@ -74,14 +82,17 @@ class Rows:
 
 
 def _place_sends(runs: Ints, sends: Ints, microbatch: Ints) -> None:
-    """Write into ``microbatch`` which result each send carries: of the op before it, if that has not been sent."""
+    """Write into ``microbatch`` which result each send carries: of the op before it, if that has
+    not been sent.
+    """
     place = np.searchsorted(sends, runs)
     sent = place < len(sends)
     microbatch[sends[place[sent]]] = microbatch[runs[sent]]
 
 
 def _needless(kind: Ints, microbatch: Ints) -> NDArray[np.bool_]:
-    """Find sends right behind the op whose result they send, and waits right ahead of the op whose input they wait for.
+    """Find sends right behind the op whose result they send, and waits right ahead of the op whose
+    input they wait for.
 
     Without them the op sends its result as it ends, and waits for its input itself.
     """

@@ -1,4 +1,6 @@
-"""ZB-V as its authors' heuristic orders it for given costs (Qi et al., arXiv 2401.10241, section 6)."""
+"""ZB-V as its authors' heuristic orders it for given costs (Qi et al., arXiv 2401.10241, section
+6).
+"""
 
 from __future__ import annotations
 
@@ -18,39 +20,56 @@ from ppsim.search.rules.orders import take_fastest
 from ppsim.search.rules.zbv_kernel import NEVER, PARTS, UNSET, VTables
 
 KINDS = (Kind.F, Kind.F, Kind.I, Kind.I, Kind.W, Kind.W)  # of the six types
-SECOND = (False, True, True, False, True, False)  # whether a type belongs to a device's second stage
-# When a process has ordered so many microbatches of a device in CPython, their six ops eight times each, the compiled
-# pass has paid for its loading.
+# whether a type belongs to a device's second stage
+SECOND = (False, True, True, False, True, False)
+# When a process has ordered so many microbatches of a device in CPython, their six ops eight times
+# each, the compiled pass has paid for its loading.
 COMPILE_ORDERING_ABOVE = 2_500
 
 
 def order_zb_v(
     costs: Costs, devices: int, microbatches: int, limit: float, known: Sequence[list[Packed]] = ()
 ) -> list[Packed]:
-    """Order the ops of every device: the best of four greedy passes, each repeated as long as its bubble shrinks.
+    """Order the ops of every device: the best of four greedy passes, each repeated as long as its
+    bubble shrinks.
 
-    Costs are of two stages per device, stage s on device s or 2P - 1 - s; the limit, of activations of one stage that a
-    device may hold, is at least 2P or 2M. Passes for equal times, orders ``known`` to run within the limit and the
-    passes' other orders are taken where neither span nor makespan is longer. Where no pass comes to an order that can
-    run, the order is that for equal times.
+    Costs are of two stages per device, stage s on device s or 2P - 1 - s; the limit, of activations
+    of one stage that a device may hold, is at least 2P or 2M. Passes for equal times, orders
+    ``known`` to run within the limit and the passes' other orders are taken where neither span nor
+    makespan is longer. Where no pass comes to an order that can run, the order is that for equal
+    times.
     """
     limits = np.full(devices, float(limit))
     large = pays(kernel.order_greedily, microbatches * devices, COMPILE_ORDERING_ABOVE)
-    held = np.repeat([1.0, 0.0, -1.0], 2)[:, None] * np.ones(devices)  # activations of one stage, given back by W
+    # activations of one stage, given back by W
+    held = np.repeat([1.0, 0.0, -1.0], 2)[:, None] * np.ones(devices)
     compiled, equal = large and can_compile(), Costs(np.ones_like(costs.time))
-    found = [list(list_orders(prices, microbatches, limits, held, compiled=compiled)) for prices in (costs, equal)]
-    own = min(found[0] or found[1], key=lambda each: each[0])  # the first is empty where its passes contradict
+    found = [
+        list(list_orders(prices, microbatches, limits, held, compiled=compiled))
+        for prices in (costs, equal)
+    ]
+    # the first is empty where its passes contradict
+    own = min(found[0] or found[1], key=lambda each: each[0])
     others = [*known, *(queues_of(types) for _, types in itertools.chain(*found))]
-    return take_fastest(place("v", devices, 2 * devices), microbatches, queues_of(own[1]), others, costs)
+    return take_fastest(
+        place("v", devices, 2 * devices), microbatches, queues_of(own[1]), others, costs
+    )
 
 
 def list_orders(
-    costs: Costs, microbatches: int, limits: NDArray[np.float64], held: NDArray[np.float64], *, compiled: bool
+    costs: Costs,
+    microbatches: int,
+    limits: NDArray[np.float64],
+    held: NDArray[np.float64],
+    *,
+    compiled: bool,
 ) -> Iterator[tuple[float, NDArray[np.int64]]]:
-    """List the orders that the passes come to: the longest bubble, and the types of the ops, shape (P, 6M).
+    """List the orders that the passes come to: the longest bubble, and the types of the ops, shape
+    (P, 6M).
 
-    Costs are of two stages per device, stage s on device s or 2P - 1 - s; limits, shape (P,), of activations held, of
-    which an op of each type adds ``held``, shape (6, P). Machine code (``compiled``) pays for large shapes.
+    Costs are of two stages per device, stage s on device s or 2P - 1 - s; limits, shape (P,), of
+    activations held, of which an op of each type adds ``held``, shape (6, P). Machine code
+    (``compiled``) pays for large shapes.
     """
     devices = len(limits)
     both = held[:2].sum(axis=0)
@@ -70,16 +89,23 @@ def list_orders(
 
 
 def type_times(costs: Costs, devices: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return durations by type and device, shape (6, P), and latencies by source and target, shape (P, P)."""
+    """Return durations by type and device, shape (6, P), and latencies by source and target, shape
+    (P, P).
+    """
     first, second = np.arange(devices), 2 * devices - 1 - np.arange(devices)
-    rows = [costs.time[kind, second if late else first] for kind, late in zip(KINDS, SECOND, strict=True)]
+    rows = [
+        costs.time[kind, second if late else first]
+        for kind, late in zip(KINDS, SECOND, strict=True)
+    ]
     time = np.array(rows) / (1.0 if costs.speed is None else costs.speed)
     latency = np.array(np.broadcast_to(np.asarray(costs.comm, np.float64), (devices, devices)))
     return time, latency
 
 
 def queues_of(types: NDArray[np.integer]) -> list[Packed]:
-    """Write rows of types, one per device, as queues; the k-th op of a type is that of microbatch k."""
+    """Write rows of types, one per device, as queues; the k-th op of a type is that of microbatch
+    k.
+    """
     queues = []
     for device, row in enumerate(types):
         queue = np.empty(len(row), np.int64)

@@ -1,9 +1,10 @@
 """One greedy pass over a V placement of two stages per device: the heuristic of ZB-V's authors.
 
-Plain Python over flat columns, which numba compiles for large shapes. A microbatch goes over the devices four times:
-its forwards down and back, its backwards for the input down and back. These are the types 0 to 3 of ops; even ones get
-their input from the device before, odd ones from the device after. The backwards for the weights of types 2 and 3 are
-the types 4 and 5: W waits in a queue of each device until a bubble fits it, or until no bubble may grow further.
+Plain Python over flat columns, which numba compiles for large shapes. A microbatch goes over the
+devices four times: its forwards down and back, its backwards for the input down and back. These are
+the types 0 to 3 of ops; even ones get their input from the device before, odd ones from the device
+after. The backwards for the weights of types 2 and 3 are the types 4 and 5: W waits in a queue of
+each device until a bubble fits it, or until no bubble may grow further.
 """
 
 from __future__ import annotations
@@ -24,12 +25,16 @@ class VTables(NamedTuple):
     latency: Floats  # shape (P x P,), of a message by source and target
     held: Floats  # shape (6 x P,), what an op adds to what its device holds, by type and device
     limit: Floats  # shape (P,), the most that each device may hold
-    approved: Floats  # shape (P,), the bubble of each device in the pass before; negative in the first
-    end: Floats  # shape (4 x P x M,), the end of each F and I by type, device and microbatch; ``UNSET`` before it ran
+    # shape (P,), the bubble of each device in the pass before; negative in the first
+    approved: Floats
+    # shape (4 x P x M,), the end of each F and I by type, device and microbatch; ``UNSET`` before
+    # it ran
+    end: Floats
     now: Floats  # shape (P,), when each device is free
     memory: Floats  # shape (P,), what it holds
     bubble: Floats  # shape (P,), its idle time after its first op
-    most: Floats  # shape (1,), the longest bubble; ``NEVER`` once an op ran without its input or its room
+    # shape (1,), the longest bubble; ``NEVER`` once an op ran without its input or its room
+    most: Floats
     ran: Ints  # shape (6 x P,), ops of each type that ran
     waiting: Ints  # shape (2 x M x P,), the type of the W of each I that ran, in the order of the I
     order: Ints  # shape (6 x M x P,), receives the type of each op of each device
@@ -37,7 +42,9 @@ class VTables(NamedTuple):
 
 
 def arrival(t: VTables, kind: int, device: int) -> float:
-    """Return when the input of a device's next op of type ``kind`` arrives: ``UNSET`` before it is made."""
+    """Return when the input of a device's next op of type ``kind`` arrives: ``UNSET`` before it is
+    made.
+    """
     P = len(t.now)
     source = device - 1 + 2 * (kind & 1)
     if source < 0 or source >= P:
@@ -56,7 +63,9 @@ def next_w(t: VTables, device: int) -> int:
 
 
 def run(t: VTables, kind: int, device: int) -> None:
-    """Run a device's next op of type ``kind``; no bubble is short enough where it has no input or no room."""
+    """Run a device's next op of type ``kind``; no bubble is short enough where it has no input or
+    no room.
+    """
     P = len(t.now)
     M = len(t.end) // (4 * P)
     at = kind * P + device
@@ -82,9 +91,11 @@ def run(t: VTables, kind: int, device: int) -> None:
 
 
 def run_after_w(t: VTables, kind: int, device: int, fill: bool, most_approved: float) -> None:
-    """Run an op, and first each W that fits before its input arrives; with ``fill`` one more where a bubble would grow.
+    """Run an op, and first each W that fits before its input arrives; with ``fill`` one more where
+    a bubble would grow.
 
-    A bubble grows where it would be longer than all so far, and than those that the pass before came to.
+    A bubble grows where it would be longer than all so far, and than those that the pass before
+    came to.
     """
     P = len(t.now)
     if 0 <= device - 1 + 2 * (kind & 1) < P:
@@ -109,7 +120,8 @@ def warm_up(t: VTables) -> None:
         if device < P - 1:
             back = arrival(t, 1, device)
             while (
-                t.memory[device] + (t.held[device] + t.held[P + device]) * (1 + device) <= t.limit[device] + SLACK
+                t.memory[device] + (t.held[device] + t.held[P + device]) * (1 + device)
+                <= t.limit[device] + SLACK
                 and t.now[device] + t.time[device] <= back
                 and t.ran[device] < M
             ):
@@ -130,17 +142,25 @@ def warm_up(t: VTables) -> None:
 
 
 def choose_backward(t: VTables, device: int) -> int:
-    """Choose the next I of a device: the one of its first stage where that can run, else of its second."""
+    """Choose the next I of a device: the one of its first stage where that can run, else of its
+    second.
+    """
     P = len(t.now)
     if t.ran[3 * P + device] >= t.ran[2 * P + device]:
         return 2
-    if device == P - 1 or t.ran[2 * P + device] >= len(t.end) // (4 * P) or arrival(t, 3, device) >= 0:
+    if (
+        device == P - 1
+        or t.ran[2 * P + device] >= len(t.end) // (4 * P)
+        or arrival(t, 3, device) >= 0
+    ):
         return 3
     return 2
 
 
 def choose_forward(t: VTables, device: int) -> int:
-    """Choose the next F of a device: of its second stage where that can run, else of its first; -1 for none."""
+    """Choose the next F of a device: of its second stage where that can run, else of its first; -1
+    for none.
+    """
     P = len(t.now)
     M = len(t.end) // (4 * P)
     if t.ran[P + device] >= M:
@@ -155,7 +175,8 @@ def choose_forward(t: VTables, device: int) -> int:
 def order_greedily(t: VTables, fill_forward: bool, fill_backward: bool) -> float:
     """Order all ops, an I and an F of each device in turn; return the longest bubble of a device.
 
-    ``fill_forward`` runs a W rather than let a bubble grow before an F, ``fill_backward`` before an I of type 2.
+    ``fill_forward`` runs a W rather than let a bubble grow before an F, ``fill_backward`` before an
+    I of type 2.
     """
     P = len(t.now)
     M = len(t.end) // (4 * P)
@@ -179,7 +200,9 @@ def order_greedily(t: VTables, fill_forward: bool, fill_backward: bool) -> float
             kind = choose_forward(t, device)
             if kind < 0:
                 continue
-            while t.memory[device] + t.held[kind * P + device] > t.limit[device] + SLACK and next_w(t, device):
+            while t.memory[device] + t.held[kind * P + device] > t.limit[device] + SLACK and next_w(
+                t, device
+            ):
                 run(t, next_w(t, device), device)
             run_after_w(t, kind, device, fill_forward, most_approved)
     for device in range(P):
@@ -188,4 +211,5 @@ def order_greedily(t: VTables, fill_forward: bool, fill_backward: bool) -> float
     return t.most[0]
 
 
-PARTS = (arrival, next_w, run, run_after_w, warm_up, choose_backward, choose_forward)  # in the order of their calls
+# in the order of their calls
+PARTS = (arrival, next_w, run, run_after_w, warm_up, choose_backward, choose_forward)

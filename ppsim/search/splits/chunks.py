@@ -1,8 +1,9 @@
 """Chunks of a long prompt: sizes that take equal times, and the time to the first token.
 
-A chunk of x tokens behind a prefix of L takes t(L, x) = c + g L + b x + a (2 L x + x^2) on a stage: c for each chunk, g
-to read a token of the prefix, b for the products of a token, a for a pair of tokens that attend. Later chunks of one
-size take longer. Fewer chunks pay less c, more chunks fill the pipeline sooner.
+A chunk of x tokens behind a prefix of L takes t(L, x) = c + g L + b x + a (2 L x + x^2) on a stage:
+c for each chunk, g to read a token of the prefix, b for the products of a token, a for a pair of
+tokens that attend. Later chunks of one size take longer. Fewer chunks pay less c, more chunks fill
+the pipeline sooner.
 """
 
 from __future__ import annotations
@@ -37,10 +38,14 @@ class Law:
         size = np.asarray(sizes, np.float64)
         before = np.cumsum(size) - size
         pairs = 2 * before * size + size * size
-        return np.asarray(self.chunk + self.prefix * before + self.token * size + self.pair * pairs, np.float64)
+        return np.asarray(
+            self.chunk + self.prefix * before + self.token * size + self.pair * pairs, np.float64
+        )
 
     def largest(self, before: int, time: float) -> float:
-        """Return how many tokens behind a prefix take at most a time; infinite where tokens take none."""
+        """Return how many tokens behind a prefix take at most a time; infinite where tokens take
+        none.
+        """
         left = time - self.chunk - self.prefix * before
         linear = self.token + 2 * self.pair * before
         if left <= 0:
@@ -74,7 +79,9 @@ class Pipeline:
     latency: float = 0.0  # of a message between two stages
 
     def time(self, times: Floats) -> float:
-        """Return when the last stage ends the last chunk, each stage running all chunks in order."""
+        """Return when the last stage ends the last chunk, each stage running all chunks in
+        order.
+        """
         ends = np.zeros(len(times))
         for number, factor in enumerate(self.stages):
             done = np.cumsum(factor * times)
@@ -111,8 +118,12 @@ def _cuts_of_one_size(length: int, page: int, law: Law, pipeline: Pipeline) -> I
         yield Cut(sizes, pipeline.time(law.times(sizes)))
 
 
-def _cuts_of_equal_times(length: int, page: int, law: Law, pipeline: Pipeline, known: float) -> Iterator[Cut]:
-    """Yield the cut of each number of chunks whose longest chunk is shortest, as long as one may be the best."""
+def _cuts_of_equal_times(
+    length: int, page: int, law: Law, pipeline: Pipeline, known: float
+) -> Iterator[Cut]:
+    """Yield the cut of each number of chunks whose longest chunk is shortest, as long as one may be
+    the best.
+    """
     least, slowest = law.times([length])[0] - law.chunk, max(pipeline.stages)
     for chunks in range(1, min(MOST_CHUNKS, -(-length // page)) + 1):
         if slowest * (chunks * law.chunk + least) > known and chunks > 1:
@@ -123,7 +134,9 @@ def _cuts_of_equal_times(length: int, page: int, law: Law, pipeline: Pipeline, k
 
 
 def cut_equal(length: int, page: int, law: Law, chunks: int) -> tuple[int, ...] | None:
-    """Cut a prompt into at most so many chunks whose longest takes the least time; None where pages are too large."""
+    """Cut a prompt into at most so many chunks whose longest takes the least time; None where pages
+    are too large.
+    """
     low, high = 0.0, float(law.times([length])[0]) + law.prefix * length
     found = None
     for _ in range(HALVINGS):
@@ -136,8 +149,12 @@ def cut_equal(length: int, page: int, law: Law, chunks: int) -> tuple[int, ...] 
     return found
 
 
-def _cut_by_time(length: int, page: int, law: Law, time: float, most: int) -> tuple[int, ...] | None:
-    """Cut a prompt into chunks that take at most a time each; None where that are more than ``most`` chunks."""
+def _cut_by_time(
+    length: int, page: int, law: Law, time: float, most: int
+) -> tuple[int, ...] | None:
+    """Cut a prompt into chunks that take at most a time each; None where that are more than
+    ``most`` chunks.
+    """
     sizes, before = list[int](), 0
     while before < length:
         if len(sizes) == most:
@@ -154,14 +171,21 @@ def _cut_by_time(length: int, page: int, law: Law, time: float, most: int) -> tu
 
 
 def _bound(length: int, page: int, law: Law, pipeline: Pipeline) -> float:
-    """Return a time that no chunks beat: of every number of them all their work, and the longest on other stages.
+    """Return a time that no chunks beat: of every number of them all their work, and the longest on
+    other stages.
 
-    The work of n chunks is at least n c + b X + a X^2, and g for prefixes of at least k pages; the longest takes an
-    n-th of it at least. Stages are taken as fast as the fastest, or the slowest alone runs all.
+    The work of n chunks is at least n c + b X + a X^2, and g for prefixes of at least k pages; the
+    longest takes an n-th of it at least. Stages are taken as fast as the fastest, or the slowest
+    alone runs all.
     """
     chunks = np.arange(1, -(-length // page) + 1, dtype=np.float64)
     prefixes = page * chunks * (chunks - 1) / 2
-    work = chunks * law.chunk + law.token * length + law.pair * float(length) ** 2 + law.prefix * prefixes
+    work = (
+        chunks * law.chunk
+        + law.token * length
+        + law.pair * float(length) ** 2
+        + law.prefix * prefixes
+    )
     others = len(pipeline.stages) - 1
     through = min(pipeline.stages) * work * (1 + others / chunks)
     slowest = max(pipeline.stages) * work
@@ -169,8 +193,13 @@ def _bound(length: int, page: int, law: Law, pipeline: Pipeline) -> float:
 
 
 def read_law(text: str) -> Law:
-    """Read a law as ``c,g,b,a`` (InputError: not four numbers of zero or more, or chunks that take no time)."""
-    hint = "--law 12,0.0002,0.07,0.0000004: ms of a chunk, a token of its prefix, a token, a pair of tokens"
+    """Read a law as ``c,g,b,a`` (InputError: not four numbers of zero or more, or chunks that take
+    no time).
+    """
+    hint = (
+        "--law 12,0.0002,0.07,0.0000004: ms of a chunk, a token of its prefix, a token, a pair "
+        "of tokens"
+    )
     try:
         numbers = [float(part) for part in text.split(",")]
     except ValueError:

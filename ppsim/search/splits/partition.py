@@ -1,9 +1,10 @@
-"""The best split of layers over the stages of a schedule: proved where it can be, else with what is left to prove.
+"""The best split of layers over the stages of a schedule: proved where it can be, else with what is
+left to prove.
 
-Up to a million splits are all bounded by cuts (:mod:`ppsim.search.splits.splits`) and timed in the order of their
-bounds, until none is left that could be better. Of more, an even one is improved layer by layer, guided by the cuts,
-and OR-tools' CP-SAT, where it is installed, finds the split that all cuts together say least of, until that is no less
-than the best found.
+Up to a million splits are all bounded by cuts (:mod:`ppsim.search.splits.splits`) and timed in the
+order of their bounds, until none is left that could be better. Of more, an even one is improved
+layer by layer, guided by the cuts, and OR-tools' CP-SAT, where it is installed, finds the split
+that all cuts together say least of, until that is no less than the best found.
 """
 
 from __future__ import annotations
@@ -19,14 +20,25 @@ from ppsim.base.deadline import TimeOver, interrupt_at
 from ppsim.search.bounds.bounds import limit_bound
 from ppsim.search.splits.partition_solver import solve_by_cuts
 from ppsim.search.splits.split_search import Report, Split, SplitSearch
-from ppsim.search.splits.splits import LARGE, Cut, Ends, Floats, SplitProblem, bound_busiest, layers_in, list_ends
+from ppsim.search.splits.splits import (
+    LARGE,
+    Cut,
+    Ends,
+    Floats,
+    SplitProblem,
+    bound_busiest,
+    layers_in,
+    list_ends,
+)
 
 MOST_LISTED = 1_000_000
 ROUNDING, TOLERANCE = 1e-9, 1e-6  # of equal makespans; of what the solver proves
-# Splits timed at once, at first and at most; cuts made of each batch; splits that the master gives more cuts from.
+# Splits timed at once, at first and at most; cuts made of each batch; splits that the master gives
+# more cuts from.
 FEWEST, MOST, CUTS = 64, 4096, 4
 RUNNER_UPS = 5
-GRACE_S, FIRST_S = 0.5, 2.0  # in which what looks at the time ends on its own, and the first split is timed
+# in which what looks at the time ends on its own, and the first split is timed
+GRACE_S, FIRST_S = 0.5, 2.0
 MOST_NEAR = 10_000_000  # ops of all splits next to the best
 BATCH = 1 << 24  # entries of splits listed at once
 DUAL_STEPS, STALE = 40, 30  # STALE: splits timed without a gain
@@ -86,7 +98,12 @@ def partition(
     proved = limited >= least * (1 - TOLERANCE)
     bound = least if proved else limited
     return Partition(
-        found[0], tuple(found[1:]), search.complete, "optimal" if proved else "feasible", bound, len(search.found)
+        found[0],
+        tuple(found[1:]),
+        search.complete,
+        "optimal" if proved else "feasible",
+        bound,
+        len(search.found),
     )
 
 
@@ -105,7 +122,9 @@ def _list_all(search: SplitSearch) -> None:
         batch = left[np.argpartition(order, size)[:size]] if len(left) > size else left
         least[batch] = search.time_all(ends[:, batch])
         done[batch] = True
-        for split in dict.fromkeys([*batch[np.argsort(least[batch])][: CUTS // 2], *batch[: CUTS // 2]]):
+        for split in dict.fromkeys(
+            [*batch[np.argsort(least[batch])][: CUTS // 2], *batch[: CUTS // 2]]
+        ):
             np.maximum(least, problem.bound_by(problem.cut_at(ends[:, split]), ends), out=least)
         search.bound = float(least.min(initial=np.inf, where=~done))
         enough = 1 + RUNNER_UPS
@@ -126,7 +145,9 @@ def _unevenness(problem: SplitProblem, ends: Ends) -> Floats:
 
 
 def _improve(search: SplitSearch) -> None:
-    """Improve an even split layer by layer, then bound all splits by the paths found and by the solver."""
+    """Improve an even split layer by layer, then bound all splits by the paths found and by the
+    solver.
+    """
     problem = search.problem
     search.cuts = list(problem.work_cuts)
     search.bound = problem.best_of(mean_cut(search.cuts, np.ones(len(search.cuts))))[0]
@@ -143,7 +164,9 @@ def _improve(search: SplitSearch) -> None:
 
 
 def _starts(problem: SplitProblem) -> Iterator[Ends]:
-    """Splits to start from: as even as layers, and as weights with what the stages have besides, allow."""
+    """Splits to start from: as even as layers, and as weights with what the stages have besides,
+    allow.
+    """
     S, N = problem.schedule.n_stages, problem.n_layers
     yield _at_least(problem, np.round(np.arange(1, S) * N / S).astype(np.int64))
     work = np.maximum(problem.rate.time[:2].sum(axis=0), 1e-300)
@@ -151,7 +174,8 @@ def _starts(problem: SplitProblem) -> Iterator[Ends]:
     share = (problem.until[-1] + extra.sum()) / S
     wanted = np.cumsum(np.maximum(share - extra, 0.0))[:-1]
     yield _at_least(
-        problem, np.searchsorted(problem.until, wanted * min(1.0, problem.until[-1] / max(wanted.max(), 1)))
+        problem,
+        np.searchsorted(problem.until, wanted * min(1.0, problem.until[-1] / max(wanted.max(), 1))),
     )
 
 
@@ -164,9 +188,11 @@ def _at_least(problem: SplitProblem, ends: NDArray[np.int64]) -> Ends:
 
 
 def _descend(search: SplitSearch, ends: Ends) -> None:
-    """Move one layer at a time to where the cuts say least, and add the cut of the split where no move says less.
+    """Move one layer at a time to where the cuts say least, and add the cut of the split where no
+    move says less.
 
-    Ends at a split that is timed already, so that no move of one layer is faster, or where new cuts gain nothing.
+    Ends at a split that is timed already, so that no move of one layer is faster, or where new cuts
+    gain nothing.
     """
     timed, best, stale = set[bytes](), np.inf, 0
     while not search.late and stale < STALE:
@@ -181,7 +207,9 @@ def _descend(search: SplitSearch, ends: Ends) -> None:
 
 
 def _least_near(search: SplitSearch, ends: Ends) -> Ends:
-    """Move one layer from a stage to another as long as the cuts say less, or less is held than the cap allows."""
+    """Move one layer from a stage to another as long as the cuts say less, or less is held than the
+    cap allows.
+    """
     problem, here = search.problem, (np.inf, np.inf)
     rates = np.stack([cut.rate for cut in search.cuts])
     constants = np.array([cut.constant for cut in search.cuts])
@@ -201,7 +229,9 @@ def _least_near(search: SplitSearch, ends: Ends) -> Ends:
 
 
 def _say_of_climbs(problem: SplitProblem, ends: Ends, rates: Floats, constants: Floats) -> Floats:
-    """Take the most that cuts say of each split of :func:`climbs_from`, by what moving a layer over each end adds."""
+    """Take the most that cuts say of each split of :func:`climbs_from`, by what moving a layer over
+    each end adds.
+    """
     layers = np.array(layers_in(ends, problem.n_layers))
     now = rates @ problem.weigh(ends[:, None])[:, 0] + constants
     until, gains = problem.until, rates[:, 1:] - rates[:, :-1]
@@ -211,17 +241,25 @@ def _say_of_climbs(problem: SplitProblem, ends: Ends, rates: Floats, constants: 
     source, target = np.flatnonzero(layers > problem.least)[:, None], np.arange(len(layers))[None]
     said = np.full((len(source), len(layers)), -np.inf)
     for before, later, sooner in zip(now, down, up, strict=True):
-        moves = np.where(source <= target, later[target] - later[source], sooner[source] - sooner[target])
+        moves = np.where(
+            source <= target, later[target] - later[source], sooner[source] - sooner[target]
+        )
         np.maximum(said, before + moves, out=said)
     return said.ravel()
 
 
 def _over_of_climbs(problem: SplitProblem, ends: Ends, count: int) -> Floats:
-    """What each split of :func:`climbs_from` holds above the cap; built in batches, which fit in memory."""
+    """What each split of :func:`climbs_from` holds above the cap; built in batches, which fit in
+    memory.
+    """
     if not np.isfinite(problem.cap):
         return np.zeros(count)
     batches = np.split(np.arange(count), np.arange(0, count, _batch(problem))[1:])
-    return np.maximum(np.concatenate([problem.peaks(climbs_from(problem, ends, b)) for b in batches]) - problem.cap, 0)
+    return np.maximum(
+        np.concatenate([problem.peaks(climbs_from(problem, ends, b)) for b in batches])
+        - problem.cap,
+        0,
+    )
 
 
 def _batch(problem: SplitProblem) -> int:
@@ -230,32 +268,44 @@ def _batch(problem: SplitProblem) -> int:
 
 
 def _time_near_best(search: SplitSearch) -> None:
-    """Time the splits that differ from the best by one layer, so that the runner-ups are among them."""
+    """Time the splits that differ from the best by one layer, so that the runner-ups are among
+    them.
+    """
     problem, found = search.problem, search.best(1)
     if not found or len(problem.schedule) * problem.schedule.n_stages**2 > MOST_NEAR:
         return
     near = climbs_from(problem, np.cumsum(found[0][0][:-1]).astype(np.int16))
-    search.time_all(near[:, problem.peaks(near) <= problem.cap] if np.isfinite(problem.cap) else near)
+    search.time_all(
+        near[:, problem.peaks(near) <= problem.cap] if np.isfinite(problem.cap) else near
+    )
 
 
 def climbs_from(problem: SplitProblem, ends: Ends, which: NDArray[np.int64] | None = None) -> Ends:
-    """List the splits with one layer more on a stage and one fewer on another, shape (stages - 1, sources x stages).
+    """List the splits with one layer more on a stage and one fewer on another, shape (stages - 1,
+    sources x stages).
 
-    The stages between keep their number. A layer that moves to its own stage leaves the split as it is. Only the
-    columns ``which`` of them are listed, where given.
+    The stages between keep their number. A layer that moves to its own stage leaves the split as it
+    is. Only the columns ``which`` of them are listed, where given.
     """
     layers = np.array(layers_in(ends, problem.n_layers))
     sources = np.flatnonzero(layers > problem.least)
     which = np.arange(sources.size * layers.size) if which is None else which
-    source, target, end = sources[which // layers.size], which % layers.size, np.arange(len(ends))[:, None]
+    source, target, end = (
+        sources[which // layers.size],
+        which % layers.size,
+        np.arange(len(ends))[:, None],
+    )
     near: Ends = (
-        ends[:, None] + ((target <= end) & (end < source)) - ((source <= end) & (end < target)).astype(np.int16)
+        ends[:, None]
+        + ((target <= end) & (end < source))
+        - ((source <= end) & (end < target)).astype(np.int16)
     )
     return near
 
 
 def bound_by_weights(search: SplitSearch, steps: int, *, adds: bool = True) -> list[Cut]:
-    """Raise the bound by means of the cuts, each mean minimized over all splits; cuts that say most gain weight.
+    """Raise the bound by means of the cuts, each mean minimized over all splits; cuts that say most
+    gain weight.
 
     Returns the cuts added on the way, which are of bad splits: many of them would slow the solver.
     """
@@ -279,5 +329,8 @@ def bound_by_weights(search: SplitSearch, steps: int, *, adds: bool = True) -> l
 def mean_cut(cuts: Sequence[Cut], weight: Floats) -> Cut:
     """Take the mean of cuts, which is a cut as well."""
     share = weight / weight.sum()
-    rates, constants = np.stack([cut.rate for cut in cuts]), np.array([cut.constant for cut in cuts])
+    rates, constants = (
+        np.stack([cut.rate for cut in cuts]),
+        np.array([cut.constant for cut in cuts]),
+    )
     return Cut(share @ rates, float(share @ constants))

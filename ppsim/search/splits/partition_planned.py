@@ -1,4 +1,6 @@
-"""The best split where the order depends on the costs: each split is planned anew, and bounded for any order."""
+"""The best split where the order depends on the costs: each split is planned anew, and bounded for
+any order.
+"""
 
 from __future__ import annotations
 
@@ -43,9 +45,10 @@ def partition_planned(
 ) -> Partition | None:
     """Find the split with the least makespan, each with the order planned for it.
 
-    The best of ``starts`` is improved layer by layer. Then up to a million splits are taken in the order of what their
-    devices must compute, and planned unless a lower bound for any order leaves no gain; of more, those that OR-tools'
-    CP-SAT, where it is installed, finds to have the least such bound.
+    The best of ``starts`` is improved layer by layer. Then up to a million splits are taken in the
+    order of what their devices must compute, and planned unless a lower bound for any order leaves
+    no gain; of more, those that OR-tools' CP-SAT, where it is installed, finds to have the least
+    such bound.
 
     Returns:
         The best split, after Ctrl-C too; None where no split was found that fits.
@@ -54,7 +57,9 @@ def partition_planned(
         TimeOver: the time ended before any split was timed.
     """
     free, listed = replace(problem, cap=np.inf), problem.n_splits <= MOST_LISTED
-    search = SplitSearch(free, None, report, time.monotonic() + time_limit, cuts=cuts_of_any_order(free))
+    search = SplitSearch(
+        free, None, report, time.monotonic() + time_limit, cuts=cuts_of_any_order(free)
+    )
     found, complete = dict[Split, float](), False
 
     def take(split: Split) -> float:
@@ -97,10 +102,14 @@ def partition_planned(
     least, *others = rank_splits(problem, fitting)[: 1 + RUNNER_UPS]
     limited = limit_bound(search.bound, least[1], TOLERANCE)
     status, bound = ("optimal", least[1]) if complete else ("feasible", limited)
-    return Partition(least, tuple(others), len(found) == problem.n_splits, status, bound, len(found))
+    return Partition(
+        least, tuple(others), len(found) == problem.n_splits, status, bound, len(found)
+    )
 
 
-def _climb(problem: SplitProblem, take: Callable[[Split], float], start: Split, until: float) -> None:
+def _climb(
+    problem: SplitProblem, take: Callable[[Split], float], start: Split, until: float
+) -> None:
     """Move one layer at a time as long as that is faster."""
     here = start
     while time.monotonic() < until:
@@ -117,9 +126,11 @@ def _climb(problem: SplitProblem, take: Callable[[Split], float], start: Split, 
 
 
 def cuts_of_any_order(problem: SplitProblem) -> list[Cut]:
-    """List what each device takes in any order of its ops: the forwards before its first, then all its work.
+    """List what each device takes in any order of its ops: the forwards before its first, then all
+    its work.
 
-    Where backwards are split, also its F and I alone, with the I that follow its last and the W after those.
+    Where backwards are split, also its F and I alone, with the I that follow its last and the W
+    after those.
     """
     schedule, cuts = problem.schedule, problem.work_cuts
     if schedule.placement.n_replicas > 1:
@@ -137,11 +148,17 @@ def cuts_of_any_order(problem: SplitProblem) -> list[Cut]:
         constant = before[0][:low].sum() + forth[:low].sum()
         found.append(Cut(cut.rate + head, float(cut.constant + constant)))
         if splits:
-            own = np.flatnonzero((schedule.device == device) & ((kinds == Kind.F) | (kinds == Kind.I)))
-            rate = np.bincount(schedule.stage[own], problem.linear[1][own], len(home)).astype(np.float64)
+            own = np.flatnonzero(
+                (schedule.device == device) & ((kinds == Kind.F) | (kinds == Kind.I))
+            )
+            rate = np.bincount(schedule.stage[own], problem.linear[1][own], len(home)).astype(
+                np.float64
+            )
             tail = np.where(np.arange(len(home)) < low, after[1], 0.0)
             tail[0] += last[1]
-            constant += problem.linear[0][own].sum() + after[0][:low].sum() + back[:low].sum() + last[0]
+            constant += (
+                problem.linear[0][own].sum() + after[0][:low].sum() + back[:low].sum() + last[0]
+            )
             found.append(Cut(rate + head + tail, float(constant)))
     return found
 

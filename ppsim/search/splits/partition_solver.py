@@ -1,8 +1,10 @@
-"""The master problem of a partition: the split with the smallest bound over all cuts, by OR-tools' CP-SAT.
+"""The master problem of a partition: the split with the smallest bound over all cuts, by OR-tools'
+CP-SAT.
 
-CP-SAT counts in integers. Times that are whole multiples of a step, as decimals are, are counted in it; others are
-rounded down to fine steps, and what rounding may add is subtracted, so that what is proved holds for the times as
-given. Rounding takes less than a millionth, to which a split is proved.
+CP-SAT counts in integers. Times that are whole multiples of a step, as decimals are, are counted in
+it; others are rounded down to fine steps, and what rounding may add is subtracted, so that what is
+proved holds for the times as given. Rounding takes less than a millionth, to which a split is
+proved.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from ppsim.base.interruptible import run_interruptibly
 from ppsim.search.splits.split_search import Split, SplitSearch
 from ppsim.search.splits.splits import Cut, Floats, SplitProblem
 
-# Steps of all weights together (of equal ones, the layers themselves), of the largest rate; the largest sum allowed.
+# Steps of all weights together (of equal ones, the layers themselves), of the largest rate; the
+# largest sum allowed.
 WEIGHT_STEPS, RATE_STEPS, MOST = 1 << 28, 1 << 28, 1 << 60
 MOST_DIGITS = 6  # of times that are counted as they are
 TOLERANCE = 1e-6
@@ -28,9 +31,11 @@ ALONE = 10.0  # CP-SAT's units of work, about a second each
 
 
 def solve_by_cuts(search: SplitSearch, spare: list[Cut]) -> None:
-    """Solve the master, time its split, add the cut of it, and again, until the bound is the best split's makespan.
+    """Solve the master, time its split, add the cut of it, and again, until the bound is the best
+    split's makespan.
 
-    Of ``spare`` the cuts that say most of the master's split are added, if they say more than the master did.
+    Of ``spare`` the cuts that say most of the master's split are added, if they say more than the
+    master did.
 
     Without OR-tools nothing is done: the bound stays as it was.
     """
@@ -78,8 +83,12 @@ def list_by_cuts(search: SplitSearch) -> Iterator[tuple[Split, float]]:
         yield answer
 
 
-def _solve_master(cp_model: Any, search: SplitSearch, refused: list[Split], left: float) -> tuple[Split, float] | None:
-    """Find the split with the least of the cuts' maxima, and that maximum; None without an answer in time."""
+def _solve_master(
+    cp_model: Any, search: SplitSearch, refused: list[Split], left: float
+) -> tuple[Split, float] | None:
+    """Find the split with the least of the cuts' maxima, and that maximum; None without an answer
+    in time.
+    """
     problem, found = search.problem, search.best(1)
     S, N = problem.schedule.n_stages, problem.n_layers
     model = cp_model.CpModel()
@@ -93,24 +102,37 @@ def _solve_master(cp_model: Any, search: SplitSearch, refused: list[Split], left
         for variable, count, equal in zip(layers, split, same, strict=True):
             model.add(variable != count).only_enforce_if(~equal)
         model.add_bool_or([~equal for equal in same])
-    rates, constants = np.stack([cut.rate * unit for cut in search.cuts]), np.array([c.constant for c in search.cuts])
+    rates, constants = (
+        np.stack([cut.rate * unit for cut in search.cuts]),
+        np.array([c.constant for c in search.cuts]),
+    )
     exact = _find_step(np.append(rates, constants))
-    step, whole = (exact, np.rint) if exact else (max(float(rates.max()), 1e-300) / RATE_STEPS, np.floor)
+    step, whole = (
+        (exact, np.rint) if exact else (max(float(rates.max()), 1e-300) / RATE_STEPS, np.floor)
+    )
     most = float((rates.max(axis=1) * (problem.until[-1] / unit) + constants).max()) / step
     if most > MOST:
         return None
-    longest = model.new_int_var(int(search.bound / step), int((found[0][1] / step if found else most) + 1), "makespan")
+    longest = model.new_int_var(
+        int(search.bound / step), int((found[0][1] / step if found else most) + 1), "makespan"
+    )
     steps = [whole(values / step).astype(np.int64) for values in (rates, constants)]
     for rate, constant in zip(steps[0], steps[1].tolist(), strict=True):
         less = slack * int(rate.sum())
-        model.add(longest >= sum(int(r) * w for r, w in zip(rate, weights, strict=True) if r) + constant - less)
+        model.add(
+            longest
+            >= sum(int(r) * w for r, w in zip(rate, weights, strict=True) if r) + constant - less
+        )
     model.minimize(longest)
     for variable, count in zip(layers, found[0][0] if found else (), strict=False):
         model.add_hint(variable, count)
     solver, until = cp_model.CpSolver(), time.monotonic() + left
     # One worker gives the same split each time; all cores, only what it cannot prove soon.
     status = _run(solver, model, left, 1, ALONE)
-    if status not in (cp_model.OPTIMAL, cp_model.INFEASIBLE) and (left := until - time.monotonic()) > LEAST_S:
+    if (
+        status not in (cp_model.OPTIMAL, cp_model.INFEASIBLE)
+        and (left := until - time.monotonic()) > LEAST_S
+    ):
         status = _run(solver, model, left, 0, np.inf)
     if status == cp_model.INFEASIBLE and found:
         return found[0]
@@ -121,14 +143,18 @@ def _solve_master(cp_model: Any, search: SplitSearch, refused: list[Split], left
 
 
 def _run(solver: Any, model: Any, left: float, workers: int, units: float) -> Any:
-    """Run the solver within a time, a number of threads (0 for all cores) and an amount of work; return the status."""
+    """Run the solver within a time, a number of threads (0 for all cores) and an amount of work;
+    return the status.
+    """
     solver.parameters.max_time_in_seconds, solver.parameters.catch_sigint_signal = left, False
     solver.parameters.num_workers, solver.parameters.max_deterministic_time = workers, units
     return run_interruptibly(lambda: solver.solve(model), solver.stop_search)
 
 
 def _find_step(values: Floats) -> float | None:
-    """Find a step of which all values are whole multiples but for rounding; None where it would be too fine."""
+    """Find a step of which all values are whole multiples but for rounding; None where it would be
+    too fine.
+    """
     for power in range(MOST_DIGITS):
         for part in (1, 2, 3, 6):
             steps = values * (part * 10**power)
@@ -145,15 +171,22 @@ def _hold(model: Any, problem: SplitProblem, layers: list[Any]) -> None:
             amounts[part, stage] = layers[stage]
             continue
         table = problem.sizes[part][stage].tolist()
-        amounts[part, stage] = amount = model.new_int_var(min(table), max(table), f"h{part}_{stage}")
+        amounts[part, stage] = amount = model.new_int_var(
+            min(table), max(table), f"h{part}_{stage}"
+        )
         model.add_element(layers[stage], table, amount)
     for state in problem.held:
-        held = (int(state[part, stage]) * amounts[part, stage] for part, stage in np.argwhere(state).tolist())
+        held = (
+            int(state[part, stage]) * amounts[part, stage]
+            for part, stage in np.argwhere(state).tolist()
+        )
         model.add(sum(held) <= int(problem.cap))
 
 
 def _weights(model: Any, problem: SplitProblem, layers: list[Any]) -> tuple[list[Any], float, int]:
-    """Write the weight of each stage in steps, with the weight of a step and by how many steps it may be too many."""
+    """Write the weight of each stage in steps, with the weight of a step and by how many steps it
+    may be too many.
+    """
     S, N = problem.schedule.n_stages, problem.n_layers
     if np.ptp(problem.weights) == 0:
         return layers, max(float(problem.weights[0]), 1e-300), 0

@@ -1,7 +1,8 @@
-"""The best split of layers for a pipeline that serves: most tokens in the fullest stage, or the shortest stage.
+"""The best split of layers for a pipeline that serves: most tokens in the fullest stage, or the
+shortest stage.
 
-A stage holds layers that follow each other, so that what a range of layers gives is known from sums, and a split is
-found exactly by dynamic programming over the stages.
+A stage holds layers that follow each other, so that what a range of layers gives is known from
+sums, and a split is found exactly by dynamic programming over the stages.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-Ranges = NDArray[np.float64]  # shape (stages, N + 1, N + 1): of layers a to b on a stage, b not included
+# shape (stages, N + 1, N + 1): of layers a to b on a stage, b not included
+Ranges = NDArray[np.float64]
 SAME = 1e-9
 
 
@@ -35,7 +37,9 @@ def _fold(values: Ranges, join: np.ufunc, choose: Callable[..., NDArray[np.float
 
 
 def most_even_split(times: Ranges, allowed: NDArray[np.bool_]) -> tuple[int, ...] | None:
-    """Return the layers of each stage with the least sum of squared times, of allowed ranges; None where none is."""
+    """Return the layers of each stage with the least sum of squared times, of allowed ranges; None
+    where none is.
+    """
     costs = np.where(allowed, times**2, np.inf)
     best, chosen = costs[0, 0], []
     for stage in costs[1:]:
@@ -53,7 +57,8 @@ def most_even_split(times: Ranges, allowed: NDArray[np.bool_]) -> tuple[int, ...
 
 
 def split_for(tokens: Ranges, times: Ranges, by: str) -> tuple[int, ...] | None:
-    """Return the best split by ``tokens``, then the longest stage, or the other way round by ``period``.
+    """Return the best split by ``tokens``, then the longest stage, or the other way round by
+    ``period``.
 
     Of equal ones the most even; None where no split is possible.
     """

@@ -41,7 +41,9 @@ class SplitSearch:
         return makespans
 
     def take(self, ends: Ends) -> float:
-        """Time one split, keep its cut, and itself where it fits the problem's cap, and return its makespan."""
+        """Time one split, keep its cut, and itself where it fits the problem's cap, and return its
+        makespan.
+        """
         problem, cut = self.problem, self.problem.cut_at(ends)
         self.cuts.append(cut)
         makespan = float(cut.rate @ problem.weigh(ends[:, None])[:, 0] + cut.constant)
@@ -58,12 +60,15 @@ class SplitSearch:
         return self.accepted[split]
 
     def best(self, count: int, most: float = np.inf) -> list[tuple[Split, float]]:
-        """The best accepted splits with a makespan of at most ``most``; of equal ones the most even first.
+        """The best accepted splits with a makespan of at most ``most``; of equal ones the most even
+        first.
 
         Once the time is up, of those that the caller was asked about.
         """
         result = list[tuple[Split, float]]()
-        for split, makespan in rank_splits(self.problem, [known for known in self.found.items() if known[1] <= most]):
+        for split, makespan in rank_splits(
+            self.problem, [known for known in self.found.items() if known[1] <= most]
+        ):
             if self.accepted.get(split, self.accepts is None) if self.late else self.fits(split):
                 result.append((split, makespan))
                 if len(result) == count:
@@ -76,7 +81,18 @@ class SplitSearch:
         self.report(best[0][1] if best else np.inf, self.bound, len(self.found))
 
 
-def rank_splits(problem: SplitProblem, found: Iterable[tuple[Split, float]]) -> list[tuple[Split, float]]:
-    """Sort splits by their makespans; of equal ones, also those that only rounding tells apart, the most even first."""
+def rank_splits(
+    problem: SplitProblem, found: Iterable[tuple[Split, float]]
+) -> list[tuple[Split, float]]:
+    """Sort splits by their makespans; of equal ones, also those that only rounding tells apart, the
+    most even first.
+    """
     unit = max(problem.until[-1], 1e-300)
-    return sorted(found, key=lambda known: (round(float(known[1] / unit), 9), sum(n * n for n in known[0]), known[0]))
+    return sorted(
+        found,
+        key=lambda known: (
+            round(float(known[1] / unit), 9),
+            sum(n * n for n in known[0]),
+            known[0],
+        ),
+    )

@@ -1,8 +1,10 @@
-"""Splits of a model's layers over the stages of a schedule: their makespans, and bounds that hold for all of them.
+"""Splits of a model's layers over the stages of a schedule: their makespans, and bounds that hold
+for all of them.
 
-In given queues an op's time is a constant plus a rate times the weight of its stage's layers. A makespan is the longest
-of all paths through the ops, so each path is a linear function of the weights that no makespan falls below: a *cut*.
-The critical path of one split bounds every other split, too.
+In given queues an op's time is a constant plus a rate times the weight of its stage's layers. A
+makespan is the longest of all paths through the ops, so each path is a linear function of the
+weights that no makespan falls below: a *cut*. The critical path of one split bounds every other
+split, too.
 """
 
 from __future__ import annotations
@@ -25,18 +27,23 @@ from ppsim.engine.simple.longest_path import simulate
 Floats = NDArray[np.float64]
 Ends = NDArray[np.int16]
 MOST_LAYERS, MOST_COMPARED = 10_000, 2_000
-LARGE = 150_000  # ops above which splits are timed one by one: in batches each level of ops takes a step of Python
+# ops above which splits are timed one by one: in batches each level of ops takes a step of Python
+LARGE = 150_000
 
 
 class Cut(NamedTuple):
-    """A bound on every split: makespan >= ``rate`` x weight of each stage + ``constant``; rate has shape (stages,)."""
+    """A bound on every split: makespan >= ``rate`` x weight of each stage + ``constant``; rate has
+    shape (stages,).
+    """
 
     rate: Floats
     constant: float
 
 
 class Sizes(NamedTuple):
-    """What stages hold by the number of their layers, each of shape (stages, layers + 1), in whole numbers."""
+    """What stages hold by the number of their layers, each of shape (stages, layers + 1), in whole
+    numbers.
+    """
 
     always: NDArray[np.int64]  # weights and the like
     flight: NDArray[np.int64]  # of each microbatch from its F, or R, to its B or I
@@ -49,7 +56,8 @@ class SplitProblem:
 
     schedule: Schedule  # the queues, whatever the split
     base: Costs  # costs of stages without layers: embedding, head, MTP layers, what any op costs
-    rate: Costs  # what a layer of weight 1 adds to the costs of its stage; factors and speeds as in ``base``
+    # what a layer of weight 1 adds to the costs of its stage; factors and speeds as in ``base``
+    rate: Costs
     weights: Floats  # shape (layers,), the weight of each layer in model order
     least: int = 0  # fewest layers of a stage
     cap: float = math.inf  # the most that a device may hold, or infinity
@@ -82,7 +90,9 @@ class SplitProblem:
 
     @cached_property
     def linear(self) -> tuple[Floats, Floats]:
-        """Constant and rate of each op's own time, each of shape (ops,); a pair takes the sum of its two ops."""
+        """Constant and rate of each op's own time, each of shape (ops,); a pair takes the sum of
+        its two ops.
+        """
         return _own_times(self.schedule, self.base), _own_times(self.schedule, self.rate)
 
     @cached_property
@@ -97,11 +107,15 @@ class SplitProblem:
 
     @cached_property
     def held(self) -> NDArray[np.int64]:
-        """List what a device may hold at once, shape (states, 3, stages): a count for each part of :class:`Sizes`.
+        """List what a device may hold at once, shape (states, 3, stages): a count for each part of
+        :class:`Sizes`.
 
-        Smaller states are left out. The microbatches that wait for W count as in flight where they hold as much.
+        Smaller states are left out. The microbatches that wait for W count as in flight where they
+        hold as much.
         """
-        held = _held_states(self.schedule, self.sizes is None or np.array_equal(self.sizes.flight, self.sizes.kept))
+        held = _held_states(
+            self.schedule, self.sizes is None or np.array_equal(self.sizes.flight, self.sizes.kept)
+        )
         if self.sizes is None:
             held[:, 0] = 0
         return held
@@ -109,30 +123,46 @@ class SplitProblem:
     def costs_at(self, weights: Floats) -> Costs:
         """Make the costs of stages of these weights, shape (stages,)."""
         time = self.base.time + self.rate.time * weights
-        pair = None if self.base.pair is None or self.rate.pair is None else self.base.pair + self.rate.pair * weights
+        pair = (
+            None
+            if self.base.pair is None or self.rate.pair is None
+            else self.base.pair + self.rate.pair * weights
+        )
         return replace(self.base, time=time, pair=pair)
 
     def weigh(self, ends: Ends) -> Floats:
-        """Sum the weight of each stage, shape (stages, splits), from ``ends``, shape (stages - 1, splits)."""
+        """Sum the weight of each stage, shape (stages, splits), from ``ends``, shape (stages - 1,
+        splits).
+        """
         until = self.until
         return np.diff(until[ends], axis=0, prepend=0.0, append=until[-1])
 
     def peaks(self, ends: Ends) -> NDArray[np.int64]:
-        """Return the most that any device holds at least, in the unit of the cap, shape (splits,)."""
+        """Return the most that any device holds at least, in the unit of the cap, shape
+        (splits,).
+        """
         layers = np.diff(ends.astype(np.int64), axis=0, prepend=0, append=self.n_layers)
         peak = np.zeros(layers.shape[1], np.int64)
         for state in self.held:
             total = np.zeros_like(peak)
             for part, stage in np.argwhere(state):
-                held = layers[stage] if self.sizes is None else self.sizes[part][stage].take(layers[stage])
+                held = (
+                    layers[stage]
+                    if self.sizes is None
+                    else self.sizes[part][stage].take(layers[stage])
+                )
                 total += state[part, stage] * held
             np.maximum(peak, total, out=peak)
         return peak
 
     def makespans(self, ends: Ends) -> Floats:
-        """Time every split, shape (splits,), by the batch simulator on all cores where that is sooner."""
+        """Time every split, shape (splits,), by the batch simulator on all cores where that is
+        sooner.
+        """
         if len(self.schedule) > LARGE:
-            every = (simulate(self.schedule, self.costs_at(weight)) for weight in self.weigh(ends).T)
+            every = (
+                simulate(self.schedule, self.costs_at(weight)) for weight in self.weigh(ends).T
+            )
             return np.array([timeline.makespan for timeline in every])
         schedule, (constant, rate) = self.schedule, self.linear
         latency = self.base.latencies(schedule)[:, None]
@@ -157,7 +187,9 @@ class SplitProblem:
             path[op] = True
             op = int(bound[op])
         path[1:] |= path[:-1] & ~leads[1:]
-        rate = np.bincount(schedule.stage[path], self.linear[1][path], schedule.n_stages).astype(np.float64)
+        rate = np.bincount(schedule.stage[path], self.linear[1][path], schedule.n_stages).astype(
+            np.float64
+        )
         return Cut(rate, timeline.makespan - float(rate @ weight))
 
     def bound_by(self, cut: Cut, ends: Ends) -> Floats:
@@ -187,7 +219,8 @@ class SplitProblem:
 
 
 def bound_busiest(problem: SplitProblem) -> float:
-    """Bound every split by its busiest device: what comes before its first op, all its work, what comes after its last.
+    """Bound every split by its busiest device: what comes before its first op, all its work, what
+    comes after its last.
 
     With one stage on each device; 0 with more, where other cuts say as much.
     """
@@ -206,9 +239,11 @@ def bound_busiest(problem: SplitProblem) -> float:
 
 
 def _least_times(problem: SplitProblem) -> tuple[Floats, float]:
-    """Find the least time of a microbatch to each stage and of its gradient back: a constant each, and one rate.
+    """Find the least time of a microbatch to each stage and of its gradient back: a constant each,
+    and one rate.
 
-    Where a device may run W last, its last gradient has left before, and its way back does not count.
+    Where a device may run W last, its last gradient has left before, and its way back does not
+    count.
     """
     constant, rate = shortest_ops(problem, Kind.F)
     if not (problem.schedule.kind == Kind.W).any():
@@ -218,7 +253,9 @@ def _least_times(problem: SplitProblem) -> tuple[Floats, float]:
 
 
 def shortest_ops(problem: SplitProblem, kind: Kind) -> tuple[Floats, Floats]:
-    """Find the constant and the rate of the shortest op of a kind on each stage, each of shape (stages,)."""
+    """Find the constant and the rate of the shortest op of a kind on each stage, each of shape
+    (stages,).
+    """
     schedule = problem.schedule
     least = np.full((2, schedule.n_stages), np.inf)
     ops = np.flatnonzero(schedule.kind == kind)
@@ -282,8 +319,13 @@ def _largest(rows: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _held_states(schedule: Schedule, merged: bool) -> NDArray[np.int64]:
-    """List what devices hold while an op runs (:attr:`SplitProblem.held`); states below another are left out."""
-    flight, whole = schedule.activation_changes(Kind.I).astype(np.int64), schedule.activation_changes().astype(np.int64)
+    """List what devices hold while an op runs (:attr:`SplitProblem.held`); states below another are
+    left out.
+    """
+    flight, whole = (
+        schedule.activation_changes(Kind.I).astype(np.int64),
+        schedule.activation_changes().astype(np.int64),
+    )
     change = np.stack([whole, 0 * whole] if merged else [flight, whole - flight], axis=1)
     second, states = np.append(~schedule.leads[1:], False), []
     for device in range(schedule.n_devices):

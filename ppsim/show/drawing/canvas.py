@@ -49,9 +49,22 @@ SETTINGS: dict[str, Any] = {
 }
 # Those of other scripts that systems come with, for signs that the font above lacks.
 OTHER_SCRIPTS = (
-    *("Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans SC", "PingFang SC", "Hiragino Sans GB", "Microsoft YaHei"),
+    *(
+        "Noto Sans CJK SC",
+        "Noto Sans CJK JP",
+        "Noto Sans SC",
+        "PingFang SC",
+        "Hiragino Sans GB",
+        "Microsoft YaHei",
+    ),
     *("Yu Gothic", "Malgun Gothic", "WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "Arial Unicode MS"),
-    *("Noto Sans Arabic", "Noto Sans Hebrew", "Noto Sans Devanagari", "Noto Sans Thai", "Noto Sans Symbols"),
+    *(
+        "Noto Sans Arabic",
+        "Noto Sans Hebrew",
+        "Noto Sans Devanagari",
+        "Noto Sans Thai",
+        "Noto Sans Symbols",
+    ),
     *("Noto Sans Symbols 2", "Noto Emoji", "Segoe UI Symbol", "Segoe UI Emoji"),
 )
 AS_TEXT = (".svg", ".tex")  # formats whose text stays text, for the reader's fonts
@@ -67,13 +80,22 @@ class MissingGlyph(UserWarning):
 
 
 def write_figure(
-    draw: Callable[[], Figure], out: IO[bytes], suffix: str, *, title: str, inputs: Mapping[str, Any]
+    draw: Callable[[], Figure],
+    out: IO[bytes],
+    suffix: str,
+    *,
+    title: str,
+    inputs: Mapping[str, Any],
 ) -> None:
-    """Draw a figure under the settings of all figures and write it, with its inputs in the metadata."""
+    """Draw a figure under the settings of all figures and write it, with its inputs in the
+    metadata.
+    """
     # A pdf is written with seeks, which a pipe cannot do.
     drawn = BytesIO()
     with settled(suffix):
-        draw().savefig(drawn, format=suffix[1:], dpi=DOTS, metadata=_metadata(title, inputs, suffix))
+        draw().savefig(
+            drawn, format=suffix[1:], dpi=DOTS, metadata=_metadata(title, inputs, suffix)
+        )
     out.write(_for_readers(drawn.getvalue()) if suffix == ".svg" else drawn.getvalue())
 
 
@@ -87,16 +109,23 @@ def _for_readers(svg: bytes) -> bytes:
     if f'<g id="{SHADED}">'.encode() in svg:  # whose shades are no twins, and turn as a whole
         rules = [f"#{SHADED}>:not(#patch_1){{filter:invert(0.94) hue-rotate(180deg)}}"]
         rules.append(f"#patch_1 *{{fill:{TWINS[PAGE]}!important}}")
-    style = f"<style>@media screen and (prefers-color-scheme:dark){{{''.join(rules)}}}</style>\n </defs>"
+    style = (
+        f"<style>@media screen and (prefers-color-scheme:dark){{{''.join(rules)}}}</style>\n "
+        f"</defs>"
+    )
     return _DRAWN_WITH.sub(rb"\1" + READERS, svg).replace(b"</defs>", style.encode(), 1)
 
 
 # The family of a text, and that of a letter of a formula, which matplotlib names by its file.
-_DRAWN_WITH = re.compile(rb"(<(?:text|tspan) [^<>]*)'(?:" + FAMILY.encode() + rb"|DejaVu Sans)'(?=[;\"])")
+_DRAWN_WITH = re.compile(
+    rb"(<(?:text|tspan) [^<>]*)'(?:" + FAMILY.encode() + rb"|DejaVu Sans)'(?=[;\"])"
+)
 
 
 def render(draw: Callable[[], Figure], dots: int) -> tuple[Figure, NDArray[np.uint8]]:
-    """Draw a figure under the settings of all figures into pixels, shape (height, width, 3), ``dots`` to the inch."""
+    """Draw a figure under the settings of all figures into pixels, shape (height, width, 3),
+    ``dots`` to the inch.
+    """
     import numpy as np
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -110,7 +139,9 @@ def render(draw: Callable[[], Figure], dots: int) -> tuple[Figure, NDArray[np.ui
 
 @contextmanager
 def settled(suffix: str) -> Iterator[None]:
-    """Draw with the settings of all figures, whatever the process has set; say which signs are drawn as boxes."""
+    """Draw with the settings of all figures, whatever the process has set; say which signs are
+    drawn as boxes.
+    """
     matplotlib = load_matplotlib()
     with _settings, matplotlib.rc_context(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -129,7 +160,8 @@ def settled(suffix: str) -> Iterator[None]:
         many = f" and {len(signs) - MOST_NAMED} more" if len(signs) > MOST_NAMED else ""
         named = " ".join(f"{sign} (U+{ord(sign):04X})" for sign in signs[:MOST_NAMED])
         warnings.warn(
-            f"no font of this machine has {named}{many}: boxes in the picture; an svg keeps the text as text",
+            f"no font of this machine has {named}{many}: boxes in the picture; an svg keeps the "
+            f"text as text",
             MissingGlyph,
             stacklevel=3,
         )
@@ -162,7 +194,12 @@ def _add_family() -> None:
         return
     folder = os.path.join(get_data_path(), "fonts", "ttf")
     for file, style, weight in FILES:
-        look: dict[str, Any] = {"name": FAMILY, "style": style, "weight": weight, "size": "scalable"}
+        look: dict[str, Any] = {
+            "name": FAMILY,
+            "style": style,
+            "weight": weight,
+            "size": "scalable",
+        }
         fontManager.ttflist.append(FontEntry(os.path.join(folder, file), **look))
 
 

@@ -1,4 +1,6 @@
-"""A small Gantt chart as SVG for a notebook card: no style sheet, no script, colours that read on light and dark."""
+"""A small Gantt chart as SVG for a notebook card: no style sheet, no script, colours that read on
+light and dark.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monos
 
 
 def charts_svg(charts: Sequence[tuple[str, Timeline]]) -> str:
-    """Draw timelines one above the other on one time axis, each below its title; ``640`` pixels wide at most."""
+    """Draw timelines one above the other on one time axis, each below its title; ``640`` pixels
+    wide at most.
+    """
     rows = [(title, compute_row(timeline)) for title, timeline in charts]
     span = max(timeline.makespan for _, timeline in rows) or 1.0
     devices = sum(min(timeline.schedule.n_devices, MOST_ROWS) for _, timeline in rows)
@@ -57,7 +61,10 @@ def charts_svg(charts: Sequence[tuple[str, Timeline]]) -> str:
         top += len(shown) * height + 4
     legend, top = _legend([timeline for _, timeline in rows], top)
     parts.append(legend)
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDE} {top:.0f}" width="{WIDE}" role="img"'
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDE} {top:.0f}" width="{WIDE}" '
+        f'role="img"'
+    )
     label = html.escape("; ".join(title for title, _ in rows))
     look = "max-width:100%;height:auto;display:block"
     font = f'font-family="{MONO}" font-size="10" fill="currentColor"'
@@ -77,9 +84,14 @@ def _text(x: float, y: float, text: str) -> str:
 
 
 def _names(devices: Sequence[int], top: float, height: float) -> list[str]:
-    """The names of the devices, of the first and the last alone where rows are lower than letters."""
+    """The names of the devices, of the first and the last alone where rows are lower than
+    letters.
+    """
     places = range(len(devices)) if height >= LINE - 3 else sorted({0, len(devices) - 1})
-    return [_text(0, top + place * height + height / 2 + 3.5, f"dev {devices[place]}") for place in places]
+    return [
+        _text(0, top + place * height + height / 2 + 3.5, f"dev {devices[place]}")
+        for place in places
+    ]
 
 
 def _times(timeline: Timeline) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -95,11 +107,15 @@ def _fills(timeline: Timeline) -> NDArray[np.int64]:
     """The number of each op's colour, in ``DEFAULT.colours``."""
     schedule = timeline.schedule
     last = int(schedule.placement.chunk.max())
-    found: NDArray[np.int64] = LEVELS * schedule.kind.astype(np.int64) + level_of(schedule.chunk.astype(np.int64), last)
+    found: NDArray[np.int64] = LEVELS * schedule.kind.astype(np.int64) + level_of(
+        schedule.chunk.astype(np.int64), last
+    )
     return found
 
 
-def _cells(timeline: Timeline, devices: Sequence[int], box: tuple[float, float, float], *, numbers: bool) -> list[str]:
+def _cells(
+    timeline: Timeline, devices: Sequence[int], box: tuple[float, float, float], *, numbers: bool
+) -> list[str]:
     """Every op as a box, one path for each colour, with microbatches where they have room."""
     schedule, (top, width, height) = timeline.schedule, box
     start, end = _times(timeline)
@@ -114,24 +130,36 @@ def _cells(timeline: Timeline, devices: Sequence[int], box: tuple[float, float, 
     parts = []
     for place, device in enumerate(devices):
         y = top + place * height
-        parts.append(f'<path fill="{IDLE}" d="M{NAMES} {y:.1f}h{width:.1f}v{height - 1:.1f}h-{width:.1f}z"/>')
+        parts.append(
+            f'<path fill="{IDLE}" d="M{NAMES} {y:.1f}h{width:.1f}v{height - 1:.1f}h-{width:.1f}z"/>'
+        )
         own = schedule.queue(device)
         for op in range(own.start, own.stop):
             x, wide = NAMES + scale * start[op], scale * (end[op] - start[op])
             colour = DEFAULT.colours[fills[op]]
             gap = 0.6 if wide > 3 else 0.0
-            paths[colour].append(f"M{x:.1f} {y:.1f}h{wide - gap:.1f}v{height - 1:.1f}h-{wide - gap:.1f}z")
+            paths[colour].append(
+                f"M{x:.1f} {y:.1f}h{wide - gap:.1f}v{height - 1:.1f}h-{wide - gap:.1f}z"
+            )
             if int(schedule.kind[op]) in numbered:
                 place_of = f'x="{x + wide / 2:.0f}" y="{y + height / 2 + 2.5:.1f}"'
-                texts_of[text_colour(colour)].append(f"<text {place_of}>{schedule.microbatch[op]}</text>")
+                texts_of[text_colour(colour)].append(
+                    f"<text {place_of}>{schedule.microbatch[op]}</text>"
+                )
     parts += [f'<path fill="{colour}" d="{"".join(path)}"/>' for colour, path in paths.items()]
     look = 'text-anchor="middle" font-size="9"'
-    parts += [f'<g fill="{colour}" {look}>{"".join(texts)}</g>' for colour, texts in texts_of.items()]
+    parts += [
+        f'<g fill="{colour}" {look}>{"".join(texts)}</g>' for colour, texts in texts_of.items()
+    ]
     return parts
 
 
-def _pixels(timeline: Timeline, devices: Sequence[int], box: tuple[float, float, float], count: int) -> str:
-    """The ops as an image, a row of pixels for each device, coarser until it is small; one of ``count`` charts."""
+def _pixels(
+    timeline: Timeline, devices: Sequence[int], box: tuple[float, float, float], count: int
+) -> str:
+    """The ops as an image, a row of pixels for each device, coarser until it is small; one of
+    ``count`` charts.
+    """
     from matplotlib.image import imsave
 
     schedule, (top, width, height) = timeline.schedule, box
@@ -159,7 +187,9 @@ def _pixels(timeline: Timeline, devices: Sequence[int], box: tuple[float, float,
 
 
 def _legend(timelines: Sequence[Timeline], top: float) -> tuple[str, float]:
-    """Boxes and a name for each kind that occurs, on as many lines as it takes, and where they end."""
+    """Boxes and a name for each kind that occurs, on as many lines as it takes, and where they
+    end.
+    """
     parts, x = list[str](), float(NAMES)
     for entry in legend_entries(timelines):
         fills = (IDLE,) if entry.name == "Bubble" else entry.colours
@@ -167,7 +197,9 @@ def _legend(timelines: Sequence[Timeline], top: float) -> tuple[str, float]:
         if x > NAMES and x + wide > WIDE:
             x, top = float(NAMES), top + LINE
         for fill in fills:
-            parts.append(f'<rect x="{x:.0f}" y="{top + 2:.1f}" width="10" height="9" fill="{fill}"/>')
+            parts.append(
+                f'<rect x="{x:.0f}" y="{top + 2:.1f}" width="10" height="9" fill="{fill}"/>'
+            )
             x += 10
         parts.append(_text(x + 4, top + LINE - 4, entry.name))
         x += 4 + 6.1 * len(entry.name) + 14

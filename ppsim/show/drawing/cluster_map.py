@@ -1,4 +1,6 @@
-"""A cluster as a picture for pages: nodes with their devices, links as thick as what they carry, and all as a table."""
+"""A cluster as a picture for pages: nodes with their devices, links as thick as what they carry,
+and all as a table.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from ppsim.show.drawing.link_panel import link_names
 
 MOST_DEVICES, MOST_ROWS, MOST_NAMES = 256, 16, 6
 HIGHEST = 50  # pixels of a curve's handles, three quarters of which stay inside the picture
-CELL, GAP, PAD, HEAD, ACROSS = 38, 24, 26, 30, 1200  # pixels: a device, between, a node's edge, above it, of a row
+# pixels: a device, between, a node's edge, above it, of a row
+CELL, GAP, PAD, HEAD, ACROSS = 38, 24, 26, 30, 1200
 
 
 def cluster_map(execution: Execution, per_node: int) -> str:
@@ -30,16 +33,23 @@ def cluster_map(execution: Execution, per_node: int) -> str:
     corners, places = list[tuple[int, int]](), list[tuple[int, int]]()
     for node in range(nodes):
         row, column = divmod(node, columns)
-        back = row % 2  # every second row runs back, so that neighbours lie side by side or one below the other
-        corners.append(((columns - 1 - column if back else column) * (wide + GAP), row * (tall + GAP) + HEAD))
+        # every second row runs back, so that neighbours lie side by side or one below the other
+        back = row % 2
+        corners.append(
+            ((columns - 1 - column if back else column) * (wide + GAP), row * (tall + GAP) + HEAD)
+        )
         for seat in range(min(per_node, devices - node * per_node)):
             along = PAD + seat * (CELL + GAP)
-            places.append((corners[-1][0] + (wide - CELL - along if back else along), corners[-1][1] + PAD))
+            places.append(
+                (corners[-1][0] + (wide - CELL - along if back else along), corners[-1][1] + PAD)
+            )
     busy = measure(execution.compute).busy / (execution.makespan or 1.0)
     of_stage = execution.compute.schedule.placement.devices
     parts = list(_links(execution, places))
     for node, (x, y) in enumerate(corners):
-        parts.append(f'<rect x="{x}" y="{y}" width="{wide}" height="{CELL + 2 * PAD}" rx="8" class="node"/>')
+        parts.append(
+            f'<rect x="{x}" y="{y}" width="{wide}" height="{CELL + 2 * PAD}" rx="8" class="node"/>'
+        )
         parts.append(f'<text x="{x + 2}" y="{y - 8}">node {node}</text>')
     for device, ((x, y), share) in enumerate(zip(places, busy.tolist(), strict=True)):
         high, middle = CELL * share, x + CELL / 2
@@ -47,27 +57,44 @@ def cluster_map(execution: Execution, per_node: int) -> str:
         held = f"stage{'s' * (len(stages) > 1)} {', '.join(map(str, stages))}"
         said = f"<title>device {device}: {held}; busy {format_share(share)} of the time</title>"
         cell = f'<rect x="{x}" y="{y}" width="{CELL}" height="{CELL}" class="{{}}"/>'.format
-        parts.append(f'<g data-device="{device}" style="--hue:{300 * device // devices}">{said}{cell("device")}')
-        parts.append(f'<rect x="{x}" y="{y + CELL - high:.1f}" width="{CELL}" height="{high:.1f}" class="busy"/>')
-        parts.append(f'{cell("now")}<text x="{middle}" y="{y + CELL / 2 + 1}" class="number">{device}</text>')
+        parts.append(
+            f'<g data-device="{device}" '
+            f'style="--hue:{300 * device // devices}">{said}{cell("device")}'
+        )
+        parts.append(
+            f'<rect x="{x}" y="{y + CELL - high:.1f}" width="{CELL}" height="{high:.1f}" '
+            f'class="busy"/>'
+        )
+        parts.append(
+            f'{cell("now")}<text x="{middle}" y="{y + CELL / 2 + 1}" class="number">{device}</text>'
+        )
         parts.append(f'<text x="{middle}" y="{y + CELL - 5}" class="doing"/></g>')
     size = columns * (wide + GAP) - GAP, corners[-1][1] + tall - HEAD + HEAD // 2
     said = f"{devices} devices on {nodes} nodes; the table has the links"
     drawn = "".join(parts)
     return (
-        '<h2>On the cluster</h2><p class="muted">A device has the colour of its stages, as high as the share of time '
-        "that it is busy; a link is as thick as the bytes it carries, and the redder the more of it is used. Forwards "
-        "above, backwards below. Point at the chart or move the slider for what goes on at a time.</p>"
-        '<p class="moment"><label>time <input id="moment" type="range" min="0" max="1000" step="1" value="0"></label> '
-        '<button id="whole">whole iteration</button> <span id="moment-said" aria-live="polite"></span></p>'
-        f'<div class="scroll" tabindex="0" role="img" aria-label="{said}"><svg class="map" width="{size[0]}" '
-        f'height="{size[1]}" viewBox="-2 0 {size[0] + 4} {size[1]}" aria-hidden="true">{drawn}</svg></div>'
+        '<h2>On the cluster</h2><p class="muted">A device has the colour of its stages, as high as '
+        "the share of time "
+        "that it is busy; a link is as thick as the bytes it carries, and the redder the more of "
+        "it is used. Forwards "
+        "above, backwards below. Point at the chart or move the slider for what goes on at a "
+        "time.</p>"
+        '<p class="moment"><label>time <input id="moment" type="range" min="0" max="1000" step="1" '
+        'value="0"></label> '
+        '<button id="whole">whole iteration</button> <span id="moment-said" '
+        'aria-live="polite"></span></p>'
+        f'<div class="scroll" tabindex="0" role="img" aria-label="{said}"><svg class="map" '
+        f'width="{size[0]}" '
+        f'height="{size[1]}" viewBox="-2 0 {size[0] + 4} {size[1]}" '
+        f'aria-hidden="true">{drawn}</svg></div>'
         f"{_table(execution, per_node)}"
     )
 
 
 def _links(execution: Execution, places: list[tuple[int, int]]) -> Iterator[str]:
-    """A curve for each link, above the devices in the order of their numbers and below against it."""
+    """A curve for each link, above the devices in the order of their numbers and below against
+    it.
+    """
     rows = _rows_of(execution)
     most = max((carried for *_, carried, _ in rows), default=0.0) or 1.0
     for (source, target), name, count, carried, use in rows:
@@ -78,25 +105,39 @@ def _links(execution: Execution, places: list[tuple[int, int]]) -> Iterator[str]
         start, end = (ax + CELL / 2 + shift, ay + edge), (bx + CELL / 2 - shift, by + edge)
         if ay != by:  # from row to row, side by side
             side = 0.5 * CELL + (4 if up else -4)
-            start, end, high = (ax + side, ay + CELL * (by > ay)), (bx + side, by + CELL * (by < ay)), 0
+            start, end, high = (
+                (ax + side, ay + CELL * (by > ay)),
+                (bx + side, by + CELL * (by < ay)),
+                0,
+            )
         colour = f"color-mix(in oklab, var(--cap) {100 * use:.0f}%, var(--focus))"
-        path = f"M{start[0]} {start[1]}C{start[0]} {start[1] + high:.0f} {end[0]} {end[1] + high:.0f} {end[0]} {end[1]}"
+        path = (
+            f"M{start[0]} {start[1]}C{start[0]} {start[1] + high:.0f} {end[0]} "
+            f"{end[1] + high:.0f} {end[0]} {end[1]}"
+        )
         said = f"{name}: {_amount(count, carried)}, {format_share(use)} used"
         yield (
             f'<path d="{path}" fill="none" stroke-width="{1.5 + 4.5 * carried / most:.1f}" '
-            f'data-link="{source}-{target}" style="stroke:{colour}"><title>{html.escape(said)}</title></path>'
+            f'data-link="{source}-{target}" '
+            f'style="stroke:{colour}"><title>{html.escape(said)}</title></path>'
         )
 
 
 def _rows_of(execution: Execution) -> list[tuple[tuple[int, int], str, int, float, float]]:
     """Of each link its devices, name, messages, bytes, and the share of it that is used."""
     use, messages = link_use(execution, len(execution.messages) + 1, 0), execution.messages
-    pairs = messages.source.astype(np.int64) * execution.compute.schedule.n_devices + messages.target
+    pairs = (
+        messages.source.astype(np.int64) * execution.compute.schedule.n_devices + messages.target
+    )
     ends, of = np.unique(pairs, return_inverse=True)
     counts, carried = np.bincount(of), np.bincount(of, messages.size)
-    totals = {int(end): (int(n), float(size)) for end, n, size in zip(ends, counts, carried, strict=True)}
+    totals = {
+        int(end): (int(n), float(size)) for end, n, size in zip(ends, counts, carried, strict=True)
+    }
     found = []
-    for name, devices, mean, of_what in zip(link_names(use, 0), use.devices, use.mean.tolist(), use.name, strict=True):
+    for name, devices, mean, of_what in zip(
+        link_names(use, 0), use.devices, use.mean.tolist(), use.name, strict=True
+    ):
         if of_what == LINK and devices:
             source, target = devices
             n, size = totals[source * execution.compute.schedule.n_devices + target]
@@ -111,18 +152,31 @@ def _amount(count: int, carried: float) -> str:
 def _table(execution: Execution, per_node: int) -> str:
     """Links by use, the most used first, those alike in one row."""
     alike: dict[tuple[str, ...], list[str]] = {}
-    for (source, target), name, count, carried, use in sorted(_rows_of(execution), key=lambda row: -row[-1]):
+    for (source, target), name, count, carried, use in sorted(
+        _rows_of(execution), key=lambda row: -row[-1]
+    ):
         where = "inside a node" if source // per_node == target // per_node else "between nodes"
-        key: tuple[str, ...] = where, format_number(count), format_size(carried) if carried else "-", format_share(use)
+        key: tuple[str, ...] = (
+            where,
+            format_number(count),
+            format_size(carried) if carried else "-",
+            format_share(use),
+        )
         alike.setdefault(key, []).append(name)
     rows = []
     for key, names in list(alike.items())[:MOST_ROWS]:
         more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-        rows.append("".join(f"<td>{cell}</td>" for cell in (", ".join(names[:MOST_NAMES]) + more, *key)))
+        rows.append(
+            "".join(f"<td>{cell}</td>" for cell in (", ".join(names[:MOST_NAMES]) + more, *key))
+        )
     left = f'<p class="muted">{len(alike) - MOST_ROWS} more</p>' if len(alike) > MOST_ROWS else ""
-    head = "".join(f'<th scope="col">{word}</th>' for word in ("links", "where", "messages each", "bytes each", "use"))
+    head = "".join(
+        f'<th scope="col">{word}</th>'
+        for word in ("links", "where", "messages each", "bytes each", "use")
+    )
     body = "".join(f"<tr>{row}</tr>" for row in rows)
     return (
-        '<div class="scroll" tabindex="0" role="group" aria-label="Links by use"><table aria-label="Links by use">'
+        '<div class="scroll" tabindex="0" role="group" aria-label="Links by use"><table '
+        'aria-label="Links by use">'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{left}"
     )

@@ -1,8 +1,8 @@
 """Gantt charts: one or several timelines on one time axis, as a matplotlib figure.
 
-``paper`` looks like the figures of the pipeline papers, ``screen`` has a time axis. The height follows from the rows,
-so that cells keep their shape, and all is placed on whole dots of 1/300 inch, so that a png is sharp and a figure
-is exactly as wide as the column of text it is for.
+``paper`` looks like the figures of the pipeline papers, ``screen`` has a time axis. The height
+follows from the rows, so that cells keep their shape, and all is placed on whole dots of 1/300
+inch, so that a png is sharp and a figure is exactly as wide as the column of text it is for.
 """
 
 from __future__ import annotations
@@ -20,12 +20,23 @@ from ppsim.errors import InputError
 from ppsim.show.drawing.canvas import load_matplotlib
 from ppsim.show.drawing.gantt_design import HEAD, design_for
 from ppsim.show.drawing.gantt_layout import DOTS, POINT, TALLEST
-from ppsim.show.drawing.gantt_legend import LEGEND_LINE, draw_legend_line, figure_legend, legend_lines
+from ppsim.show.drawing.gantt_legend import (
+    LEGEND_LINE,
+    draw_legend_line,
+    figure_legend,
+    legend_lines,
+)
 from ppsim.show.drawing.gantt_marks import NOTE_LINE, draw_marks, write_notes
 from ppsim.show.drawing.gantt_panel import Panel
 from ppsim.show.drawing.gantt_paper import fit_for_paper
 from ppsim.show.drawing.gantt_strokes import Design, draw_gantt
-from ppsim.show.drawing.gantt_text import draw_heading, draw_time_arrow, draw_time_axis, title_fits, wrap_title
+from ppsim.show.drawing.gantt_text import (
+    draw_heading,
+    draw_time_arrow,
+    draw_time_axis,
+    title_fits,
+    wrap_title,
+)
 from ppsim.show.drawing.link_panel import GAP as LINK_GAP
 from ppsim.show.drawing.link_panel import draw_links, link_panel_height
 from ppsim.show.drawing.look import PLAIN, Look
@@ -71,14 +82,17 @@ def plot(
         width: in inches; the height follows.
         memory: one curve per timeline (:func:`ppsim.engine.memory.usage.curves`) to show below it.
         cap: a line across the curves, in bytes where they are.
-        executions: one per timeline, whose messages and collectives to show in a lane below each device.
+        executions: one per timeline, whose messages and collectives to show in a lane below each
+            device.
         idles: one per timeline, to colour bubbles by their cause.
-        insides: one per timeline, the segments of its ops, to show below cells that are wide enough.
-        look: palette, labels, window and what else a figure can show (:class:`ppsim.show.drawing.look.Look`).
+        insides: one per timeline, the segments of its ops, to show below cells that are wide
+            enough.
+        look: palette, labels, window and what else a figure can show
+            (:class:`ppsim.show.drawing.look.Look`).
 
     Raises:
-        InputError: timelines in different units, an unknown style, a width that no figure can have, or a look that
-            the timelines cannot have.
+        InputError: timelines in different units, an unknown style, a width that no figure can have,
+            or a look that the timelines cannot have.
     """
     timelines = (timelines,) if isinstance(timelines, Timeline) else tuple(timelines)
     units = sorted({timeline.unit for timeline in timelines})
@@ -90,13 +104,18 @@ def plot(
     check_look(style, width)
     names = titles or [timeline.schedule.name for timeline in timelines]
     schedules = [timeline.schedule for timeline in timelines]
-    held: Sequence[Curve | None] = share_unit(memory, schedules) if memory else [None] * len(timelines)
+    held: Sequence[Curve | None] = (
+        share_unit(memory, schedules) if memory else [None] * len(timelines)
+    )
     run: Sequence[Execution | None] = executions or [None] * len(timelines)
     waits: Sequence[Idle | None] = idles or [None] * len(timelines)
     within: Sequence[OpsInside | None] = insides or [None] * len(timelines)
     look = look or PLAIN
     if len(timelines) > 1 and look.fold:
-        raise InputError("several schedules have no repeating middle in common to fold", "one schedule, or a window")
+        raise InputError(
+            "several schedules have no repeating middle in common to fold",
+            "one schedule, or a window",
+        )
     longest = max(timeline.makespan for timeline in timelines)
     if look.window and look.window[0] < longest < look.window[1]:
         look = replace(look, window=(look.window[0], longest))
@@ -117,39 +136,62 @@ def plot(
 
 
 def check_look(style: str, width: float) -> None:
-    """Refuse a look that no figure has (InputError: an unknown style, or a width that no figure can have)."""
+    """Refuse a look that no figure has (InputError: an unknown style, or a width that no figure can
+    have).
+    """
     if style not in STYLES:
         raise InputError(f"unknown figure style '{style}'", f"one of {' '.join(STYLES)}")
     if not NARROWEST <= width <= WIDEST:
-        raise InputError(f"a figure cannot be {width:g} inches wide", f"between {NARROWEST:g} and {WIDEST:g} inches")
+        raise InputError(
+            f"a figure cannot be {width:g} inches wide",
+            f"between {NARROWEST:g} and {WIDEST:g} inches",
+        )
 
 
 def _draw(panels: Sequence[Panel], style: str, width: int, cap: float | None) -> Figure:
     load_matplotlib()
     from matplotlib.figure import Figure
 
-    most_held = max((highest_shown(panel.memory) for panel in panels if panel.memory is not None), default=0.0)
+    most_held = max(
+        (highest_shown(panel.memory) for panel in panels if panel.memory is not None), default=0.0
+    )
     design = design_for(panels, style, width, cap=cap)
     em = design.font * POINT
     legend = legend_lines(figure_legend(panels, design), width / POINT - LEGEND_MARGIN, design.font)
     below = round((BELOW_AXIS if style == "screen" else BELOW_ARROW) * em)
     notes = round(NOTE_LINE * em * max((line for *_, line in design.notes), default=0))
-    line, top = round(LEGEND_LINE * em), notes + round((ABOVE_HEAD if design.head else ABOVE_ROWS) * DOTS)
+    line, top = (
+        round(LEGEND_LINE * em),
+        notes + round((ABOVE_HEAD if design.head else ABOVE_ROWS) * DOTS),
+    )
     look = design.look
-    above = look.title and (len(panels) > 1 or not title_fits(look.title, _facts(panels, 0, style), design))
+    above = look.title and (
+        len(panels) > 1 or not title_fits(look.title, _facts(panels, 0, style), design)
+    )
     title_font = design.font + 1.5
-    whole = wrap_title(look.title, (width - design.left) / POINT - LEGEND_MARGIN, title_font) if above else []
+    whole = (
+        wrap_title(look.title, (width - design.left) / POINT - LEGEND_MARGIN, title_font)
+        if above
+        else []
+    )
     top += bool(whole) * HEAD + round(NEXT_LINE * HEAD * max(0, len(whole) - 1))
     devices = sum(panel.devices for panel in panels)
     strips = [link_panel_height(panel.links, design.font) for panel in panels]
     tallest = round(TALLEST * DOTS) - min(sum(strips), round(TALLEST * DOTS) // 4)
-    rows = [min(panel.devices * design.row, max(1, tallest * panel.devices // devices)) for panel in panels]
+    rows = [
+        min(panel.devices * design.row, max(1, tallest * panel.devices // devices))
+        for panel in panels
+    ]
     foot = below + line * len(legend)
-    below_rows = [memory_height(panel.memory, design.row, _thin(panel, style, most_held)) for panel in panels]
+    below_rows = [
+        memory_height(panel.memory, design.row, _thin(panel, style, most_held)) for panel in panels
+    ]
     height = y = top + sum(rows) + sum(below_rows) + sum(strips) + design.head * len(panels) + foot
     y -= top
     figure = Figure(figsize=(width / DOTS, height / DOTS), dpi=DOTS)
-    for number, (panel, tall, strip, under) in enumerate(zip(panels, rows, strips, below_rows, strict=True)):
+    for number, (panel, tall, strip, under) in enumerate(
+        zip(panels, rows, strips, below_rows, strict=True)
+    ):
         y -= design.head + tall
         axes = add_axes(figure, design, y, tall)
         draw_gantt(axes, panel, design, tall)
@@ -172,19 +214,28 @@ def _draw(panels: Sequence[Panel], style: str, width: int, cap: float | None) ->
             curve = panel.memory if panel.view.whole else panel.view.cut_curve(panel.memory)
             draw_memory(axes, curve, cap=cap, top=most_held, ramp=look.colours.ramp, **common)
     if style == "screen":
-        draw_time_axis(axes, panels[0].timeline.unit, design, panels[0].view if not panels[0].view.whole else None)
+        draw_time_axis(
+            axes,
+            panels[0].timeline.unit,
+            design,
+            panels[0].view if not panels[0].view.whole else None,
+        )
     else:
         draw_time_arrow(axes, design)
     for number, entries in enumerate(legend):
         draw_legend_line(figure, entries, design, foot - below - line * (number + 0.5))
     for number, text in enumerate(whole):
         common = {"fontsize": title_font, "fontweight": "bold", "parse_math": False, "va": "center"}
-        figure.text(design.left / width, 1 - (NEXT_LINE * number + 0.7) * HEAD / height, text, **common)
+        figure.text(
+            design.left / width, 1 - (NEXT_LINE * number + 0.7) * HEAD / height, text, **common
+        )
     return figure
 
 
 def _thin(panel: Panel, style: str, most_held: float) -> float:
-    """The most that a paper's curves hold in activations of a device's share of the model; 0 for a screen's."""
+    """The most that a paper's curves hold in activations of a device's share of the model; 0 for a
+    screen's.
+    """
     schedule = panel.timeline.schedule
     shared = panel.memory is None or panel.memory.unit == SHARES
     held = 1.0 if shared else schedule.n_devices / (schedule.n_stages * schedule.n_slices)
@@ -197,7 +248,9 @@ def _facts(panels: Sequence[Panel], number: int, style: str) -> tuple[str, ...]:
 
 
 def add_axes(figure: Figure, design: Design, below: int, tall: int) -> Axes:
-    """Axes as wide as the time axis, of so many dots, so many dots above the figure's lower edge."""
+    """Axes as wide as the time axis, of so many dots, so many dots above the figure's lower
+    edge.
+    """
     wide, high = figure.get_size_inches() * DOTS
     axes = figure.add_axes((design.left / wide, below / high, design.across / wide, tall / high))
     axes.set_facecolor("none")

@@ -45,7 +45,9 @@ BORDERED_SHARE = 0.25  # of the cells may be too narrow for borders before all l
 def design_for(
     panels: Sequence[Panel], style: str, width: int, beside: float = 0.0, cap: float | None = None
 ) -> Design:
-    """Find the measures for panels in a figure of so many dots, with so many points free between names and rows."""
+    """Find the measures for panels in a figure of so many dots, with so many points free between
+    names and rows.
+    """
     look, narrow = panels[0].look, width < WIDE
     font = look.font_size or (SMALL_FONT if narrow else FONT)
     begin = look.window[0] if look.window else 0.0
@@ -59,7 +61,8 @@ def design_for(
     bands = _bands(panels) if vector else ()
     arrows = vector and not bands and _has_arrows(panels)
     labels = vector and any(
-        panel.thin or choose_labels(panel.cells, scale, font / LABEL_HEIGHT, font)[1].any() for panel in panels
+        panel.thin or choose_labels(panel.cells, scale, font / LABEL_HEIGHT, font)[1].any()
+        for panel in panels
     )
     inside = vector and not bands and _shows_inside(panels, scale)
     strips = 2 if inside else len(bands)
@@ -71,7 +74,13 @@ def design_for(
     marks = round(MARKS * font * POINT) if look.phases or look.fold else 0
     bands = bands if band >= LEAST_BAND else ()
     strips = 2 if inside else len(bands)
-    gap = ARROW_GAP if arrows else ROW_GAP if (style == "screen" or bands) and row >= GAPS_FROM else 0.0
+    gap = (
+        ARROW_GAP
+        if arrows
+        else ROW_GAP
+        if (style == "screen" or bands) and row >= GAPS_FROM
+        else 0.0
+    )
     lane = gap + band * strips / (row + band * strips)
     middle = (1 + gap - lane) / 2
     return Design(
@@ -82,7 +91,12 @@ def design_for(
         span=span,
         row=row + band * strips,
         gap=gap,
-        head=(round(HEAD * max(1.0, font / FONT)) if len(panels) > 1 or style == "screen" or look.title else 0) + marks,
+        head=(
+            round(HEAD * max(1.0, font / FONT))
+            if len(panels) > 1 or style == "screen" or look.title
+            else 0
+        )
+        + marks,
         border=border_width(min(_typical_cell(panels, scale) if vector else 0.0, row / POINT)),
         vector=vector,
         arrows=arrows,
@@ -91,15 +105,24 @@ def design_for(
         look=look,
         marks=marks,
         strips=_strips(panels, bands, scale),
-        notes=tuple(place_notes(panels[0], font, scale, span, (row + band * strips) / POINT, middle)),
+        notes=tuple(
+            place_notes(panels[0], font, scale, span, (row + band * strips) / POINT, middle)
+        ),
         inside=inside,
     )
 
 
 def _horizontal(
-    panels: Sequence[Panel], style: str, width: int, beside: float, font: float, span: float, cap: float | None
+    panels: Sequence[Panel],
+    style: str,
+    width: int,
+    beside: float,
+    font: float,
+    span: float,
+    cap: float | None,
 ) -> tuple[int, int]:
-    """Dots left of the rows, for the devices' names, and across them; the rest is for what stands on the right.
+    """Dots left of the rows, for the devices' names, and across them; the rest is for what stands
+    on the right.
 
     That is half of the last tick's text, or what is beside curves of memory and strips of links.
     """
@@ -107,7 +130,9 @@ def _horizontal(
     sides = [link_margins(panel.links, font, panel.look.base) for panel in panels]
     widest = max(text_width(longest, font), *(left for left, _ in sides))
     left = round((widest + BESIDE_NAMES + beside) * POINT)
-    last_tick = text_width(f"{span:,.0f}" if span >= 10 else "0.00", font) / 2 if style == "screen" else 0.0
+    last_tick = (
+        text_width(f"{span:,.0f}" if span >= 10 else "0.00", font) / 2 if style == "screen" else 0.0
+    )
     names = max(names_width(panel.memory, font, cap, panel.look.base) for panel in panels)
     names = max(names, *(right for _, right in sides))
     if panels[0].look.per_device:
@@ -134,20 +159,28 @@ def _strips(panels: Sequence[Panel], bands: Sequence[int], scale: float) -> tupl
     lanes = [panel.lane for panel in panels if panel.lane]
     found = []
     for band in bands:
-        own = [lane.right[mask] - lane.left[mask] for lane in lanes for mask in [_alike(lane.band, band)]]
+        own = [
+            lane.right[mask] - lane.left[mask]
+            for lane in lanes
+            for mask in [_alike(lane.band, band)]
+        ]
         if np.median(np.concatenate(own)) * scale < LEAST_MESSAGE:
             found.append(band)
     return tuple(found)
 
 
 def _alike(bands: NDArray[np.uint8], band: int) -> NDArray[np.bool_]:
-    """Shape (entries,), whether each entry is what the band holds: collectives, or messages of any direction."""
+    """Shape (entries,), whether each entry is what the band holds: collectives, or messages of any
+    direction.
+    """
     return np.asarray((bands == COLLECTIVE) == (band == COLLECTIVE))
 
 
 def _bands(panels: Sequence[Panel]) -> tuple[int, ...]:
     """The bands of the lanes that occur."""
-    return tuple(sorted({int(band) for panel in panels if panel.lane for band in np.unique(panel.lane.band)}))
+    return tuple(
+        sorted({int(band) for panel in panels if panel.lane for band in np.unique(panel.lane.band)})
+    )
 
 
 def _has_arrows(panels: Sequence[Panel]) -> bool:

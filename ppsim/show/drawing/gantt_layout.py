@@ -1,7 +1,8 @@
-"""What a Gantt figure shows and where: cells, rows, labels, borders, messages and the raster of many cells.
+"""What a Gantt figure shows and where: cells, rows, labels, borders, messages and the raster of
+many cells.
 
-Pure arithmetic over arrays, without a drawing library. Lengths on paper are in dots, ``DOTS`` to the inch, or in
-points, 72 to the inch; times are in the timeline's unit.
+Pure arithmetic over arrays, without a drawing library. Lengths on paper are in dots, ``DOTS`` to
+the inch, or in points, 72 to the inch; times are in the timeline's unit.
 """
 
 from __future__ import annotations
@@ -35,17 +36,20 @@ MOST_VECTOR_CELLS = 5_000
 MOST_MESSAGES = 200
 SMALLEST_LABEL = 4.5  # points
 LABEL_HEIGHT = 0.62  # largest font of a number over the row's height
-# Points free beside a number, both sides together: as a rule, and where it would not fit else, off the borders.
+# Points free beside a number, both sides together: as a rule, and where it would not fit else, off
+# the borders.
 MARGINS = 1.2, 0.4
 # From a digit to the next, and what is free outside the first and the last, over the font's size:
 # of DejaVu Sans.
 DIGIT_WIDTH, DIGIT_MARGINS = 0.637, 0.097
 BORDER = 0.4  # points
 LEAST_BORDERED = 1.2  # points of a cell below which a border would swallow its colour
-STEPS = 1, 2, 4, 5, 8, 10, 16, 20, 32, 50, 64, 100, 128, 200, 256, 500, 512  # every so many cells are numbered
+# every so many cells are numbered
+STEPS = 1, 2, 4, 5, 8, 10, 16, 20, 32, 50, 64, 100, 128, 200, 256, 500, 512
 THIN_BORDER = 2.5  # points of a cell below which its border is a hairline
 FULL_BORDER = 4  # points of a cell from which its border is not thinned
-ROW, NARROW_ROW, ROW_OF_ARROWS = 0.17, 0.145, 0.24  # inches of a row at most: elsewhere, in one column, with arrows
+# inches of a row at most: elsewhere, in one column, with arrows
+ROW, NARROW_ROW, ROW_OF_ARROWS = 0.17, 0.145, 0.24
 LABELLED_ROW, LEAST_ROW = 0.105, 0.06  # inches at least, with numbers and without
 PANEL = 1.8  # inches that the rows of a panel may take before they shrink
 TALLEST = 8.0  # inches of all rows of a figure
@@ -58,16 +62,21 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Cells:
-    """The cells of a timeline; the two ops of a pair take half of theirs each, zero-length ops none."""
+    """The cells of a timeline; the two ops of a pair take half of theirs each, zero-length ops
+    none.
+    """
 
     device: NDArray[np.int32]  # shape (cells,), the row
     left: Floats  # shape (cells,), where the colour begins
     right: Floats  # shape (cells,), where it ends
-    end: Floats  # shape (cells,), where the border ends: beyond ``right`` in the first half of a pair
-    bordered: NDArray[np.bool_]  # shape (cells,), whether a border begins here: not in the second half of a pair
+    # shape (cells,), where the border ends: beyond ``right`` in the first half of a pair
+    end: Floats
+    # shape (cells,), whether a border begins here: not in the second half of a pair
+    bordered: NDArray[np.bool_]
     kind: NDArray[np.uint8]  # shape (cells,)
     stage: NDArray[np.int32]  # shape (cells,)
-    colour: NDArray[np.uint16]  # shape (cells,), index into :attr:`Palette.colours`; causes of idle time follow
+    # shape (cells,), index into :attr:`Palette.colours`; causes of idle time follow
+    colour: NDArray[np.uint16]
     number: NDArray[np.int32]  # shape (cells,), the microbatch
     chunk: NDArray[np.int32]  # shape (cells,)
     op: NDArray[np.int64]  # shape (cells,), index into the queues; -1 for none
@@ -85,11 +94,15 @@ class Cells:
 def colours_of(schedule: Schedule) -> NDArray[np.uint16]:
     """Shape (ops,), of each op the index into :attr:`Palette.colours`: its kind's, by its chunk."""
     last = int(schedule.placement.chunk.max())
-    return np.asarray(LEVELS * schedule.kind.astype(np.uint16) + level_of(schedule.chunk, last), np.uint16)
+    return np.asarray(
+        LEVELS * schedule.kind.astype(np.uint16) + level_of(schedule.chunk, last), np.uint16
+    )
 
 
 def cells_of(timeline: Timeline, picked: NDArray[np.bool_] | None = None) -> Cells:
-    """Make the cells of all ops that take time; those not ``picked``, of shape (ops,), are dimmed."""
+    """Make the cells of all ops that take time; those not ``picked``, of shape (ops,), are
+    dimmed.
+    """
     schedule = timeline.schedule
     shown = np.flatnonzero(timeline.end > timeline.start)
     start, end = timeline.start[shown], timeline.end[shown]
@@ -116,7 +129,9 @@ def cells_of(timeline: Timeline, picked: NDArray[np.bool_] | None = None) -> Cel
 def join_cells(cells: Cells, more: Cells) -> Cells:
     """Return both, one after the other."""
     names = [each.name for each in fields(Cells)]
-    return Cells(**{name: np.concatenate([getattr(cells, name), getattr(more, name)]) for name in names})
+    return Cells(
+        **{name: np.concatenate([getattr(cells, name), getattr(more, name)]) for name in names}
+    )
 
 
 def take_cells(cells: Cells, which: NDArray[np.bool_]) -> Cells:
@@ -125,15 +140,25 @@ def take_cells(cells: Cells, which: NDArray[np.bool_]) -> Cells:
 
 
 def inside_cells(timeline: Timeline, inside: OpsInside, stream: int) -> Cells:
-    """Make a cell of each segment that ops run on a stream, in the colour of the kind of op that it is of."""
+    """Make a cell of each segment that ops run on a stream, in the colour of the kind of op that it
+    is of.
+    """
     parts = []
     for number, shape in enumerate(inside.shapes):
         op = np.flatnonzero((inside.of == number) & (timeline.end > timeline.start))
         own = [i for i, on in enumerate(shape.stream) if on == stream]
-        start, length = timeline.start[op][:, None], (timeline.end - timeline.start)[op][:, None] / shape.makespan
+        start, length = (
+            timeline.start[op][:, None],
+            (timeline.end - timeline.start)[op][:, None] / shape.makespan,
+        )
         left, right = (start + length * np.array(times)[own] for times in (shape.start, shape.end))
         parts.append(
-            (np.repeat(op, len(own)), left.ravel(), right.ravel(), np.tile(np.array(shape.kind)[own], len(op)))
+            (
+                np.repeat(op, len(own)),
+                left.ravel(),
+                right.ravel(),
+                np.tile(np.array(shape.kind)[own], len(op)),
+            )
         )
     op, left, right, kind = (np.concatenate(column) for column in zip(*parts, strict=True))
     schedule, ones = timeline.schedule, np.ones(len(op), np.bool_)
@@ -173,7 +198,8 @@ def idle_cells(idle: Idle) -> Cells:
 
 
 def label_texts(cells: Cells, labels: str, base: int) -> list[str]:
-    """Return what each cell says, shape (cells,), counted from ``base``: see :class:`ppsim.show.drawing.look.Look`.
+    """Return what each cell says, shape (cells,), counted from ``base``: see
+    :class:`ppsim.show.drawing.look.Look`.
 
     An op that runs once a step, as the optimizer does, has no microbatch to number.
     """
@@ -189,8 +215,14 @@ def _texts_of_all(cells: Cells, labels: str, base: int) -> list[str]:
     if labels == "op":
         letters = [Kind(kind).name for kind in cells.kind]
         stages = (cells.stage + base).tolist()
-        stages = [stage if has else "" for stage, has in zip(stages, (cells.stage >= 0).tolist(), strict=True)]
-        return [f"{stage}{letter}{number}" for stage, letter, number in zip(stages, letters, numbers, strict=True)]
+        stages = [
+            stage if has else ""
+            for stage, has in zip(stages, (cells.stage >= 0).tolist(), strict=True)
+        ]
+        return [
+            f"{stage}{letter}{number}"
+            for stage, letter, number in zip(stages, letters, numbers, strict=True)
+        ]
     if labels == "auto" and cells.chunk.max(initial=0) > 1:
         chunks = (cells.chunk + base).tolist()
         return [f"{chunk}.{number}" for chunk, number in zip(chunks, numbers, strict=True)]
@@ -206,21 +238,26 @@ def label_width(digits: int) -> float:
 
 
 def label_size(cell: float, row: float, digits: int, largest: float) -> float:
-    """Font size in points of a number in a cell, by its digits and the cell's points; 0 where it would not be read.
+    """Font size in points of a number in a cell, by its digits and the cell's points; 0 where it
+    would not be read.
 
     What has no room for its number with a margin has it with next to none.
     """
-    sizes = (min(largest, LABEL_HEIGHT * row, (cell - margin) / label_width(digits)) for margin in MARGINS)
+    sizes = (
+        min(largest, LABEL_HEIGHT * row, (cell - margin) / label_width(digits))
+        for margin in MARGINS
+    )
     return next((size for size in sizes if size >= SMALLEST_LABEL), 0.0)
 
 
 def choose_labels(
     cells: Cells, scale: float, row: float, largest: float, digits: int = 0
 ) -> tuple[float, NDArray[np.bool_]]:
-    """Choose the font size of a panel's numbers and the cells that show theirs: of a kind and stage, all or none.
+    """Choose the font size of a panel's numbers and the cells that show theirs: of a kind and
+    stage, all or none.
 
-    ``scale`` is points per unit of time, ``row`` a row's height in points; ``largest`` is the figure's font size,
-    ``digits`` the longest label's characters (the largest microbatch's).
+    ``scale`` is points per unit of time, ``row`` a row's height in points; ``largest`` is the
+    figure's font size, ``digits`` the longest label's characters (the largest microbatch's).
     """
     if not len(cells):
         return 0.0, np.zeros(0, np.bool_)
@@ -235,9 +272,11 @@ def choose_labels(
 def place_labels(
     cells: Cells, texts: Sequence[str], scale: float, row: float, largest: float
 ) -> tuple[float, NDArray[np.bool_]]:
-    """Choose the font size of sparse texts and the cells that show theirs: from the left, those that meet no other.
+    """Choose the font size of sparse texts and the cells that show theirs: from the left, those
+    that meet no other.
 
-    A text may reach over its neighbours by half its cell on either side. Arguments as :func:`choose_labels`.
+    A text may reach over its neighbours by half its cell on either side. Arguments as
+    :func:`choose_labels`.
     """
     size = max(SMALLEST_LABEL, min(largest, LABEL_HEIGHT * row))
     wide = np.array([label_width(len(text)) if text else 0.0 for text in texts])
@@ -254,18 +293,23 @@ def place_labels(
     return size, shown
 
 
-def thin_labels(cells: Cells, texts: Sequence[str], scale: float) -> tuple[float, NDArray[np.bool_]]:
+def thin_labels(
+    cells: Cells, texts: Sequence[str], scale: float
+) -> tuple[float, NDArray[np.bool_]]:
     """Choose sparse texts in the smallest font: of each colour every n-th number that has room.
 
-    A text has room on its own cell and on neighbours of the same colour, so that it crosses no edge of colours. Of
-    ``STEPS`` the first n counts for which no two texts of a colour meet. Arguments as :func:`choose_labels`.
+    A text has room on its own cell and on neighbours of the same colour, so that it crosses no edge
+    of colours. Of ``STEPS`` the first n counts for which no two texts of a colour meet. Arguments
+    as :func:`choose_labels`.
     """
     size, order = SMALLEST_LABEL, np.lexsort((cells.left, cells.device))
     half = np.array([size * label_width(len(text)) / 2 + MARGINS[1] / 2 for text in texts])[order]
     left, right = cells.left[order] * scale, cells.right[order] * scale
     device, colour, number = cells.device[order], cells.colour[order], cells.number[order]
     apart = np.ones(len(order), np.bool_)
-    apart[1:] = (device[1:] != device[:-1]) | (colour[1:] != colour[:-1]) | (left[1:] > right[:-1] + 1e-6)
+    apart[1:] = (
+        (device[1:] != device[:-1]) | (colour[1:] != colour[:-1]) | (left[1:] > right[:-1] + 1e-6)
+    )
     run = np.cumsum(apart) - 1
     begin, end = left[apart][run], np.maximum.reduceat(right, np.flatnonzero(apart))[run]
     middle = (left + right) / 2
@@ -291,8 +335,9 @@ def border_width(width: float) -> float:
 def row_height(devices: int, rows: int, *, labels: bool, arrows: bool, narrow: bool) -> int:
     """Height of a device's row in dots, or of several devices' where they outnumber the dots.
 
-    ``devices`` are the largest panel's, ``rows`` those of all together, which share ``TALLEST`` inches at most.
-    ``labels`` in cells and ``arrows`` between rows need a height too; ``narrow`` is a figure for one column of text.
+    ``devices`` are the largest panel's, ``rows`` those of all together, which share ``TALLEST``
+    inches at most. ``labels`` in cells and ``arrows`` between rows need a height too; ``narrow`` is
+    a figure for one column of text.
     """
     tallest = ROW_OF_ARROWS if arrows else NARROW_ROW if narrow else ROW
     least = ROW_OF_ARROWS if arrows else LABELLED_ROW if labels else LEAST_ROW
@@ -301,7 +346,9 @@ def row_height(devices: int, rows: int, *, labels: bool, arrows: bool, narrow: b
 
 
 def tick_step(row: float, font: float) -> int:
-    """Label every n-th device: 1 where names fit rows of ``row`` points, else the least power of two that does."""
+    """Label every n-th device: 1 where names fit rows of ``row`` points, else the least power of
+    two that does.
+    """
     step = 1
     while row < font and step * row < 1.5 * font:
         step *= 2
@@ -319,10 +366,12 @@ class Messages:
 
 
 def messages_of(timeline: Timeline) -> Messages | None:
-    """Find when each message leaves and arrives, or None where there are too many to show or none takes time.
+    """Find when each message leaves and arrives, or None where there are too many to show or none
+    takes time.
 
-    A timeline knows an arrival where it set the start of an op. Other messages on the same link take as long, but
-    arrive no later than the op that needs them starts; a link that never set a start counts as the slowest known.
+    A timeline knows an arrival where it set the start of an op. Other messages on the same link
+    take as long, but arrive no later than the op that needs them starts; a link that never set a
+    start counts as the slowest known.
     """
     schedule = timeline.schedule
     op = np.flatnonzero(schedule.crosses)
@@ -343,19 +392,28 @@ def messages_of(timeline: Timeline) -> Messages | None:
 
 
 def raster(
-    cells: Cells, devices: int, makespan: float, span: float, rows: int, columns: int, palette: Palette = DEFAULT
+    cells: Cells,
+    devices: int,
+    makespan: float,
+    span: float,
+    rows: int,
+    columns: int,
+    palette: Palette = DEFAULT,
 ) -> NDArray[np.uint8]:
-    """Shape (rows, columns, 3): the mean colour of what every pixel covers, for cells too many to draw one by one.
+    """Shape (rows, columns, 3): the mean colour of what every pixel covers, for cells too many to
+    draw one by one.
 
-    Each cell adds its colour where it begins and takes it away where it ends, shared between two pixels; the running
-    sum along a row is the exact mean over every pixel, at a cost that does not depend on the width of the cells. Where
-    ``devices`` exceed ``rows``, a row is the mean of several. The grey of bubbles ends at ``makespan``, the columns at
-    ``span``.
+    Each cell adds its colour where it begins and takes it away where it ends, shared between two
+    pixels; the running sum along a row is the exact mean over every pixel, at a cost that does not
+    depend on the width of the cells. Where ``devices`` exceed ``rows``, a row is the mean of
+    several. The grey of bubbles ends at ``makespan``, the columns at ``span``.
     """
     fills = zip(palette.colours, palette.lines, strict=True)
     flat = [blend(line, fill, HATCHED_SHARE) if line else fill for fill, line in fills]
     grey = _rgb(palette.bubble)
-    colours = (np.array([_rgb(fill) for fill in [*flat, *CAUSE_FILL.values()]]) - grey)[cells.colour]
+    colours = (np.array([_rgb(fill) for fill in [*flat, *CAUSE_FILL.values()]]) - grey)[
+        cells.colour
+    ]
     colours *= np.where(cells.lit, 1.0, DIMMED)[:, None]
     track = np.arange(devices)
     device = np.concatenate([track, cells.device])

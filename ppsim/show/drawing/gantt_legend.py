@@ -21,8 +21,8 @@ from ppsim.show.drawing.palette import COMM_ARROW
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# In heights of the font: a box's width and height, the low box's height, where its name begins, and what lies between
-# an entry and the next; and from one line to the next.
+# In heights of the font: a box's width and height, the low box's height, where its name begins, and
+# what lies between an entry and the next; and from one line to the next.
 BOX, BOX_HEIGHT, LOW_BOX_HEIGHT, NAME_AT, APART = 1.1, 0.75, 0.35, 1.5, 1.4
 LEGEND_LINE = 1.7
 LEAST_SEEN = 2  # dots, below which cells blend in print
@@ -31,16 +31,27 @@ LEAST_SEEN = 2  # dots, below which cells blend in print
 def figure_legend(panels: Sequence[Panel], design: Design) -> list[Entry]:
     """List what occurs in the panels, in order, and that cells blend where they do."""
     causes = {name for panel in panels if panel.idle for name in panel.idle.by_cause}
-    entries = legend_entries([panel.timeline for panel in panels], design.bands, causes, design.palette)
+    entries = legend_entries(
+        [panel.timeline for panel in panels], design.bands, causes, design.palette
+    )
     entries = split_by_chunk(entries, design.palette)
     kinds = {int(kind) for panel in panels if panel.lane for kind in np.unique(panel.lane.kind)}
     if Kind.REDUCE_GRAD in kinds and COLLECTIVE in {*design.bands} - {*design.strips}:
-        gathers = [Entry("Parameters (FSDP)", (COLLECTIVE_LANE,), low=True)] if Kind.UNSHARD in kinds else []
+        gathers = (
+            [Entry("Parameters (FSDP)", (COLLECTIVE_LANE,), low=True)]
+            if Kind.UNSHARD in kinds
+            else []
+        )
         gradients = Entry("Gradients (FSDP)", (COLLECTIVE_LANE,), low=True, hatch="#FFFFFF")
-        entries = [each for each in entries if each.colours != (COLLECTIVE_LANE,)] + [*gathers, gradients]
+        entries = [each for each in entries if each.colours != (COLLECTIVE_LANE,)] + [
+            *gathers,
+            gradients,
+        ]
     blurred = {LANE_FILL[band] for band in design.strips}
     entries = [
-        replace(each, name=f"{each.name}, by share of time") if each.low and blurred & {*each.colours} else each
+        replace(each, name=f"{each.name}, by share of time")
+        if each.low and blurred & {*each.colours}
+        else each
         for each in entries
     ]
     if design.vector and any("." in words[0] for words in _texts_shown(panels, design)):
@@ -70,7 +81,9 @@ def legend_lines(entries: Sequence[Entry], room: float, font: float) -> list[lis
 
 
 def draw_legend_line(figure: Figure, entries: Sequence[Entry], design: Design, y: float) -> None:
-    """One line of the legend, centred under the rows at ``y`` dots above the figure's lower edge."""
+    """One line of the legend, centred under the rows at ``y`` dots above the figure's lower
+    edge.
+    """
     from matplotlib.patches import Rectangle
     from matplotlib.transforms import Affine2D
 
@@ -81,17 +94,27 @@ def draw_legend_line(figure: Figure, entries: Sequence[Entry], design: Design, y
     y /= POINT
     for entry in entries:
         box = _box_width(entry, font)
-        tall, ink = (LOW_BOX_HEIGHT * font, COMM_ARROW) if entry.low else (BOX_HEIGHT * font, "black")
+        tall, ink = (
+            (LOW_BOX_HEIGHT * font, COMM_ARROW) if entry.low else (BOX_HEIGHT * font, "black")
+        )
         for number, colour in enumerate(entry.colours):
             part = box / len(entry.colours)
-            patch = Rectangle((x + number * part, y - tall / 2), part, tall, facecolor=colour, linewidth=0)
+            patch = Rectangle(
+                (x + number * part, y - tall / 2), part, tall, facecolor=colour, linewidth=0
+            )
             figure.add_artist(patch).set_transform(points)
         if entry.hatch:
-            lines: dict[str, Any] = {"hatch": HATCHING, "hatch_linewidth": 0.5, "edgecolor": entry.hatch}
+            lines: dict[str, Any] = {
+                "hatch": HATCHING,
+                "hatch_linewidth": 0.5,
+                "edgecolor": entry.hatch,
+            }
             patch = Rectangle((x, y - tall / 2), box, tall, fill=False, linewidth=0, **lines)
             figure.add_artist(patch).set_transform(points)
         if entry.colours:
-            frame = Rectangle((x, y - tall / 2), box, tall, fill=False, edgecolor=ink, linewidth=0.4)
+            frame = Rectangle(
+                (x, y - tall / 2), box, tall, fill=False, edgecolor=ink, linewidth=0.4
+            )
             figure.add_artist(frame).set_transform(points)
         look: dict[str, Any] = {"fontsize": font, "va": "center_baseline", "parse_math": False}
         figure.text(x + _name_at(entry, font), y, entry.name, transform=points, **look)

@@ -25,13 +25,16 @@ if TYPE_CHECKING:
 PHASES = ("warm-up", "steady", "cool-down")
 INK = "#444444"  # which has a twin on dark pages
 BESIDE = 4.0  # points between the rows and what is beside them
-# Of a note in heights of the font: free beside its text, its box's height, and from one line of notes to the next.
+# Of a note in heights of the font: free beside its text, its box's height, and from one line of
+# notes to the next.
 NOTE_PAD, NOTE_HIGH, NOTE_LINE = 0.15, 1.3, 1.75
 NOTE_REACH = 0.12  # of a row that the line to a note's time and device ends below the row's edge
 
 
 def draw_marks(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
-    """Draw everything that the look asks for above the cells and beside the rows of one panel in ``tall`` dots."""
+    """Draw everything that the look asks for above the cells and beside the rows of one panel in
+    ``tall`` dots.
+    """
     look = design.look
     if look.highlight and design.vector:
         _outline(axes, panel, design)
@@ -46,15 +49,20 @@ def draw_marks(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
 def place_notes(
     panel: Panel, font: float, scale: float, span: float, row: float, middle: float = 0.5
 ) -> Iterator[tuple[Note, float, int]]:
-    """Place the user's notes, each with the time of its middle, and its line above the rows or 0 for its own row.
+    """Place the user's notes, each with the time of its middle, and its line above the rows or 0
+    for its own row.
 
-    A note stays in its row where it covers no cell. ``scale`` is points per unit of time, ``row`` a row's height in
-    points, ``middle`` that of its cells as a share. Raises InputError where the chart has no such time or device.
+    A note stays in its row where it covers no cell. ``scale`` is points per unit of time, ``row`` a
+    row's height in points, ``middle`` that of its cells as a share. Raises InputError where the
+    chart has no such time or device.
     """
     filled: list[float] = []  # up to where each line above the rows is
     for note in sorted(panel.look.notes, key=lambda each: each.time):
         time, device = panel.place_note(note)
-        half, tall = (text_width(one_line(note.text), font) / 2 + NOTE_PAD * font) / scale, NOTE_HIGH / 2 * font / row
+        half, tall = (
+            (text_width(one_line(note.text), font) / 2 + NOTE_PAD * font) / scale,
+            NOTE_HIGH / 2 * font / row,
+        )
         time, y, cells = max(half, min(time, span - half)), device + middle, panel.cells
         beside = (cells.right <= time - half) | (cells.left >= time + half)
         if (beside | (cells.device + 1 <= y - tall) | (cells.device >= y + tall)).all():
@@ -66,30 +74,71 @@ def place_notes(
 
 
 def write_notes(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
-    """Write the notes where they were placed; a line leads from one above the rows to its time and device."""
-    box = {"boxstyle": f"round,pad={NOTE_PAD}", "facecolor": "white", "edgecolor": INK, "linewidth": 0.4}
-    look: dict[str, Any] = {"fontsize": design.font, "ha": "center", "va": "center", "bbox": box, "parse_math": False}
+    """Write the notes where they were placed; a line leads from one above the rows to its time and
+    device.
+    """
+    box = {
+        "boxstyle": f"round,pad={NOTE_PAD}",
+        "facecolor": "white",
+        "edgecolor": INK,
+        "linewidth": 0.4,
+    }
+    look: dict[str, Any] = {
+        "fontsize": design.font,
+        "ha": "center",
+        "va": "center",
+        "bbox": box,
+        "parse_math": False,
+    }
     for note, time, line in design.notes:
         place, device = panel.place_note(note)
         if line == 0:
-            axes.text(time, device + (1 + design.gap - design.lane) / 2, one_line(note.text), zorder=7, **look)
+            axes.text(
+                time,
+                device + (1 + design.gap - design.lane) / 2,
+                one_line(note.text),
+                zorder=7,
+                **look,
+            )
             continue
         above = 1 + (design.marks + (line - 0.5) * NOTE_LINE * design.font * POINT) / tall
         to = place, device + design.gap + NOTE_REACH
-        common: dict[str, Any] = {"textcoords": axes.get_xaxis_transform(), "annotation_clip": False, **look}
+        common: dict[str, Any] = {
+            "textcoords": axes.get_xaxis_transform(),
+            "annotation_clip": False,
+            **look,
+        }
         leader = {"arrowstyle": "-", "linewidth": 0.5, "color": INK, "shrinkA": 0, "shrinkB": 0}
-        axes.annotate(one_line(note.text), to, (time, above), arrowprops=leader, zorder=8 - 0.1 * line, **common)
-        axes.plot(*to, marker="o", markersize=1.8, color=INK, markeredgecolor="white", markeredgewidth=0.3, zorder=7)
+        axes.annotate(
+            one_line(note.text),
+            to,
+            (time, above),
+            arrowprops=leader,
+            zorder=8 - 0.1 * line,
+            **common,
+        )
+        axes.plot(
+            *to,
+            marker="o",
+            markersize=1.8,
+            color=INK,
+            markeredgecolor="white",
+            markeredgewidth=0.3,
+            zorder=7,
+        )
 
 
 def row_notes(panel: Panel) -> list[str]:
-    """What to write beside each device's row: its idle share, and its peak in the memory's unit or in activations."""
+    """What to write beside each device's row: its idle share, and its peak in the memory's unit or
+    in activations.
+    """
     metrics = measure(panel.timeline)
     idle = metrics.idle / (metrics.makespan or 1.0)
     peaks = panel.memory.peak if panel.memory is not None else metrics.peak_activations
     unit = panel.memory.unit if panel.memory is not None else ""
     return [
-        f"{round(100 * share)}% idle, {format_held(float(peak), unit)}" for share, peak in zip(idle, peaks, strict=True)
+        f"{round(100 * share)}% idle, {format_held(float(peak), unit)}"
+        for share, peak in zip(idle, peaks, strict=True)
     ]
 
 
@@ -99,7 +148,12 @@ def row_notes_width(panel: Panel, font: float) -> float:
 
 
 def _write_rows(axes: Axes, panel: Panel, design: Design) -> None:
-    style: dict[str, Any] = {"fontsize": design.font - 0.5, "color": INK, "ha": "left", "va": "center"}
+    style: dict[str, Any] = {
+        "fontsize": design.font - 0.5,
+        "color": INK,
+        "ha": "left",
+        "va": "center",
+    }
     for device, note in enumerate(row_notes(panel)):
         place = (1, device + (1 + design.gap - design.lane) / 2)
         frame = axes.get_yaxis_transform()
@@ -107,7 +161,9 @@ def _write_rows(axes: Axes, panel: Panel, design: Design) -> None:
 
 
 def _outline(axes: Axes, panel: Panel, design: Design) -> None:
-    """A red outline around the cells of a microbatch or of the critical path; whole devices and stages need none."""
+    """A red outline around the cells of a microbatch or of the critical path; whole devices and
+    stages need none.
+    """
     highlight, cells = design.look.highlight, panel.cells
     if highlight is None or highlight.by not in ("mb", CRITICAL):
         return
@@ -129,15 +185,26 @@ def phase_times(panel: Panel) -> NDArray[np.float64]:
 
 
 def _draw_phases(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
-    """A line across each row where its steady phase begins and ends, and the names above the first row."""
+    """A line across each row where its steady phase begins and ends, and the names above the first
+    row.
+    """
     times = phase_times(panel)
-    steady = times[:, 1] > times[:, 0]  # where no forward follows a backward there is no steady phase
+    # where no forward follows a backward there is no steady phase
+    steady = times[:, 1] > times[:, 0]
     places = panel.view.place(times.ravel()).reshape(times.shape)
     rows = np.arange(panel.devices)
     for column in (0, 1):
         shown = steady | (column == 0)
         x = places[shown, column]
-        axes.vlines(x, rows[shown], rows[shown] + 1, color=INK, linewidth=0.8, linestyle=(0, (2, 1.2)), zorder=5)
+        axes.vlines(
+            x,
+            rows[shown],
+            rows[shown] + 1,
+            color=INK,
+            linewidth=0.8,
+            linestyle=(0, (2, 1.2)),
+            zorder=5,
+        )
     cuts = [0.0, places[0, 0], places[0, 1] if steady[0] else places[0, 0], panel.end]
     folded = bool(panel.view.period)
     for name, left, right in zip(PHASES, cuts, cuts[1:], strict=False):
@@ -148,21 +215,45 @@ def _draw_phases(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
 
 
 def _draw_fold(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
-    """A bracket above the period that is drawn once, with how often it runs, and dots where the others are left out."""
+    """A bracket above the period that is drawn once, with how often it runs, and dots where the
+    others are left out.
+    """
     left, right = panel.view.period
     y = 1 + 0.12 * design.marks / tall
-    line: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "color": INK, "linewidth": 0.8, "clip_on": False}
+    line: dict[str, Any] = {
+        "transform": axes.get_xaxis_transform(),
+        "color": INK,
+        "linewidth": 0.8,
+        "clip_on": False,
+    }
     axes.plot((left, right), (y, y), **line)
-    name = f"steady \u00d7 {panel.view.repeats}" if design.look.phases else f"\u00d7 {panel.view.repeats}"
+    name = (
+        f"steady \u00d7 {panel.view.repeats}"
+        if design.look.phases
+        else f"\u00d7 {panel.view.repeats}"
+    )
     _write_above(axes, name, (left + right) / 2, design, tall)
     end = float(panel.view.at[-1])
     step = max(1, panel.devices // 8)
     axes.fill_between((right, end), 0, panel.devices, color="white", linewidth=0, zorder=4.8)
-    style: dict[str, Any] = {"fontsize": design.font, "color": INK, "ha": "center", "va": "center", "zorder": 5}
+    style: dict[str, Any] = {
+        "fontsize": design.font,
+        "color": INK,
+        "ha": "center",
+        "va": "center",
+        "zorder": 5,
+    }
     for device in range(0, panel.devices, step):
         axes.text((right + end) / 2, device + 0.5, "\u2026", **style)
 
 
 def _write_above(axes: Axes, name: str, x: float, design: Design, tall: int) -> None:
-    style: dict[str, Any] = {"fontsize": design.font - 0.5, "color": INK, "ha": "center", "va": "bottom"}
-    axes.text(x, 1 + 0.25 * design.marks / tall, name, transform=axes.get_xaxis_transform(), **style)
+    style: dict[str, Any] = {
+        "fontsize": design.font - 0.5,
+        "color": INK,
+        "ha": "center",
+        "va": "bottom",
+    }
+    axes.text(
+        x, 1 + 0.25 * design.marks / tall, name, transform=axes.get_xaxis_transform(), **style
+    )

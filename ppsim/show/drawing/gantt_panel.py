@@ -1,4 +1,6 @@
-"""What one panel of a Gantt figure shows: a timeline as cells, arrows and lanes, cut to its view."""
+"""What one panel of a Gantt figure shows: a timeline as cells, arrows and lanes, cut to its
+view.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ ENDS = "left", "right", "end"  # columns of cells that are times
 
 @dataclass(frozen=True)
 class Panel:
-    """One timeline of a figure; its memory, what goes on beside its ops and its idle time where these are shown."""
+    """One timeline of a figure; its memory, what goes on beside its ops and its idle time where
+    these are shown.
+    """
 
     timeline: Timeline
     title: str
@@ -85,24 +89,33 @@ class Panel:
 
     @cached_property
     def streams(self) -> list[Cells]:
-        """The segments of ops on the compute and the communication stream; none where they are not known."""
+        """The segments of ops on the compute and the communication stream; none where they are not
+        known.
+        """
         if self.inside is None or self.timeline.schedule.has_lanes:
             return []
-        return [self.view.cut(inside_cells(self.timeline, self.inside, on), *ENDS) for on in range(len(STREAMS))]
+        return [
+            self.view.cut(inside_cells(self.timeline, self.inside, on), *ENDS)
+            for on in range(len(STREAMS))
+        ]
 
     @property
     def _cut(self) -> NDArray[np.bool_]:
-        """Shape (cells,), whether a window or a fold cuts the cell, which then has no room for its text."""
+        """Shape (cells,), whether a window or a fold cuts the cell, which then has no room for its
+        text.
+        """
         row, op = compute_row(self.timeline), self.cells.op
         schedule = row.schedule
         whole = (row.end - row.start)[op] / np.where(schedule.pair[op] >= 0, 2, 1)
         return np.asarray(self.cells.width < whole * (1 - 1e-6))
 
-    def choose_texts(self, scale: float, row: float, largest: float) -> tuple[float, NDArray[np.bool_], list[str]]:
+    def choose_texts(
+        self, scale: float, row: float, largest: float
+    ) -> tuple[float, NDArray[np.bool_], list[str]]:
         """Choose the font size of the cells' texts, the cells that show theirs, and the texts.
 
-        Chunks are left out of the texts where they would leave some cells no room for their numbers; of a ``thin``
-        panel some of the numbers.
+        Chunks are left out of the texts where they would leave some cells no room for their
+        numbers; of a ``thin`` panel some of the numbers.
         """
         lit, shown = self.cells.lit & ~self._cut, np.zeros(len(self.cells), np.bool_)
         if self.look.every:
@@ -114,25 +127,35 @@ class Panel:
             longest = max(map(len, texts), default=0)
             if longest == 0:
                 return 0.0, shown, texts
-            size, shown[lit] = choose_labels(take_cells(self.cells, lit), scale, row, largest, longest)
+            size, shown[lit] = choose_labels(
+                take_cells(self.cells, lit), scale, row, largest, longest
+            )
             if shown[lit].all():
                 return size, shown, texts
         if self.thin:
-            size, shown[lit] = thin_labels(take_cells(self.cells, lit), [texts[i] for i in np.flatnonzero(lit)], scale)
+            size, shown[lit] = thin_labels(
+                take_cells(self.cells, lit), [texts[i] for i in np.flatnonzero(lit)], scale
+            )
         return size, shown, texts
 
     def numbered(self, scale: float, row: float, largest: float) -> float:
-        """Return the share of its whole cells that show their text; arguments as :meth:`choose_texts`."""
+        """Return the share of its whole cells that show their text; arguments as
+        :meth:`choose_texts`.
+        """
         lit = self.cells.lit & ~self._cut
         return float(self.choose_texts(scale, row, largest)[1][lit].mean()) if lit.any() else 1.0
 
     def place_note(self, note: Note) -> tuple[float, int]:
-        """Find a note's time and row in the picture (InputError: the chart has no such device or time)."""
+        """Find a note's time and row in the picture (InputError: the chart has no such device or
+        time).
+        """
         place = float(self.view.place(np.array([note.time]))[0])
         device = note.device - self.look.base
         first, last = self.look.window or (0.0, self.timeline.makespan)
         if not (0 <= device < self.devices and first <= note.time <= last):
-            raise InputError(f"the chart has no place for --note '{note}'", "a time and a device that it shows")
+            raise InputError(
+                f"the chart has no place for --note '{note}'", "a time and a device that it shows"
+            )
         return place, device
 
     @cached_property
@@ -172,7 +195,8 @@ class Panel:
     def facts(self) -> tuple[str, ...]:
         """The numbers that stand above the panel, the first to be left out first.
 
-        The peak counts microbatches on all of a device's stages, or is in the memory's unit where that is shown.
+        The peak counts microbatches on all of a device's stages, or is in the memory's unit where
+        that is shown.
         """
         timeline, metrics = self.timeline, measure(self.timeline)
         unit = "" if is_symbol(timeline.unit) else f" {shorten(timeline.unit, LONGEST_UNIT)}"
@@ -181,7 +205,8 @@ class Panel:
             peak = format_held(float(self.memory.peak.max()), self.memory.unit)
         return (
             f"{timeline.schedule.n_devices} devices",
-            f"{timeline.schedule.whole_microbatches} {'batches' if timeline.schedule.feeds_back else 'microbatches'}",
+            f"{timeline.schedule.whole_microbatches} "
+            f"{'batches' if timeline.schedule.feeds_back else 'microbatches'}",
             f"T = {format_number(metrics.makespan)}{unit}",
             f"bubble {format_share(metrics.bubble_rate)}",
             f"peak {peak}",

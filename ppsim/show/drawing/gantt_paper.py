@@ -1,4 +1,6 @@
-"""Figures for papers: numbers that have room, a folded middle where few have, and a note of what else would help."""
+"""Figures for papers: numbers that have room, a folded middle where few have, and a note of what
+else would help.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ MORE = 0.2  # of the cells that a wider figure must number beyond, to be worth a
 
 
 def fit_for_paper(panels: Sequence[Panel], width: int) -> list[Panel]:
-    """Return panels whose cells have their numbers in a figure of so many dots: thinned, folded, or with a note."""
+    """Return panels whose cells have their numbers in a figure of so many dots: thinned, folded, or
+    with a note.
+    """
     look = panels[0].look
     if look.labels != "auto":
         return list(panels)
@@ -32,13 +36,18 @@ def fit_for_paper(panels: Sequence[Panel], width: int) -> list[Panel]:
     if folded and more >= share and share < ENOUGH:
         drawn, share, better = [folded], more, False
         end = f"{panels[0].timeline.makespan:.10g}"
-        note(f"{panels[0].title} is folded to fit {width / DOTS:g} inches; --window 0:{end} draws all of it")
+        note(
+            f"{panels[0].title} is folded to fit {width / DOTS:g} inches; --window 0:{end} draws "
+            f"all of it"
+        )
     if share < 1:
         names = ", ".join(panel.title for panel in panels)
         ways = ["--fold"] if better else []
         wider = (each for each in WIDTHS if each * DOTS > width)
         enough = min(1.0, share + MORE)
-        ways += [f"--width {each:g}" for each in wider if _numbered(drawn, round(each * DOTS)) >= enough][:1]
+        ways += [
+            f"--width {each:g}" for each in wider if _numbered(drawn, round(each * DOTS)) >= enough
+        ][:1]
         hint = " or ".join(ways or ["--window A:B"])
         room = f"{format_share(share)} of the cells have their number"
         note(f"{names}: too wide for {width / DOTS:g} inches, where {room}: {hint} shows more")

@@ -1,8 +1,9 @@
 """The strokes of a Gantt figure: cells, numbers, arrows, headings and the time axis.
 
-Each function adds one thing to a matplotlib figure whose measures :class:`Design` holds. Never an artist per op,
-except for numbers that are large enough to read and arrows that are few enough to follow. Shapes are added as
-artists: what is added as a patch is measured for the limits of the axes, which are set.
+Each function adds one thing to a matplotlib figure whose measures :class:`Design` holds. Never an
+artist per op, except for numbers that are large enough to read and arrows that are few enough to
+follow. Shapes are added as artists: what is added as a patch is measured for the limits of the
+axes, which are set.
 """
 
 from __future__ import annotations
@@ -72,12 +73,16 @@ class Design:
     border: float  # line width around cells in points
     vector: bool  # whether cells are drawn one by one
     arrows: bool  # whether messages are drawn as arrows
-    bands: tuple[int, ...]  # those of the lane below each row, downwards; none where no lane is drawn
-    lane: float  # share of a row that the lane takes, with the empty part below it; ``gap`` where there is none
+    # those of the lane below each row, downwards; none where no lane is drawn
+    bands: tuple[int, ...]
+    # share of a row that the lane takes, with the empty part below it; ``gap`` where there is none
+    lane: float
     look: Look = PLAIN  # palette, labels and what else the user chose
     marks: int = 0  # dots above the rows for the names of phases and of a folded middle, 0 for none
-    strips: tuple[int, ...] = ()  # the bands that show shares of time, as what is in them is too short to see
-    notes: tuple[tuple[Note, float, int], ...] = ()  # the user's, each with its time and its line above the rows
+    # the bands that show shares of time, as what is in them is too short to see
+    strips: tuple[int, ...] = ()
+    # the user's, each with its time and its line above the rows
+    notes: tuple[tuple[Note, float, int], ...] = ()
     inside: bool = False  # whether the segments of ops are drawn below each row's cells
 
     @property
@@ -102,7 +107,10 @@ def draw_gantt(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
     row = tall / devices / POINT
     named = range(0, devices, tick_step(row, 0.95 * design.font))
     middle = (1 + design.gap - design.lane) / 2
-    axes.set_yticks([device + middle for device in named], [f"Device {device + design.look.base}" for device in named])
+    axes.set_yticks(
+        [device + middle for device in named],
+        [f"Device {device + design.look.base}" for device in named],
+    )
     if design.vector:
         track = np.arange(devices)
         fill_track(axes, panel.end, track + design.gap, track + 1 - design.lane, design.palette)
@@ -112,7 +120,10 @@ def draw_gantt(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
         inside = row * (1 - design.lane + design.gap)
         size, shown, texts = panel.choose_texts(design.scale, inside, design.font)
         if design.look.labels not in ("auto", "none") and not shown.any():
-            note(f"no cell of {panel.title} has room for --labels {design.look.labels}: a wider --width, or --window")
+            note(
+                f"no cell of {panel.title} has room for --labels {design.look.labels}: a wider "
+                f"--width, or --window"
+            )
         number_cells(axes, cells, cells.device + middle, size, shown, texts, design.palette)
         if panel.lane and design.bands:
             _fill_lane(axes, panel.lane, panel.lane_lit, design)
@@ -123,10 +134,25 @@ def draw_gantt(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
     else:
         shown_cells = join_cells(cells, panel.idle_cells) if panel.idle_cells else cells
         rows = min(devices, tall)
-        image = raster(shown_cells, devices, panel.end, design.span, rows, design.across, design.palette)
-        axes.imshow(image, extent=(0, design.span, devices, 0), aspect="auto", interpolation="nearest", zorder=1)
+        image = raster(
+            shown_cells, devices, panel.end, design.span, rows, design.across, design.palette
+        )
+        axes.imshow(
+            image,
+            extent=(0, design.span, devices, 0),
+            aspect="auto",
+            interpolation="nearest",
+            zorder=1,
+        )
         if design.gap:
-            axes.hlines(range(1, devices), 0, design.span, color="white", linewidth=2 * design.gap * row, zorder=2)
+            axes.hlines(
+                range(1, devices),
+                0,
+                design.span,
+                color="white",
+                linewidth=2 * design.gap * row,
+                zorder=2,
+            )
     if design.arrows and panel.messages is not None:
         _draw_arrows(axes, panel.messages, design.gap)
 
@@ -138,12 +164,20 @@ def add_path(axes: Axes, path: Path, **look: Any) -> None:
     axes.add_artist(PathPatch(path, **{"linewidth": 0, "snap": True} | look))
 
 
-def fill_track(axes: Axes, end: float, top: NDArray[Any], bottom: NDArray[Any], palette: Palette = DEFAULT) -> None:
-    """The grey of the bubbles, which cells cover, from time 0 on: one row per entry of ``top`` and ``bottom``."""
+def fill_track(
+    axes: Axes, end: float, top: NDArray[Any], bottom: NDArray[Any], palette: Palette = DEFAULT
+) -> None:
+    """The grey of the bubbles, which cells cover, from time 0 on: one row per entry of ``top`` and
+    ``bottom``.
+    """
     grey = rectangles(np.zeros(len(top)), np.full(len(top), end), top, bottom)
     add_path(axes, grey, facecolor=palette.bubble, zorder=1)
     if palette.bubble_hatch:
-        lines = {"hatch": BUBBLE_HATCHING, "hatch_linewidth": 0.4, "edgecolor": palette.bubble_hatch}
+        lines = {
+            "hatch": BUBBLE_HATCHING,
+            "hatch_linewidth": 0.4,
+            "edgecolor": palette.bubble_hatch,
+        }
         add_path(axes, grey, fill=False, zorder=1, **lines)
 
 
@@ -152,18 +186,28 @@ def _fill_idle(axes: Axes, idle: Cells, design: Design) -> None:
     for cause in np.unique(idle.colour) - COLOUR_COUNT:
         own = idle.colour == cause + COLOUR_COUNT
         device = idle.device[own]
-        path = rectangles(idle.left[own], idle.right[own], device + design.gap, device + 1 - design.lane)
+        path = rectangles(
+            idle.left[own], idle.right[own], device + design.gap, device + 1 - design.lane
+        )
         add_path(axes, path, facecolor=CAUSE_FILL[NAMES[cause]], zorder=1.5)
 
 
-def fill_cells(axes: Axes, cells: Cells, top: NDArray[Any], bottom: NDArray[Any], design: Design) -> None:
-    """Every cell of a colour as one path, all borders as one path above; ``top`` and ``bottom`` of shape (cells,)."""
+def fill_cells(
+    axes: Axes, cells: Cells, top: NDArray[Any], bottom: NDArray[Any], design: Design
+) -> None:
+    """Every cell of a colour as one path, all borders as one path above; ``top`` and ``bottom`` of
+    shape (cells,).
+    """
     palette = design.palette
     for code in np.unique(2 * cells.colour.astype(np.int64) + cells.lit):
         colour, lit = divmod(int(code), 2)
         own = (cells.colour == colour) & (cells.lit == bool(lit))
         path = rectangles(cells.left[own], cells.right[own], top[own], bottom[own])
-        fill = palette.colours[colour] if lit else blend(palette.colours[colour], palette.bubble, DIMMED)
+        fill = (
+            palette.colours[colour]
+            if lit
+            else blend(palette.colours[colour], palette.bubble, DIMMED)
+        )
         add_path(axes, path, facecolor=fill, zorder=3)
         if palette.lines[colour] and lit:
             lines = {"hatch": HATCHING, "hatch_linewidth": 0.5, "edgecolor": palette.lines[colour]}
@@ -172,11 +216,15 @@ def fill_cells(axes: Axes, cells: Cells, top: NDArray[Any], bottom: NDArray[Any]
         whole = cells.bordered & ((cells.end - cells.left) * design.scale >= LEAST_BORDERED)
         path = rectangles(cells.left[whole], cells.end[whole], top[whole], bottom[whole])
         ink = "black" if design.style == "paper" else "white"
-        add_path(axes, path, fill=False, edgecolor=ink, linewidth=design.border, zorder=4, clip_on=False)
+        add_path(
+            axes, path, fill=False, edgecolor=ink, linewidth=design.border, zorder=4, clip_on=False
+        )
 
 
 def _fill_lane(axes: Axes, lane: Lane, lit: NDArray[np.bool_], design: Design) -> None:
-    """A band for each direction of messages and for collectives; the edge keeps even the shortest visible."""
+    """A band for each direction of messages and for collectives; the edge keeps even the shortest
+    visible.
+    """
     high = (design.lane - design.gap) / len(design.bands)
     for place, band in enumerate(design.bands):
         fill = LANE_FILL[band]
@@ -190,22 +238,37 @@ def _fill_lane(axes: Axes, lane: Lane, lit: NDArray[np.bool_], design: Design) -
             top = lane.device[own] + 1 - design.lane + place * high
             edges = lane.left[own], lane.right[own], top, top + high
             path = rectangles(*edges)
-            look = {"alpha": 1.0 if bright else DIMMED, "edgecolor": COMM_ARROW, "linewidth": LANE_EDGE}
+            look = {
+                "alpha": 1.0 if bright else DIMMED,
+                "edgecolor": COMM_ARROW,
+                "linewidth": LANE_EDGE,
+            }
             add_path(axes, path, facecolor=fill, zorder=3, **look)
             reduced = lane.kind[own] == Kind.REDUCE_GRAD
             if bright and reduced.any():
                 lines = {"hatch": LANE_HATCHING, "hatch_linewidth": 0.6, "edgecolor": "white"}
-                add_path(axes, rectangles(*(edge[reduced] for edge in edges)), fill=False, zorder=3, **lines)
+                add_path(
+                    axes,
+                    rectangles(*(edge[reduced] for edge in edges)),
+                    fill=False,
+                    zorder=3,
+                    **lines,
+                )
 
 
 def _draw_bars(axes: Axes, bars: Bars, devices: int, design: Design) -> None:
-    """A bar over all rows for what all devices run together; a collective leaves rows to other ops: an outline."""
+    """A bar over all rows for what all devices run together; a collective leaves rows to other ops:
+    an outline.
+    """
     for kind in np.unique(bars.kind):
         own = bars.kind == kind
         in_row = bool(bars.in_row[own][0])
         if not in_row and (COLLECTIVE not in design.bands or COLLECTIVE in design.strips):
             continue
-        ends = np.full(own.sum(), design.gap), np.full(own.sum(), devices - (design.lane if in_row else design.gap))
+        ends = (
+            np.full(own.sum(), design.gap),
+            np.full(own.sum(), devices - (design.lane if in_row else design.gap)),
+        )
         path = rectangles(bars.left[own], bars.right[own], *ends)
         colour = design.palette.colours[LEVELS * kind] if in_row else LANE_FILL[COLLECTIVE]
         if in_row:
@@ -222,27 +285,46 @@ def _fill_inside(axes: Axes, streams: Sequence[Cells], design: Design) -> None:
 
 
 def _fill_strips(
-    axes: Axes, lane: Lane, own: NDArray[np.bool_], place: tuple[int, float], fill: str, design: Design
+    axes: Axes,
+    lane: Lane,
+    own: NDArray[np.bool_],
+    place: tuple[int, float],
+    fill: str,
+    design: Design,
 ) -> None:
-    """A band whose messages are too short to see: in every column, the share of time that one is under way."""
+    """A band whose messages are too short to see: in every column, the share of time that one is
+    under way.
+    """
     band, high = place
     devices = int(axes.get_ylim()[0])
     count = max(1, design.across // STRIP_DOTS)
-    share = busy_share(lane.device[own], lane.left[own], lane.right[own], devices, design.span, count)
+    share = busy_share(
+        lane.device[own], lane.left[own], lane.right[own], devices, design.span, count
+    )
     full, none = (np.array(channels(colour)) for colour in (fill, design.palette.bubble))
     seen = np.where(share > 0, LEAST_SHARE + (1 - LEAST_SHARE) * share, 0.0)[:, :, None]
     image = np.rint(none + seen * (full - none)).astype(np.uint8)
     for device in np.unique(lane.device[own]):
         top = device + 1 - design.lane + band * high
         extent = (0, design.span, top + high, top)
-        axes.imshow(image[device : device + 1], extent=extent, aspect="auto", interpolation="nearest", zorder=3)
+        axes.imshow(
+            image[device : device + 1],
+            extent=extent,
+            aspect="auto",
+            interpolation="nearest",
+            zorder=3,
+        )
 
 
-def rectangles(left: NDArray[Any], right: NDArray[Any], top: NDArray[Any], bottom: NDArray[Any]) -> Path:
+def rectangles(
+    left: NDArray[Any], right: NDArray[Any], top: NDArray[Any], bottom: NDArray[Any]
+) -> Path:
     """Rectangles as one path, each edge of shape (rectangles,)."""
     from matplotlib.path import Path
 
-    corners = np.stack([left, top, right, top, right, bottom, left, bottom, left, top], axis=1).reshape(-1, 2)
+    corners = np.stack(
+        [left, top, right, top, right, bottom, left, bottom, left, top], axis=1
+    ).reshape(-1, 2)
     codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY]
     return Path(corners, np.tile(np.array(codes, Path.code_type), len(left)))
 
@@ -256,22 +338,33 @@ def number_cells(
     texts: Sequence[str] = (),
     palette: Palette = DEFAULT,
 ) -> None:
-    """The label in the middle of every cell that shows it, by default its microbatch; ``y`` of shape (cells,)."""
+    """The label in the middle of every cell that shows it, by default its microbatch; ``y`` of
+    shape (cells,).
+    """
     middle = (cells.left + cells.right) / 2
     look: dict[str, Any] = {"fontsize": size, "ha": "center", "va": "center_baseline", "zorder": 5}
     for cell in np.flatnonzero(shown).tolist():
-        text, colour = texts[cell] if texts else str(cells.number[cell]), palette.colours[cells.colour[cell]]
+        text, colour = (
+            texts[cell] if texts else str(cells.number[cell]),
+            palette.colours[cells.colour[cell]],
+        )
         axes.text(middle[cell], y[cell], text, color=text_colour(colour), **look)
 
 
 def _draw_arrows(axes: Axes, messages: Messages, gap: float) -> None:
-    """Draw an arrow per message; one that passes other devices' rows goes behind their cells, ``gap`` rows apart."""
+    """Draw an arrow per message; one that passes other devices' rows goes behind their cells,
+    ``gap`` rows apart.
+    """
     from matplotlib.patches import FancyArrowPatch
 
     edge = 0.5 - gap
     step = np.sign(messages.receiver - messages.sender)
     tail, head = messages.sender + 0.5 + step * edge, messages.receiver + 0.5 - step * edge
-    look: dict[str, Any] = {"arrowstyle": "-|>,head_length=1.8,head_width=0.9", "mutation_scale": 1, "linewidth": 0.55}
+    look: dict[str, Any] = {
+        "arrowstyle": "-|>,head_length=1.8,head_width=0.9",
+        "mutation_scale": 1,
+        "linewidth": 0.55,
+    }
     look |= {"color": COMM_ARROW, "shrinkA": 0, "shrinkB": 0, "zorder": 2}
     for sent, y, arrived, onto in zip(messages.sent, tail, messages.arrived, head, strict=True):
         axes.add_artist(FancyArrowPatch((sent, y), (arrived, onto), **look))

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from ppsim.show.drawing.gantt_strokes import Design
 
 BETWEEN_FACTS = "\u00a0\u00a0 "  # browsers would draw plain spaces as one
-FEWER_FACTS = ((0, None), (2, None), (2, 4), (2, 3))  # first without the size, then the peak, then the bubble
+# first without the size, then the peak, then the bubble
+FEWER_FACTS = ((0, None), (2, None), (2, 4), (2, 3))
 LONGEST_TITLE = 200  # characters, beyond which no title fits
 MOST_LINES = 3  # of the title above a figure
 SMALLEST_FONT = 5.0  # points of a title before it is cut
@@ -27,19 +28,39 @@ NARROWEST_LETTER = 0.2  # of the font's size
 
 
 def draw_heading(
-    axes: Axes, title: str, numbers: Sequence[str], end: float, design: Design, tall: int, marks: int = 0
+    axes: Axes,
+    title: str,
+    numbers: Sequence[str],
+    end: float,
+    design: Design,
+    tall: int,
+    marks: int = 0,
 ) -> None:
-    """Title on the left, cut where it must be; facts that fit end where the panel ends, or right of the title.
+    """Title on the left, cut where it must be; facts that fit end where the panel ends, or right of
+    the title.
 
-    Below them are ``marks`` dots for what stands above the rows. Facts are left out until the title has room, and the
-    title is set smaller before it is cut.
+    Below them are ``marks`` dots for what stands above the rows. Facts are left out until the title
+    has room, and the title is set smaller before it is cut.
     """
     above = 1 + (0.045 * DOTS + marks) / tall
     large, small, across = design.font + 0.5, design.font - 0.5, design.across / POINT
-    rows = [BETWEEN_FACTS.join(numbers[first:last]) for first, last in FEWER_FACTS if first < max(1, len(numbers))]
-    named = text_width(shorten(title, LONGEST_TITLE), large, "bold") if len(title) < LONGEST_TITLE else np.inf
+    rows = [
+        BETWEEN_FACTS.join(numbers[first:last])
+        for first, last in FEWER_FACTS
+        if first < max(1, len(numbers))
+    ]
+    named = (
+        text_width(shorten(title, LONGEST_TITLE), large, "bold")
+        if len(title) < LONGEST_TITLE
+        else np.inf
+    )
     sizes = (1.0, SMALLEST_FONT / large)
-    fitting = (row for size in sizes for row in rows if size * named + text_width(row, small) + 10 <= across)
+    fitting = (
+        row
+        for size in sizes
+        for row in rows
+        if size * named + text_width(row, small) + 10 <= across
+    )
     facts = next(fitting, rows[min(1, len(rows) - 1)])
     wide = text_width(facts, small)
     if named + wide + 10 > across >= named * SMALLEST_FONT / large + wide + 10:
@@ -50,11 +71,15 @@ def draw_heading(
     common: dict[str, Any] = {"transform": axes.transAxes, "va": "baseline", "parse_math": False}
     axes.text(0, above, name, fontsize=large, fontweight="bold", ha="left", **common)
     if needed:
-        axes.text(min(end, 1.0), above, facts, fontsize=small, color="#444444", ha="right", **common)
+        axes.text(
+            min(end, 1.0), above, facts, fontsize=small, color="#444444", ha="right", **common
+        )
 
 
 def title_fits(title: str, numbers: Sequence[str], design: Design) -> bool:
-    """Whether a title has room beside the fewest facts, in the smallest font of titles if need be."""
+    """Whether a title has room beside the fewest facts, in the smallest font of titles if need
+    be.
+    """
     fewest = BETWEEN_FACTS.join(numbers[slice(*FEWER_FACTS[-1])])
     needed = text_width(fewest, design.font - 0.5) + 10
     room = design.across / POINT - needed
@@ -62,7 +87,9 @@ def title_fits(title: str, numbers: Sequence[str], design: Design) -> bool:
 
 
 def wrap_title(text: str, room: float, size: float, weight: str = "bold") -> list[str]:
-    """Break a text between words into lines of so many points, at most ``MOST_LINES``, the last cut where it must."""
+    """Break a text between words into lines of so many points, at most ``MOST_LINES``, the last cut
+    where it must.
+    """
     lines: list[str] = []
     for word in shorten(text, MOST_LINES * LONGEST_TITLE).split():
         if lines and text_width(f"{lines[-1]} {word}", size, weight) <= room:
@@ -75,12 +102,15 @@ def wrap_title(text: str, room: float, size: float, weight: str = "bold") -> lis
 
 def _cut(text: str, room: float, size: float, weight: str = "bold") -> str:
     """Cut a text to what fits into so many points."""
-    # Nothing longer is measured, as that takes long: no figure has room for as many of the narrowest letters.
+    # Nothing longer is measured, as that takes long: no figure has room for as many of the
+    # narrowest letters.
     text = shorten(text, max(4, int(room / (NARROWEST_LETTER * size))))
     if text_width(text, size, weight) <= room:
         return text
     fits = bisect_left(
-        range(len(text)), x=True, key=lambda end: text_width(f"{text[: end + 1]}...", size, weight) > room
+        range(len(text)),
+        x=True,
+        key=lambda end: text_width(f"{text[: end + 1]}...", size, weight) > room,
     )
     return f"{text[:fits].rstrip()}..." if fits else ""
 
@@ -95,10 +125,14 @@ def draw_time_axis(axes: Axes, unit: str, design: Design, view: View | None = No
     if view and not view.whole:
         step = np.diff(locator.tick_values(0, view.length)[:2])[0]
         shown = zip(view.start, view.end, strict=True)
-        times = np.concatenate([step * np.arange(np.ceil(a / step - 1e-9), b / step + 1e-9) for a, b in shown])
+        times = np.concatenate(
+            [step * np.arange(np.ceil(a / step - 1e-9), b / step + 1e-9) for a, b in shown]
+        )
         axes.set_xticks(view.place(times), [f"{time + 0.0:,.10g}" for time in times])
     axes.tick_params(axis="x", length=2, width=0.4, labelsize=design.font)
-    label = f"time (units of ${unit}$)" if is_symbol(unit) else f"time ({shorten(unit, LONGEST_UNIT)})"
+    label = (
+        f"time (units of ${unit}$)" if is_symbol(unit) else f"time ({shorten(unit, LONGEST_UNIT)})"
+    )
     axes.set_xlabel(label, fontsize=design.font, labelpad=1, parse_math=is_symbol(unit))
 
 
@@ -106,7 +140,22 @@ def draw_time_arrow(axes: Axes, design: Design) -> None:
     """The word and an arrow to the right."""
     font = design.font
     begin = text_width("Time", font) + 4
-    where: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "center"}
+    where: dict[str, Any] = {
+        "xycoords": "axes fraction",
+        "textcoords": "offset points",
+        "va": "center",
+    }
     axes.annotate("Time", (0, 0), (0, -0.95 * font), fontsize=font, **where)
-    style = {"arrowstyle": "-|>,head_length=2,head_width=1", "linewidth": 0.6, "color": "black", "mutation_scale": 1}
-    axes.annotate("", (begin + 28, -0.95 * font), (begin, -0.95 * font), xycoords="axes points", arrowprops=style)
+    style = {
+        "arrowstyle": "-|>,head_length=2,head_width=1",
+        "linewidth": 0.6,
+        "color": "black",
+        "mutation_scale": 1,
+    }
+    axes.annotate(
+        "",
+        (begin + 28, -0.95 * font),
+        (begin, -0.95 * font),
+        xycoords="axes points",
+        arrowprops=style,
+    )

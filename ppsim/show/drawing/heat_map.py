@@ -1,4 +1,6 @@
-"""A sweep's metric as a figure: a row for each schedule and number of devices, a column for each M."""
+"""A sweep's metric as a figure: a row for each schedule and number of devices, a column for
+each M.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def figure_of(heat: HeatMap, key: str, width: float) -> Figure:
     height = HEAD + ROW * count + FOOT
     figure = Figure(figsize=(width, height))
     figure.set_gid(SHADED)
-    axes = figure.add_axes((left / width, FOOT / height, 1 - (left + EDGE) / width, ROW * count / height))
+    axes = figure.add_axes(
+        (left / width, FOOT / height, 1 - (left + EDGE) / width, ROW * count / height)
+    )
     axes.set(xlim=(0, across), ylim=(count, 0))
     cell = (width - left - EDGE) * POINTS / across
     size = min(FONT, 0.9 * FONT * cell / _widest(heat, number))
@@ -54,7 +58,12 @@ def figure_of(heat: HeatMap, key: str, width: float) -> Figure:
                 text = "•" if best[row, place] else ""
             if text:
                 weight = "bold" if best[row, place] else "normal"
-                look = {"ha": "center", "va": "center", "fontsize": max(size, LEAST), "color": text_colour(fill)}
+                look = {
+                    "ha": "center",
+                    "va": "center",
+                    "fontsize": max(size, LEAST),
+                    "color": text_colour(fill),
+                }
                 axes.text(place + 0.5, row + 0.5, text, weight=weight, parse_math=False, **look)
     axes.set_yticks(np.arange(count) + 0.5, names, fontsize=FONT, parse_math=False)
     axes.set_xticks(np.arange(across) + 0.5, _headings(heat.microbatches, cell), fontsize=FONT)
@@ -62,27 +71,39 @@ def figure_of(heat: HeatMap, key: str, width: float) -> Figure:
     axes.xaxis.tick_top()
     axes.spines[:].set_visible(False)
     unit = f" ({heat.unit})" if column.form == "time" else ""
-    title = f"{column.heading}{unit}; {'dot' if size < LEAST else 'bold'}: the least of that M on as many devices"
+    title = (
+        f"{column.heading}{unit}; {'dot' if size < LEAST else 'bold'}: the least of that M on "
+        f"as many devices"
+    )
     if size < LEAST:
         least, most = (column.text(float(end(values))) for end in (np.nanmin, np.nanmax))
         title += f"; white {least} to blue {most}"
     title += "; hatched: does not apply" * bool(np.isnan(values).any())
-    figure.text(EDGE / width, EDGE / 2 / height, title, fontsize=FONT - 1, color=MUTED, parse_math=False)
+    figure.text(
+        EDGE / width, EDGE / 2 / height, title, fontsize=FONT - 1, color=MUTED, parse_math=False
+    )
     return figure
 
 
 def _headings(microbatches: Sequence[int], cell: float) -> list[str]:
-    """Name columns ``cell`` points wide: all, or the first and every n-th after it, where all are too wide."""
+    """Name columns ``cell`` points wide: all, or the first and every n-th after it, where all are
+    too wide.
+    """
     whole = [f"M = {m}" for m in microbatches]
     if max(text_width(name, FONT) for name in whole) < cell:
         return whole
     numbers = [f"{m:,}" for m in microbatches]
     step = ceil(1.4 * max(text_width(name, FONT) for name in (*numbers, whole[0])) / cell)
-    return [(whole[0] if place == 0 else name) if place % step == 0 else "" for place, name in enumerate(numbers)]
+    return [
+        (whole[0] if place == 0 else name) if place % step == 0 else ""
+        for place, name in enumerate(numbers)
+    ]
 
 
 def _widest(heat: HeatMap, number: int) -> float:
     """Width in points of the widest cell's text."""
     column = heat.columns[number]
-    texts = {column.text(float(value)) for value in heat.values[number].ravel() if not np.isnan(value)}
+    texts = {
+        column.text(float(value)) for value in heat.values[number].ravel() if not np.isnan(value)
+    }
     return max(text_width(text, FONT, "bold") for text in texts)

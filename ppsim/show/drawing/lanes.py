@@ -30,18 +30,24 @@ class Lane:
     """The messages that leave each device and its collectives; none that takes no time."""
 
     device: NDArray[np.int32]  # shape (entries,)
-    # shape (entries,), ``ACTIVATION`` or ``GRADIENT`` of a message, ``COLLECTIVE``, or a copy's direction
+    # shape (entries,), ``ACTIVATION`` or ``GRADIENT`` of a message, ``COLLECTIVE``, or a copy's
+    # direction
     band: NDArray[np.uint8]
     left: NDArray[np.float64]  # shape (entries,), its start
     right: NDArray[np.float64]  # shape (entries,), its end
-    # shape (entries,), whose result a message carries, or whose parameters or gradients a collective
+    # shape (entries,), whose result a message carries, or whose parameters or gradients a
+    # collective
     stage: NDArray[np.int32]
     microbatch: NDArray[np.int32]  # shape (entries,), of a message; -1 for a collective
-    target: NDArray[np.int32]  # shape (entries,), the device that a message reaches; that of a collective itself
-    posted: NDArray[np.float64]  # shape (entries,), when the send of a message was posted; the start of a collective
-    awaited: NDArray[np.float64]  # shape (entries,), when its receive was posted; the start of a collective
+    # shape (entries,), the device that a message reaches; that of a collective itself
+    target: NDArray[np.int32]
+    # shape (entries,), when the send of a message was posted; the start of a collective
+    posted: NDArray[np.float64]
+    # shape (entries,), when its receive was posted; the start of a collective
+    awaited: NDArray[np.float64]
     size: NDArray[np.float64]  # shape (entries,), bytes of a message; 0 where it has latency only
-    kind: NDArray[np.uint8]  # shape (entries,), of the send or the collective (:class:`ppsim.core.ops.Kind`)
+    # shape (entries,), of the send or the collective (:class:`ppsim.core.ops.Kind`)
+    kind: NDArray[np.uint8]
 
     def __len__(self) -> int:
         return len(self.left)
@@ -63,17 +69,25 @@ class Bars:
 
 def lane_of(execution: Execution) -> Lane:
     """Messages, in the order of their sends, then collectives."""
-    schedule, timeline, messages = execution.lowered.schedule, execution.timeline, execution.messages
+    schedule, timeline, messages = (
+        execution.lowered.schedule,
+        execution.timeline,
+        execution.messages,
+    )
     gathered = find_collectives(execution)
     gradient = schedule.kind[messages.send] == Kind.SEND_B
     start = timeline.start[gathered]
     lane = Lane(
         device=np.concatenate([messages.source, schedule.device[gathered]]),
-        band=np.append(np.where(gradient, GRADIENT, ACTIVATION), np.full(len(gathered), COLLECTIVE)).astype(np.uint8),
+        band=np.append(
+            np.where(gradient, GRADIENT, ACTIVATION), np.full(len(gathered), COLLECTIVE)
+        ).astype(np.uint8),
         left=np.concatenate([messages.leave, start]),
         right=np.concatenate([messages.arrive, timeline.end[gathered]]),
         stage=schedule.stage[np.concatenate([messages.producer, gathered])],
-        microbatch=np.append(schedule.microbatch[messages.send], np.full(len(gathered), NONE)).astype(np.int32),
+        microbatch=np.append(
+            schedule.microbatch[messages.send], np.full(len(gathered), NONE)
+        ).astype(np.int32),
         target=np.concatenate([messages.target, schedule.device[gathered]]),
         posted=np.concatenate([messages.posted, start]),
         awaited=np.concatenate([messages.awaited, start]),
@@ -116,23 +130,37 @@ def bars_over_devices(timeline: Timeline) -> Bars | None:
 
 
 def lane_beside(timeline: Timeline, execution: Execution | None) -> Lane | None:
-    """What goes on beside the ops that compute, of an execution or of a schedule with several streams, if anything."""
+    """What goes on beside the ops that compute, of an execution or of a schedule with several
+    streams, if anything.
+    """
     return lane_of(execution) if execution else streams_of(timeline)
 
 
 def compute_row(timeline: Timeline) -> Timeline:
-    """The timeline with the ops that devices' rows show alone, for what draws one op at a time on each device."""
+    """The timeline with the ops that devices' rows show alone, for what draws one op at a time on
+    each device.
+    """
     schedule = timeline.schedule
     kept = _IN_ROW[schedule.kind]
     if kept.all():
         return timeline
-    bound = np.append(np.where(kept, np.cumsum(kept) - 1, NONE), NONE).astype(np.int32)[timeline.bound]
+    bound = np.append(np.where(kept, np.cumsum(kept) - 1, NONE), NONE).astype(np.int32)[
+        timeline.bound
+    ]
     row = schedule.take(kept)
-    return replace(timeline, schedule=row, start=timeline.start[kept], end=timeline.end[kept], bound=bound[kept])
+    return replace(
+        timeline,
+        schedule=row,
+        start=timeline.start[kept],
+        end=timeline.end[kept],
+        bound=bound[kept],
+    )
 
 
 def idle_in_row(idle: Idle) -> Idle:
-    """Idle time before ops, in indices of :func:`compute_row`; of an op without a place there that of the one after."""
+    """Idle time before ops, in indices of :func:`compute_row`; of an op without a place there that
+    of the one after.
+    """
     schedule = idle.timeline.schedule
     kept = _IN_ROW[schedule.kind]
     after: NDArray[np.int64] = np.cumsum(kept) - kept
@@ -140,29 +168,41 @@ def idle_in_row(idle: Idle) -> Idle:
     before = (idle.op != NONE) & (device[after[idle.op]] == idle.device)
     op, blamed = after[idle.op], np.append(np.where(kept, after, NONE), NONE)[idle.blamed]
     columns = {"device": idle.device, "cause": idle.cause, "start": idle.start, "end": idle.end}
-    taken = {name: column[before] for name, column in (columns | {"op": op, "blamed": blamed}).items()}
+    taken = {
+        name: column[before] for name, column in (columns | {"op": op, "blamed": blamed}).items()
+    }
     return replace(idle, **taken)
 
 
 def card_use(execution: Execution) -> Curve:
-    """Count the messages on their way from or to each device: how much of its network card is in use."""
+    """Count the messages on their way from or to each device: how much of its network card is in
+    use.
+    """
     messages, devices = execution.messages, execution.compute.schedule.n_devices
     device = np.concatenate([messages.source, messages.target] * 2).astype(np.int64)
     time = np.concatenate([messages.leave] * 2 + [messages.arrive] * 2)
     change = np.repeat([1.0, -1.0], 2 * len(messages))
     order = np.lexsort((time, device))
     device, time, change = device[order], time[order], change[order]
-    last = np.append((np.diff(device) > 0) | (np.diff(time) > 0), np.ones(min(1, len(time)), np.bool_))
+    last = np.append(
+        (np.diff(device) > 0) | (np.diff(time) > 0), np.ones(min(1, len(time)), np.bool_)
+    )
     value, device, time = np.cumsum(change)[last], device[last], time[last]
     return Curve(CARD, "", np.searchsorted(device, np.arange(devices + 1)), time, np.rint(value))
 
 
 def busy_share(
-    row: NDArray[np.int32], left: NDArray[np.float64], right: NDArray[np.float64], rows: int, span: float, columns: int
+    row: NDArray[np.int32],
+    left: NDArray[np.float64],
+    right: NDArray[np.float64],
+    rows: int,
+    span: float,
+    columns: int,
 ) -> NDArray[np.float64]:
     """Shape (rows, columns): the share of each column's time that entries cover, at most 1.
 
-    Each adds its share where it begins and takes it away where it ends; the running sum is exact, whatever the width.
+    Each adds its share where it begins and takes it away where it ends; the running sum is exact,
+    whatever the width.
     """
     width = columns + 2
     change = np.zeros(rows * width)
@@ -177,27 +217,36 @@ def busy_share(
 
 
 def find_collectives(execution: Execution) -> NDArray[np.int64]:
-    """Find the UNSHARD, RESHARD and REDUCE_GRAD that take time, as indices into the lowered queues."""
+    """Find the UNSHARD, RESHARD and REDUCE_GRAD that take time, as indices into the lowered
+    queues.
+    """
     kind, timeline = execution.lowered.schedule.kind, execution.timeline
     fsdp = (kind == Kind.UNSHARD) | (kind == Kind.RESHARD) | (kind == Kind.REDUCE_GRAD)
     return np.flatnonzero(fsdp & (timeline.end > timeline.start))
 
 
 def find_producers(execution: Execution) -> NDArray[np.int64]:
-    """Find, shape (messages,), the op of ``execution.compute`` whose result each message carries."""
+    """Find, shape (messages,), the op of ``execution.compute`` whose result each message
+    carries.
+    """
     place = np.cumsum(execution.lowered.schedule.computes) - 1
     return place[execution.messages.producer]
 
 
 def find_carriers(execution: Execution) -> NDArray[np.int64]:
-    """Find, shape (compute ops,), the message that carries each op's result to another device, -1 for none."""
+    """Find, shape (compute ops,), the message that carries each op's result to another device, -1
+    for none.
+    """
     carrier = np.full(len(execution.lowered.compute), NONE, np.int64)
     carrier[find_producers(execution)] = np.arange(len(execution.messages))
     return carrier
 
 
-def assign_tracks(group: NDArray[np.int64], left: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Assign tracks, shape (entries,), so that no two entries of one group and track overlap in time.
+def assign_tracks(
+    group: NDArray[np.int64], left: NDArray[np.float64], right: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """Assign tracks, shape (entries,), so that no two entries of one group and track overlap in
+    time.
 
     Each goes, in order of ``left``, to the first track of its group that is free.
     """
@@ -205,7 +254,11 @@ def assign_tracks(group: NDArray[np.int64], left: NDArray[np.float64], right: ND
     busy: dict[int, list[float]] = {}
     order = np.lexsort((right, left))
     for entry, key, begin, end in zip(
-        order.tolist(), group[order].tolist(), left[order].tolist(), right[order].tolist(), strict=True
+        order.tolist(),
+        group[order].tolist(),
+        left[order].tolist(),
+        right[order].tolist(),
+        strict=True,
     ):
         ends = busy.setdefault(key, [])
         free = next((number for number, until in enumerate(ends) if until <= begin), len(ends))

@@ -1,4 +1,6 @@
-"""How layers are split over GPUs, as a figure: a row for each product, its weights cut, and for each collective."""
+"""How layers are split over GPUs, as a figure: a row for each product, its weights cut, and for
+each collective.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,8 @@ class LayerRow:
     """A part of a layer.
 
     Attributes:
-        cut: how weights are cut: column-parallel, row-parallel, by groups of heads, by experts, whole; heads for work
-            without weights; tp, ep or cp for a collective.
+        cut: how weights are cut: column-parallel, row-parallel, by groups of heads, by experts,
+            whole; heads for work without weights; tp, ep or cp for a collective.
         ranks: GPUs that it is divided over, or that take part.
         sides: rows and columns of the whole matrix; zeros for what has none.
         title: its name.
@@ -113,7 +115,9 @@ def _head(panel: LayerPanel, room: float) -> tuple[list[str], list[str]]:
 
 
 def _columns(rows: Sequence[LayerRow], width: float) -> list[float]:
-    """Return where the details' columns end, in inches; none where a line has no room for title and details."""
+    """Return where the details' columns end, in inches; none where a line has no room for title and
+    details.
+    """
     titles = max(text_width(row.title, FONT, "bold") for row in rows)
     count = max(len(row.details) for row in rows)
     columns = [[row.details[n] for row in rows if len(row.details) == count] for n in range(count)]
@@ -130,12 +134,17 @@ def _columns(rows: Sequence[LayerRow], width: float) -> list[float]:
 
 
 def _place(row: LayerRow, ends: Sequence[float], width: float) -> _Placed:
-    """Place the texts of a row: on one line in columns, or the details below the title, as many on a line as fit."""
+    """Place the texts of a row: on one line in columns, or the details below the title, as many on
+    a line as fit.
+    """
     left, least = 2 * EDGE + WIDE, BAR if row.cut in LINKS else TALL if sum(row.sides) else STRIP
     if ends:
-        # The last detail is a time, where there is a cluster; what has no bytes leaves their column empty.
+        # The last detail is a time, where there is a cluster; what has no bytes leaves their column
+        # empty.
         places = [0, *range(len(ends) - len(row.details) + 1, len(ends))]
-        details = [_Text(text, ends[n], 0, end=True) for text, n in zip(row.details, places, strict=True)]
+        details = [
+            _Text(text, ends[n], 0, end=True) for text, n in zip(row.details, places, strict=True)
+        ]
         return _Placed(row, (_Text(row.title, left, 0), *details), max(LINE, least))
     room = (width - 3 * EDGE - WIDE) * POINTS * HINTED
     texts = [_Text(line, left, n) for n, line in enumerate(wrap_title(row.title, room, FONT))]
@@ -164,20 +173,29 @@ def _draw_row(axes: Axes, placed: _Placed, down: float) -> None:
     else:
         _draw_cells(axes, row, (WIDE, STRIP), middle, across=True)
     for text in placed.texts:
-        weight, side = "bold" if text.text == row.title else "normal", "right" if text.end else "left"
+        weight, side = (
+            "bold" if text.text == row.title else "normal",
+            "right" if text.end else "left",
+        )
         _write(axes, text.across, top + LINE * text.line, text.text, fontweight=weight, ha=side)
 
 
 def _draw_link(axes: Axes, colour: str, middle: float) -> None:
     """An arrow that joins the GPUs of a collective."""
     ends = (EDGE, middle), (EDGE + WIDE, middle)
-    arrow: dict[str, Any] = {"arrowstyle": "<|-|>,head_length=3,head_width=1.6", "color": colour, "linewidth": 1.6}
+    arrow: dict[str, Any] = {
+        "arrowstyle": "<|-|>,head_length=3,head_width=1.6",
+        "color": colour,
+        "linewidth": 1.6,
+    }
     arrow |= {"shrinkA": 0, "shrinkB": 0, "mutation_scale": 1}
     axes.annotate("", *ends, arrowprops=arrow)
 
 
 def _draw_matrix(axes: Axes, row: LayerRow, middle: float) -> None:
-    """The whole matrix in its proportions, cut as it is divided; of experts a cell for each GPU's."""
+    """The whole matrix in its proportions, cut as it is divided; of experts a cell for each
+    GPU's.
+    """
     rows, columns = row.sides
     scale = min(TALL / rows, WIDE / columns)
     sides = max(columns * scale, LEAST), max(rows * scale, LEAST)
@@ -186,8 +204,12 @@ def _draw_matrix(axes: Axes, row: LayerRow, middle: float) -> None:
     _draw_cells(axes, row, sides, middle, across=row.cut != ROWS)
 
 
-def _draw_cells(axes: Axes, row: LayerRow, sides: tuple[float, float], middle: float, across: bool) -> None:
-    """A box of sides in inches, cut into a cell for each GPU, the first one filled; into fewer where they are many."""
+def _draw_cells(
+    axes: Axes, row: LayerRow, sides: tuple[float, float], middle: float, across: bool
+) -> None:
+    """A box of sides in inches, cut into a cell for each GPU, the first one filled; into fewer
+    where they are many.
+    """
     from matplotlib.patches import Rectangle
 
     cuts, (wide, tall) = min(row.ranks, MOST_CUTS), sides
@@ -206,6 +228,8 @@ def _draw_legend(axes: Axes, panels: Sequence[LayerPanel]) -> None:
     entries = [(OWN, "one GPU"), (OTHERS, "other GPUs")]
     entries += [(colour, NAMES[name]) for name, colour in LINKS.items() if name in used]
     for fill, text in entries:
-        axes.add_patch(Rectangle((across, EDGE), 0.11, 0.09, facecolor=fill, edgecolor=MUTED, linewidth=0.4))
+        axes.add_patch(
+            Rectangle((across, EDGE), 0.11, 0.09, facecolor=fill, edgecolor=MUTED, linewidth=0.4)
+        )
         _write(axes, across + 0.15, EDGE - 0.01, text, color=INK)
         across += 0.15 + text_width(text, FONT) / POINTS + 0.14

@@ -10,7 +10,16 @@ import numpy as np
 from ppsim.core.ops import Kind
 from ppsim.core.timeline import Timeline
 from ppsim.show.drawing.lanes import ACTIVATION, COLLECTIVE, COPY_IN, COPY_OUT, GRADIENT
-from ppsim.show.drawing.palette import CAUSE_FILL, COMM_LANE, COPY_LANE, DEFAULT, IN_ROW, LEVELS, Palette, level_of
+from ppsim.show.drawing.palette import (
+    CAUSE_FILL,
+    COMM_LANE,
+    COPY_LANE,
+    DEFAULT,
+    IN_ROW,
+    LEVELS,
+    Palette,
+    level_of,
+)
 from ppsim.show.drawing.palette import COLLECTIVE as COLLECTIVE_LANE
 
 OTHER_TINT = "Other tint"
@@ -45,7 +54,9 @@ def legend_entries(
 ) -> list[Entry]:
     """List what occurs in the timelines, in order."""
     schedules = [timeline.schedule for timeline in timelines]
-    long = (np.bincount(timeline.schedule.kind[timeline.end > timeline.start]) for timeline in timelines)
+    long = (
+        np.bincount(timeline.schedule.kind[timeline.end > timeline.start]) for timeline in timelines
+    )
     shown = {kind for counts in long for kind in np.flatnonzero(counts).tolist()}
     kinds = [kind for kind in IN_ROW if kind in shown]
     split = Kind.I in kinds or Kind.W in kinds
@@ -58,23 +69,48 @@ def legend_entries(
     ]
     if any(len(schedule.second_of_pairs) for schedule in schedules):
         pair = Kind.F, Kind.B if Kind.B in kinds else Kind.I
-        entries.append(Entry("Overlapped F&B", (palette.fill(pair[0])[0], palette.fill(pair[1])[0]), kinds=pair))
+        entries.append(
+            Entry(
+                "Overlapped F&B", (palette.fill(pair[0])[0], palette.fill(pair[1])[0]), kinds=pair
+            )
+        )
     lighter = [schedule for schedule in schedules if (schedule.chunk % 2).any()]
     if lighter:
-        # With one stage of each of two replicas on a device, its second stage is of the second replica.
-        replicas = {schedule.placement.n_replicas > 1 and schedule.n_chunks == 1 for schedule in lighter}
-        meaning = " or ".join(["2nd chunk"] * (False in replicas) + ["2nd replica"] * (True in replicas))
-        last, tints = max(int(schedule.placement.chunk.max()) for schedule in lighter), palette.fill(Kind.F)
+        # With one stage of each of two replicas on a device, its second stage is of the second
+        # replica.
+        replicas = {
+            schedule.placement.n_replicas > 1 and schedule.n_chunks == 1 for schedule in lighter
+        }
+        meaning = " or ".join(
+            ["2nd chunk"] * (False in replicas) + ["2nd replica"] * (True in replicas)
+        )
+        last, tints = (
+            max(int(schedule.placement.chunk.max()) for schedule in lighter),
+            palette.fill(Kind.F),
+        )
         if last == 1:
             entries.append(Entry(f"{OTHER_TINT}: {meaning}", tints[-1:]))
         else:
-            entries.append(Entry(BY_CHUNK, tuple(tints[level_of(chunk, last)] for chunk in range(last + 1)[:LEVELS])))
-    entries += [Entry(f"Idle: {name}", (fill,), cause=name) for name, fill in CAUSE_FILL.items() if name in causes]
+            entries.append(
+                Entry(
+                    BY_CHUNK,
+                    tuple(tints[level_of(chunk, last)] for chunk in range(last + 1)[:LEVELS]),
+                )
+            )
+    entries += [
+        Entry(f"Idle: {name}", (fill,), cause=name)
+        for name, fill in CAUSE_FILL.items()
+        if name in causes
+    ]
     if not causes and any(map(_has_bubble, timelines)):
         entries.append(Entry("Bubble", (palette.bubble,), hatch=palette.bubble_hatch))
     if {ACTIVATION, GRADIENT} & {*bands}:
         both = {ACTIVATION, GRADIENT} <= {*bands}
-        entries.append(Entry("Message (activation above gradient)" if both else "Message", (COMM_LANE,), low=True))
+        entries.append(
+            Entry(
+                "Message (activation above gradient)" if both else "Message", (COMM_LANE,), low=True
+            )
+        )
     if COLLECTIVE in bands:
         own = any(schedule.has_lanes for schedule in schedules)
         name = "Collective" if own else "Parameters and gradients (FSDP)"
@@ -85,8 +121,13 @@ def legend_entries(
 
 
 def split_by_chunk(entries: Sequence[Entry], palette: Palette = DEFAULT) -> list[Entry]:
-    """Return entries with the tint of each chunk in the box of each kind, and what the parts of a box stand for."""
-    said = next((each for each in entries if each.name.startswith(OTHER_TINT) or each.name == BY_CHUNK), None)
+    """Return entries with the tint of each chunk in the box of each kind, and what the parts of a
+    box stand for.
+    """
+    said = next(
+        (each for each in entries if each.name.startswith(OTHER_TINT) or each.name == BY_CHUNK),
+        None,
+    )
     if said is None:
         return list(entries)
     levels = [palette.fill(Kind.F).index(colour) for colour in said.colours]
@@ -94,11 +135,23 @@ def split_by_chunk(entries: Sequence[Entry], palette: Palette = DEFAULT) -> list
     found = []
     for each in entries:
         if each is said:
-            name = said.name if said.name == BY_CHUNK else f"1st, {said.name.removeprefix(OTHER_TINT).lstrip(': ')}"
-            found.append(replace(each, name=name, colours=tuple(palette.fill(Kind.F)[level] for level in levels)))
+            name = (
+                said.name
+                if said.name == BY_CHUNK
+                else f"1st, {said.name.removeprefix(OTHER_TINT).lstrip(': ')}"
+            )
+            found.append(
+                replace(
+                    each, name=name, colours=tuple(palette.fill(Kind.F)[level] for level in levels)
+                )
+            )
             continue
         (kind, *others) = each.kinds or (None,)
-        tints = tuple(dict.fromkeys(palette.fill(kind)[level] for level in levels)) if kind is not None else ()
+        tints = (
+            tuple(dict.fromkeys(palette.fill(kind)[level] for level in levels))
+            if kind is not None
+            else ()
+        )
         plain = not others and not each.hatch and len(tints) > 1
         found.append(replace(each, colours=tints) if plain else each)
     return found
@@ -108,4 +161,6 @@ def _has_bubble(timeline: Timeline) -> bool:
     schedule = timeline.schedule
     busy = np.ones(len(schedule), np.bool_)
     busy[schedule.second_of_pairs] = False
-    return bool((timeline.end - timeline.start)[busy].sum() < schedule.n_devices * timeline.makespan * FULL)
+    return bool(
+        (timeline.end - timeline.start)[busy].sum() < schedule.n_devices * timeline.makespan * FULL
+    )

@@ -1,4 +1,6 @@
-"""The panel of a figure that shows how much links and shared network cards are in use: a strip for each."""
+"""The panel of a figure that shows how much links and shared network cards are in use: a strip for
+each.
+"""
 
 from __future__ import annotations
 
@@ -18,23 +20,31 @@ if TYPE_CHECKING:
 
 HEAD = 1.5  # heights of the font above the strips, for what they show
 GAP = round(0.1 * DOTS)  # above the heading
-FINE, COARSE = 2, 24  # dots of a column: where single messages can be seen, and where only their mean can
+# dots of a column: where single messages can be seen, and where only their mean can
+FINE, COARSE = 2, 24
 LEAST_STEP = 12  # dots between a step and the next, below which columns are coarse
 LEVELS = 24  # dots of a strip at full use
 SPACE = 6  # dots between strips, in the same measure
 INK = "#444444"
-NONE = (*channels(MUTED), 26)  # of a strip that is not in use: pale on a light page, dark on a dark one
+# of a strip that is not in use: pale on a light page, dark on a dark one
+NONE = (*channels(MUTED), 26)
 
 
 def link_panel_height(use: LinkUse | None, font: float) -> int:
-    """Height of the panel in dots, with its heading and the gap above it; 0 where nothing is in use."""
+    """Height of the panel in dots, with its heading and the gap above it; 0 where nothing is in
+    use.
+    """
     return GAP + round((HEAD + LINE_HEIGHT * len(use)) * font * POINT) if use else 0
 
 
 def link_names(use: LinkUse, base: int) -> list[str]:
-    """Name each row, devices counted from ``base``: ``0 \u2192 1``, ``card of 0-1 out``, ``15 other links``."""
+    """Name each row, devices counted from ``base``: ``0 \u2192 1``, ``card of 0-1 out``, ``15 other
+    links``.
+    """
     names = []
-    for name, devices, direction, count in zip(use.name, use.devices, use.direction, use.count, strict=True):
+    for name, devices, direction, count in zip(
+        use.name, use.devices, use.direction, use.count, strict=True
+    ):
         seen = [device + base for device in devices]
         if not seen:
             names.append(f"{count} other {name}s" if count > 1 else f"1 other {name}")
@@ -49,7 +59,10 @@ def link_names(use: LinkUse, base: int) -> list[str]:
 
 def link_notes(use: LinkUse) -> list[str]:
     """Say each row's use over the iteration, and the most messages at once."""
-    return [f"{format_share(float(mean))}, {most}" for mean, most in zip(use.mean, use.most, strict=True)]
+    return [
+        f"{format_share(float(mean))}, {most}"
+        for mean, most in zip(use.mean, use.most, strict=True)
+    ]
 
 
 def link_margins(use: LinkUse | None, font: float, base: int) -> tuple[float, float]:
@@ -61,7 +74,9 @@ def link_margins(use: LinkUse | None, font: float, base: int) -> tuple[float, fl
 
 
 def draw_links(axes: Axes, use: LinkUse, *, span: float, font: float, base: int) -> None:
-    """Draw a strip for each row onto axes whose x is time and which are as high as the strips and the heading."""
+    """Draw a strip for each row onto axes whose x is time and which are as high as the strips and
+    the heading.
+    """
     rows = len(use)
     columns = _column_count(use, round(axes.get_window_extent().width * DOTS / axes.figure.dpi))
     high = np.ceil(mean_in_columns(use.curve, span, columns) * LEVELS - 1e-9)
@@ -82,7 +97,14 @@ def draw_links(axes: Axes, use: LinkUse, *, span: float, font: float, base: int)
         right = style | {"fontsize": font - 0.5, "color": INK}
         axes.annotate(note, (1, row + middle), (BESIDE, 0), ha="left", **beside, **right)
     what = "share of bandwidth in use" if use.of_bandwidth else "share of time in use"
-    axes.text(0, -0.35 * HEAD, f"Links: {what}; right: mean, most messages at once", ha="left", color=INK, **style)
+    axes.text(
+        0,
+        -0.35 * HEAD,
+        f"Links: {what}; right: mean, most messages at once",
+        ha="left",
+        color=INK,
+        **style,
+    )
 
 
 def _column_count(use: LinkUse, dots: int) -> int:

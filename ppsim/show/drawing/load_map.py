@@ -1,4 +1,6 @@
-"""What the microbatches of every replica take, as a figure: a row for each replica, a column for each microbatch."""
+"""What the microbatches of every replica take, as a figure: a row for each replica, a column for
+each microbatch.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class LoadMap:
 
 
 def figure_of(maps: tuple[LoadMap, ...], width: float) -> Figure:
-    """Draw the maps below each other, ``width`` inches wide, with one scale of colours and of times."""
+    """Draw the maps below each other, ``width`` inches wide, with one scale of colours and of
+    times.
+    """
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure
 
@@ -52,13 +56,19 @@ def figure_of(maps: tuple[LoadMap, ...], width: float) -> Figure:
         low = top - HEAD - tall
         wide = width - LEFT - RIGHT - BARS - 0.1
         axes = figure.add_axes((LEFT / width, low / height, wide / width, tall / height))
-        drawn = axes.imshow(each.factors, cmap=colours, vmin=0.0, vmax=most, aspect="auto", interpolation="nearest")
+        drawn = axes.imshow(
+            each.factors, cmap=colours, vmin=0.0, vmax=most, aspect="auto", interpolation="nearest"
+        )
         _name(axes, each, tall)
-        bars = figure.add_axes(((LEFT + wide + 0.1) / width, low / height, BARS / width, tall / height))
+        bars = figure.add_axes(
+            ((LEFT + wide + 0.1) / width, low / height, BARS / width, tall / height)
+        )
         _draw_ends(bars, each, longest)
         step = f"{each.title}: a step of {format_number(float(each.ends.max()))} {_unit_text(each)}"
         figure.text(LEFT / width, (top - 0.15) / height, step, fontsize=FONT, color=MUTED)
-        key = figure.add_axes(((width - RIGHT + 0.1) / width, low / height, 0.08 / width, tall / height))
+        key = figure.add_axes(
+            ((width - RIGHT + 0.1) / width, low / height, 0.08 / width, tall / height)
+        )
         bar = figure.colorbar(drawn, cax=key)
         bar.ax.tick_params(labelsize=FONT, length=2, width=0.5, color=MUTED)
         bar.outline.set_visible(False)
@@ -76,7 +86,9 @@ def _name(axes: Axes, each: LoadMap, tall: float) -> None:
     down, along = ceil(rows * NAMED / tall), ceil(across / ACROSS)
     names = [f"replica {row}" for row in range(0, rows, down)]
     axes.set_yticks(np.arange(0, rows, down), names, fontsize=FONT)
-    axes.set_xticks(np.arange(0, across, along), [str(n) for n in range(0, across, along)], fontsize=FONT)
+    axes.set_xticks(
+        np.arange(0, across, along), [str(n) for n in range(0, across, along)], fontsize=FONT
+    )
     axes.set_xlabel("microbatch", fontsize=FONT, labelpad=1)
     axes.tick_params(length=2, width=0.5, color=MUTED)
     axes.spines[:].set_visible(False)

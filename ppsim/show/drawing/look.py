@@ -1,4 +1,6 @@
-"""How a chart is to look: the options of figures and pages in one place, and which cells the reader picked out."""
+"""How a chart is to look: the options of figures and pages in one place, and which cells the reader
+picked out.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ PICKED = {"mb": "microbatch", "device": "device", "stage": "stage"}
 
 @dataclass(frozen=True)
 class Highlight:
-    """What a chart picks out, with everything else dimmed: a microbatch, a device, a stage, or the critical path."""
+    """What a chart picks out, with everything else dimmed: a microbatch, a device, a stage, or the
+    critical path.
+    """
 
     by: str  # ``mb``, ``device``, ``stage`` or ``critical``
     value: int = 0  # which one, counted from 0; 0 for the critical path
@@ -47,7 +51,9 @@ class Highlight:
         else:
             found = getattr(schedule, PICKED[self.by]) == self.value
         if not found.any():
-            most = int(getattr(schedule, PICKED[self.by]).max(initial=0)) if self.by in PICKED else 0
+            most = (
+                int(getattr(schedule, PICKED[self.by]).max(initial=0)) if self.by in PICKED else 0
+            )
             first = self.base
             raise InputError(
                 f"{schedule.name} has no {PICKED.get(self.by, self.by)} {self.value + first}",
@@ -75,27 +81,36 @@ class Look:
     palette: str = DEFAULT.name  # a name of :data:`ppsim.show.drawing.palette.PALETTES`
     base: int = 0  # the number of the first device, stage and microbatch in what is written
     title: str = ""  # of the figure or page; empty for the schedule's
-    # in cells: ``auto``, the microbatch, with its chunk where there are over two; ``mb``, ``op``, ``none``; ``every:N``
-    # for the numbers of every N-th microbatch, which may reach over cells that show none
+    # in cells: ``auto``, the microbatch, with its chunk where there are over two; ``mb``, ``op``,
+    # ``none``; ``every:N`` for the numbers of every N-th microbatch, which may reach over cells
+    # that show none
     labels: str = "auto"
     window: tuple[float, float] | None = None  # the times to show, from and to; None for all
-    until: float = 0.0  # where the time axis of figures ends, if that is after the last op; 0 where that ends
+    # where the time axis of figures ends, if that is after the last op; 0 where that ends
+    until: float = 0.0
     fold: bool = False  # whether to draw a repeating middle once
     highlight: Highlight | None = None  # what to pick out
     phases: bool = False  # whether to mark warm-up, steady phase and cool-down
     per_device: bool = False  # whether to write idle share and peak beside every row
-    font_size: float | None = None  # of a figure's texts in points, its numbers at most; None for what suits the width
+    # of a figure's texts in points, its numbers at most; None for what suits the width
+    font_size: float | None = None
     notes: tuple[Note, ...] = ()  # texts on a figure's first chart
 
     def __post_init__(self) -> None:
         if self.palette not in PALETTES:
             raise InputError(f"unknown palette '{self.palette}'", f"one of {' '.join(PALETTES)}")
         if self.labels not in LABELS and not EVERY.fullmatch(self.labels):
-            raise InputError(f"unknown labels '{self.labels}'", f"one of {' '.join(LABELS)} every:N")
+            raise InputError(
+                f"unknown labels '{self.labels}'", f"one of {' '.join(LABELS)} every:N"
+            )
         if self.window and not (0 <= self.window[0] < self.window[1] < np.inf):
-            raise InputError(f"no window from {self.window[0]:g} to {self.window[1]:g}", "A:B with 0 <= A < B")
+            raise InputError(
+                f"no window from {self.window[0]:g} to {self.window[1]:g}", "A:B with 0 <= A < B"
+            )
         if self.window and self.fold:
-            raise InputError("a window and a folded middle exclude each other", "leave one of them out")
+            raise InputError(
+                "a window and a folded middle exclude each other", "leave one of them out"
+            )
 
     @property
     def every(self) -> int:

@@ -1,5 +1,5 @@
-"""The memory panel of a figure: a step line per device, a band where lines would coincide, a heat strip for many; or
-what fills one device, stacked.
+"""The memory panel of a figure: a step line per device, a band where lines would coincide, a heat
+strip for many; or what fills one device, stacked.
 """
 
 from __future__ import annotations
@@ -23,25 +23,29 @@ if TYPE_CHECKING:
 MOST_LINES = 8
 LINES_HIGH, STRIP_HIGH = 1.1, 3.0  # inches
 THIN_HIGH, LEAST_HIGH = 0.5, 0.14  # inches, where lines of bytes are to be thin; and of any lines
-ACTIVATION_HIGH = 0.07  # inches of an activation of a device's share, where activations are to be thin
+# inches of an activation of a device's share, where activations are to be thin
+ACTIVATION_HIGH = 0.07
 GAP = round(0.17 * DOTS)
 POINTS = 72
 SQUARE = "\u25a0"
 BESIDE = 4.0  # points between the axes and the names right of them
 LINE_HEIGHT = 1.15  # of a name over the font's size
-MOST_PARTS = 10  # from here on the peak's tick, for which there is little room, is rounded to a whole number
+# from here on the peak's tick, for which there is little room, is rounded to a whole number
+MOST_PARTS = 10
 TICKS_APART = 1.4  # heights of the font between the peak's tick and others
 WHOLE = 4.0  # from this height on an axis has whole numbers only, as have those it compares with
 BAND_SHARE = 0.5  # of the devices need peaks of their own to have a line each
 BAR_WIDE = 60.0  # points of the bar of a strip's colours
-HOST_STYLE = {"linewidth": 0.8, "linestyle": (0, (1, 1.5)), "alpha": 0.75}  # lighter than what devices hold
+# lighter than what devices hold
+HOST_STYLE = {"linewidth": 0.8, "linestyle": (0, (1, 1.5)), "alpha": 0.75}
 
 
 def memory_height(curve: Curve | None, row: int, thin: float = 0.0) -> int:
-    """Height of the panel in dots, with the gap above it; ``row`` is the height of a device's row in the chart.
+    """Height of the panel in dots, with the gap above it; ``row`` is the height of a device's row
+    in the chart.
 
-    ``thin`` is for low lines: the most held in activations of a device's share of the model, each of which is as high
-    in every figure, so that separate figures compare.
+    ``thin`` is for low lines: the most held in activations of a device's share of the model, each
+    of which is as high in every figure, so that separate figures compare.
     """
     if curve is None:
         return 0
@@ -60,9 +64,11 @@ def draw_memory(
     span: float,  # where the time axis ends
     font: float,  # size of its texts in points
     cap: float | None = None,  # drawn as a line; the devices over it are named above the panel
-    top: float | None = None,  # the largest value of all panels that compare with this one; by default its own
+    # the largest value of all panels that compare with this one; by default its own
+    top: float | None = None,
     base: int = 0,  # the number of the first device
-    ramp: Ramp = DEFAULT.ramp,  # colours of the first device, the last, and what lies between the least and the most
+    # colours of the first device, the last, and what lies between the least and the most
+    ramp: Ramp = DEFAULT.ramp,
 ) -> None:
     """Draw every device's memory onto axes whose x is time."""
     axes.set_xlim(0, span)
@@ -84,7 +90,9 @@ def highest_shown(curve: Curve) -> float:
 
 
 def names_width(curve: Curve | None, font: float, cap: float | None = None, base: int = 0) -> float:
-    """Points that the names right of a panel take, with the gap to the axes; 0 where none are drawn there."""
+    """Points that the names right of a panel take, with the gap to the axes; 0 where none are drawn
+    there.
+    """
     if curve is None or _is_strip(curve):
         return 0.0
     texts = [_cap_text(curve, cap)] if cap is not None else []
@@ -97,7 +105,14 @@ def _is_strip(curve: Curve) -> bool:
 
 
 def _stack(
-    axes: Axes, curve: Curve, span: float, font: float, cap: float | None, top: float, base: int, ink: str
+    axes: Axes,
+    curve: Curve,
+    span: float,
+    font: float,
+    cap: float | None,
+    top: float,
+    base: int,
+    ink: str,
 ) -> None:
     """What fills a device: one area above the other, each named with its amount at the peak."""
     scale = _scale(axes, curve, font, cap, top)
@@ -118,7 +133,9 @@ def _stack(
 
 
 def _parts(curve: Curve) -> list[tuple[float, str, str]]:
-    """Of each part at the peak its middle's height, its name with its amount, and its colour; none of a device's."""
+    """Of each part at the peak its middle's height, its name with its amount, and its colour; none
+    of a device's.
+    """
     if not curve.parts:
         return []
     last = steps(curve, len(curve.parts) - 1)[1]
@@ -142,9 +159,15 @@ def _scale(axes: Axes, curve: Curve, font: float, cap: float | None, top: float)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_linewidth(0.4)
     tall = axes.get_window_extent().height * POINTS / axes.figure.dpi
-    locator = MaxNLocator(nbins=max(1, min(4, int(tall / font / 2))), integer=highest >= WHOLE or _whole(curve.value))
+    locator = MaxNLocator(
+        nbins=max(1, min(4, int(tall / font / 2))), integer=highest >= WHOLE or _whole(curve.value)
+    )
     apart = TICKS_APART * font * axes.get_ylim()[1] / tall
-    ticks = [tick for tick in locator.tick_values(0, highest) if 0 <= tick <= highest and abs(tick - peak) >= apart]
+    ticks = [
+        tick
+        for tick in locator.tick_values(0, highest)
+        if 0 <= tick <= highest and abs(tick - peak) >= apart
+    ]
     named = f"{peak:,.0f}" if peak >= MOST_PARTS else f"{peak:.2g}"
     axes.set_yticks([*ticks, peak], [*(f"{tick:,.10g}" for tick in ticks), named])
     name = [curve.name, *([f"({unit})"] if unit else [])]
@@ -156,7 +179,14 @@ def _scale(axes: Axes, curve: Curve, font: float, cap: float | None, top: float)
 
 
 def _lines(
-    axes: Axes, curve: Curve, span: float, font: float, cap: float | None, top: float, base: int, ramp: Ramp
+    axes: Axes,
+    curve: Curve,
+    span: float,
+    font: float,
+    cap: float | None,
+    top: float,
+    base: int,
+    ramp: Ramp,
 ) -> None:
     scale = _scale(axes, curve, font, cap, top)
     colours, fullest = along(ramp, len(curve.peak)), int(curve.peak.argmax())
@@ -167,22 +197,38 @@ def _lines(
             look = {"linewidth": 1.8, "zorder": 3} if device == fullest else {}
             _step(axes, curve, device, span, scale, colour, look)
     levels = _named_levels(curve, base)
-    if len(levels) * LINE_HEIGHT * font > axes.get_window_extent().height * POINTS / axes.figure.dpi:
+    if (
+        len(levels) * LINE_HEIGHT * font
+        > axes.get_window_extent().height * POINTS / axes.figure.dpi
+    ):
         levels = levels[:1]
     labels = [(level / scale, name, ramp[0], colours[device]) for level, name, device in levels]
-    above = [(f"band: {_names(list(range(len(curve.peak))), base)}", ramp[0])] if _banded(curve) else []
+    above = (
+        [(f"band: {_names(list(range(len(curve.peak))), base)}", ramp[0])] if _banded(curve) else []
+    )
     if curve.host is not None:
         host = int(curve.host.peak.argmax())
         _step(axes, curve.host, host, span, scale, colours[host], HOST_STYLE)
         words = f"dotted: on the host of {_names([host], base)}, the fullest"
-        axes.text(0, 1.01, words, transform=axes.transAxes, fontsize=font, color=ramp[0], va="bottom")
+        axes.text(
+            0, 1.01, words, transform=axes.transAxes, fontsize=font, color=ramp[0], va="bottom"
+        )
     if cap is not None:
         axes.axhline(cap / scale, color=HIGHLIGHT[0], linewidth=0.8, linestyle=(0, (4, 2)))
         labels.append((cap / scale, _cap_text(curve, cap), HIGHLIGHT[0], ""))
         if over := np.flatnonzero(curve.peak > cap).tolist():
             above = [(f"{_names(over, base)} over the cap", HIGHLIGHT[0])]
     for text, colour in above:
-        axes.text(1, 1.01, text, transform=axes.transAxes, fontsize=font, color=colour, ha="right", va="bottom")
+        axes.text(
+            1,
+            1.01,
+            text,
+            transform=axes.transAxes,
+            fontsize=font,
+            color=colour,
+            ha="right",
+            va="bottom",
+        )
     _name_levels(axes, labels, font)
 
 
@@ -190,10 +236,18 @@ def _whole(values: NDArray[Any]) -> bool:
     return bool((values == np.rint(values)).all())
 
 
-def _step(axes: Axes, curve: Curve, device: int, span: float, scale: int, colour: str, style: Any = None) -> None:
+def _step(
+    axes: Axes, curve: Curve, device: int, span: float, scale: int, colour: str, style: Any = None
+) -> None:
     time, value = steps(curve, device)
     look = {"linewidth": 1.1} | (style or {})
-    axes.step(np.append(time, span), np.append(value, value[-1]) / scale, where="post", color=colour, **look)
+    axes.step(
+        np.append(time, span),
+        np.append(value, value[-1]) / scale,
+        where="post",
+        color=colour,
+        **look,
+    )
 
 
 def _banded(curve: Curve) -> bool:
@@ -205,8 +259,18 @@ def _banded(curve: Curve) -> bool:
 def _fill_band(axes: Axes, curve: Curve, span: float, scale: int, ramp: Ramp) -> None:
     """The least and the most that any device holds as a band, and the fullest device as a line."""
     times = np.unique(np.append(curve.time, span))
-    held = np.stack([_value_at(*steps(curve, device), times) for device in range(len(curve.peak))]) / scale
-    axes.fill_between(times, held.min(0), held.max(0), step="post", color=blend(ramp[0], "#FFFFFF", 0.22), linewidth=0)
+    held = (
+        np.stack([_value_at(*steps(curve, device), times) for device in range(len(curve.peak))])
+        / scale
+    )
+    axes.fill_between(
+        times,
+        held.min(0),
+        held.max(0),
+        step="post",
+        color=blend(ramp[0], "#FFFFFF", 0.22),
+        linewidth=0,
+    )
     _step(axes, curve, int(curve.peak.argmax()), span, scale, ramp[0])
 
 
@@ -215,17 +279,24 @@ def _value_at(time: NDArray[Any], value: NDArray[Any], at: NDArray[Any]) -> NDAr
 
 
 def _named_levels(curve: Curve, base: int) -> list[tuple[float, str, int]]:
-    """The heights to name, with the names and a device of each: every peak, or that of the fullest device."""
+    """The heights to name, with the names and a device of each: every peak, or that of the fullest
+    device.
+    """
     fullest = int(curve.peak.argmax())
     if _banded(curve):
         return [(float(curve.peak[fullest]), _short([fullest], base), fullest)]
     levels = np.unique(curve.peak)[::-1]
     groups = [np.flatnonzero(curve.peak == level).tolist() for level in levels]
-    return [(float(level), _short(group, base), group[0]) for level, group in zip(levels, groups, strict=True)]
+    return [
+        (float(level), _short(group, base), group[0])
+        for level, group in zip(levels, groups, strict=True)
+    ]
 
 
 def _name_levels(axes: Axes, labels: list[tuple[float, str, str, str]], font: float) -> None:
-    """Write names right of the axes at their heights, moved apart where they would overlap, after squares if any."""
+    """Write names right of the axes at their heights, moved apart where they would overlap, after
+    squares if any.
+    """
     points = axes.get_window_extent().height * POINTS / axes.figure.dpi
     per_point = axes.get_ylim()[1] / points
     labels = sorted(labels)
@@ -235,12 +306,24 @@ def _name_levels(axes: Axes, labels: list[tuple[float, str, str, str]], font: fl
     for upper in range(len(places) - 1, -1, -1):
         limit = points if upper == len(places) - 1 else places[upper + 1] - LINE_HEIGHT * font
         places[upper] = min(places[upper], limit)
-    look: dict[str, Any] = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "fontsize": font}
+    look: dict[str, Any] = {
+        "xycoords": axes.get_yaxis_transform(),
+        "textcoords": "offset points",
+        "fontsize": font,
+    }
     for place, (_, name, ink, square) in zip(places, labels, strict=True):
         beside = BESIDE + (text_width(f"{SQUARE} ", font) if square else 0)
         for text, colour, right in ((SQUARE, square, BESIDE), (name, ink, beside)):
             if colour:
-                axes.annotate(text, (1, place * per_point), (right, 0), color=colour, ha="left", va="center", **look)
+                axes.annotate(
+                    text,
+                    (1, place * per_point),
+                    (right, 0),
+                    color=colour,
+                    ha="left",
+                    va="center",
+                    **look,
+                )
 
 
 def _short(devices: list[int], base: int) -> str:
@@ -262,25 +345,32 @@ def _names(devices: list[int], base: int) -> str:
     return "devices " + ", ".join(map(str, devices))
 
 
-def _strip(axes: Axes, curve: Curve, span: float, font: float, top: float, base: int, ramp: Ramp) -> None:
+def _strip(
+    axes: Axes, curve: Curve, span: float, font: float, top: float, base: int, ramp: Ramp
+) -> None:
     """A row per device, the darker the more it holds; the bar above gives the scale."""
     from matplotlib.colors import LinearSegmentedColormap
 
     box, devices = axes.get_window_extent(), len(curve.peak)
     wide, rows = max(2, round(box.width)), max(1, min(devices, round(box.height)))
     held = np.zeros((rows, wide))
-    for device in range(devices):  # of devices that outnumber the dots, a row shows the most that any holds
+    # of devices that outnumber the dots, a row shows the most that any holds
+    for device in range(devices):
         row = held[device * rows // devices]
         np.maximum(row, columns(curve, device, span, wide), out=row)
     top = top or 1.0
     blues = LinearSegmentedColormap.from_list("held", ("#FFFFFF", ramp[1], ramp[0]))
     extent = (0, span, devices, 0)
-    axes.imshow(held, extent=extent, aspect="auto", cmap=blues, vmin=0, vmax=top, interpolation="nearest")
+    axes.imshow(
+        held, extent=extent, aspect="auto", cmap=blues, vmin=0, vmax=top, interpolation="nearest"
+    )
     axes.spines[:].set_linewidth(0.4)
     tall = axes.get_window_extent().height * POINTS / axes.figure.dpi
     every = tick_step(tall / devices, 0.95 * font)
     named = range(0, devices, every)
-    axes.set_yticks([device + 0.5 for device in named], [f"Device {device + base}" for device in named])
+    axes.set_yticks(
+        [device + 0.5 for device in named], [f"Device {device + base}" for device in named]
+    )
     axes.tick_params(axis="y", length=0)
     _draw_scale(axes, curve, top, font, blues)
 
@@ -291,10 +381,16 @@ def _draw_scale(axes: Axes, curve: Curve, top: float, font: float, blues: Any) -
     wide, tall = (length * POINTS / axes.figure.dpi for length in (box.width, box.height))
     y = 1 + 0.5 / tall * font
     counted = not curve.unit.endswith("B")
-    texts = [curve.name, "0", f"{format_held(top, curve.unit)}{f' {curve.unit}'.rstrip() * counted}"]
+    texts = [
+        curve.name,
+        "0",
+        f"{format_held(top, curve.unit)}{f' {curve.unit}'.rstrip() * counted}",
+    ]
     x = 0.0
     for number, text in enumerate(texts):
-        axes.text(x / wide, y, text, transform=axes.transAxes, fontsize=font, va="center", ha="left")
+        axes.text(
+            x / wide, y, text, transform=axes.transAxes, fontsize=font, va="center", ha="left"
+        )
         x += text_width(text, font) + font * (0.4 if number else 1.2)
         if number == 1:
             high = 0.35 * font / tall

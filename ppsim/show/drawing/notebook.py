@@ -35,10 +35,12 @@ def figure(timeline: Timeline) -> Figure:
     schedule = timeline.schedule
     if len(schedule) > MOST_OPS:
         raise InputError(
-            f"a notebook cannot show {len(schedule):,} ops ({MOST_OPS:,} at most)", "save to an .html page"
+            f"a notebook cannot show {len(schedule):,} ops ({MOST_OPS:,} at most)",
+            "save to an .html page",
         )
     duration = timeline.end - timeline.start
-    share = np.where(schedule.pair >= 0, 0.5, 1.0)  # the ops of a pair are drawn one after the other
+    # the ops of a pair are drawn one after the other
+    share = np.where(schedule.pair >= 0, 0.5, 1.0)
     start = timeline.start + np.where(schedule.leads, 0.0, duration / 2)
     last = int(schedule.placement.chunk.max())
     also = ", second replica" if schedule.n_chunks == 1 else ", second chunk"
@@ -53,7 +55,8 @@ def figure(timeline: Timeline) -> Figure:
             facts = np.stack([schedule.stage[ops], schedule.microbatch[ops]], axis=1)
             traces.append(
                 go.Bar(
-                    name=kind.info.name + (f", chunk {chunk}" if last > 1 else also if chunk else ""),
+                    name=kind.info.name
+                    + (f", chunk {chunk}" if last > 1 else also if chunk else ""),
                     y=schedule.device[ops],
                     x=(duration * share)[ops],
                     base=start[ops],
@@ -66,7 +69,8 @@ def figure(timeline: Timeline) -> Figure:
                     textangle=0,
                     constraintext="inside",
                     customdata=np.column_stack([facts, timeline.start[ops], timeline.end[ops]]),
-                    hovertemplate=f"{Kind(kind).name}: stage %{{customdata[0]}}, microbatch %{{customdata[1]}}"
+                    hovertemplate=f"{Kind(kind).name}: stage %{{customdata[0]}}, microbatch "
+                    f"%{{customdata[1]}}"
                     "<br>%{customdata[2]:.6~g} to %{customdata[3]:.6~g}<extra>%{y}</extra>",
                 )
             )
@@ -80,14 +84,26 @@ def figure(timeline: Timeline) -> Figure:
         height=HEIGHT + ROW * schedule.n_devices,
         margin={"l": 80, "r": 20, "t": 50, "b": 90},
         legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"},
-        xaxis={"title": f"time ({timeline.unit})", "range": [0, timeline.makespan], "showgrid": False},
-        yaxis={"autorange": "reversed", "tickmode": "linear", "dtick": 1, "tickprefix": "device ", "showgrid": False},
+        xaxis={
+            "title": f"time ({timeline.unit})",
+            "range": [0, timeline.makespan],
+            "showgrid": False,
+        },
+        yaxis={
+            "autorange": "reversed",
+            "tickmode": "linear",
+            "dtick": 1,
+            "tickprefix": "device ",
+            "showgrid": False,
+        },
     )
     return result
 
 
 def widen(number: int, digits: int) -> str:
-    """Write a number as wide as those with so many digits, so that all of them fit their bars or none does."""
+    """Write a number as wide as those with so many digits, so that all of them fit their bars or
+    none does.
+    """
     text = str(number)
     blanks = QUARTER * (digits - len(text))
     return blanks + text + blanks

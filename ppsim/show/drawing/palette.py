@@ -10,9 +10,9 @@ from typing import Any
 
 from ppsim.core.ops import TIMED, Kind, Stream
 
-# By colour key of a kind (:class:`ppsim.core.ops.KindInfo`): the tints of a device's first and last chunk (others' lie
-# between), and the terminal's second shade of the first, for every other microbatch, so that two of a kind stay apart.
-# How far apart the tints are: ``PROMISED``.
+# By colour key of a kind (:class:`ppsim.core.ops.KindInfo`): the tints of a device's first and last
+# chunk (others' lie between), and the terminal's second shade of the first, for every other
+# microbatch, so that two of a kind stay apart. How far apart the tints are: ``PROMISED``.
 COLOURS = {
     "forward": ("#113BA9", "#5963E1", "#3256B5"),
     "backward": ("#88A77A", "#47583B", "#99B38D"),
@@ -23,12 +23,14 @@ COMM_ARROW = "#8A2C59"
 COMM_LANE = "#B9216B"
 COLLECTIVE = "#7C2600"  # gathered parameters and reduced gradients, in the same lane
 COPY_LANE = "#49474E"
-VOCABULARY = "vocabulary", ("#818464", "#818464", "#8F9270")  # what runs beside F, B, I and W in a device's row
+# what runs beside F, B, I and W in a device's row
+VOCABULARY = "vocabulary", ("#818464", "#818464", "#8F9270")
 ENCODER = "encoder", ("#F974C7", "#F974C7", "#FB93D3")
 _SHADES = COLOURS | dict([VOCABULARY, ENCODER])
 IN_ROW = tuple(kind for kind in TIMED if kind.info.stream == Stream.COMPUTE and kind.info.colour)
 LEVELS = 8  # tints of a kind, from that of a device's first chunk to that of its last
-HATCHED_SHARE = 0.35  # of a hatched cell that is lines, which blend with the fill where they would be too fine
+# of a hatched cell that is lines, which blend with the fill where they would be too fine
+HATCHED_SHARE = 0.35
 SHADE = {kind: _SHADES[kind.info.colour][2] for kind in IN_ROW}
 BUBBLE = "#F1F3F6"
 BUBBLE_DARK = "#0B0E12"  # the same on a dark page
@@ -36,8 +38,9 @@ HIGHLIGHT = ("#D1242F", "#FF7B72")  # what the reader picked out, on a light and
 Ramp = tuple[str, str, str]
 # Curves of the first, the middle and the last device, light and dark: apart by lightness too.
 RAMP: tuple[Ramp, Ramp] = (("#0B1B3F", "#3A6EA5", "#CC8400"), ("#F2F7FC", "#62A8E0", "#B86A00"))
-# Idle time by cause (:data:`ppsim.analysis.idle.CAUSES`), on a light and on a dark page: pale where a schedule has to
-# wait, strong where it need not, and apart from all ops and each other for every kind of colour vision.
+# Idle time by cause (:data:`ppsim.analysis.idle.CAUSES`), on a light and on a dark page: pale where
+# a schedule has to wait, strong where it need not, and apart from all ops and each other for every
+# kind of colour vision.
 CAUSE_FILL = {
     "host": "#8291FC",
     "message": "#F4C188",
@@ -69,9 +72,11 @@ CAUSE_DARK = {
     "optimizer": "#CEFED9",
 }
 DIMMED = 0.22  # of a colour that is left over the bubble's, for what the reader did not pick out
-# Schedules beside each other in charts of many points, on a light and on a dark page; marks differ in shape as well.
+# Schedules beside each other in charts of many points, on a light and on a dark page; marks differ
+# in shape as well.
 FAMILY_COLOURS = (
-    ("#0072B1", "#5FB3F0"),  # nearly okabe-ito's first, which cells have, where it stays so on dark pages
+    # nearly okabe-ito's first, which cells have, where it stays so on dark pages
+    ("#0072B1", "#5FB3F0"),
     ("#C85200", "#FF9A4D"),
     ("#008F68", "#3CC79B"),
     ("#B3579A", "#E6A1CB"),
@@ -84,8 +89,12 @@ MARKERS = "os^Dv"  # of figures; pages draw the same shapes
 
 
 def family_look(number: int) -> tuple[tuple[str, str], int]:
-    """Return the colours of the n-th family and the number of its shape; no two of the first 40 share both."""
-    return FAMILY_COLOURS[number % len(FAMILY_COLOURS)], (number + number // len(FAMILY_COLOURS)) % len(MARKERS)
+    """Return the colours of the n-th family and the number of its shape; no two of the first 40
+    share both.
+    """
+    return FAMILY_COLOURS[number % len(FAMILY_COLOURS)], (
+        number + number // len(FAMILY_COLOURS)
+    ) % len(MARKERS)
 
 
 # Parts of a plan's step and of its memory, in bars on a light and on a dark page.
@@ -112,7 +121,12 @@ GROUP_COLOURS = {  # of ranks
     "dp": ("#D1242F", "#FF7B72"),
     "expert-dp": ("#7A4FA3", "#A899DB"),
 }
-OTHER_PARTS = (("#9FD0D8", "#8FD3DF"), ("#CDD3DB", "#4C5867"), ("#B9437B", "#E27FB0"), ("#7C6BB0", "#A899DB"))
+OTHER_PARTS = (
+    ("#9FD0D8", "#8FD3DF"),
+    ("#CDD3DB", "#4C5867"),
+    ("#B9437B", "#E27FB0"),
+    ("#7C6BB0", "#A899DB"),
+)
 # Candidates for a plan by how they came out: refused, too large twice, too slow twice, simulated.
 OUTCOME_COLOURS = (
     ("#C9CED6", "#4A5462"),
@@ -125,9 +139,10 @@ OUTCOME_COLOURS = (
 )
 HEAT = ("#F2F7FC", "#1F5C99")  # the least and the most of a heat map
 HEAT_DARK = ("#16202C", "#7FB2E5")  # the same on a dark page
-# Terminals with 256 colours get these numbers of xterm's, chosen, as the nearest to a colour of the page may be that of
-# another kind. By colour key: two shades of a device's first chunk, for even and odd microbatches, then two lighter
-# ones of its last. How far apart they are: ``tests/show/drawing/test_palette.py``.
+# Terminals with 256 colours get these numbers of xterm's, chosen, as the nearest to a colour of the
+# page may be that of another kind. By colour key: two shades of a device's first chunk, for even
+# and odd microbatches, then two lighter ones of its last. How far apart they are:
+# ``tests/show/drawing/test_palette.py``.
 XTERM = {
     "forward": ((20, 19), (63, 62)),
     "backward": ((101, 144), (150, 151)),
@@ -171,7 +186,9 @@ def channels(colour: str) -> tuple[int, int, int]:
 
 
 def xterm_colour(number: int) -> str:
-    """The ``#rrggbb`` of one of xterm's colours from 16 to 255: a cube of six steps each, then greys."""
+    """The ``#rrggbb`` of one of xterm's colours from 16 to 255: a cube of six steps each, then
+    greys.
+    """
     if number >= 232:
         return "#" + 3 * f"{8 + 10 * (number - 232):02X}"
     steps = (0, 95, 135, 175, 215, 255)
@@ -180,7 +197,9 @@ def xterm_colour(number: int) -> str:
 
 
 def level_of(chunk: Any, last: int) -> Any:
-    """Which of ``LEVELS`` tints a chunk has, or each of an array, on devices whose last chunk is ``last``."""
+    """Which of ``LEVELS`` tints a chunk has, or each of an array, on devices whose last chunk is
+    ``last``.
+    """
     return (2 * chunk * (LEVELS - 1) + last) // max(1, 2 * last)
 
 
@@ -211,11 +230,25 @@ def text_colour(fill: str) -> str:
 
 # What has another colour on a dark page, beside cells, messages and points, which keep theirs.
 TWINS = {
-    **{PAGE: "#0d1117", INK: "#e6eaf0", "#444444": "#9aa6b5", MUTED: "#9aa6b5", COMM_ARROW: "#E58BB0"},
+    **{
+        PAGE: "#0d1117",
+        INK: "#e6eaf0",
+        "#444444": "#9aa6b5",
+        MUTED: "#9aa6b5",
+        COMM_ARROW: "#E58BB0",
+    },
     **dict(FAMILY_COLOURS),
-    **{BUBBLE: BUBBLE_DARK, HIGHLIGHT[0]: HIGHLIGHT[1], blend(RAMP[0][0], "#ffffff", 0.22): "#2C3540"},
+    **{
+        BUBBLE: BUBBLE_DARK,
+        HIGHLIGHT[0]: HIGHLIGHT[1],
+        blend(RAMP[0][0], "#ffffff", 0.22): "#2C3540",
+    },
     **{CAUSE_FILL[name]: dark for name, dark in CAUSE_DARK.items()},
-    **{pair[0]: pair[1] for n in range(1, 9) for pair in zip(along(RAMP[0], n), along(RAMP[1], n), strict=True)},
+    **{
+        pair[0]: pair[1]
+        for n in range(1, 9)
+        for pair in zip(along(RAMP[0], n), along(RAMP[1], n), strict=True)
+    },
 }
 
 
@@ -224,20 +257,26 @@ class Palette:
     """The colours of a chart."""
 
     name: str  # what the user calls it
-    tints: Mapping[str, tuple[str, str]]  # by colour key of a kind, of the first and of the last chunk of a device
+    # by colour key of a kind, of the first and of the last chunk of a device
+    tints: Mapping[str, tuple[str, str]]
     bubble: str = BUBBLE  # the fill of idle time on a light page
     bubble_dark: str = BUBBLE_DARK  # the same on a dark page
     bubble_hatch: str = ""  # the colour of lines across idle time; empty for none
-    hatches: Mapping[str, str] = field(default_factory=dict)  # by colour key, of lines across such cells
+    # by colour key, of lines across such cells
+    hatches: Mapping[str, str] = field(default_factory=dict)
     ramp: Ramp = RAMP[0]  # of curves of memory: the first device's, the middle one's and the last's
 
     def fill(self, kind: Kind) -> tuple[str, ...]:
-        """The tints of a kind, by level; those of idle time for what is not drawn in a device's row."""
+        """The tints of a kind, by level; those of idle time for what is not drawn in a device's
+        row.
+        """
         first, last = self.tints.get(kind.info.colour) or (self.bubble,) * 2
         return tuple(blend(last, first, level / (LEVELS - 1)) for level in range(LEVELS))
 
     def hatch(self, kind: Kind) -> tuple[str, ...]:
-        """The colours of lines across its cells, by level, empty for none; of a kind drawn hatched its other tint."""
+        """The colours of lines across its cells, by level, empty for none; of a kind drawn hatched
+        its other tint.
+        """
         fills, half = self.fill(kind), LEVELS // 2
         if kind.info.hatched:
             return (fills[-1],) * half + (fills[0],) * half
@@ -255,8 +294,9 @@ class Palette:
 
 
 DEFAULT = Palette("default", {key: shades[:2] for key, shades in _SHADES.items()})
-# Colours of the papers that a figure is to be compared with, in the order of ``COLOURS``; a full backward of zb and an
-# input gradient of megatron, which those papers do not draw, have colours between.
+# Colours of the papers that a figure is to be compared with, in the order of ``COLOURS``; a full
+# backward of zb and an input gradient of megatron, which those papers do not draw, have colours
+# between.
 OF_PAPERS = {
     "zb": "#397AF2 #9DBDF9  #1E8F98 #7FC4C9  #44D3DA #A6EAED  #C5E3D1 #E0F0E7",
     "megatron": "#305496 #B4C6E7  #375623 #A9D08E  #2F8F7F #9AD1C7  #D88C2B #F2CF9F",
@@ -269,14 +309,19 @@ OF_PAPERS = {
 
 @dataclass(frozen=True)
 class Promise:
-    """How far apart the two tints of F, B, I and W are at least, measured by `tests/show/drawing/test_palette.py`."""
+    """How far apart the two tints of F, B, I and W are at least, measured by
+    `tests/show/drawing/test_palette.py`.
+    """
 
-    seen: float = 0.0  # CIEDE2000 of any two, and of these from messages and bubbles, whatever cones the reader lacks
-    in_grey: float = 0.0  # steps of lightness L* between any two of the first chunk, and of the last
+    # CIEDE2000 of any two, and of these from messages and bubbles, whatever cones the reader lacks
+    seen: float = 0.0
+    # steps of lightness L* between any two of the first chunk, and of the last
+    in_grey: float = 0.0
     chunks_in_grey: float = 0.0  # the same between any two of both chunks
 
 
-# Of palettes that are for every kind of colour vision, or for print in grey: what the words of ``--palette`` say.
+# Of palettes that are for every kind of colour vision, or for print in grey: what the words of
+# ``--palette`` say.
 PROMISED = {
     "default": Promise(seen=12, in_grey=11, chunks_in_grey=5.5),
     "okabe-ito": Promise(seen=10),
@@ -292,7 +337,10 @@ HATCHED_BUBBLE = "#B8B8B8"
 def _of_paper(name: str) -> Palette:
     fills = OF_PAPERS[name].split()
     tints = dict(zip(COLOURS, zip(fills[::2], fills[1::2], strict=True), strict=True))
-    tints |= {key: (MONO_BESIDE[key],) * 2 if name == "mono" else shades[:2] for key, shades in (VOCABULARY, ENCODER)}
+    tints |= {
+        key: (MONO_BESIDE[key],) * 2 if name == "mono" else shades[:2]
+        for key, shades in (VOCABULARY, ENCODER)
+    }
     lines = HATCHED_BUBBLE if name == "mono" else ""
     return Palette(
         name,

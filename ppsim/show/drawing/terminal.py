@@ -1,10 +1,11 @@
 """The Gantt chart for a terminal: one row per device, cells by duration.
 
-With colour a cell is its kind's colour with the microbatch number; without, its kind's letter and number
-(lower case for a device's second stage), in the kind's colour where a terminal has sixteen. One column is never more
-time than the shortest op, so nothing is down-sampled: what does not fit is folded away, and said so. Only ops that
-take a ``NEGLIGIBLE`` part of the makespan, which no chart could show next to the others, are left out, and said so
-too, as are gaps that a column is too coarse for.
+With colour a cell is its kind's colour with the microbatch number; without, its kind's letter and
+number (lower case for a device's second stage), in the kind's colour where a terminal has sixteen.
+One column is never more time than the shortest op, so nothing is down-sampled: what does not fit is
+folded away, and said so. Only ops that take a ``NEGLIGIBLE`` part of the makespan, which no chart
+could show next to the others, are left out, and said so too, as are gaps that a column is too
+coarse for.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ NEGLIGIBLE = 1e-9
 LEAST_CELLS = 20
 NUMBERS = len(" 100.0% idle  peak 999")
 LONG = 4  # times the columns at hand, from which on a part of the middle is shown too
-# Of sixteen colours, by colour key of a kind, which themes of light and of dark terminals set apart.
+# Of sixteen colours, by colour key of a kind, which themes of light and of dark terminals set
+# apart.
 BASIC = {
     "forward": Style(color="white", bgcolor="blue"),
     "backward": Style(color="black", bgcolor="green"),
@@ -56,13 +58,19 @@ BASIC = {
 }
 PLAIN = Style()
 # What goes on beside compute, by band of the lane; several of them in one column.
-LANE_SIGNS = {COPY_OUT: (">", "copy out"), COPY_IN: ("<", "copy in"), COLLECTIVE: ("=", "collective")}
+LANE_SIGNS = {
+    COPY_OUT: (">", "copy out"),
+    COPY_IN: ("<", "copy in"),
+    COLLECTIVE: ("=", "collective"),
+}
 BOTH = "x"
 
 
 @dataclass(frozen=True)
 class Signs:
-    """The signs of the chart besides letters: idle time, the rest of an op, time folded away, rows left out."""
+    """The signs of the chart besides letters: idle time, the rest of an op, time folded away, rows
+    left out.
+    """
 
     bubble: str = "·"
     rest: str = "─"
@@ -127,10 +135,13 @@ def grid_for(length: NDArray[np.float64], total: float, columns: int) -> Grid:
 
 
 def _finest_gap(timeline: Timeline) -> float:
-    """The shortest idle time between two ops of a device that count as time; infinite where there is none."""
+    """The shortest idle time between two ops of a device that count as time; infinite where there
+    is none.
+    """
     offsets = timeline.schedule.offsets
     gaps = timeline.start[1:] - timeline.end[:-1]
-    gaps[offsets[(offsets > 0) & (offsets <= len(gaps))] - 1] = 0.0  # from one device's last op to the next one's first
+    # from one device's last op to the next one's first
+    gaps[offsets[(offsets > 0) & (offsets <= len(gaps))] - 1] = 0.0
     return float(gaps.min(where=gaps > NEGLIGIBLE * timeline.makespan, initial=np.inf))
 
 
@@ -146,13 +157,17 @@ def gantt(
     timeline: Timeline,  # what to draw
     metrics: Metrics,  # its numbers
     columns: int,  # of the terminal
-    colours: int,  # that it has: from 256 on cells have no letters, with 16 letters are on a colour, with 0 on none
+    # that it has: from 256 on cells have no letters, with 16 letters are on a colour, with 0 on
+    # none
+    colours: int,
     encoding: str = "utf-8",  # of the terminal
     *,
     marks: Marks | None = None,  # what devices wait for, to be drawn in their idle time
     lanes: bool = False,  # whether what a device does beside compute has a line of its own below it
 ) -> Group:
-    """The chart as rich renderables, ``columns`` wide at most; each device's numbers where there is room for them."""
+    """The chart as rich renderables, ``columns`` wide at most; each device's numbers where there is
+    room for them.
+    """
     beside = streams_of(timeline) if lanes else None
     timeline = compute_row(timeline)
     schedule, signs = timeline.schedule, signs_for(encoding, colours > 0)
@@ -160,16 +175,20 @@ def gantt(
         signs = replace(signs, muted="")
     name_width = len(f"dev {schedule.n_devices - 1} ")
     numbers = columns - name_width - NUMBERS >= LEAST_CELLS
-    length, gap, total = _lengths(timeline), _finest_gap(timeline), timeline.makespan  # once: ops may be millions
+    # once: ops may be millions
+    length, gap, total = _lengths(timeline), _finest_gap(timeline), timeline.makespan
     grid = grid_for(length, total, max(LEAST_CELLS, columns - name_width - NUMBERS * numbers))
     if numbers and gap < grid.column * (1 - 1e-9):
         wide = grid_for(length, total, columns - name_width)
-        if wide.column < grid.column:  # gaps matter more than the numbers, which the summary has too
+        # gaps matter more than the numbers, which the summary has too
+        if wide.column < grid.column:
             numbers, grid = False, wide
     labelled = _labelled_kinds(timeline.schedule, length, grid, colours >= FEW_COLOURS)
     devices = list(range(schedule.n_devices))
     if len(devices) > MOST_ROWS:
-        devices = np.unique(np.linspace(0, schedule.n_devices - 1, MOST_ROWS).round().astype(int)).tolist()
+        devices = np.unique(
+            np.linspace(0, schedule.n_devices - 1, MOST_ROWS).round().astype(int)
+        ).tolist()
     lines = [_scale(timeline, length, gap, grid, signs)]
     for device in devices:
         line = Text(f"dev {device}".ljust(name_width), signs.muted)
@@ -185,10 +204,17 @@ def gantt(
         if beside is not None:
             lines.append(_beside(beside, device, grid, name_width, signs))
     if len(devices) < schedule.n_devices:
-        lines.append(Text(f"{signs.more} {len(devices)} of {schedule.n_devices} devices, evenly chosen", signs.muted))
+        lines.append(
+            Text(
+                f"{signs.more} {len(devices)} of {schedule.n_devices} devices, evenly chosen",
+                signs.muted,
+            )
+        )
     if beside is not None:
         used = [LANE_SIGNS[band] for band in np.unique(beside.band).tolist()]
-        names = ", ".join(f"{sign} {name}" for sign, name in (*used, *[(BOTH, "several")] * (len(used) > 1)))
+        names = ", ".join(
+            f"{sign} {name}" for sign, name in (*used, *[(BOTH, "several")] * (len(used) > 1))
+        )
         lines.append(Text(f"{'':{name_width}}below each device: {names}", signs.muted))
     lines.append(_axis(grid, name_width, signs))
     for line in lines:
@@ -197,22 +223,30 @@ def gantt(
 
 
 def _beside(beside: Lane, device: int, grid: Grid, indent: int, signs: Signs) -> Text:
-    """What a device does beside compute: a sign in every column in which it copies or takes part in a collective."""
+    """What a device does beside compute: a sign in every column in which it copies or takes part in
+    a collective.
+    """
     own = beside.device == device
     bands, left, right = beside.band[own].tolist(), beside.left[own], beside.right[own]
     parts = []
     for number, (begin, _) in enumerate(grid.stretches):
         cells = [" "] * grid.cells(number)
         first = np.floor((left - begin) / grid.column + NEGLIGIBLE).astype(int)
-        last = np.maximum(np.ceil((right - begin) / grid.column - NEGLIGIBLE).astype(int), first + 1)
+        last = np.maximum(
+            np.ceil((right - begin) / grid.column - NEGLIGIBLE).astype(int), first + 1
+        )
         for band, start, stop in zip(bands, first.tolist(), last.tolist(), strict=True):
             for column in range(max(start, 0), min(stop, len(cells))):
-                cells[column] = LANE_SIGNS[band][0] if cells[column] in (" ", LANE_SIGNS[band][0]) else BOTH
+                cells[column] = (
+                    LANE_SIGNS[band][0] if cells[column] in (" ", LANE_SIGNS[band][0]) else BOTH
+                )
         parts.append("".join(cells))
     return Text(" " * indent + signs.fold.join(parts).rstrip(), signs.muted)
 
 
-def _labelled_kinds(schedule: Schedule, length: NDArray[np.float64], grid: Grid, colour: bool) -> set[int]:
+def _labelled_kinds(
+    schedule: Schedule, length: NDArray[np.float64], grid: Grid, colour: bool
+) -> set[int]:
     """Kinds whose every cell has room for its number: all cells of a kind get one, or none does."""
     digits = len(str(schedule.n_microbatches - 1))
     counts, kinds = np.bincount(schedule.kind, minlength=len(Kind)), set()
@@ -226,7 +260,9 @@ def _labelled_kinds(schedule: Schedule, length: NDArray[np.float64], grid: Grid,
 
 @dataclass(frozen=True)
 class IdleSigns:
-    """The signs of a device's idle time in one stretch of the chart: what it waits for, where that is known."""
+    """The signs of a device's idle time in one stretch of the chart: what it waits for, where that
+    is known.
+    """
 
     signs: Signs
     marks: Marks | None
@@ -241,10 +277,14 @@ class IdleSigns:
         begin = self.grid.stretches[self.stretch][0]
         for column in range(first, last):
             found = self.marks.at(begin + (column + 0.5) * self.grid.column)
-            row.append(*((found.sign, found.style) if found else (self.signs.bubble, self.signs.muted)))
+            row.append(
+                *((found.sign, found.style) if found else (self.signs.bubble, self.signs.muted))
+            )
 
 
-def _row(timeline: Timeline, idle: IdleSigns, device: int, labelled: set[int], colours: int) -> Text:
+def _row(
+    timeline: Timeline, idle: IdleSigns, device: int, labelled: set[int], colours: int
+) -> Text:
     grid, stretch, signs = idle.grid, idle.stretch, idle.signs
     schedule, (begin, finish) = timeline.schedule, grid.stretches[stretch]
     queue = schedule.queue(device)
@@ -255,7 +295,10 @@ def _row(timeline: Timeline, idle: IdleSigns, device: int, labelled: set[int], c
     start = np.where(leads, start, middle)
     shown = (end - start >= NEGLIGIBLE * timeline.makespan) & (end > begin) & (start < finish)
     width = grid.cells(stretch)
-    left, right = (np.clip(np.floor((t - begin) / grid.column + 0.5), -1, width + 1).astype(int) for t in (start, end))
+    left, right = (
+        np.clip(np.floor((t - begin) / grid.column + 0.5), -1, width + 1).astype(int)
+        for t in (start, end)
+    )
     row, at = Text(), 0
     for i in np.flatnonzero(shown & (right > 0) & (left < width) & (right > left)):
         a, b = max(int(left[i]), at), min(int(right[i]), width)
@@ -272,14 +315,22 @@ def _cell(
     timeline: Timeline, op: int, width: int, labelled: set[int], colours: int, signs: Signs
 ) -> tuple[str, Style | str]:
     schedule = timeline.schedule
-    kind, microbatch, chunk = Kind(schedule.kind[op]), int(schedule.microbatch[op]), int(schedule.chunk[op])
+    kind, microbatch, chunk = (
+        Kind(schedule.kind[op]),
+        int(schedule.microbatch[op]),
+        int(schedule.chunk[op]),
+    )
     number = str(microbatch) if int(kind) in labelled else ""
     if colours < FEW_COLOURS:
         letter = kind.name.lower() if chunk % 2 else kind.name
-        return (letter + number)[:width].ljust(width, signs.rest), BASIC[kind.info.colour] if colours else ""
+        return (letter + number)[:width].ljust(width, signs.rest), BASIC[
+            kind.info.colour
+        ] if colours else ""
     level = level_of(chunk, int(schedule.placement.chunk.max()))
     text = kind.name + number if number and kind.info.hatched else number
-    text = (text if len(text) <= width else "").center(width, signs.hatch if kind.info.hatched else " ")
+    text = (text if len(text) <= width else "").center(
+        width, signs.hatch if kind.info.hatched else " "
+    )
     if colours == FEW_COLOURS:
         return text, xterm_style(XTERM[kind.info.colour][2 * level // LEVELS][microbatch % 2])
     fill = DEFAULT.colours[LEVELS * kind + level]
@@ -298,9 +349,14 @@ def _darker(colour: str) -> str:
     return "#" + "".join(f"{int(channel * 0.86):02x}" for channel in channels(colour))
 
 
-def _scale(timeline: Timeline, length: NDArray[np.float64], gap: float, grid: Grid, signs: Signs) -> Text:
+def _scale(
+    timeline: Timeline, length: NDArray[np.float64], gap: float, grid: Grid, signs: Signs
+) -> Text:
     text = f"1 column = {format_number(grid.column)} {timeline.unit}"
-    folded = [f"{format_number(before[1])} to {format_number(after[0])}" for before, after in pairwise(grid.stretches)]
+    folded = [
+        f"{format_number(before[1])} to {format_number(after[0])}"
+        for before, after in pairwise(grid.stretches)
+    ]
     if folded:
         text += f"; {' and '.join(folded)} folded"
     if gap < grid.column * (1 - 1e-9):
@@ -330,7 +386,10 @@ def _legend(
 ) -> list[Text]:
     """What the cells mean, only what occurs, on as many lines as it takes."""
     entries = [_legend_entry(entry, colours, signs) for entry in legend_entries([timeline])]
-    entries += [Text.assemble((2 * mark.sign, mark.style), (f" {mark.name}", signs.muted)) for mark in marks or ()]
+    entries += [
+        Text.assemble((2 * mark.sign, mark.style), (f" {mark.name}", signs.muted))
+        for mark in marks or ()
+    ]
     lines = [Text(" " * indent)]
     for entry in entries:
         if len(lines[-1]) + len(entry) > columns and len(lines[-1]) > indent:
@@ -342,24 +401,34 @@ def _legend(
 
 
 def _legend_entry(entry: Entry, colours: int, signs: Signs) -> Text:
-    """The cell of each kind and their name; the sign of idle time; what lighter colours or small letters mean."""
+    """The cell of each kind and their name; the sign of idle time; what lighter colours or small
+    letters mean.
+    """
     colour = colours >= FEW_COLOURS
     name = entry.name[0].lower() + entry.name[1:]
     if entry.name == BY_CHUNK and colours == FEW_COLOURS:
         boxes = [("  ", xterm_style(pair[0])) for pair in XTERM["forward"]]
         return Text.assemble(*boxes, (f" {name}", signs.muted))
     if entry.name == BY_CHUNK and colour:
-        return Text.assemble(*(("  ", Style(bgcolor=fill)) for fill in entry.colours), (f" {name}", signs.muted))
+        return Text.assemble(
+            *(("  ", Style(bgcolor=fill)) for fill in entry.colours), (f" {name}", signs.muted)
+        )
     if entry.name == BY_CHUNK:
         return Text("lower case: odd chunks", signs.muted)
     if entry.name.startswith(OTHER_TINT):
-        return Text(name if colour else name.replace(OTHER_TINT.lower(), "lower case", 1), signs.muted)
+        return Text(
+            name if colour else name.replace(OTHER_TINT.lower(), "lower case", 1), signs.muted
+        )
     if not entry.kinds:
         return Text(f"{signs.bubble * 2} {name}", signs.muted)
     cells = list[tuple[str, Style]]()
     for kind, fill in zip(entry.kinds, entry.colours, strict=True):
         wide = 3 if len(entry.kinds) == 1 else 2
-        cell = kind.name.center(wide, signs.hatch if kind.info.hatched else " ") if colour else kind.name
+        cell = (
+            kind.name.center(wide, signs.hatch if kind.info.hatched else " ")
+            if colour
+            else kind.name
+        )
         cells.append((cell, _style_of(kind, fill, colours)))
     return Text.assemble(*cells, (f" {name}", signs.muted))
 

@@ -1,4 +1,6 @@
-"""What a terminal draws in idle time: the cause of waiting, or that a device is blocked in a send or receive."""
+"""What a terminal draws in idle time: the cause of waiting, or that a device is blocked in a send
+or receive.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ from numpy.typing import NDArray
 from rich.style import Style
 
 from ppsim.core.ops import COMPUTE, Kind
-from ppsim.show.drawing.palette import CAUSE_DARK, CAUSE_FILL, FEW_COLOURS, TERMINAL_MUTED, XTERM_CAUSES
+from ppsim.show.drawing.palette import (
+    CAUSE_DARK,
+    CAUSE_FILL,
+    FEW_COLOURS,
+    TERMINAL_MUTED,
+    XTERM_CAUSES,
+)
 
 if TYPE_CHECKING:
     from ppsim.analysis.idle import Idle
@@ -57,7 +65,8 @@ class Marks:
 
 
 def marks_of_idle(idle: Idle, colours: int) -> Marks:
-    """Idle time by its cause, as cells in the colours of pages, the dark ones unless the terminal is light.
+    """Idle time by its cause, as cells in the colours of pages, the dark ones unless the terminal
+    is light.
 
     A terminal that has no more than 256 ``colours`` gets numbers of xterm's.
     """
@@ -68,11 +77,15 @@ def marks_of_idle(idle: Idle, colours: int) -> Marks:
     if colours == FEW_COLOURS:
         fills = {name: f"color({pair[0 if light else 1]})" for name, pair in XTERM_CAUSES.items()}
     looks = tuple(Mark(" ", Style(bgcolor=fills[name]), f"idle: {name}") for name in NAMES)
-    return Marks(looks, idle.device.astype(np.int64), idle.start, idle.end, idle.cause.astype(np.int64))
+    return Marks(
+        looks, idle.device.astype(np.int64), idle.start, idle.end, idle.cause.astype(np.int64)
+    )
 
 
 def marks_of_messages(execution: Execution) -> Marks | None:
-    """Time that devices spend in sends and receives; None where these run beside the compute ops."""
+    """Time that devices spend in sends and receives; None where these run beside the compute
+    ops.
+    """
     schedule, timeline = execution.lowered.schedule, execution.timeline
     waits = ~np.isin(schedule.kind, [*COMPUTE, Kind.UNSHARD, Kind.RESHARD, Kind.REDUCE_GRAD]) & (
         timeline.end > timeline.start

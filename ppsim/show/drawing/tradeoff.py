@@ -23,7 +23,8 @@ Box = tuple[float, float, float, float]  # left, bottom, right, top
 Segment = tuple[float, float, float, float]  # from x, y to x, y
 POINTS = 72  # to the inch
 ASPECT = 0.62  # height of the figure over its width
-LEFT, RIGHT, BELOW, ABOVE = 0.6, 0.15, 0.42, 0.08  # inches between the axes and the edges of the figure
+# inches between the axes and the edges of the figure
+LEFT, RIGHT, BELOW, ABOVE = 0.6, 0.15, 0.42, 0.08
 TITLE = 0.32  # inches for the title of a panel, where there are several, above the names of points
 PANEL = 0.46  # height of such a panel over its width
 FONT = 6.5
@@ -43,7 +44,8 @@ LABEL = re.compile(r"([\w ]+) \((t_[A-Za-z0-9])\)")
 
 
 def figure_of(found: Tradeoff, time: str, memory: str, width: float) -> Figure:
-    """The points and the front as a figure ``width`` inches wide; see :func:`draw_tradeoff` for the labels.
+    """The points and the front as a figure ``width`` inches wide; see :func:`draw_tradeoff` for the
+    labels.
 
     Groups, whose shares of the model are not the same, have a panel each, one below the other.
     """
@@ -70,7 +72,8 @@ def figure_of(found: Tradeoff, time: str, memory: str, width: float) -> Figure:
 def draw_tradeoff(
     axes: Axes, found: Tradeoff, *, time: str, memory: str, families: Sequence[str] | None = None
 ) -> None:
-    """Draw points and front onto axes of final size: time to the right, memory upwards, less of both is better.
+    """Draw points and front onto axes of final size: time to the right, memory upwards, less of
+    both is better.
 
     ``families`` have their colours and marks in this order, the points' own by default.
     """
@@ -91,9 +94,15 @@ def draw_tradeoff(
         own = np.array([name == family for name in names])
         first, rest = own & best, own & ~best
         axes.scatter(x[first], y[first], s=15, color=colour, marker=marker, zorder=3)
-        hollow: dict[str, Any] = {"facecolors": "white", "edgecolors": colour, "linewidths": 0.8, "marker": marker}
+        hollow: dict[str, Any] = {
+            "facecolors": "white",
+            "edgecolors": colour,
+            "linewidths": 0.8,
+            "marker": marker,
+        }
         axes.scatter(x[rest], y[rest], s=11, zorder=2, **hollow)
-        if len(names) > CROWD or best.sum() > LONG_FRONT >= len(set(names)):  # most points have no name beside them
+        # most points have no name beside them
+        if len(names) > CROWD or best.sum() > LONG_FRONT >= len(set(names)):
             axes.scatter([], [], s=13, color=colour, marker=marker, label=family)
     _spread(axes, x, y)
     axes.spines[["top", "right"]].set_visible(False)
@@ -126,7 +135,10 @@ def _folded(label: str, axes: Axes) -> str:
     words = shorten(label, LONGEST_LABEL).split(" ")
     if text_width(" ".join(words), FONT) < tall or len(words) < 2:
         return " ".join(words)
-    half = min(range(1, len(words)), key=lambda cut: abs(len(" ".join(words[:cut])) - len(" ".join(words[cut:]))))
+    half = min(
+        range(1, len(words)),
+        key=lambda cut: abs(len(" ".join(words[:cut])) - len(" ".join(words[cut:]))),
+    )
     return " ".join(words[:half]) + "\n" + " ".join(words[half:])
 
 
@@ -137,12 +149,13 @@ def _name_points(
     y: NDArray[np.float64],
     fronts: Sequence[NDArray[np.int64]],
 ) -> None:
-    """Write each point's name beside it, on the first side where it covers neither a point nor another name.
+    """Write each point's name beside it, on the first side where it covers neither a point nor
+    another name.
 
-    The front has its names first and in any case, on the side where most of them is in the picture and, if there is
-    one, off the fronts' lines and not beside another of them; in a crowd the others go without. Of a long front only
-    the ends have a name in any case. A name that had to move away has a line to its point, and a white box behind it
-    keeps lines from striking through.
+    The front has its names first and in any case, on the side where most of them is in the picture
+    and, if there is one, off the fronts' lines and not beside another of them; in a crowd the
+    others go without. Of a long front only the ends have a name in any case. A name that had to
+    move away has a line to its point, and a white box behind it keeps lines from striking through.
     """
     box: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "pad": 0.3, "alpha": 0.85}
     point_per_dot = POINTS / axes.figure.dpi
@@ -155,7 +168,9 @@ def _name_points(
     leaders, long = list[Box](), found.best.sum() > LONG_FRONT
     drawn = list[Segment]()  # the lines to names
     certain = ends if long else set(np.flatnonzero(found.best).tolist())
-    for here in sorted(range(len(points)), key=lambda here: (here not in certain, not found.best[here])):
+    for here in sorted(
+        range(len(points)), key=lambda here: (here not in certain, not found.best[here])
+    ):
         point, place, on_front = found.points[here], points[here], bool(found.best[here])
         name = shorten(point.name, LONGEST_NAME)
         if not on_front and len(points) > CROWD:
@@ -163,13 +178,20 @@ def _name_points(
         sides = _sides(SPREAD * text_width(name, FONT) + 1, LINE * FONT)
         sides = sides[:NEAR] if long and here not in certain else sides
         boxes = [_box(place, side) for side in sides]
-        names, others = [*taken[len(points) :], *leaders], taken[:here] + taken[here + 1 : len(points)]
+        names, others = (
+            [*taken[len(points) :], *leaders],
+            taken[:here] + taken[here + 1 : len(points)],
+        )
         beside = [_grown(taken[other]) for other in np.flatnonzero(found.best) if other != here]
         cost = [
             (
                 _outside(box, room),
                 sum(_meet(box, other) for other in names)
-                + sum(_meet(dot, other) for dot in _leader(place, side, box) for other in taken[len(points) :])
+                + sum(
+                    _meet(dot, other)
+                    for dot in _leader(place, side, box)
+                    for other in taken[len(points) :]
+                )
                 + sum(_cross(own, other) for own in _line(place, side, box) for other in drawn),
                 *(sum(_meet(box, other) for other in each) for each in (others, lines + beside)),
             )
@@ -182,14 +204,31 @@ def _name_points(
         side = sides[chosen]
         leaders += _leader(place, side, boxes[chosen])
         drawn += _line(place, side, boxes[chosen])
-        look: dict[str, Any] = {"color": "black" if on_front else MUTED, "ha": side.align, "bbox": box, "zorder": 4}
-        look["arrowprops"] = {"arrowstyle": "-", "linewidth": 0.4, "color": MUTED} if side.far else None
+        look: dict[str, Any] = {
+            "color": "black" if on_front else MUTED,
+            "ha": side.align,
+            "bbox": box,
+            "zorder": 4,
+        }
+        look["arrowprops"] = (
+            {"arrowstyle": "-", "linewidth": 0.4, "color": MUTED} if side.far else None
+        )
         to = (point.makespan, point.peak), (side.right, side.up)
-        axes.annotate(name, *to, textcoords="offset points", fontsize=FONT, va="bottom", parse_math=False, **look)
+        axes.annotate(
+            name,
+            *to,
+            textcoords="offset points",
+            fontsize=FONT,
+            va="bottom",
+            parse_math=False,
+            **look,
+        )
 
 
 class Side(NamedTuple):
-    """A place for a name beside its point, in points: its anchor, how it is aligned there, its size."""
+    """A place for a name beside its point, in points: its anchor, how it is aligned there, its
+    size.
+    """
 
     right: float
     up: float
@@ -212,7 +251,12 @@ def _sides(wide: float, tall: float) -> tuple[Side, ...]:
     far = (
         Side(across * away, up * away - tall * (up < 0), align, wide, tall, far=True)
         for away in AWAY
-        for across, up, align in ((1, 0.6, "left"), (1, -0.6, "left"), (-1, 0.6, "right"), (-1, -0.6, "right"))
+        for across, up, align in (
+            (1, 0.6, "left"),
+            (1, -0.6, "left"),
+            (-1, 0.6, "right"),
+            (-1, -0.6, "right"),
+        )
     )
     steep = (
         Side(across * away, up * away - tall * (up < 0), "center", wide, tall, far=True)
@@ -224,12 +268,18 @@ def _sides(wide: float, tall: float) -> tuple[Side, ...]:
 
 def _box(place: NDArray[np.float64], side: Side) -> Box:
     """The box of a name at a side of a point: left, bottom, right, top."""
-    left = place[0] + side.right - {"left": 0.0, "center": side.wide / 2, "right": side.wide}[side.align]
+    left = (
+        place[0]
+        + side.right
+        - {"left": 0.0, "center": side.wide / 2, "right": side.wide}[side.align]
+    )
     return (left, place[1] + side.up, left + side.wide, place[1] + side.up + side.tall)
 
 
 def _leader(place: NDArray[np.float64], side: Side, box: Box) -> list[Box]:
-    """The line from a point to a name that had to move away, as small boxes; none beside the point."""
+    """The line from a point to a name that had to move away, as small boxes; none beside the
+    point.
+    """
     if not side.far:
         return []
     end = np.clip(place, box[:2], box[2:])
@@ -246,7 +296,9 @@ def _line(place: NDArray[np.float64], side: Side, box: Box) -> list[Segment]:
 
 
 def _cross(a: Segment, b: Segment) -> bool:
-    """Whether two lines have a point in common: the ends of each lie on different sides of the other."""
+    """Whether two lines have a point in common: the ends of each lie on different sides of the
+    other.
+    """
 
     def side(line: Segment, x: float, y: float) -> float:
         return (line[2] - line[0]) * (y - line[1]) - (line[3] - line[1]) * (x - line[0])
@@ -258,14 +310,24 @@ def _steps(points: NDArray[np.float64]) -> list[Box]:
     """The lines of a front through these points as boxes: to the right, then down, to the next."""
     found: list[Box] = []
     for (x, y), (right, below) in pairwise(points.tolist()):
-        found += [(x, y - LINE_ROOM, right, y + LINE_ROOM), (right - LINE_ROOM, below, right + LINE_ROOM, y)]
+        found += [
+            (x, y - LINE_ROOM, right, y + LINE_ROOM),
+            (right - LINE_ROOM, below, right + LINE_ROOM, y),
+        ]
     return found
 
 
 def _outside(box: Box, room: tuple[float, ...]) -> float:
-    """How many points of a box lie left of the axes or below, or beyond the figure's right and upper edge."""
+    """How many points of a box lie left of the axes or below, or beyond the figure's right and
+    upper edge.
+    """
     left, below, right, top = room
-    return max(0.0, left - box[0]) + max(0.0, below - box[1]) + max(0.0, box[2] - right) + max(0.0, box[3] - top)
+    return (
+        max(0.0, left - box[0])
+        + max(0.0, below - box[1])
+        + max(0.0, box[2] - right)
+        + max(0.0, box[3] - top)
+    )
 
 
 def _grown(box: Box) -> Box:

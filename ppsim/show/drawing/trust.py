@@ -1,4 +1,6 @@
-"""How far predictions can be trusted, drawn: published runs beside predicted, and makespans on uneven hardware."""
+"""How far predictions can be trusted, drawn: published runs beside predicted, and makespans on
+uneven hardware.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +35,11 @@ POINTS = 72
 
 
 def draw_published(rows: Sequence[Mapping[str, Any]], width: float) -> Figure:
-    """Draw predicted steps over published ones with their ranges, and beside it the share of runs within an error.
+    """Draw predicted steps over published ones with their ranges, and beside it the share of runs
+    within an error.
 
-    Of ``rows``, as :func:`ppsim.workload.plans.published.against` returns them, those with an ``error`` are drawn.
+    Of ``rows``, as :func:`ppsim.workload.plans.published.against` returns them, those with an
+    ``error`` are drawn.
     """
     from matplotlib.figure import Figure
 
@@ -47,7 +51,9 @@ def draw_published(rows: Sequence[Mapping[str, Any]], width: float) -> Figure:
     figure = Figure(figsize=(width, height))
     rest = width - RIGHT - (left := LEFT if narrow else LEFT + side + BETWEEN)
     high = height - ABOVE - tall if narrow else below
-    _draw_steps(figure.add_axes((LEFT / width, high / height, side / width, tall / height)), compared)
+    _draw_steps(
+        figure.add_axes((LEFT / width, high / height, side / width, tall / height)), compared
+    )
     box = (left / width, below / height, rest / width, tall * (0.55 if narrow else 1) / height)
     _draw_errors(figure.add_axes(box), np.array([abs(row["error"]) for row in compared]))
     for number, line in enumerate(reversed(notes)):
@@ -57,9 +63,14 @@ def draw_published(rows: Sequence[Mapping[str, Any]], width: float) -> Figure:
 
 
 def say_what_is_drawn(rows: Sequence[Mapping[str, Any]], width: float) -> list[str]:
-    """Say what a bar is, and what of the table is not drawn, in lines for a figure ``width`` inches wide."""
+    """Say what a bar is, and what of the table is not drawn, in lines for a figure ``width`` inches
+    wide.
+    """
     compared, refused = sum("error" in row for row in rows), sum("reason" in row for row in rows)
-    said = f"{compared:,} of {len(rows):,} runs; bars: the range given with each; band: within {NEAR:.0%}."
+    said = (
+        f"{compared:,} of {len(rows):,} runs; bars: the range given with each; band: within "
+        f"{NEAR:.0%}."
+    )
     said += " No run corrects its own prediction."
     said += f" Left out, as they cannot be predicted: {refused:,}." if refused else ""
     unmeasured = len(rows) - compared - refused
@@ -72,12 +83,17 @@ def _draw_steps(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
     from matplotlib.ticker import FuncFormatter
 
     columns = np.array(
-        [[row[f"{key}_s"] for key in ("measured_step", "predicted_step", "low", "high")] for row in rows]
+        [
+            [row[f"{key}_s"] for key in ("measured_step", "predicted_step", "low", "high")]
+            for row in rows
+        ]
     )
     measured, predicted, low, high = columns.T
     ends = np.array([columns.min() / 1.25, columns.max() * 1.25])
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
-    axes.fill_between(ends, ends * (1 - NEAR), ends * (1 + NEAR), color=MUTED, alpha=0.18, linewidth=0)
+    axes.fill_between(
+        ends, ends * (1 - NEAR), ends * (1 + NEAR), color=MUTED, alpha=0.18, linewidth=0
+    )
     axes.plot(ends, ends, color=MUTED, linewidth=0.6)
     gpus = np.array([str(row["gpu"]) for row in rows])
     names, counts = np.unique(gpus, return_counts=True)
@@ -90,18 +106,33 @@ def _draw_steps(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
         axes.scatter(measured[here], predicted[here], label=label, **look)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))
-    axes.legend(loc="upper left", fontsize=FONT - 0.5, frameon=False, handletextpad=0.2, borderpad=0, labelspacing=0.3)
+    axes.legend(
+        loc="upper left",
+        fontsize=FONT - 0.5,
+        frameon=False,
+        handletextpad=0.2,
+        borderpad=0,
+        labelspacing=0.3,
+    )
     _finish(axes, "published step (s)", "predicted step (s)")
 
 
 def _draw_errors(axes: Axes, errors: NDArray[np.float64]) -> None:
-    """The share of runs within an error, up to the error of 99 in 100, with that of half of them and of nine in ten."""
+    """The share of runs within an error, up to the error of 99 in 100, with that of half of them
+    and of nine in ten.
+    """
     from matplotlib.ticker import PercentFormatter
 
     ordered = np.sort(errors)
     shares = np.arange(1, len(ordered) + 1) / len(ordered)
     most = max(1.1 * float(np.quantile(ordered, 0.99)), 1e-3)
-    axes.step(np.append(0, ordered), np.append(0, shares), where="post", color=FAMILY_COLOURS[0][0], linewidth=1.2)
+    axes.step(
+        np.append(0, ordered),
+        np.append(0, shares),
+        where="post",
+        color=FAMILY_COLOURS[0][0],
+        linewidth=1.2,
+    )
     axes.set(xlim=(0, most), ylim=(0, 1.02))
     for share in (0.9, 0.5):
         error = float(ordered[np.searchsorted(shares, share - 1e-9)])
@@ -118,14 +149,21 @@ def _draw_errors(axes: Axes, errors: NDArray[np.float64]) -> None:
 
 
 def draw_spread(sampled: Sequence[Sampled], width: float) -> Figure:
-    """Draw how makespans of schedules, of one unit, spread: a row and a shape each, with median, p95, p99, no noise."""
+    """Draw how makespans of schedules, of one unit, spread: a row and a shape each, with median,
+    p95, p99, no noise.
+    """
     from matplotlib.figure import Figure
 
     height = ABOVE + ROW * len(sampled) + BELOW + NOTE
     names = [shorten(each.name, LONGEST_NAME) for each in sampled]
     left = max(text_width(name, FONT) for name in names) / POINTS + 0.16
     figure = Figure(figsize=(width, height))
-    box = (left / width, (BELOW + NOTE) / height, 1 - (left + RIGHT) / width, ROW * len(sampled) / height)
+    box = (
+        left / width,
+        (BELOW + NOTE) / height,
+        1 - (left + RIGHT) / width,
+        ROW * len(sampled) / height,
+    )
     axes = figure.add_axes(box)
     least = min(min(float(each.makespans.min()), each.without_noise) for each in sampled)
     most = max(float(np.quantile(each.makespans, 0.999)) for each in sampled)
@@ -138,13 +176,18 @@ def draw_spread(sampled: Sequence[Sampled], width: float) -> Figure:
     _finish(axes, f"makespan (units of ${unit}$)" if is_symbol(unit) else f"makespan ({unit})", "")
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
-    note = f"{len(sampled[0].makespans):,} samples; marks: half, 95% and 99% stay within; ring: without noise"
+    note = (
+        f"{len(sampled[0].makespans):,} samples; marks: half, 95% and 99% stay within; ring: "
+        f"without noise"
+    )
     figure.text(0.06 / width, 0.04 / height, note, fontsize=FONT - 1, color=MUTED)
     return figure
 
 
 def _draw_shape(axes: Axes, sampled: Sampled, row: int, colour: str) -> None:
-    """One schedule's density as a hill on its row, all hills equally high, with its marks on the ground."""
+    """One schedule's density as a hill on its row, all hills equally high, with its marks on the
+    ground.
+    """
     from ppsim.analysis.jitter import PERCENTILES
 
     first, last = axes.get_xlim()
@@ -152,10 +195,19 @@ def _draw_shape(axes: Axes, sampled: Sampled, row: int, colour: str) -> None:
     reach = np.arange(-4 * SMOOTH, 4 * SMOOTH + 1)
     hill = np.convolve(counts, np.exp(-(reach**2) / (2 * SMOOTH**2)), "same")
     middle = (edges[:-1] + edges[1:]) / 2
-    axes.fill_between(middle, row, row - 0.82 * hill / hill.max(), color=colour, alpha=0.75, linewidth=0)
+    axes.fill_between(
+        middle, row, row - 0.82 * hill / hill.max(), color=colour, alpha=0.75, linewidth=0
+    )
     axes.axhline(row, color=MUTED, linewidth=0.4)
     for percent, size in zip(PERCENTILES, (0.2, 0.14, 0.1), strict=True):
-        axes.vlines(sampled.percentile(percent), row - size, row + size / 2, color="black", linewidth=0.9, zorder=3)
+        axes.vlines(
+            sampled.percentile(percent),
+            row - size,
+            row + size / 2,
+            color="black",
+            linewidth=0.9,
+            zorder=3,
+        )
     ring: dict[str, Any] = {"facecolors": "white", "edgecolors": "black", "linewidths": 0.7}
     axes.scatter([sampled.without_noise], [row], s=12, zorder=4, clip_on=False, **ring)
 

@@ -29,7 +29,8 @@ class View:
     start: Floats  # shape (stretches,), in the timeline's time
     end: Floats  # shape (stretches,)
     at: Floats  # shape (stretches,), where each begins in the picture
-    # where the part that stands for its repetitions begins and ends in the picture; empty where none does
+    # where the part that stands for its repetitions begins and ends in the picture; empty where
+    # none does
     period: tuple[float, ...] = ()
     repeats: int = 1  # how often it runs
     whole: bool = False  # whether all is shown
@@ -46,7 +47,9 @@ class View:
         return inside - self.start[stretch] + self.at[stretch]
 
     def cut(self, found: Columns, left: str, right: str, *more: str) -> Columns:
-        """Cut spans of time, a dataclass of columns, to what is shown; ``more`` names further columns of times."""
+        """Cut spans of time, a dataclass of columns, to what is shown; ``more`` names further
+        columns of times.
+        """
         if self.whole:
             return found
         columns, parts = {each.name: getattr(found, each.name) for each in fields(found)}, []
@@ -56,13 +59,17 @@ class View:
             for name in (left, right, *more):
                 part[name] = np.clip(part[name], start, end) - start + at
             parts.append(part)
-        return type(found)(**{name: np.concatenate([part[name] for part in parts]) for name in columns})
+        return type(found)(
+            **{name: np.concatenate([part[name] for part in parts]) for name in columns}
+        )
 
     def cut_curve(self, curve: Curve) -> Curve:
         """A curve as the picture shows it, from its left edge on."""
         rows = np.arange(len(curve.offsets) - 1)
         held = [_held(curve, int(device), float(start)) for start in self.start for device in rows]
-        device = np.concatenate([np.repeat(rows, np.diff(curve.offsets)), np.tile(rows, len(self.start))])
+        device = np.concatenate(
+            [np.repeat(rows, np.diff(curve.offsets)), np.tile(rows, len(self.start))]
+        )
         time = np.concatenate([curve.time, np.repeat(self.start, len(rows))])
         value = np.concatenate([curve.value, np.array(held, np.float64)])
         order = np.lexsort((np.arange(len(time)), time, device))
@@ -72,7 +79,9 @@ class View:
             shown |= (time >= start) & (time < end)
         offsets = np.searchsorted(device[shown], np.arange(len(curve.offsets)))
         host = curve.host and self.cut_curve(curve.host)
-        return replace(curve, offsets=offsets, time=self.place(time[shown]), value=value[shown], host=host)
+        return replace(
+            curve, offsets=offsets, time=self.place(time[shown]), value=value[shown], host=host
+        )
 
 
 def _held(curve: Curve, device: int, time: float) -> float:
@@ -82,11 +91,14 @@ def _held(curve: Curve, device: int, time: float) -> float:
 
 
 def view_of(timeline: Timeline, window: tuple[float, float] | None, fold: bool) -> View:
-    """Choose what a figure shows of a timeline (InputError: the window is after the last op, or no middle repeats)."""
+    """Choose what a figure shows of a timeline (InputError: the window is after the last op, or no
+    middle repeats).
+    """
     if window:
         if window[0] >= timeline.makespan:
             raise InputError(
-                f"nothing runs from {window[0]:g} on: {timeline.schedule.name} ends at {timeline.makespan:g}",
+                f"nothing runs from {window[0]:g} on: {timeline.schedule.name} ends at "
+                f"{timeline.makespan:g}",
                 f"a window before {timeline.makespan:g}",
             )
         return View(np.array([window[0]]), np.array([window[1]]), np.zeros(1))
@@ -95,7 +107,8 @@ def view_of(timeline: Timeline, window: tuple[float, float] | None, fold: bool) 
     found = find_repetition(timeline)
     if found is None:
         raise InputError(
-            f"no part of {timeline.schedule.name} repeats at least {LEAST_REPEATS} times, so there is none to fold",
+            f"no part of {timeline.schedule.name} repeats at least {LEAST_REPEATS} times, so there "
+            f"is none to fold",
             "more microbatches, or --window A:B",
         )
     first, period, repeats = found
@@ -106,13 +119,18 @@ def view_of(timeline: Timeline, window: tuple[float, float] | None, fold: bool) 
 
 
 def find_repetition(timeline: Timeline) -> tuple[float, float, int] | None:
-    """Find a stretch around the middle microbatch in which every op runs again one period later for a later microbatch.
+    """Find a stretch around the middle microbatch in which every op runs again one period later for
+    a later microbatch.
 
-    Returns its start, the period and how often that runs, None where there is none; of several periods the shortest.
+    Returns its start, the period and how often that runs, None where there is none; of several
+    periods the shortest.
     """
     schedule, near = timeline.schedule, SAME * timeline.makespan
     middle = schedule.n_microbatches // 2
-    ops, start = schedule.computes, np.full((len(COMPUTE), schedule.n_stages, schedule.n_microbatches), np.nan)
+    ops, start = (
+        schedule.computes,
+        np.full((len(COMPUTE), schedule.n_stages, schedule.n_microbatches), np.nan),
+    )
     end = start.copy()
     where = (schedule.kind[ops], schedule.stage[ops], schedule.microbatch[ops])
     start[where], end[where] = timeline.start[ops], timeline.end[ops]
@@ -123,11 +141,19 @@ def find_repetition(timeline: Timeline) -> tuple[float, float, int] | None:
         same = np.abs(start[:, :, step:] - start[:, :, :-step] - period) <= near
         same &= np.abs(end[:, :, step:] - end[:, :, :-step] - period) <= near
         alone = np.zeros((*start.shape[:2], step), np.bool_)
-        final = start[~np.concatenate([same, alone], axis=2) & ~np.isnan(start)]  # those that do not recur
-        first = start[~np.concatenate([alone, same], axis=2) & ~np.isnan(start)]  # those that recur from none
+        # those that do not recur
+        final = start[~np.concatenate([same, alone], axis=2) & ~np.isnan(start)]
+        # those that recur from none
+        first = start[~np.concatenate([alone, same], axis=2) & ~np.isnan(start)]
         anchor = start[0, 0, middle]
-        begin = max(final[final <= anchor].max(initial=-np.inf), first[first <= anchor].max(initial=-np.inf) - period)
-        until = min(final[final > anchor].min(initial=np.inf), first[first > anchor].min(initial=np.inf) - period)
+        begin = max(
+            final[final <= anchor].max(initial=-np.inf),
+            first[first <= anchor].max(initial=-np.inf) - period,
+        )
+        until = min(
+            final[final > anchor].min(initial=np.inf),
+            first[first > anchor].min(initial=np.inf) - period,
+        )
         begin = float(timeline.start[timeline.start > begin + near].min(initial=np.inf))
         repeats = int((until - begin) / period + SAME) + 1 if begin < until else 0
         if repeats >= LEAST_REPEATS:

@@ -1,4 +1,6 @@
-"""Every worker's slowdown in every step as a figure: a row for each device of each replica, a column for each step."""
+"""Every worker's slowdown in every step as a figure: a row for each device of each replica, a
+column for each step.
+"""
 
 from __future__ import annotations
 
@@ -41,13 +43,19 @@ def figure_of(found: WorkerMap, width: float) -> Figure:
     height = HEAD + inner + FOOT
     figure = Figure(figsize=(width, height))
     figure.set_gid(SHADED)
-    axes = figure.add_axes((LEFT / width, FOOT / height, 1 - (LEFT + RIGHT) / width, inner / height))
+    axes = figure.add_axes(
+        (LEFT / width, FOOT / height, 1 - (LEFT + RIGHT) / width, inner / height)
+    )
     least, most = 1.0, max(float(found.slowdown.max()), 1.01)
     colours = LinearSegmentedColormap.from_list("heat", HEAT)
-    drawn = axes.imshow(found.slowdown, cmap=colours, vmin=least, vmax=most, aspect="auto", interpolation="nearest")
+    drawn = axes.imshow(
+        found.slowdown, cmap=colours, vmin=least, vmax=most, aspect="auto", interpolation="nearest"
+    )
     down, along = ceil(rows * NAMED / inner), ceil(across / ACROSS)
     axes.set_yticks(np.arange(0, rows, down), found.workers[::down], fontsize=FONT)
-    axes.set_xticks(np.arange(0, across, along), [str(n) for n in found.steps[::along]], fontsize=FONT)
+    axes.set_xticks(
+        np.arange(0, across, along), [str(n) for n in found.steps[::along]], fontsize=FONT
+    )
     axes.set_xlabel("step", fontsize=FONT, labelpad=1)
     axes.tick_params(length=2, width=0.5, color=MUTED)
     axes.spines[:].set_visible(False)

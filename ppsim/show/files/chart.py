@@ -43,7 +43,8 @@ def save_chart(
     rows: Sequence[Sequence[str]],
     left: Sequence[str] = (),
 ) -> None:
-    """Write a figure of a width by its suffix; a page has what is ``said`` above it and the table below.
+    """Write a figure of a width by its suffix; a page has what is ``said`` above it and the table
+    below.
 
     ``left`` are headings of columns of words. A row of two cells only is a name and a remark.
     """
@@ -64,7 +65,8 @@ def save_chart(
             said=verdict_paragraph(said),
             picture=wide + narrow,
             head="".join(
-                f'<th scope="col"{side}>{html.escape(name)}</th>' for name, side in zip(headings, sides, strict=True)
+                f'<th scope="col"{side}>{html.escape(name)}</th>'
+                for name, side in zip(headings, sides, strict=True)
             ),
             body="\n".join(_row(row, sides) for row in align_rows(rows)),
             command=html.escape(str(inputs.get("command", ""))),
@@ -73,14 +75,21 @@ def save_chart(
 
 
 def _compact(svg: str, prefix: str) -> str:
-    """Name each look once and each id shortly, cut places to hundredths, leave out blanks: about half is left."""
-    names = {name: f"{prefix}{n}" for n, name in enumerate(dict.fromkeys(re.findall(r'(?:"#|url\(#)([^")]+)', svg)))}
+    """Name each look once and each id shortly, cut places to hundredths, leave out blanks: about
+    half is left.
+    """
+    names = {
+        name: f"{prefix}{n}"
+        for n, name in enumerate(dict.fromkeys(re.findall(r'(?:"#|url\(#)([^")]+)', svg)))
+    }
     looks: dict[str, str] = {}
     svg = re.sub(r' id="([^"]+)"', lambda m: f' id="{names[m[1]]}"' if m[1] in names else "", svg)
     svg = re.sub(r'("#|url\(#)([^")]+)', lambda m: m[1] + names[m[2]], svg)
     svg = re.sub(r"\s*\n\s*", " ", re.sub(r">\s*\n\s*<", "><", svg))
     look = r'(<(?:use|path)\b[^>]*?) style="([^"]*)"'
-    svg = re.sub(look, lambda m: f'{m[1]} class="{looks.setdefault(m[2], f"{prefix}{len(looks)}")}"', svg)
+    svg = re.sub(
+        look, lambda m: f'{m[1]} class="{looks.setdefault(m[2], f"{prefix}{len(looks)}")}"', svg
+    )
     svg = re.sub(r"<[^>]*>", lambda m: re.sub(r"(\.\d\d)\d+", r"\1", m[0]), svg)
     rules = "".join(f".{name}{{{look}}}" for look, name in looks.items())
     return svg.replace("</svg>", f"<style>{rules}</style></svg>")
@@ -95,13 +104,22 @@ def _row(cells: Sequence[str], sides: Sequence[str]) -> str:
 
 
 def svg_for_pages(draw: Callable[[], Figure]) -> str:
-    """Draw a figure that takes the page's background and text, and each colour's twin on a dark page."""
+    """Draw a figure that takes the page's background and text, and each colour's twin on a dark
+    page.
+    """
     out = io.BytesIO()
     write_figure(draw, out, ".svg", title="", inputs={})
     svg = out.getvalue().decode()
     drawn = re.sub(
-        r"<metadata>.*?</metadata>|<title>.*?</title>|<style>.*?</style>", "", svg[svg.index("<svg") :], flags=re.DOTALL
+        r"<metadata>.*?</metadata>|<title>.*?</title>|<style>.*?</style>",
+        "",
+        svg[svg.index("<svg") :],
+        flags=re.DOTALL,
     )
     twins = {light.lower(): dark for light, dark in TWINS.items()}
     drawn = drawn.replace("fill: #ffffff", "fill: var(--page)")
-    return re.sub(r"#[0-9a-f]{6}", lambda c: f"light-dark({c[0]}, {twins[c[0]]})" if c[0] in twins else c[0], drawn)
+    return re.sub(
+        r"#[0-9a-f]{6}",
+        lambda c: f"light-dark({c[0]}, {twins[c[0]]})" if c[0] in twins else c[0],
+        drawn,
+    )

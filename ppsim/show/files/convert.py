@@ -44,11 +44,16 @@ def convert(
         InputError: the format cannot carry the draft, and ``lossy`` is not set.
     """
     timeline = _timeline(draft, suffix, costs)
-    document = Document((timeline,), (title,), dict(inputs or {}), style, width, look=look, verdict=verdict)
+    document = Document(
+        (timeline,), (title,), dict(inputs or {}), style, width, look=look, verdict=verdict
+    )
     out = io.BytesIO()
     formats()[suffix].write(document, out, suffix)
     if not lossy and (lost := list(_lost(draft, out.getvalue(), suffix))):
-        raise InputError(f"{suffix[1:]} cannot carry {' nor '.join(lost)} of {draft.source}", "--lossy leaves it out")
+        raise InputError(
+            f"{suffix[1:]} cannot carry {' nor '.join(lost)} of {draft.source}",
+            "--lossy leaves it out",
+        )
     with open_atomically(target) as file:
         file.write(out.getvalue())
 
@@ -57,13 +62,17 @@ def _timeline(draft: Draft, suffix: str, costs: Costs | None) -> Timeline:
     """The times stated, or simulated ones; for a format that has none, all ops as stated."""
     if not abilities_of(suffix).times:
         zeros = np.zeros(len(draft))
-        return Timeline(draft.whole_schedule(), zeros, zeros, np.full(len(draft), -1, np.int32), draft.unit)
+        return Timeline(
+            draft.whole_schedule(), zeros, zeros, np.full(len(draft), -1, np.int32), draft.unit
+        )
     schedule = draft.schedule()
     return draft.timeline() or simulate(schedule, costs or costs_for(schedule))
 
 
 def _lost(draft: Draft, written: bytes, suffix: str) -> Iterator[str]:
-    """Name what the written file does not hold; pictures hold all but sends, receives and messages."""
+    """Name what the written file does not hold; pictures hold all but sends, receives and
+    messages.
+    """
     if suffix in readable():
         yield from find_losses(draft, parse(written.decode(), f"result{suffix}"))
         return
@@ -85,7 +94,10 @@ def find_losses(meant: Draft, back: Draft) -> Iterator[str]:
         yield "the order of ops"
     if back.n_slices != meant.n_slices:
         yield "the slices of sequences"
-    if any(getattr(back, name) != getattr(meant, name) for name in ("n_rounds", "feeds_back", "flushes")):
+    if any(
+        getattr(back, name) != getattr(meant, name)
+        for name in ("n_rounds", "feeds_back", "flushes")
+    ):
         yield "the steps that it goes round"
     if len(meant.idle) and not np.array_equal(back.idle, meant.idle):
         yield "the empty cells"
@@ -113,4 +125,6 @@ def _close(back: NDArray[np.float64] | None, meant: NDArray[np.float64]) -> bool
     if back is None or back.shape != meant.shape:
         return False
     slack = ROUNDING * float(np.abs(meant).max(initial=0.0))
-    return bool(np.allclose(np.sort(back, axis=0) if back.ndim > 1 else back, meant, rtol=0, atol=slack))
+    return bool(
+        np.allclose(np.sort(back, axis=0) if back.ndim > 1 else back, meant, rtol=0, atol=slack)
+    )

@@ -35,9 +35,12 @@ if TYPE_CHECKING:
 class Story:
     """What an answer says of a picture, for pages."""
 
-    told: Mapping[str, Any]  # bars, tables and steps, as ``report_story.js`` shows them; a search has ``steps``
-    ghosts: tuple[Timeline, ...] = ()  # other timelines, one for each change that is told, to lay over the first
-    twins: NDArray[np.int64] | None = None  # shape (ops, 2), the ops that both timelines have; empty for none
+    # bars, tables and steps, as ``report_story.js`` shows them; a search has ``steps``
+    told: Mapping[str, Any]
+    # other timelines, one for each change that is told, to lay over the first
+    ghosts: tuple[Timeline, ...] = ()
+    # shape (ops, 2), the ops that both timelines have; empty for none
+    twins: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)
@@ -53,19 +56,25 @@ class Document:
         memory: memory of the devices of each timeline, to show below it; empty to leave it out.
         cap: the most a device may hold, to mark there.
         curves: further curves of each timeline, for pages; empty for none.
-        baselines: which timeline each one's makespan is compared with, in pages; empty for the first.
-        executions: the executions whose compute ops the timelines are, to show messages and collectives; empty where
+        baselines: which timeline each one's makespan is compared with, in pages; empty for the
+            first.
+        executions: the executions whose compute ops the timelines are, to show messages and
+            collectives; empty where they are not known.
+        insides: the segments of the ops of each timeline, to show inside wide cells; empty where
             they are not known.
-        insides: the segments of the ops of each timeline, to show inside wide cells; empty where they are not known.
         title: the page's title; empty to list the titles of the timelines.
-        idles: the idle time of each timeline by cause, to colour bubbles by; empty to leave them grey.
-        bounds: a time that no order of the ops of each timeline beats; empty where nobody asked for it.
-        rounds: what a round of each timeline takes without end, None for one that does not go round; empty where
-            nobody asked for it.
+        idles: the idle time of each timeline by cause, to colour bubbles by; empty to leave them
+            grey.
+        bounds: a time that no order of the ops of each timeline beats; empty where nobody asked for
+            it.
+        rounds: what a round of each timeline takes without end, None for one that does not go
+            round; empty where nobody asked for it.
         below: HTML that pages show below the chart, such as an SVG; empty for none.
-        cluster: HTML of the map of where it runs, which pages move with the time under the pointer; empty for none.
+        cluster: HTML of the map of where it runs, which pages move with the time under the pointer;
+            empty for none.
         look: palette, labels, window and what else charts can show.
-        left: schedules that were asked for and refuse, as they were spelled, each with the reason; for live pages.
+        left: schedules that were asked for and refuse, as they were spelled, each with the reason;
+            for live pages.
         story: what the answer says of it, for pages; None for pictures alone.
         verdict: the answer in one sentence, for pages and JSON; empty for none.
         costs: what the ops of each timeline cost, so that pages can time an edited order; empty
@@ -74,9 +83,9 @@ class Document:
         known: schedules of families of the same size by name, for each timeline, so that pages can
             name edited queues; empty to leave that out.
         blank: whether a page begins with empty rows, for its reader to place the ops.
-        lesson: what a page asks its reader to do: ``title``, ``text`` (a list of paragraphs), ``par``
-            (a makespan), perhaps ``most`` (activations of a device), and ``proof``, a clause on why
-            nothing is faster; None for none.
+        lesson: what a page asks its reader to do: ``title``, ``text`` (a list of paragraphs),
+            ``par`` (a makespan), perhaps ``most`` (activations of a device), and ``proof``, a
+            clause on why nothing is faster; None for none.
         edit_bounds: of each timeline a time that no order of its ops beats in any memory, and one
             that none beats either where backwards are split or joined; not a number where unknown.
         edit_command: the command that times the file of an edited schedule, spelled FILE; empty for
@@ -120,7 +129,9 @@ def find_idles(document: Document) -> list[Idle | None]:
     if document.idles:
         return list(document.idles)
     runs = document.executions or (None,) * len(document.timelines)
-    return [explain_known(timeline, run) for timeline, run in zip(document.timelines, runs, strict=True)]
+    return [
+        explain_known(timeline, run) for timeline, run in zip(document.timelines, runs, strict=True)
+    ]
 
 
 @dataclass(frozen=True)
@@ -134,16 +145,24 @@ class Abilities:
     times: bool = True  # it states when ops run
     edits: bool = False  # its reader can change the schedule
     lowered: bool = False  # it can hold sends, receives and FSDP ops in the queues
-    paper: tuple[str, ...] = ()  # its suffixes that are drawn in style ``paper`` unless the user says otherwise
+    # its suffixes that are drawn in style ``paper`` unless the user says otherwise
+    paper: tuple[str, ...] = ()
 
 
 @cache
 def formats() -> dict[str, Any]:
     """Find every format, a module of :mod:`ppsim.show.files.writers`, by suffix."""
-    modules = [importlib.import_module(f"{writers.__name__}.{m.name}") for m in pkgutil.iter_modules(writers.__path__)]
+    modules = [
+        importlib.import_module(f"{writers.__name__}.{m.name}")
+        for m in pkgutil.iter_modules(writers.__path__)
+    ]
     for module in modules:
-        if lacking := [name for name in ("SUFFIXES", "ABILITIES", "write") if not hasattr(module, name)]:
-            raise PpsimError(f"{module.__file__} has no {lacking[0]}", "see ppsim/show/files/writers/__init__.py")
+        if lacking := [
+            name for name in ("SUFFIXES", "ABILITIES", "write") if not hasattr(module, name)
+        ]:
+            raise PpsimError(
+                f"{module.__file__} has no {lacking[0]}", "see ppsim/show/files/writers/__init__.py"
+            )
     return {suffix: module for module in modules for suffix in module.SUFFIXES}
 
 
@@ -164,26 +183,35 @@ def suffix_of(target: str) -> str:
     if found := [suffix for suffix in known if name.endswith(suffix)]:
         return max(found, key=len)
     raise InputError(
-        f"unknown output format '{Path(name).suffix or name}' of '{target}'.{guess_of(Path(name).suffix, known)}",
+        f"unknown output format '{Path(name).suffix or name}' of "
+        f"'{target}'.{guess_of(Path(name).suffix, known)}",
         f"one of {' '.join(sorted(known))}",
     )
 
 
 def require_suffix(suffix: str, able: Collection[str], what: str, more: str = "") -> None:
-    """Refuse a format that something is not written in (InputError: it is none of those that are ``able``)."""
+    """Refuse a format that something is not written in (InputError: it is none of those that are
+    ``able``).
+    """
     if suffix not in able:
         raise InputError(f"{what} cannot be written as {suffix}", f"one of {' '.join(able)}{more}")
 
 
 def require_one(document: Document, suffix: str) -> Timeline:
-    """Take the timeline of a document that must have one only (InputError: the document has several)."""
+    """Take the timeline of a document that must have one only (InputError: the document has
+    several).
+    """
     if len(document.timelines) > 1:
-        raise InputError(f"{suffix} holds one schedule, not {len(document.timelines)}", "write each with ppsim run")
+        raise InputError(
+            f"{suffix} holds one schedule, not {len(document.timelines)}",
+            "write each with ppsim run",
+        )
     return document.timelines[0]
 
 
 def save(document: Document, target: str, suffix: str = "") -> None:
-    """Write the document to a file, or to standard output for ``-``; a failed write leaves no file behind.
+    """Write the document to a file, or to standard output for ``-``; a failed write leaves no file
+    behind.
 
     Args:
         document: timelines to write.
@@ -191,7 +219,8 @@ def save(document: Document, target: str, suffix: str = "") -> None:
         suffix: the format, overriding the name's own; json where ``target`` is ``-``.
 
     Raises:
-        InputError: an unknown suffix, a path that cannot be written, or a document the format cannot carry.
+        InputError: an unknown suffix, a path that cannot be written, or a document the format
+            cannot carry.
     """
     suffix = suffix or (".json" if target == "-" else suffix_of(target))
     with open_atomically(target) as out:

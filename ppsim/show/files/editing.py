@@ -1,7 +1,9 @@
-"""What a page carries so that its reader can edit a schedule: the queues, the costs and the memory of every op.
+"""What a page carries so that its reader can edit a schedule: the queues, the costs and the memory
+of every op.
 
-The page times an edited order by the simple model (``edit_time.js``). Which op waits for which follows there, as in
-:mod:`ppsim.core.lanes`, from the rows of :data:`ppsim.core.ops.KINDS`, which travel as data: no rule is written twice.
+The page times an edited order by the simple model (``edit_time.js``). Which op waits for which
+follows there, as in :mod:`ppsim.core.lanes`, from the rows of :data:`ppsim.core.ops.KINDS`, which
+travel as data: no rule is written twice.
 """
 
 from __future__ import annotations
@@ -25,17 +27,23 @@ if TYPE_CHECKING:
 
 SAME = 1e-9  # relative difference of times that are the same
 MOST_OPS = 20_000  # that a page times anew within the time of a few frames
-EDITED = (Kind.F, Kind.B, Kind.I, Kind.W)  # which a split or a join makes, whatever the schedule holds
+# which a split or a join makes, whatever the schedule holds
+EDITED = (Kind.F, Kind.B, Kind.I, Kind.W)
 _RESULTS = tuple(Result)
 _FREES = {"": 0, ALL: 1, PART: 2, REST: 3}
 
 
 def why_not(document: Document, number: int) -> str:
-    """Return why a page cannot edit one timeline of its document, as a clause; empty where it can."""
+    """Return why a page cannot edit one timeline of its document, as a clause; empty where it
+    can.
+    """
     timeline, costs = document.timelines[number], document.costs[number]
     schedule = timeline.schedule
     if document.executions:
-        return "messages are simulated one by one (--p2p, --cluster), and the page knows latencies only"
+        return (
+            "messages are simulated one by one (--p2p, --cluster), and the page knows latencies "
+            "only"
+        )
     if len(schedule) > MOST_OPS:
         return f"it has {len(schedule):,} ops, and a page times up to {MOST_OPS:,}"
     if costs.host_link and schedule.has_lanes:
@@ -58,9 +66,13 @@ def why_not_blank(schedule: Schedule) -> str:
 
 
 def costs_of_times(timeline: Timeline, costs: Costs) -> Costs:
-    """Return the costs with which a timeline's ops take what they took: of a recorded run, the times of each op."""
+    """Return the costs with which a timeline's ops take what they took: of a recorded run, the
+    times of each op.
+    """
     took = timeline.end - timeline.start
-    if costs.each is not None or np.allclose(costs.durations(timeline.schedule), took, rtol=SAME, atol=0.0):
+    if costs.each is not None or np.allclose(
+        costs.durations(timeline.schedule), took, rtol=SAME, atol=0.0
+    ):
         return costs
     return replace(costs, each=took)
 
@@ -74,7 +86,8 @@ def may_begin_blank(document: Document) -> bool:
     """Return whether a page can build some timeline of its document from empty rows."""
     numbers = range(len(document.costs))
     return any(
-        not why_not(document, number) and not why_not_blank(document.timelines[number].schedule) for number in numbers
+        not why_not(document, number) and not why_not_blank(document.timelines[number].schedule)
+        for number in numbers
     )
 
 
@@ -97,23 +110,36 @@ def edit_object(document: Document, number: int, pack: Pack) -> dict[str, Any]:
         **({"queues": _queues_object(schedule, pack)} if schedule.has_lanes else {}),
         **({"slices": schedule.n_slices} if schedule.n_slices > 1 else {}),
         **({"partly": list(schedule.partly)} if schedule.partly else {}),
-        **{name: bound for name, bound in zip(("bound", "bound_split"), bounds, strict=True) if bound == bound},
+        **{
+            name: bound
+            for name, bound in zip(("bound", "bound_split"), bounds, strict=True)
+            if bound == bound
+        },
         **({"no_blank": reason} if (reason := why_not_blank(schedule)) else {}),
         **rounds,
         **feedback,
         **(_known_object(schedule, document.known[number], pack) if document.known else {}),
-        **({} if memory is None or memory.unit == ACTIVATIONS else {"memory": _memory_object(schedule, memory)}),
+        **(
+            {}
+            if memory is None or memory.unit == ACTIVATIONS
+            else {"memory": _memory_object(schedule, memory)}
+        ),
     }
 
 
 def _known_object(schedule: Schedule, known: Mapping[str, Schedule], pack: Pack) -> dict[str, Any]:
-    """Return other schedules of the same size that edits can make: names, and one column of their ops.
+    """Return other schedules of the same size that edits can make: names, and one column of their
+    ops.
 
     A queue is a row of numbers: the place of each op's kind, stage and pair in ``ops``, where its
     microbatch is the next one of these; else -1 and the microbatch come first. It ends with -2.
     """
     makeable = {*EDITED, *np.unique(schedule.kind).tolist()}
-    known = {name: made for name, made in known.items() if makeable.issuperset(np.unique(made.kind).tolist())}
+    known = {
+        name: made
+        for name, made in known.items()
+        if makeable.issuperset(np.unique(made.kind).tolist())
+    }
     ops: dict[tuple[int, int, int], int] = {}
     column: list[int] = []
     for made in known.values():
@@ -122,7 +148,9 @@ def _known_object(schedule: Schedule, known: Mapping[str, Schedule], pack: Pack)
         places = [ops.setdefault(row, len(ops)) for row in rows]
         for device in range(made.n_devices):
             column += _queue_row(places, made.microbatch.tolist(), made.queue(device))
-    return {"known": {"names": list(known), "ops": list(ops), "rows": pack(np.array(column, np.int32))}}
+    return {
+        "known": {"names": list(known), "ops": list(ops), "rows": pack(np.array(column, np.int32))}
+    }
 
 
 def _queue_row(places: Sequence[int], microbatches: Sequence[int], queue: slice) -> Iterator[int]:
@@ -137,17 +165,24 @@ def _queue_row(places: Sequence[int], microbatches: Sequence[int], queue: slice)
 
 
 def shared_edits(document: Document) -> dict[str, Any]:
-    """Return what all timelines of a page need to be edited: rules of kinds, and the command that times a file."""
+    """Return what all timelines of a page need to be edited: rules of kinds, and the command that
+    times a file.
+    """
     command = {"edit_command": document.edit_command} if document.edit_command else {}
     return {"edit_kinds": kinds_object(document), **command}
 
 
 def kinds_object(document: Document) -> list[dict[str, Any]]:
-    """Return the rules of the kinds of op that can be in the queues of a page, one row for each code up to the last.
+    """Return the rules of the kinds of op that can be in the queues of a page, one row for each
+    code up to the last.
 
     Needs that no op of these kinds can meet are left out; a result is named by its number.
     """
-    held = {Kind(code) for timeline in document.timelines for code in np.unique(timeline.schedule.kind).tolist()}
+    held = {
+        Kind(code)
+        for timeline in document.timelines
+        for code in np.unique(timeline.schedule.kind).tolist()
+    }
     kinds = sorted({*EDITED, *(kind for kind in held if kind in TIMED)})
     given = {kind.info.gives for kind in kinds} | {Result.ACTIVATION, Result.GRADIENT}
     return [_kind_object(kind, given) if kind in kinds else {} for kind in TIMED[: max(kinds) + 1]]
@@ -189,7 +224,9 @@ def _kind_object(kind: Kind, given: set[Result | None]) -> dict[str, Any]:
 
 
 def _costs_object(timeline: Timeline, costs: Costs, pack: Pack) -> dict[str, Any]:
-    """Return the durations by kind and stage with their factors, and latencies; ``each`` where ops have their own."""
+    """Return the durations by kind and stage with their factors, and latencies; ``each`` where ops
+    have their own.
+    """
     comm = np.asarray(costs.comm, np.float64)
     found: dict[str, Any] = {
         "time": [pack(np.ascontiguousarray(row)) for row in costs.time],
@@ -204,7 +241,9 @@ def _costs_object(timeline: Timeline, costs: Costs, pack: Pack) -> dict[str, Any
     if costs.each is not None:
         found["each"] = pack(costs.durations_by_device(timeline.schedule))
     if costs.others:
-        found["others"] = {str(int(kind)): _rows(time) for kind, time in costs.others.items() if time.any()}
+        found["others"] = {
+            str(int(kind)): _rows(time) for kind, time in costs.others.items() if time.any()
+        }
     return found
 
 
@@ -217,11 +256,16 @@ def _rows(time: Any) -> list[Any]:
 def _queues_object(schedule: Schedule, pack: Pack) -> dict[str, Any]:
     """Return the columns of all ops, those of other streams than compute included."""
     columns = ("kind", "stage", "microbatch", "pair")
-    return {"offsets": schedule.offsets, **{name: pack(getattr(schedule, name)) for name in columns}}
+    return {
+        "offsets": schedule.offsets,
+        **{name: pack(getattr(schedule, name)) for name in columns},
+    }
 
 
 def _memory_object(schedule: Schedule, model: MemoryModel) -> dict[str, Any]:
-    """Return what ops allocate and free by stage, and what devices always hold, in the model's unit."""
+    """Return what ops allocate and free by stage, and what devices always hold, in the model's
+    unit.
+    """
     names = ("activations", "kept", "stash", "work_b", "work_i", "message", "stored")
     always = sum(sum_static(schedule, model).values(), np.zeros(schedule.n_devices, np.int64))
     return {

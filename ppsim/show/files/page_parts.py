@@ -32,15 +32,24 @@ def read_part(name: str) -> str:
 def looks_of(families: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Return the colours and the shape that a page gives each family, by name."""
     looks = (family_look(number) for number in count())
-    return {name: {"colour": colour, "shape": shape} for name, (colour, shape) in zip(families, looks, strict=False)}
+    return {
+        name: {"colour": colour, "shape": shape}
+        for name, (colour, shape) in zip(families, looks, strict=False)
+    }
 
 
-def fill_page(title: str, part: str, data: Mapping[str, Any], script: str, style: str = "", **body: str) -> bytes:
-    """Make a page of its part, with the part's own style and further ``style``, and ``body`` in the part's places."""
+def fill_page(
+    title: str, part: str, data: Mapping[str, Any], script: str, style: str = "", **body: str
+) -> bytes:
+    """Make a page of its part, with the part's own style and further ``style``, and ``body`` in the
+    part's places.
+    """
     page = Template(strip_indents(read_part("page.html"))).substitute(
         title=html.escape(title),
         style=strip_spaces(join_parts(("theme.css", f"{part}.css")) + style),
-        body=Template(strip_indents(read_part(f"{part}.html"))).substitute(title=html.escape(title), **body),
+        body=Template(strip_indents(read_part(f"{part}.html"))).substitute(
+            title=html.escape(title), **body
+        ),
         data=embed_json(data).decode(),
         script=script,
     )
@@ -48,7 +57,9 @@ def fill_page(title: str, part: str, data: Mapping[str, Any], script: str, style
 
 
 def verdict_paragraph(verdict: str) -> str:
-    """Return the paragraph of a page that holds the verdict; empty, and out of sight, without one."""
+    """Return the paragraph of a page that holds the verdict; empty, and out of sight, without
+    one.
+    """
     return f'<p id="verdict"{"" if verdict else " hidden"}>{html.escape(verdict)}</p>'
 
 
@@ -59,14 +70,17 @@ def join_parts(names: Iterable[str]) -> str:
 
 @lru_cache(maxsize=8)
 def compress_script(script: str) -> str:
-    """Pack a module's script, without its comments a quarter as long, into one that unpacks and runs it."""
+    """Pack a module's script, without its comments a quarter as long, into one that unpacks and
+    runs it.
+    """
     packed = gzip.compress(strip_comments(script).encode(), 9, mtime=0)
     text = base64.b85encode(packed, pad=True).decode().replace("<", ".")
     return _UNPACK.replace("LENGTH", str(len(packed))).replace("PACKED", text)
 
 
 def strip_comments(script: str) -> str:
-    """Return a script without its comments and without indentation, which no reader of a page needs.
+    """Return a script without its comments and without indentation, which no reader of a page
+    needs.
 
     A comment behind code stays where it has a quote, as it may be part of a text.
     """
@@ -92,15 +106,18 @@ _BEHIND = re.compile(r"([;,{(]) *// [^'\"`\n]*$", re.M)
 _COMMENT = re.compile(r"^[ \t]*(?:/\*\*.*?\*/[ \t]*\n|//[^\n]*\n|(?=\S))|^[ \t]*\n", re.M | re.S)
 # Four bytes are five signs, those of RFC 1924 with a point for <, which no script may hold.
 _UNPACK = """// ppsim's own script as gzip in base 85
-const signs = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;.=>?@^_`{|}~';
+const signs = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz' +
+  '!#$%&()*+-;.=>?@^_`{|}~';
 const text = 'PACKED';
 const view = new DataView(new ArrayBuffer(text.length / 5 * 4));
 for (let i = 0; i < text.length; i += 5)
-  view.setUint32(i / 5 * 4, [...text.slice(i, i + 5)].reduce((sum, sign) => sum * 85 + signs.indexOf(sign), 0));
+  view.setUint32(i / 5 * 4,
+    [...text.slice(i, i + 5)].reduce((sum, sign) => sum * 85 + signs.indexOf(sign), 0));
 const bytes = new Uint8Array(view.buffer, 0, LENGTH);
 const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'));
 const textContent = await new Response(stream).text();
-document.body.append(Object.assign(document.createElement('script'), { type: 'module', textContent }));"""
+document.body.append(
+  Object.assign(document.createElement('script'), { type: 'module', textContent }));"""
 
 
 def embed_json(data: Mapping[str, Any]) -> bytes:
@@ -109,10 +126,12 @@ def embed_json(data: Mapping[str, Any]) -> bytes:
 
 
 def compress_columns() -> tuple[Pack, Callable[[], dict[str, Any]]]:
-    """Return how a file's columns are packed, and what at last makes the table of numbers that they share.
+    """Return how a file's columns are packed, and what at last makes the table of numbers that they
+    share.
 
-    Integers are packed as int32 differences between neighbours, numbers as such places in a table of all distinct ones
-    (starts, ends, messages and curves share most). The table has differences of their bits; nothing is rounded.
+    Integers are packed as int32 differences between neighbours, numbers as such places in a table
+    of all distinct ones (starts, ends, messages and curves share most). The table has differences
+    of their bits; nothing is rounded.
     """
     numbers: list[tuple[dict[str, str], NDArray[np.float64]]] = []
 
@@ -129,7 +148,10 @@ def compress_columns() -> tuple[Pack, Callable[[], dict[str, Any]]]:
         for packed, values in numbers:
             packed["gzip"] = _gzip_differences(np.searchsorted(table, values))
         bits = table.astype("<f8").view("<u8")
-        return {"type": "float64", "gzip": pack_bytes(np.diff(bits, prepend=np.uint64(0)).tobytes())}
+        return {
+            "type": "float64",
+            "gzip": pack_bytes(np.diff(bits, prepend=np.uint64(0)).tobytes()),
+        }
 
     return pack, share
 
@@ -143,7 +165,9 @@ def encode_column(values: NDArray[Any]) -> Packed:
 
 
 def _gzip_differences(values: NDArray[Any]) -> str:
-    """Pack the differences between neighbours, small ones of either sign as small numbers, the lowest bytes first."""
+    """Pack the differences between neighbours, small ones of either sign as small numbers, the
+    lowest bytes first.
+    """
     steps = np.diff(values.astype("<i4"), prepend=np.int32(0))
     codes = (steps << 1) ^ (steps >> 31)
     return pack_bytes(codes.astype("<i4").view("u1").reshape(-1, 4).T.tobytes())

@@ -1,4 +1,6 @@
-"""Plans as a page: what became of all candidates, time against memory, the best as rows of bars, each from near."""
+"""Plans as a page: what became of all candidates, time against memory, the best as rows of bars,
+each from near.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +9,30 @@ from typing import Any
 
 from ppsim.base.json_output import dump_json
 from ppsim.core.ops import COMPUTE
-from ppsim.show.drawing.palette import DEFAULT, GROUP_COLOURS, OUTCOME_COLOURS, PART_COLOURS, TERM_COLOURS, text_colour
-from ppsim.show.files.page_parts import fill_page, join_parts, looks_of, pack_bytes, verdict_paragraph
+from ppsim.show.drawing.palette import (
+    DEFAULT,
+    GROUP_COLOURS,
+    OUTCOME_COLOURS,
+    PART_COLOURS,
+    TERM_COLOURS,
+    text_colour,
+)
+from ppsim.show.files.page_parts import (
+    fill_page,
+    join_parts,
+    looks_of,
+    pack_bytes,
+    verdict_paragraph,
+)
 
 
 def plan_page(
     title: str,  # of the page
-    # what is said once: ``inputs``, ``cap`` in GiB, ``sizes``, ``flags`` by place, the texts of the head, and queues
-    # and costs of the listed plans
+    # what is said once: ``inputs``, ``cap`` in GiB, ``sizes``, ``flags`` by place, the texts of the
+    # head, and queues and costs of the listed plans
     facts: Mapping[str, Any],
-    outcomes: Sequence[tuple[str, int, str]],  # the candidates by how they came out: a name, how many, what it means
+    # the candidates by how they came out: a name, how many, what it means
+    outcomes: Sequence[tuple[str, int, str]],
     # the plans, fastest first, a list of each number; times in seconds, memory in GiB
     columns: Mapping[str, Sequence[Any]],
     verdict: str,  # the answer in one sentence
@@ -33,7 +49,9 @@ def plan_page(
         ],
         "terms": _entries("step", TERM_COLOURS),
         "parts": _entries("held", PART_COLOURS),
-        "groups": [{"key": name, "name": name, "colour": pair} for name, pair in GROUP_COLOURS.items()],
+        "groups": [
+            {"key": name, "name": name, "colour": pair} for name, pair in GROUP_COLOURS.items()
+        ],
         "kinds": [
             {
                 "name": kind.info.name,

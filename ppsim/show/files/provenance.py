@@ -25,7 +25,8 @@ _DIGITS = re.compile(rb"([0-9A-Fa-f\s]*+)>")
 
 
 def read_inputs(path: str) -> dict[str, Any]:
-    """Read the inputs in a file of ppsim: ``ppsim`` (version), ``command``, mostly ``costs``; empty without a command.
+    """Read the inputs in a file of ppsim: ``ppsim`` (version), ``command``, mostly ``costs``; empty
+    without a command.
 
     Raises:
         InputError: the file cannot be read.
@@ -34,7 +35,9 @@ def read_inputs(path: str) -> dict[str, Any]:
     for looks, take in READERS:
         if looks(data):
             found = take(data)
-            return found if isinstance(found, dict) and isinstance(found.get("command"), str) else {}
+            return (
+                found if isinstance(found, dict) and isinstance(found.get("command"), str) else {}
+            )
     return {}
 
 
@@ -73,7 +76,9 @@ def _image(data: bytes) -> Any:
 
 
 def _pdf(data: bytes) -> Any:
-    """The Subject of a pdf as matplotlib writes it: a string in parentheses, or UTF-16 in hexadecimal digits."""
+    """The Subject of a pdf as matplotlib writes it: a string in parentheses, or UTF-16 in
+    hexadecimal digits.
+    """
     begin = _SUBJECT.search(data)
     if not begin:
         return None
@@ -130,11 +135,17 @@ def _parquet(data: bytes) -> Any:
 
 def _mermaid(data: bytes) -> Any:
     match = re.search(rb"^%% ppsim (\S+): (.*)$", data, re.MULTILINE)
-    return {"ppsim": match[1].decode(errors="replace"), "command": match[2].decode(errors="replace")} if match else None
+    return (
+        {"ppsim": match[1].decode(errors="replace"), "command": match[2].decode(errors="replace")}
+        if match
+        else None
+    )
 
 
 def _member(data: bytes) -> Any:
-    """The inputs in JSON of ppsim: the object, its ``inputs`` or ``otherData``; of several runs, of the first."""
+    """The inputs in JSON of ppsim: the object, its ``inputs`` or ``otherData``; of several runs, of
+    the first.
+    """
     whole = find_object(decode_text(data, "the file", "replace"))
     runs = whole.get("runs") if isinstance(whole, dict) else whole
     if isinstance(runs, list) and runs:

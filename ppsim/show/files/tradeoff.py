@@ -1,4 +1,5 @@
-"""What several schedules or shapes look like together, as a file: time against memory, or a heat map.
+"""What several schedules or shapes look like together, as a file: time against memory, or a heat
+map.
 
 A page has the points and fronts, the same as a table, and the heat maps of a sweep.
 """
@@ -20,7 +21,9 @@ from ppsim.show.files.writers import figure, html
 
 
 def check_suffix(suffix: str, heat: bool = False) -> None:
-    """Refuse a format, no picture or page, that draws no time against memory and no heat map (InputError)."""
+    """Refuse a format, no picture or page, that draws no time against memory and no heat map
+    (InputError).
+    """
     able = figure.SUFFIXES if heat else (*figure.SUFFIXES, *html.SUFFIXES)
     require_suffix(suffix, able, "a heat map" if heat else "time against memory")
 
@@ -37,7 +40,8 @@ def save_tradeoff(
     heat: HeatMap | None = None,
     verdict: str = "",
 ) -> None:
-    """Write the picture or the page to a file; see :func:`ppsim.show.drawing.tradeoff.draw_tradeoff` for the labels.
+    """Write the picture or the page to a file; see
+    :func:`ppsim.show.drawing.tradeoff.draw_tradeoff` for the labels.
 
     A page has the ``heat`` maps of a sweep below the points.
 
@@ -49,20 +53,32 @@ def save_tradeoff(
     check_suffix(suffix)
     with open_atomically(target) as out:
         if suffix in html.SUFFIXES:
-            page = front_page(found, time=time, memory=memory, inputs=inputs, heat=heat, verdict=verdict)
+            page = front_page(
+                found, time=time, memory=memory, inputs=inputs, heat=heat, verdict=verdict
+            )
             out.write(page)
             return
         title = f"{time} against {memory}"
-        write_figure(lambda: figure_of(found, time, memory, width), out, suffix, title=title, inputs=inputs)
+        write_figure(
+            lambda: figure_of(found, time, memory, width), out, suffix, title=title, inputs=inputs
+        )
 
 
-def save_heat(heat: HeatMap, key: str, target: str, suffix: str, *, width: float, inputs: Mapping[str, Any]) -> None:
+def save_heat(
+    heat: HeatMap, key: str, target: str, suffix: str, *, width: float, inputs: Mapping[str, Any]
+) -> None:
     """Write one metric of a sweep as a heat map; raises as :func:`save_tradeoff`."""
     from ppsim.show.drawing.heat_map import figure_of
 
     check_suffix(suffix, heat=True)
     with open_atomically(target) as out:
-        write_figure(lambda: figure_of(heat, key, width), out, suffix, title=f"{key} of a sweep", inputs=inputs)
+        write_figure(
+            lambda: figure_of(heat, key, width),
+            out,
+            suffix,
+            title=f"{key} of a sweep",
+            inputs=inputs,
+        )
 
 
 def front_page(
@@ -74,7 +90,9 @@ def front_page(
     heat: HeatMap | None = None,
     verdict: str = "",
 ) -> bytes:
-    """Make the page; ``time`` and ``memory`` are the axes' labels, ``inputs`` what the points were made from."""
+    """Make the page; ``time`` and ``memory`` are the axes' labels, ``inputs`` what the points were
+    made from.
+    """
     families = dict.fromkeys(point.family or point.name for point in found.points)
     numbers = [p.makespan for p in found.points], [p.peak for p in found.points]
     texts = [align_decimals([*map(format_number, column)]) for column in numbers]
@@ -106,15 +124,25 @@ def front_page(
 
 
 def _heat(heat: HeatMap) -> dict[str, Any]:
-    """Heat maps as the page draws them: per metric a text, a shade from 0 to 1 and a mark for each cell."""
+    """Heat maps as the page draws them: per metric a text, a shade from 0 to 1 and a mark for each
+    cell.
+    """
     maps = [
         {
             "heading": column.heading + (f" ({heat.unit})" if column.form == "time" else ""),
             "meaning": column.meaning,
-            "text": [[None if value != value else column.text(value) for value in row] for row in values.tolist()],
+            "text": [
+                [None if value != value else column.text(value) for value in row]
+                for row in values.tolist()
+            ],
             "shade": shades_of(values),
             "best": best,
         }
         for column, values, best in zip(heat.columns, heat.values, heat.best, strict=True)
     ]
-    return {"rows": heat.rows, "microbatches": heat.microbatches, "maps": maps, "colours": (HEAT, HEAT_DARK)}
+    return {
+        "rows": heat.rows,
+        "microbatches": heat.microbatches,
+        "maps": maps,
+        "colours": (HEAT, HEAT_DARK),
+    }

@@ -19,8 +19,12 @@ TITLE = "workers by slowdown, over steps"
 LOADS = "times of microbatches, by replica"
 
 
-def save_workers(found: WorkerMap, target: str, suffix: str, *, width: float, inputs: Mapping[str, Any]) -> None:
-    """Write the map as a picture (InputError: the suffix is none of a picture, or the file cannot be written)."""
+def save_workers(
+    found: WorkerMap, target: str, suffix: str, *, width: float, inputs: Mapping[str, Any]
+) -> None:
+    """Write the map as a picture (InputError: the suffix is none of a picture, or the file cannot
+    be written).
+    """
     require_suffix(suffix, figure.SUFFIXES, "a map of workers", "; a page has it without --heat")
     with open_atomically(target) as out:
         write_figure(lambda: figure_of(found, width), out, suffix, title=TITLE, inputs=inputs)
@@ -44,14 +48,21 @@ def workers_svg(found: WorkerMap, width: float) -> str:
     return f"{head}<style>{STYLE}</style>{svg_for_pages(lambda: figure_of(found, width))}</div>\n"
 
 
-def save_loads(maps: tuple[LoadMap, ...], target: str, suffix: str, *, width: float, inputs: Mapping[str, Any]) -> None:
-    """Write maps of loads as a picture (InputError: the suffix is none of a picture, or the file cannot be written)."""
+def save_loads(
+    maps: tuple[LoadMap, ...], target: str, suffix: str, *, width: float, inputs: Mapping[str, Any]
+) -> None:
+    """Write maps of loads as a picture (InputError: the suffix is none of a picture, or the file
+    cannot be written).
+    """
     require_suffix(suffix, figure.SUFFIXES, "a map of loads", "; a page has it without --heat")
     with open_atomically(target) as out:
-        write_figure(lambda: load_map.figure_of(maps, width), out, suffix, title=LOADS, inputs=inputs)
+        write_figure(
+            lambda: load_map.figure_of(maps, width), out, suffix, title=LOADS, inputs=inputs
+        )
 
 
 def loads_svg(maps: tuple[LoadMap, ...], width: float) -> str:
     """Draw maps of loads as a section of a page, as wide as its column."""
     head = f'<div id="workers" class="scroll" tabindex="0" role="img" aria-label="{LOADS}">'
-    return f"{head}<style>{STYLE}</style>{svg_for_pages(lambda: load_map.figure_of(maps, width))}</div>\n"
+    drawing = svg_for_pages(lambda: load_map.figure_of(maps, width))
+    return f"{head}<style>{STYLE}</style>{drawing}</div>\n"

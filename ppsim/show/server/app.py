@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 MOST_WAITING = 8  # requests for work at a time; more are told to come again
-MOST_SHOWN = 3  # at a time, so that one whose orders are searched for seconds does not hold the others
+# at a time, so that one whose orders are searched for seconds does not hold the others
+MOST_SHOWN = 3
 POLL_S = 0.02
 LOOK_S = 0.05  # how often the server looks whether who asked has left while work goes on
 LARGEST_ASKED = 8 << 10
@@ -38,8 +39,10 @@ MOST_DROPS = 50
 DROPPED = "dropped:"  # what the name of a file begins with that was dropped on the page
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
-    "img-src data: blob:; connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'",
+    "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; style-src "
+    "'unsafe-inline'; "
+    "img-src data: blob:; connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors "
+    "'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -49,20 +52,24 @@ HEADERS = {
 Show = Callable[[Mapping[str, Any], Path], Document]
 Tell = Callable[[Mapping[str, Any], Path], Story]
 Plan = Callable[[Mapping[str, Any]], bytes]
-Changes = Callable[[], tuple[str, int]]  # brings a watched file up to date: its name, how often it has changed
+# brings a watched file up to date: its name, how often it has changed
+Changes = Callable[[], tuple[str, int]]
 
 
 def make_app(
     page: bytes,  # what ``/`` answers
-    show: Show,  # makes the document of the fields of a request; raises PpsimError for those that it refuses
+    # makes the document of the fields of a request; raises PpsimError for those that it refuses
+    show: Show,
     folder: Path,  # where files that are dropped on the page are kept while the server runs
-    # names and ports under which the page may be asked for, such as ``127.0.0.1:8765``; others are refused, so that a
-    # page of another site cannot reach it by a name of its own
+    # names and ports under which the page may be asked for, such as ``127.0.0.1:8765``; others are
+    # refused, so that a page of another site cannot reach it by a name of its own
     hosts: frozenset[str],
     *,
-    # says why the first schedule takes its time, and what to try next; None for a page that does not ask
+    # says why the first schedule takes its time, and what to try next; None for a page that does
+    # not ask
     tell: Tell | None = None,
-    plan: Plan | None = None,  # makes the page of plans for a model on a cluster; None for a page without them
+    # makes the page of plans for a model on a cluster; None for a page without them
+    plan: Plan | None = None,
     # whether it may be asked for under every numeric address too, which no site can name as its own
     any_address: bool = False,
     changes: Changes | None = None,  # of a file that is watched; None for none
@@ -78,7 +85,9 @@ def make_app(
     waiting = (files(__package__) / "plan_wait.html").read_bytes()
 
     async def wait(request: Request) -> Response:
-        """A page that shows at once that plans are searched, asks for them, and becomes their page."""
+        """A page that shows at once that plans are searched, asks for them, and becomes their
+        page.
+        """
         return Response(waiting, media_type="text/html")
 
     async def refuse(request: Request, error: Exception) -> Response:
@@ -104,15 +113,31 @@ def make_app(
 class _Answers:
     """What requests for work are answered, each kind of work in its turn."""
 
-    def __init__(self, show: Show, folder: Path, tell: Tell | None, plan: Plan | None, changes: Changes | None) -> None:
-        self.show, self.folder, self.tell, self.plan, self.changes = show, folder, tell, plan, changes
+    def __init__(
+        self,
+        show: Show,
+        folder: Path,
+        tell: Tell | None,
+        plan: Plan | None,
+        changes: Changes | None,
+    ) -> None:
+        self.show, self.folder, self.tell, self.plan, self.changes = (
+            show,
+            folder,
+            tell,
+            plan,
+            changes,
+        )
         self.places, self.shown = asyncio.Semaphore(MOST_WAITING), asyncio.Semaphore(MOST_SHOWN)
         self.planned = asyncio.Semaphore(1)  # which takes all cores
-        self.drawn = asyncio.Semaphore(1)  # drawing and keeping files are no work for several threads
+        # drawing and keeping files are no work for several threads
+        self.drawn = asyncio.Semaphore(1)
 
     async def view(self, request: Request) -> Response:
         asked = await _read(request, LARGEST_ASKED, "the request")
-        return await self._in_turn(request, self.shown, lambda: _json(contents(self._document(asked), encode_column)))
+        return await self._in_turn(
+            request, self.shown, lambda: _json(contents(self._document(asked), encode_column))
+        )
 
     async def why(self, request: Request) -> Response:
         tell = self.tell
@@ -130,17 +155,24 @@ class _Answers:
         plan = self.plan
         assert plan
         fields = dict(request.query_params)
-        return await self._in_turn(request, self.planned, lambda: Response(plan(fields), media_type="text/html"))
+        return await self._in_turn(
+            request, self.planned, lambda: Response(plan(fields), media_type="text/html")
+        )
 
     async def export(self, request: Request) -> Response:
         from starlette.responses import Response
 
-        asked, suffix = await _read(request, LARGEST_ASKED, "the request"), request.query_params.get("form", "")
+        asked, suffix = (
+            await _read(request, LARGEST_ASKED, "the request"),
+            request.query_params.get("form", ""),
+        )
 
         def work() -> Response:
             form = formats().get(suffix)
             if form is None:
-                return _refusal(422, f"there is no format '{suffix[:20]}'", " ".join(sorted(formats())))
+                return _refusal(
+                    422, f"there is no format '{suffix[:20]}'", " ".join(sorted(formats()))
+                )
             out = BytesIO()
             form.write(self._document(asked), out, suffix)
             named = {"Content-Disposition": f'attachment; filename="ppsim{suffix}"'}
@@ -151,7 +183,9 @@ class _Answers:
     async def drop(self, request: Request) -> Response:
         name = request.query_params.get("name", "")
         if not _NAME.fullmatch(name):
-            return _refusal(422, "a file's name has letters, digits, dots, dashes and underscores", "rename it")
+            return _refusal(
+                422, "a file's name has letters, digits, dots, dashes and underscores", "rename it"
+            )
         content = await _read(request, LARGEST_DROP, f"'{name}'")
         return await self._in_turn(request, self.drawn, lambda: self._keep(name, content))
 
@@ -165,7 +199,9 @@ class _Answers:
 
         return await self._in_turn(request, self.drawn, work)
 
-    async def _in_turn(self, request: Request, turn: asyncio.Semaphore, work: Callable[[], Response]) -> Response:
+    async def _in_turn(
+        self, request: Request, turn: asyncio.Semaphore, work: Callable[[], Response]
+    ) -> Response:
         from starlette.responses import Response
 
         if self.places.locked():
@@ -183,7 +219,11 @@ class _Answers:
         except PpsimError as error:
             return _refusal(422, str(error).replace(f"{self.folder}{os.sep}", ""), error.hint)
         except Exception:  # which a server that prints nothing of its clients would hide
-            return _refusal(500, "internal error (a fault of ppsim)", "ppsim compare --debug in a terminal shows it")
+            return _refusal(
+                500,
+                "internal error (a fault of ppsim)",
+                "ppsim compare --debug in a terminal shows it",
+            )
 
     def _document(self, asked: bytearray) -> Document:
         return self.show(_fields(asked), self.folder)
@@ -192,7 +232,9 @@ class _Answers:
         """Keep a file that was dropped, if it can be shown."""
         path = self.folder / name
         if not path.exists() and len(list(self.folder.iterdir())) >= MOST_DROPS:
-            return _refusal(422, f"{MOST_DROPS} files were dropped already", "start ppsim serve again")
+            return _refusal(
+                422, f"{MOST_DROPS} files were dropped already", "start ppsim serve again"
+            )
         try:
             path.write_bytes(content)
             shape = self._shape_of(name)
@@ -202,7 +244,9 @@ class _Answers:
         return _json({"name": name, **shape})
 
     def _shape_of(self, name: str) -> dict[str, int]:
-        """The shape that a file of ops states, for the controls; nothing for a block, which takes theirs."""
+        """The shape that a file of ops states, for the controls; nothing for a block, which takes
+        theirs.
+        """
         if name.endswith(".toml"):
             return {}
         schedule = self.show({"names": [f"{DROPPED}{name}"]}, self.folder).timelines[0].schedule
@@ -236,7 +280,11 @@ async def _read(request: Request, most: int, name: str) -> bytearray:
         async for chunk in request.stream():
             content += chunk
             if len(content) > most:
-                raise _Refused(413, f"{name} is larger than {most >> 10:,} KiB", "ppsim run in a terminal takes more")
+                raise _Refused(
+                    413,
+                    f"{name} is larger than {most >> 10:,} KiB",
+                    "ppsim run in a terminal takes more",
+                )
     except ClientDisconnect:
         raise _Refused(400, f"{name} did not come whole", "send it again") from None
     return content
@@ -249,7 +297,9 @@ def _fields(content: bytearray) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise InputError("the request is no JSON object", '{"names": ["1f1b"], "devices": 4, "mb": 8}')
+        raise InputError(
+            "the request is no JSON object", '{"names": ["1f1b"], "devices": 4, "mb": 8}'
+        )
     return found
 
 
@@ -264,7 +314,9 @@ async def _while_wanted(work: Callable[[], Response], request: Request) -> Respo
 
 
 def _in_thread(work: Callable[[], Response], left: threading.Event) -> asyncio.Future[Response]:
-    """Do work in a thread that the end of the program does not wait for, as it does for those of a pool."""
+    """Do work in a thread that the end of the program does not wait for, as it does for those of a
+    pool.
+    """
     done: Future[Response] = Future()
     done.set_running_or_notify_cancel()
 
@@ -280,7 +332,9 @@ def _in_thread(work: Callable[[], Response], left: threading.Event) -> asyncio.F
 
 
 class _Guard:
-    """Answer only who asks under a name of this server and from no other site; send the headers of every answer."""
+    """Answer only who asks under a name of this server and from no other site; send the headers of
+    every answer.
+    """
 
     def __init__(self, app: Any, hosts: frozenset[str], any_address: bool) -> None:
         self.app, self.hosts, self.any_address = app, hosts, any_address
@@ -303,7 +357,9 @@ class _Guard:
 
         if foreign:
             answer = _refusal(
-                403, "asked under another name, or from another site", "the address that ppsim serve prints"
+                403,
+                "asked under another name, or from another site",
+                "the address that ppsim serve prints",
             )
             return await answer(scope, receive, send_with_headers)
         return await self.app(scope, receive, send_with_headers)

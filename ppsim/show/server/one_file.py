@@ -1,4 +1,6 @@
-"""Hand one file to a page of another origin: Perfetto's viewer reads traces from 127.0.0.1:9001 only."""
+"""Hand one file to a page of another origin: Perfetto's viewer reads traces from 127.0.0.1:9001
+only.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ class _Server(ThreadingHTTPServer):
     name: str  # its name in the address
 
     def server_bind(self) -> None:
-        """Bind without asking a name server what this machine is called, which may take its time."""
+        """Bind without asking a name server what this machine is called, which may take its
+        time.
+        """
         TCPServer.server_bind(self)
         self.server_name, self.server_port = HOST, self.server_address[1]
 
@@ -39,10 +43,11 @@ def viewer_address(name: str, port: int = PORT) -> str:
 
 
 def hand_over(content: bytes, name: str, *, ready: Callable[[str], None], port: int = PORT) -> None:
-    """Serve a trace to Perfetto's viewer until it has been taken once (InputError: something else uses the port).
+    """Serve a trace to Perfetto's viewer until it has been taken once (InputError: something else
+    uses the port).
 
-    The browser decompresses gzipped ``content``; ``ready`` is called with the viewer's address when the file can be
-    taken. The viewer's own rules allow port 9001 only.
+    The browser decompresses gzipped ``content``; ``ready`` is called with the viewer's address when
+    the file can be taken. The viewer's own rules allow port 9001 only.
     """
     try:
         server = _Server((HOST, port), _Handler)

@@ -1,4 +1,6 @@
-"""The live page: the report's page with controls above it, and a copy of a file of the user's that it follows."""
+"""The live page: the report's page with controls above it, and a copy of a file of the user's that
+it follows.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from ppsim.errors import InputError
 from ppsim.show.files.document import Document, formats
 from ppsim.show.files.writers.html import START, all_scripts, make_page
 
-# Sliders: field, label, what the slider reaches, and the value at the start: but for sizes, the option's default.
+# Sliders: field, label, what the slider reaches, and the value at the start: but for sizes, the
+# option's default.
 CONTROLS: dict[str, list[dict[str, Any]]] = {
     "shape-controls": [
         {"field": "devices", "label": "devices", "least": 1, "most": 64, "step": 1, "value": 4},
@@ -24,7 +27,14 @@ CONTROLS: dict[str, list[dict[str, Any]]] = {
         {"field": "tp", "label": "tensor parallel", "least": 1, "most": 8, "step": 1, "value": ""},
         {"field": "ep", "label": "expert parallel", "least": 1, "most": 64, "step": 1, "value": ""},
         {"field": "dp", "label": "data parallel", "least": 1, "most": 64, "step": 1, "value": ""},
-        {"field": "mbs", "label": "microbatch size", "least": 1, "most": 16, "step": 1, "value": ""},
+        {
+            "field": "mbs",
+            "label": "microbatch size",
+            "least": 1,
+            "most": 16,
+            "step": 1,
+            "value": "",
+        },
     ],
     "cost-controls": [
         {"field": "tf", "label": "F", "least": 0, "most": 4, "step": 0.05, "value": 1},
@@ -40,7 +50,8 @@ def live_page(
     document: Document,  # what ``fields`` ask for
     fields: Mapping[str, Any],  # of the first request
     schedules: Sequence[str],  # the names to choose from
-    searched: Sequence[str] = (),  # schedules whose orders are searched for, which the page asks for after all others
+    # schedules whose orders are searched for, which the page asks for after all others
+    searched: Sequence[str] = (),
     models: Sequence[str] = (),  # names of the library to choose from
     clusters: Sequence[str] = (),  # likewise
     chunked: Sequence[str] = (),  # schedules that take several numbers of chunks
@@ -69,9 +80,14 @@ def live_page(
 
 
 def watch(source: Path, folder: Path) -> Callable[[], tuple[str, int]]:
-    """Copy a file to the drops; the function returned does so again if it changed (InputError: unreadable, or code)."""
+    """Copy a file to the drops; the function returned does so again if it changed (InputError:
+    unreadable, or code).
+    """
     if source.suffix == ".py":
-        raise InputError(f"--watch {source} is code, which a page does not run", "ppsim run writes its ops as JSON")
+        raise InputError(
+            f"--watch {source} is code, which a page does not run",
+            "ppsim run writes its ops as JSON",
+        )
     seen: list[tuple[int, int]] = []
 
     def changes() -> tuple[str, int]:

@@ -1,3 +1,12 @@
 """What training costs: time per stage and step, memory per device."""
 
-__all__ = ["calibrated", "costs", "exposed", "measured", "memory", "serving", "tensor_split", "volumes"]
+__all__ = [
+    "calibrated",
+    "costs",
+    "exposed",
+    "measured",
+    "memory",
+    "serving",
+    "tensor_split",
+    "volumes",
+]

@@ -1,9 +1,10 @@
 """Measured op times of a profile in the place of the efficiency curve, as factors of its times.
 
-A profile of transformer layers (``ppsim calibrate``) replaces the times of dense layers, embedding and output; the
-curve then only carries them from the sizes that were measured to those of the model. A profile of whole stages, from a
-trace or the user's modules, replaces the times of stages; modules that are layers alone replace those of dense layers.
-Collectives, messages, experts, reductions and the optimizer stay with the curve and the cluster's links.
+A profile of transformer layers (``ppsim calibrate``) replaces the times of dense layers, embedding
+and output; the curve then only carries them from the sizes that were measured to those of the
+model. A profile of whole stages, from a trace or the user's modules, replaces the times of stages;
+modules that are layers alone replace those of dense layers. Collectives, messages, experts,
+reductions and the optimizer stay with the curve and the cluster's links.
 """
 
 from __future__ import annotations
@@ -25,13 +26,22 @@ from ppsim.workload.hardware.hardware import AS_THE_CURVE, Factors, Machine, Mea
 from ppsim.workload.layout.layout import Layout
 from ppsim.workload.model.contents import StageContent, count_stage_parameters
 from ppsim.workload.model.model import STATES, Layer, Model, kinds_of
-from ppsim.workload.model.operators import Floats, Operators, embedding_operators, head_operators, layer_operators
+from ppsim.workload.model.operators import (
+    Floats,
+    Operators,
+    embedding_operators,
+    head_operators,
+    layer_operators,
+)
 from ppsim.workload.model.parallel import Parallel
 
 PASSES = [Kind.F, Kind.I, Kind.W, Kind.B]
 PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
-FARTHEST = 4.0  # times the measured width or sequence, up or down, that the curve's shape is trusted to carry
-UNSAID = ", taken as measured with these sizes, microbatches and recompute, which a profile does not say"
+# times the measured width or sequence, up or down, that the curve's shape is trusted to carry
+FARTHEST = 4.0
+UNSAID = (
+    ", taken as measured with these sizes, microbatches and recompute, which a profile does not say"
+)
 CLOSE = 0.05  # share by which the parameters of the user's modules may differ from the model's
 FROM_CURVE = "collectives, messages, gradient reductions and the optimizer are the curve's"
 
@@ -53,14 +63,15 @@ def use_profile(
         profile: what was measured.
         name: what to call it, such as its file.
         model: the model that is to be trained.
-        parallel: how. A profile of whole stages must be measured with the same sizes, which it does not say.
+        parallel: how. A profile of whole stages must be measured with the same sizes, which it does
+            not say.
         layout: what each stage holds.
-        by_stage: whether times of whole stages count for each stage alone where the numbers of stages agree; else and
-            without it, their sum counts for the whole model.
+        by_stage: whether times of whole stages count for each stage alone where the numbers of
+            stages agree; else and without it, their sum counts for the whole model.
 
     Raises:
-        InputError: the profile was measured on another device, in another precision, or on layers that say nothing of
-            the model's.
+        InputError: the profile was measured on another device, in another precision, or on layers
+            that say nothing of the model's.
     """
     _refuse_device(machine, profile, name)
     plain = replace(machine, measured=None)
@@ -80,12 +91,18 @@ def _refuse_device(machine: Machine, profile: Profile, name: str) -> None:
     ):
         raise InputError(
             f"'{name}' was measured on {device}, and the devices of {machine.name} are {gpu}",
-            f"ppsim calibrate on one of them, or a cluster of what was measured: a file with a gpu named '{device}'",
+            f"ppsim calibrate on one of them, or a cluster of what was measured: a file with a gpu "
+            f"named '{device}'",
         )
 
 
 def _of_layers(
-    machine: Machine, profile: Profile, workload: Workload, name: str, model: Model, parallel: Parallel
+    machine: Machine,
+    profile: Profile,
+    workload: Workload,
+    name: str,
+    model: Model,
+    parallel: Parallel,
 ) -> Measured:
     """Compare the measured layers, embedding and output with the curve's times of the same ones."""
     _refuse_workload(workload, name, model, parallel)
@@ -98,7 +115,9 @@ def _of_layers(
         biases=True,
         learned_positions=True,
     )
-    alone = Parallel(mbs=workload.microbatch_size, precision=parallel.precision, kernels=parallel.kernels)
+    alone = Parallel(
+        mbs=workload.microbatch_size, precision=parallel.precision, kernels=parallel.kernels
+    )
     content = ("", "t" * workload.layers, "E", "L")
     schedule = generate("gpipe", devices=len(content), microbatches=1)
     found = costs_from(profile, schedule, first_stage_splits=True, content=content)
@@ -111,12 +130,17 @@ def _of_layers(
         )
 
     def compare(column: int, operators: Operators, count: int = 1) -> Factors:
-        curve = count * passes(operators, machine.gpu, efficiency_of(machine.gpu, parallel), parallel.precision)
+        curve = count * passes(
+            operators, machine.gpu, efficiency_of(machine.gpu, parallel), parallel.precision
+        )
         return _divide(time[:, column] - fixed, curve)
 
     ends = AS_THE_CURVE, AS_THE_CURVE
     if workload.vocab:
-        ends = compare(2, embedding_operators(measured_model, alone)), compare(3, head_operators(measured_model, alone))
+        ends = (
+            compare(2, embedding_operators(measured_model, alone)),
+            compare(3, head_operators(measured_model, alone)),
+        )
     taken = "dense layers" + (", embedding and output" if workload.vocab else "")
     layer = compare(1, layer_operators(measured_model, alone, Layer()), workload.layers)
     return Measured(
@@ -125,9 +149,11 @@ def _of_layers(
         embedding=ends[0],
         head=ends[1],
         fixed=_split_full(fixed),
-        taken=f"{taken}, measured with hidden {workload.hidden}, sequences of {workload.sequence}, {workload.dtype} "
-        + _times(layer),
-        left=("experts, " if model.experts else "") + ("" if workload.vocab else "embedding, output, ") + FROM_CURVE,
+        taken=f"{taken}, measured with hidden {workload.hidden}, sequences of {workload.sequence}, "
+        f"{workload.dtype} " + _times(layer),
+        left=("experts, " if model.experts else "")
+        + ("" if workload.vocab else "embedding, output, ")
+        + FROM_CURVE,
     )
 
 
@@ -136,22 +162,24 @@ def _refuse_workload(workload: Workload, name: str, model: Model, parallel: Para
     if PRECISIONS.get(workload.dtype) != parallel.precision:
         dtype = next((d for d, name in PRECISIONS.items() if name == parallel.precision), "")
         raise InputError(
-            f"'{name}' was measured in {workload.dtype}, and the model is to be trained in {parallel.precision}",
+            f"'{name}' was measured in {workload.dtype}, and the model is to be trained in "
+            f"{parallel.precision}",
             f"ppsim calibrate --dtype {dtype} -o {name}"
             if dtype
             else "--precision bf16, or the profile of a real run: calibrate --from-trace",
         )
     if model.moe_layers == model.layers:
         raise InputError(
-            f"'{name}' was measured on dense layers, and every layer of {model.name or 'the model'} has experts",
+            f"'{name}' was measured on dense layers, and every layer of "
+            f"{model.name or 'the model'} has experts",
             "the profile of a real run of it: ppsim calibrate --from-trace",
         )
     pairs = (("hidden", workload.hidden, model.hidden), ("sequence", workload.sequence, model.seq))
     for what, measured, wanted in pairs:
         if max(measured, wanted) > FARTHEST * min(measured, wanted):
             raise InputError(
-                f"'{name}' was measured with {what} {measured}; {model.name or 'the model'} has {wanted}, "
-                f"more than {FARTHEST:g} times off",
+                f"'{name}' was measured with {what} {measured}; {model.name or 'the model'} has "
+                f"{wanted}, more than {FARTHEST:g} times off",
                 f"ppsim calibrate --hidden {model.hidden} --heads {model.heads} --seq {model.seq} "
                 f"--mbs {parallel.mbs} --vocab {model.vocab} --dtype {workload.dtype} -o {name}",
             )
@@ -166,13 +194,18 @@ def _of_stages(
     layout: Layout | None,
     by_stage: bool,
 ) -> Measured:
-    """Compare measured stages with the curve's times of the same stages, one by one or all together."""
+    """Compare measured stages with the curve's times of the same stages, one by one or all
+    together.
+    """
     stages = len({op.stage for op in profile.op if op.part == "stage"})
     costs = stage_costs(model, machine, parallel, layout)
     curve = costs.time[PASSES]
     found = costs_from(profile, generate("gpipe", devices=stages, microbatches=1))
     time = found.time[PASSES] / 1e3
-    held, whole = np.array([stage.parameters for stage in profile.stage]), float(costs.parameters.sum())
+    held, whole = (
+        np.array([stage.parameters for stage in profile.stage]),
+        float(costs.parameters.sum()),
+    )
     if held.any() and abs(held.sum() - whole) > CLOSE * whole:
         return _of_own_layers(machine, name, model, parallel, time.sum(axis=1), held, whole)
     one_by_one = by_stage and stages == parallel.stages
@@ -190,22 +223,38 @@ def _of_stages(
 
 
 def _of_own_layers(
-    machine: Machine, name: str, model: Model, parallel: Parallel, time: Floats, held: NDArray[np.int64], whole: float
+    machine: Machine,
+    name: str,
+    model: Model,
+    parallel: Parallel,
+    time: Floats,
+    held: NDArray[np.int64],
+    whole: float,
 ) -> Measured:
-    """Compare modules of the user's own that are dense layers, as their parameters say, with as many of the model.
+    """Compare modules of the user's own that are dense layers, as their parameters say, with as
+    many of the model.
 
     A first stage has no gradient of its input, so its backward counts whole.
     """
-    dense = [layer for layer in kinds_of(model) if layer.mlp == "dense" and layer.mixer not in STATES]
-    contents = [StageContent(((layer, 1),), 0, False, 0, int(parallel.recompute != "none")) for layer in dense[:1]]
+    dense = [
+        layer for layer in kinds_of(model) if layer.mlp == "dense" and layer.mixer not in STATES
+    ]
+    contents = [
+        StageContent(((layer, 1),), 0, False, 0, int(parallel.recompute != "none"))
+        for layer in dense[:1]
+    ]
     each = sum(sum(count_stage_parameters(model, parallel, content)) for content in contents)
     counts = np.round(held / max(each, 1))
     if not each or (abs(held - counts * each) > CLOSE * held).any():
-        here, beside = " + ".join(f"{count:,}" for count in held), f", {each:,.0f} a dense layer" if each else ""
+        here, beside = (
+            " + ".join(f"{count:,}" for count in held),
+            f", {each:,.0f} a dense layer" if each else "",
+        )
         raise InputError(
-            f"stages of '{name}' hold {here} parameters, and of {model.name or 'the model'} a GPU holds {whole:,.0f}"
-            + beside,
-            "a profile of all its stages, or of some of its dense layers alone, with the sizes of groups measured",
+            f"stages of '{name}' hold {here} parameters, and of {model.name or 'the model'} a GPU "
+            f"holds {whole:,.0f}" + beside,
+            "a profile of all its stages, or of some of its dense layers alone, with the sizes of "
+            "groups measured",
         )
     curve = content_times(model, machine, parallel, contents[0])
     layer = _divide(time * [1, 0, 0, 1], counts.sum() * curve[PASSES])
@@ -222,7 +271,9 @@ def _times(factors: Factors) -> str:
 
 
 def _divide(time: Floats, curve: Floats) -> Factors:
-    """Divide measured F, I, W and B by the curve's; halves that were not measured are as the full backward."""
+    """Divide measured F, I, W and B by the curve's; halves that were not measured are as the full
+    backward.
+    """
     f, i, w, b = (float(value) for value in time / np.maximum(curve, 1e-12))
     halves = i > 0 and w > 0
     full = b if b > 0 else 1.0

@@ -8,15 +8,16 @@ from ppsim.workload.hardware.efficiency import Efficiency
 from ppsim.workload.hardware.hardware import Machine
 from ppsim.workload.model.parallel import Parallel
 
-HOP = 1.5e-6  # seconds from GPU to GPU inside a node, on a ring of several: NCCL's tuning table has 0.6 to 3.4 us
+# seconds from GPU to GPU inside a node, on a ring of several: NCCL's tuning table has 0.6 to 3.4 us
+HOP = 1.5e-6
 
 
 @dataclass(frozen=True)
 class Group:
     """Ranks that communicate: ``size`` of them, each ``stride`` after the one before.
 
-    With ``run`` so many of them lie so, and the next as many ``jump`` after these, as where a pipeline's ranks lie
-    between those of two replicas.
+    With ``run`` so many of them lie so, and the next as many ``jump`` after these, as where a
+    pipeline's ranks lie between those of two replicas.
     """
 
     size: int
@@ -33,27 +34,44 @@ class Group:
     def per_node(self, machine: Machine) -> int:
         """Return how many ranks of the group one node holds."""
         inside = max(1, min(self.run or self.size, machine.per_node // self.stride))
-        return inside * max(1, min(self.size // self.run, machine.per_node // self.jump)) if self.run else inside
+        return (
+            inside * max(1, min(self.size // self.run, machine.per_node // self.jump))
+            if self.run
+            else inside
+        )
 
     def step(self, machine: Machine) -> int:
-        """Return how many nodes lie from one node of the group to the next, or from one run to the next."""
-        apart = self.jump * max(1, machine.per_node // self.jump) if self.run else self.stride * self.per_node(machine)
+        """Return how many nodes lie from one node of the group to the next, or from one run to the
+        next.
+        """
+        apart = (
+            self.jump * max(1, machine.per_node // self.jump)
+            if self.run
+            else self.stride * self.per_node(machine)
+        )
         return max(1, apart // machine.per_node)
 
     def saved(self, machine: Machine, summed: bool) -> float:
-        """Return how many times as much a ring's gather and scatter send between nodes as a sum does.
+        """Return how many times as much a ring's gather and scatter send between nodes as a sum
+        does.
 
-        NCCL adds up along trees: of two nodes each sends every byte to the other once. With more nodes, each in the
-        middle of one of two trees, it is as much as a ring sends (Sanders, Speck and Traeff, 2009; NCCL 2.4).
+        NCCL adds up along trees: of two nodes each sends every byte to the other once. With more
+        nodes, each in the middle of one of two trees, it is as much as a ring sends (Sanders, Speck
+        and Traeff, 2009; NCCL 2.4).
         """
-        return 2 * (self.size - 1) / self.size if summed and self.size == 2 * self.per_node(machine) else 1.0
+        return (
+            2 * (self.size - 1) / self.size
+            if summed and self.size == 2 * self.per_node(machine)
+            else 1.0
+        )
 
 
 def group_of(parallel: Parallel, kind: str) -> Group:
-    """Return the group of a kind: tp, cp, dp (of gradients, context parallelism included), ep, expert-dp or pp.
+    """Return the group of a kind: tp, cp, dp (of gradients, context parallelism included), ep,
+    expert-dp or pp.
 
-    Ranks are numbered with tensor parallelism first, then context parallelism, as Megatron does; then replicas and
-    pipeline devices in the order of ``rank_order``.
+    Ranks are numbered with tensor parallelism first, then context parallelism, as Megatron does;
+    then replicas and pipeline devices in the order of ``rank_order``.
     """
     p = parallel
     each = p.tp * p.cp
@@ -64,7 +82,9 @@ def group_of(parallel: Parallel, kind: str) -> Group:
         case "cp":
             return Group(p.cp, p.tp)
         case "dp":
-            return Group(p.dp * p.cp, p.tp, p.cp, each * p.pp) if apart else Group(p.dp * p.cp, p.tp)
+            return (
+                Group(p.dp * p.cp, p.tp, p.cp, each * p.pp) if apart else Group(p.dp * p.cp, p.tp)
+            )
         case "ep":
             return Group(p.ep, 1)
         case "expert-dp":
@@ -74,12 +94,19 @@ def group_of(parallel: Parallel, kind: str) -> Group:
 
 
 def gather_seconds(
-    machine: Machine, found: Efficiency, group: Group, bytes_: float, calls: float = 1.0, summed: bool = False
+    machine: Machine,
+    found: Efficiency,
+    group: Group,
+    bytes_: float,
+    calls: float = 1.0,
+    summed: bool = False,
 ) -> float:
-    """Compute the time of an all-gather, or a reduce-scatter, that makes, or starts from, that many bytes a rank.
+    """Compute the time of an all-gather, or a reduce-scatter, that makes, or starts from, that many
+    bytes a rank.
 
-    Bytes pass a ring of all ranks, and messages, each of which waits for the one before: NCCL's tree for gathers,
-    PAT, is for one GPU a node. ``calls``: in how many gathers the bytes come. ``summed``: they are half of a sum.
+    Bytes pass a ring of all ranks, and messages, each of which waits for the one before: NCCL's
+    tree for gathers, PAT, is for one GPU a node. ``calls``: in how many gathers the bytes come.
+    ``summed``: they are half of a sum.
     """
     n = group.size
     if n == 1:
@@ -96,20 +123,29 @@ def gather_seconds(
 
 
 def exchange_seconds(
-    machine: Machine, found: Efficiency, group: Group, bytes_: float, visits: int = 0, most_nodes: int = 0
+    machine: Machine,
+    found: Efficiency,
+    group: Group,
+    bytes_: float,
+    visits: int = 0,
+    most_nodes: int = 0,
 ) -> float:
-    """Compute the time of an all-to-all in which each rank sends that many bytes in all, its own share included.
+    """Compute the time of an all-to-all in which each rank sends that many bytes in all, its own
+    share included.
 
-    With ``visits`` a token goes to so many experts, evenly spread, and is sent once to each node that has some of them
-    and from there once to each rank that has, as DeepEP and HybridEP do; without, once for each of its experts. With
-    ``most_nodes`` its experts lie on so many nodes at most, as DeepSeek-V3's router limits them.
+    With ``visits`` a token goes to so many experts, evenly spread, and is sent once to each node
+    that has some of them and from there once to each rank that has, as DeepEP and HybridEP do;
+    without, once for each of its experts. With ``most_nodes`` its experts lie on so many nodes at
+    most, as DeepSeek-V3's router limits them.
     """
     if group.size == 1:
         return 0.0
     near, far = exchange_bytes(machine, group, bytes_, visits, most_nodes)
     inside = group.per_node(machine)
     shares = (share**found.software.exchange for share in (found.curve.within, found.curve.between))
-    rates = [rate * share for rate, share in zip((machine.within, machine.between), shares, strict=True)]
+    rates = [
+        rate * share for rate, share in zip((machine.within, machine.between), shares, strict=True)
+    ]
     far *= machine.crowding(group.size / inside, group.step(machine), leaving=1.0)
     return max(near / rates[0], far / rates[1]) + machine.latency(inside < group.size)
 
@@ -117,7 +153,9 @@ def exchange_seconds(
 def exchange_bytes(
     machine: Machine, group: Group, bytes_: float, visits: int = 0, most_nodes: int = 0
 ) -> tuple[float, float]:
-    """Return what each rank sends within its node and to others in an all-to-all, as :func:`exchange_seconds` says."""
+    """Return what each rank sends within its node and to others in an all-to-all, as
+    :func:`exchange_seconds` says.
+    """
     n, inside = group.size, group.per_node(machine)
     if not visits or n == 1:
         return bytes_ * (inside - 1) / n, bytes_ * (n - inside) / n
@@ -127,19 +165,36 @@ def exchange_bytes(
     return copy * n * (1 - (1 - 1 / n) ** visits) * (inside - 1) / inside, copy * far
 
 
-def message_seconds(machine: Machine, found: Efficiency, parallel: Parallel, bytes_: float, source: int) -> float:
-    """Compute the time of a message from one pipeline device to the next: within a node where both are in one.
+def message_seconds(
+    machine: Machine, found: Efficiency, parallel: Parallel, bytes_: float, source: int
+) -> float:
+    """Compute the time of a message from one pipeline device to the next: within a node where both
+    are in one.
 
-    All ranks of a device send at once, to another switch where the next device lies below one. Of replicas that begin
-    in the middle of a node the slowest counts.
+    All ranks of a device send at once, to another switch where the next device lies below one. Of
+    replicas that begin in the middle of a node the slowest counts.
     """
     stride, nodes = group_of(parallel, "pp").stride, machine.per_node
     whole = parallel.pp * stride
-    starts = {n * whole % nodes for n in range(min(parallel.dp, nodes))} if parallel.pipeline_first else {0}
-    ends = [[(start + d % parallel.pp * stride) // nodes for d in (source, source + 1)] for start in starts]
+    starts = (
+        {n * whole % nodes for n in range(min(parallel.dp, nodes))}
+        if parallel.pipeline_first
+        else {0}
+    )
+    ends = [
+        [(start + d % parallel.pp * stride) // nodes for d in (source, source + 1)]
+        for start in starts
+    ]
     here, there = max(ends, key=lambda pair: abs(pair[1] - pair[0]))
-    rate = machine.between * found.curve.between if here != there else machine.within * found.curve.within
+    rate = (
+        machine.between * found.curve.between
+        if here != there
+        else machine.within * found.curve.within
+    )
     shared = machine.cluster.shared
-    if shared.nodes_per_switch and here // shared.nodes_per_switch != there // shared.nodes_per_switch:
+    if (
+        shared.nodes_per_switch
+        and here // shared.nodes_per_switch != there // shared.nodes_per_switch
+    ):
         rate /= shared.oversubscription
     return bytes_ / rate + machine.latency(here != there)

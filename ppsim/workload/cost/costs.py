@@ -18,7 +18,12 @@ from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import span_of
 from ppsim.errors import InputError
 from ppsim.schedules import find, generate
-from ppsim.workload.cost.communication import exchange_seconds, gather_seconds, group_of, message_seconds
+from ppsim.workload.cost.communication import (
+    exchange_seconds,
+    gather_seconds,
+    group_of,
+    message_seconds,
+)
 from ppsim.workload.cost.kinds import Pieces, slowest
 from ppsim.workload.cost.muon import muon_seconds
 from ppsim.workload.cost.overlap import context_waits, expert_pair, lost_overlap, tensor_waits
@@ -46,9 +51,11 @@ class StageCosts:
     """Costs of each stage for a microbatch, in seconds.
 
     Attributes:
-        costs: of an op, for the simulator, in ms: F, B, I, W and R by stage, latencies between devices, and pairs
-            of F and B where these hide all-to-all; an op of a schedule that cuts sequences takes a slice of one.
-        time: shape (5, stages), the same in seconds; where pairs hide all-to-all, F and B as parts of one.
+        costs: of an op, for the simulator, in ms: F, B, I, W and R by stage, latencies between
+            devices, and pairs of F and B where these hide all-to-all; an op of a schedule that cuts
+            sequences takes a slice of one.
+        time: shape (5, stages), the same in seconds; where pairs hide all-to-all, F and B as parts
+            of one.
         communication: shape (stages,), the part of F and B that waits for collectives.
         message: bytes from a stage to the next that an op sends.
         parameters: shape (stages,), on one GPU.
@@ -78,10 +85,12 @@ class Step:
         pipeline: from the first forward to the last backward.
         work: of a device's ops in it, on average.
         bubble: share of the pipeline's time in which a device waits, on average.
-        reduction: what is seen of reducing gradients and gathering weights, and of waiting for the slowest GPU.
+        reduction: what is seen of reducing gradients and gathering weights, and of waiting for the
+            slowest GPU.
         optimizer: the optimizer's step.
         tokens_per_s: of all GPUs.
-        mfu: FLOPs that the model needs, attention by its causal half, to the peak in the precision of training.
+        mfu: FLOPs that the model needs, attention by its causal half, to the peak in the precision
+            of training.
         tflops: of the model, per GPU.
     """
 
@@ -117,13 +126,20 @@ def stage_costs(
     """
     contents = contents_of(model, parallel, layout)
     if machine.kinds:
-        pieces = slowest(machine, parallel, [_pieces(model, k.machine, parallel, contents) for k in machine.kinds])
+        pieces = slowest(
+            machine,
+            parallel,
+            [_pieces(model, k.machine, parallel, contents) for k in machine.kinds],
+        )
     else:
         pieces = _pieces(model, machine, parallel, contents, efficiency)
     time, hops = pieces.time, pieces.hops
     if not parallel.overlap_p2p and parallel.pp > 1:
-        # The device itself waits while its message travels, once for each op that sends one: F, B and I.
-        sent = hops[np.arange(parallel.stages) % parallel.pp, (np.arange(parallel.stages) + 1) % parallel.pp]
+        # The device itself waits while its message travels, once for each op that sends one: F, B
+        # and I.
+        sent = hops[
+            np.arange(parallel.stages) % parallel.pp, (np.arange(parallel.stages) + 1) % parallel.pp
+        ]
         time[:3] += parallel.pieces * sent
         hops[:] = 0
     if parallel.pp > 1:
@@ -149,7 +165,9 @@ def _kept_share(model: Model, parallel: Parallel, contents: tuple[StageContent, 
     """Return the share of activations that W needs, 1 at most; 0 of a model that keeps none."""
     alone, times = on_one_stage(parallel), Counter(contents)
     everything = sum(count * kept_bytes(model, alone, content) for content, count in times.items())
-    needed = sum(count * weight_kept_bytes(model, alone, content) for content, count in times.items())
+    needed = sum(
+        count * weight_kept_bytes(model, alone, content) for content, count in times.items()
+    )
     return min(needed / everything, 1.0) if everything else 0.0
 
 
@@ -176,24 +194,38 @@ def _pieces(
     trained = parameters_of_stages(model, parallel, contents, trained=True)
     layers = np.array([content.layers + content.mtp for content in contents], np.float64)
     reduction, gather = reduction_seconds(machine, parallel, trained, found, layers)
-    alone_time, (time, reduction, gather) = time, add_sharded(time, reduction, gather, layers, parallel)
+    alone_time, (time, reduction, gather) = (
+        time,
+        add_sharded(time, reduction, gather, layers, parallel),
+    )
     communication = communication + (time - alone_time)[[Kind.F, Kind.B]].sum(axis=0)
     message = message_bytes(model, parallel) / parallel.pieces
     hops = np.zeros((parallel.pp, parallel.pp))
     for device in range(parallel.pp if parallel.pp > 1 else 0):
         after = (device + 1) % parallel.pp
-        hops[device, after] = hops[after, device] = message_seconds(machine, found, parallel, message, device)
+        hops[device, after] = hops[after, device] = message_seconds(
+            machine, found, parallel, message, device
+        )
     optimizer = optimizer_seconds(machine, parallel, trained, found)
     if parallel.optimizer == "muon":
-        each = {content: sum(muon_seconds(model, machine, parallel, content, found)) for content in set(contents)}
+        each = {
+            content: sum(muon_seconds(model, machine, parallel, content, found))
+            for content in set(contents)
+        }
         optimizer = optimizer + np.array([each[content] for content in contents])
     tied = _tied_seconds(model, machine, parallel, contents)
     return Pieces(time, communication, reduction, gather, optimizer, tied, hops)
 
 
-def _tied_seconds(model: Model, machine: Machine, parallel: Parallel, contents: tuple[StageContent, ...]) -> Floats:
-    """Compute the seconds, by stage, of adding up the gradients of a table that embedding and output share: a ring."""
-    holds = np.array([content.embedding or bool(content.heads or content.mtp) for content in contents])
+def _tied_seconds(
+    model: Model, machine: Machine, parallel: Parallel, contents: tuple[StageContent, ...]
+) -> Floats:
+    """Compute the seconds, by stage, of adding up the gradients of a table that embedding and
+    output share: a ring.
+    """
+    holds = np.array(
+        [content.embedding or bool(content.heads or content.mtp) for content in contents]
+    )
     if parallel.pp == 1 or parallel.adapters or not (model.tied or model.mtp) or holds.sum() == 1:
         return np.zeros(len(contents))
     count, across = holds.sum(), parallel.pp * group_of(parallel, "pp").stride > machine.per_node
@@ -204,13 +236,21 @@ def _tied_seconds(model: Model, machine: Machine, parallel: Parallel, contents: 
 
 @lru_cache(maxsize=4096)
 def on_one_stage(parallel: Parallel) -> Parallel:
-    """Leave out what the work of a stage does not depend on, so that plans which differ in no more share it."""
-    return replace(parallel, pp=1, vp=1, microbatches=1, schedule="", slices=0, recompute_layers=None)
+    """Leave out what the work of a stage does not depend on, so that plans which differ in no more
+    share it.
+    """
+    return replace(
+        parallel, pp=1, vp=1, microbatches=1, schedule="", slices=0, recompute_layers=None
+    )
 
 
-def content_times(model: Model, machine: Machine, parallel: Parallel, content: StageContent) -> Floats:
+def content_times(
+    model: Model, machine: Machine, parallel: Parallel, content: StageContent
+) -> Floats:
     """Compute the seconds of F, B, I, W and R of a stage of this content, shape (5,)."""
-    return _stage(model, machine, on_one_stage(parallel), content, efficiency_of(machine.gpu, parallel))[0]
+    return _stage(
+        model, machine, on_one_stage(parallel), content, efficiency_of(machine.gpu, parallel)
+    )[0]
 
 
 @lru_cache(maxsize=16384)
@@ -225,7 +265,9 @@ def _stage(
     kinds = [(layer, count, share) for layer, count in content.kinds]
     kinds += [(mtp_kind(model), content.mtp, 0.0)] if content.mtp else []
     for layer, count, part in kinds:
-        factors = AS_THE_CURVE if layer.mlp == "experts" or layer.mixer in STATES else measured.layer
+        factors = (
+            AS_THE_CURVE if layer.mlp == "experts" or layer.mixer in STATES else measured.layer
+        )
         once = replace(parallel, recompute="none")
         one, waits, selected, lost = _layer(model, machine, once, layer, found)
         moved += count * lost
@@ -234,7 +276,11 @@ def _stage(
         # What runs again runs alone: nothing hides its all-to-all.
         one, waits, *_ = _layer(model, machine, replace(once, overlap_ep=False), layer, found)
         forward = (one - waits)[ops.FORWARD] * factors.f + waits[ops.FORWARD]
-        again += count * part * {"none": 0.0, "selective": selected * factors.f, "full": forward}[parallel.recompute]
+        again += (
+            count
+            * part
+            * {"none": 0.0, "selective": selected * factors.f, "full": forward}[parallel.recompute]
+        )
     extra = []
     if content.embedding:
         extra.append((ops.embedding_operators(model, parallel), measured.embedding))
@@ -242,7 +288,8 @@ def _stage(
         extra += [(ops.head_operators(model, parallel), measured.head)] * content.heads
     ends = (content.embedding + content.heads) * bool(model.vocab)
     if ends and parallel.tp > 1 and parallel.sequence_parallel:
-        # Tokens are scattered behind the embedding, and gathered before the output matrix; the reverse backward.
+        # Tokens are scattered behind the embedding, and gathered before the output matrix; the
+        # reverse backward.
         whole = ops.tokens_of(model, parallel) * model.hidden * ops.ITEM
         each = ends * gather_seconds(machine, found, group_of(parallel, "tp"), whole)
         compute += [each, each, 0.0, each]
@@ -252,13 +299,15 @@ def _stage(
     if content.embedding and model.encoder:
         compute += _tower(model.encoder, machine, parallel, found)
     forward, inputs, weights, full = compute
-    if parallel.offload:  # copies to and from the host run beside the stage, and delay it where they are longer
+    # copies to and from the host run beside the stage, and delay it where they are longer
+    if parallel.offload:
         copies = copy_seconds(model, machine, parallel, content)
         inputs += max(copies - inputs - weights, 0.0)
         full, forward = max(full, copies), max(forward, copies)
     if parallel.adapters:
         weights, full = 0.0, inputs
-    for_weights = parallel.weight_forwards * again  # a B that is never split counts it too, as such a run has none
+    # a B that is never split counts it too, as such a run has none
+    for_weights = parallel.weight_forwards * again
     backward = full + again + for_weights
     layers = content.layers + content.mtp
     weights = hypot(max(weights - moved[1], 0.0), layers * parallel.split_ms / 1e3)
@@ -269,22 +318,31 @@ def _stage(
 
 def _tower(encoder: Encoder, machine: Machine, parallel: Parallel, found: Efficiency) -> Floats:
     """Times F, I, W and B of an encoder beside the embedding; a frozen one has no backward."""
-    times = encoder.layers * passes(ops.encoder_operators(encoder, parallel), machine.gpu, found, parallel.precision)
+    times = encoder.layers * passes(
+        ops.encoder_operators(encoder, parallel), machine.gpu, found, parallel.precision
+    )
     if encoder.frozen:
         times[1:] = 0.0
     return times
 
 
-def copy_seconds(model: Model, machine: Machine, parallel: Parallel, content: StageContent) -> float:
-    """Compute the time of copying a stage's offloaded activations of a microbatch to the host, or back."""
-    return parallel.offload * kept_bytes(model, parallel, content) / (machine.gpu.host_gb_per_s * 1e9)
+def copy_seconds(
+    model: Model, machine: Machine, parallel: Parallel, content: StageContent
+) -> float:
+    """Compute the time of copying a stage's offloaded activations of a microbatch to the host, or
+    back.
+    """
+    return (
+        parallel.offload * kept_bytes(model, parallel, content) / (machine.gpu.host_gb_per_s * 1e9)
+    )
 
 
 @lru_cache(maxsize=4096)
 def _layer(
     model: Model, machine: Machine, parallel: Parallel, layer: Layer, found: Efficiency
 ) -> tuple[Floats, Floats, float, Floats]:
-    """Times F, I, W and B of a layer, what of them is collectives, what selective runs again of F, and lost overlap.
+    """Times F, I, W and B of a layer, what of them is collectives, what selective runs again of F,
+    and lost overlap.
 
     The last is what a split adds to I and takes from W.
     """
@@ -293,7 +351,9 @@ def _layer(
     whole, kept = gathered_bytes(model, parallel, layer)
     group = group_of(parallel, "tp")
     scatter = gather_seconds(machine, found, group, whole, summed=not parallel.sequence_parallel)
-    gathers = [gather_seconds(machine, found, group, whole * share) for share in gathered_shares(parallel)]
+    gathers = [
+        gather_seconds(machine, found, group, whole * share) for share in gathered_shares(parallel)
+    ]
     keys = gather_seconds(machine, found, group_of(parallel, "cp"), kept)
     waits = tensor_waits(operators.names, times, scatter, gathers, parallel)
     waits += context_waits(operators.names, times, keys, parallel)
@@ -314,7 +374,15 @@ def _layer(
     return total, waits, float(times[ops.FORWARD, chosen].sum()), lost
 
 
-EXPERTS = ("router", "routing", "permute", "experts in", "experts' activation", "clamped activation", "experts out")
+EXPERTS = (
+    "router",
+    "routing",
+    "permute",
+    "experts in",
+    "experts' activation",
+    "clamped activation",
+    "experts out",
+)
 MODULES = {  # the operators of what selective recompute runs again
     "core_attn": ("attention", "scores", "context", "softmax", "attention dropout"),
     "layernorm": ("attention norm", "MLP norm"),
@@ -327,13 +395,23 @@ MODULES = {  # the operators of what selective recompute runs again
 
 
 def gathered_bytes(model: Model, parallel: Parallel, layer: Layer) -> tuple[float, float]:
-    """Return the bytes that a gather of tensor ranks makes, and one of context ranks: keys and values, or states."""
+    """Return the bytes that a gather of tensor ranks makes, and one of context ranks: keys and
+    values, or states.
+    """
     p = parallel
     tokens = ops.tokens_of(model, p)
     keys = 2 * max(model.kv_heads / p.tp, 1.0) * model.head_dim * ops.ITEM * tokens * p.cp
     if model.kv_lora:
-        keys = (model.head_dim + model.rope_dim + model.v_dim) * model.heads / p.tp * ops.ITEM * tokens * p.cp
-    if layer.mixer in STATES:  # sequences for heads and back, as Megatron-LM's Mamba layers do: inputs and outputs
+        keys = (
+            (model.head_dim + model.rope_dim + model.v_dim)
+            * model.heads
+            / p.tp
+            * ops.ITEM
+            * tokens
+            * p.cp
+        )
+    # sequences for heads and back, as Megatron-LM's Mamba layers do: inputs and outputs
+    if layer.mixer in STATES:
         width = 3 * model.state_heads * model.state_dim + 2 * model.state_groups * model.state_size
         keys = width / p.tp * ops.ITEM * tokens
     return tokens * model.hidden * ops.ITEM, keys * (layer.mixer != "none")
@@ -342,20 +420,29 @@ def gathered_bytes(model: Model, parallel: Parallel, layer: Layer) -> tuple[floa
 def gathered_shares(parallel: Parallel) -> tuple[float, float, float]:
     """Return what F, I and W gather of tensor-parallel ranks, as shares of it in 16 bits.
 
-    Transformer Engine narrows inputs, and the gradients of outputs, before it gathers them; with scales of blocks a
-    gradient twice, along its rows and its columns (its distributed.py: gather_along_first_dim).
+    Transformer Engine narrows inputs, and the gradients of outputs, before it gathers them; with
+    scales of blocks a gradient twice, along its rows and its columns (its distributed.py:
+    gather_along_first_dim).
     """
     item = KEPT_AS.get(parallel.precision, ops.ITEM) / ops.ITEM
     return item, item * (2 if parallel.precision in ("mxfp8", "nvfp4") else 1), item
 
 
 def exchanged(model: Model, parallel: Parallel) -> tuple[float, int, int]:
-    """Return the mean bytes of an all-to-all of a layer's tokens, the experts a token visits, and on how many nodes.
+    """Return the mean bytes of an all-to-all of a layer's tokens, the experts a token visits, and
+    on how many nodes.
 
     Two of them bring tokens to their experts, and back in 16 bits.
     """
     p = parallel
-    sent = ops.tokens_of(model, p) / p.tp * model.top_k * model.expert_hidden * (p.dispatch_bytes + ops.ITEM) / 2
+    sent = (
+        ops.tokens_of(model, p)
+        / p.tp
+        * model.top_k
+        * model.expert_hidden
+        * (p.dispatch_bytes + ops.ITEM)
+        / 2
+    )
     return sent, model.top_k if p.dispatch != "alltoall" else 0, model.top_groups
 
 
@@ -370,7 +457,8 @@ def schedule_of(name: str, devices: int, chunks: int, microbatches: int) -> Sche
 
 
 def queues_of(parallel: Parallel, costs: StageCosts) -> Schedule:
-    """Return the queues of a pipeline; a schedule that goes by what ops cost orders them by ``costs``.
+    """Return the queues of a pipeline; a schedule that goes by what ops cost orders them by
+    ``costs``.
 
     Raises:
         InputError: a shape that the schedule's rules refuse, or a schedule without backwards.
@@ -379,7 +467,10 @@ def queues_of(parallel: Parallel, costs: StageCosts) -> Schedule:
     if not find(name).uses_costs:
         schedule = schedule_of(name, *sizes)
         if not np.isin(schedule.kind, BACKWARDS).any():
-            raise InputError(f"{name} has no backward, and a step of training has", "1f1b, or another of ppsim list")
+            raise InputError(
+                f"{name} has no backward, and a step of training has",
+                "1f1b, or another of ppsim list",
+            )
         return schedule
     given: dict[str, Any] = dict(zip(("devices", "chunks", "microbatches"), sizes, strict=True))
     given |= {"after_i": costs.kept} if "after_i" in find(name).options else {}
@@ -395,7 +486,8 @@ def step_time(
     costs: StageCosts | None = None,
     schedule: Schedule | None = None,
 ) -> Step:
-    """Simulate a training step: the pipeline's schedule, then what is seen of reductions, and the optimizer.
+    """Simulate a training step: the pipeline's schedule, then what is seen of reductions, and the
+    optimizer.
 
     Args:
         model: the model.
@@ -420,11 +512,14 @@ def step_time(
         schedule = schedule or queues_of(parallel, costs)
         devices, timeline = schedule.placement.devices, simulate(schedule, costs.costs)
         pipeline = (span_of(timeline) if parallel.post_validation else timeline.makespan) / 1e3
-        work += _split_share(schedule) * float(costs.time[[Kind.I, Kind.W]].sum() - costs.time[Kind.B].sum())
+        work += _split_share(schedule) * float(
+            costs.time[[Kind.I, Kind.W]].sum() - costs.time[Kind.B].sum()
+        )
         bubble = 1 - parallel.microbatches * work / parallel.pp / pipeline
     reduction, optimizer = _after(parallel, costs, devices)
     growth = (efficiency or efficiency_of(machine.gpu, parallel)).software.growth
-    reduction += growth * max(log2(parallel.gpus / 8), 0.0) * (pipeline + optimizer)  # waiting for the slowest rank
+    # waiting for the slowest rank
+    reduction += growth * max(log2(parallel.gpus / 8), 0.0) * (pipeline + optimizer)
     total = pipeline + reduction + optimizer
     tokens = parallel.gbs * model.seq
     flops = flops_per_token(model) * tokens / total / parallel.gpus
@@ -447,8 +542,12 @@ def _split_share(schedule: Schedule) -> float:
     return float(split / (split + whole))
 
 
-def _after(parallel: Parallel, costs: StageCosts, devices: NDArray[np.int32]) -> tuple[float, float]:
-    """Return what is seen of reductions and gathers on the device where it is longest, and of the optimizer."""
+def _after(
+    parallel: Parallel, costs: StageCosts, devices: NDArray[np.int32]
+) -> tuple[float, float]:
+    """Return what is seen of reductions and gathers on the device where it is longest, and of the
+    optimizer.
+    """
     reduction, optimizer = np.zeros(parallel.pp), np.zeros(parallel.pp)
     hidden = float(parallel.overlap_dp)
     for (_, stage), owner in np.ndenumerate(devices):

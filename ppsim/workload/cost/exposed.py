@@ -29,7 +29,8 @@ class OptimizerStep:
     seconds: float  # with what it gathers
     state_bytes: float  # master copy and moments, on one GPU
     exposed: float  # seconds by which a step is longer, as the plan runs it
-    exposed_alone: float | None  # the same where no device waits for another (post-validation); None for many ops
+    # the same where no device waits for another (post-validation); None for many ops
+    exposed_alone: float | None
 
 
 def find_optimizer_step(
@@ -37,26 +38,35 @@ def find_optimizer_step(
 ) -> OptimizerStep:
     """Find what the optimizer step of a plan takes, and what of it is seen.
 
-    Where all devices wait for the norm of all gradients, all of it is. Where none waits, a device's optimizer step runs
-    while others drain, and while forwards of the next step come.
+    Where all devices wait for the norm of all gradients, all of it is. Where none waits, a device's
+    optimizer step runs while others drain, and while forwards of the next step come.
     """
     contents = contents_of(model, parallel, layout)
     stages = stage_memory(model, parallel, layout)
-    flops = [muon_flops(model, parallel, content) if parallel.optimizer == "muon" else 0.0 for content in contents]
+    flops = [
+        muon_flops(model, parallel, content) if parallel.optimizer == "muon" else 0.0
+        for content in contents
+    ]
     P = parallel.pp
     if P == 1:
         took, alone = float(costs.optimizer.sum()), float(costs.optimizer.sum())
-        return OptimizerStep(parallel.optimizer, sum(flops), took, float(stages.optimizer.sum()), took, alone)
+        return OptimizerStep(
+            parallel.optimizer, sum(flops), took, float(stages.optimizer.sum()), took, alone
+        )
     schedule = queues_of(parallel, costs)
     by_device = np.zeros((3, P))
     for (_, stage), device in np.ndenumerate(schedule.placement.devices):
-        by_device[:, device] += np.array([flops[stage], costs.optimizer[stage], stages.optimizer[stage]])
+        by_device[:, device] += np.array(
+            [flops[stage], costs.optimizer[stage], stages.optimizer[stage]]
+        )
     took = by_device[1]
     exposed_alone = None
     if len(schedule) <= MOST_OPS:
         schedule = add_optimizer(schedule, barrier=False, gathers=False, reduces=False)
         periods = [
-            find_period(schedule, replace(costs.costs, others={**costs.costs.others, Kind.OPT: times})).time
+            find_period(
+                schedule, replace(costs.costs, others={**costs.costs.others, Kind.OPT: times})
+            ).time
             for times in (took * 1e3, 0 * took)
         ]
         exposed_alone = (periods[0] - periods[1]) / 1e3
@@ -65,6 +75,8 @@ def find_optimizer_step(
         flops=float(by_device[0].max()),
         seconds=float(took.max()),
         state_bytes=float(by_device[2].max()),
-        exposed=exposed_alone if parallel.post_validation and exposed_alone is not None else float(took.max()),
+        exposed=exposed_alone
+        if parallel.post_validation and exposed_alone is not None
+        else float(took.max()),
         exposed_alone=exposed_alone,
     )

@@ -1,4 +1,6 @@
-"""Several kinds of nodes in one cluster: which of them hold a stage, and what it costs on the slowest of these."""
+"""Several kinds of nodes in one cluster: which of them hold a stage, and what it costs on the
+slowest of these.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ class Pieces(NamedTuple):
         dp: shape (stages,).
         gather: shape (stages,).
         optimizer: shape (stages,).
-        tied: shape (stages,), of adding up the gradients of a table that embedding and output share.
+        tied: shape (stages,), of adding up the gradients of a table that embedding and output
+            share.
         hops: shape (devices, devices), of a message.
     """
 
@@ -47,18 +50,24 @@ def kinds_of_devices(machine: Machine, parallel: Parallel) -> NDArray[np.bool_]:
         InputError: the run has not as many GPUs as the cluster.
     """
     if parallel.gpus != machine.gpus:
-        raise InputError(f"a cluster of {machine.title} is planned whole, not {parallel.gpus:,} GPUs of it", "--dp N")
+        raise InputError(
+            f"a cluster of {machine.title} is planned whole, not {parallel.gpus:,} GPUs of it",
+            "--dp N",
+        )
     if parallel.pipeline_first:
         return np.ones((parallel.pp, len(machine.kinds)), np.bool_)
     ends = np.cumsum([kind.gpus for kind in machine.kinds])
     first = np.arange(parallel.pp)[:, None] * (parallel.gpus // parallel.pp)
     last = first + parallel.gpus // parallel.pp
-    found: NDArray[np.bool_] = (first < ends) & (last > ends - [kind.gpus for kind in machine.kinds])
+    found: NDArray[np.bool_] = (first < ends) & (
+        last > ends - [kind.gpus for kind in machine.kinds]
+    )
     return found
 
 
 def slowest(machine: Machine, parallel: Parallel, each: Sequence[Pieces]) -> Pieces:
-    """Take for each stage what it costs on the slowest of the kinds that hold it, and for each message at either end.
+    """Take for each stage what it costs on the slowest of the kinds that hold it, and for each
+    message at either end.
 
     Args:
         machine: of several kinds.
@@ -68,7 +77,9 @@ def slowest(machine: Machine, parallel: Parallel, each: Sequence[Pieces]) -> Pie
     on = kinds_of_devices(machine, parallel)
     devices = np.zeros((1, parallel.stages), np.int32)
     if parallel.pp > 1:
-        devices = place(find(parallel.schedule_name).placement, parallel.pp, parallel.stages).devices
+        devices = place(
+            find(parallel.schedule_name).placement, parallel.pp, parallel.stages
+        ).devices
     held = np.asarray(on[devices].any(axis=0).T)  # (kinds, stages)
     ends = np.asarray((on[:, None] | on[None]).transpose(2, 0, 1))  # (kinds, devices, devices)
 
@@ -78,5 +89,7 @@ def slowest(machine: Machine, parallel: Parallel, each: Sequence[Pieces]) -> Pie
         )
         return result
 
-    columns = {name: most(name, held) for name in ("time", "communication", "dp", "gather", "optimizer")}
+    columns = {
+        name: most(name, held) for name in ("time", "communication", "dp", "gather", "optimizer")
+    }
     return Pieces(**columns, tied=most("tied", np.ones_like(held)), hops=most("hops", ends))

@@ -18,8 +18,12 @@ from ppsim.workload.cost.memory import Bytes
 
 LARGEST = 16 << 20
 MOST = 1e18
-EXAMPLE = 'JSON such as {"unit": "GiB", "memory": [66.5, 63.0]}, a size per line, or a folder of pp_rank_0.json ...'
-# Keys that hold a list, or an object by rank, and the bytes of one; "GB" of PyTorch and Megatron's logs are 2^30.
+EXAMPLE = (
+    'JSON such as {"unit": "GiB", "memory": [66.5, 63.0]}, a size per line, or a folder of '
+    "pp_rank_0.json ..."
+)
+# Keys that hold a list, or an object by rank, and the bytes of one; "GB" of PyTorch and Megatron's
+# logs are 2^30.
 KEYS = {
     "memory_GB_per_rank": 2**30,
     "peak_by_rank_MB": 2**20,
@@ -34,7 +38,8 @@ SCALES = {unit[0].lower(): size for unit, size in UNITS.items()}
 def read_peaks(path: str, devices: int) -> Bytes:
     """Read the measured peak of each pipeline device in bytes, shape (devices,).
 
-    A file with more ranks than devices lists them in Megatron's order; a device has the largest of its ranks.
+    A file with more ranks than devices lists them in Megatron's order; a device has the largest of
+    its ranks.
 
     Raises:
         InputError: the file has no sizes, or a number of ranks that the devices do not divide.
@@ -42,7 +47,8 @@ def read_peaks(path: str, devices: int) -> Bytes:
     values = _from_folder(path) if Path(path).is_dir() else _from_text(path)
     if len(values) < devices or len(values) % devices:
         raise InputError(
-            f"'{path}' has the memory of {len(values)} ranks, and the pipeline has {devices} devices",
+            f"'{path}' has the memory of {len(values)} ranks, and the pipeline has {devices} "
+            f"devices",
             "one size for each device, or for each rank",
         )
     found: Bytes = np.array(values).reshape(devices, -1).max(axis=1)
@@ -50,13 +56,19 @@ def read_peaks(path: str, devices: int) -> Bytes:
 
 
 def _from_folder(path: str) -> list[float]:
-    """Read Primus' folder: a file for each pipeline rank, with the memory of each iteration in GiB."""
-    files = sorted(Path(path).glob("pp_rank_*.json"), key=lambda file: int(re.sub(r"\D", "", file.stem) or 0))
+    """Read Primus' folder: a file for each pipeline rank, with the memory of each iteration in
+    GiB.
+    """
+    files = sorted(
+        Path(path).glob("pp_rank_*.json"), key=lambda file: int(re.sub(r"\D", "", file.stem) or 0)
+    )
     values = []
     for file in files:
         data = _json(str(file))
         rows = data.values() if isinstance(data, dict) else ()
-        held = [row["memory"] for row in rows if isinstance(row, dict) and _is_size(row.get("memory"))]
+        held = [
+            row["memory"] for row in rows if isinstance(row, dict) and _is_size(row.get("memory"))
+        ]
         if not held:
             raise InputError(f"'{file}' has no memory of an iteration", EXAMPLE)
         values.append(max(held) * float(2**30))
@@ -109,7 +121,10 @@ def _find(data: Any) -> list[float] | None:
         unit = re.search(r"(?:^|_)(bytes|[mg]i?b)(?:$|_)", str(key).lower())
         if unit and (found := _sizes(values, SCALES[unit[1][0]])):
             return found
-    return next((found for value in data.values() if isinstance(value, dict) and (found := _find(value))), None)
+    return next(
+        (found for value in data.values() if isinstance(value, dict) and (found := _find(value))),
+        None,
+    )
 
 
 def _sizes(values: Any, scale: int) -> list[float] | None:
@@ -132,11 +147,13 @@ def fit_line(held: Bytes, peaks: Bytes) -> tuple[float, float]:
     """Fit a base and the bytes of a microbatch in flight to measured peaks, by least squares.
 
     Args:
-        held: shape (devices,), microbatches in flight at each device's peak, as the schedule holds them.
+        held: shape (devices,), microbatches in flight at each device's peak, as the schedule holds
+            them.
         peaks: shape (devices,), measured bytes.
 
     Returns:
-        The base and the bytes of a microbatch; where all devices hold the same number, the base is 0.
+        The base and the bytes of a microbatch; where all devices hold the same number, the base is
+            0.
     """
     if np.ptp(held) == 0:
         return 0.0, float(peaks.mean() / max(held.mean(), 1e-9))

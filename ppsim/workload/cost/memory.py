@@ -1,9 +1,11 @@
-"""Memory of every pipeline device: weights, gradients, optimizer, activations as the schedule holds them, buffers.
+"""Memory of every pipeline device: weights, gradients, optimizer, activations as the schedule holds
+them, buffers.
 
-What a layer keeps of a microbatch follows Megatron-LM with Transformer Engine: inputs and outputs of norms, queries,
-keys and values, attention's output, and input and output of the MLP's activation; GPT models of 2021 keep scores and
-dropout's masks as well (Korthikanti et al., arXiv 2205.05198). SimuMax's runs on B200 show the rest: a buffer for the
-weight gradients of one layer, and at the output three copies of the logits.
+What a layer keeps of a microbatch follows Megatron-LM with Transformer Engine: inputs and outputs
+of norms, queries, keys and values, attention's output, and input and output of the MLP's
+activation; GPT models of 2021 keep scores and dropout's masks as well (Korthikanti et al., arXiv
+2205.05198). SimuMax's runs on B200 show the rest: a buffer for the weight gradients of one layer,
+and at the output three copies of the logits.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ from ppsim.workload.model.parallel import Parallel
 Bytes = NDArray[np.float64]
 MASTER = 4.0  # bytes of a parameter's master copy, beside which the optimizer has two moments
 LOGITS = 3.0 * ITEM  # bytes a logit at the loss: in 16 bits, and in 32
-GATHERED = 3.0  # whole inputs gathered from tensor-parallel ranks and being worked on, at the output
+# whole inputs gathered from tensor-parallel ranks and being worked on, at the output
+GATHERED = 3.0
 AHEAD = 2.0  # layers whose weights ZeRO-3 holds whole at a time
 ROUNDING = 1e-9
 PARTS = ("weights", "gradients", "optimizer", "activations", "work")
@@ -52,11 +55,13 @@ class StageMemory:
     """What each stage needs on one GPU, in bytes; every array has shape (stages,).
 
     Attributes:
-        weights: weights in 16 bits, a share of them with ZeRO-3, and narrow copies of those of layers.
+        weights: weights in 16 bits, a share of them with ZeRO-3, and narrow copies of those of
+            layers.
         gradients: gradients, a share of them with ZeRO-2.
         optimizer: master copy and moments, a share of them with ZeRO-1.
         activations: what a forward leaves for a microbatch.
-        kept: what W needs of it once I has run, and of the gradients that I makes; it may be more than ``activations``.
+        kept: what W needs of it once I has run, and of the gradients that I makes; it may be more
+            than ``activations``.
         work: what the backward, or the loss, needs beside it while it runs.
     """
 
@@ -70,7 +75,9 @@ class StageMemory:
 
 @dataclass(frozen=True)
 class DeviceMemory:
-    """The peak of each pipeline device in bytes, shape (devices,), by part; they sum to ``total``."""
+    """The peak of each pipeline device in bytes, shape (devices,), by part; they sum to
+    ``total``.
+    """
 
     weights: Bytes
     gradients: Bytes
@@ -81,7 +88,9 @@ class DeviceMemory:
     @property
     def total(self) -> Bytes:
         """All parts."""
-        result: Bytes = self.weights + self.gradients + self.optimizer + self.activations + self.work
+        result: Bytes = (
+            self.weights + self.gradients + self.optimizer + self.activations + self.work
+        )
         return result
 
 
@@ -97,7 +106,9 @@ def stage_memory(model: Model, parallel: Parallel, layout: Layout | None = None)
 
 
 def content_memory(model: Model, parallel: Parallel, content: StageContent) -> tuple[float, ...]:
-    """Compute what a stage of this content needs on one GPU, in the order of :class:`StageMemory`."""
+    """Compute what a stage of this content needs on one GPU, in the order of
+    :class:`StageMemory`.
+    """
     p, shares = parallel, (group_of(parallel, "dp").size, group_of(parallel, "expert-dp").size)
     held = trained = count_stage_parameters(model, p, content)
     if model.encoder:
@@ -120,14 +131,18 @@ def content_memory(model: Model, parallel: Parallel, content: StageContent) -> t
 
 
 def _narrow_bytes(model: Model, parallel: Parallel, content: StageContent) -> float:
-    """Return the bytes of layers' weights as Transformer Engine multiplies them, less those whose place they take.
+    """Return the bytes of layers' weights as Transformer Engine multiplies them, less those whose
+    place they take.
 
-    It keeps two copies for all microbatches of a step, as they are and transposed, or with scales along rows and
-    along columns; ZeRO-3 gathers those of a layer. On Blackwell FP8 with one scale a tensor needs but one of them.
+    It keeps two copies for all microbatches of a step, as they are and transposed, or with scales
+    along rows and along columns; ZeRO-3 gathers those of a layer. On Blackwell FP8 with one scale a
+    tensor needs but one of them.
     """
     if parallel.precision not in KEPT_AS or parallel.kernels != "fused" or parallel.zero == 3:
         return 0.0
-    each = 2 * KEPT_AS[parallel.precision] - (ITEM if parallel.narrow_weights and parallel.zero else 0.0)
+    each = 2 * KEPT_AS[parallel.precision] - (
+        ITEM if parallel.narrow_weights and parallel.zero else 0.0
+    )
     return each * sum(count_layer_parameters(model, parallel, content))
 
 
@@ -155,15 +170,20 @@ def device_memory(
         parts = stages.weights, stages.gradients, stages.optimizer, stages.activations
         weights, gradients, optimizer, held = (part.sum(keepdims=True) for part in parts)
         return DeviceMemory(weights, gradients, optimizer, held, stages.work.max(keepdims=True))
-    schedule = schedule or schedule_of(parallel.schedule_name, parallel.pp, parallel.vp, parallel.microbatches)
+    schedule = schedule or schedule_of(
+        parallel.schedule_name, parallel.pp, parallel.vp, parallel.microbatches
+    )
     held, work = held_at_peaks(schedule, stages)
-    return DeviceMemory(*states_of_devices(parallel, stages, schedule.placement.devices), held, work)
+    return DeviceMemory(
+        *states_of_devices(parallel, stages, schedule.placement.devices), held, work
+    )
 
 
 def memory_model(
     model: Model, parallel: Parallel, devices: NDArray[np.int32], layout: Layout | None = None
 ) -> MemoryModel:
-    """Make the memory model of a schedule's timeline, whose peaks are those of :func:`device_memory`.
+    """Make the memory model of a schedule's timeline, whose peaks are those of
+    :func:`device_memory`.
 
     Args:
         model: the model.
@@ -182,7 +202,9 @@ def memory_model(
     most = sum(getattr(stages, name) for name in PARTS).max()
     if most > MOST_BYTES:
         large = f"a stage of {model.name or 'the model'} takes more than {format_size(MOST_BYTES)}"
-        raise InputError(large, "more --tp or --devices, or the sizes of a model that one can train")
+        raise InputError(
+            large, "more --tp or --devices, or the sizes of a model that one can train"
+        )
     states = (stages.weights, 3), (stages.gradients, 2), (stages.optimizer, 1)
     static = {
         name: whole(amount / (replicas if parallel.zero >= least else 1))
@@ -202,7 +224,8 @@ def memory_model(
 
 
 def host_memory(model: Model, parallel: Parallel, layout: Layout | None = None) -> Bytes:
-    """Compute the bytes of offloaded activations that wait in the host's memory at most, shape (devices,), a GPU's.
+    """Compute the bytes of offloaded activations that wait in the host's memory at most, shape
+    (devices,), a GPU's.
 
     Raises:
         InputError: the layout does not fit, or the schedule refuses the shape.
@@ -214,7 +237,8 @@ def host_memory(model: Model, parallel: Parallel, layout: Layout | None = None) 
 def states_of_devices(
     parallel: Parallel, stages: StageMemory, devices: NDArray[np.int32]
 ) -> tuple[Bytes, Bytes, Bytes]:
-    """Sum weights, gradients and optimizer of each device's stages; ``devices`` has shape (replicas, stages).
+    """Sum weights, gradients and optimizer of each device's stages; ``devices`` has shape
+    (replicas, stages).
 
     Of two replicas a device holds a stage each; what ZeRO divides is divided over both.
     """
@@ -223,18 +247,26 @@ def states_of_devices(
         whole = np.bincount(devices.ravel(), np.tile(amount, len(devices)), parallel.pp)
         return whole / (len(devices) if parallel.zero >= zero else 1.0)
 
-    return of_devices(stages.weights, 3), of_devices(stages.gradients, 2), of_devices(stages.optimizer, 1)
+    return (
+        of_devices(stages.weights, 3),
+        of_devices(stages.gradients, 2),
+        of_devices(stages.optimizer, 1),
+    )
 
 
 def in_flight(schedule: Schedule) -> NDArray[np.int64]:
-    """Count the stage-microbatches that each device holds at most, begun ones too, shape (devices,)."""
+    """Count the stage-microbatches that each device holds at most, begun ones too, shape
+    (devices,).
+    """
     one, none = np.ones(schedule.n_stages), np.zeros(schedule.n_stages)
     held, _ = held_at_peaks(schedule, StageMemory(none, none, none, one, one, none))
     return np.ceil(held - ROUNDING).astype(np.int64)
 
 
 def held_at_peaks(schedule: Schedule, stages: StageMemory) -> tuple[Bytes, Bytes]:
-    """Walk each device's queue and return what it holds in activations at its peak, and for the op that runs then."""
+    """Walk each device's queue and return what it holds in activations at its peak, and for the op
+    that runs then.
+    """
     change, backward = _changes(schedule, stages)
     during = np.where(backward, stages.work[schedule.stage], 0.0)
     during /= schedule.n_slices
@@ -249,12 +281,14 @@ def held_at_peaks(schedule: Schedule, stages: StageMemory) -> tuple[Bytes, Bytes
 
 
 def held_stages(schedule: Schedule, kept: float) -> tuple[Bytes, Bytes, NDArray[np.intp]]:
-    """Return what of each stage a device holds at its peak, were the share ``kept`` of activations what W needs.
+    """Return what of each stage a device holds at its peak, were the share ``kept`` of activations
+    what W needs.
 
     Whatever the stages' bytes are, a device's peak is no less than what it holds at this moment.
 
     Returns:
-        Shape (devices, stages) twice: how many microbatches' activations, and of how many others what W needs; shape
+        Shape (devices, stages) twice: how many microbatches' activations, and of how many others
+            what W needs; shape
         (devices,): the stage at work then, -1 where no backward runs.
     """
     one, none = np.ones(schedule.n_stages), np.zeros(schedule.n_stages)
@@ -279,7 +313,8 @@ def held_stages(schedule: Schedule, kept: float) -> tuple[Bytes, Bytes, NDArray[
 
 
 def _changes(schedule: Schedule, stages: StageMemory) -> tuple[Bytes, NDArray[np.bool_]]:
-    """What each op adds to the activations that its device holds, and whether it is a backward that needs more.
+    """What each op adds to the activations that its device holds, and whether it is a backward that
+    needs more.
 
     An op of a slice adds as much less as the slice is shorter than its sequence.
     """
@@ -310,7 +345,9 @@ def _held_during(change: Bytes, backward: NDArray[np.bool_]) -> tuple[Bytes, Byt
 
 
 def _stage_work(model: Model, parallel: Parallel, content: StageContent) -> float:
-    """Bytes that the backward of a stage needs while it runs: the loss, or the layer at work; and weight gradients."""
+    """Bytes that the backward of a stage needs while it runs: the loss, or the layer at work; and
+    weight gradients.
+    """
     tokens, p = tokens_of(model, parallel), parallel
     ends = GATHERED * ITEM * tokens * model.hidden
     layer = max((_layer_work(model, p, kind, content) for kind, _ in content.kinds), default=0.0)
@@ -319,8 +356,12 @@ def _stage_work(model: Model, parallel: Parallel, content: StageContent) -> floa
     gradients = gathered = dense = whole = 0.0
     for kind, _ in content.kinds:
         outside = (layer_parameters(model, kind) - routed * (kind.mlp == "experts")) / p.tp
-        dense, whole = max(dense, outside), max(whole, outside + routed * (kind.mlp == "experts") / p.ep)
-    if p.zero == 3:  # the layer at work and the one fetched ahead; embedding and output stay gathered
+        dense, whole = (
+            max(dense, outside),
+            max(whole, outside + routed * (kind.mlp == "experts") / p.ep),
+        )
+    # the layer at work and the one fetched ahead; embedding and output stay gathered
+    if p.zero == 3:
         outer = content.embedding + bool(content.heads) * (not model.tied)
         gathered = ITEM * (AHEAD * whole + outer * model.vocab * model.hidden / p.tp)
     if p.kernels != "eager" and not p.adapters:
@@ -330,7 +371,10 @@ def _stage_work(model: Model, parallel: Parallel, content: StageContent) -> floa
 
 def _layer_work(model: Model, parallel: Parallel, layer: Layer, content: StageContent) -> float:
     """Bytes that the backward of one layer needs while it runs."""
-    p, width = parallel, {"none": 0, "dense": model.ffn, "experts": model.expert_ffn * model.top_k}[layer.mlp]
+    p, width = (
+        parallel,
+        {"none": 0, "dense": model.ffn, "experts": model.expert_ffn * model.top_k}[layer.mlp],
+    )
     result = ITEM * tokens_of(model, p) * width / p.tp * (2 if model.gated else 1)
     whole = layer_activations(model, p, layer, "none")
     if content.recomputed and p.recompute == "full":

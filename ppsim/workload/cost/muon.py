@@ -1,14 +1,16 @@
-"""Muon: what its optimizer step computes, communicates and holds, by the matrices of a model's layers.
+"""Muon: what its optimizer step computes, communicates and holds, by the matrices of a model's
+layers.
 
-Muon (Jordan et al., 2024) orthogonalizes the momentum of each matrix by Newton-Schulz iterations. Each takes three
-products: of a matrix n x m, m <= n, ``4 n m^2 + 2 m^3`` FLOPs. All five of them are at most a share ``5 m / B`` of the
-``6 n m B`` FLOPs that B tokens take for this matrix. Embedding, output, norms and what else is no matrix of a layer
-have AdamW. As in Megatron-LM, tensor-parallel ranks orthogonalize their part of a matrix alone (``--muon-tp-mode
-blockwise``), and what one product multiplies is one matrix.
+Muon (Jordan et al., 2024) orthogonalizes the momentum of each matrix by Newton-Schulz iterations.
+Each takes three products: of a matrix n x m, m <= n, ``4 n m^2 + 2 m^3`` FLOPs. All five of them
+are at most a share ``5 m / B`` of the ``6 n m B`` FLOPs that B tokens take for this matrix.
+Embedding, output, norms and what else is no matrix of a layer have AdamW. As in Megatron-LM,
+tensor-parallel ranks orthogonalize their part of a matrix alone (``--muon-tp-mode blockwise``), and
+what one product multiplies is one matrix.
 
-Where ZeRO divides the optimizer, each data-parallel rank orthogonalizes some whole matrices, for which it gathers the
-momentum of others' shares in 16 bits: at most a quarter more than distributed AdamW communicates (Liu et al., Muon is
-Scalable for LLM Training, arXiv 2502.16982, section 2.3).
+Where ZeRO divides the optimizer, each data-parallel rank orthogonalizes some whole matrices, for
+which it gathers the momentum of others' shares in 16 bits: at most a quarter more than distributed
+AdamW communicates (Liu et al., Muon is Scalable for LLM Training, arXiv 2502.16982, section 2.3).
 """
 
 from __future__ import annotations
@@ -23,11 +25,20 @@ from ppsim.workload.hardware.efficiency import Efficiency, seconds
 from ppsim.workload.hardware.hardware import Machine
 from ppsim.workload.model.contents import StageContent
 from ppsim.workload.model.model import Model, mtp_kind
-from ppsim.workload.model.operators import FORWARD, ITEM, WEIGHTS, WIDE, Floats, Operators, layer_operators
+from ppsim.workload.model.operators import (
+    FORWARD,
+    ITEM,
+    WEIGHTS,
+    WIDE,
+    Floats,
+    Operators,
+    layer_operators,
+)
 from ppsim.workload.model.parallel import Parallel
 
 ITERATIONS = 5  # of Newton and Schulz, as everybody runs them
-ELEMENTWISE = 3 * ITEM  # bytes that a number of a product's result costs beside it: two are read, one is written
+# bytes that a number of a product's result costs beside it: two are read, one is written
+ELEMENTWISE = 3 * ITEM
 EXPERTS = ("experts in", "experts out")
 
 
@@ -53,7 +64,9 @@ def list_matrices(model: Model, parallel: Parallel, content: StageContent) -> li
     return found
 
 
-def matrix_parameters(model: Model, parallel: Parallel, content: StageContent) -> tuple[float, float]:
+def matrix_parameters(
+    model: Model, parallel: Parallel, content: StageContent
+) -> tuple[float, float]:
     """Count the parameters of a stage's matrices on one GPU: outside experts, and experts."""
     totals = [0.0, 0.0]
     for each in list_matrices(model, parallel, content):
@@ -68,7 +81,9 @@ def matrix_flops(rows: float, columns: float) -> float:
 
 
 def owned_share(parallel: Parallel, matrices: list[Matrix]) -> list[float]:
-    """Return how many matrices of each size the busiest data-parallel rank orthogonalizes: whole ones, of all sizes."""
+    """Return how many matrices of each size the busiest data-parallel rank orthogonalizes: whole
+    ones, of all sizes.
+    """
     if not parallel.zero:
         return [each.number for each in matrices]
     shares = []
@@ -76,7 +91,10 @@ def owned_share(parallel: Parallel, matrices: list[Matrix]) -> list[float]:
         ranks = group_of(parallel, "expert-dp" if each.is_expert else "dp").size * parallel.replicas
         shares.append(each.number / ranks)
     if matrices and sum(shares) < 1:  # one rank has a whole matrix, others none
-        largest = max(range(len(matrices)), key=lambda at: matrix_flops(matrices[at].rows, matrices[at].columns))
+        largest = max(
+            range(len(matrices)),
+            key=lambda at: matrix_flops(matrices[at].rows, matrices[at].columns),
+        )
         return [float(at == largest) for at in range(len(matrices))]
     return shares
 
@@ -87,13 +105,18 @@ def muon_flops(model: Model, parallel: Parallel, content: StageContent) -> float
         return 0.0
     matrices = list_matrices(model, parallel, content)
     owned = owned_share(parallel, matrices)
-    return sum(share * matrix_flops(each.rows, each.columns) for share, each in zip(owned, matrices, strict=True))
+    return sum(
+        share * matrix_flops(each.rows, each.columns)
+        for share, each in zip(owned, matrices, strict=True)
+    )
 
 
 def muon_seconds(
     model: Model, machine: Machine, parallel: Parallel, content: StageContent, found: Efficiency
 ) -> tuple[float, float]:
-    """Compute what Muon adds to a stage's AdamW step in seconds: products less the second moment, and gathers."""
+    """Compute what Muon adds to a stage's AdamW step in seconds: products less the second moment,
+    and gathers.
+    """
     if parallel.adapters:
         return 0.0, 0.0
     matrices = list_matrices(model, parallel, content)
@@ -114,7 +137,9 @@ def muon_seconds(
 
 
 def _products(matrices: list[Matrix]) -> Operators:
-    """List the three products of an iteration and their elementwise work, in 16 bits, for one matrix of each size."""
+    """List the three products of an iteration and their elementwise work, in 16 bits, for one
+    matrix of each size.
+    """
     sizes = []
     for each in matrices:
         long, short = max(each.rows, each.columns), min(each.rows, each.columns)

@@ -1,4 +1,6 @@
-"""What communication costs where it runs beside compute: a layer as segments on two streams of a GPU."""
+"""What communication costs where it runs beside compute: a layer as segments on two streams of a
+GPU.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,15 @@ from ppsim.engine.simple.segments import PAIR, Segment, Segments, look_inside, r
 from ppsim.workload.model.operators import FORWARD, INPUTS, WEIGHTS, Floats
 from ppsim.workload.model.parallel import Parallel
 
-# DeepSeek-V3 gives 20 of a GPU's 132 multiprocessors to communication (arXiv 2412.19437, section 3.2.2).
-# HybridEP's all-to-all takes 10.8 s of a step where it overlaps and 8.25 s where it does not: Qwen3-30B-A3B on 16 H100,
-# from the concurrent times and shares that Nsight Systems gave in Megatron-Bridge's pull request 5129.
+# DeepSeek-V3 gives 20 of a GPU's 132 multiprocessors to communication (arXiv 2412.19437, section
+# 3.2.2). HybridEP's all-to-all takes 10.8 s of a step where it overlaps and 8.25 s where it does
+# not: Qwen3-30B-A3B on 16 H100, from the concurrent times and shares that Nsight Systems gave in
+# Megatron-Bridge's pull request 5129.
 CONTENTION = (20 / (132 - 20), 0.31)
-COPIED = (0.0, 0.0)  # pieces that go around a ring are copied without multiprocessors: Transformer Engine's use_ce
-# The products that need gathered tokens, and the one whose result is scattered, of tensor-parallel ranks.
+# pieces that go around a ring are copied without multiprocessors: Transformer Engine's use_ce
+COPIED = (0.0, 0.0)
+# The products that need gathered tokens, and the one whose result is scattered, of tensor-parallel
+# ranks.
 BLOCKS = (
     (("query, key, value", "query up", "query", "key and value up"), "attention output"),
     (("state in",), "state out"),
@@ -29,12 +34,14 @@ LAYERS = 4  # of a chunk that are simulated, which share what the first and last
 
 
 def expert_pair(names: Sequence[str], times: Floats, waits: Floats, exchange: float) -> float:
-    """Compute the seconds of an expert layer's F beside another microbatch's B, in Megatron-Core's combined order.
+    """Compute the seconds of an expert layer's F beside another microbatch's B, in Megatron-Core's
+    combined order.
 
     Args:
         names: shape (n,), of the layer's operators.
         times: shape (3, n), their seconds in F, I and W.
-        waits: shape (3,), seconds that each pass waits for collectives which the pair does not hide.
+        waits: shape (3,), seconds that each pass waits for collectives which the pair does not
+            hide.
         exchange: seconds of an all-to-all; each pass has two, a dispatch and a combine.
     """
     inside = np.array([name in EXPERTS or name in SHARED for name in names])
@@ -67,13 +74,19 @@ def _exchange(name: str, seconds: float) -> Segment:
 
 
 def tensor_waits(
-    names: Sequence[str], times: Floats, scatter: float, gathers: Sequence[float], parallel: Parallel
+    names: Sequence[str],
+    times: Floats,
+    scatter: float,
+    gathers: Sequence[float],
+    parallel: Parallel,
 ) -> Floats:
-    """Compute the seconds that F, I and W of a layer wait for gathers and scatters of tensor ranks, shape (3,).
+    """Compute the seconds that F, I and W of a layer wait for gathers and scatters of tensor ranks,
+    shape (3,).
 
-    With ``overlap_tp`` those beside a product go around a ring in pieces, one of which each rank has from the start. A
-    backward gathers the inputs once more, and scatters their gradient: Megatron-LM's layers do that beside I and W of
-    the product (arXiv 2205.05198, section 4.2.2); others wait. Without sequence parallelism sums take both.
+    With ``overlap_tp`` those beside a product go around a ring in pieces, one of which each rank
+    has from the start. A backward gathers the inputs once more, and scatters their gradient:
+    Megatron-LM's layers do that beside I and W of the product (arXiv 2205.05198, section 4.2.2);
+    others wait. Without sequence parallelism sums take both.
 
     Args:
         names: shape (n,), of the layer's operators.
@@ -88,11 +101,17 @@ def tensor_waits(
     for needs, makes in BLOCKS if scatter else ():
         if makes not in names:
             continue
-        inner, outer = (times[:, [name in some for name in names]].sum(axis=1) for some in (needs, (makes,)))
+        inner, outer = (
+            times[:, [name in some for name in names]].sum(axis=1) for some in (needs, (makes,))
+        )
         if not parallel.sequence_parallel:
             waits += [2 * scatter, 0.0, added(inner[WEIGHTS], 2 * scatter, beside_all)]
             continue
-        around = (inner[FORWARD], gathers[FORWARD]), (outer[FORWARD], scatter), (outer[INPUTS], gathers[INPUTS])
+        around = (
+            (inner[FORWARD], gathers[FORWARD]),
+            (outer[FORWARD], scatter),
+            (outer[INPUTS], gathers[INPUTS]),
+        )
         first, last, back = (added(*pair, ring, COPIED) for pair in around)
         waits[FORWARD] += first + last
         waits[INPUTS] += back + added(inner[INPUTS], gathers[WEIGHTS], beside_all)
@@ -101,10 +120,12 @@ def tensor_waits(
 
 
 def lost_overlap(names: Sequence[str], times: Floats, scatter: float, parallel: Parallel) -> Floats:
-    """Compute what a split backward loses of a layer's overlap, in seconds: added to I, taken from W. Shape (2,).
+    """Compute what a split backward loses of a layer's overlap, in seconds: added to I, taken from
+    W. Shape (2,).
 
-    A whole backward scatters (without sequence parallelism: sums) the gradient of a product's inputs beside the product
-    that makes its weights' gradient. Where the latter waits for W, I waits for the scatter alone.
+    A whole backward scatters (without sequence parallelism: sums) the gradient of a product's
+    inputs beside the product that makes its weights' gradient. Where the latter waits for W, I
+    waits for the scatter alone.
     """
     moved = np.zeros(2)
     beside_all = float(parallel.kernels == "fused")
@@ -117,16 +138,24 @@ def lost_overlap(names: Sequence[str], times: Floats, scatter: float, parallel: 
 
 
 def context_waits(names: Sequence[str], times: Floats, gather: float, parallel: Parallel) -> Floats:
-    """Compute the seconds that F, I and W wait for keys and values of context-parallel ranks, shape (3,).
+    """Compute the seconds that F, I and W wait for keys and values of context-parallel ranks, shape
+    (3,).
 
-    They go around a ring beside attention, in a backward with their gradients; without ``overlap_tp`` attention waits.
+    They go around a ring beside attention, in a backward with their gradients; without
+    ``overlap_tp`` attention waits.
     """
     attention = times[:, [name in ATTENTION for name in names]].sum(axis=1)
     ring = 1 - 1 / parallel.cp if parallel.overlap_tp else 0.0
-    return np.array([added(attention[FORWARD], gather, ring), added(attention[INPUTS], 2 * gather, ring), 0.0])
+    return np.array(
+        [added(attention[FORWARD], gather, ring), added(attention[INPUTS], 2 * gather, ring), 0.0]
+    )
 
 
-def added(compute: float, communication: float, share: float = 1.0, slowed: Sequence[float] = CONTENTION) -> float:
-    """Compute the seconds that communication adds to compute, where a share of it can run beside."""
+def added(
+    compute: float, communication: float, share: float = 1.0, slowed: Sequence[float] = CONTENTION
+) -> float:
+    """Compute the seconds that communication adds to compute, where a share of it can run
+    beside.
+    """
     ends = run_streams([0, 1], [compute * share, communication], [[], []], slowed)[1]
     return max(ends) - compute * share

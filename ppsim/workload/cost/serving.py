@@ -1,9 +1,10 @@
 """What a stage holds while it serves: weights, and keys and values of the sequences in flight.
 
-Keys and values of a token take, in each layer: with groups of queries a key and a value for each group; with latent
-attention one latent vector and the part of the key that holds the position, on every tensor-parallel rank. Layers with
-a window keep those of the window alone, sparse attention adds the keys of its indexer, compressed attention has a key
-for several tokens, and layers that carry a state keep that state whatever the length of the sequence.
+Keys and values of a token take, in each layer: with groups of queries a key and a value for each
+group; with latent attention one latent vector and the part of the key that holds the position, on
+every tensor-parallel rank. Layers with a window keep those of the window alone, sparse attention
+adds the keys of its indexer, compressed attention has a key for several tokens, and layers that
+carry a state keep that state whatever the length of the sequence.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from ppsim.workload.model.model import (
 )
 
 Bytes = NDArray[np.float64]
-OUTER_BYTES = 2.0  # of a parameter of the embedding and the head, which quantized checkpoints keep in 16 bits
+# of a parameter of the embedding and the head, which quantized checkpoints keep in 16 bits
+OUTER_BYTES = 2.0
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,8 @@ def find_held(model: Model, served: Served) -> Held:
         weights.append(served.weight_bytes * (outside / served.tp + experts / served.ep))
         states.append(state_bytes(model, layer.mixer, served))
     tower = encoder_parameters(model.encoder) if model.encoder else 0
-    matrix = model.vocab * model.hidden if model.tied else 0  # the last stage has a copy of the embedding's
+    # the last stage has a copy of the embedding's
+    matrix = model.vocab * model.hidden if model.tied else 0
     return Held(
         weights=np.array(weights),
         states=np.array(states),
@@ -100,12 +103,16 @@ def token_width(model: Model, served: Served) -> float:
 
 
 def tokens_in(room: Bytes, states: Bytes, served: Served) -> Bytes:
-    """Return how many tokens fit into each room, in whole blocks: sequences of the context share it.
+    """Return how many tokens fit into each room, in whole blocks: sequences of the context share
+    it.
 
-    ``states`` are the bytes of one sequence. Where they are none, any number of tokens fits: infinity.
+    ``states`` are the bytes of one sequence. Where they are none, any number of tokens fits:
+    infinity.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        sequences = np.where(states > 0, np.maximum(room, 0.0) / states, np.where(room >= 0, np.inf, 0.0))
+        sequences = np.where(
+            states > 0, np.maximum(room, 0.0) / states, np.where(room >= 0, np.inf, 0.0)
+        )
     whole = -(-served.context // served.block)
     blocks = np.floor(sequences * whole * (1 + 1e-12))
     return blocks * served.block

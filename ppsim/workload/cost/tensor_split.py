@@ -9,18 +9,38 @@ from typing import NamedTuple
 
 from ppsim.core.ops import Kind
 from ppsim.errors import InputError
-from ppsim.workload.cost.communication import Group, exchange_bytes, exchange_seconds, gather_seconds, group_of
+from ppsim.workload.cost.communication import (
+    Group,
+    exchange_bytes,
+    exchange_seconds,
+    gather_seconds,
+    group_of,
+)
 from ppsim.workload.cost.costs import content_times, exchanged, gathered_bytes, gathered_shares
 from ppsim.workload.cost.overlap import ATTENTION, BLOCKS
 from ppsim.workload.hardware.efficiency import efficiency_of, seconds
 from ppsim.workload.hardware.hardware import Machine
 from ppsim.workload.model import operators as ops
 from ppsim.workload.model.contents import StageContent, count_layer_parameters
-from ppsim.workload.model.model import COMPRESSED, STATES, Layer, Model, kinds_of, layer_parameters, mtp_kind
+from ppsim.workload.model.model import (
+    COMPRESSED,
+    STATES,
+    Layer,
+    Model,
+    kinds_of,
+    layer_parameters,
+    mtp_kind,
+)
 from ppsim.workload.model.operators import Operators
 from ppsim.workload.model.parallel import Parallel
 
-COLUMN, ROW, GROUPS, EXPERTS, WHOLE = "column-parallel", "row-parallel", "by groups of heads", "by experts", "whole"
+COLUMN, ROW, GROUPS, EXPERTS, WHOLE = (
+    "column-parallel",
+    "row-parallel",
+    "by groups of heads",
+    "by experts",
+    "whole",
+)
 ROUTED = ("experts in", "experts out")
 GROUPED = "attention output down"  # of DeepSeek-V4: a matrix for each group of heads
 MIXING = (*ATTENTION, "state")  # the work on a GPU's own heads
@@ -112,7 +132,8 @@ class LayerSplit:
         count: layers of the kind, and of multi-token prediction.
         parts: products, work on heads and collectives of a forward, in order.
         others: parameters of the whole layer outside products: norms, biases and the like.
-        counted: parameters of a GPU as the tables of ``ppsim model`` count them: an even share of all.
+        counted: parameters of a GPU as the tables of ``ppsim model`` count them: an even share of
+            all.
         copies: weights of products on each GPU beyond its even share, as others hold them too.
         seconds: of a forward of a microbatch, overlap included; None without a machine.
     """
@@ -136,7 +157,9 @@ class LayerSplit:
         return sum(product.held.parameters for product in self.products)
 
 
-def layer_splits(model: Model, parallel: Parallel, machine: Machine | None = None) -> list[LayerSplit]:
+def layer_splits(
+    model: Model, parallel: Parallel, machine: Machine | None = None
+) -> list[LayerSplit]:
     """Return how each kind of layer of a model is split over tensor- and expert-parallel ranks.
 
     Raises:
@@ -158,7 +181,9 @@ def _split(
     alone = StageContent(kinds=((layer, 1),), mtp=0, embedding=False, heads=0, recomputed=0)
     parts = tuple(_parts(model, parallel, machine, layer))
     products = [part for part in parts if isinstance(part, Product)]
-    forward = [float(content_times(model, each, parallel, alone)[Kind.F]) for each in _machines(machine)]
+    forward = [
+        float(content_times(model, each, parallel, alone)[Kind.F]) for each in _machines(machine)
+    ]
     others = layer_parameters(model, layer) - sum(product.whole.parameters for product in products)
     counted = sum(count_layer_parameters(model, parallel, alone))
     return LayerSplit(
@@ -167,7 +192,9 @@ def _split(
         parts,
         others,
         counted,
-        copies=sum(product.held.parameters for product in products) + others / parallel.tp - counted,
+        copies=sum(product.held.parameters for product in products)
+        + others / parallel.tp
+        - counted,
         seconds=max(forward, default=None),
     )
 
@@ -179,17 +206,25 @@ def _check_heads(model: Model, parallel: Parallel, layer: Layer) -> None:
         amounts = {"heads of states": model.state_heads, "groups of states": model.state_groups}
     else:
         amounts = {"groups of heads": model.o_groups} if model.o_lora else {}
-        amounts |= {} if model.kv_lora or model.o_lora else {"heads of keys and values": model.kv_heads}
+        amounts |= (
+            {} if model.kv_lora or model.o_lora else {"heads of keys and values": model.kv_heads}
+        )
     if layer.mixer == "none":
         amounts = {}
     for what, amount in amounts.items():
         copies = what == "heads of keys and values" and tp % amount == 0
         if amount % tp and not copies:
-            fits = next(n for n in range(min(tp, amount), 0, -1) if amount % n == 0 and model.heads % n == 0)
-            raise InputError(f"{name}: {amount} {what} over tp = {tp} do not divide", f"--tp {fits}")
+            fits = next(
+                n for n in range(min(tp, amount), 0, -1) if amount % n == 0 and model.heads % n == 0
+            )
+            raise InputError(
+                f"{name}: {amount} {what} over tp = {tp} do not divide", f"--tp {fits}"
+            )
 
 
-def _parts(model: Model, parallel: Parallel, machine: Machine | None, layer: Layer) -> Iterator[Part]:
+def _parts(
+    model: Model, parallel: Parallel, machine: Machine | None, layer: Layer
+) -> Iterator[Part]:
     """List products, work on heads and collectives of a forward."""
     own = ops.layer_operators(model, parallel, layer)
     single = replace(parallel, tp=1, cp=1, ep=1, pp=1, dp=1, vp=1)
@@ -217,22 +252,33 @@ def _parts(model: Model, parallel: Parallel, machine: Machine | None, layer: Lay
 
 
 def _matrices(operators: Operators, i: int) -> Matrices:
-    """Return the weights of a product, and how many matrices they are; sizes may be no whole numbers yet."""
+    """Return the weights of a product, and how many matrices they are; sizes may be no whole
+    numbers yet.
+    """
     m, n, k = operators.size[:, i].tolist()
     number = operators.flops[ops.FORWARD, i] / (2 * m * n * k)
     return Matrices(k, n, round(number))
 
 
 def _product(
-    model: Model, parallel: Parallel, name: str, whole: Matrices, held: Matrices, forward: float | None
+    model: Model,
+    parallel: Parallel,
+    name: str,
+    whole: Matrices,
+    held: Matrices,
+    forward: float | None,
 ) -> Product:
     for side in held[:2]:
         if side != round(side):
             size = whole.columns if held.columns != whole.columns else whole.rows
             said = f"{name} of {size:,.0f}, which does not divide over tp = {parallel.tp}"
-            fits = next(n for n in range(parallel.tp, 0, -1) if size % n == 0 and model.heads % n == 0)
+            fits = next(
+                n for n in range(parallel.tp, 0, -1) if size % n == 0 and model.heads % n == 0
+            )
             raise InputError(f"{model.name or 'the model'} has {said}", f"--tp {fits}")
-    whole, held = (Matrices(round(each.rows), round(each.columns), each.number) for each in (whole, held))
+    whole, held = (
+        Matrices(round(each.rows), round(each.columns), each.number) for each in (whole, held)
+    )
     ranks = 1
     if name in ROUTED and parallel.ep > 1:
         way, ranks = EXPERTS, parallel.ep
@@ -252,7 +298,9 @@ def _machines(machine: Machine | None) -> list[Machine]:
     return [kind.machine for kind in machine.kinds] or [machine]
 
 
-def _seconds(operators: Operators, parallel: Parallel, machine: Machine | None) -> list[float | None]:
+def _seconds(
+    operators: Operators, parallel: Parallel, machine: Machine | None
+) -> list[float | None]:
     """Return the forward seconds of each operator."""
     found = list[list[float]]()
     for each in _machines(machine):
@@ -261,14 +309,18 @@ def _seconds(operators: Operators, parallel: Parallel, machine: Machine | None) 
     return [max(row) for row in zip(*found, strict=True)] or [None] * len(operators.names)
 
 
-def _before(model: Model, parallel: Parallel, machine: Machine | None, layer: Layer) -> Iterator[Collective]:
+def _before(
+    model: Model, parallel: Parallel, machine: Machine | None, layer: Layer
+) -> Iterator[Collective]:
     """The gather ahead of a block's first product, with sequence parallelism."""
     if parallel.tp > 1 and parallel.sequence_parallel:
         size = gathered_bytes(model, parallel, layer)[0] * gathered_shares(parallel)[ops.FORWARD]
         yield _gather(parallel, machine, "all-gather", "tp", "hidden states of all tokens", size)
 
 
-def _after(model: Model, parallel: Parallel, machine: Machine | None, layer: Layer) -> Iterator[Collective]:
+def _after(
+    model: Model, parallel: Parallel, machine: Machine | None, layer: Layer
+) -> Iterator[Collective]:
     """The sum behind a block's last product."""
     if parallel.tp > 1:
         size = gathered_bytes(model, parallel, layer)[0]
@@ -276,26 +328,36 @@ def _after(model: Model, parallel: Parallel, machine: Machine | None, layer: Lay
         yield _gather(parallel, machine, name, "tp", "partial sums of hidden states", size)
 
 
-def _collectives_around(parallel: Parallel, machine: Machine | None, kept: float) -> Iterator[Collective]:
+def _collectives_around(
+    parallel: Parallel, machine: Machine | None, kept: float
+) -> Iterator[Collective]:
     """The keys and values that attention needs of other context-parallel ranks."""
     if parallel.cp > 1 and kept:
         yield _gather(parallel, machine, "all-gather", "cp", "keys and values of all tokens", kept)
 
 
-def _gather(parallel: Parallel, machine: Machine | None, name: str, kind: str, carries: str, size: float) -> Collective:
+def _gather(
+    parallel: Parallel, machine: Machine | None, name: str, kind: str, carries: str, size: float
+) -> Collective:
     """A gather, a scatter, or a sum, which sends and takes as much as both."""
     group, times = group_of(parallel, kind), 2 if name == "all-reduce" else 1
     sent = times * size * (group.size - 1) / group.size
-    took = [times * _gather_seconds(each, parallel, group, size, name) for each in _machines(machine)]
+    took = [
+        times * _gather_seconds(each, parallel, group, size, name) for each in _machines(machine)
+    ]
     return Collective(name, kind, group.size, carries, size, sent, max(took, default=None))
 
 
-def _gather_seconds(machine: Machine, parallel: Parallel, group: Group, size: float, name: str) -> float:
+def _gather_seconds(
+    machine: Machine, parallel: Parallel, group: Group, size: float, name: str
+) -> float:
     found = efficiency_of(machine.gpu, parallel)
     return gather_seconds(machine, found, group, size, summed=name == "all-reduce")
 
 
-def _exchange(model: Model, parallel: Parallel, machine: Machine | None, carries: str) -> Iterator[Collective]:
+def _exchange(
+    model: Model, parallel: Parallel, machine: Machine | None, carries: str
+) -> Iterator[Collective]:
     """The exchange of tokens before or behind experts."""
     group = group_of(parallel, "ep")
     if group.size == 1:
@@ -304,7 +366,8 @@ def _exchange(model: Model, parallel: Parallel, machine: Machine | None, carries
     machines = _machines(machine)
     sent = [sum(exchange_bytes(each, group, size, visits, nodes)) for each in machines]
     took = [
-        parallel.load * exchange_seconds(each, efficiency_of(each.gpu, parallel), group, size, visits, nodes)
+        parallel.load
+        * exchange_seconds(each, efficiency_of(each.gpu, parallel), group, size, visits, nodes)
         for each in machines
     ]
     whole = size * (group.size - 1) / group.size
@@ -321,5 +384,8 @@ def remarks(model: Model, parallel: Parallel, layer: Layer) -> list[str]:
         said.append(f"each of {model.kv_heads} heads of keys and values is on {each} GPUs")
     latent = layer.mixer not in (*STATES, "none") and (model.kv_lora or model.o_lora)
     if latent and parallel.tp > 1 and parallel.sequence_parallel:
-        said.append("the all-gather of latent attention is priced as wide as hidden states, as in all times of ppsim")
+        said.append(
+            "the all-gather of latent attention is priced as wide as hidden states, as in all "
+            "times of ppsim"
+        )
     return said

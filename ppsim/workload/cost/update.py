@@ -1,4 +1,6 @@
-"""What follows a pipeline's last backward: gradients reduced, the optimizer's step, weights gathered."""
+"""What follows a pipeline's last backward: gradients reduced, the optimizer's step, weights
+gathered.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from ppsim.workload.hardware.hardware import Machine
 from ppsim.workload.model.operators import ITEM, Floats
 from ppsim.workload.model.parallel import Parallel
 
-# That Adam moves for a parameter beside its two moments: reads master and gradient, writes a master and a weight; and
-# that it reads and writes of each byte of a moment.
+# That Adam moves for a parameter beside its two moments: reads master and gradient, writes a master
+# and a weight; and that it reads and writes of each byte of a moment.
 OPTIMIZER_BYTES, OF_MOMENTS = 18, 4
 BUCKET = 40e6  # parameters: Megatron-LM's bucket_size, or a million for each replica
 
@@ -20,7 +22,9 @@ BUCKET = 40e6  # parameters: Megatron-LM's bucket_size, or a million for each re
 def reduction_seconds(
     machine: Machine, parallel: Parallel, split: Floats, found: Efficiency, layers: Floats
 ) -> tuple[Floats, Floats]:
-    """Compute the seconds of reducing gradients and of gathering weights, by stage: in buckets, ZeRO-3's by layer."""
+    """Compute the seconds of reducing gradients and of gathering weights, by stage: in buckets,
+    ZeRO-3's by layer.
+    """
     p = parallel
     stages = split.shape[1]
     reduction, gather = np.zeros(stages), np.zeros(stages)
@@ -28,17 +32,26 @@ def reduction_seconds(
         group = joined(machine, p, group_of(p, name))
         for count in set(split[row].tolist()) - {0.0}:
             here = split[row] == count
-            calls = float(layers[here].max()) if p.zero == 3 else max(count / max(BUCKET, 1e6 * group.size), 1.0)
-            reduction[here] += gather_seconds(machine, found, group, count * p.gradient_bytes, calls, p.zero == 0)
-            gather[here] += gather_seconds(machine, found, group, count * weight_bytes(p), calls, p.zero == 0)
+            calls = (
+                float(layers[here].max())
+                if p.zero == 3
+                else max(count / max(BUCKET, 1e6 * group.size), 1.0)
+            )
+            reduction[here] += gather_seconds(
+                machine, found, group, count * p.gradient_bytes, calls, p.zero == 0
+            )
+            gather[here] += gather_seconds(
+                machine, found, group, count * weight_bytes(p), calls, p.zero == 0
+            )
     return reduction, gather
 
 
 def weight_bytes(parallel: Parallel) -> float:
-    """Return the bytes of a weight as data-parallel ranks gather it, or as much of the sum of its gradient.
+    """Return the bytes of a weight as data-parallel ranks gather it, or as much of the sum of its
+    gradient.
 
-    Narrow ones are gathered with one scale a tensor; with scales of blocks each rank narrows what came in 16 bits
-    (Megatron-LM's --reuse-grad-buf-for-mxfp8-param-ag).
+    Narrow ones are gathered with one scale a tensor; with scales of blocks each rank narrows what
+    came in 16 bits (Megatron-LM's --reuse-grad-buf-for-mxfp8-param-ag).
     """
     if parallel.zero == 0:
         return parallel.gradient_bytes
@@ -50,12 +63,12 @@ def add_sharded(
 ) -> tuple[Floats, Floats, Floats]:
     """Add to the times of stages what ZeRO-2 and ZeRO-3 communicate for every microbatch.
 
-    ZeRO-2 scatters gradients in each backward, as it keeps only its share of their sum. ZeRO-3 also gathers a layer's
-    weights before its forward and again before its backward, as torch's FSDP2 does with reshard_after_forward, Megatron
-    FSDP with optim_grads_params, and DeepSpeed. With overlap it runs beside compute, which it slows, but for the first
-    layer's gather.
-    Frameworks that keep gathered weights and whole gradients until a step ends (FSDP2 in torch's pipeline runtime)
-    are ZeRO-1 here.
+    ZeRO-2 scatters gradients in each backward, as it keeps only its share of their sum. ZeRO-3 also
+    gathers a layer's weights before its forward and again before its backward, as torch's FSDP2
+    does with reshard_after_forward, Megatron FSDP with optim_grads_params, and DeepSpeed. With
+    overlap it runs beside compute, which it slows, but for the first layer's gather. Frameworks
+    that keep gathered weights and whole gradients until a step ends (FSDP2 in torch's pipeline
+    runtime) are ZeRO-1 here.
 
     Args:
         time: shape (5, stages), seconds of F, B, I, W and R.
@@ -71,13 +84,16 @@ def add_sharded(
         return time, reduction, gather
     weights = gather if parallel.zero == 3 else np.zeros_like(gather)
     sharded = np.array([weights, weights + reduction, weights, reduction, np.zeros_like(gather)])
-    first = np.array([weights, weights, weights, np.zeros_like(gather), np.zeros_like(gather)]) / np.maximum(layers, 1)
+    first = np.array(
+        [weights, weights, weights, np.zeros_like(gather), np.zeros_like(gather)]
+    ) / np.maximum(layers, 1)
     seen = np.vectorize(added)(time, sharded) + first if parallel.overlap_dp else sharded
     return time + seen, reduction / np.maximum(layers, 1), gather - weights
 
 
 def joined(machine: Machine, parallel: Parallel, group: Group) -> Group:
-    """Join the two groups that hold a stage where a pipeline has two replicas, on devices far from each other.
+    """Join the two groups that hold a stage where a pipeline has two replicas, on devices far from
+    each other.
 
     Where a pipeline takes more than one node the other replica's ranks are on other nodes.
     """
@@ -90,7 +106,9 @@ def joined(machine: Machine, parallel: Parallel, group: Group) -> Group:
     return Group(size, stride if inside else max(stride, -(-machine.per_node // group.size)))
 
 
-def optimizer_seconds(machine: Machine, parallel: Parallel, split: Floats, found: Efficiency) -> Floats:
+def optimizer_seconds(
+    machine: Machine, parallel: Parallel, split: Floats, found: Efficiency
+) -> Floats:
     """Compute the seconds of the optimizer's step, by stage."""
     if parallel.adapters:
         return np.zeros(split.shape[1])
@@ -99,5 +117,7 @@ def optimizer_seconds(machine: Machine, parallel: Parallel, split: Floats, found
         sharded[0] /= group_of(parallel, "dp").size * parallel.replicas
         sharded[1] /= group_of(parallel, "expert-dp").size * parallel.replicas
     moved = OPTIMIZER_BYTES + OF_MOMENTS * parallel.moment_bytes
-    result: Floats = sharded.sum(axis=0) * moved / (machine.gpu.hbm_gb_per_s * 1e9 * found.curve.hbm)
+    result: Floats = (
+        sharded.sum(axis=0) * moved / (machine.gpu.hbm_gb_per_s * 1e9 * found.curve.hbm)
+    )
     return result

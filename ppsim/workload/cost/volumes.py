@@ -20,13 +20,19 @@ VOLUMES = ("tp", "cp", "ep", "pp", "dp")
 
 
 def sent_bytes(
-    model: Model, machine: Machine, parallel: Parallel, schedule: Schedule, layout: Layout | None = None
+    model: Model,
+    machine: Machine,
+    parallel: Parallel,
+    schedule: Schedule,
+    layout: Layout | None = None,
 ) -> dict[str, Floats]:
-    """Count the bytes that a GPU sends in a step, on average of all, by kind: within its node, and to other nodes.
+    """Count the bytes that a GPU sends in a step, on average of all, by kind: within its node, and
+    to other nodes.
 
-    What the times of a plan are made of: a ring sends (n - 1)/n of what a gather makes from every rank, and between two
-    nodes from one of each; experts' tokens go as the dispatcher sends them; dp has expert-data-parallel ranks too.
-    Sums of ends that share a table, and scattered embeddings, are left out: they are small.
+    What the times of a plan are made of: a ring sends (n - 1)/n of what a gather makes from every
+    rank, and between two nodes from one of each; experts' tokens go as the dispatcher sends them;
+    dp has expert-data-parallel ranks too. Sums of ends that share a table, and scattered
+    embeddings, are left out: they are small.
 
     Args:
         model: what is trained.
@@ -45,7 +51,10 @@ def sent_bytes(
             for kind, amount in _layer_bytes(model, machine, p, layer, part).items():
                 found[kind] += each * count * amount
     trained = parameters_of_stages(model, p, contents, trained=True) * p.replicas / p.pp
-    scattered, gathered = (p.microbatches if p.zero >= 2 else 1), (2 * p.microbatches if p.zero == 3 else 1)
+    scattered, gathered = (
+        (p.microbatches if p.zero >= 2 else 1),
+        (2 * p.microbatches if p.zero == 3 else 1),
+    )
     of_weight = scattered * p.gradient_bytes + gathered * weight_bytes(p)
     for row, name in () if p.adapters else ((0, "dp"), (1, "expert-dp")):
         group, bytes_ = joined(machine, p, group_of(p, name)), float(trained[row].sum()) * of_weight
@@ -54,23 +63,32 @@ def sent_bytes(
     return found
 
 
-def _layer_bytes(model: Model, machine: Machine, parallel: Parallel, layer: Layer, again: float) -> dict[str, Floats]:
-    """What a GPU sends for a microbatch of a layer, ``again`` the share of it whose forward runs again."""
+def _layer_bytes(
+    model: Model, machine: Machine, parallel: Parallel, layer: Layer, again: float
+) -> dict[str, Floats]:
+    """What a GPU sends for a microbatch of a layer, ``again`` the share of it whose forward runs
+    again.
+    """
     p, (whole, keys) = parallel, gathered_bytes(model, parallel, layer)
     names = layer_operators(model, p, layer).names
     blocks = sum(makes in names for _, makes in BLOCKS)
     f, i, w = gathered_shares(p)
-    # F gathers and scatters, a backward gathers twice and scatters; or both sum, each as much as two of these.
+    # F gathers and scatters, a backward gathers twice and scatters; or both sum, each as much as
+    # two of these.
     gathers = blocks * (2 + f + i + w + again * (1 + f) if p.sequence_parallel else 4 + 2 * again)
     found = {"tp": _ring(machine, group_of(p, "tp"), gathers * whole, not p.sequence_parallel)}
     found["cp"] = _ring(machine, group_of(p, "cp"), (3 + again) * keys)  # F once, I with gradients
     if layer.mlp == "experts":
-        found["ep"] = (4 + 2 * again) * np.array(exchange_bytes(machine, group_of(p, "ep"), *exchanged(model, p)))
+        found["ep"] = (4 + 2 * again) * np.array(
+            exchange_bytes(machine, group_of(p, "ep"), *exchanged(model, p))
+        )
     return found
 
 
 def _ring(machine: Machine, group: Group, bytes_: float, summed: bool = False) -> Floats:
-    """What each rank sends of a gather, on average: of a node's ranks one sends to the next node."""
+    """What each rank sends of a gather, on average: of a node's ranks one sends to the next
+    node.
+    """
     n, inside = group.size, group.per_node(machine)
     far = 1 / inside if inside < n else 0.0
     return bytes_ * (n - 1) / n * np.array([1 - far, far / group.saved(machine, summed)])

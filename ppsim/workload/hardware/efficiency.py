@@ -1,4 +1,5 @@
-"""How much of a GPU's peaks training reaches: one curve for a family of chips, fitted on published runs.
+"""How much of a GPU's peaks training reaches: one curve for a family of chips, fitted on published
+runs.
 
 The file ``library/efficiency.toml`` holds the numbers and the rows that each was fitted on;
 ``tests/benchmarks/fit_efficiency.py`` writes it.
@@ -19,16 +20,19 @@ from ppsim.workload.model.operators import FLASH, FORWARD, LINEAR, WIDE, Floats,
 from ppsim.workload.model.parallel import Parallel
 
 SCHEMA = "ppsim.efficiency/2"
-MATRIX = ("bf16", "fp8", "mxfp8", "fp4", "attention")  # shares of matrix units' peaks, which power limits
+# shares of matrix units' peaks, which power limits
+MATRIX = ("bf16", "fp8", "mxfp8", "fp4", "attention")
 SHARES_OF_PEAKS = (*MATRIX, "hbm", "within", "between")
 ROUTED = ("routing", "permute", "experts in", "experts' activation", "experts out", "unpermute")
 SHARES = {"softmax": "scores", "attention dropout": "scores"}
 SHARES |= dict.fromkeys(ROUTED, "routed")
-# Rows and columns of a product that a multiprocessor makes at a time; libraries choose the shape that wastes least.
+# Rows and columns of a product that a multiprocessor makes at a time; libraries choose the shape
+# that wastes least.
 TILES = ((128, 256), (256, 128), (128, 128))
 TILE = 128 * 256
 WIDTH = 128  # of the heads that a curve's attention is of
-PRODUCTS = np.array([[2.0], [5.0], [5.0]])  # in attention's F, I and W, for each exponential of a score
+# in attention's F, I and W, for each exponential of a score
+PRODUCTS = np.array([[2.0], [5.0], [5.0]])
 PATH = Path(__file__).parents[1] / "library" / "efficiency.toml"
 
 
@@ -36,19 +40,22 @@ PATH = Path(__file__).parents[1] / "library" / "efficiency.toml"
 class Curve:
     """What a family of chips reaches, as shares of its peaks.
 
-    A product of m x k by k x n, whose results fill a share of ``TILES`` that multiprocessors make in w waves of a
-    ``TILE`` each, reaches its precision's share x that share x w / (w + waves) x k / (k + deep).
+    A product of m x k by k x n, whose results fill a share of ``TILES`` that multiprocessors make
+    in w waves of a ``TILE`` each, reaches its precision's share x that share x w / (w + waves) x k
+    / (k + deep).
 
     Attributes:
         family: as files of GPUs name it.
-        watts: of a chip for each TFLOP/s of its 16-bit peak, of those that the shares are of; 0: any.
+        watts: of a chip for each TFLOP/s of its 16-bit peak, of those that the shares are of; 0:
+            any.
         bf16: share of the 16-bit peak that large products reach.
         fp8: of the FP8 peak.
         mxfp8: of the FP8 peak, with a scale for each 32 numbers.
         fp4: of the FP4 peak.
         waves: of tiles that a product loses, as half of its last one is empty on average.
         deep: length of its sums at which it reaches half of that.
-        attention: share of the 16-bit peak that attention in one kernel reaches with heads of ``WIDTH`` numbers.
+        attention: share of the 16-bit peak that attention in one kernel reaches with heads of
+            ``WIDTH`` numbers.
         keys: number of tokens at which it reaches half of that.
         hbm: share of the memory's bandwidth that elementwise work reaches.
         within: share of the bandwidth inside a node that collectives reach.
@@ -74,7 +81,9 @@ class Curve:
     def __post_init__(self) -> None:
         for name in SHARES_OF_PEAKS:
             if not 0 < getattr(self, name) <= 1:
-                raise Refused(name, f"must be more than 0 and 1 at most, got {getattr(self, name):g}")
+                raise Refused(
+                    name, f"must be more than 0 and 1 at most, got {getattr(self, name):g}"
+                )
         not_negative(self, "waves", "deep", "keys")
 
     def share(self, precision: str) -> float:
@@ -89,7 +98,8 @@ class Software:
     """What software adds, whatever the GPU.
 
     Attributes:
-        name: its kernels between the products: fused, compiled, torch or eager, as ``Parallel.kernels``.
+        name: its kernels between the products: fused, compiled, torch or eager, as
+            ``Parallel.kernels``.
         launch_us: time that the host needs for a kernel.
         calls: launches for the collectives of a layer's pass.
         collective_us: time that each further rank of a node adds to a collective.
@@ -126,17 +136,21 @@ class Shared:
     """What all families and kernels share.
 
     Attributes:
-        power: the exponent with which a chip's watts for each TFLOP/s raise its shares of the matrix units' peaks.
+        power: the exponent with which a chip's watts for each TFLOP/s raise its shares of the
+            matrix units' peaks.
         grace: how many times as long as an x86 host a Grace host needs to launch a kernel.
         launched: how many times as many kernels an expert layer launches without CUDA graphs.
         partial: the same with attention and routing as graphs.
-        routed: share of the bytes of routing, permuting, activating and casting that fused experts move.
-        states: how many times as long as by their FLOPs and bytes kernels of layers with a state take: 4, as Mamba-2's
-            take as long as FlashAttention-2 at 2,048 tokens and a sixth at 16,384 (arXiv 2405.21060, section 1).
+        routed: share of the bytes of routing, permuting, activating and casting that fused experts
+            move.
+        states: how many times as long as by their FLOPs and bytes kernels of layers with a state
+            take: 4, as Mamba-2's take as long as FlashAttention-2 at 2,048 tokens and a sixth at
+            16,384 (arXiv 2405.21060, section 1).
         growth: share by which a step grows each time that its GPUs double, from eight on.
-        alltoall: the exponent of the shares that gathers reach of links' bandwidths, with which NCCL's all-to-all does.
-        dispatched: the same of kernels made for experts, nearer to 1: DeepEP's reach 153 of 160 GB/s inside a node
-            (docs/legacy.md of DeepEP, normal kernels on H800).
+        alltoall: the exponent of the shares that gathers reach of links' bandwidths, with which
+            NCCL's all-to-all does.
+        dispatched: the same of kernels made for experts, nearer to 1: DeepEP's reach 153 of 160
+            GB/s inside a node (docs/legacy.md of DeepEP, normal kernels on H800).
     """
 
     power: float
@@ -174,22 +188,32 @@ def fitted() -> Fitted:
 
 
 def efficiency_of(gpu: Gpu, parallel: Parallel, numbers: Fitted | None = None) -> Efficiency:
-    """Return the efficiency of a GPU with what a run does; usual values for a family that was not fitted.
+    """Return the efficiency of a GPU with what a run does; usual values for a family that was not
+    fitted.
 
     Args:
         gpu: the GPU.
-        parallel: how a model is trained on it: whose kernels, what is fused and what is launched as graphs.
+        parallel: how a model is trained on it: whose kernels, what is fused and what is launched as
+            graphs.
         numbers: the fitted numbers; the library's without them.
     """
     p = parallel
-    return _efficiency(gpu, p.kernels, p.cuda_graphs, p.fused_experts, p.dispatch, numbers or fitted())
+    return _efficiency(
+        gpu, p.kernels, p.cuda_graphs, p.fused_experts, p.dispatch, numbers or fitted()
+    )
 
 
 @lru_cache(maxsize=1024)
-def _efficiency(gpu: Gpu, kernels: str, graphs: str, fused: bool, dispatch: str, numbers: Fitted) -> Efficiency:
+def _efficiency(
+    gpu: Gpu, kernels: str, graphs: str, fused: bool, dispatch: str, numbers: Fitted
+) -> Efficiency:
     shared = numbers.shared
-    curve = next((curve for curve in numbers.curve if curve.family == gpu.family), Curve(gpu.family))
-    software = next((found for found in numbers.software if found.name == kernels), Software(kernels))
+    curve = next(
+        (curve for curve in numbers.curve if curve.family == gpu.family), Curve(gpu.family)
+    )
+    software = next(
+        (found for found in numbers.software if found.name == kernels), Software(kernels)
+    )
     if curve.watts and gpu.watts:
         more = (gpu.watts / (gpu.peak(gpu.sixteen) / 1e12) / curve.watts) ** shared.power
         shares = {name: min(getattr(curve, name) * more, 1.0) for name in MATRIX}
@@ -215,12 +239,22 @@ def seconds(operators: Operators, gpu: Gpu, found: Efficiency, precision: str) -
         filled = _filled(side[:, here], operators.flops[FORWARD, here], gpu, curve)
         rate[:, here] = gpu.peak(kind) * curve.share(kind) * filled
     here = operators.unit == FLASH
-    attention = gpu.peak(gpu.sixteen) * curve.attention * found.software.attention * side[1] / (side[1] + curve.keys)
+    attention = (
+        gpu.peak(gpu.sixteen)
+        * curve.attention
+        * found.software.attention
+        * side[1]
+        / (side[1] + curve.keys)
+    )
     rate = np.where(here, attention * _of_width(gpu, side[2]), rate)
     memory = gpu.hbm_gb_per_s * 1e9 * curve.hbm
-    share = np.array([getattr(found.software, SHARES.get(name, "elementwise")) for name in operators.names])
+    share = np.array(
+        [getattr(found.software, SHARES.get(name, "elementwise")) for name in operators.names]
+    )
     products = np.maximum(operators.flops / rate, operators.moved / memory)
-    slower = np.array([found.software.states if name == "state" else 1.0 for name in operators.names])
+    slower = np.array(
+        [found.software.states if name == "state" else 1.0 for name in operators.names]
+    )
     result: Floats = slower * (products + operators.touched * share / memory)
     return result
 
@@ -228,11 +262,13 @@ def seconds(operators: Operators, gpu: Gpu, found: Efficiency, precision: str) -
 def _filled(side: Floats, flops: Floats, gpu: Gpu, curve: Curve) -> Floats:
     """Return the shares of a large product's rate that products reach in F, I and W, shape (3, n).
 
-    Each pass makes another matrix, whose edges and last wave leave multiprocessors idle: F m x n, I m x k, W n x k.
+    Each pass makes another matrix, whose edges and last wave leave multiprocessors idle: F m x n, I
+    m x k, W n x k.
 
     Args:
         side: shape (3, n): m, n and k of each product.
-        flops: shape (n,), of as many products of that shape as run at a time, as those of experts do.
+        flops: shape (n,), of as many products of that shape as run at a time, as those of experts
+            do.
         gpu: the GPU.
         curve: its family's.
     """
@@ -241,7 +277,9 @@ def _filled(side: Floats, flops: Floats, gpu: Gpu, curve: Curve) -> Floats:
     together = flops / (2 * side.prod(axis=0))
     whole = np.min([_up(rows, high) * _up(columns, wide) for high, wide in TILES], axis=0)
     waves = together * whole / TILE / gpu.multiprocessors
-    result: Floats = rows * columns / whole * waves / (waves + curve.waves) * sums / (sums + curve.deep)
+    result: Floats = (
+        rows * columns / whole * waves / (waves + curve.waves) * sums / (sums + curve.deep)
+    )
     return result
 
 
@@ -253,21 +291,27 @@ def _up(sizes: Floats, tile: int) -> Floats:
 def _of_width(gpu: Gpu, width: Floats) -> Floats:
     """Return how fast attention is with heads of that width, over heads of ``WIDTH``, shape (3, n).
 
-    The products of a score take time by the width, its exponential does not, and both add up: FlashAttention-3 on H100
-    (arXiv 2407.08608, figures 5 and 6) and FlashAttention-2 on RTX 4090 are as fast with 64 and 256 numbers as so.
+    The products of a score take time by the width, its exponential does not, and both add up:
+    FlashAttention-3 on H100 (arXiv 2407.08608, figures 5 and 6) and FlashAttention-2 on RTX 4090
+    are as fast with 64 and 256 numbers as so.
     """
     if not gpu.exponentials:
         return np.ones((3, len(width)))
-    during = gpu.peak(gpu.sixteen) / (gpu.exponentials * 1e12) / (2 * PRODUCTS)  # numbers multiplied in the time of one
+    # numbers multiplied in the time of one
+    during = gpu.peak(gpu.sixteen) / (gpu.exponentials * 1e12) / (2 * PRODUCTS)
     result: Floats = (1 + during / WIDTH) / (1 + during / width)
     return result
 
 
-def passes(operators: Operators, gpu: Gpu, found: Efficiency, precision: str, waits: Floats | float = 0.0) -> Floats:
-    """Compute the seconds of F, I, W and B of all operators together: no less than it takes to launch them.
+def passes(
+    operators: Operators, gpu: Gpu, found: Efficiency, precision: str, waits: Floats | float = 0.0
+) -> Floats:
+    """Compute the seconds of F, I, W and B of all operators together: no less than it takes to
+    launch them.
 
-    GPU and host work side by side: the longer one counts, and somewhat more where they are alike. In a B the host
-    launches ahead from the gradients of inputs to those of weights; in I and W apart it can not.
+    GPU and host work side by side: the longer one counts, and somewhat more where they are alike.
+    In a B the host launches ahead from the gradients of inputs to those of weights; in I and W
+    apart it can not.
 
     Args:
         operators: the operators.
@@ -279,13 +323,19 @@ def passes(operators: Operators, gpu: Gpu, found: Efficiency, precision: str, wa
     software = found.software
     times = seconds(operators, gpu, found, precision).sum(axis=1) + waits
     more = software.expert_kernels if "router" in operators.names else 1.0
-    kernels = operators.kernels.sum(axis=1) * (software.output_kernels if operators.names[-1] == "loss" else more)
+    kernels = operators.kernels.sum(axis=1) * (
+        software.output_kernels if operators.names[-1] == "loss" else more
+    )
     calls = software.calls if np.any(waits) else 0.0
     host = (kernels + calls * np.array([1.0, 0.5, 0.5])) * software.launch_us * 1e-6
-    return _longer(np.append(times, times[1:].sum()), np.append(host, host[1:].sum()), software.sharp)
+    return _longer(
+        np.append(times, times[1:].sum()), np.append(host, host[1:].sum()), software.sharp
+    )
 
 
 def _longer(gpu: Floats, host: Floats, sharp: float) -> Floats:
-    """Return the time in which both are done: that of the longer one, and somewhat more where they are alike."""
+    """Return the time in which both are done: that of the longer one, and somewhat more where they
+    are alike.
+    """
     result: Floats = (gpu**sharp + host**sharp) ** (1 / sharp)
     return result

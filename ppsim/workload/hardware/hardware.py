@@ -24,7 +24,14 @@ SCHEMA = "ppsim.gpu/1"
 LIBRARY = Path(__file__).parents[1] / "library"
 EXAMPLE = "memory_gib, hbm_gb_per_s and a table [tflops]"
 # What a precision of training computes with: NVFP4 in FP4 units, MXFP8 in FP8 units.
-UNITS = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "mxfp8": "fp8", "nvfp4": "fp4", "fp32": "bf16"}
+UNITS = {
+    "bf16": "bf16",
+    "fp16": "fp16",
+    "fp8": "fp8",
+    "mxfp8": "fp8",
+    "nvfp4": "fp4",
+    "fp32": "bf16",
+}
 
 
 MOST = 1e9  # of a GPU's numbers; none but 0 is below its inverse
@@ -38,7 +45,9 @@ def _refuse_beyond(row: object, *names: str) -> None:
 
 @dataclass(frozen=True)
 class Tflops:
-    """Peak dense throughput of matrix products in TFLOP/s, by precision; 0 where the GPU lacks it."""
+    """Peak dense throughput of matrix products in TFLOP/s, by precision; 0 where the GPU lacks
+    it.
+    """
 
     bf16: float = 0.0
     fp16: float = 0.0
@@ -60,11 +69,13 @@ class Gpu:
         hbm_gb_per_s: bandwidth of its memory.
         tflops: its peaks.
         host_gb_per_s: bandwidth to the host's memory in each direction.
-        family: of chips with the same units, which share an efficiency curve; empty takes usual values.
+        family: of chips with the same units, which share an efficiency curve; empty takes usual
+            values.
         watts: the power that it may draw; 0: not known.
         host: what launches its kernels: x86 or grace.
         multiprocessors: that share the tiles of a product: NVIDIA's SMs, AMD's compute units.
-        exponentials: that it computes, 10^12 a second, of which attention needs one a score; 0: not known.
+        exponentials: that it computes, 10^12 a second, of which attention needs one a score; 0: not
+            known.
         source: where the numbers are from.
     """
 
@@ -99,12 +110,16 @@ class Gpu:
         """
         value: float = getattr(self.tflops, UNITS[precision]) * 1e12
         if not value:
-            raise InputError(f"{self.name} has no {UNITS[precision]} units", f"--precision {self.sixteen}")
+            raise InputError(
+                f"{self.name} has no {UNITS[precision]} units", f"--precision {self.sixteen}"
+            )
         return value
 
 
 class Factors(NamedTuple):
-    """A number for each kind of op; B is a full backward, which need not take as long as its halves."""
+    """A number for each kind of op; B is a full backward, which need not take as long as its
+    halves.
+    """
 
     f: float = 1.0
     i: float = 1.0
@@ -142,7 +157,9 @@ class Measured:
 
 
 class Kind(NamedTuple):
-    """Nodes of one kind in a cluster of several, as a machine of their own, and how many GPUs they have."""
+    """Nodes of one kind in a cluster of several, as a machine of their own, and how many GPUs they
+    have.
+    """
 
     machine: Machine
     gpus: int
@@ -157,7 +174,8 @@ class Machine:
         gpu: its GPU.
         cluster: how GPUs are joined.
         measured: op times of a profile that count instead of the efficiency curve, or None.
-        kinds: of nodes, where there are several, in the order of ranks; ``gpu`` is then that of most peak in all.
+        kinds: of nodes, where there are several, in the order of ranks; ``gpu`` is then that of
+            most peak in all.
     """
 
     name: str
@@ -168,7 +186,9 @@ class Machine:
 
     @property
     def gpus(self) -> int:
-        """GPUs in all, where there are several kinds of nodes or one node; else 0, for any number."""
+        """GPUs in all, where there are several kinds of nodes or one node; else 0, for any
+        number.
+        """
         if self.cluster.single_node:
             return self.per_node
         return sum(kind.gpus for kind in self.kinds)
@@ -180,7 +200,10 @@ class Machine:
     @property
     def title(self) -> str:
         """The GPU, or how many of each."""
-        return " + ".join(f"{kind.gpus:,} x {kind.machine.gpu.name}" for kind in self.kinds) or self.gpu.name
+        return (
+            " + ".join(f"{kind.gpus:,} x {kind.machine.gpu.name}" for kind in self.kinds)
+            or self.gpu.name
+        )
 
     @property
     def reversed(self) -> Machine:
@@ -188,7 +211,8 @@ class Machine:
         return replace(self, kinds=self.kinds[::-1])
 
     def peak(self, precision: str) -> float:
-        """Return the peak in FLOP/s for a precision of training, of several kinds of nodes the mean.
+        """Return the peak in FLOP/s for a precision of training, of several kinds of nodes the
+        mean.
 
         Raises:
             InputError: a GPU does not compute in it.
@@ -200,7 +224,9 @@ class Machine:
     @property
     def per_node(self) -> int:
         """GPUs that NVLink or its like joins; of several kinds of nodes the most."""
-        return max([kind.machine.per_node for kind in self.kinds] or [self.cluster.devices_per_node])
+        return max(
+            [kind.machine.per_node for kind in self.kinds] or [self.cluster.devices_per_node]
+        )
 
     @property
     def uneven(self) -> bool:
@@ -211,7 +237,11 @@ class Machine:
         """Return the node of each rank."""
         if not self.kinds:
             return np.asarray(ranks) // self.per_node
-        sizes = [size for kind in self.kinds for size in [kind.machine.per_node] * (kind.gpus // kind.machine.per_node)]
+        sizes = [
+            size
+            for kind in self.kinds
+            for size in [kind.machine.per_node] * (kind.gpus // kind.machine.per_node)
+        ]
         return np.searchsorted(np.cumsum(sizes), ranks, "right")
 
     @property
@@ -225,20 +255,27 @@ class Machine:
         return min(self.cluster.between_gb_per_s, 1e6) * 1e9
 
     def crowding(self, nodes: float, step: int, leaving: float | None = None) -> float:
-        """Return how many times as long traffic of a group takes as its switches have fewer links up than down.
+        """Return how many times as long traffic of a group takes as its switches have fewer links
+        up than down.
 
-        A ring leaves a switch once for all of its members there; what goes to any other node leaves by their share.
+        A ring leaves a switch once for all of its members there; what goes to any other node leaves
+        by their share.
 
         Args:
             nodes: of the group.
             step: from one of its nodes to the next.
-            leaving: share of the traffic that leaves a switch, by the group's nodes below one; of a ring without it.
+            leaving: share of the traffic that leaves a switch, by the group's nodes below one; of a
+                ring without it.
         """
         shared = self.cluster.shared
         if not shared.nodes_per_switch or nodes * step <= shared.nodes_per_switch:
             return 1.0
         below = max(shared.nodes_per_switch // step, 1)
-        share = 1 / below if leaving is None else max(nodes - below, 0.0) / max(nodes - 1, 1.0) * leaving
+        share = (
+            1 / below
+            if leaving is None
+            else max(nodes - below, 0.0) / max(nodes - 1, 1.0) * leaving
+        )
         return max(1.0, shared.oversubscription * share)
 
     def latency(self, crosses_nodes: bool) -> float:
@@ -272,10 +309,12 @@ def read_gpu(spec: str) -> Gpu:
 
 
 def read_cluster(spec: str) -> Cluster:
-    """Read how devices are joined: a name of the library, words such as ``h100x8,nvlink4,ib-400``, or a cluster file.
+    """Read how devices are joined: a name of the library, words such as ``h100x8,nvlink4,ib-400``,
+    or a cluster file.
 
     Raises:
-        InputError: no such name or file, or one that describes no cluster; or words that are not understood.
+        InputError: no such name or file, or one that describes no cluster; or words that are not
+            understood.
     """
     if _is_words(spec):
         return _from_words(spec)
@@ -288,10 +327,12 @@ def read_cluster(spec: str) -> Cluster:
 
 
 def read_machine(spec: str) -> Machine:
-    """Read a cluster whose GPU is named: a name of the library, words, or a cluster file with ``gpu = "h100"``.
+    """Read a cluster whose GPU is named: a name of the library, words, or a cluster file with ``gpu
+    = "h100"``.
 
     Raises:
-        InputError: no such name or file, one that describes no cluster, or one that does not name its GPU.
+        InputError: no such name or file, one that describes no cluster, or one that does not name
+            its GPU.
     """
     known = machines()
     if spec.lower() not in known and not spec.endswith(".toml") and not _is_words(spec):
@@ -302,15 +343,23 @@ def read_machine(spec: str) -> Machine:
         largest = max(kind.machine.per_node for kind in kinds)
         if uneven := [kind for kind in kinds if kind.gpus % largest]:
             raise InputError(
-                f"'{spec}': {uneven[0].gpus} x {uneven[0].machine.gpu.name} are no multiple of {largest}, the GPUs of "
+                f"'{spec}': {uneven[0].gpus} x {uneven[0].machine.gpu.name} are no multiple of "
+                f"{largest}, the GPUs of "
                 "the largest node: ranks that work together would begin in the middle of one",
                 f"a count in [[nodes]] that gives a multiple of {largest} GPUs",
             )
-        most = max(kinds, key=lambda kind: kind.gpus * kind.machine.gpu.peak(kind.machine.gpu.sixteen))
-        return Machine(title, most.machine.gpu, cluster, kinds=kinds) if len(kinds) > 1 else kinds[0].machine
+        most = max(
+            kinds, key=lambda kind: kind.gpus * kind.machine.gpu.peak(kind.machine.gpu.sixteen)
+        )
+        return (
+            Machine(title, most.machine.gpu, cluster, kinds=kinds)
+            if len(kinds) > 1
+            else kinds[0].machine
+        )
     if not cluster.gpu:
         raise InputError(
-            f"'{spec}' does not say which GPU its devices are", f'gpu = "h100"; one of {", ".join(gpus())}'
+            f"'{spec}' does not say which GPU its devices are",
+            f'gpu = "h100"; one of {", ".join(gpus())}',
         )
     return Machine(title, _gpu_of(spec, cluster.gpu), cluster)
 
@@ -321,7 +370,10 @@ def _gpu_of(spec: str, name: str) -> Gpu:
 
 def _kind(spec: str, cluster: Cluster, nodes: Nodes) -> Kind:
     """Make a machine of the nodes of one kind."""
-    gpu, own = _gpu_of(spec, nodes.gpu), {name: getattr(nodes, name) for name in ("intra", "inter", "shared")}
+    gpu, own = (
+        _gpu_of(spec, nodes.gpu),
+        {name: getattr(nodes, name) for name in ("intra", "inter", "shared")},
+    )
     links: dict[str, Any] = {name: value for name, value in own.items() if value is not None}
     links |= {"devices_per_node": nodes.devices_per_node or cluster.devices_per_node}
     alone = replace(cluster, gpu=nodes.gpu, nodes=(), **links)
@@ -359,10 +411,11 @@ def _part_of(text: str) -> _Part:
 
 
 def _from_words(spec: str) -> Cluster:
-    """Make a cluster of words in any order: GPUs of a node, their link, and the cards between nodes.
+    """Make a cluster of words in any order: GPUs of a node, their link, and the cards between
+    nodes.
 
-    ``a100-80gbx8,nvlink3,ib-200``: without their number there is a card for each GPU, or one for a node
-    where it is Ethernet. Without cards there is one node; a node of one GPU needs no link.
+    ``a100-80gbx8,nvlink3,ib-200``: without their number there is a card for each GPU, or one for a
+    node where it is Ethernet. Without cards there is one node; a node of one GPU needs no link.
 
     Raises:
         InputError: a word that is not one of these, one that is missing or twice there.
@@ -380,22 +433,28 @@ def _from_words(spec: str) -> Cluster:
 
 
 def _gpus_of_node(spec: str, parts: list[_Part]) -> _Part:
-    """Find the word for the GPUs of a node among those that are no links (InputError: there is not one)."""
+    """Find the word for the GPUs of a node among those that are no links (InputError: there is not
+    one).
+    """
     found = [part for part in parts if part.name in gpus()]
     counted = [part for part in parts if part.number and not part.name.startswith(LINKS)]
     if len(found) > 1 or len(counted) > 1 or "+" in spec:
         what = f"{quote(spec)} are several kinds of nodes, and words are for one kind"
-        raise InputError(what, f"a cluster file with a table [[nodes]] for each kind, or one kind: {ONE_KIND}")
+        raise InputError(
+            what, f"a cluster file with a table [[nodes]] for each kind, or one kind: {ONE_KIND}"
+        )
     if len(found) == 1 and len(parts) > 1:
         other = next(part for part in parts if part not in found)
         raise InputError(
-            f"{quote(spec)} has a link of no known name, {quote(other.text)}", f"one of {', '.join(NAMED)}"
+            f"{quote(spec)} has a link of no known name, {quote(other.text)}",
+            f"one of {', '.join(NAMED)}",
         )
     if not found and len(counted) == 1:
         raise _unknown("GPU", counted[0].name, gpus())
     if not found:
         hint = (
-            f"GPUxCOUNT, its link, and CARD or CARDxCOUNT between nodes: {ONE_KIND}; names: ppsim list --gpus --links"
+            f"GPUxCOUNT, its link, and CARD or CARDxCOUNT between nodes: {ONE_KIND}; names: "
+            f"ppsim list --gpus --links"
         )
         raise InputError(f"not a cluster in words: {quote(spec)}", hint)
     if found[0].number is None:
@@ -405,10 +464,15 @@ def _gpus_of_node(spec: str, parts: list[_Part]) -> _Part:
 
 
 def _links_of(spec: str, node: _Part, links: list[_Part]) -> tuple[_Part | None, _Part | None]:
-    """Find the links within a node and between nodes (InputError: one is missing, or there are too many)."""
+    """Find the links within a node and between nodes (InputError: one is missing, or there are too
+    many).
+    """
     kinds = [link.name.startswith(WITHIN) for link in links]
     if len(links) > 2:
-        what = f"{quote(spec)} names {len(links)} links, where one is within a node and one between nodes"
+        what = (
+            f"{quote(spec)} names {len(links)} links, where one is within a node and one "
+            f"between nodes"
+        )
         raise InputError(what, ONE_KIND)
     within: _Part | None = None
     between: _Part | None = None
@@ -423,7 +487,10 @@ def _links_of(spec: str, node: _Part, links: list[_Part]) -> tuple[_Part | None,
         rest = f",{between.text}" if between else ""
         raise InputError(what, f"{node.text},nvlink4{rest}; names: ppsim list --links")
     if within and within.number:
-        what = f"{quote(spec)} gives {quote(within.name)} a number, which cards between nodes have alone"
+        what = (
+            f"{quote(spec)} gives {quote(within.name)} a number, which cards between nodes have "
+            f"alone"
+        )
         raise InputError(what, spec.lower().replace(within.text, within.name, 1))
     return within, between
 
@@ -433,4 +500,6 @@ def _unknown(what: str, spec: str, known: Mapping[str, Path]) -> InputError:
     own = "or a .toml file"
     if what == "GPU":
         own = "or your own in a file, which a cluster file names (ppsim plan --help shows both)"
-    return InputError(f"no {what} {quote(spec)} in the library.{guess}", f"one of {', '.join(known)}, {own}")
+    return InputError(
+        f"no {what} {quote(spec)} in the library.{guess}", f"one of {', '.join(known)}, {own}"
+    )

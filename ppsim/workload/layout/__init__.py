@@ -1,3 +1,5 @@
-"""Which layers each stage holds: layout strings, Megatron's flags, and the costs that follow from layers."""
+"""Which layers each stage holds: layout strings, Megatron's flags, and the costs that follow from
+layers.
+"""
 
 __all__ = ["costs", "flags", "layout", "text"]

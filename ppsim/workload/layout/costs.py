@@ -23,9 +23,11 @@ class LayerTimes:
     Attributes:
         layer: of a transformer layer, or one for each in model order.
         embedding: of the embedding.
-        head: of a loss letter: the output matrix and the loss. A split loss takes this time for each of its letters.
+        head: of a loss letter: the output matrix and the loss. A split loss takes this time for
+            each of its letters.
         mtp: of an MTP layer, or None: as long as a transformer layer (their mean).
-        b_over_f: how many times as long as its forward a full backward is; I and W take half of it each.
+        b_over_f: how many times as long as its forward a full backward is; I and W take half of it
+            each.
     """
 
     layer: float | Sequence[float] = 1.0
@@ -46,7 +48,9 @@ class LayerTimes:
             array = np.atleast_1d(values)
             if not ((array >= 0) & (array <= LONGEST)).all():
                 got = ", ".join(f"{value:g}" for value in array[:8])
-                raise InputError(f"--{name} must be zero or more, finite and at most {LONGEST:g}, got {got}")
+                raise InputError(
+                    f"--{name} must be zero or more, finite and at most {LONGEST:g}, got {got}"
+                )
 
     def of_layers(self, n_layers: int) -> Floats:
         """Return the forward time of each transformer layer in model order, shape (layers,).
@@ -57,7 +61,8 @@ class LayerTimes:
         times = np.atleast_1d(np.asarray(self.layer, np.float64))
         if len(times) not in (1, n_layers):
             raise InputError(
-                f"--t-layer has {len(times)} times for {n_layers} layers", f"one time, or {n_layers}, one for each"
+                f"--t-layer has {len(times)} times for {n_layers} layers",
+                f"one time, or {n_layers}, one for each",
             )
         return np.broadcast_to(times, n_layers)
 
@@ -74,8 +79,13 @@ def stage_forwards(layout: Layout, times: LayerTimes) -> Floats:
         layers = held * np.max(times.layer)
     else:
         ends = np.cumsum(held)
-        layers = np.array([of_layers[end - count : end].sum() for end, count in zip(ends, held, strict=True)])
-    counts = {letter: np.array([stage.count(letter) for stage in layout.content]) for letter in (EMBEDDING, MTP, LOSS)}
+        layers = np.array(
+            [of_layers[end - count : end].sum() for end, count in zip(ends, held, strict=True)]
+        )
+    counts = {
+        letter: np.array([stage.count(letter) for stage in layout.content])
+        for letter in (EMBEDDING, MTP, LOSS)
+    }
     return (
         layers
         + counts[EMBEDDING] * times.embedding
@@ -84,7 +94,9 @@ def stage_forwards(layout: Layout, times: LayerTimes) -> Floats:
     )
 
 
-def layout_costs(layout: Layout, times: LayerTimes, comm: float = 0.0, unit: str = "t_layer") -> Costs:
+def layout_costs(
+    layout: Layout, times: LayerTimes, comm: float = 0.0, unit: str = "t_layer"
+) -> Costs:
     """Make the costs of a layout's stages: forwards as their layers take, backwards in proportion.
 
     Raises:
@@ -94,4 +106,6 @@ def layout_costs(layout: Layout, times: LayerTimes, comm: float = 0.0, unit: str
         raise InputError(f"comm must be zero or more, finite and at most {LONGEST:g}, got {comm:g}")
     forward = stage_forwards(layout, times)
     backward = times.b_over_f * forward
-    return Costs(np.stack([forward, backward, backward / 2, backward / 2, forward]), comm, unit=unit)
+    return Costs(
+        np.stack([forward, backward, backward / 2, backward / 2, forward]), comm, unit=unit
+    )

@@ -1,4 +1,6 @@
-"""The layout: which layers each stage holds, in model order, and the rules by which Megatron refuses one."""
+"""The layout: which layers each stage holds, in model order, and the rules by which Megatron
+refuses one.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +39,13 @@ class Rule:
 class Layout:
     """The layers of each stage; read one from text with :func:`read_layout`.
 
-    A layout string lists the stages in model order. Of P devices, Megatron puts the i-th on device i mod P (all first
-    chunks, then all second chunks), a V placement on i and then back again: the string is the same.
+    A layout string lists the stages in model order. Of P devices, Megatron puts the i-th on device
+    i mod P (all first chunks, then all second chunks), a V placement on i and then back again: the
+    string is the same.
 
     Attributes:
-        content: the letters of each stage in model order: E embedding, t transformer layer, m MTP layer, L loss.
+        content: the letters of each stage in model order: E embedding, t transformer layer, m MTP
+            layer, L loss.
         n_devices: pipeline devices, P.
     """
 
@@ -85,7 +89,9 @@ class Layout:
         return [stage for stage, held in enumerate(self.content) if not held]
 
 
-def read_layout(text: str, devices: int | None = None, layers: int | None = None, mtp: int | None = None) -> Layout:
+def read_layout(
+    text: str, devices: int | None = None, layers: int | None = None, mtp: int | None = None
+) -> Layout:
     """Read a layout string; without ``devices`` each stage is on a device of its own.
 
     Args:
@@ -114,13 +120,16 @@ def read_layout(text: str, devices: int | None = None, layers: int | None = None
 
 
 def build_layout(layers: list[int], devices: int, mtp: int = 0) -> Layout:
-    """Build the layout with these transformer layers per stage: embedding first, MTP layers and loss last.
+    """Build the layout with these transformer layers per stage: embedding first, MTP layers and
+    loss last.
 
     Raises:
         InputError: a negative number, or stages that do not divide over the devices.
     """
     if not layers or min(layers) < 0 or mtp < 0:
-        raise InputError("layers per stage must be 0 or more, and one number for each stage", "such as 3,4,4,3")
+        raise InputError(
+            "layers per stage must be 0 or more, and one number for each stage", "such as 3,4,4,3"
+        )
     content = [LAYER * count for count in layers]
     content[0] = EMBEDDING + content[0]
     content[-1] += MTP * mtp + LOSS
@@ -128,9 +137,15 @@ def build_layout(layers: list[int], devices: int, mtp: int = 0) -> Layout:
 
 
 def nearest_layout(text: str, devices: int, stages: int) -> str:
-    """Write the layout with that number of stages nearest to a text, as a hint; empty where none was found."""
+    """Write the layout with that number of stages nearest to a text, as a hint; empty where none
+    was found.
+    """
     content = parse_content(text)
-    return "" if max(len(content), stages) > MOST_STAGES else _suggest(_restack(content, stages), devices, {})
+    return (
+        ""
+        if max(len(content), stages) > MOST_STAGES
+        else _suggest(_restack(content, stages), devices, {})
+    )
 
 
 def _count(content: Content, letter: str) -> int:
@@ -138,15 +153,22 @@ def _count(content: Content, letter: str) -> int:
 
 
 def _refuse_broken(content: Content, devices: int, counts: Mapping[str, int]) -> None:
-    """Refuse content that breaks a rule, with the nearest that keeps all and has the counts of letters given."""
+    """Refuse content that breaks a rule, with the nearest that keeps all and has the counts of
+    letters given.
+    """
     for rule in RULES:
         if not rule.holds(content, devices):
-            shown, hint = shorten(format_content(content), SHOWN), _suggest(content, devices, counts)
+            shown, hint = (
+                shorten(format_content(content), SHOWN),
+                _suggest(content, devices, counts),
+            )
             raise InputError(f"layout '{shown}' is refused: {rule.text} (rule {rule.name})", hint)
 
 
 def _suggest(content: Content, devices: int, counts: Mapping[str, int]) -> str:
-    """Write the nearest layout that keeps all rules and counts, as a hint; empty where none was found."""
+    """Write the nearest layout that keeps all rules and counts, as a hint; empty where none was
+    found.
+    """
     if devices < 1:
         return "--devices 1 or more"
     if max(devices, len(content)) > MOST_STAGES:
@@ -172,8 +194,16 @@ def _set_count(content: Content, letter: str, wanted: int) -> Content:
         stages[most] = stages[most].replace(letter, "", 1)
     while (held := _count(tuple(stages), letter)) < wanted:
         having = [s for s in range(len(stages)) if letter in stages[s]] or range(len(stages))
-        least = min(having, key=lambda s: (stages[s].count(letter), s)) if letter == LAYER else len(stages) - 1
-        at = len(stages[least]) - (LOSS in stages[least]) if letter == MTP else stages[least].find(EMBEDDING) + 1
+        least = (
+            min(having, key=lambda s: (stages[s].count(letter), s))
+            if letter == LAYER
+            else len(stages) - 1
+        )
+        at = (
+            len(stages[least]) - (LOSS in stages[least])
+            if letter == MTP
+            else stages[least].find(EMBEDDING) + 1
+        )
         more = wanted - held if letter == MTP else 1
         stages[least] = stages[least][:at] + letter * more + stages[least][at:]
     return tuple(stages)
@@ -191,7 +221,9 @@ def _to_multiple(content: Content, devices: int) -> Content:
 
 
 def _restack(content: Content, stages: int) -> Content:
-    """Halve the stages with most layers, or join those neighbours that have fewest, until there are so many."""
+    """Halve the stages with most layers, or join those neighbours that have fewest, until there are
+    so many.
+    """
     held = list(content)
     while len(held) < stages:
         largest = max(range(len(held)), key=lambda s: len(held[s]))
@@ -219,7 +251,9 @@ def _slots_hold(content: Content, devices: int) -> bool:
 
 
 def _share_slots(content: Content, devices: int) -> Content:
-    """Give the stages with a loss 1 + MTP slots in all, evenly; one slot in all where there are more stages."""
+    """Give the stages with a loss 1 + MTP slots in all, evenly; one slot in all where there are
+    more stages.
+    """
     where, slots = [s for s, stage in enumerate(content) if LOSS in stage], 1 + _count(content, MTP)
     if len(where) < 2 or len(where) > slots:
         return _loss_at_end(content, devices)
@@ -269,11 +303,17 @@ RULES = (
     ),
     Rule(
         "loss-slots",
-        "there must be one loss (L) or, where it is split, one for the model and one for each MTP layer (m)",
+        "there must be one loss (L) or, where it is split, one for the model and one for each MTP "
+        "layer (m)",
         _slots_hold,
         _share_slots,
     ),
-    Rule("mtp-after-layers", "MTP layers (m) must come after all layers (t)", _mtp_after_layers, _mtp_before_loss),
+    Rule(
+        "mtp-after-layers",
+        "MTP layers (m) must come after all layers (t)",
+        _mtp_after_layers,
+        _mtp_before_loss,
+    ),
     Rule(
         "mtp-last-chunk",
         "MTP layers (m) must be in the last chunk of their device",

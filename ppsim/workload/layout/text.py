@@ -1,9 +1,10 @@
 """Layouts as text: strings, and lists of words as Python and configuration files have them.
 
-A string has letters, ``|`` between stages, ``x*n`` for n times a letter or ``|``, ``(...)*n`` for a group.
+A string has letters, ``|`` between stages, ``x*n`` for n times a letter or ``|``, ``(...)*n`` for a
+group.
 
-Commas and white space mean nothing. Megatron reads no white space and no brackets inside brackets; what
-:func:`format_content` writes has neither. A list has a list of words for each stage:
+Commas and white space mean nothing. Megatron reads no white space and no brackets inside brackets;
+what :func:`format_content` writes has neither. A list has a list of words for each stage:
 ``[["embedding"] + ["decoder"] * 3, ["decoder", "loss"]]``.
 """
 
@@ -29,8 +30,8 @@ def parse_content(text: str) -> tuple[str, ...]:
     """Parse a layout string, or lists of words, into the letters of each stage.
 
     Raises:
-        InputError: a character or a word that is none of the layout's, an open bracket, a number that is missing, or
-            more letters than any model has.
+        InputError: a character or a word that is none of the layout's, an open bracket, a number
+            that is missing, or more letters than any model has.
     """
     if text.lstrip().startswith("["):
         return _parse_lists(text)
@@ -41,7 +42,9 @@ def parse_content(text: str) -> tuple[str, ...]:
 
 
 def _parse_group(text: str, at: int, depth: int) -> tuple[str, int]:
-    """Expand from ``at`` to the end or to the bracket that closes; gives the letters and where it ended."""
+    """Expand from ``at`` to the end or to the bracket that closes; gives the letters and where it
+    ended.
+    """
     parts: list[str] = []
     size = 0
     while at < len(text) and text[at] != ")":
@@ -57,7 +60,13 @@ def _parse_group(text: str, at: int, depth: int) -> tuple[str, int]:
                 raise _fault(text, begin, "the bracket is not closed", "add )*n", "brackets")
             at += 1
             if text[at : at + 1] != "*":
-                raise _fault(text, begin, "a bracket needs *n after it", "add *2, or leave out the bracket", "brackets")
+                raise _fault(
+                    text,
+                    begin,
+                    "a bracket needs *n after it",
+                    "add *2, or leave out the bracket",
+                    "brackets",
+                )
             if not part:
                 raise _fault(text, begin, "the bracket holds nothing", "leave it out", "brackets")
         elif sign in LETTERS or sign == "|":
@@ -87,19 +96,32 @@ def _parse_count(text: str, at: int) -> tuple[int, int]:
 
 
 def _parse_lists(text: str) -> tuple[str, ...]:
-    """Parse a list with a list of words for each stage, which may be joined by + and repeated by ``* n``."""
+    """Parse a list with a list of words for each stage, which may be joined by + and repeated by
+    ``* n``.
+    """
     try:
         with warnings.catch_warnings(action="ignore"):
             tree = ast.parse(text.strip(), mode="eval").body
         stages = _evaluate(text, tree)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        at = error.offset - 1 if isinstance(error, SyntaxError) and error.lineno == 1 and error.offset else 0
-        raise _fault(text, min(_start(text) + at, len(text) - 1), "this is no list", LISTS, "lists") from error
-    listed = isinstance(stages, list) and stages and not any(isinstance(held, str) for held in stages)
+        at = (
+            error.offset - 1
+            if isinstance(error, SyntaxError) and error.lineno == 1 and error.offset
+            else 0
+        )
+        raise _fault(
+            text, min(_start(text) + at, len(text) - 1), "this is no list", LISTS, "lists"
+        ) from error
+    listed = (
+        isinstance(stages, list) and stages and not any(isinstance(held, str) for held in stages)
+    )
     if listed and sum(map(len, stages)) > MOST_LETTERS:
         raise _too_many(text, _start(text))
     if not listed or any(isinstance(word, list) for held in stages for word in held):
-        what = "each stage is one list of words, in model order: all first chunks, then all second chunks"
+        what = (
+            "each stage is one list of words, in model order: all first chunks, then all second "
+            "chunks"
+        )
         raise _fault(text, _start(text), what, LISTS, "lists")
     return tuple("".join(held) for held in stages)
 
@@ -109,11 +131,16 @@ def _evaluate(text: str, node: ast.expr) -> Any:
     match node:
         case ast.List(elts=parts) | ast.Tuple(elts=parts):
             return [_evaluate(text, part) for part in parts]
-        case ast.Constant(value=str(word)) | ast.Name(id=word):  # a shell takes the quotes of words away
+        # a shell takes the quotes of words away
+        case ast.Constant(value=str(word)) | ast.Name(id=word):
             if word not in WORDS:
-                near = get_close_matches(word.lower(), WORDS, 1) or [w for w, x in WORDS.items() if x == word]
+                near = get_close_matches(word.lower(), WORDS, 1) or [
+                    w for w, x in WORDS.items() if x == word
+                ]
                 hint = f'"{near[0]}" for that word' if near else ", ".join(WORDS)
-                raise _fault(text, _place(text, node), f"'{shorten(word)}' is no layer", hint, "words")
+                raise _fault(
+                    text, _place(text, node), f"'{shorten(word)}' is no layer", hint, "words"
+                )
             return WORDS[word]
         case ast.BinOp(left=left, op=ast.Add(), right=right):
             joined = _evaluate(text, left), _evaluate(text, right)
@@ -125,7 +152,9 @@ def _evaluate(text: str, node: ast.expr) -> Any:
                 if len(repeated) * count > MOST_LETTERS:
                     raise _too_many(text, _place(text, node))
                 return repeated * count
-    raise _fault(text, _place(text, node), "only words, lists, + and * n make a layout", LISTS, "lists")
+    raise _fault(
+        text, _place(text, node), "only words, lists, + and * n make a layout", LISTS, "lists"
+    )
 
 
 def _start(text: str) -> int:
@@ -140,15 +169,27 @@ def _place(text: str, node: ast.expr) -> int:
 
 
 def _too_many(text: str, at: int) -> InputError:
-    return _fault(text, at, f"this makes more than {MOST_LETTERS:,} letters", "a smaller number", "size")
+    return _fault(
+        text, at, f"this makes more than {MOST_LETTERS:,} letters", "a smaller number", "size"
+    )
 
 
 def _bad_letter(text: str, at: int) -> InputError:
     sign = text[at]
     if sign == "*":
-        return _fault(text, at, "'*' repeats what is before it, and nothing is", "such as t*3 or (tt|)*2", "repeats")
+        return _fault(
+            text,
+            at,
+            "'*' repeats what is before it, and nothing is",
+            "such as t*3 or (tt|)*2",
+            "repeats",
+        )
     near = {letter.lower(): letter for letter in LETTERS}.get(sign.lower())
-    hint = f"{near} for that letter" if near else "E embedding, t layer, m MTP layer, L loss, | between stages"
+    hint = (
+        f"{near} for that letter"
+        if near
+        else "E embedding, t layer, m MTP layer, L loss, | between stages"
+    )
     return _fault(text, at, f"'{shorten(sign)}' is no layer", hint, "letters")
 
 

@@ -11,23 +11,42 @@ from ppsim.workload.model.operators import ITEM, LINEAR, WEIGHTS, layer_operator
 from ppsim.workload.model.parallel import Parallel
 
 COMPILED = ("layernorm", "mlp_act", "moe_act")
-# Bytes of an element as it is multiplied, and kept for the gradient of the weights: with a scale for each 32, or 16.
+# Bytes of an element as it is multiplied, and kept for the gradient of the weights: with a scale
+# for each 32, or 16.
 KEPT_AS = {"fp8": 1.0, "mxfp8": 33 / 32, "nvfp4": 9 / 16}
-# Products whose inputs tensor-parallel ranks gather, and so keep a part of; and those whose input another one keeps.
-GATHERED = ("query, key, value", "query up", "query", "key and value up", "state in", "MLP in", "shared expert in")
-AS_ANOTHER = ("key and value down", "key and value", "router", "shared expert in", "gates down", "stream weights")
+# Products whose inputs tensor-parallel ranks gather, and so keep a part of; and those whose input
+# another one keeps.
+GATHERED = (
+    "query, key, value",
+    "query up",
+    "query",
+    "key and value up",
+    "state in",
+    "MLP in",
+    "shared expert in",
+)
+AS_ANOTHER = (
+    "key and value down",
+    "key and value",
+    "router",
+    "shared expert in",
+    "gates down",
+    "stream weights",
+)
 
 
 def layer_activations(model: Model, parallel: Parallel, layer: Layer, recompute: str) -> float:
     """Compute the bytes that a layer keeps of a microbatch on one GPU.
 
-    In narrow precisions the inputs of linear layers are kept as narrow as they are multiplied; all else is in 16 bits.
+    In narrow precisions the inputs of linear layers are kept as narrow as they are multiplied; all
+    else is in 16 bits.
     """
     local = tokens_of(model, parallel) / (parallel.tp if parallel.sequence_parallel else 1)
     if recompute == "full":
         return ITEM * local * model.hidden * model.streams
     norms, again = (layer.mixer != "none") + (layer.mlp != "none"), _again(parallel, recompute)
-    dropout = model.biases and parallel.kernels in ("fused", "eager")  # torch's own trainers have none
+    # torch's own trainers have none
+    dropout = model.biases and parallel.kernels in ("fused", "eager")
     narrow = 0.0 if "layernorm" in again else KEPT_AS.get(parallel.precision, ITEM)
     kept = norms * (ITEM + narrow) * local * model.hidden  # their inputs and outputs
     if model.streams > 1:
@@ -43,10 +62,11 @@ def layer_activations(model: Model, parallel: Parallel, layer: Layer, recompute:
 
 @lru_cache(maxsize=4096)
 def weight_inputs(model: Model, parallel: Parallel, layer: Layer) -> tuple[float, float]:
-    """Compute the bytes that W of a layer reads of a microbatch on one GPU: inputs of products, gradients of outputs.
+    """Compute the bytes that W of a layer reads of a microbatch on one GPU: inputs of products,
+    gradients of outputs.
 
-    A GPT layer's W needs 14 and 18 bytes of each number of its hidden state (arXiv 2401.10241, table 1: 32), of the 34
-    that F keeps where attention keeps no scores.
+    A GPT layer's W needs 14 and 18 bytes of each number of its hidden state (arXiv 2401.10241,
+    table 1: 32), of the 34 that F keeps where attention keeps no scores.
     """
     if parallel.adapters:
         return 0.0, 0.0
@@ -63,10 +83,11 @@ def weight_inputs(model: Model, parallel: Parallel, layer: Layer) -> tuple[float
 
 
 def _again(parallel: Parallel, recompute: str) -> tuple[str, ...]:
-    """Return the modules whose outputs are computed again, and so not kept, as Megatron-LM's --recompute-modules.
+    """Return the modules whose outputs are computed again, and so not kept, as Megatron-LM's
+    --recompute-modules.
 
-    torch.compile computes again what its kernels make of other tensors element by element: outputs of norms and
-    activations (torch._functorch.partitioners, min_cut_rematerialization_partition).
+    torch.compile computes again what its kernels make of other tensors element by element: outputs
+    of norms and activations (torch._functorch.partitioners, min_cut_rematerialization_partition).
     """
     chosen = parallel.modules if recompute == "selective" else ()
     return (*chosen, *COMPILED) if parallel.kernels == "compiled" else chosen
@@ -78,28 +99,41 @@ def _attention(model: Model, parallel: Parallel, mixer: str, again: tuple[str, .
     a, narrow = model.heads / p.tp, KEPT_AS.get(p.precision, ITEM)
     if model.kv_lora:
         width = model.head_dim + model.rope_dim
-        kept = (ITEM + narrow) * local * (model.q_lora + model.kv_lora) + ITEM * local * model.rope_dim
+        kept = (ITEM + narrow) * local * (
+            model.q_lora + model.kv_lora
+        ) + ITEM * local * model.rope_dim
         kept += narrow * tokens * a * model.v_dim
         kept += 0.0 if "mla_up_proj" in again else ITEM * tokens * a * (2 * width + model.v_dim)
     elif model.o_lora:
         kept = (ITEM + narrow) * local * (model.q_lora + model.head_dim)
-        kept += (ITEM + narrow) * tokens * a * model.head_dim + narrow * tokens * model.o_groups * model.o_lora / p.tp
+        kept += (
+            ITEM + narrow
+        ) * tokens * a * model.head_dim + narrow * tokens * model.o_groups * model.o_lora / p.tp
     else:
         keys = max(model.kv_heads / p.tp, 1.0)
-        kept = ITEM * tokens * (a + 2 * keys) * model.head_dim + narrow * tokens * a * model.head_dim
+        kept = (
+            ITEM * tokens * (a + 2 * keys) * model.head_dim + narrow * tokens * a * model.head_dim
+        )
     if model.attention_gate:
         kept += 2 * ITEM * tokens * a * model.head_dim
     if mixer in COMPRESSED:  # both products in 32 bits
-        kept += 4 * local * (4 * (model.head_dim + model.index_dim) if mixer == "csa" else 2 * model.head_dim)
+        kept += (
+            4
+            * local
+            * (4 * (model.head_dim + model.index_dim) if mixer == "csa" else 2 * model.head_dim)
+        )
     if mixer in ("sparse", "csa"):  # the indexer's queries, and which tokens each one chose
-        kept += ITEM * local * (model.index_heads + 1) * model.index_dim + 4 * local * model.index_top_k
+        kept += (
+            ITEM * local * (model.index_heads + 1) * model.index_dim + 4 * local * model.index_top_k
+        )
     if not p.flash and "core_attn" not in again:
         kept += (2 * ITEM + 1) * tokens * model.seq * a
     return kept
 
 
 def _state(model: Model, parallel: Parallel, mixer: str) -> float:
-    """Of a layer with a state: what enters its convolution and leaves it, gates, its output before and after the gate.
+    """Of a layer with a state: what enters its convolution and leaves it, gates, its output before
+    and after the gate.
 
     Kernels of states keep none of them and compute them again from the start of each chunk.
     """
@@ -107,13 +141,16 @@ def _state(model: Model, parallel: Parallel, mixer: str) -> float:
     mixed = values + 2 * model.state_groups * model.state_size
     narrow = KEPT_AS.get(p.precision, ITEM)
     kept = ITEM * (mixed * (2 if model.conv else 1) + 2 * values) + narrow * values
-    gates = 4 * 2 * model.state_heads + (ITEM * model.state_heads * model.state_size if mixer == "kda" else 0)
+    gates = 4 * 2 * model.state_heads + (
+        ITEM * model.state_heads * model.state_size if mixer == "kda" else 0
+    )
     return tokens_of(model, p) / p.tp * (kept + gates)
 
 
 def _mlp(model: Model, parallel: Parallel, mlp: str, again: tuple[str, ...]) -> float:
     p, tokens, narrow = parallel, tokens_of(model, parallel), KEPT_AS.get(parallel.precision, ITEM)
-    inputs = (2 if model.gated else 1) * (narrow if p.narrow_activation else ITEM)  # bytes of the activation's
+    # bytes of the activation's
+    inputs = (2 if model.gated else 1) * (narrow if p.narrow_activation else ITEM)
     dense = inputs if "mlp_act" in again else inputs + narrow  # and of its output
     if mlp == "dense":
         return 0.0 if "mlp" in again else dense * tokens * model.ffn / p.tp
@@ -121,14 +158,17 @@ def _mlp(model: Model, parallel: Parallel, mlp: str, again: tuple[str, ...]) -> 
         return 0.0
     visits = tokens / p.tp * model.top_k * p.load
     routed = inputs if "moe_act" in again else inputs + narrow
-    output = 0.0 if p.early_weights else ITEM  # without it the gradients of a token's weights need experts' outputs
+    # without it the gradients of a token's weights need experts' outputs
+    output = 0.0 if p.early_weights else ITEM
     kept = visits * ((output + narrow) * model.expert_hidden + routed * model.expert_ffn)
     kept += 8 * tokens / p.tp * model.experts
     return kept + (0.0 if "shared_experts" in again else dense * tokens * model.shared_ffn / p.tp)
 
 
 def encoder_activations(encoder: Encoder, parallel: Parallel) -> float:
-    """Compute the bytes that a trained encoder keeps of a microbatch: norms, attention, MLP of each of its layers."""
+    """Compute the bytes that a trained encoder keeps of a microbatch: norms, attention, MLP of each
+    of its layers.
+    """
     e, p = encoder, parallel
     tokens = p.mbs * e.tokens / p.cp
     local = tokens / (p.tp if p.sequence_parallel else 1)

@@ -1,4 +1,6 @@
-"""What the stages of a pipeline hold: layers, embedding, output; their parameters, activations and messages."""
+"""What the stages of a pipeline hold: layers, embedding, output; their parameters, activations and
+messages.
+"""
 
 from __future__ import annotations
 
@@ -51,10 +53,11 @@ class StageContent(NamedTuple):
 
 
 def split_layers(model: Model, stages: int) -> tuple[int, ...]:
-    """Divide layers over stages as trainers do: evenly; else with embedding and output counted as a layer each.
+    """Divide layers over stages as trainers do: evenly; else with embedding and output counted as a
+    layer each.
 
-    With multi-token prediction, the last stage, which holds it, has what is left when all others are full, as in the
-    layouts of Megatron-Bridge's recipes.
+    With multi-token prediction, the last stage, which holds it, has what is left when all others
+    are full, as in the layouts of Megatron-Bridge's recipes.
 
     Raises:
         InputError: there are more stages than layers.
@@ -63,28 +66,38 @@ def split_layers(model: Model, stages: int) -> tuple[int, ...]:
     if n % stages == 0:
         return (n // stages,) * stages
     if stages > n + 2:
-        raise InputError(f"{model.name or 'the model'} has {n} layers for {stages} stages", f"{n + 2} stages at most")
+        raise InputError(
+            f"{model.name or 'the model'} has {n} layers for {stages} stages",
+            f"{n + 2} stages at most",
+        )
     full = -(-n // stages)
     if model.mtp and n - full * (stages - 1) >= 0:
         return (*(full,) * (stages - 1), n - full * (stages - 1))
     least, more = divmod(n + 2, stages)
     split = [least] * stages
-    for extra in range(more):  # to the stages in the middle, which hold neither embedding nor output
+    # to the stages in the middle, which hold neither embedding nor output
+    for extra in range(more):
         split[(stages - more) // 2 + extra] += 1
     split[0] -= 1
     split[-1] -= 1
     if min(split) < 0:
-        raise InputError(f"{model.name or 'the model'} has {n} layers for {stages} stages", f"{n + 2} stages at most")
+        raise InputError(
+            f"{model.name or 'the model'} has {n} layers for {stages} stages",
+            f"{n + 2} stages at most",
+        )
     return tuple(split)
 
 
 @lru_cache(maxsize=64)
-def contents_of(model: Model, parallel: Parallel, layout: Layout | None = None) -> tuple[StageContent, ...]:
-    """Return what each stage holds, in model order: as the layout says, or as trainers divide layers.
+def contents_of(
+    model: Model, parallel: Parallel, layout: Layout | None = None
+) -> tuple[StageContent, ...]:
+    """Return what each stage holds, in model order: as the layout says, or as trainers divide
+    layers.
 
     Raises:
-        InputError: the layout's stages or layers are not those of the run and the model, or the model's heads or
-            experts do not divide over the ranks.
+        InputError: the layout's stages or layers are not those of the run and the model, or the
+            model's heads or experts do not divide over the ranks.
     """
     ops.check_division(model, parallel)
     if layout is None:
@@ -94,12 +107,15 @@ def contents_of(model: Model, parallel: Parallel, layout: Layout | None = None) 
         raise InputError(
             f"a layout of {layout.n_layers} layers on {layout.n_stages} stages does not fit "
             f"{model.layers} layers on {parallel.pp} x {parallel.vp} stages",
-            f"--pp {layout.n_stages // parallel.vp}" if fits else "a layout with all layers, as many stages as pp x vp",
+            f"--pp {layout.n_stages // parallel.vp}"
+            if fits
+            else "a layout with all layers, as many stages as pp x vp",
         )
     again = parallel.recompute_layers
     if isinstance(again, tuple) and len(again) != parallel.stages:
         raise InputError(
-            f"{len(again)} numbers of recomputed layers for {parallel.stages} stages", "one for each stage"
+            f"{len(again)} numbers of recomputed layers for {parallel.stages} stages",
+            "one for each stage",
         )
     return contents_of_layout(model, layout, 0 if parallel.recompute == "none" else again)
 
@@ -107,14 +123,17 @@ def contents_of(model: Model, parallel: Parallel, layout: Layout | None = None) 
 def contents_of_layout(
     model: Model, layout: Layout, recomputed: int | tuple[int, ...] | None = 0
 ) -> tuple[StageContent, ...]:
-    """Return what each stage holds; ``recomputed``: how many of its layers, one number or one each, None all."""
+    """Return what each stage holds; ``recomputed``: how many of its layers, one number or one each,
+    None all.
+    """
     kinds, result, first = kinds_of(model), [], 0
     losses = sum(letters.count(LOSS) for letters in layout.content)
     for stage, (letters, count) in enumerate(zip(layout.content, layout.layers, strict=True)):
         again = recomputed[stage] if isinstance(recomputed, tuple) else recomputed
         held = tuple(Counter(kinds[first : first + count]).items())
         mtp, heads = letters.count(MTP), letters.count(LOSS)
-        if losses == 1:  # layers of multi-token prediction compute their own losses, as in Megatron-LM
+        # layers of multi-token prediction compute their own losses, as in Megatron-LM
+        if losses == 1:
             heads += mtp
         here = count if again is None else min(again, count)
         result.append(StageContent(held, mtp, EMBEDDING in letters, heads, here))
@@ -128,26 +147,42 @@ def message_bytes(model: Model, parallel: Parallel) -> float:
 
 
 def kept_bytes(model: Model, parallel: Parallel, content: StageContent) -> float:
-    """Compute the bytes that a stage keeps of a microbatch; of its layers, the first ones recompute."""
-    total = content.mtp * layer_activations(model, parallel, mtp_kind(model), "none") if content.mtp else 0.0
+    """Compute the bytes that a stage keeps of a microbatch; of its layers, the first ones
+    recompute.
+    """
+    total = (
+        content.mtp * layer_activations(model, parallel, mtp_kind(model), "none")
+        if content.mtp
+        else 0.0
+    )
     left = content.recomputed
     for layer, count in content.kinds:
         again = min(left, count)
         left -= again
-        total += again * layer_activations(model, parallel, layer, parallel.recompute) if again else 0.0
-        total += (count - again) * layer_activations(model, parallel, layer, "none") if count > again else 0.0
+        total += (
+            again * layer_activations(model, parallel, layer, parallel.recompute) if again else 0.0
+        )
+        total += (
+            (count - again) * layer_activations(model, parallel, layer, "none")
+            if count > again
+            else 0.0
+        )
     if content.embedding and model.encoder and not model.encoder.frozen:
         total += encoder_activations(model.encoder, parallel)
     return total
 
 
 def weight_kept_bytes(model: Model, parallel: Parallel, content: StageContent) -> float:
-    """Compute the bytes that a stage's W needs of a microbatch once I has run: what I leaves of it on one GPU.
+    """Compute the bytes that a stage's W needs of a microbatch once I has run: what I leaves of it
+    on one GPU.
 
     Layers that recompute leave what was computed again, unless W computes it once more.
     """
     p, total, left = parallel, 0.0, content.recomputed
-    for layer, count in [*content.kinds, *([(mtp_kind(model), content.mtp)] if content.mtp else [])]:
+    for layer, count in [
+        *content.kinds,
+        *([(mtp_kind(model), content.mtp)] if content.mtp else []),
+    ]:
         again = min(left, count) if p.recompute == "full" and p.weight_forwards else 0
         left -= again
         inputs, gradients = weight_inputs(model, p, layer)
@@ -162,22 +197,30 @@ def weight_kept_bytes(model: Model, parallel: Parallel, content: StageContent) -
 def parameters_of_stages(
     model: Model, parallel: Parallel, contents: tuple[StageContent, ...], trained: bool = False
 ) -> Floats:
-    """Count the parameters of stages on one GPU, shape (2, stages): those outside experts, and experts."""
-    found = {content: count_stage_parameters(model, parallel, content, trained) for content in set(contents)}
+    """Count the parameters of stages on one GPU, shape (2, stages): those outside experts, and
+    experts.
+    """
+    found = {
+        content: count_stage_parameters(model, parallel, content, trained)
+        for content in set(contents)
+    }
     return np.array([found[content] for content in contents]).T
 
 
 def count_stage_parameters(
     model: Model, parallel: Parallel, content: StageContent, trained: bool = False
 ) -> tuple[float, float]:
-    """Count the parameters of a stage on one GPU: outside experts, and experts; all, or those that are trained."""
+    """Count the parameters of a stage on one GPU: outside experts, and experts; all, or those that
+    are trained.
+    """
     dense, experts = count_layer_parameters(model, parallel, content)
     dense *= parallel.tp
     if content.embedding:
         dense += embedding_parameters(model)
     if content.heads:
         dense += head_parameters(model)
-    matrices = bool(content.heads) * model.tied + bool(content.mtp)  # of the embedding's, which others keep copies of
+    # of the embedding's, which others keep copies of
+    matrices = bool(content.heads) * model.tied + bool(content.mtp)
     if not content.embedding:
         dense += min(matrices, 1) * model.vocab * model.hidden
     dense += content.mtp * 2 * model.hidden**2
@@ -186,7 +229,9 @@ def count_stage_parameters(
     return dense / parallel.tp, experts
 
 
-def count_layer_parameters(model: Model, parallel: Parallel, content: StageContent) -> tuple[float, float]:
+def count_layer_parameters(
+    model: Model, parallel: Parallel, content: StageContent
+) -> tuple[float, float]:
     """Count the parameters of a stage's layers on one GPU: outside experts, and experts."""
     routed = expert_parameters(model) * model.experts
     mixed = [*content.kinds, *([(mtp_kind(model), content.mtp)] if content.mtp else [])]

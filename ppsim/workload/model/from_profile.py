@@ -13,33 +13,49 @@ from ppsim.core.schedule import Schedule
 from ppsim.engine.memory.usage import MOST_BYTES, Amounts, MemoryModel
 from ppsim.errors import InputError
 from ppsim.inputs.profile.profile import ITEM_BYTES, Activation, Profile, StageSize, Workload
-from ppsim.workload.model.model import Layer, Model, embedding_parameters, head_parameters, layer_parameters
+from ppsim.workload.model.model import (
+    Layer,
+    Model,
+    embedding_parameters,
+    head_parameters,
+    layer_parameters,
+)
 
 
-def profile_memory(profile: Profile, schedule: Schedule, content: Sequence[str] | None = None) -> MemoryModel:
-    """Make the memory model of a schedule from a measured profile, its layers where a layout's ``content`` says.
+def profile_memory(
+    profile: Profile, schedule: Schedule, content: Sequence[str] | None = None
+) -> MemoryModel:
+    """Make the memory model of a schedule from a measured profile, its layers where a layout's
+    ``content`` says.
 
-    Activations are the measured ones, in proportion to a stage's layers between measured numbers of them; weights,
-    gradients in the weights' type and Adam's moments follow from the model's size. As in
-    :func:`ppsim.inputs.profile.profile.costs_from`, the first stage's I does nothing and its W is the whole backward.
+    Activations are the measured ones, in proportion to a stage's layers between measured numbers of
+    them; weights, gradients in the weights' type and Adam's moments follow from the model's size.
+    As in :func:`ppsim.inputs.profile.profile.costs_from`, the first stage's I does nothing and its
+    W is the whole backward.
 
     Raises:
-        InputError: the profile has no measured activations, no model, a model that cannot be, or stages of the user's
-            in another number.
+        InputError: the profile has no measured activations, no model, a model that cannot be, or
+            stages of the user's in another number.
     """
     if profile.stage:
         return _stages_memory(profile, schedule)
     measured = profile.model
     rows = {row.layers: row for row in profile.activation if row.part == "layers"}
     if measured is None or not rows:
-        raise InputError("the profile has no activation bytes of layers", "describe the model instead: --model FILE")
+        raise InputError(
+            "the profile has no activation bytes of layers",
+            "describe the model instead: --model FILE",
+        )
     n = schedule.n_stages
     share = np.full(n, measured.layers * schedule.n_devices / n)
     ends = {"embedding": [0], "head": [n - 1]}
     if content is not None:
         share = np.array([stage.count("t") + stage.count("m") for stage in content], np.float64)
         letters = {"embedding": "E", "head": "L"}
-        ends = {part: [s for s, held in enumerate(content) if letter in held] for part, letter in letters.items()}
+        ends = {
+            part: [s for s, held in enumerate(content) if letter in held]
+            for part, letter in letters.items()
+        }
     at = sorted(rows)
     held = np.array([_bytes_held(rows[layers]) for layers in at], np.float64)
     inside = [np.interp(share, at, column) for column in held.T]
@@ -67,8 +83,11 @@ def profile_memory(profile: Profile, schedule: Schedule, content: Sequence[str] 
     )
 
 
-def _states(measured: Workload, layers: NDArray[np.float64], ends: dict[str, list[int]]) -> dict[str, Amounts]:
-    """Return weights, gradients in the weights' type, and Adam's states, each in bytes of shape (stages,).
+def _states(
+    measured: Workload, layers: NDArray[np.float64], ends: dict[str, list[int]]
+) -> dict[str, Amounts]:
+    """Return weights, gradients in the weights' type, and Adam's states, each in bytes of shape
+    (stages,).
 
     The layers are those of GPT: biases, an MLP of four times the width, a table of positions.
     """
@@ -76,7 +95,9 @@ def _states(measured: Workload, layers: NDArray[np.float64], ends: dict[str, lis
     try:
         model = Model(*sizes, learned_positions=True, biases=True)
     except Refused as error:
-        raise InputError(f"the profile's model: {error}", "measure again with ppsim calibrate") from error
+        raise InputError(
+            f"the profile's model: {error}", "measure again with ppsim calibrate"
+        ) from error
     count = layers * layer_parameters(model, Layer())
     if measured.vocab:
         count[ends["embedding"]] += embedding_parameters(model)
@@ -91,8 +112,8 @@ def _states(measured: Workload, layers: NDArray[np.float64], ends: dict[str, lis
 
 
 def _stages_memory(profile: Profile, schedule: Schedule) -> MemoryModel:
-    """Make the memory model of stages of the user's own, each as measured; Adam keeps two moments, and fp32 weights
-    where the parameters have fewer bits.
+    """Make the memory model of stages of the user's own, each as measured; Adam keeps two moments,
+    and fp32 weights where the parameters have fewer bits.
     """
     n = schedule.n_stages
     if len(profile.stage) != n:
@@ -100,9 +121,12 @@ def _stages_memory(profile: Profile, schedule: Schedule) -> MemoryModel:
             f"the profile has {len(profile.stage)} stages, and {schedule.name} has {n}",
             f"ppsim calibrate --module FILE.py:FUNCTION --stages {n}",
         )
-    activations, kept, stash = np.array([_bytes_held(row) for row in profile.stage], np.int64).T.copy()
+    activations, kept, stash = np.array(
+        [_bytes_held(row) for row in profile.stage], np.int64
+    ).T.copy()
     weights, count, message = np.array(
-        [(row.parameter_bytes, row.parameters, row.message_bytes) for row in profile.stage], np.int64
+        [(row.parameter_bytes, row.parameters, row.message_bytes) for row in profile.stage],
+        np.int64,
     ).T.copy()
     none = np.zeros(n, np.int64)
     return MemoryModel(
@@ -126,5 +150,7 @@ def _bytes_held(row: Activation | StageSize) -> tuple[int, int, int]:
 
     Bytes that are still held after W belong to no microbatch, and are left out.
     """
-    after_f, after_i = (max(0, held - row.after_w_bytes) for held in (row.after_f_bytes, row.after_i_bytes))
+    after_f, after_i = (
+        max(0, held - row.after_w_bytes) for held in (row.after_f_bytes, row.after_i_bytes)
+    )
     return after_f, min(after_f, after_i), max(0, after_i - after_f)

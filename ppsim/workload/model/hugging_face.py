@@ -56,9 +56,16 @@ KEYS = {
 LARGEST_CONFIG = 4 << 20
 MOST_LISTED = 1 << 14  # layers that a list of them is compared with
 CONFIG = "the config.json of a language model"
-ACTIVATIONS = ("hidden_act", "hidden_activation", "activation_function", "activation", "mlp_hidden_act")
+ACTIVATIONS = (
+    "hidden_act",
+    "hidden_activation",
+    "activation_function",
+    "activation",
+    "mlp_hidden_act",
+)
 PLAIN_MLPS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "relu2", "gelu_fast", "xielu")
-# Kinds whose files leave out what is usual for them: MLPs without a gate, a tied output, biases, windows.
+# Kinds whose files leave out what is usual for them: MLPs without a gate, a tied output, biases,
+# windows.
 PLAIN = ("bloom", "falcon", "gpt_bigcode", "gpt_neox", "mpt", "opt", "phi", "starcoder2")
 TIED = ("bloom", "cohere", "cohere2", "falcon", "minicpm", "minicpm3", "mpt", "opt")
 BIASED = ("bloom", "gpt_neox", "opt", "phi")
@@ -89,32 +96,64 @@ SAME = {
     "moe_num_shared_experts": "n_shared_experts",
     "num_shared_expert": "n_shared_experts",
 }
-MAMBA2 = {"num_heads": "mamba_num_heads", "head_dim": "mamba_head_dim", "state_size": "ssm_state_size"}
+MAMBA2 = {
+    "num_heads": "mamba_num_heads",
+    "head_dim": "mamba_head_dim",
+    "state_size": "ssm_state_size",
+}
 NESTED = ("attn_config", "ffn_config")  # of DBRX and MPT
-LETTERS = {"M": ("mamba", "none"), "*": ("attention", "none"), "-": ("none", "dense"), "E": ("none", "experts")}
+LETTERS = {
+    "M": ("mamba", "none"),
+    "*": ("attention", "none"),
+    "-": ("none", "dense"),
+    "E": ("none", "experts"),
+}
 # Keys whose names speak of sizes, and those among them that change no cost.
 COSTLY = re.compile(
-    r"layer|attn|attention|head|dim|size|expert|moe|mlp|ffn|intermediate|hidden|window|index|top_?k|lora|rank|kernel|conv"
-    r"|state|ssm|mamba|linear|hybrid|pattern|freq|interval|stride|compress|sparse|block|chunk|num_|^n_|vision|audio"
+    r"layer|attn|attention|head|dim|size|expert|moe|mlp|ffn|intermediate|hidden|window|index|top_?k"
+    r"|lora|rank|kernel|conv"
+    r"|state|ssm|mamba|linear|hybrid|pattern|freq|interval|stride|compress|sparse|block|chunk|num_"
+    r"|^n_|vision|audio"
     r"|encoder|engram|hc_|mhc|gate|shared|cross|per_"
 )
 HARMLESS = re.compile(
-    r"dropout|dropped|_eps|epsilon|rope|rotary|init|_std|_bias$|_act$|token|aux_loss|router|scor|norm|scal|softcap|cache"
-    r"|dtype|version|pretraining_tp|quant|loss|coef|temperature|fp8|_type$|clip|^n_group$|topk_(group|method)|grouped_topk|ep_size"
-    r"|max_window_layers|tie_|chunk_size|beam|label|return|_ids?$|embd_pdrop|resid_pdrop|implementation|decoder$"
+    r"dropout|dropped|_eps|epsilon|rope|rotary|init|_std|_bias$|_act$|token|aux_loss|router|scor"
+    r"|norm|scal|softcap|cache"
+    r"|dtype|version|pretraining_tp|quant|loss|coef|temperature|fp8|_type$|clip|^n_group$"
+    r"|topk_(group|method)|grouped_topk|ep_size"
+    r"|max_window_layers|tie_|chunk_size|beam|label|return|_ids?$|embd_pdrop|resid_pdrop"
+    r"|implementation|decoder$"
     r"|position|max_seq|seq_len|^top_k$|_to_keep|alibi|attention_method|checkpoint|^layer_types$"
-    r"|num_hash|sinkhorn|attn_type_list|multiplier|moe_mode|time_step|softmax|parallel_(attn$|block|embedding)|kernels|use_nope|query_attention$|gated_act|sharing"
+    r"|num_hash|sinkhorn|attn_type_list|multiplier|moe_mode|time_step|softmax"
+    r"|parallel_(attn$|block|embedding)|kernels|use_nope|query_attention$|gated_act|sharing"
     r"|attn_(impl|value)$|^order_of|model_base$|learned_pos"
 )
 NEEDED = ("hidden", "heads", "layers", "seq", "vocab")
-SHARED = ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size")
+SHARED = (
+    "shared_expert_intermediate_size",
+    "moe_shared_expert_intermediate_size",
+    "shared_intermediate_size",
+)
 OTHER_COUNTS = (
-    "head_dim", "qk_nope_head_dim", *SHARED, "n_shared_experts", "num_shared_experts", "sliding_window",
-    "attention_chunk_size", "full_attention_interval", "sliding_window_pattern", "max_window_layers",
-    "intermediate_size_mlp", "n_group", "topk_group",
-)  # fmt: skip
+    "head_dim",
+    "qk_nope_head_dim",
+    *SHARED,
+    "n_shared_experts",
+    "num_shared_experts",
+    "sliding_window",
+    "attention_chunk_size",
+    "full_attention_interval",
+    "sliding_window_pattern",
+    "max_window_layers",
+    "intermediate_size_mlp",
+    "n_group",
+    "topk_group",
+)
 COUNTS = {*OTHER_COUNTS, *(key for keys in KEYS.values() for key in keys)}
-_POSITIVE, _COUNT = Annotated[int, msgspec.Meta(ge=1)] | None, Annotated[int, msgspec.Meta(ge=0)] | None
+_POSITIVE, _COUNT = (
+    Annotated[int, msgspec.Meta(ge=1)] | None,
+    Annotated[int, msgspec.Meta(ge=0)] | None,
+)
 
 
 class Delta(msgspec.Struct):
@@ -132,15 +171,31 @@ Config = msgspec.defstruct(
     "Config",
     [
         *((key, _POSITIVE, None) for name in (*NEEDED, "kv_heads") for key in KEYS[name]),
-        *((key, _COUNT, None) for name in KEYS.keys() - {*NEEDED, "kv_heads"} for key in KEYS[name]),
+        *(
+            (key, _COUNT, None)
+            for name in KEYS.keys() - {*NEEDED, "kv_heads"}
+            for key in KEYS[name]
+        ),
         *((key, _COUNT, None) for key in OTHER_COUNTS),
-        *((key, str | None, None) for key in (*ACTIVATIONS, "model_type", "_name_or_path", "hybrid_override_pattern")),
+        *(
+            (key, str | None, None)
+            for key in (*ACTIVATIONS, "model_type", "_name_or_path", "hybrid_override_pattern")
+        ),
         ("linear_attn_config", Delta | None, None),
-        *((key, list[int] | None, None) for key in ("attn_type_list", "no_rope_layers", "compress_ratios")),
+        *(
+            (key, list[int] | None, None)
+            for key in ("attn_type_list", "no_rope_layers", "compress_ratios")
+        ),
         ("compress_rates", dict[str, int] | None, None),
         *((key, list[str] | None, None) for key in ("layer_types", "architectures")),
-        *((key, bool | None, None) for key in ("tie_word_embeddings", "is_encoder_decoder", "use_sliding_window")),
-        *((key, bool | None, None) for key in ("multi_query", "new_decoder_architecture", "attn_output_gate")),
+        *(
+            (key, bool | None, None)
+            for key in ("tie_word_embeddings", "is_encoder_decoder", "use_sliding_window")
+        ),
+        *(
+            (key, bool | None, None)
+            for key in ("multi_query", "new_decoder_architecture", "attn_output_gate")
+        ),
         ("mlp_only_layers", list[int] | None, None),
     ],
 )
@@ -208,7 +263,9 @@ def _read_object(path: str) -> Mapping[str, Any]:
 
 
 def _in_usual_words(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Write as most files do what some say otherwise, leave out what follows from the rest, and join equal numbers."""
+    """Write as most files do what some say otherwise, leave out what follows from the rest, and
+    join equal numbers.
+    """
     data = dict(data)
     for key in NESTED:
         if isinstance(data.get(key), dict):
@@ -225,14 +282,23 @@ def _in_usual_words(data: Mapping[str, Any]) -> dict[str, Any]:
     if pure:
         data.setdefault("num_attention_heads", data.get("mamba_num_heads"))
     for key, value in data.items():
-        if isinstance(value, list) and value and key in COUNTS and value.count(value[0]) == len(value):
+        if (
+            isinstance(value, list)
+            and value
+            and key in COUNTS
+            and value.count(value[0]) == len(value)
+        ):
             data[key] = value[0]
 
     def size(name: str) -> Any:
-        return next((data[key] for key in KEYS.get(name, (name,)) if isinstance(data.get(key), int)), 0)
+        return next(
+            (data[key] for key in KEYS.get(name, (name,)) if isinstance(data.get(key), int)), 0
+        )
 
     if isinstance(kinds := data.get("mlp_layer_types"), list):
-        data["mlp_layer_types"] = ["sparse" if kind in ("moe", "hash_moe") else kind for kind in kinds]
+        data["mlp_layer_types"] = [
+            "sparse" if kind in ("moe", "hash_moe") else kind for kind in kinds
+        ]
     hidden, every = size("hidden"), max(size("moe_every"), 1)
     layers, dense = (min(max(size(name), 0), MOST_LISTED) for name in ("layers", "dense_layers"))
     if isinstance(ratio := data.pop("expansion_ratio", None), int | float):
@@ -246,12 +312,16 @@ def _in_usual_words(data: Mapping[str, Any]) -> dict[str, Any]:
         "mlp_layer_types": ["dense"] * dense + ["sparse"] * (layers - dense),
         "layer_switch": data.get("sliding_window_pattern"),
     }
-    return {key: value for key, value in data.items() if key not in follows or follows[key] != value}
+    return {
+        key: value for key, value in data.items() if key not in follows or follows[key] != value
+    }
 
 
 def _sizes(data: Mapping[str, Any], path: str) -> dict[str, Any]:
     """Return the numbers that the file has, by the model's fields."""
-    found = {name: [key for key in keys if data.get(key) is not None] for name, keys in KEYS.items()}
+    found = {
+        name: [key for key in keys if data.get(key) is not None] for name, keys in KEYS.items()
+    }
     given: dict[str, Any] = {name: data[keys[0]] for name, keys in found.items() if keys}
     for name in (*NEEDED, "top_k") if given.get("experts") else NEEDED:
         if name not in given:
@@ -260,7 +330,9 @@ def _sizes(data: Mapping[str, Any], path: str) -> dict[str, Any]:
         given["kv_heads"] = 1
     if dense := data.get("mlp_only_layers"):
         if dense != list(range(len(dense))):
-            raise InputError(f"'{path}': mlp_only_layers are not the first layers: {quote(dense)}", CONFIG)
+            raise InputError(
+                f"'{path}': mlp_only_layers are not the first layers: {quote(dense)}", CONFIG
+            )
         given["dense_layers"] = len(dense)
     return given
 
@@ -270,39 +342,54 @@ def _refuse_encoders(data: Mapping[str, Any], source: str) -> None:
     names = data.get("architectures")
     masked = isinstance(names, list) and any("MaskedLM" in str(name) for name in names)
     if masked or data.get("is_encoder_decoder") is True:
-        raise InputError(f"{source} is of a model with an encoder", "a decoder: encoders are not modelled")
+        raise InputError(
+            f"{source} is of a model with an encoder", "a decoder: encoders are not modelled"
+        )
     if towers := [key for key in data if re.fullmatch("(vision|audio)_config", key) and data[key]]:
         which = " and ".join(towers)
         raise InputError(
             f"{source} has an encoder, {which}, which costs what a sequence's images or sounds do",
-            "the model as TOML with a table [encoder]: hidden, heads, layers, ffn, tokens, frozen; or the file without "
-            f"{which}, for text alone",
+            "the model as TOML with a table [encoder]: hidden, heads, layers, ffn, tokens, "
+            f"frozen; or the file without {which}, for text alone",
         )
 
 
 def _refuse_unknown_keys(data: Mapping[str, Any], path: str) -> None:
     """Refuse keys that may change what a step costs and that are not read."""
     known = set(Config.__struct_fields__)
-    unknown = [key for key in data if key not in known and COSTLY.search(key) and not HARMLESS.search(key)]
-    if unread := [key for key in unknown if data[key] is True or data[key] not in (None, 0, 1, "", [], {})]:
+    unknown = [
+        key for key in data if key not in known and COSTLY.search(key) and not HARMLESS.search(key)
+    ]
+    if unread := [
+        key for key in unknown if data[key] is True or data[key] not in (None, 0, 1, "", [], {})
+    ]:
         names = shorten(", ".join(unread[:4]))
         raise InputError(
             f"'{path}' has keys that may change what a step costs and are not known here: {names}",
-            "the model as TOML (ppsim model NAME --json shows its fields), or the file without them if they do not",
+            "the model as TOML (ppsim model NAME --json shows its fields), or the file without "
+            "them if they do not",
         )
 
 
 def _kinds(data: Mapping[str, Any], kind: str, layers: int, path: str) -> dict[str, Any]:
-    """Return what mixes tokens in each layer, and the MLPs where they are no part of every layer."""
+    """Return what mixes tokens in each layer, and the MLPs where they are no part of every
+    layer.
+    """
     if pattern := data.get("hybrid_override_pattern"):
         if wrong := set(pattern) - LETTERS.keys():
-            raise InputError(f"'{path}': hybrid_override_pattern has {quote(sorted(wrong)[0])}", f"{' '.join(LETTERS)}")
+            raise InputError(
+                f"'{path}': hybrid_override_pattern has {quote(sorted(wrong)[0])}",
+                f"{' '.join(LETTERS)}",
+            )
         mixers, mlps = zip(*(LETTERS[letter] for letter in pattern), strict=True)
         return {"mixers": mixers, "mlps": mlps}
     found = _listed(data, kind, layers, path)
     width = data.get("attention_chunk_size") if "chunk" in found else data.get("sliding_window")
     if data.get("use_sliding_window") is False or not width:
-        found, width = [{"window": "attention", "chunk": "attention"}.get(mixer, mixer) for mixer in found], 0
+        found, width = (
+            [{"window": "attention", "chunk": "attention"}.get(mixer, mixer) for mixer in found],
+            0,
+        )
     result: dict[str, Any] = {}
     if kind == "deepseek_v4":
         found, result = _compressed(data, layers, found, path)
@@ -312,8 +399,10 @@ def _kinds(data: Mapping[str, Any], kind: str, layers: int, path: str) -> dict[s
     if ("mamba" in kind or sizes) and not set(found) & {"mamba", *LINEAR.values()}:
         which = sizes[0] if sizes else kind
         raise InputError(
-            f"'{path}' has layers that carry a state ({which}), and does not say which layers these are",
-            "layer_types, hybrid_override_pattern or full_attention_interval; or the model as TOML, with mixers",
+            f"'{path}' has layers that carry a state ({which}), and does not say which layers "
+            f"these are",
+            "layer_types, hybrid_override_pattern or full_attention_interval; or the model as "
+            "TOML, with mixers",
         )
     result |= {"mixers": _shorten(found), "window": width or 0}
     result |= {"mlps": ("none",)} if kind == "mamba2" else {}
@@ -326,32 +415,46 @@ def _kinds(data: Mapping[str, Any], kind: str, layers: int, path: str) -> dict[s
     return result
 
 
-def _compressed(data: Mapping[str, Any], layers: int, listed: list[str], path: str) -> tuple[list[str], dict[str, Any]]:
-    """Return what mixes tokens in DeepSeek-V4's layers, and how many tokens their keys have: csa has the fewer."""
+def _compressed(
+    data: Mapping[str, Any], layers: int, listed: list[str], path: str
+) -> tuple[list[str], dict[str, Any]]:
+    """Return what mixes tokens in DeepSeek-V4's layers, and how many tokens their keys have: csa
+    has the fewer.
+    """
     if rates := data.get("compress_rates"):
         return listed, {KINDS[name]: ratio for name, ratio in rates.items() if name in KINDS}
     given = data.get("compress_ratios") or []
     ratios = sorted({ratio for ratio in given if ratio > 1})
     if len(given) < layers or len(ratios) != 2:
         raise InputError(
-            f"'{path}': compress_ratios are {len(given)} numbers of {len(ratios)} kinds for {layers} layers",
+            f"'{path}': compress_ratios are {len(given)} numbers of {len(ratios)} kinds for "
+            f"{layers} layers",
             "one for each layer, of two ratios, and 0 for a window alone",
         )
     names = dict(zip(ratios, ("csa", "hca"), strict=True))
-    return [names.get(ratio, "window") for ratio in given[:layers]], {name: ratio for ratio, name in names.items()}
+    return [names.get(ratio, "window") for ratio in given[:layers]], {
+        name: ratio for ratio, name in names.items()
+    }
 
 
 def _listed(data: Mapping[str, Any], kind: str, layers: int, path: str) -> list[str]:
-    """List what mixes tokens in the layers of a file: by its list, or by what is usual for its kind."""
+    """List what mixes tokens in the layers of a file: by its list, or by what is usual for its
+    kind.
+    """
     if names := data.get("layer_types"):
         known = KINDS | ({"linear_attention": LINEAR[kind]} if kind in LINEAR else {})
         if unknown := [name for name in names if name not in known]:
-            raise InputError(f"'{path}' has layers of a kind that is not known here: {quote(unknown[0])}", CONFIG)
+            raise InputError(
+                f"'{path}' has layers of a kind that is not known here: {quote(unknown[0])}", CONFIG
+            )
         return [known[name] for name in names]
     if kind == "llama4" and (ropes := data.get("no_rope_layers")):
         return ["chunk" if rope else "attention" for rope in ropes]
     if delta := data.get("linear_attn_config"):
-        return ["attention" if layer + 1 in delta["full_attn_layers"] else "kda" for layer in range(layers)]
+        return [
+            "attention" if layer + 1 in delta["full_attn_layers"] else "kda"
+            for layer in range(layers)
+        ]
     if which := data.get("attn_type_list"):
         return ["attention" if number else "linear" for number in which]
     if every := data.get("full_attention_interval"):
@@ -375,8 +478,14 @@ def _shorten(kinds: list[str]) -> tuple[str, ...]:
 def _missing(data: Mapping[str, Any], keys: tuple[str, ...], path: str, beside: str) -> InputError:
     """Say which key is missing, and which unknown one may stand for it."""
     known = Config.__struct_fields__
-    near = [key for name in keys for key in difflib.get_close_matches(name, data.keys() - set(known), n=1, cutoff=0.8)]
+    near = [
+        key
+        for name in keys
+        for key in difflib.get_close_matches(name, data.keys() - set(known), n=1, cutoff=0.8)
+    ]
     kind = f" of type {quote(family)}" if (family := data.get("model_type")) else ""
     what = f"'{path}'{kind} has {f'{beside} and ' if beside else ''}no {keys[0]}"
     what += f"; {quote(near[0])} is not known here" if near else ""
-    return InputError(what, "--seq 4096" if keys == KEYS["seq"] else f"{CONFIG} that has {' or '.join(keys)}")
+    return InputError(
+        what, "--seq 4096" if keys == KEYS["seq"] else f"{CONFIG} that has {' or '.join(keys)}"
+    )

@@ -1,4 +1,6 @@
-"""A language model: its sizes, from a description, the library or a Hugging Face config.json, and its parameters."""
+"""A language model: its sizes, from a description, the library or a Hugging Face config.json, and
+its parameters.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ LIBRARY = Path(__file__).parents[1] / "library" / "models"
 LARGEST = (1 << 31) - 1
 MOST_LAYERS = 1 << 14
 AT_LEAST_ONE = ("hidden", "heads", "layers", "seq", "head_dim", "moe_every", "o_groups", "streams")
-STATES = ("mamba", "delta", "kda", "linear")  # that carry a state from token to token instead of all keys and values
+# that carry a state from token to token instead of all keys and values
+STATES = ("mamba", "delta", "kda", "linear")
 COMPRESSED = ("csa", "hca")  # that attend to a window and to keys of several tokens each
 MIXERS = ("attention", "window", "chunk", "sparse", *COMPRESSED, *STATES, "none")
 MLPS = ("dense", "experts", "none")
@@ -30,10 +33,11 @@ class Layer(NamedTuple):
     """A kind of layer: what mixes tokens, and the MLP behind it; either may be none.
 
     Attributes:
-        mixer: attention, window (to the last tokens), chunk (to those before it in a part of the sequence), sparse (to
-            those that an indexer chooses, DeepSeek-V3.2), csa and hca (a window, and keys of a few tokens that an
-            indexer chooses or all keys of many tokens, DeepSeek-V4), mamba (Mamba-2), delta (gated delta net,
-            Qwen3-Next), kda (Kimi delta attention), linear (lightning attention, MiniMax-01), or none.
+        mixer: attention, window (to the last tokens), chunk (to those before it in a part of the
+            sequence), sparse (to those that an indexer chooses, DeepSeek-V3.2), csa and hca (a
+            window, and keys of a few tokens that an indexer chooses or all keys of many tokens,
+            DeepSeek-V4), mamba (Mamba-2), delta (gated delta net, Qwen3-Next), kda (Kimi delta
+            attention), linear (lightning attention, MiniMax-01), or none.
         mlp: dense, experts or none.
     """
 
@@ -71,7 +75,8 @@ class Encoder:
 
 @dataclass(frozen=True)
 class Model:
-    """The sizes of a transformer language model; a number of 0 that has a usual value stands for that value.
+    """The sizes of a transformer language model; a number of 0 that has a usual value stands for
+    that value.
 
     Attributes:
         hidden: hidden size, h.
@@ -87,37 +92,44 @@ class Model:
         tied: whether the output matrix is the embedding.
         learned_positions: whether positions have a table of s x h parameters.
         biases: whether linear layers have biases, and norms too.
-        clamped: whether experts have biases and a clamped activation, which run as kernels of their own (GPT-OSS).
+        clamped: whether experts have biases and a clamped activation, which run as kernels of their
+            own (GPT-OSS).
         experts: routed experts of an MoE layer; 0 where all layers are dense.
         top_k: experts that a token visits.
         expert_ffn: width of an expert; ``ffn`` by default.
-        top_groups: nodes that a token's experts lie on at most, as its router limits them; 0 without a limit.
+        top_groups: nodes that a token's experts lie on at most, as its router limits them; 0
+            without a limit.
         shared_ffn: width of the experts that all tokens visit, together.
         dense_layers: layers without experts at the front.
         moe_every: every how many of the other layers has experts.
         q_lora: rank of the queries in multi-head latent attention; 0 where they are not compressed.
         kv_lora: rank of keys and values in it; 0 where attention is the usual one.
-        rope_dim: dimensions of a head that hold the position, in latent attention; ``head_dim`` are the others.
+        rope_dim: dimensions of a head that hold the position, in latent attention; ``head_dim`` are
+            the others.
         v_dim: size of a value head; ``head_dim`` by default.
-        o_lora: rank of attention's output in each of ``o_groups`` groups of heads; keys and values are then one head
-            that is both (DeepSeek-V4). 0 where it is one matrix.
+        o_lora: rank of attention's output in each of ``o_groups`` groups of heads; keys and values
+            are then one head that is both (DeepSeek-V4). 0 where it is one matrix.
         o_groups: groups of heads of that output.
         csa: tokens in a key of compressed sparse attention.
         hca: tokens in a key of heavily compressed attention.
-        streams: hidden states beside each other that hyper-connections mix before and after attention and MLP.
+        streams: hidden states beside each other that hyper-connections mix before and after
+            attention and MLP.
         mtp: layers of multi-token prediction.
         window: tokens that a layer with a sliding window attends to, or of a chunk; 0 without.
-        mixers: what mixes tokens in each layer, again and again in this order (:class:`Layer`); attention by default,
-            window where ``window`` is given.
-        mlps: the MLP of each layer, in the same way; by ``dense_layers`` and ``moe_every`` by default.
+        mixers: what mixes tokens in each layer, again and again in this order (:class:`Layer`);
+            attention by default, window where ``window`` is given.
+        mlps: the MLP of each layer, in the same way; by ``dense_layers`` and ``moe_every`` by
+            default.
         attention_gate: whether attention's output has a gate as wide as the queries.
-        expert_hidden: size of what experts read and write, between projections down and up; ``hidden`` by default.
+        expert_hidden: size of what experts read and write, between projections down and up;
+            ``hidden`` by default.
         index_heads: heads of sparse attention's indexer.
         index_dim: size of its heads.
         index_top_k: tokens that a token attends to in sparse attention.
         state_heads: heads of layers that carry a state.
         state_dim: size of a value head of theirs.
-        state_groups: heads of their keys and queries (of B and C in Mamba); ``state_heads`` by default.
+        state_groups: heads of their keys and queries (of B and C in Mamba); ``state_heads`` by
+            default.
         state_size: size of a key head of theirs, the state's other side.
         conv: width of their convolution; 0 without one.
         encoder: a tower beside the embedding, as a table; none by default.
@@ -173,7 +185,10 @@ class Model:
 
     def __post_init__(self) -> None:
         if self.head_dim == 0 and self.heads > 0 and self.hidden % self.heads:
-            raise Refused("heads", f"must divide hidden = {self.hidden} where head_dim is not given, got {self.heads}")
+            raise Refused(
+                "heads",
+                f"must divide hidden = {self.hidden} where head_dim is not given, got {self.heads}",
+            )
         usual = {
             "ffn": 4 * self.hidden,
             "kv_heads": self.heads,
@@ -196,7 +211,9 @@ class Model:
         if bool(self.experts) != bool(self.top_k) or self.top_k > self.experts:
             raise Refused("top_k", f"must be 1 to {self.experts} experts, got {self.top_k}")
         if self.dense_layers > self.layers:
-            raise Refused("dense_layers", f"must be {self.layers} layers at most, got {self.dense_layers}")
+            raise Refused(
+                "dense_layers", f"must be {self.layers} layers at most, got {self.dense_layers}"
+            )
         self._check_kinds()
 
     def _check_kinds(self) -> None:
@@ -205,7 +222,10 @@ class Model:
             if wrong := set(getattr(self, name)) - set(known):
                 raise Refused(name, f"must be of {', '.join(known)}, got {sorted(wrong)[0]!r}")
             if len(getattr(self, name)) > self.layers:
-                raise Refused(name, f"must be {self.layers} at most, one a layer, got {len(getattr(self, name))}")
+                raise Refused(
+                    name,
+                    f"must be {self.layers} at most, one a layer, got {len(getattr(self, name))}",
+                )
         needed = {
             **dict.fromkeys(("window", "chunk"), ("window",)),
             "sparse": ("index_heads", "index_dim", "index_top_k", "q_lora"),
@@ -235,14 +255,26 @@ def kinds_of(model: Model) -> tuple[Layer, ...]:
     for layer in range(model.layers):
         past = layer - model.dense_layers
         with_experts = model.experts and past >= 0 and past % model.moe_every == model.moe_every - 1
-        mlp = model.mlps[layer % len(model.mlps)] if model.mlps else "experts" if with_experts else "dense"
+        mlp = (
+            model.mlps[layer % len(model.mlps)]
+            if model.mlps
+            else "experts"
+            if with_experts
+            else "dense"
+        )
         result.append(Layer(mixers[layer % len(mixers)], mlp))
     return tuple(result)
 
 
 def mtp_kind(model: Model) -> Layer:
-    """Return the kind of a layer of multi-token prediction: attention as most layers have it, experts where any has."""
-    known = [layer.mixer for layer in kinds_of(model) if layer.mixer in ("attention", "window", "chunk", "sparse")]
+    """Return the kind of a layer of multi-token prediction: attention as most layers have it,
+    experts where any has.
+    """
+    known = [
+        layer.mixer
+        for layer in kinds_of(model)
+        if layer.mixer in ("attention", "window", "chunk", "sparse")
+    ]
     mixer = max(known, key=known.count) if known else "attention"
     return Layer(mixer, "experts" if model.experts else "dense")
 
@@ -250,60 +282,110 @@ def mtp_kind(model: Model) -> Layer:
 def mixer_parameters(model: Model, mixer: str) -> int:
     """Count the parameters of what mixes tokens in a layer, and of its norm.
 
-    Of layers with a state: Mamba-2 (arXiv 2405.21060) as Megatron-LM builds it, gated delta net as Qwen3-Next, Kimi
-    delta attention (arXiv 2510.26692), lightning attention as MiniMax-01 (arXiv 2501.08313).
+    Of layers with a state: Mamba-2 (arXiv 2405.21060) as Megatron-LM builds it, gated delta net as
+    Qwen3-Next, Kimi delta attention (arXiv 2510.26692), lightning attention as MiniMax-01 (arXiv
+    2501.08313).
     """
     if mixer == "none":
         return 0
     if mixer not in STATES:
-        more = index_parameters(model) if mixer == "sparse" else compression_parameters(model, mixer)
+        more = (
+            index_parameters(model) if mixer == "sparse" else compression_parameters(model, mixer)
+        )
         return attention_parameters(model) + more
     h, heads, values = model.hidden, model.state_heads, model.state_heads * model.state_dim
     keys = 2 * model.state_groups * model.state_size
     mixed, norm = values + keys, h * (2 if model.biases else 1)
     if mixer == "mamba":
-        return norm + h * (values + mixed + heads) + (model.conv + 1) * mixed + 3 * heads + values + values * h
+        return (
+            norm
+            + h * (values + mixed + heads)
+            + (model.conv + 1) * mixed
+            + 3 * heads
+            + values
+            + values * h
+        )
     if mixer == "delta":
-        return norm + h * (values + mixed + 2 * heads) + model.conv * mixed + 2 * heads + model.state_dim + values * h
+        return (
+            norm
+            + h * (values + mixed + 2 * heads)
+            + model.conv * mixed
+            + 2 * heads
+            + model.state_dim
+            + values * h
+        )
     if mixer == "kda":  # gates of decay and output pass a size of one head
         gates = 2 * h * model.state_dim + model.state_dim * (keys // 2 + values) + h * heads
-        return norm + h * mixed + gates + model.conv * mixed + heads + keys // 2 + model.state_dim + values * h
+        return (
+            norm
+            + h * mixed
+            + gates
+            + model.conv * mixed
+            + heads
+            + keys // 2
+            + model.state_dim
+            + values * h
+        )
     return norm + h * (values + mixed) + values + values * h
 
 
 def index_parameters(model: Model) -> int:
-    """Count the matrices of sparse attention's indexer: its queries, its one key head and the weights of its heads."""
-    return model.q_lora * model.index_heads * model.index_dim + model.hidden * (model.index_dim + model.index_heads)
+    """Count the matrices of sparse attention's indexer: its queries, its one key head and the
+    weights of its heads.
+    """
+    return model.q_lora * model.index_heads * model.index_dim + model.hidden * (
+        model.index_dim + model.index_heads
+    )
 
 
 def compression_parameters(model: Model, mixer: str) -> int:
-    """Count the parameters of what makes keys of several tokens, CSA's of twice as many, and of CSA's indexer."""
+    """Count the parameters of what makes keys of several tokens, CSA's of twice as many, and of
+    CSA's indexer.
+    """
     if mixer not in COMPRESSED:
         return 0
     ratio, wide = (model.csa, 2) if mixer == "csa" else (model.hca, 1)
     widths = (model.head_dim, model.index_dim) if mixer == "csa" else (model.head_dim,)
     count = sum(2 * model.hidden * wide * width + ratio * wide * width + width for width in widths)
-    return count + (model.index_heads * (model.q_lora * model.index_dim + model.hidden) if mixer == "csa" else 0)
+    return count + (
+        model.index_heads * (model.q_lora * model.index_dim + model.hidden) if mixer == "csa" else 0
+    )
 
 
 def stream_parameters(model: Model) -> int:
-    """Count the parameters of mixing hidden states before and after one part of a layer (mHC, arXiv 2512.24880)."""
+    """Count the parameters of mixing hidden states before and after one part of a layer (mHC, arXiv
+    2512.24880).
+    """
     mixed = (2 + model.streams) * model.streams
     return mixed * (model.streams * model.hidden + 1) + 3 if model.streams > 1 else 0
 
 
 def attention_parameters(model: Model) -> int:
-    """Count the parameters of a layer's attention: query, key, value and output matrices, their biases, its norm."""
+    """Count the parameters of a layer's attention: query, key, value and output matrices, their
+    biases, its norm.
+    """
     h, a = model.hidden, model.heads
     norm = h * (2 if model.biases else 1)
     if model.kv_lora:
         width = model.head_dim + model.rope_dim
-        query = h * model.q_lora + model.q_lora + model.q_lora * a * width if model.q_lora else h * a * width
+        query = (
+            h * model.q_lora + model.q_lora + model.q_lora * a * width
+            if model.q_lora
+            else h * a * width
+        )
         keys = h * (model.kv_lora + model.rope_dim) + model.kv_lora
-        return norm + query + keys + model.kv_lora * a * (model.head_dim + model.v_dim) + a * model.v_dim * h
+        return (
+            norm
+            + query
+            + keys
+            + model.kv_lora * a * (model.head_dim + model.v_dim)
+            + a * model.v_dim * h
+        )
     if model.o_lora:
         width = a * model.head_dim
-        query = h * model.q_lora + model.q_lora + model.q_lora * width if model.q_lora else h * width
+        query = (
+            h * model.q_lora + model.q_lora + model.q_lora * width if model.q_lora else h * width
+        )
         output = width * model.o_lora + model.o_groups * model.o_lora * h
         return norm + query + (h + 1) * model.head_dim + output + a
     outer = ((2 if model.attention_gate else 1) * a + 2 * model.kv_heads) * model.head_dim
@@ -312,13 +394,19 @@ def attention_parameters(model: Model) -> int:
 
 
 def mlp_parameters(model: Model, mlp: str, active: bool = False) -> int:
-    """Count the parameters of a layer's MLP and its norm; of its experts, all or those that one token visits."""
+    """Count the parameters of a layer's MLP and its norm; of its experts, all or those that one
+    token visits.
+    """
     h, matrices = model.hidden, 3 if model.gated else 2
     norm = h * (2 if model.biases else 1)
     if mlp == "none":
         return 0
     if mlp == "dense":
-        return norm + matrices * h * model.ffn + ((matrices - 1) * model.ffn + h if model.biases else 0)
+        return (
+            norm
+            + matrices * h * model.ffn
+            + ((matrices - 1) * model.ffn + h if model.biases else 0)
+        )
     routed = expert_parameters(model) * (model.top_k if active else model.experts)
     between = 2 * h * model.expert_hidden if model.expert_hidden != h else 0
     return norm + routed + between + matrices * h * model.shared_ffn + h * model.experts
@@ -336,7 +424,9 @@ def layer_parameters(model: Model, layer: Layer, active: bool = False) -> int:
 
 
 def encoder_parameters(encoder: Encoder) -> int:
-    """Count the parameters of an encoder's layers: four matrices of attention, those of the MLP, norms."""
+    """Count the parameters of an encoder's layers: four matrices of attention, those of the MLP,
+    norms.
+    """
     e = encoder
     return e.layers * (4 * e.hidden**2 + (3 if e.gated else 2) * e.hidden * e.ffn + 2 * e.hidden)
 
@@ -347,15 +437,19 @@ def embedding_parameters(model: Model) -> int:
 
 
 def head_parameters(model: Model) -> int:
-    """Count the parameters after the last layer; an output matrix that is tied counts as the embedding's."""
+    """Count the parameters after the last layer; an output matrix that is tied counts as the
+    embedding's.
+    """
     matrix = 0 if model.tied else model.vocab * model.hidden
     return matrix + model.hidden * (2 if model.biases else 1)
 
 
 def count_parameters(model: Model, active: bool = False) -> int:
-    """Count a model's parameters, without the layers of multi-token prediction; ``active``: those that a token visits.
+    """Count a model's parameters, without the layers of multi-token prediction; ``active``: those
+    that a token visits.
 
-    Multi-token prediction shares embedding and output matrix and is left out at inference; see :func:`mtp_parameters`.
+    Multi-token prediction shares embedding and output matrix and is left out at inference; see
+    :func:`mtp_parameters`.
     """
     layers = sum(layer_parameters(model, layer, active) for layer in kinds_of(model))
     tower = encoder_parameters(model.encoder) if model.encoder else 0
@@ -363,16 +457,22 @@ def count_parameters(model: Model, active: bool = False) -> int:
 
 
 def mtp_parameters(model: Model) -> int:
-    """Count the parameters of the layers of multi-token prediction: a layer each, and a 2h x h projection."""
-    return model.mtp * (layer_parameters(model, mtp_kind(model)) + 2 * model.hidden**2 + 3 * model.hidden)
+    """Count the parameters of the layers of multi-token prediction: a layer each, and a 2h x h
+    projection.
+    """
+    return model.mtp * (
+        layer_parameters(model, mtp_kind(model)) + 2 * model.hidden**2 + 3 * model.hidden
+    )
 
 
 @lru_cache(maxsize=64)
 def flops_per_token(model: Model) -> float:
-    """Count the FLOPs of training a token, forward and backward, without recomputation; attention by its causal half.
+    """Count the FLOPs of training a token, forward and backward, without recomputation; attention
+    by its causal half.
 
-    Six for each parameter of a matrix that the token visits, and three times what its layers compute with other tokens;
-    an encoder's are divided over the sequence, a frozen one's are those of its forward.
+    Six for each parameter of a matrix that the token visits, and three times what its layers
+    compute with other tokens; an encoder's are divided over the sequence, a frozen one's are those
+    of its forward.
     """
     visited = other = 0.0
     for layer in (*kinds_of(model), *(mtp_kind(model),) * model.mtp):
@@ -381,13 +481,18 @@ def flops_per_token(model: Model) -> float:
     visited += model.mtp * 2 * model.hidden**2 + (1 + model.mtp) * model.vocab * model.hidden
     tower = 0.0
     if e := model.encoder:
-        each = 2.0 * (encoder_parameters(e) - 2 * e.layers * e.hidden) + 4.0 * e.layers * e.tokens * e.hidden
+        each = (
+            2.0 * (encoder_parameters(e) - 2 * e.layers * e.hidden)
+            + 4.0 * e.layers * e.tokens * e.hidden
+        )
         tower = (1 if e.frozen else 3) * each * e.tokens / model.seq
     return 6.0 * visited + 3.0 * other + tower
 
 
 def _beside_matrices(model: Model, layer: Layer) -> int:
-    """Count a layer's parameters that no product of matrices visits: norms, and what scales and shifts a state."""
+    """Count a layer's parameters that no product of matrices visits: norms, and what scales and
+    shifts a state.
+    """
     norm = model.hidden * (2 if model.biases else 1)
     result = norm * ((layer.mixer != "none") + (layer.mlp != "none"))
     values, keys = model.state_heads * model.state_dim, 2 * model.state_groups * model.state_size
@@ -399,15 +504,21 @@ def _beside_matrices(model: Model, layer: Layer) -> int:
 
 
 def mixing_flops(model: Model, mixer: str) -> float:
-    """Count the FLOPs of a token's forward in a layer with other tokens: attention's products, or a state's update.
+    """Count the FLOPs of a token's forward in a layer with other tokens: attention's products, or a
+    state's update.
 
-    A state of p x n in each head takes 7 p n, as Megatron-LM counts Mamba's; lightning attention's, without a gate of
-    its own, 5 p n.
+    A state of p x n in each head takes 7 p n, as Megatron-LM counts Mamba's; lightning attention's,
+    without a gate of its own, 5 p n.
     """
     if mixer == "none":
         return 0.0
     if mixer in STATES:
-        return (5.0 if mixer == "linear" else 7.0) * model.state_heads * model.state_dim * model.state_size
+        return (
+            (5.0 if mixer == "linear" else 7.0)
+            * model.state_heads
+            * model.state_dim
+            * model.state_size
+        )
     apart = {"sparse": 1, "csa": model.csa}.get(mixer, 0)
     index = model.seq / apart * model.index_heads * (model.index_dim + 1) if apart else 0
     width = model.head_dim + model.rope_dim + model.v_dim
@@ -415,13 +526,19 @@ def mixing_flops(model: Model, mixer: str) -> float:
 
 
 def attended_tokens(model: Model, mixer: str) -> float:
-    """Return the mean number of tokens that a token attends to: half the sequence or chunk, a window, those chosen."""
+    """Return the mean number of tokens that a token attends to: half the sequence or chunk, a
+    window, those chosen.
+    """
     if mixer == "chunk":
         return min(model.window, model.seq) / 2
     if mixer in COMPRESSED:
         near = attended_tokens(model, "window")
         ratio, most = (model.csa, model.index_top_k) if mixer == "csa" else (model.hca, model.seq)
-        return near + (most - most**2 * ratio / (2 * model.seq) if most * ratio < model.seq else model.seq / ratio / 2)
+        return near + (
+            most - most**2 * ratio / (2 * model.seq)
+            if most * ratio < model.seq
+            else model.seq / ratio / 2
+        )
     w = {"window": model.window, "sparse": model.index_top_k}.get(mixer, 0)
     return model.seq / 2 if not w or w >= model.seq else w - w * w / (2 * model.seq)
 
@@ -432,20 +549,23 @@ def library() -> Mapping[str, Path]:
 
 
 def is_config(spec: str) -> bool:
-    """Return whether a model is named by a config.json or a folder with one, whose ``seq`` is the longest possible."""
+    """Return whether a model is named by a config.json or a folder with one, whose ``seq`` is the
+    longest possible.
+    """
     return spec.lower() not in library() and (spec.endswith(".json") or Path(spec).is_dir())
 
 
 def read_model(spec: str, seq: int | None = None) -> Model:
-    """Read a model: a name of the library, a TOML file, a Hugging Face config.json, or a folder with one.
+    """Read a model: a name of the library, a TOML file, a Hugging Face config.json, or a folder
+    with one.
 
     Args:
         spec: the name or path.
         seq: the sequence length instead of the model's own.
 
     Raises:
-        InputError: no such name or file, or one that describes no model; the message says what is wrong where. Or
-            sequences that are too long.
+        InputError: no such name or file, or one that describes no model; the message says what is
+            wrong where. Or sequences that are too long.
     """
     model = _read(spec, any_length=seq is not None)
     try:
@@ -463,7 +583,8 @@ def read_trained(spec: str, seq: int | None = None) -> Model:
     model = read_model(spec, seq)
     if seq is None and is_config(spec):
         raise InputError(
-            f"'{spec}' says how long sequences may be at most, {model.seq:,} tokens, not how long yours are",
+            f"'{spec}' says how long sequences may be at most, {model.seq:,} tokens, not how long "
+            f"yours are",
             "--seq 8192",
         )
     return model
@@ -481,9 +602,10 @@ def _read(spec: str, any_length: bool) -> Model:
             raise InputError(f"'{path}': {refused.key} {refused.why}", CONFIG) from refused
     if not spec.endswith(".toml") and not Path(spec).exists():
         raise InputError(
-            f"no model {quote(spec)} in the library and no such file.{guess_of(spec.lower(), known)}",
-            "the config.json of its page on Hugging Face (--model config.json --seq LENGTH), a .toml file, or one of "
-            f"{', '.join(known)}",
+            f"no model {quote(spec)} in the library and no such "
+            f"file.{guess_of(spec.lower(), known)}",
+            "the config.json of its page on Hugging Face (--model config.json --seq LENGTH), a "
+            f".toml file, or one of {', '.join(known)}",
         )
     model = toml.read(spec, Model, SCHEMA, EXAMPLE)
     return model if model.name else replace(model, name=Path(spec).stem)

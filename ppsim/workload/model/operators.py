@@ -1,4 +1,6 @@
-"""The operators of a layer, of embedding and of output: FLOPs, bytes and kernels of a microbatch on one GPU."""
+"""The operators of a layer, of embedding and of output: FLOPs, bytes and kernels of a microbatch on
+one GPU.
+"""
 
 from __future__ import annotations
 
@@ -18,22 +20,27 @@ FORWARD, INPUTS, WEIGHTS = 0, 1, 2  # rows
 ITEM = 2  # bytes of an activation
 CLAMPED = 8.0  # two clamps, scale, sigmoid, two products, and biases before and after
 NARROW = ("fp8", "mxfp8", "nvfp4")
-# Bytes that a logit's loss moves forward and backward in Megatron-LM's own kernels: to 32 bits, greatest, less it,
-# exponent, sum, over it; less one where the token is, times the gradient, to 16 bits.
+# Bytes that a logit's loss moves forward and backward in Megatron-LM's own kernels: to 32 bits,
+# greatest, less it, exponent, sum, over it; less one where the token is, times the gradient, to 16
+# bits.
 UNFUSED = 38, 14
-CHUNK = 128  # tokens that kernels of states take at a time, as flash-linear-attention and mamba_ssm do
+# tokens that kernels of states take at a time, as flash-linear-attention and mamba_ssm do
+CHUNK = 128
 
 
 @dataclass(frozen=True)
 class Operators:
-    """Operators, as columns; rows of two-dimensional columns are F, I (gradient of inputs) and W (of weights).
+    """Operators, as columns; rows of two-dimensional columns are F, I (gradient of inputs) and W
+    (of weights).
 
     Attributes:
         names: what each computes.
         unit: LINEAR, WIDE, FLASH or NONE: which of the GPU's peaks counts.
-        size: shape (3, n): m, n and k of one matrix product; of attention queries, keys and mean width of a head.
+        size: shape (3, n): m, n and k of one matrix product; of attention queries, keys and mean
+            width of a head.
         flops: shape (3, n).
-        moved: shape (3, n), bytes that the products read and write, which their time cannot be below.
+        moved: shape (3, n), bytes that the products read and write, which their time cannot be
+            below.
         touched: shape (3, n), bytes of elementwise work beside them, whose time is added.
         kernels: shape (3, n), launches.
     """
@@ -57,12 +64,23 @@ class _Rows:
     rows: list[tuple[str, int, Triple, Triple, Triple, Triple, Triple]]
 
     def product(
-        self, name: str, m: float, n: float, k: float, times: float = 1.0, unit: int = LINEAR, cast: float = 0.0
+        self,
+        name: str,
+        m: float,
+        n: float,
+        k: float,
+        times: float = 1.0,
+        unit: int = LINEAR,
+        cast: float = 0.0,
     ) -> None:
-        """Add ``times`` products of m x k by k x n with weights; ``cast``: bytes an element to narrow its inputs."""
+        """Add ``times`` products of m x k by k x n with weights; ``cast``: bytes an element to
+        narrow its inputs.
+        """
         flops, moved = 2 * m * n * k * times, ITEM * (m * k + k * n + m * n) * times
         narrow = (cast * m * k * times, cast * m * n * times, 0.0)
-        self.rows.append((name, unit, (m, n, k), (flops,) * 3, (moved,) * 3, narrow, (1.0, 1.0, 1.0)))
+        self.rows.append(
+            (name, unit, (m, n, k), (flops,) * 3, (moved,) * 3, narrow, (1.0, 1.0, 1.0))
+        )
 
     def mixing(
         self,
@@ -75,19 +93,38 @@ class _Rows:
         kernels: tuple[float, float] = (1.0, 3.0),
         touched: Triple = (0.0, 0.0, 0.0),
     ) -> None:
-        """Add products without weights, whose backward takes ``backward`` times as much as their forward."""
-        columns = (flops, backward * flops, 0.0), (moved, backward * moved, 0.0), touched, (*kernels, 0.0)
+        """Add products without weights, whose backward takes ``backward`` times as much as their
+        forward.
+        """
+        columns = (
+            (flops, backward * flops, 0.0),
+            (moved, backward * moved, 0.0),
+            touched,
+            (*kernels, 0.0),
+        )
         self.rows.append((name, unit, size, *columns))
 
     def elementwise(self, name: str, forward: float, backward: float, kernels: float = 1.0) -> None:
         """Add elementwise work on that many bytes."""
         none = (0.0, 0.0, 0.0)
-        self.rows.append((name, NONE, (1.0, 1.0, 1.0), none, none, (forward, backward, 0.0), (kernels, kernels, 0.0)))
+        self.rows.append(
+            (
+                name,
+                NONE,
+                (1.0, 1.0, 1.0),
+                none,
+                none,
+                (forward, backward, 0.0),
+                (kernels, kernels, 0.0),
+            )
+        )
 
     def finish(self) -> Operators:
         names, unit, size, *columns = zip(*self.rows, strict=True)
         flops, moved, touched, kernels = (np.array(c, np.float64).T for c in columns)
-        return Operators(names, np.array(unit), np.array(size, np.float64).T, flops, moved, touched, kernels)
+        return Operators(
+            names, np.array(unit), np.array(size, np.float64).T, flops, moved, touched, kernels
+        )
 
 
 @lru_cache(maxsize=4096)
@@ -111,7 +148,11 @@ def head_operators(model: Model, parallel: Parallel) -> Operators:
     """List the operators after the last layer: the final norm, the output matrix and the loss."""
     tokens = tokens_of(model, parallel)
     rows = _Rows([])
-    _norm(rows, "final norm", tokens / (parallel.tp if parallel.sequence_parallel else 1) * model.hidden)
+    _norm(
+        rows,
+        "final norm",
+        tokens / (parallel.tp if parallel.sequence_parallel else 1) * model.hidden,
+    )
     rows.product("output matrix", tokens, model.vocab / parallel.tp, model.hidden, unit=WIDE)
     logits = tokens * model.vocab / parallel.tp
     forward, backward = UNFUSED if parallel.kernels == "eager" else (8, 4)
@@ -121,7 +162,9 @@ def head_operators(model: Model, parallel: Parallel) -> Operators:
 
 @lru_cache(maxsize=1024)
 def embedding_operators(model: Model, parallel: Parallel) -> Operators:
-    """List the operators before the first layer: looking up embeddings, and adding up their gradients."""
+    """List the operators before the first layer: looking up embeddings, and adding up their
+    gradients.
+    """
     rows = _Rows([])
     elements = tokens_of(model, parallel) * model.hidden
     rows.elementwise("embedding", 3 * ITEM * elements, 4 * ITEM * elements, 3)
@@ -156,16 +199,21 @@ def check_division(model: Model, parallel: Parallel) -> None:
     Raises:
         InputError: they do not.
     """
-    heads, experts = (model.heads, parallel.tp, "heads over", "tp"), (model.experts, parallel.ep, "experts over", "ep")
+    heads, experts = (
+        (model.heads, parallel.tp, "heads over", "tp"),
+        (model.experts, parallel.ep, "experts over", "ep"),
+    )
     for amount, ranks, what, option in (heads, experts):
         if amount % ranks:
             raise InputError(
                 f"{model.name or 'the model'}: {amount} {what} {option} = {ranks} do not divide",
-                f"--{option} {next(n for n in range(min(ranks, amount), 0, -1) if amount % n == 0)}",
+                f"--{option} "
+                f"{next(n for n in range(min(ranks, amount), 0, -1) if amount % n == 0)}",
             )
     if parallel.cp > 1 and model.seq % (2 * parallel.cp):
         raise InputError(
-            f"{model.name or 'the model'}: {model.seq} tokens do not divide into 2 x cp = {2 * parallel.cp} parts",
+            f"{model.name or 'the model'}: {model.seq} tokens do not divide into 2 x cp = "
+            f"{2 * parallel.cp} parts",
             "another --cp or --seq: each rank takes a part from the front and one from the back",
         )
 
@@ -188,7 +236,9 @@ def _attention(rows: _Rows, model: Model, parallel: Parallel, mixer: str) -> Non
             rows.product("query down", local, rank, h, cast=cast)
         rows.product("query up" if rank else "query", tokens, a * width, rank or h, cast=cast)
         rows.product("key and value down", local, model.kv_lora + model.rope_dim, h, cast=cast)
-        rows.product("key and value up", tokens, a * (model.head_dim + model.v_dim), model.kv_lora, cast=cast)
+        rows.product(
+            "key and value up", tokens, a * (model.head_dim + model.v_dim), model.kv_lora, cast=cast
+        )
         keys = a
     elif model.o_lora:
         rows.product("query down", local, model.q_lora, h, cast=cast)
@@ -198,7 +248,9 @@ def _attention(rows: _Rows, model: Model, parallel: Parallel, mixer: str) -> Non
     else:
         keys = max(model.kv_heads / t, 1.0)
         queries = (2 if model.attention_gate else 1) * a
-        rows.product("query, key, value", tokens, (queries + 2 * keys) * model.head_dim, h, cast=cast)
+        rows.product(
+            "query, key, value", tokens, (queries + 2 * keys) * model.head_dim, h, cast=cast
+        )
     if not model.learned_positions:
         turned = ITEM * tokens * (a + keys) * width
         rows.elementwise("positions", 2 * turned, 2 * turned)
@@ -217,14 +269,20 @@ def _attention(rows: _Rows, model: Model, parallel: Parallel, mixer: str) -> Non
     _residual(rows, "attention residual", model, local * h)
 
 
-def _scores(rows: _Rows, model: Model, parallel: Parallel, mixer: str, a: float, keys: float) -> None:
-    """Attention's two products: in one kernel over what the mask leaves, or with all scores written out."""
+def _scores(
+    rows: _Rows, model: Model, parallel: Parallel, mixer: str, a: float, keys: float
+) -> None:
+    """Attention's two products: in one kernel over what the mask leaves, or with all scores written
+    out.
+    """
     tokens = tokens_of(model, parallel)
     qk, pv = model.head_dim + model.rope_dim, model.v_dim
     if parallel.flash:
         flops = 2 * tokens * attended_tokens(model, mixer) * a * (qk + pv)
         moved = ITEM * tokens * (a * (qk + pv) + keys * (qk + pv))
-        rows.mixing("attention", FLASH, (model.seq / parallel.cp, model.seq, (qk + pv) / 2), flops, moved)
+        rows.mixing(
+            "attention", FLASH, (model.seq / parallel.cp, model.seq, (qk + pv) / 2), flops, moved
+        )
         return
     seq, scores = model.seq, tokens * model.seq * a
     count = tokens / seq * a
@@ -236,7 +294,8 @@ def _scores(rows: _Rows, model: Model, parallel: Parallel, mixer: str, a: float,
 
 
 def _compressed_keys(rows: _Rows, model: Model, parallel: Parallel, mixer: str) -> None:
-    """DeepSeek-V4's keys of several tokens: two products, whose weighted sums are keys; CSA's indexer has its own.
+    """DeepSeek-V4's keys of several tokens: two products, whose weighted sums are keys; CSA's
+    indexer has its own.
 
     Both stay in 16 bits where other products are narrower, as in Megatron-LM (pull request 5308).
     """
@@ -249,7 +308,9 @@ def _compressed_keys(rows: _Rows, model: Model, parallel: Parallel, mixer: str) 
 
 
 def _indexer(rows: _Rows, model: Model, parallel: Parallel, ratio: int = 1) -> None:
-    """DeepSeek-V3.2's indexer: every head of every token scores all keys before it; the best are attended to."""
+    """DeepSeek-V3.2's indexer: every head of every token scores all keys before it; the best are
+    attended to.
+    """
     tokens, unit = tokens_of(model, parallel), WIDE if ratio > 1 else LINEAR
     cast = 0.0 if ratio > 1 else _cast(parallel)
     local, keys = tokens / (parallel.tp if parallel.sequence_parallel else 1), model.seq / ratio
@@ -265,15 +326,20 @@ def _indexer(rows: _Rows, model: Model, parallel: Parallel, ratio: int = 1) -> N
 
 
 def _state(rows: _Rows, model: Model, parallel: Parallel, mixer: str) -> None:
-    """A layer with a state: projections, convolution, the state in chunks of tokens, gate and norm, output.
+    """A layer with a state: projections, convolution, the state in chunks of tokens, gate and norm,
+    output.
 
-    In chunks of c tokens, a head of p values and n keys multiplies within a chunk, c/2 (n + p) a token, and with the
-    state before it, 2 n p (Mamba-2, arXiv 2405.21060, section 6; gated delta net the same way, arXiv 2412.06464).
+    In chunks of c tokens, a head of p values and n keys multiplies within a chunk, c/2 (n + p) a
+    token, and with the state before it, 2 n p (Mamba-2, arXiv 2405.21060, section 6; gated delta
+    net the same way, arXiv 2412.06464).
     """
     p, h, cast = parallel, model.hidden, _cast(parallel)
     tokens = tokens_of(model, p)
     local = tokens / (p.tp if p.sequence_parallel else 1)
-    values, keys = model.state_heads * model.state_dim / p.tp, 2 * model.state_groups * model.state_size / p.tp
+    values, keys = (
+        model.state_heads * model.state_dim / p.tp,
+        2 * model.state_groups * model.state_size / p.tp,
+    )
     gates = model.state_heads / p.tp * {"mamba": 1, "delta": 2, "kda": 1}.get(mixer, 0)
     _norm(rows, "state norm", local * h)
     gate = 0.0 if mixer == "kda" else values
@@ -282,13 +348,16 @@ def _state(rows: _Rows, model: Model, parallel: Parallel, mixer: str) -> None:
         rows.product("gates down", tokens, 2 * model.state_dim, h, cast=cast)
         rows.product("gates up", tokens, keys / 2 + values, model.state_dim, cast=cast)
     if model.conv:
-        rows.elementwise("convolution", 2 * ITEM * tokens * (values + keys), 4 * ITEM * tokens * (values + keys))
+        rows.elementwise(
+            "convolution", 2 * ITEM * tokens * (values + keys), 4 * ITEM * tokens * (values + keys)
+        )
     heads, chunk = model.state_heads / p.tp, min(CHUNK, model.seq)
     wide = model.state_size + model.state_dim
     flops = 2 * tokens * heads * (chunk / 2 * wide + 2 * model.state_size * model.state_dim)
     moved = ITEM * tokens * (2 * values + keys)
     size = (model.seq / p.cp, model.seq, wide / 2)
-    # The state at the end of each chunk, in 32 bits: written, passed on (read, written), read; twice that backward.
+    # The state at the end of each chunk, in 32 bits: written, passed on (read, written), read;
+    # twice that backward.
     passed = 4 * 4 * tokens / chunk * heads * model.state_size * model.state_dim
     touched = (passed, 2 * passed, 0.0)
     rows.mixing("state", FLASH, size, flops, moved, kernels=(4.0, 8.0), touched=touched)
@@ -298,8 +367,13 @@ def _state(rows: _Rows, model: Model, parallel: Parallel, mixer: str) -> None:
 
 
 def _streams(rows: _Rows, model: Model, parallel: Parallel) -> None:
-    """Hyper-connections around one part of a layer, in 32 bits: weights of hidden states, their sum, the new ones."""
-    local, n = tokens_of(model, parallel) / (parallel.tp if parallel.sequence_parallel else 1), model.streams
+    """Hyper-connections around one part of a layer, in 32 bits: weights of hidden states, their
+    sum, the new ones.
+    """
+    local, n = (
+        tokens_of(model, parallel) / (parallel.tp if parallel.sequence_parallel else 1),
+        model.streams,
+    )
     rows.product("stream weights", local, (2 + n) * n, n * model.hidden, unit=WIDE)
     moved = (4 * n + 2) * 4 * local * model.hidden
     rows.elementwise("streams", moved, 2 * moved, 4)
@@ -317,7 +391,9 @@ def _mlp(rows: _Rows, model: Model, parallel: Parallel) -> None:
 
 
 def _experts(rows: _Rows, model: Model, parallel: Parallel) -> None:
-    """An MoE layer on the busiest rank; an expert is whole, and tensor-parallel ranks have tokens of their own."""
+    """An MoE layer on the busiest rank; an expert is whole, and tensor-parallel ranks have tokens
+    of their own.
+    """
     h, cast = model.hidden, _cast(parallel)
     local = tokens_of(model, parallel) / parallel.tp
     visits = local * model.top_k
@@ -346,7 +422,9 @@ def _experts(rows: _Rows, model: Model, parallel: Parallel) -> None:
 
 
 def _cast(parallel: Parallel) -> float:
-    """Bytes an element that narrowing an input costs: it is read in 16 bits and written twice, as is and transposed."""
+    """Bytes an element that narrowing an input costs: it is read in 16 bits and written twice, as
+    is and transposed.
+    """
     return 4.0 if parallel.precision in NARROW else 0.0
 
 
@@ -362,15 +440,24 @@ def _residual(rows: _Rows, name: str, model: Model, elements: float) -> None:
 
 def _activation(rows: _Rows, model: Model, elements: float) -> None:
     inputs = 2 if model.gated else 1
-    rows.elementwise("activation", (inputs + 1) * ITEM * elements, (2 * inputs + 1) * ITEM * elements)
+    rows.elementwise(
+        "activation", (inputs + 1) * ITEM * elements, (2 * inputs + 1) * ITEM * elements
+    )
 
 
 def _expert_activation(rows: _Rows, model: Model, elements: float) -> None:
-    """The activation of experts; with clamps, biases and a scale it is a kernel for each, of two operands mostly."""
+    """The activation of experts; with clamps, biases and a scale it is a kernel for each, of two
+    operands mostly.
+    """
     if model.clamped:
         rows.elementwise(
-            "clamped activation", CLAMPED * 3 * ITEM * elements, 2 * CLAMPED * 3 * ITEM * elements, CLAMPED
+            "clamped activation",
+            CLAMPED * 3 * ITEM * elements,
+            2 * CLAMPED * 3 * ITEM * elements,
+            CLAMPED,
         )
         return
     inputs = 2 if model.gated else 1
-    rows.elementwise("experts' activation", (inputs + 1) * ITEM * elements, (2 * inputs + 1) * ITEM * elements)
+    rows.elementwise(
+        "experts' activation", (inputs + 1) * ITEM * elements, (2 * inputs + 1) * ITEM * elements
+    )

@@ -1,4 +1,6 @@
-"""How a model is trained on a cluster: the sizes of its parallel groups and the software's habits."""
+"""How a model is trained on a cluster: the sizes of its parallel groups and the software's
+habits.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,12 @@ KERNELS = ("fused", "compiled", "torch", "eager")
 GRAPHS = ("none", "partial", "full")
 # What selective recompute may run again; without modules it is attention's core.
 MODULES = ("core_attn", "layernorm", "moe_act", "mla_up_proj", "mlp", "shared_experts", "moe")
-CHEAP = ("layernorm", "moe_act", "mla_up_proj")  # that free most for their time where attention is fused
+# that free most for their time where attention is fused
+CHEAP = ("layernorm", "moe_act", "mla_up_proj")
 DISPATCHERS = ("alltoall", "deepep", "hybridep")
 MOST = 1 << 24
-# In which order ranks are numbered, the nearest first, as users spell it: Megatron-LM has these two, the second with
+# In which order ranks are numbered, the nearest first, as users spell it: Megatron-LM has these
+# two, the second with
 # --use-tp-pp-dp-mapping.
 RANK_ORDERS = {
     "tp-cp-ep-dp-pp": "tp-cp-ep-dp-pp",
@@ -43,51 +47,69 @@ class Parallel:
         vp: chunks of the model on each pipeline device.
         mbs: sequences in a microbatch.
         microbatches: microbatches of one pipeline in a step.
-        schedule: the pipeline's schedule, by its name in the registry; empty takes 1f1b or interleaved.
+        schedule: the pipeline's schedule, by its name in the registry; empty takes 1f1b or
+            interleaved.
         slices: pieces of each sequence, by which an op's costs are divided; 0 takes as many as the
             schedule cuts where nobody says.
-        sequence_parallel: whether tensor-parallel ranks divide what lies between the linear layers too.
-        zero: 0 nothing is divided over data-parallel ranks; 1 optimizer states; 2 gradients too, scattered after every
-            microbatch; 3 weights too, gathered for every microbatch.
-        recompute: none; selective computes attention's products again; full runs each layer's forward again.
+        sequence_parallel: whether tensor-parallel ranks divide what lies between the linear layers
+            too.
+        zero: 0 nothing is divided over data-parallel ranks; 1 optimizer states; 2 gradients too,
+            scattered after every microbatch; 3 weights too, gathered for every microbatch.
+        recompute: none; selective computes attention's products again; full runs each layer's
+            forward again.
         modules: of MODULES, what selective runs again.
-        recompute_layers: how many layers of a stage recompute, one number or one for each stage; None takes all.
-        flash: whether attention runs as one kernel that skips what the causal mask hides and keeps no scores.
-        overlap_tp: whether tensor-parallel communication overlaps with the matrix products beside it.
+        recompute_layers: how many layers of a stage recompute, one number or one for each stage;
+            None takes all.
+        flash: whether attention runs as one kernel that skips what the causal mask hides and keeps
+            no scores.
+        overlap_tp: whether tensor-parallel communication overlaps with the matrix products beside
+            it.
         overlap_p2p: whether messages between stages overlap with compute.
         overlap_dp: whether reductions of gradients and gathers of weights overlap with compute.
-        post_validation: whether a device's optimizer step waits for no other device, so that a step takes the longest
-            span of a device: zero-bubble's post-validation (arXiv 2401.10241, section 4).
-        overlap_ep: whether an F and a B of different microbatches run as a pair that hides all-to-all.
-        pairs_overlap: whether schedules made of such pairs may hide all-to-all where ``overlap_ep`` is not set.
+        post_validation: whether a device's optimizer step waits for no other device, so that a step
+            takes the longest span of a device: zero-bubble's post-validation (arXiv 2401.10241,
+            section 4).
+        overlap_ep: whether an F and a B of different microbatches run as a pair that hides
+            all-to-all.
+        pairs_overlap: whether schedules made of such pairs may hide all-to-all where ``overlap_ep``
+            is not set.
         offload: share of activations moved to the host until the backward.
         precision: of the linear layers' products: bf16, fp16, fp8, mxfp8 or nvfp4.
         gradient_bytes: of a gradient as it is summed and reduced.
         optimizer: adamw, or muon for the matrices of layers and AdamW for the rest.
         moment_bytes: of each of the optimizer's two moments, and of Muon's one.
-        narrow_activation: whether an activation's inputs are kept as narrow as linear layers' are: Megatron-LM's
-            --activation-func-fp8-input-store, and DeepSeek-V3 (arXiv 2412.19437, section 3.3.3).
-        narrow_weights: whether weights are held, and gathered, as narrow as they are multiplied: --fp8-param-gather of
-            Megatron-LM, which needs ZeRO, and enable_fsdp_float8_all_gather of torchtitan.
-        early_weights: whether tokens' weights count before experts' second product, so that its output is not kept.
-        adapters: whether only small adapters (LoRA) are trained: no weight gradients, reductions or optimizer states.
-        kernels: whose kernels run between the products: fused (Transformer Engine, Apex, Triton); compiled, by
-            torch.compile or XLA; torch, its own beside fused attention; or eager, as in 2021, when attention's scores
-            were written out.
-        cuda_graphs: what of an expert layer is launched as CUDA graphs: none, each kernel by the host; partial,
-            attention and routing; or full. Dense layers are launched far ahead of the GPU without them.
-        fused_experts: whether routing, permuting, activating and casting an expert layer's tokens are fused into the
-            grouped products.
-        dispatch: how tokens go to experts: alltoall, to each of a token's experts; deepep or hybridep, once to each
-            rank and each node that has some of them.
-        dispatch_bytes: of an element on its way to experts: 2, or 1 in 8 bits; they return in 16 bits.
+        narrow_activation: whether an activation's inputs are kept as narrow as linear layers' are:
+            Megatron-LM's --activation-func-fp8-input-store, and DeepSeek-V3 (arXiv 2412.19437,
+            section 3.3.3).
+        narrow_weights: whether weights are held, and gathered, as narrow as they are multiplied:
+            --fp8-param-gather of Megatron-LM, which needs ZeRO, and enable_fsdp_float8_all_gather
+            of torchtitan.
+        early_weights: whether tokens' weights count before experts' second product, so that its
+            output is not kept.
+        adapters: whether only small adapters (LoRA) are trained: no weight gradients, reductions or
+            optimizer states.
+        kernels: whose kernels run between the products: fused (Transformer Engine, Apex, Triton);
+            compiled, by torch.compile or XLA; torch, its own beside fused attention; or eager, as
+            in 2021, when attention's scores were written out.
+        cuda_graphs: what of an expert layer is launched as CUDA graphs: none, each kernel by the
+            host; partial, attention and routing; or full. Dense layers are launched far ahead of
+            the GPU without them.
+        fused_experts: whether routing, permuting, activating and casting an expert layer's tokens
+            are fused into the grouped products.
+        dispatch: how tokens go to experts: alltoall, to each of a token's experts; deepep or
+            hybridep, once to each rank and each node that has some of them.
+        dispatch_bytes: of an element on its way to experts: 2, or 1 in 8 bits; they return in 16
+            bits.
         expert_load: tokens of the busiest of the ranks that share experts, over their mean.
-        weight_forwards: how many times a forward that recomputes runs again for W, beside once for I.
+        weight_forwards: how many times a forward that recomputes runs again for W, beside once for
+            I.
         exchange_ms: what each message costs the device that sends it, beside its way.
-        split_ms: time that the host needs for the W of a layer; it adds to W as one side of a right triangle.
-        by_schedule: what the software does otherwise with some schedules: the name of each, and fields of
-            this class with their values; ``for_schedule`` puts them in place.
-        rank_order: tp-cp-ep-dp-pp, where replicas are neighbours and pipeline devices far apart, or tp-cp-ep-pp-dp.
+        split_ms: time that the host needs for the W of a layer; it adds to W as one side of a right
+            triangle.
+        by_schedule: what the software does otherwise with some schedules: the name of each, and
+            fields of this class with their values; ``for_schedule`` puts them in place.
+        rank_order: tp-cp-ep-dp-pp, where replicas are neighbours and pipeline devices far apart, or
+            tp-cp-ep-pp-dp.
     """
 
     tp: int = 1
@@ -147,9 +169,14 @@ class Parallel:
         if self.zero not in (0, 1, 2, 3):
             raise Refused("zero", f"must be 0, 1, 2 or 3, got {self.zero}")
         if (self.dp * self.cp * self.tp) % self.ep:
-            raise Refused("ep", f"must divide dp x cp x tp = {self.dp * self.cp * self.tp}, got {self.ep}")
+            raise Refused(
+                "ep", f"must divide dp x cp x tp = {self.dp * self.cp * self.tp}, got {self.ep}"
+            )
         if self.pipeline_first and self.pp > 1 and (self.cp * self.tp) % self.ep:
-            raise Refused("ep", f"must divide cp x tp = {self.cp * self.tp} with {self.rank_order}, got {self.ep}")
+            raise Refused(
+                "ep",
+                f"must divide cp x tp = {self.cp * self.tp} with {self.rank_order}, got {self.ep}",
+            )
         for name, sizes in (("moment_bytes", (2, 4)), ("dispatch_bytes", (1, 2))):
             if getattr(self, name) not in sizes:
                 raise Refused(name, f"must be {sizes[0]} or {sizes[1]}, got {getattr(self, name)}")
@@ -162,7 +189,9 @@ class Parallel:
             raise Refused("expert_load", f"must be 1 or more, got {self.expert_load:g}")
 
     def for_schedule(self, schedule: str) -> Parallel:
-        """Return what a run does with a schedule: what its software does otherwise with it is in place."""
+        """Return what a run does with a schedule: what its software does otherwise with it is in
+        place.
+        """
         if not self.by_schedule:
             return self
         return replace(self, by_schedule=(), **dict(dict(self.by_schedule).get(schedule, ())))
@@ -194,22 +223,36 @@ class Parallel:
 
     @property
     def schedule_name(self) -> str:
-        """Name of the schedule in the registry: with one more forward first where F and B run in pairs."""
+        """Name of the schedule in the registry: with one more forward first where F and B run in
+        pairs.
+        """
         name = self.schedule or ("interleaved" if self.vp > 1 else "1f1b")
-        return f"{name}-overlap" if self.overlap_ep and self.ep > 1 and name in ("1f1b", "interleaved") else name
+        return (
+            f"{name}-overlap"
+            if self.overlap_ep and self.ep > 1 and name in ("1f1b", "interleaved")
+            else name
+        )
 
     @property
     def pieces(self) -> int:
-        """Slices of each sequence that go through the pipeline one by one; 1 where the schedule cuts none."""
+        """Slices of each sequence that go through the pipeline one by one; 1 where the schedule
+        cuts none.
+        """
         return self.slices or (find(self.schedule).slices if self.pp > 1 and self.schedule else 1)
 
     @property
     def replicas(self) -> int:
-        """Replicas of the model on the devices of one pipeline: two where microbatches enter at both ends."""
+        """Replicas of the model on the devices of one pipeline: two where microbatches enter at
+        both ends.
+        """
         return _replicas_of(self.schedule) if self.pp > 1 and self.schedule else 1
 
     def __str__(self) -> str:
-        sizes = (f"{f.name} {getattr(self, f.name)}" for f in fields(self)[:7] if getattr(self, f.name) != 1)
+        sizes = (
+            f"{f.name} {getattr(self, f.name)}"
+            for f in fields(self)[:7]
+            if getattr(self, f.name) != 1
+        )
         return ", ".join(sizes) or "one GPU"
 
 

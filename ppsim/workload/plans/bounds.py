@@ -1,4 +1,6 @@
-"""Bounds on what a candidate takes and holds at least: its time from whole layers, its bytes from its stages."""
+"""Bounds on what a candidate takes and holds at least: its time from whole layers, its bytes from
+its stages.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ class Bound(NamedTuple):
 
 
 def list_candidates(task: Task) -> Iterator[Candidate]:
-    """List the candidates of a search, group by group; groups that cannot beat the time that is known are left out."""
+    """List the candidates of a search, group by group; groups that cannot beat the time that is
+    known are left out.
+    """
     for group in groups(task.model, task.machine.per_node, task.gpus, task.gbs, task.axes):
         if task.known < float("inf") and not task.machine.kinds:
             work = Whole(task, group).work(True, "none")
@@ -61,9 +65,13 @@ def list_candidates(task: Task) -> Iterator[Candidate]:
 
 
 def bound_candidates(task: Task, candidates: Iterable[Candidate], found: Found) -> list[Bound]:
-    """Bound candidates and list those that may fit, by the time they take at least; count the others."""
+    """Bound candidates and list those that may fit, by the time they take at least; count the
+    others.
+    """
     bounds, whole = [], None
-    split = {name: find(name).split for name in (*task.axes.schedules, *task.axes.fitted)} | {"": False}
+    split = {name: find(name).split for name in (*task.axes.schedules, *task.axes.fitted)} | {
+        "": False
+    }
     for (group, _, schedule), alike in groupby(candidates, key=lambda candidate: candidate[:3]):
         run = list(alike)
         found.total += len(run)
@@ -85,13 +93,17 @@ def bound_candidates(task: Task, candidates: Iterable[Candidate], found: Found) 
 
 
 class Whole:
-    """The whole model with the sizes of a group: its work on one pipeline device, the bytes of its stages."""
+    """The whole model with the sizes of a group: its work on one pipeline device, the bytes of its
+    stages.
+    """
 
     def __init__(self, task: Task, group: Group) -> None:
         self.task, self.group = task, group
         self.otherwise = frozenset(name for name, _ in task.axes.base.by_schedule)
         self.works: dict[tuple[bool, str, str], tuple[float, float]] = {}
-        self.contents: dict[tuple[str, int, int, str], tuple[Parallel, dict[StageContent, tuple[float, ...]]]] = {}
+        self.contents: dict[
+            tuple[str, int, int, str], tuple[Parallel, dict[StageContent, tuple[float, ...]]]
+        ] = {}
         self.stages: dict[tuple[Any, ...], Stages] = {}
         self.layers: dict[tuple[str, bool, str, int, str], Floats] = {}
         self.times: dict[tuple[Any, ...], tuple[float, Floats]] = {}
@@ -100,13 +112,17 @@ class Whole:
         self.caps: dict[str, Bytes] = {}
 
     def apart(self, schedule: str) -> str:
-        """Return a schedule with which the software does something otherwise; empty for all others."""
+        """Return a schedule with which the software does something otherwise; empty for all
+        others.
+        """
         return schedule if schedule in self.otherwise else ""
 
     def work(self, paired: bool, recompute: str, schedule: str = "") -> tuple[float, float]:
-        """Return the seconds of forward and backward for a microbatch; ``paired``: in pairs that hide all-to-all.
+        """Return the seconds of forward and backward for a microbatch; ``paired``: in pairs that
+        hide all-to-all.
 
-        What ZeRO-2, ZeRO-3 and offload add is no straight line over the layers that recompute, so no bound has it.
+        What ZeRO-2, ZeRO-3 and offload add is no straight line over the layers that recompute, so
+        no bound has it.
         """
         key = paired, recompute, self.apart(schedule)
         if key not in self.works:
@@ -117,7 +133,9 @@ class Whole:
         return self.works[key]
 
     def seconds(self, candidate: Candidate, split: bool) -> float:
-        """Return the time that a candidate takes at least, by whole layers; ``split``: its backwards have halves."""
+        """Return the time that a candidate takes at least, by whole layers; ``split``: its
+        backwards have halves.
+        """
         g, name = self.group, candidate.schedule
         share, paired, two = _share(self.task.model, candidate), name in PAIRS, name in TWO_REPLICAS
         if self.task.machine.kinds:
@@ -132,15 +150,26 @@ class Whole:
         return work * least * (1 - ROUNDING)
 
     def _on_kinds(self, candidate: Candidate, paired: bool, backwards: float) -> float:
-        """Return the time that a candidate takes at least on several kinds of nodes, by its layers alone."""
+        """Return the time that a candidate takes at least on several kinds of nodes, by its layers
+        alone.
+        """
         g, model, layout = self.group, self.task.model, candidate.layout
-        key = (layout, paired, candidate.recompute, candidate.layers, self.apart(candidate.schedule))
+        key = (
+            layout,
+            paired,
+            candidate.recompute,
+            candidate.layers,
+            self.apart(candidate.schedule),
+        )
         split = layout_layers(model, g.pp * candidate.vp, layout)
         assert split is not None
         if key not in self.layers:
             machine = self.task.machine_of(layout)
-            alone = replace(candidate.parallel(self.task.axes.base), zero=1, offload=0.0, recompute_layers=None)
-            share = 1.0 if candidate.layers < 0 else candidate.layers / max(split)  # of a stage's layers, at least
+            alone = replace(
+                candidate.parallel(self.task.axes.base), zero=1, offload=0.0, recompute_layers=None
+            )
+            # of a stage's layers, at least
+            share = 1.0 if candidate.layers < 0 else candidate.layers / max(split)
             plain = layer_times(model, machine, replace(alone, recompute="none"))
             self.layers[key] = plain + share * (layer_times(model, machine, alone) - plain)
         one = candidate.vp == 1 and candidate.schedule not in TWO_REPLICAS
@@ -150,20 +179,30 @@ class Whole:
         if (*key, one, backwards) not in self.times:
             held = np.array([count for _, count in _kinds(model)])
             each = (layers.sum(axis=0) / held[:, None]).min(axis=0)
-            self.times[*key, one, backwards] = least_on_kinds(layers, g.microbatches, one, backwards), each
+            self.times[*key, one, backwards] = (
+                least_on_kinds(layers, g.microbatches, one, backwards),
+                each,
+            )
         least, each = self.times[*key, one, backwards]
         if candidate in self.room:
             count = np.arange(1, model.layers + 1)[:, None]
-            longest = least_longest(np.where(count <= self.room[candidate], count * each, np.inf), candidate.vp)
+            longest = least_longest(
+                np.where(count <= self.room[candidate], count * each, np.inf), candidate.vp
+            )
             least = max(least, longest * g.microbatches)
         elif g.pp > 1:
             devices = place(find(candidate.schedule).placement, g.pp, g.pp * candidate.vp).devices
-            work = each * np.bincount(devices.ravel(), np.tile(split, len(devices)), g.pp) / len(devices)
+            work = (
+                each
+                * np.bincount(devices.ravel(), np.tile(split, len(devices)), g.pp)
+                / len(devices)
+            )
             least = max(least, float(work.max()) * g.microbatches)
         return least * (1 - ROUNDING)
 
     def held(self, run: Sequence[Candidate]) -> tuple[list[str], list[float]] | None:
-        """Return what certainly does not fit, and the bytes that the device with most holds at least; None: refused.
+        """Return what certainly does not fit, and the bytes that the device with most holds at
+        least; None: refused.
 
         Args:
             run: candidates of one schedule and number of chunks.
@@ -175,7 +214,9 @@ class Whole:
         alike = tuple(candidate[3:] for candidate in run)
         key = (vp, self.apart(schedule), *alike)
         if key not in self.stages:
-            needs = StageMemory(*np.moveaxis(np.array([self._rows(candidate) for candidate in run]), 2, 0))
+            needs = StageMemory(
+                *np.moveaxis(np.array([self._rows(candidate) for candidate in run]), 2, 0)
+            )
             self.stages[key] = Stages(needs, np.array([candidate.zero for candidate in run]))
         states, held = self.stages[key].on_devices(lives)
         if self.task.machine.kinds:
@@ -183,15 +224,23 @@ class Whole:
             return lacks, held.tolist()
         states, held = states.max(axis=1) * (1 - ROUNDING), held.max(axis=1) * (1 - ROUNDING)
         cap = self.task.cap
-        return np.where(held > cap, np.where(states > cap, STATES, HELD), "").tolist(), held.tolist()
+        return np.where(
+            held > cap, np.where(states > cap, STATES, HELD), ""
+        ).tolist(), held.tolist()
 
-    def _within(self, run: Sequence[Candidate], states: Bytes, held: Bytes, lives: Lives) -> tuple[list[str], Bytes]:
-        """Do the same for several kinds of nodes by device; layers by speed may be divided in any way that fits."""
+    def _within(
+        self, run: Sequence[Candidate], states: Bytes, held: Bytes, lives: Lives
+    ) -> tuple[list[str], Bytes]:
+        """Do the same for several kinds of nodes by device; layers by speed may be divided in any
+        way that fits.
+        """
         g = self.group
         if not self.caps:
             alone = replace(self.task.axes.base, tp=g.tp, cp=g.cp, ep=g.ep, pp=g.pp, dp=g.dp)
             for layout in (*LAYOUTS, *BY_SPEED):
-                self.caps[layout] = np.asarray(self.task.caps(self.task.machine_of(layout), alone)) * (1 + ROUNDING)
+                self.caps[layout] = np.asarray(
+                    self.task.caps(self.task.machine_of(layout), alone)
+                ) * (1 + ROUNDING)
         caps = np.array([self.caps[candidate.layout] for candidate in run])
         over_states, over = np.any(states > caps, axis=1), np.any(held > caps, axis=1)
         least = held.max(axis=1)
@@ -202,27 +251,47 @@ class Whole:
                 over_states[index] = states[index].sum() > caps[index].sum()
                 over[index] = room.sum() < self.task.model.layers or room.min() < candidate.vp
                 least[index] = least_longest(each, candidate.vp)
-        return np.where(over_states, STATES, np.where(over, HELD, "")).tolist(), least * (1 - ROUNDING)
+        return np.where(over_states, STATES, np.where(over, HELD, "")).tolist(), least * (
+            1 - ROUNDING
+        )
 
     def _held_with(self, candidate: Candidate, lives: Lives) -> Bytes:
-        """Return what each device holds at least with 1, 2, ... layers spread over its stages: (layers, devices)."""
+        """Return what each device holds at least with 1, 2, ... layers spread over its stages:
+        (layers, devices).
+        """
         vp, model = candidate.vp, self.task.model
-        alike = (candidate.recompute, candidate.zero, candidate.offload, self.apart(candidate.schedule))
+        alike = (
+            candidate.recompute,
+            candidate.zero,
+            candidate.offload,
+            self.apart(candidate.schedule),
+        )
         if alike not in self.parts:
             again = int(candidate.recompute != "none")
             contents = [StageContent(((kind, 1),), 0, False, 0, again) for kind, _ in _kinds(model)]
-            contents += [StageContent((), 0, True, 0, 0), StageContent((), model.mtp, False, 1 + model.mtp, 0)]
-            needs = np.array([content_memory(model, self.contents[alike][0], content) for content in contents])
+            contents += [
+                StageContent((), 0, True, 0, 0),
+                StageContent((), model.mtp, False, 1 + model.mtp, 0),
+            ]
+            needs = np.array(
+                [content_memory(model, self.contents[alike][0], content) for content in contents]
+            )
             self.parts[alike] = needs[:, :3].sum(axis=1), needs[:-2, 3].min()
         states, kept = self.parts[alike]
         layers, owned = np.arange(1, model.layers + 1)[:, None], lives.owners.T > 0
         counts = np.where(owned, lives.counts[0], 0.0).sum(axis=1)
         fewest = np.where(owned, lives.counts[0], np.inf).min(axis=1)
-        held: Bytes = states[-2] * lives.owners[0] + states[-1] * lives.owners[-1] + layers * states[:-2].min()
+        held: Bytes = (
+            states[-2] * lives.owners[0]
+            + states[-1] * lives.owners[-1]
+            + layers * states[:-2].min()
+        )
         return held + kept * (layers // vp * counts + layers % vp * fewest)
 
     def _rows(self, candidate: Candidate) -> Floats:
-        """What each stage of a candidate needs, in the order of :class:`StageMemory`, shape (stages, 6)."""
+        """What each stage of a candidate needs, in the order of :class:`StageMemory`, shape
+        (stages, 6).
+        """
         _, vp, schedule, recompute, layers, layout, zero, offload = candidate
         model, g = self.task.model, self.group
         key = recompute, zero, offload, self.apart(schedule)
@@ -240,34 +309,46 @@ class Whole:
 
 @dataclass(frozen=True)
 class Stages:
-    """What stages of several candidates need, in arrays of shape (candidates, stages), and their stages of ZeRO."""
+    """What stages of several candidates need, in arrays of shape (candidates, stages), and their
+    stages of ZeRO.
+    """
 
     needs: StageMemory
     zero: NDArray[np.int64]
 
     def on_devices(self, lives: Lives) -> tuple[Bytes, Bytes]:
-        """Return the bytes that each device needs at least for states, and for all, shape (candidates, devices)."""
+        """Return the bytes that each device needs at least for states, and for all, shape
+        (candidates, devices).
+        """
         replicas, zero = lives.owners.sum(axis=1)[0], self.zero[:, None]
-        parts = zip((self.needs.weights, self.needs.gradients, self.needs.optimizer), (3, 2, 1), strict=True)
-        whole = np.sum([np.where(zero >= least, part / replicas, part) for part, least in parts], axis=0)
+        parts = zip(
+            (self.needs.weights, self.needs.gradients, self.needs.optimizer), (3, 2, 1), strict=True
+        )
+        whole = np.sum(
+            [np.where(zero >= least, part / replicas, part) for part, least in parts], axis=0
+        )
         states = whole @ lives.owners
         beside = np.where(lives.at_work >= 0, self.needs.work[:, lives.at_work], 0.0) / lives.slices
-        held = self.needs.activations @ lives.counts.swapaxes(1, 2) + self.needs.kept @ lives.pending.swapaxes(1, 2)
+        held = self.needs.activations @ lives.counts.swapaxes(
+            1, 2
+        ) + self.needs.kept @ lives.pending.swapaxes(1, 2)
         return states, states + (held + beside.swapaxes(0, 1)).max(axis=0)
 
 
 def least_share(devices: int, microbatches: int, ends: float) -> float:
     """The makespan in works of a microbatch, at least, however the work is split over the devices.
 
-    A device is busy with its share for each microbatch, after and before the ``ends`` of the shares ahead of it. The
-    largest of these sums is least where all are equal, for shares that fall by a factor of 1 - ends/microbatches.
+    A device is busy with its share for each microbatch, after and before the ``ends`` of the shares
+    ahead of it. The largest of these sums is least where all are equal, for shares that fall by a
+    factor of 1 - ends/microbatches.
     """
     fraction = ends / microbatches
     return ends / (1 - (1 - fraction) ** devices) if fraction else microbatches / devices
 
 
 def layer_times(model: Model, machine: Machine, parallel: Parallel) -> Floats:
-    """Return the seconds of a microbatch's forward and backward in all layers of each kind, were they on one device.
+    """Return the seconds of a microbatch's forward and backward in all layers of each kind, were
+    they on one device.
 
     Returns:
         Shape (2, kinds of layers, devices).
@@ -276,25 +357,34 @@ def layer_times(model: Model, machine: Machine, parallel: Parallel) -> Floats:
     again = model.layers if parallel.recompute != "none" else 0
     contents = [StageContent((kind,), 0, False, 0, min(again, kind[1])) for kind in kinds]
     times = [
-        [content_times(model, kind.machine, parallel, content)[[Kind.F, Kind.B]] for content in contents]
+        [
+            content_times(model, kind.machine, parallel, content)[[Kind.F, Kind.B]]
+            for content in contents
+        ]
         for kind in machine.kinds
     ]
     on = kinds_of_devices(machine, parallel)
-    result: Floats = np.where(on, np.moveaxis(np.array(times), 0, -1)[:, :, None], 0.0).max(axis=-1).swapaxes(0, 1)
+    result: Floats = (
+        np.where(on, np.moveaxis(np.array(times), 0, -1)[:, :, None], 0.0)
+        .max(axis=-1)
+        .swapaxes(0, 1)
+    )
     return result
 
 
 def least_on_kinds(layers: Floats, microbatches: int, one: bool, backwards: float) -> float:
     """Bound the time of a pipeline whose devices differ, however its layers are divided over them.
 
-    A device is busy with its share for each microbatch, after and before the shares ahead of it. By duality of
-    linear programs any weights of the devices give a bound; these are the best ones where devices are alike.
+    A device is busy with its share for each microbatch, after and before the shares ahead of it. By
+    duality of linear programs any weights of the devices give a bound; these are the best ones
+    where devices are alike.
 
     Args:
         layers: as of :func:`layer_times`.
         microbatches: of a step.
         one: whether each device has one stage, so that its work waits for all ahead of it.
-        backwards: how much of a backward comes after the last one of a device: 0 where it has halves.
+        backwards: how much of a backward comes after the last one of a device: 0 where it has
+            halves.
     """
     work = layers.sum(axis=(0, 1))
     ends = float(((layers[0] + backwards * layers[1]) / layers.sum(axis=0)).min()) if one else 0.0
@@ -302,12 +392,14 @@ def least_on_kinds(layers: Floats, microbatches: int, one: bool, backwards: floa
     for device in reversed(range(len(work))):
         weights[device] = max(1 / work[device] - ends * after, 0.0) / microbatches
         after += weights[device]
-    shares = np.min(layers.sum(axis=0) / work, axis=1).sum()  # of each kind of layer, where it counts least
+    # of each kind of layer, where it counts least
+    shares = np.min(layers.sum(axis=0) / work, axis=1).sum()
     return float(shares / after)
 
 
 def least_longest(each: Floats, least: int) -> float:
-    """Return the most that a device has, at least, however as many layers as there are rows are divided over devices.
+    """Return the most that a device has, at least, however as many layers as there are rows are
+    divided over devices.
 
     It is what the last layer makes where every layer goes to the device that then has least.
 
@@ -315,7 +407,9 @@ def least_longest(each: Floats, least: int) -> float:
         each: shape (layers, devices), what a device has with 1, 2, ... layers, ascending.
         least: layers of each device.
     """
-    return float(max(np.partition(each, len(each) - 1, axis=None)[len(each) - 1], each[least - 1].max()))
+    return float(
+        max(np.partition(each, len(each) - 1, axis=None)[len(each) - 1], each[least - 1].max())
+    )
 
 
 @lru_cache(maxsize=64)
@@ -328,7 +422,11 @@ def _share(model: Model, candidate: Candidate) -> float:
     """The share of layers that recompute, at most."""
     if candidate.recompute == "none":
         return 0.0
-    return 1.0 if candidate.layers < 0 else candidate.layers * candidate.group.pp * candidate.vp / model.layers
+    return (
+        1.0
+        if candidate.layers < 0
+        else candidate.layers * candidate.group.pp * candidate.vp / model.layers
+    )
 
 
 @lru_cache(maxsize=65536)
@@ -344,18 +442,34 @@ def _alone(base: Parallel, sizes: tuple[int, int, int, int], dp: int, recompute:
     """The whole model on one pipeline device."""
     tp, cp, ep, mbs = sizes
     return replace(
-        base, tp=tp, cp=cp, ep=ep, dp=dp, pp=1, vp=1, mbs=mbs, recompute=recompute, recompute_layers=None, schedule=""
+        base,
+        tp=tp,
+        cp=cp,
+        ep=ep,
+        dp=dp,
+        pp=1,
+        vp=1,
+        mbs=mbs,
+        recompute=recompute,
+        recompute_layers=None,
+        schedule="",
     )
 
 
 def least_seconds(
-    costs: StageCosts, devices: np.ndarray[Any, Any], microbatches: int, post: bool = False, pieces: int = 1
+    costs: StageCosts,
+    devices: np.ndarray[Any, Any],
+    microbatches: int,
+    post: bool = False,
+    pieces: int = 1,
 ) -> float:
-    """Bound the time of a pipeline: a device's work after the forwards that must come before its first one.
+    """Bound the time of a pipeline: a device's work after the forwards that must come before its
+    first one.
 
     Args:
         costs: of the stages.
-        devices: shape (replicas, stages), the device of each; replicas share the microbatches evenly.
+        devices: shape (replicas, stages), the device of each; replicas share the microbatches
+            evenly.
         microbatches: of a step.
         post: whether devices wait for no other to end a step, and a device's work alone counts.
         pieces: slices of each sequence, of which a device waits for the first alone.

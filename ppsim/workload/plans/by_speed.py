@@ -1,4 +1,6 @@
-"""Layers by speed: on several kinds of nodes faster pipeline devices take more layers, as far as their memory goes."""
+"""Layers by speed: on several kinds of nodes faster pipeline devices take more layers, as far as
+their memory goes.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ Counts = NDArray[np.int64]
 
 
 def layout_of(task: Task, candidate: Candidate) -> Layout:
-    """Build the layout of a candidate; by speed, the fastest that fits, or the last one tried where none does."""
+    """Build the layout of a candidate; by speed, the fastest that fits, or the last one tried where
+    none does.
+    """
     if candidate.layout in BY_SPEED and candidate.group.pp > 1:
         return _by_speed(task, candidate)
     return space.layout_of(task.model, candidate)
@@ -48,15 +52,22 @@ def _by_speed(task: Task, candidate: Candidate) -> Layout:
         over = held > caps
         if not over.any():
             break
-        more = (held - caps) / (held / counts)  # no layer takes more than its share of all that the device holds
+        # no layer takes more than its share of all that the device holds
+        more = (held - caps) / (held / counts)
         most = np.where(over, counts - np.maximum(more, 1).astype(np.int64), most)
     return layout or space.layout_of(model, candidate)
 
 
-def _held(model: Model, parallel: Parallel, layout: Layout, fitted: bool, devices: NDArray[np.int32]) -> Bytes:
-    """What each device holds; where the order follows the costs, its weights, gradients and optimizer alone."""
+def _held(
+    model: Model, parallel: Parallel, layout: Layout, fitted: bool, devices: NDArray[np.int32]
+) -> Bytes:
+    """What each device holds; where the order follows the costs, its weights, gradients and
+    optimizer alone.
+    """
     if fitted:
-        states: Bytes = np.sum(states_of_devices(parallel, stage_memory(model, parallel, layout), devices), axis=0)
+        states: Bytes = np.sum(
+            states_of_devices(parallel, stage_memory(model, parallel, layout), devices), axis=0
+        )
         return states
     return device_memory(model, parallel, layout).total
 
@@ -64,7 +75,8 @@ def _held(model: Model, parallel: Parallel, layout: Layout, fitted: bool, device
 def device_times(
     model: Model, machine: Machine, parallel: Parallel, devices: NDArray[np.int32]
 ) -> tuple[Floats, Floats]:
-    """Return the seconds that a layer's forward and backward take on each device, and those of embedding and output.
+    """Return the seconds that a layer's forward and backward take on each device, and those of
+    embedding and output.
 
     Args:
         model: the model; of several kinds of layers the mean counts.
@@ -72,7 +84,10 @@ def device_times(
         parallel: how it is trained.
         devices: shape (stages,), the device of each stage.
     """
-    kinds, again = tuple(Counter(kinds_of(model)).items()), model.layers if parallel.recompute != "none" else 0
+    kinds, again = (
+        tuple(Counter(kinds_of(model)).items()),
+        model.layers if parallel.recompute != "none" else 0,
+    )
     contents = [StageContent(kinds, 0, False, 0, again), StageContent((), 0, True, 0, 0)]
     contents.append(StageContent((), model.mtp, False, 1 + model.mtp, 0))
     each = []
@@ -88,11 +103,13 @@ def device_times(
     return layer, ends
 
 
-def split_by_speed(times: Floats, ends: Floats, layers: int, most: Counts, parallel: Parallel) -> Counts | None:
+def split_by_speed(
+    times: Floats, ends: Floats, layers: int, most: Counts, parallel: Parallel
+) -> Counts | None:
     """Divide layers over devices, one to a stage at least; None where they cannot hold so many.
 
-    The longest device's work counts for each microbatch, and that of all others once, to fill and drain the pipeline.
-    For each time that a device may take, the fastest devices are filled first.
+    The longest device's work counts for each microbatch, and that of all others once, to fill and
+    drain the pipeline. For each time that a device may take, the fastest devices are filled first.
 
     Args:
         times: shape (devices,), seconds of a layer.
@@ -107,19 +124,24 @@ def split_by_speed(times: Floats, ends: Floats, layers: int, most: Counts, paral
     room = np.minimum(np.floor((longest - ends) / times + 1e-6).astype(np.int64), most)
     extra = np.maximum(room - parallel.vp, 0)
     left = layers - parallel.stages
-    order = np.lexsort((-np.arange(len(times)), times))  # of equals the last, which hold fewer microbatches
+    # of equals the last, which hold fewer microbatches
+    order = np.lexsort((-np.arange(len(times)), times))
     extra = extra[np.ix_(extra.sum(axis=1) >= left, order)]
     extra = np.clip(left - (np.cumsum(extra, axis=1) - extra), 0, extra)
     counts = np.empty_like(extra)
     counts[:, order] = extra + parallel.vp
     work = ends + counts * times
     worst = work.max(axis=1)
-    chosen: Counts = counts[int((parallel.microbatches * worst + (work.sum(axis=1) - worst) / parallel.vp).argmin())]
+    chosen: Counts = counts[
+        int((parallel.microbatches * worst + (work.sum(axis=1) - worst) / parallel.vp).argmin())
+    ]
     return chosen
 
 
 def spread(counts: Counts, devices: NDArray[np.int32], parallel: Parallel) -> list[int]:
-    """Divide each device's layers evenly over its stages; those in the middle of the model take what is left over."""
+    """Divide each device's layers evenly over its stages; those in the middle of the model take
+    what is left over.
+    """
     split = np.zeros(parallel.stages, np.int64)
     for device, count in enumerate(counts.tolist()):
         here = np.flatnonzero(devices == device)

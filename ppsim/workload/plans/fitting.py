@@ -13,19 +13,27 @@ from ppsim.workload.model.model import Model
 from ppsim.workload.model.parallel import CHEAP, Parallel
 from ppsim.workload.plans.task import usable_bytes
 
-# What Megatron-LM's recipes recompute, from what costs least for its bytes to what costs most; each with those before.
+# What Megatron-LM's recipes recompute, from what costs least for its bytes to what costs most; each
+# with those before.
 MODULES = (*CHEAP, "mlp", "shared_experts", "moe")
 EIGHTHS = tuple(n / 8 for n in range(1, 9))
 
 
 def fitting(
-    model: Model, machine: Machine, parallel: Parallel, layout: Layout | None, *, modules: bool, offload: bool
+    model: Model,
+    machine: Machine,
+    parallel: Parallel,
+    layout: Layout | None,
+    *,
+    modules: bool,
+    offload: bool,
 ) -> tuple[Parallel, ...]:
-    """List what a run may have done to fit: itself where it does, else with what frees enough and least more.
+    """List what a run may have done to fit: itself where it does, else with what frees enough and
+    least more.
 
-    Of each way the least that fits: modules that recompute, a share of activations on the host, and whole layers,
-    in the end all of them with a share of what they keep on the host. So no run that misses by little takes a
-    way that costs much more.
+    Of each way the least that fits: modules that recompute, a share of activations on the host, and
+    whole layers, in the end all of them with a share of what they keep on the host. So no run that
+    misses by little takes a way that costs much more.
 
     Args:
         model: the model.
@@ -43,7 +51,9 @@ def fitting(
         ways += [[*_layers(model, parallel), *more]]
     if _fits(model, machine, parallel, layout):
         return (parallel,)
-    found = [next((tried for tried in way if _fits(model, machine, tried, layout)), None) for way in ways]
+    found = [
+        next((tried for tried in way if _fits(model, machine, tried, layout)), None) for way in ways
+    ]
     return tuple(tried for tried in found if tried) or (parallel,)
 
 

@@ -9,7 +9,8 @@ from ppsim.workload.layout.text import format_content
 from ppsim.workload.model.model import Model, kinds_of
 from ppsim.workload.model.parallel import Parallel
 
-# What each framework runs: Megatron-LM's combined 1F1B hides all-to-all behind the other half of a pair.
+# What each framework runs: Megatron-LM's combined 1F1B hides all-to-all behind the other half of a
+# pair.
 RUNNABLE = {
     "megatron": ("1f1b", "interleaved", "interleaved-overlap"),
     "torchtitan": tuple(family.name for family in families() if family.torch),
@@ -42,7 +43,8 @@ def megatron_flags(model: Model, parallel: Parallel, layout: Layout) -> list[str
     """Write the flags of Megatron-LM's pretrain scripts, one option with its values each.
 
     Raises:
-        InputError: Megatron-LM has no such schedule, refuses its microbatches or precision, or offloads otherwise.
+        InputError: Megatron-LM has no such schedule, refuses its microbatches or precision, or
+            offloads otherwise.
     """
     p = parallel
     _check_megatron(model, p)
@@ -60,14 +62,19 @@ def megatron_flags(model: Model, parallel: Parallel, layout: Layout) -> list[str
     ]
     flags += ["--use-tp-pp-dp-mapping"] if p.pipeline_first else []
     flags += _megatron_model(model)
-    if model.experts:  # an expert is not divided, which Megatron-LM does with --tensor-model-parallel-size otherwise
+    # an expert is not divided, which Megatron-LM does with --tensor-model-parallel-size otherwise
+    if model.experts:
         flex = p.dispatch != "alltoall" and p.ep > 1  # which wants ranks to send to
         flags += [
             f"--expert-model-parallel-size {p.ep}",
             "--expert-tensor-parallel-size 1",
             f"--moe-token-dispatcher-type {'flex' if flex else 'alltoall'}",
             *(["--moe-enable-deepep"] if flex and p.dispatch == "deepep" else []),
-            *(["--moe-flex-dispatcher-backend hybridep"] if flex and p.dispatch == "hybridep" else []),
+            *(
+                ["--moe-flex-dispatcher-backend hybridep"]
+                if flex and p.dispatch == "hybridep"
+                else []
+            ),
             "--moe-grouped-gemm",
         ]
     if len(set(layout.layers)) > 1 or model.mtp:
@@ -91,7 +98,11 @@ def megatron_flags(model: Model, parallel: Parallel, layout: Layout) -> list[str
     if p.recompute == "full":
         layers = p.recompute_layers
         method, count = ("block", layers) if isinstance(layers, int) else ("uniform", 1)
-        flags += ["--recompute-granularity full", f"--recompute-method {method}", f"--recompute-num-layers {count}"]
+        flags += [
+            "--recompute-granularity full",
+            f"--recompute-method {method}",
+            f"--recompute-num-layers {count}",
+        ]
     narrow = {
         "fp8": ["--fp8-format hybrid"],
         "mxfp8": ["--fp8-format e4m3", "--fp8-recipe mxfp8"],
@@ -100,29 +111,47 @@ def megatron_flags(model: Model, parallel: Parallel, layout: Layout) -> list[str
     flags += narrow.get(p.precision, [])
     if p.narrow_weights and p.zero:
         flags.append("--fp4-param-gather" if p.precision == "nvfp4" else "--fp8-param-gather")
-        flags += ["--reuse-grad-buf-for-mxfp8-param-ag"] if p.precision == "mxfp8" and p.zero == 1 else []
+        flags += (
+            ["--reuse-grad-buf-for-mxfp8-param-ag"]
+            if p.precision == "mxfp8" and p.zero == 1
+            else []
+        )
     return [*flags, "--fp16" if p.precision == "fp16" else "--bf16"]
 
 
 def _megatron_memory(model: Model, p: Parallel) -> list[str]:
-    """Write what saves memory beside whole layers: modules that the model has, moments, inputs of activations."""
+    """Write what saves memory beside whole layers: modules that the model has, moments, inputs of
+    activations.
+    """
     absent = set() if model.experts else {"moe_act", "moe", "shared_experts"}
     absent |= set() if model.kv_lora else {"mla_up_proj"}
-    modules = [name for name in p.modules if name not in absent] if p.recompute == "selective" else []
+    modules = (
+        [name for name in p.modules if name not in absent] if p.recompute == "selective" else []
+    )
     flags = ["--recompute-activations"] if modules == ["core_attn"] else []
     if modules and not flags:
         flags = ["--recompute-granularity selective", f"--recompute-modules {' '.join(modules)}"]
     if p.moment_bytes == 2:
-        flags += ["--use-precision-aware-optimizer", "--exp-avg-dtype bf16", "--exp-avg-sq-dtype bf16"]
+        flags += [
+            "--use-precision-aware-optimizer",
+            "--exp-avg-dtype bf16",
+            "--exp-avg-sq-dtype bf16",
+        ]
     return flags + ["--activation-func-fp8-input-store"] * p.narrow_activation
 
 
 def _check_layers(model: Model) -> None:
     """Refuse models of layers whose flags are not known here."""
-    other = {name for layer in kinds_of(model) for name in layer} - {"attention", "window", "dense", "experts"}
+    other = {name for layer in kinds_of(model) for name in layer} - {
+        "attention",
+        "window",
+        "dense",
+        "experts",
+    }
     if other or model.encoder:
         raise InputError(
-            f"no flags are written for layers of kind {', '.join(sorted(other)) or 'encoder'}", "leave out --flags"
+            f"no flags are written for layers of kind {', '.join(sorted(other)) or 'encoder'}",
+            "leave out --flags",
         )
 
 
@@ -130,15 +159,23 @@ def _check_megatron(model: Model, parallel: Parallel) -> None:
     p = parallel
     _check_layers(model)
     if p.schedule and p.schedule not in RUNNABLE["megatron"]:
-        raise InputError(f"Megatron-LM has no schedule {p.schedule}", "--schedules 1f1b,interleaved")
+        raise InputError(
+            f"Megatron-LM has no schedule {p.schedule}", "--schedules 1f1b,interleaved"
+        )
     if p.moment_bytes == 2 and not p.zero:
-        raise InputError("Megatron-LM has moments in 16 bits with the distributed optimizer alone", "--zero 1")
+        raise InputError(
+            "Megatron-LM has moments in 16 bits with the distributed optimizer alone", "--zero 1"
+        )
     if p.optimizer == "muon" and p.zero > 1:
         raise InputError("Megatron-LM has Muon without FSDP", "--zero 1")
     if p.optimizer == "muon" and p.moment_bytes == 2:
-        raise InputError("Megatron-LM has moments in 16 bits with AdamW alone", "leave out --moment-precision")
+        raise InputError(
+            "Megatron-LM has moments in 16 bits with AdamW alone", "leave out --moment-precision"
+        )
     if p.offload:
-        raise InputError("Megatron-LM offloads whole modules, and no share of the activations", "--offload 0")
+        raise InputError(
+            "Megatron-LM offloads whole modules, and no share of the activations", "--offload 0"
+        )
     if model.experts and p.precision == "fp16":
         raise InputError("Megatron-LM trains no experts in fp16", "--precision bf16")
     if model.mtp > 1 and p.schedule == "interleaved-overlap":
@@ -149,7 +186,9 @@ def _check_megatron(model: Model, parallel: Parallel) -> None:
 
 
 def megatron_environment(parallel: Parallel) -> str:
-    """Say which variable Megatron-LM wants set on GPUs before Blackwell; empty where it asks for none."""
+    """Say which variable Megatron-LM wants set on GPUs before Blackwell; empty where it asks for
+    none.
+    """
     p = parallel
     if (p.tp == 1 and p.cp == 1) or p.zero > 1 or p.schedule == "interleaved-overlap":
         return ""
@@ -157,11 +196,16 @@ def megatron_environment(parallel: Parallel) -> str:
 
 
 def _megatron_groups(parallel: Parallel) -> list[str]:
-    """Write how many microbatches pass a chunk together, where that is not the number of pipeline devices."""
+    """Write how many microbatches pass a chunk together, where that is not the number of pipeline
+    devices.
+    """
     p = parallel
     paired = p.schedule == "interleaved-overlap"
     if paired and p.recompute == "full":
-        raise InputError("Megatron-LM hides no all-to-all where whole layers recompute", "--recomputes none,selective")
+        raise InputError(
+            "Megatron-LM hides no all-to-all where whole layers recompute",
+            "--recomputes none,selective",
+        )
     size = group_size(Shape(p.pp, p.vp, p.microbatches), fused=int(paired))
     rest = p.microbatches % size
     if size < p.pp or 0 < rest < p.pp:
@@ -170,7 +214,9 @@ def _megatron_groups(parallel: Parallel) -> list[str]:
             "--mbs 1, or a larger --gbs",
         )
     flags = ["--overlap-moe-expert-parallel-comm"] if paired else []
-    return flags + ([f"--microbatch-group-size-per-virtual-pipeline-stage {size}"] if size != p.pp else [])
+    return flags + (
+        [f"--microbatch-group-size-per-virtual-pipeline-stage {size}"] if size != p.pp else []
+    )
 
 
 def _megatron_model(model: Model) -> list[str]:
@@ -183,10 +229,15 @@ def _megatron_model(model: Model) -> list[str]:
         flags.append("--untie-embeddings-and-output-weights")
     if not model.biases:
         flags.append("--disable-bias-linear")
-    if model.gated:  # every model with gates in the library, and all that are usual, has these norms
+    # every model with gates in the library, and all that are usual, has these norms
+    if model.gated:
         flags += ["--normalization RMSNorm", "--swiglu"]
     if model.kv_lora:
-        flags += ["--multi-latent-attention", f"--kv-lora-rank {model.kv_lora}", f"--v-head-dim {model.v_dim}"]
+        flags += [
+            "--multi-latent-attention",
+            f"--kv-lora-rank {model.kv_lora}",
+            f"--v-head-dim {model.v_dim}",
+        ]
         flags += [f"--qk-head-dim {model.head_dim}", f"--qk-pos-emb-head-dim {model.rope_dim}"]
         flags += [f"--q-lora-rank {model.q_lora}"] if model.q_lora else []
     elif model.kv_heads != model.heads:
@@ -210,17 +261,22 @@ def torchtitan_toml(model: Model, parallel: Parallel, layout: Layout) -> str:
     """Write the tables of torchtitan's job configuration that a plan decides.
 
     Raises:
-        InputError: torch has no such schedule, or refuses its microbatches; torchtitan has no such precision or expert
-            ranks; or activations wait on the host.
+        InputError: torch has no such schedule, or refuses its microbatches; torchtitan has no such
+            precision or expert ranks; or activations wait on the host.
     """
     p = parallel
     name = find(p.schedule_name).torch.removeprefix("Schedule")
     _check_layers(model)
     _check_torchtitan(p, name)
-    lines = ["# without multi-token prediction, which torchtitan does not have", ""] if model.mtp else []
+    lines = (
+        ["# without multi-token prediction, which torchtitan does not have", ""]
+        if model.mtp
+        else []
+    )
     if p.precision in CONVERTERS:
         lines += ["[model]", f'converters = ["{CONVERTERS[p.precision]}"]', ""]
-    whole = p.microbatches if p.pp > 1 else 1  # microbatches that it takes at once: others it accumulates
+    # microbatches that it takes at once: others it accumulates
+    whole = p.microbatches if p.pp > 1 else 1
     if p.narrow_weights and p.precision == "fp8":
         lines += ["[quantize.linear.float8]", "enable_fsdp_float8_all_gather = true", ""]
     lines += [
@@ -232,7 +288,11 @@ def torchtitan_toml(model: Model, parallel: Parallel, layout: Layout) -> str:
         "[parallelism]",
         f"data_parallel_replicate_degree = {1 if p.zero else p.dp}",
         f"data_parallel_shard_degree = {p.dp if p.zero else 1}",
-        *([f'fsdp_reshard_after_forward = "{"always" if p.zero == 3 else "never"}"'] if p.zero else []),
+        *(
+            [f'fsdp_reshard_after_forward = "{"always" if p.zero == 3 else "never"}"']
+            if p.zero
+            else []
+        ),
         f"tensor_parallel_degree = {p.tp}",
         *(["enable_async_tensor_parallel = true"] if p.tp > 1 and p.overlap_tp else []),
         f"context_parallel_degree = {p.cp}",
@@ -240,7 +300,11 @@ def torchtitan_toml(model: Model, parallel: Parallel, layout: Layout) -> str:
     ]
     if model.experts:
         lines.append(f"expert_parallel_degree = {p.ep}")
-        lines += ['expert_parallel_comm_backend = "deepep"'] if p.dispatch != "alltoall" and p.ep > 1 else []
+        lines += (
+            ['expert_parallel_comm_backend = "deepep"']
+            if p.dispatch != "alltoall" and p.ep > 1
+            else []
+        )
     if p.pp > 1:
         lines += [
             f'pipeline_parallel_schedule = "{name}"',
@@ -249,39 +313,57 @@ def torchtitan_toml(model: Model, parallel: Parallel, layout: Layout) -> str:
         ]
     lines += ["", "[activation_checkpoint]", f'mode = "{p.recompute}"']
     if p.recompute == "selective":
-        lines[-1] += "  # the plan recomputes attention's products; torchtitan chooses operators itself"
-    lines += ["", "[compile]", f"enable = {str(p.kernels == 'compiled').lower()}", 'components = ["model", "loss"]']
+        lines[-1] += (
+            "  # the plan recomputes attention's products; torchtitan chooses operators itself"
+        )
+    lines += [
+        "",
+        "[compile]",
+        f"enable = {str(p.kernels == 'compiled').lower()}",
+        'components = ["model", "loss"]',
+    ]
     return "\n".join(lines) + "\n"
 
 
 def _check_torchtitan(parallel: Parallel, schedule: str) -> None:
-    """Refuse what torchtitan's checks refuse; ``schedule``: torch's name of it, empty where it has none."""
+    """Refuse what torchtitan's checks refuse; ``schedule``: torch's name of it, empty where it has
+    none.
+    """
     p = parallel
     if p.optimizer == "muon":
         raise InputError("no launch flags are known of torchtitan's Muon", "leave out --flags")
     if p.offload:
         raise InputError("torchtitan offloads no share of the activations", "--offload 0")
     if p.pipeline_first:
-        raise InputError(f"torchtitan does not number ranks {p.rank_order}", "leave out --rank-order")
+        raise InputError(
+            f"torchtitan does not number ranks {p.rank_order}", "leave out --rank-order"
+        )
     if p.precision not in ("bf16", *CONVERTERS):
         raise InputError(f"torchtitan does not train in {p.precision}", "--precision bf16")
     if p.recompute == "full" and p.recompute_layers is not None:
         raise InputError("torchtitan recomputes all layers or none", "--recomputes none,selective")
     rounds = max(1, p.microbatches // p.pp)
     if p.schedule in ("interleaved", "interleaved-zb") and p.microbatches % rounds:
-        raise InputError(f"torch interleaves no {p.microbatches} microbatches on {p.pp} devices", "another --mbs")
+        raise InputError(
+            f"torch interleaves no {p.microbatches} microbatches on {p.pp} devices", "another --mbs"
+        )
     if p.pp > 1 and not schedule:
         able = "1f1b,interleaved,interleaved-zb,zb-v-torch,dualpipe-v"
-        raise InputError(f"torch.distributed.pipelining has no schedule {p.schedule}", f"--schedules {able}")
+        raise InputError(
+            f"torch.distributed.pipelining has no schedule {p.schedule}", f"--schedules {able}"
+        )
     if p.ep > 1 and (p.ep % (p.tp * p.cp) or not p.zero):
         raise InputError(
-            f"torchtitan takes expert ranks in whole groups of {p.tp * p.cp} tensor and context ranks that are sharded",
+            f"torchtitan takes expert ranks in whole groups of {p.tp * p.cp} tensor and context "
+            f"ranks that are sharded",
             f"--ep {p.tp * p.cp} or a multiple, --zero 1",
         )
 
 
 def _torchtitan_stages(layout: Layout) -> list[str]:
-    """Write how layers are divided: torchtitan counts embedding and output as a layer each unless it is told not to."""
+    """Write how layers are divided: torchtitan counts embedding and output as a layer each unless
+    it is told not to.
+    """
     if len(set(layout.layers)) == 1:
         return [
             f"pipeline_parallel_layers_per_stage = {layout.layers[0]}",

@@ -29,7 +29,8 @@ class Question:
     """A published run, and the search that answers what a plan would change about it.
 
     Attributes:
-        task: the search, without the time that it has to beat: runs of one model, batch and cluster share it.
+        task: the search, without the time that it has to beat: runs of one model, batch and cluster
+            share it.
         parallel: how the run was trained.
         seconds: its predicted step.
         held: bytes on the device that holds most of it, by the memory model.
@@ -42,7 +43,8 @@ class Question:
 
 
 def question_of(published: Mapping[str, Any], own: Own = NONE) -> Question:
-    """Turn a published run into a search on its own GPUs and batch, with everything that the run's software does.
+    """Turn a published run into a search on its own GPUs and batch, with everything that the run's
+    software does.
 
     Raises:
         Skipped: the row cannot be predicted; and what ``predict`` raises.
@@ -52,13 +54,33 @@ def question_of(published: Mapping[str, Any], own: Own = NONE) -> Question:
     held = float(device_memory(setup.model, parallel, setup.layout).total.max())
     usual = parallel_of(published, setup.machine.gpu, setup.model)  # whatever the schedule
     base = replace(usual, recompute="none", offload=parallel.offload)
-    names = SCHEDULES if parallel.pp == 1 else tuple(dict.fromkeys((*SCHEDULES, parallel.schedule_name)))
-    axes = Axes(base=base, schedules=names, zero=(parallel.zero,), offload=(round(100 * parallel.offload),), fitted=())
-    task = Task(setup.model, setup.machine, parallel.gpus, parallel.gbs, axes, usable_bytes(setup.machine), keep=1)
+    names = (
+        SCHEDULES
+        if parallel.pp == 1
+        else tuple(dict.fromkeys((*SCHEDULES, parallel.schedule_name)))
+    )
+    axes = Axes(
+        base=base,
+        schedules=names,
+        zero=(parallel.zero,),
+        offload=(round(100 * parallel.offload),),
+        fitted=(),
+    )
+    task = Task(
+        setup.model,
+        setup.machine,
+        parallel.gpus,
+        parallel.gbs,
+        axes,
+        usable_bytes(setup.machine),
+        keep=1,
+    )
     return Question(task, parallel, step.seconds, held)
 
 
-def share_searches(published: Iterable[tuple[str, Mapping[str, Any]]], own: Own = NONE) -> dict[str, dict[str, Any]]:
+def share_searches(
+    published: Iterable[tuple[str, Mapping[str, Any]]], own: Own = NONE
+) -> dict[str, dict[str, Any]]:
     """Group rows that the same search answers: each group by the keys of its rows, joined.
 
     Rows that cannot be predicted are left out.
@@ -79,7 +101,10 @@ def improve(group: Mapping[str, Mapping[str, Any]], own: Own = NONE) -> dict[str
         For each key the plan's step and what it changes.
     """
     questions = {key: question_of(row, own) for key, row in group.items()}
-    first, slowest = next(iter(questions.values())), max(question.seconds for question in questions.values())
+    first, slowest = (
+        next(iter(questions.values())),
+        max(question.seconds for question in questions.values()),
+    )
     found = Found()
     with open_workers() as workers:
         search(replace(first.task, known=slowest), workers.run, found, lambda done, what: None)
@@ -88,19 +113,26 @@ def improve(group: Mapping[str, Mapping[str, Any]], own: Own = NONE) -> dict[str
 
 
 def is_sound(key: str, row: Mapping[str, Any]) -> bool:
-    """Return whether a row can be what :func:`improve` answers for a key of :func:`share_searches`."""
+    """Return whether a row can be what :func:`improve` answers for a key of
+    :func:`share_searches`.
+    """
     return all(matches(each, {"planned_step_s": float, "change": str}) for each in row.values())
 
 
 def _answer(question: Question, best: Row | None) -> dict[str, Any]:
-    """Compare a run with the fastest plan that fits; the run itself is one, whatever the memory model says: it ran."""
+    """Compare a run with the fastest plan that fits; the run itself is one, whatever the memory
+    model says: it ran.
+    """
     usable = question.task.cap
     beyond = ""
     if question.held > usable:
         held, room = (format_number(size / 2**30) for size in (question.held, usable))
         beyond = f" (by the memory model the run holds {held} GiB of {room} GiB)"
     if best is None or best["step_s"] >= question.seconds:
-        return {"planned_step_s": float(question.seconds), "change": f"nothing: no plan that fits is faster{beyond}"}
+        return {
+            "planned_step_s": float(question.seconds),
+            "change": f"nothing: no plan that fits is faster{beyond}",
+        }
     change = describe_change(question.parallel, best, question.seconds)
     return {"planned_step_s": best["step_s"], "change": change + beyond}
 
@@ -108,13 +140,22 @@ def _answer(question: Question, best: Row | None) -> dict[str, Any]:
 def describe_change(parallel: Parallel, best: Row, seconds: float) -> str:
     """Say what a plan has otherwise than a run, and how much faster it is."""
     changes = [
-        f"{name} {getattr(parallel, name)} -> {best[name]}" for name in SAME if getattr(parallel, name) != best[name]
+        f"{name} {getattr(parallel, name)} -> {best[name]}"
+        for name in SAME
+        if getattr(parallel, name) != best[name]
     ]
     if best["recompute"] == "full" and best["recompute_layers"] != parallel.recompute_layers:
         count = best["recompute_layers"]
-        changes.append(f"recompute {'all layers' if count is None else f'{count} layers of a stage'}")
+        changes.append(
+            f"recompute {'all layers' if count is None else f'{count} layers of a stage'}"
+        )
     if best["pp"] > 1 and best["schedule"] != (parallel.schedule_name if parallel.pp > 1 else ""):
-        changes.append(f"{parallel.schedule_name if parallel.pp > 1 else 'no pipeline'} -> {best['schedule']}")
+        changes.append(
+            f"{parallel.schedule_name if parallel.pp > 1 else 'no pipeline'} -> {best['schedule']}"
+        )
     if best["layout"] != "even":
         changes.append(f"layout {best['layout']}")
-    return f"{format_share(1 - best['step_s'] / seconds)} less: {', '.join(changes) or 'layers elsewhere'}"
+    return (
+        f"{format_share(1 - best['step_s'] / seconds)} less: "
+        f"{', '.join(changes) or 'layers elsewhere'}"
+    )

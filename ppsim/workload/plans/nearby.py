@@ -1,9 +1,10 @@
 """Correct a prediction by measured runs: a factor, and a range within which four runs in five lie.
 
-Only two things are worth a correction, by the errors of published runs that were left out of the fit
-(``tests/benchmarks/left_out.py``): a *twin*, a run of the same job which differs in batch and number of GPUs alone, and
-a run of the user's own with the same software on the same GPU. Runs that are merely alike made predictions of others
-worse and ranked their layouts worse. Where runs disagree, their mean counts the less and the range is the wider.
+Only two things are worth a correction, by the errors of published runs that were left out of the
+fit (``tests/benchmarks/left_out.py``): a *twin*, a run of the same job which differs in batch and
+number of GPUs alone, and a run of the user's own with the same software on the same GPU. Runs that
+are merely alike made predictions of others worse and ranked their layouts worse. Where runs
+disagree, their mean counts the less and the range is the wider.
 """
 
 from __future__ import annotations
@@ -22,13 +23,15 @@ from ppsim.workload.model.parallel import Parallel
 
 SCHEMA = "ppsim.seen/2"
 EIGHTY = 1.28  # standard deviations within which four in five lie
-# Standard deviations of logarithms of measured over predicted steps. Left-out runs: a job's own error, and of runs that
-# are repeated with another batch; what runs of one source, software and GPU share, and what is left of each.
+# Standard deviations of logarithms of measured over predicted steps. Left-out runs: a job's own
+# error, and of runs that are repeated with another batch; what runs of one source, software and GPU
+# share, and what is left of each.
 JOB, REPEATED = 0.10, 0.03
 LEVEL, EACH = 0.11, 0.11
 ANY_LEVEL = 1.0  # of software that the library lacks: nothing is known before a run is measured
-# Half-widths of ranges without a run to correct by, in logarithms. Of left-out sources four runs in five lie within
-# the first, each source counted alike; strangers' runs of unseen software or GPUs were up to a third off.
+# Half-widths of ranges without a run to correct by, in logarithms. Of left-out sources four runs in
+# five lie within the first, each source counted alike; strangers' runs of unseen software or GPUs
+# were up to a third off.
 KNOWN, UNSEEN = EIGHTY * math.hypot(LEVEL, EACH), math.log(1.3)
 SAME = 1e-3  # difference of two measurements that are of the same run
 
@@ -43,7 +46,8 @@ class Setting:
         gpu: its GPU.
         family: of the GPU.
         experts: whether the model is a mixture of experts.
-        job: what twins have in common: model, sizes of parallelism, microbatch, precision, schedule, techniques.
+        job: what twins have in common: model, sizes of parallelism, microbatch, precision,
+            schedule, techniques.
         known: whether the library has the software.
     """
 
@@ -56,12 +60,16 @@ class Setting:
     known: bool = True
 
     def is_twin_of(self, other: Setting) -> bool:
-        """Return whether two runs differ in batch and number of GPUs alone, as far as releases are known."""
+        """Return whether two runs differ in batch and number of GPUs alone, as far as releases are
+        known.
+        """
         alike = (self.software, self.gpu, self.job) == (other.software, other.gpu, other.job)
         return alike and (self.release == other.release or not (self.release and other.release))
 
     def corrects(self, other: Setting) -> bool:
-        """Return whether a user's run corrects another: on its GPU, with its software or one that nobody knows."""
+        """Return whether a user's run corrects another: on its GPU, with its software or one that
+        nobody knows.
+        """
         return self.gpu == other.gpu and (self.software == other.software or not self.known)
 
 
@@ -103,18 +111,34 @@ class Correction:
 
 
 def setting_of(
-    model: Model, gpu: Gpu, parallel: Parallel, software: str, release: Sequence[int] = (), known: bool = True
+    model: Model,
+    gpu: Gpu,
+    parallel: Parallel,
+    software: str,
+    release: Sequence[int] = (),
+    known: bool = True,
 ) -> Setting:
     """Describe a run: what its error is shared with."""
     p = parallel
     sizes = [f"{name}{getattr(p, name)}" for name in ("tp", "cp", "ep", "pp", "vp", "mbs", "zero")]
     words = [p.precision, p.schedule_name if p.pp > 1 else "no pipeline", p.recompute]
     if model.experts:
-        words += [p.dispatch, p.cuda_graphs, *["overlap"] * p.overlap_ep, *["fused"] * p.fused_experts]
+        words += [
+            p.dispatch,
+            p.cuda_graphs,
+            *["overlap"] * p.overlap_ep,
+            *["fused"] * p.fused_experts,
+        ]
     name = f"{model.name.strip()} {model.hidden}x{model.layers} of {model.seq}"
     numbers = ".".join(map(str, release))
     return Setting(
-        software, numbers, gpu.name, gpu.family, bool(model.experts), " ".join([name, *sizes, *words]), known
+        software,
+        numbers,
+        gpu.name,
+        gpu.family,
+        bool(model.experts),
+        " ".join([name, *sizes, *words]),
+        known,
     )
 
 
@@ -146,14 +170,17 @@ class Nearby:
     def at(self, setting: Setting, measured: float | None = None) -> Correction:
         """Correct the prediction of a setting.
 
-        The user's twins come first, then the user's runs of this software on this GPU, then published twins.
+        The user's twins come first, then the user's runs of this software on this GPU, then
+        published twins.
 
         Args:
             setting: of the run that is predicted.
             measured: seconds of its step; runs of it that took as long are itself, and left out.
         """
         anchors = [run for run in self.anchors if not _same(run, setting, measured)]
-        published = [run for run in self._by_job.get(setting.job, ()) if not _same(run, setting, measured)]
+        published = [
+            run for run in self._by_job.get(setting.job, ()) if not _same(run, setting, measured)
+        ]
         own = [run for run in anchors if run.setting.is_twin_of(setting)]
         level = [run for run in anchors if run.setting.corrects(setting)]
         twins = [run for run in published if run.setting.is_twin_of(setting)]
@@ -165,12 +192,15 @@ class Nearby:
         return Correction(1.0, UNSEEN if self._is_strange(setting) else KNOWN)
 
     def _is_strange(self, setting: Setting) -> bool:
-        """Return whether no run was published of a setting's GPU, or of its software on this family of GPUs.
+        """Return whether no run was published of a setting's GPU, or of its software on this family
+        of GPUs.
 
         False where no run is published at all, as where a profile takes the place of the curve.
         """
         gpus, software = self._seen
-        return bool(gpus) and (setting.gpu not in gpus or (setting.software, setting.family) not in software)
+        return bool(gpus) and (
+            setting.gpu not in gpus or (setting.software, setting.family) not in software
+        )
 
     @cached_property
     def _seen(self) -> tuple[set[str], set[tuple[str, str]]]:
@@ -196,7 +226,11 @@ def _correction(runs: Sequence[Measured], prior: float, noise: float) -> Correct
 
 
 def _same(run: Measured, setting: Setting, measured: float | None) -> bool:
-    return measured is not None and run.setting.job == setting.job and abs(run.seconds / measured - 1) < SAME
+    return (
+        measured is not None
+        and run.setting.job == setting.job
+        and abs(run.seconds / measured - 1) < SAME
+    )
 
 
 @dataclass(frozen=True)
@@ -218,7 +252,9 @@ class Columns:
 def published() -> Nearby:
     """Read the published runs of the library."""
     found = toml.read(str(LIBRARY / "seen.toml"), Columns, SCHEMA)
-    settings = map(Setting, found.software, found.release, found.gpu, found.family, found.experts, found.job)
+    settings = map(
+        Setting, found.software, found.release, found.gpu, found.family, found.experts, found.job
+    )
     return Nearby(tuple(map(Measured, found.names, settings, found.seconds, found.error)))
 
 
@@ -230,7 +266,9 @@ def unseen(runs: Nearby, setting: Setting) -> list[str]:
     here = [each for each in seen if each.family == setting.family]
     checks = {
         f"the GPU {setting.gpu}": any(each.gpu == setting.gpu for each in here),
-        f"the software {setting.software} on {family}": any(each.software == setting.software for each in here),
+        f"the software {setting.software} on {family}": any(
+            each.software == setting.software for each in here
+        ),
         f"{kind} on {family}": any(each.experts == setting.experts for each in here),
     }
     return [what for what, found in checks.items() if not found]

@@ -22,8 +22,20 @@ from ppsim.workload.plans.stated import version_of
 GIB = 2.0**30
 REASON = 300  # letters of why a row is left out
 NAME = 60  # of software that the library lacks
-FAR = 100.0  # times that a measured step is above or below the prediction where one of the two is of something else
-__all__ = ["Row", "Setup", "Skipped", "against", "anchors_of", "predict", "read_table", "setup_of", "summarise"]
+# times that a measured step is above or below the prediction where one of the two is of something
+# else
+FAR = 100.0
+__all__ = [
+    "Row",
+    "Setup",
+    "Skipped",
+    "against",
+    "anchors_of",
+    "predict",
+    "read_table",
+    "setup_of",
+    "summarise",
+]
 
 
 def predict(setup: Setup) -> tuple[Parallel, Step]:
@@ -53,18 +65,22 @@ def anchors_of(rows: Iterable[Row], own: Own = NONE, where: str = "rows") -> tup
 
     Args:
         rows: as of a table.
-        own: what they may name beside the library; its cluster's measured op times count for rows on its GPU too.
+        own: what they may name beside the library; its cluster's measured op times count for rows
+            on its GPU too.
         where: what the table is called in errors.
 
     Raises:
-        InputError: none of them has a step and can be predicted, or one's step is far from any that could be.
+        InputError: none of them has a step and can be predicted, or one's step is far from any that
+            could be.
     """
     found, why = [], "no row says how long a step took"
     for number, row in enumerate(rows):
         try:
             setup = setup_of(row, own)
             if own.machine and setup.machine.gpu == own.machine.gpu:
-                setup = replace(setup, machine=replace(setup.machine, measured=own.machine.measured))
+                setup = replace(
+                    setup, machine=replace(setup.machine, measured=own.machine.measured)
+                )
             parallel, step = predict(setup)
         except (Skipped, PpsimError, Refused) as error:
             why = shorten(str(error), REASON)
@@ -73,13 +89,22 @@ def anchors_of(rows: Iterable[Row], own: Own = NONE, where: str = "rows") -> tup
             setting = _setting(row, setup, parallel)
             name = str(row.get("id", f"row {number}"))
             if not step.seconds / FAR <= setup.measured <= step.seconds * FAR:
-                steps = f"measured a step of {setup.measured:.3g} s, and the plan's own is {step.seconds:.3g} s"
-                hint = "its unit (seconds; tokens/s of all GPUs, or of each), its number of GPUs, or leave the row out"
+                steps = (
+                    f"measured a step of {setup.measured:.3g} s, and the plan's own is "
+                    f"{step.seconds:.3g} s"
+                )
+                hint = (
+                    "its unit (seconds; tokens/s of all GPUs, or of each), its number of GPUs, "
+                    "or leave the row out"
+                )
                 raise InputError(f"{where}: {shorten(name)} {steps}", hint)
-            found.append(Measured(name, setting, setup.measured, math.log(setup.measured / step.seconds)))
+            found.append(
+                Measured(name, setting, setup.measured, math.log(setup.measured / step.seconds))
+            )
     if not found:
         raise InputError(
-            f"{where}: no anchor has a measured step and can be predicted: {why}", "rows as plan --against takes them"
+            f"{where}: no anchor has a measured step and can be predicted: {why}",
+            "rows as plan --against takes them",
         )
     return tuple(found)
 
@@ -87,21 +112,26 @@ def anchors_of(rows: Iterable[Row], own: Own = NONE, where: str = "rows") -> tup
 def _setting(row: Row, setup: Setup, parallel: Parallel) -> Setting:
     version = version_of(row)
     software = shorten(version.named, NAME) if version.assumed else setup.software
-    return setting_of(setup.model, setup.machine.gpu, parallel, software, version.release, not version.assumed)
+    return setting_of(
+        setup.model, setup.machine.gpu, parallel, software, version.release, not version.assumed
+    )
 
 
 def against(
     rows: list[Row], runs: Nearby | None = None, own: Own = NONE
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Predict every row of a table beside its measurement; a row that cannot be predicted has a ``reason`` instead.
+    """Predict every row of a table beside its measurement; a row that cannot be predicted has a
+    ``reason`` instead.
 
     Args:
         rows: the table.
-        runs: measured runs that correct predictions, each row's own left out; the library's without them.
+        runs: measured runs that correct predictions, each row's own left out; the library's without
+            them.
         own: what rows may name beside the library.
 
     Returns:
-        The rows, each with ``id``, ``predicted_step_s``, ``low_s``, ``high_s`` and ``measured_step_s``, and the summary
+        The rows, each with ``id``, ``predicted_step_s``, ``low_s``, ``high_s`` and
+            ``measured_step_s``, and the summary
         of their errors.
     """
     results = list(_predict_rows(rows, runs or published(), own))
@@ -127,7 +157,12 @@ def _predict_rows(rows: list[Row], runs: Nearby, own: Own) -> Iterator[dict[str,
         correction = runs.at(_setting(row, setup, parallel), setup.measured)
         seconds = step.seconds * correction.factor
         low, high = correction.range(seconds)
-        result |= {"predicted_step_s": seconds, "measured_step_s": setup.measured, "low_s": low, "high_s": high}
+        result |= {
+            "predicted_step_s": seconds,
+            "measured_step_s": setup.measured,
+            "low_s": low,
+            "high_s": high,
+        }
         result |= {"modelled_step_s": step.seconds}
         if setup.chosen:
             result["chosen"] = f"{setup.chosen}: {_words(setup, parallel)}"
@@ -135,14 +170,25 @@ def _predict_rows(rows: list[Row], runs: Nearby, own: Own) -> Iterator[dict[str,
             result["error"] = seconds / setup.measured - 1
         queues = queues_of(parallel, costs) if parallel.pp > 1 else None
         peaks = device_memory(setup.model, parallel, setup.layout, schedule=queues).total / GIB
-        result |= {"predicted_peak_gib": float(peaks.max()), "predicted_peaks_gib": [float(peak) for peak in peaks]}
+        result |= {
+            "predicted_peak_gib": float(peaks.max()),
+            "predicted_peaks_gib": [float(peak) for peak in peaks],
+        }
         if held := number_of(row, "memory_alloc_GiB"):
             result["measured_peak_gib"] = held
         if reserved := number_of(row, "memory_GiB"):
             result["measured_reserved_gib"] = reserved
-        rates = {"tflops_per_gpu": step.tflops / correction.factor, "mfu": step.mfu / correction.factor}
+        rates = {
+            "tflops_per_gpu": step.tflops / correction.factor,
+            "mfu": step.mfu / correction.factor,
+        }
         result |= {"bubble": step.bubble, **rates, "software": setup.software}
-        yield {**result, "model": setup.model.name, "gpu": setup.machine.gpu.name, "layout": str(parallel)}
+        yield {
+            **result,
+            "model": setup.model.name,
+            "gpu": setup.machine.gpu.name,
+            "layout": str(parallel),
+        }
 
 
 def _words(setup: Setup, parallel: Parallel) -> str:
@@ -153,19 +199,34 @@ def _words(setup: Setup, parallel: Parallel) -> str:
     sizes |= {"seq": setup.model.seq} if "seq" in chosen else {}
     if "memory" in chosen:
         sizes |= {"offload": p.offload} if p.offload else {"recompute": p.recompute}
-        sizes |= {"of": "+".join(p.modules)} if p.recompute == "selective" else {"of layers": p.recompute_layers}
+        sizes |= (
+            {"of": "+".join(p.modules)}
+            if p.recompute == "selective"
+            else {"of layers": p.recompute_layers}
+        )
     return ", ".join(f"{name} {value}" for name, value in sizes.items() if value is not None)
 
 
 def summarise(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Summarise the errors of predicted rows: how many, mean and median of their sizes, and the mean of their signs."""
+    """Summarise the errors of predicted rows: how many, mean and median of their sizes, and the
+    mean of their signs.
+    """
     errors = [row["error"] for row in rows if "error" in row]
     skipped = sum("reason" in row for row in rows)
-    counts = {"rows": len(rows), "predicted": len(rows) - skipped, "compared": len(errors), "skipped": skipped}
+    counts = {
+        "rows": len(rows),
+        "predicted": len(rows) - skipped,
+        "compared": len(errors),
+        "skipped": skipped,
+    }
     if not errors:
         return counts
     sizes = [abs(error) for error in errors]
-    held = [abs(r["predicted_peak_gib"] / r["measured_peak_gib"] - 1) for r in rows if "measured_peak_gib" in r]
+    held = [
+        abs(r["predicted_peak_gib"] / r["measured_peak_gib"] - 1)
+        for r in rows
+        if "measured_peak_gib" in r
+    ]
     memory = {"memory_rows": len(held), "mean_memory_error": sum(held) / len(held)} if held else {}
     ranged = [row for row in rows if "error" in row and "low_s" in row]
     inside = sum(row["low_s"] <= row["measured_step_s"] <= row["high_s"] for row in ranged)

@@ -1,7 +1,9 @@
-"""Read a layout of ranks from the Mermaid flowchart that :func:`ppsim.workload.plans.ranks.flowchart` draws.
+"""Read a layout of ranks from the Mermaid flowchart that
+:func:`ppsim.workload.plans.ranks.flowchart` draws.
 
-Boxes of ranks lie in subgraphs of pipeline devices, which lie in subgraphs of data replicas. Of each kind all are
-drawn, or the first ones and the last, with how many there are. Arrows, and nodes in titles of devices, are not read.
+Boxes of ranks lie in subgraphs of pipeline devices, which lie in subgraphs of data replicas. Of
+each kind all are drawn, or the first ones and the last, with how many there are. Arrows, and nodes
+in titles of devices, are not read.
 """
 
 from __future__ import annotations
@@ -22,14 +24,20 @@ LINE = 600  # bytes of memory that a line takes while it is read
 HINT = "a flowchart of ranks is what ppsim plan --model ... --cluster ... -o ranks.mmd writes"
 _N = r"(\d{1,8})"
 _REPLICA = re.compile(rf'subgraph \w+\["data replica {_N}"\]', re.ASCII)
-_DEVICE = re.compile(rf'subgraph \w+\["pipeline device {_N}(?:, node [\d .-]{{1,40}})?"\]', re.ASCII)
+_DEVICE = re.compile(
+    rf'subgraph \w+\["pipeline device {_N}(?:, node [\d .-]{{1,40}})?"\]', re.ASCII
+)
 _RANK = re.compile(rf'\w+\["rank {_N}<br/>(?:context {_N}, )?tensor {_N}"\]', re.ASCII)
 _MORE = re.compile(rf'\w+\["{_N} more"\]', re.ASCII)
 _LEFT = re.compile(
-    rf"%% of (?:{_N} replicas)?(?: and )?(?:{_N} pipeline devices)? the first \d and the last are drawn", re.ASCII
+    rf"%% of (?:{_N} replicas)?(?: and )?(?:{_N} pipeline devices)? the first \d and the last are "
+    rf"drawn",
+    re.ASCII,
 )
 _ARROW = re.compile(r'\w+ (?:-->|<-\.->)(?:\|"[^"|]{0,200}"\|)? \w+', re.ASCII)
-_OTHERS = re.compile(r"(?:flowchart|graph) (?:LR|TB|TD|RL|BT)|direction (?:LR|TB|TD|RL|BT)|%%.*|```(?:mermaid)?|")
+_OTHERS = re.compile(
+    r"(?:flowchart|graph) (?:LR|TB|TD|RL|BT)|direction (?:LR|TB|TD|RL|BT)|%%.*|```(?:mermaid)?|"
+)
 _STARTS = re.compile(r"^[ \t]*(?:flowchart|graph)\b", re.M)
 
 
@@ -78,7 +86,9 @@ class _Box:
 
 @dataclass
 class _Chart:
-    """What is drawn: boxes, ranks that are not by replica and device, and how many replicas and devices are said."""
+    """What is drawn: boxes, ranks that are not by replica and device, and how many replicas and
+    devices are said.
+    """
 
     boxes: list[_Box] = field(default_factory=list)
     hidden: Counter[tuple[int, int]] = field(default_factory=Counter)
@@ -101,15 +111,17 @@ def read_ranks(path: str) -> RankLayout:
     """Read the sizes and the order of ranks.
 
     Raises:
-        InputError: the file cannot be read, a line is not of such a flowchart, ranks are missing, drawn twice, or
-            numbered in an order that ppsim does not know.
+        InputError: the file cannot be read, a line is not of such a flowchart, ranks are missing,
+            drawn twice, or numbered in an order that ppsim does not know.
     """
     source = name_of(path)
     return parse_ranks(read_text(path, HINT), source)
 
 
 def parse_ranks(text: str, source: str) -> RankLayout:
-    """Read the sizes and the order of ranks from a flowchart's text; raises as :func:`read_ranks`."""
+    """Read the sizes and the order of ranks from a flowchart's text; raises as
+    :func:`read_ranks`.
+    """
     lines = split_lines(text, source, LINE)
     if not _STARTS.search(text):
         raise InputError(f"'{source}' is not a flowchart", HINT)
@@ -118,7 +130,9 @@ def parse_ranks(text: str, source: str) -> RankLayout:
         raise InputError(f"'{source}' has no ranks", HINT)
     replicas = _count(source, "data replica", {box.replica for box in chart.boxes}, chart.replicas)
     devices = _count(source, "pipeline device", {box.device for box in chart.boxes}, chart.devices)
-    tensor, context = (1 + max(getattr(box, name) for box in chart.boxes) for name in ("tensor", "context"))
+    tensor, context = (
+        1 + max(getattr(box, name) for box in chart.boxes) for name in ("tensor", "context")
+    )
     total = replicas * devices * tensor * context
     if total > MOST:
         raise InputError(f"'{source}' has {total:,} ranks, more than {MOST:,}", HINT)
@@ -135,7 +149,12 @@ def _read_lines(lines: list[str], source: str) -> _Chart:
         if replica >= 0 and device < 0 and (found := _DEVICE.fullmatch(word)):
             device = int(found[1])
             if (replica, device) in seen:
-                raise _unreadable(source, number, line, f"pipeline device {device} of data replica {replica} again")
+                raise _unreadable(
+                    source,
+                    number,
+                    line,
+                    f"pipeline device {device} of data replica {replica} again",
+                )
             seen.add((replica, device))
         elif replica < 0 and (found := _REPLICA.fullmatch(word)):
             replica = int(found[1])
@@ -149,9 +168,15 @@ def _read_lines(lines: list[str], source: str) -> _Chart:
         elif word == "end" and replica >= 0:
             replica, device = (replica, -1) if device >= 0 else (-1, -1)
         elif (found := _LEFT.fullmatch(word)) and any(found.groups()):
-            chart.replicas, chart.devices = (None if each is None else int(each) for each in found.groups())
+            chart.replicas, chart.devices = (
+                None if each is None else int(each) for each in found.groups()
+            )
         elif not (_OTHERS.fullmatch(word) or _ARROW.fullmatch(word)):
-            where = "a rank outside of a pipeline device" if _RANK.fullmatch(word) else "not of a layout of ranks"
+            where = (
+                "a rank outside of a pipeline device"
+                if _RANK.fullmatch(word)
+                else "not of a layout of ranks"
+            )
             raise _unreadable(source, number, line, where)
     if replica >= 0:
         raise InputError(f"'{source}' ends inside data replica {replica}", HINT)
@@ -165,13 +190,18 @@ def _count(source: str, what: str, drawn: set[int], said: int | None) -> int:
         missing = min(set(range(len(drawn) + 1)) - drawn)
         raise InputError(f"'{source}': {what} {missing} of {count} is not drawn", HINT)
     if said is not None and said != count:
-        raise InputError(f"'{source}' says that there are {said} {what}s, and the last one drawn is {count - 1}", HINT)
+        raise InputError(
+            f"'{source}' says that there are {said} {what}s, and the last one drawn is {count - 1}",
+            HINT,
+        )
     return count
 
 
 def _check_devices(source: str, chart: _Chart, each: int) -> None:
     """Prove that every replica that is drawn has every device that is, with all of its ranks."""
-    replicas, devices = ({getattr(box, name) for box in chart.boxes} for name in ("replica", "device"))
+    replicas, devices = (
+        {getattr(box, name) for box in chart.boxes} for name in ("replica", "device")
+    )
     drawn = Counter((box.replica, box.device) for box in chart.boxes)
     for replica in sorted(replicas):
         for device in sorted(devices):
@@ -182,7 +212,9 @@ def _check_devices(source: str, chart: _Chart, each: int) -> None:
 
 
 def _order(layout: RankLayout, boxes: list[_Box]) -> str:
-    """Return the order that numbers the ranks so; refuse a place or a number that is drawn twice."""
+    """Return the order that numbers the ranks so; refuse a place or a number that is drawn
+    twice.
+    """
     drawn = dict[tuple[int, ...], int]()
     for box in boxes:
         for key, what in (
@@ -190,7 +222,9 @@ def _order(layout: RankLayout, boxes: list[_Box]) -> str:
             ((box.rank,), "this rank"),
         ):
             if key in drawn:
-                raise InputError(f"{layout.source}, line {box.line}: {what} was drawn in line {drawn[key]}", HINT)
+                raise InputError(
+                    f"{layout.source}, line {box.line}: {what} was drawn in line {drawn[key]}", HINT
+                )
             drawn[key] = box.line
     wrong = dict[str, _Box]()
     for order in dict.fromkeys(RANK_ORDERS.values()):
@@ -200,8 +234,13 @@ def _order(layout: RankLayout, boxes: list[_Box]) -> str:
         wrong[order] = off
     last = max(wrong.values(), key=lambda box: box.line)
     there = ", ".join(f"{order} has {_rank(layout, order, last)} there" for order in wrong)
-    place = f"data replica {last.replica}, pipeline device {last.device}, context {last.context}, tensor {last.tensor}"
-    raise InputError(f"{layout.source}, line {last.line}: rank {last.rank} lies at {place}; {there}", HINT)
+    place = (
+        f"data replica {last.replica}, pipeline device {last.device}, context {last.context}, "
+        f"tensor {last.tensor}"
+    )
+    raise InputError(
+        f"{layout.source}, line {last.line}: rank {last.rank} lies at {place}; {there}", HINT
+    )
 
 
 def _rank(layout: RankLayout, order: str, box: _Box) -> int:

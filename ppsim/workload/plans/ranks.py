@@ -1,4 +1,6 @@
-"""Where ranks lie: which GPUs form each parallel group, on which nodes, and the links between them."""
+"""Where ranks lie: which GPUs form each parallel group, on which nodes, and the links between
+them.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,11 @@ class GroupLinks:
         """What joins the group's ranks."""
         if self.nodes == 1:
             return "inside a node"
-        return "between nodes" if self.per_node == 1 else f"between nodes, {self.per_node} of a group in each"
+        return (
+            "between nodes"
+            if self.per_node == 1
+            else f"between nodes, {self.per_node} of a group in each"
+        )
 
 
 def group_links(machine: Machine, parallel: Parallel) -> list[GroupLinks]:
@@ -61,12 +67,16 @@ def group_links(machine: Machine, parallel: Parallel) -> list[GroupLinks]:
         if group.size == 1:
             continue
         nodes, count = len(set(machine.nodes_of(group.ranks).tolist())), parallel.gpus // group.size
-        result.append(GroupLinks(kind, group.size, count, group.ranks, nodes, -(-group.size // nodes)))
+        result.append(
+            GroupLinks(kind, group.size, count, group.ranks, nodes, -(-group.size // nodes))
+        )
     return result
 
 
 def rank_grid(parallel: Parallel) -> NDArray[np.int64]:
-    """Number the ranks, shape (dp, pp, cp, tp): tensor first, then context, then as ``rank_order`` says."""
+    """Number the ranks, shape (dp, pp, cp, tp): tensor first, then context, then as ``rank_order``
+    says.
+    """
     p, numbers = parallel, np.arange(parallel.gpus)
     if p.pipeline_first:
         return numbers.reshape(p.dp, p.pp, p.cp, p.tp)
@@ -85,7 +95,8 @@ MOST_DRAWN = 4  # replicas, pipeline devices or ranks of one kind that a flowcha
 
 
 def flowchart(machine: Machine, parallel: Parallel) -> str:
-    """Draw the rank layout as a Mermaid flowchart: boxes of replicas and pipeline devices, arrows of what travels.
+    """Draw the rank layout as a Mermaid flowchart: boxes of replicas and pipeline devices, arrows
+    of what travels.
 
     Of more than ``MOST_DRAWN`` replicas or pipeline devices the first ones and the last are drawn.
     """
@@ -99,15 +110,24 @@ def flowchart(machine: Machine, parallel: Parallel) -> str:
             ranks = grid[d, k].ravel().tolist()
             nodes = sorted(set(machine.nodes_of(ranks).tolist()))
             lines.append(f'    subgraph D{d}P{k}["pipeline device {k}, node {span(nodes)}"]')
-            lines += [f'      R{ranks[i]}["rank {ranks[i]}<br/>{_place(p, i)}"]' for i in _shown(len(ranks))]
+            lines += [
+                f'      R{ranks[i]}["rank {ranks[i]}<br/>{_place(p, i)}"]'
+                for i in _shown(len(ranks))
+            ]
             if len(ranks) > MOST_DRAWN:
                 lines.insert(-1, f'      D{d}P{k}M["{len(ranks) - MOST_DRAWN} more"]')
             lines.append("    end")
         lines.append("  end")
     lines += list(_arrows(machine, parallel, replicas, devices))
-    left = [f"{n} {what}" for n, what in ((p.dp, "replicas"), (p.pp, "pipeline devices")) if n > MOST_DRAWN]
+    left = [
+        f"{n} {what}"
+        for n, what in ((p.dp, "replicas"), (p.pp, "pipeline devices"))
+        if n > MOST_DRAWN
+    ]
     if left:
-        lines.append(f"  %% of {' and '.join(left)} the first {MOST_DRAWN - 1} and the last are drawn")
+        lines.append(
+            f"  %% of {' and '.join(left)} the first {MOST_DRAWN - 1} and the last are drawn"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -120,7 +140,9 @@ def _place(parallel: Parallel, index: int) -> str:
     return tensor if parallel.cp == 1 else f"context {index // parallel.tp}, {tensor}"
 
 
-def _arrows(machine: Machine, parallel: Parallel, replicas: list[int], devices: list[int]) -> Iterator[str]:
+def _arrows(
+    machine: Machine, parallel: Parallel, replicas: list[int], devices: list[int]
+) -> Iterator[str]:
     nodes = machine.nodes_of(rank_grid(parallel)[:, :, 0, 0])
     for d in replicas:
         for here, after in pairwise(devices):

@@ -30,13 +30,18 @@ def number_of(row: Row, key: str) -> float | None:
 
 
 def count_of(row: Row, key: str, otherwise: int) -> int:
-    """Return a whole number of a row; ``otherwise`` where it has none: null, 0, or a text such as "n/a".
+    """Return a whole number of a row; ``otherwise`` where it has none: null, 0, or a text such as
+    "n/a".
 
     Raises:
         Skipped: it has something else.
     """
     value = row.get(key)
-    if value in (None, 0) or value is False or (isinstance(value, str) and value.strip().lower() in MISSING):
+    if (
+        value in (None, 0)
+        or value is False
+        or (isinstance(value, str) and value.strip().lower() in MISSING)
+    ):
         return otherwise
     number = number_of(row, key)
     if number is None or not 1 <= number <= MOST or number != int(number):

@@ -50,13 +50,46 @@ CLUSTERS = (
     ("4090", "rtx-4090"),
     ("v100", "dgx-v100"),
 )
-SCHEDULES = {"none": "1f1b", "interleaved 1f1b": "interleaved"}  # what rows call a schedule beside its name
+# what rows call a schedule beside its name
+SCHEDULES = {"none": "1f1b", "interleaved 1f1b": "interleaved"}
 SIZES = {field.name: field.type for field in fields(Model) if field.type in ("int", "bool")}
 SHORT = {"kv": "kv_heads", "topk": "top_k"}  # other names of sizes
 # All keys that are read, and those that describe a row.
-NUMBERS = ("gpus", "tp", "pp", "cp", "ep", "dp", "fsdp", "vp", "mbs", "gbs", "microbatches", "seq", "layers", "mtp")
-MEASURED = ("step_s", "step_ms", "tokens_per_s_per_gpu", "tokens_per_s", "tokens_per_s_total", "model_tflops_per_gpu")
-RUN = ("model", "architecture", "gpu", "cluster", "software", "framework", "release", "schedule", "layout")
+NUMBERS = (
+    "gpus",
+    "tp",
+    "pp",
+    "cp",
+    "ep",
+    "dp",
+    "fsdp",
+    "vp",
+    "mbs",
+    "gbs",
+    "microbatches",
+    "seq",
+    "layers",
+    "mtp",
+)
+MEASURED = (
+    "step_s",
+    "step_ms",
+    "tokens_per_s_per_gpu",
+    "tokens_per_s",
+    "tokens_per_s_total",
+    "model_tflops_per_gpu",
+)
+RUN = (
+    "model",
+    "architecture",
+    "gpu",
+    "cluster",
+    "software",
+    "framework",
+    "release",
+    "schedule",
+    "layout",
+)
 NOTES = ("id", "source", "note", "group", "set", "tier")
 FURTHER = ("recompute_layers", "offload", "adapters", "memory_alloc_GiB", "memory_GiB")
 KEYS = frozenset((*RUN, *NUMBERS, *TECHNIQUES, *FURTHER, *MEASURED, *NOTES))
@@ -93,7 +126,11 @@ def own_of(model: tuple[str, Model] | None, cluster: tuple[str, Machine] | None)
         if given
         for name in (given[0], Path(given[0]).name, Path(given[0]).stem, given[1].name)
     }
-    return Own(model and model[1], cluster and cluster[1], frozenset(name.lower() for name in names if name))
+    return Own(
+        model and model[1],
+        cluster and cluster[1],
+        frozenset(name.lower() for name in names if name),
+    )
 
 
 @dataclass(frozen=True)
@@ -103,7 +140,8 @@ class Setup:
     Attributes:
         model: the model.
         machine: the cluster.
-        parallel: how it was trained; ``choices`` are what may replace it where the row leaves numbers out.
+        parallel: how it was trained; ``choices`` are what may replace it where the row leaves
+            numbers out.
         choices: settings to choose from, the row's own included.
         layout: what each stage holds, or None.
         measured: seconds of a step, or None.
@@ -122,7 +160,8 @@ class Setup:
 
 
 def read_table(path: str) -> list[Row]:
-    """Read the rows of a table of runs: CSV, Parquet, or JSON, a list of them or an object with ``rows``.
+    """Read the rows of a table of runs: CSV, Parquet, or JSON, a list of them or an object with
+    ``rows``.
 
     An empty cell says nothing.
 
@@ -133,7 +172,10 @@ def read_table(path: str) -> list[Row]:
     hint = 'CSV, or JSON with "rows", of published runs'
     if Path(path).suffix.lower() in (".csv", ".parquet"):
         cells = tables.read_table(path, hint, lists=NESTED)
-        return [{key: 0 if cell == "0" else cell for key, cell in row.items() if key and cell != ""} for row in cells]
+        return [
+            {key: 0 if cell == "0" else cell for key, cell in row.items() if key and cell != ""}
+            for row in cells
+        ]
     data = decode(read_text(path, hint, largest=LARGEST), Any, f"'{path}'", hint)
     rows = data.get("rows") if isinstance(data, dict) else data
     if not isinstance(rows, list) or (rows and not any(isinstance(row, dict) for row in rows)):
@@ -147,9 +189,16 @@ def unknown_keys(rows: Iterable[Row]) -> list[str]:
     for row in (row for row in rows if isinstance(row, dict)):
         found |= dict.fromkeys(row.keys() - KEYS, KEYS)
         if isinstance(shape := row.get("architecture"), dict):
-            found |= dict.fromkeys((f"architecture.{key}" for key in shape if key not in (SIZES | SHORT)), SIZES)
-    near = {key: get_close_matches(key.rpartition(".")[2][:40].lower(), found[key], 1, cutoff=0.8) for key in found}
-    return [shorten(key, 40) + (f" ({near[key][0]}?)" if near[key] else "") for key in sorted(found)]
+            found |= dict.fromkeys(
+                (f"architecture.{key}" for key in shape if key not in (SIZES | SHORT)), SIZES
+            )
+    near = {
+        key: get_close_matches(key.rpartition(".")[2][:40].lower(), found[key], 1, cutoff=0.8)
+        for key in found
+    }
+    return [
+        shorten(key, 40) + (f" ({near[key][0]}?)" if near[key] else "") for key in sorted(found)
+    ]
 
 
 def setup_of(row: Row, own: Own = NONE) -> Setup:
@@ -160,7 +209,8 @@ def setup_of(row: Row, own: Own = NONE) -> Setup:
         own: what it may name beside the library.
 
     Raises:
-        Skipped: the row names a model or GPU that the library lacks, or lacks numbers that cannot be chosen.
+        Skipped: the row names a model or GPU that the library lacks, or lacks numbers that cannot
+            be chosen.
     """
     if not isinstance(row, dict):
         raise Skipped("the row is no object")
@@ -178,29 +228,42 @@ def setup_of(row: Row, own: Own = NONE) -> Setup:
         if not dp or dp * each != gpus:
             raise Skipped(f"tp x pp x cp = {each} does not divide {gpus} GPUs")
     techniques = parallel_of(row, machine.gpu, model)
-    fixed = replace(techniques, dp=dp, tp=numbers["tp"], pp=numbers["pp"], cp=numbers["cp"], ep=numbers["ep"])
+    fixed = replace(
+        techniques, dp=dp, tp=numbers["tp"], pp=numbers["pp"], cp=numbers["cp"], ep=numbers["ep"]
+    )
     choices, chosen = _choices(row, model, fixed, inferred)
     layout = _layout(row, model, choices[0])
-    chosen = ", ".join(filter(None, (chosen, *unread(row), "layout" if row.get("layout") and layout is None else "")))
+    chosen = ", ".join(
+        filter(
+            None, (chosen, *unread(row), "layout" if row.get("layout") and layout is None else "")
+        )
+    )
     if again := _recomputed(row):
         choices = tuple(replace(choice, recompute_layers=again) for choice in choices)
     measured, software = measured_step(row, model, choices[0]), version_of(row).software
     if saving := _saving(row, fixed, software):
-        saved = tuple(way for choice in choices for way in fitting(model, machine, choice, layout, **saving))
+        saved = tuple(
+            way for choice in choices for way in fitting(model, machine, choice, layout, **saving)
+        )
         chosen = ", ".join(filter(None, (chosen, "memory" if saved != choices else "")))
         choices = saved
     return Setup(model, machine, choices[0], choices, layout, measured, chosen, software.name)
 
 
 def _saving(row: Row, parallel: Parallel, software: Software) -> dict[str, bool]:
-    """Return by what a run may have saved memory that its row does not say; empty where it says all.
+    """Return by what a run may have saved memory that its row does not say; empty where it says
+    all.
 
     Of software that the library does not have, nothing is known.
     """
     megatron = software.below[0].flags == "megatron" and parallel.kernels == "fused"
     offload = str(row.get("offload") or "").strip().lower()
     if "recompute" in stated(row):
-        return {"modules": False, "offload": True} if offload not in MISSING and not number_of(row, "offload") else {}
+        return (
+            {"modules": False, "offload": True}
+            if offload not in MISSING and not number_of(row, "offload")
+            else {}
+        )
     named = str(row.get("software") or row.get("framework") or "").lower()
     known = any(word in named for word in (software.name, *software.words))
     # Megatron-LM offloads whole layers only without a pipeline.
@@ -222,7 +285,8 @@ def _model(row: Row, own: Own) -> Model:
         model = _described(name, shape)
     layers = count_of(row, "layers", model.layers)
     changes: dict[str, Any] = {"layers": layers, "dense_layers": min(model.dense_layers, layers)}
-    if layers < model.layers // 2:  # a few layers of a large model: one without experts stands for those that it has
+    # a few layers of a large model: one without experts stands for those that it has
+    if layers < model.layers // 2:
         changes |= {"mtp": 0, "dense_layers": min(model.dense_layers, 1)}
     if row.get("mtp") is not None:
         changes["mtp"] = count_of(row, "mtp", 0)
@@ -241,7 +305,10 @@ def _described(name: str, shape: Any) -> Model:
     Without ``kv_heads`` it is a GPT, with biases and a table of positions.
     """
     if not isinstance(shape, dict) or not {"layers", "hidden", "heads"} <= shape.keys():
-        raise Skipped(f"no model {name!r} in the library, and the row does not describe it; --model FILE gives yours")
+        raise Skipped(
+            f"no model {name!r} in the library, and the row does not describe it; --model FILE "
+            f"gives yours"
+        )
     shape = {SHORT.get(key, key): value for key, value in shape.items()}
     gpt = "kv_heads" not in shape
     usual = {"gated": not gpt, "tied": gpt, "learned_positions": gpt, "biases": gpt}
@@ -249,12 +316,16 @@ def _described(name: str, shape: Any) -> Model:
     for key, value in (usual | shape).items():
         if SIZES.get(key) == "bool":
             if not isinstance(value, bool):
-                raise Skipped(f"{key} {shorten(repr(value))} of the architecture is neither true nor false")
+                raise Skipped(
+                    f"{key} {shorten(repr(value))} of the architecture is neither true nor false"
+                )
             sizes[key] = value
         elif key in SIZES:
             sizes[key] = count_of(shape, key, sizes.get(key, 0))
     if sizes.get("experts") and not sizes.get("expert_ffn"):
-        raise Skipped(f"no model {name!r} in the library, and its architecture does not say expert_ffn")
+        raise Skipped(
+            f"no model {name!r} in the library, and its architecture does not say expert_ffn"
+        )
     return Model(**sizes, name=name)
 
 
@@ -270,11 +341,15 @@ def _machine(row: Row, own: Own) -> Machine:
         if word in gpu and not re.search("gh200|pcie|nvl$", gpu):
             return read_machine(name)
     known = ", ".join(sorted({word.split()[0] for word, _ in CLUSTERS}))
-    raise Skipped(f"no GPU {row.get('gpu')!r} in the library, which has {known}; --cluster FILE gives yours")
+    raise Skipped(
+        f"no GPU {row.get('gpu')!r} in the library, which has {known}; --cluster FILE gives yours"
+    )
 
 
 def _fill_size(row: Row, numbers: dict[str, int], gpus: int, dp: int) -> list[str]:
-    """Fill in the one of tp, pp and cp that a row leaves out, from its GPUs and the others; return its name."""
+    """Fill in the one of tp, pp and cp that a row leaves out, from its GPUs and the others; return
+    its name.
+    """
     missing = [key for key in ("tp", "pp", "cp") if not count_of(row, key, 0)]
     ranks = dp * numbers["tp"] * numbers["pp"] * numbers["cp"]
     if len(missing) != 1 or not dp or gpus % ranks or gpus == ranks:
@@ -283,19 +358,32 @@ def _fill_size(row: Row, numbers: dict[str, int], gpus: int, dp: int) -> list[st
     return missing
 
 
-def _choices(row: Row, model: Model, fixed: Parallel, chosen: list[str]) -> tuple[tuple[Parallel, ...], str]:
-    """Fill in batch, chunks and schedule; where the row leaves out microbatch size or chunks, all that could be."""
+def _choices(
+    row: Row, model: Model, fixed: Parallel, chosen: list[str]
+) -> tuple[tuple[Parallel, ...], str]:
+    """Fill in batch, chunks and schedule; where the row leaves out microbatch size or chunks, all
+    that could be.
+    """
     schedule = _schedule(row) if fixed.pp > 1 else ""
     gbs, mbs = count_of(row, "gbs", 0), count_of(row, "mbs", 0)
     if not gbs:
-        mbs, microbatches = mbs or 1, count_of(row, "microbatches", 0) or USUAL_MICROBATCHES * fixed.pp
+        mbs, microbatches = (
+            mbs or 1,
+            count_of(row, "microbatches", 0) or USUAL_MICROBATCHES * fixed.pp,
+        )
         chosen.append(f"mbs {mbs}, {microbatches} microbatches")
         gbs = fixed.dp * mbs * microbatches
     per_pipeline = gbs // fixed.dp
     if not per_pipeline:
         raise Skipped(f"a batch of {gbs} for {fixed.dp} data-parallel ranks")
     # Megatron's own table 2 states microbatches of one sequence for its pipelines.
-    sizes = [mbs] if mbs else [1] if fixed.pp > 1 else [size for size in (1, 2, 4) if per_pipeline % size == 0]
+    sizes = (
+        [mbs]
+        if mbs
+        else [1]
+        if fixed.pp > 1
+        else [size for size in (1, 2, 4) if per_pipeline % size == 0]
+    )
     if not mbs:
         chosen.append("mbs")
     chunks = 1 if fixed.pp == 1 else count_of(row, "vp", 0)
@@ -303,9 +391,13 @@ def _choices(row: Row, model: Model, fixed: Parallel, chosen: list[str]) -> tupl
         chunks = _fewest_chunks(model, fixed.pp, schedule)
         chosen.append("vp")
     chosen += [
-        name for name, text in (("seq", count_of(row, "seq", 0)), ("precision", row.get("precision"))) if not text
+        name
+        for name, text in (("seq", count_of(row, "seq", 0)), ("precision", row.get("precision")))
+        if not text
     ]
-    return tuple(_fill(fixed, size, per_pipeline, chunks, schedule) for size in sizes), ", ".join(chosen)
+    return tuple(_fill(fixed, size, per_pipeline, chunks, schedule) for size in sizes), ", ".join(
+        chosen
+    )
 
 
 def _schedule(row: Row) -> str:
@@ -323,11 +415,19 @@ def _fill(fixed: Parallel, mbs: int, per_pipeline: int, chunks: int, schedule: s
     if schedule in ("1f1b", "interleaved"):  # rows name either where chunks say which it is
         schedule = "interleaved" if chunks > 1 else "1f1b"
     microbatches = max(per_pipeline // mbs, 1)
-    return replace(fixed.for_schedule(schedule), mbs=mbs, microbatches=microbatches, vp=chunks, schedule=schedule)
+    return replace(
+        fixed.for_schedule(schedule),
+        mbs=mbs,
+        microbatches=microbatches,
+        vp=chunks,
+        schedule=schedule,
+    )
 
 
 def _fewest_chunks(model: Model, devices: int, schedule: str) -> int:
-    """Return the fewest chunks, from 2 on, that divide the layers of a device; 1 where the schedule has no chunks."""
+    """Return the fewest chunks, from 2 on, that divide the layers of a device; 1 where the schedule
+    has no chunks.
+    """
     if schedule != "interleaved":
         return 1
     each = -(-model.layers // devices)
@@ -340,7 +440,9 @@ def _layout(row: Row, model: Model, parallel: Parallel) -> Layout | None:
     if not text:
         return None
     try:
-        found = read_layout(text if isinstance(text, str) else json.dumps(text), parallel.pp, model.layers)
+        found = read_layout(
+            text if isinstance(text, str) else json.dumps(text), parallel.pp, model.layers
+        )
     except InputError:
         return None
     return found if found.n_stages == parallel.stages else None
@@ -355,7 +457,9 @@ def _recomputed(row: Row) -> int | tuple[int, ...] | None:
 
 
 def measured_step(row: Row, model: Model, parallel: Parallel) -> float | None:
-    """Return the seconds of a step as a row states them, or as its throughput does; None where it states neither."""
+    """Return the seconds of a step as a row states them, or as its throughput does; None where it
+    states neither.
+    """
     for key, scale in (("step_s", 1.0), ("step_ms", 1e-3)):
         if value := number_of(row, key):
             return value * scale

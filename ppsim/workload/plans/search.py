@@ -1,10 +1,13 @@
-"""The best ways to train a model on given GPUs: bounds first, then simulation of what they leave, best bound first.
+"""The best ways to train a model on given GPUs: bounds first, then simulation of what they leave,
+best bound first.
 
-Candidates are simulated in rounds whose sizes depend on nothing. After each round the slowest plan that is still wanted
-gives the time that later candidates must be able to beat. So results and counts are the same on any number of workers.
+Candidates are simulated in rounds whose sizes depend on nothing. After each round the slowest plan
+that is still wanted gives the time that later candidates must be able to beat. So results and
+counts are the same on any number of workers.
 
-The first pass simulates every plan that may tie with the fastest, whatever is printed, and schedules ordered by costs
-for the fastest of them. Only then are further plans simulated to be listed. So how many are listed changes no choice.
+The first pass simulates every plan that may tie with the fastest, whatever is printed, and
+schedules ordered by costs for the fastest of them. Only then are further plans simulated to be
+listed. So how many are listed changes no choice.
 """
 
 from __future__ import annotations
@@ -26,22 +29,41 @@ from ppsim.errors import PpsimError
 from ppsim.schedules import find
 from ppsim.workload.cost.costs import StageCosts, Step, queues_of, stage_costs, step_time
 from ppsim.workload.cost.kinds import kinds_of_devices
-from ppsim.workload.cost.memory import PARTS, DeviceMemory, device_memory, stage_memory, states_of_devices
+from ppsim.workload.cost.memory import (
+    PARTS,
+    DeviceMemory,
+    device_memory,
+    stage_memory,
+    states_of_devices,
+)
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.bounds import Bound, bound_candidates, least_seconds, list_candidates
 from ppsim.workload.plans.by_speed import layout_of
 from ppsim.workload.plans.flags import refusal
 from ppsim.workload.plans.space import FITTED, Candidate, read_key
-from ppsim.workload.plans.task import HELD, LACKED, REFUSED, ROUNDING, SIMULATED, STAGES, WORK, Found, Row, Task
+from ppsim.workload.plans.task import (
+    HELD,
+    LACKED,
+    REFUSED,
+    ROUNDING,
+    SIMULATED,
+    STAGES,
+    WORK,
+    Found,
+    Row,
+    Task,
+)
 
-FIRST_ROUND, ROUND = 32, 512  # candidates; rounds double, as the first ones set a limit to the others
+# candidates; rounds double, as the first ones set a limit to the others
+FIRST_ROUND, ROUND = 32, 512
 MOST_FITTED = {
     "zb-auto": 8,
     "zb-2p": 8,
     "zb-v": 8,
     "v-auto": 2,
 }  # plans that are ordered by costs; v-auto takes seconds for each
-SEEDS = 10  # plans, whatever is listed, that are certainly simulated where orders by costs follow the fastest
+# plans, whatever is listed, that are certainly simulated where orders by costs follow the fastest
+SEEDS = 10
 MOST_GPUS = 4096  # tried where none of a few GPUs fits
 TRIED = 32  # candidates, the smallest first, to find out whether any fits
 
@@ -49,23 +71,29 @@ Map = Callable[[Callable[[Any], Row], Sequence[Any]], Iterator[tuple[int, Row]]]
 
 
 def search(task: Task, run: Map, found: Found, report: Report) -> None:
-    """Search for the best plans; ``found`` holds what is known at any time, so that an interruption loses nothing.
+    """Search for the best plans; ``found`` holds what is known at any time, so that an interruption
+    loses nothing.
 
     Args:
         task: what the plan is for.
-        run: gives the rows of tasks by a function of them, as :class:`ppsim.base.workers.Workers` does.
+        run: gives the rows of tasks by a function of them, as :class:`ppsim.base.workers.Workers`
+            does.
         found: filled in.
         report: called with the share done and a line.
     """
     report(None, f"bounds of {task.gpus:,} GPUs' plans")
     seen, first = found.simulated, replace(task, keep=SEEDS if task.axes.fitted else 1, front=False)
-    left = _run_rounds(first, run, found, bound_candidates(task, list_candidates(task), found), report, seen)
+    left = _run_rounds(
+        first, run, found, bound_candidates(task, list_candidates(task), found), report, seen
+    )
     if fitted := list(_fit_orders(task, seen)):
         left += _run_rounds(first, run, found, bound_candidates(task, fitted, found), report, seen)
     found.rows = best_of(task, seen.copy())
     if task.keep > first.keep or task.front:
         found.counts.subtract(outcome for _, outcome in left)
-        _run_rounds(replace(task, near=0.0), run, found, sorted(bound for bound, _ in left), report, seen)
+        _run_rounds(
+            replace(task, near=0.0), run, found, sorted(bound for bound, _ in left), report, seen
+        )
     found.complete = True
 
 
@@ -74,7 +102,8 @@ def _run_rounds(
 ) -> list[tuple[Bound, str]]:
     """Evaluate candidates round by round, best bound first.
 
-    All that were simulated are kept in ``seen``: which are wanted is independent of the order in which they came.
+    All that were simulated are kept in ``seen``: which are wanted is independent of the order in
+    which they came.
 
     Returns:
         The candidates that cannot win, each with the outcome as which it is counted.
@@ -133,20 +162,29 @@ def _fit_orders(task: Task, rows: Sequence[Row]) -> Iterator[Candidate]:
 
 
 def gpus_that_fit(task: Task) -> int | None:
-    """Find the fewest GPUs, doubling them, on which a candidate fits; None up to 64 times as many, or ``MOST_GPUS``."""
+    """Find the fewest GPUs, doubling them, on which a candidate fits; None up to 64 times as many,
+    or ``MOST_GPUS``.
+    """
     if task.machine.kinds:
         return None
-    axes, gpus = replace(task.axes, recompute=task.axes.recompute[-1:], layouts=task.axes.layouts[:1]), task.gpus
+    axes, gpus = (
+        replace(task.axes, recompute=task.axes.recompute[-1:], layouts=task.axes.layouts[:1]),
+        task.gpus,
+    )
     while (gpus := 2 * gpus) <= max(MOST_GPUS, 64 * task.gpus):
         more = replace(task, gpus=gpus, axes=axes)
-        bounds = sorted(bound_candidates(more, list_candidates(more), Found()), key=lambda bound: bound.bytes_)
+        bounds = sorted(
+            bound_candidates(more, list_candidates(more), Found()), key=lambda bound: bound.bytes_
+        )
         if any("step_s" in Evaluate(more)(bound.candidate) for bound in bounds[:TRIED]):
             return more.gpus
     return None
 
 
 def _limit(task: Task, rows: Sequence[Row]) -> tuple[tuple[float, float], ...]:
-    """What a further candidate must beat in time, among plans of as few bytes: pairs of seconds and bytes."""
+    """What a further candidate must beat in time, among plans of as few bytes: pairs of seconds and
+    bytes.
+    """
     if task.front:
         return tuple((row["step_s"], row["memory_bytes"]) for row in rows if row["pareto"])
     if len(rows) < task.keep:
@@ -158,7 +196,9 @@ def _beaten(limit: tuple[tuple[float, float], ...], seconds: float, bytes_: floa
     return any(best <= seconds and held <= bytes_ for best, held in limit)
 
 
-def _leave_out(bounds: list[Bound], limit: tuple[tuple[float, float], ...]) -> tuple[list[Bound], list[Bound]]:
+def _leave_out(
+    bounds: list[Bound], limit: tuple[tuple[float, float], ...]
+) -> tuple[list[Bound], list[Bound]]:
     """Divide candidates into those that may win and those that cannot win any more."""
     if not limit:
         return bounds, []
@@ -209,18 +249,23 @@ def _without_twins(rows: Sequence[Row]) -> Iterator[Row]:
 
 
 def _without_ties(rows: Sequence[Row]) -> Iterator[Row]:
-    """Leave out plans ordered by costs that are no better than one with a fixed order that is the same otherwise."""
+    """Leave out plans ordered by costs that are no better than one with a fixed order that is the
+    same otherwise.
+    """
     better: dict[Candidate, list[Row]] = {}
     for row in rows:
         alike = better.setdefault(read_key(row["key"])._replace(schedule=""), [])
-        if row["schedule"] not in FITTED or all(other["memory_bytes"] > row["memory_bytes"] for other in alike):
+        if row["schedule"] not in FITTED or all(
+            other["memory_bytes"] > row["memory_bytes"] for other in alike
+        ):
             yield row
         alike.append(row)
 
 
 @dataclass(frozen=True)
 class Evaluate:
-    """A function of a candidate that gives its row: how it came out and, where it fits and may win, its numbers.
+    """A function of a candidate that gives its row: how it came out and, where it fits and may win,
+    its numbers.
 
     Attributes:
         task: what the plan is for.
@@ -269,14 +314,24 @@ class Evaluate:
 
 
 def is_sound(key: str, row: Mapping[str, Any]) -> bool:
-    """Return whether a row can be that of a candidate's key: it has all numbers, each of its kind."""
+    """Return whether a row can be that of a candidate's key: it has all numbers, each of its
+    kind.
+    """
     outcome = row.get("outcome")
     if outcome == HELD:
         return matches(row, {"outcome": str, "memory_bytes": float})
     if outcome != SIMULATED:
         return outcome in (REFUSED, LACKED, STAGES) and len(row) == 1
     sizes = ("tp", "cp", "ep", "pp", "dp", "vp", "mbs", "microbatches", "zero")
-    numbers = ("offload", "step_s", "tokens_per_s", "mfu", "tflops_per_gpu", "bubble", "memory_bytes")
+    numbers = (
+        "offload",
+        "step_s",
+        "tokens_per_s",
+        "mfu",
+        "tflops_per_gpu",
+        "bubble",
+        "memory_bytes",
+    )
     terms = ("compute", "recompute", "communication", "bubble", "gradients", "optimizer")
     kinds = {
         **dict.fromkeys(("outcome", "key", "schedule", "recompute", "layout"), str),
@@ -300,11 +355,17 @@ def is_sound(key: str, row: Mapping[str, Any]) -> bool:
     plain = ("vp", "schedule", "recompute", "layout", "zero")
     asked = candidate.group._asdict() | {name: getattr(candidate, name) for name in plain}
     adds_up = abs(sum(row["terms"].values()) - row["step_s"]) <= 1e-6 * row["step_s"]
-    return all(row[name] == value for name, value in asked.items()) and adds_up and row["step_s"] > 0
+    return (
+        all(row[name] == value for name, value in asked.items()) and adds_up and row["step_s"] > 0
+    )
 
 
-def _places(task: Task, candidate: Candidate, split: NDArray[np.int64], owners: NDArray[np.int32]) -> Row:
-    """Say the GPU of each pipeline device, its bytes and its layers, where there are several kinds of nodes."""
+def _places(
+    task: Task, candidate: Candidate, split: NDArray[np.int64], owners: NDArray[np.int32]
+) -> Row:
+    """Say the GPU of each pipeline device, its bytes and its layers, where there are several kinds
+    of nodes.
+    """
     parallel, machine = candidate.parallel(task.axes.base), task.machine_of(candidate.layout)
     if not machine.kinds:
         return {}
@@ -312,11 +373,15 @@ def _places(task: Task, candidate: Candidate, split: NDArray[np.int64], owners: 
     return {
         "gpu_of_devices": ["+".join(names[on]) for on in kinds_of_devices(machine, parallel)],
         "cap_of_devices": np.asarray(task.caps(machine, parallel)).tolist(),
-        "layers_of_devices": ["+".join(map(str, split[owners == device])) for device in range(parallel.pp)],
+        "layers_of_devices": [
+            "+".join(map(str, split[owners == device])) for device in range(parallel.pp)
+        ],
     }
 
 
-def make_row(parallel: Parallel, candidate: Candidate, costs: StageCosts, peaks: DeviceMemory, step: Step) -> Row:
+def make_row(
+    parallel: Parallel, candidate: Candidate, costs: StageCosts, peaks: DeviceMemory, step: Step
+) -> Row:
     """Write a candidate's row, as ``plan --json`` prints it."""
     scale = parallel.microbatches / parallel.pp
     total = peaks.total

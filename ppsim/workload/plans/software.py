@@ -1,4 +1,6 @@
-"""Training software: what it fuses, overlaps, launches and dispatches, from a file each in ``library/software``."""
+"""Training software: what it fuses, overlaps, launches and dispatches, from a file each in
+``library/software``.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,14 @@ from ppsim.workload.model.parallel import RANK_ORDERS, Parallel
 SCHEMA = "ppsim.software/1"
 PRECISIONS = {"bf16": 2, "fp16": 2, "fp32": 4}  # bytes
 USUAL = "megatron-core"  # where nothing names the software
-LAUNCHED = {"megatron": USUAL, "torchtitan": "torchtitan"}  # the software of launch flags, where nothing names it
+# the software of launch flags, where nothing names it
+LAUNCHED = {"megatron": USUAL, "torchtitan": "torchtitan"}
 
 
 @dataclass(frozen=True)
 class Techniques:
-    """What a run does beside its sizes, each as the field of ``Parallel`` of that name; None is not said.
+    """What a run does beside its sizes, each as the field of ``Parallel`` of that name; None is not
+    said.
 
     Attributes:
         overlap_a2a: ``overlap_ep``.
@@ -58,7 +62,11 @@ class Techniques:
     split_ms: float | None = None
 
 
-NAMES = {"overlap_a2a": "overlap_ep", "gradient_precision": "gradient_bytes", "moment_precision": "moment_bytes"}
+NAMES = {
+    "overlap_a2a": "overlap_ep",
+    "gradient_precision": "gradient_bytes",
+    "moment_precision": "moment_bytes",
+}
 
 
 def apply(parallel: Parallel, said: dict[str, Any]) -> Parallel:
@@ -90,7 +98,8 @@ class Rule(Techniques):
         hosts: x86 or grace; empty both.
         families: of chips; empty for all.
         schedules: of the pipeline for which it holds; empty for all.
-        models: what a model must have: gated, an MLP with a gate; stateless, no layer that carries a state.
+        models: what a model must have: gated, an MLP with a gate; stateless, no layer that carries
+            a state.
         source: where it is from.
     """
 
@@ -144,7 +153,9 @@ class Software:
         while on := found[0].on:
             under = softwares().get(on)
             if under is None or under in found:
-                raise InputError(f"{self.name} is built on {quote(on)}, no other software of the library")
+                raise InputError(
+                    f"{self.name} is built on {quote(on)}, no other software of the library"
+                )
             found = (under, *found)
         return found
 
@@ -155,7 +166,9 @@ class Software:
 
     @property
     def launched_by(self) -> str:
-        """How its launch flags are written: megatron, torchtitan, or empty where no writer knows."""
+        """How its launch flags are written: megatron, torchtitan, or empty where no writer
+        knows.
+        """
         return self._own("flags", "")
 
     @property
@@ -174,7 +187,9 @@ class Software:
         return self._own("zero_stages", (0, 1, 2, 3))
 
     def _own(self, name: str, otherwise: Any) -> Any:
-        return next((value for found in reversed(self.below) if (value := getattr(found, name))), otherwise)
+        return next(
+            (value for found in reversed(self.below) if (value := getattr(found, name))), otherwise
+        )
 
 
 @dataclass(frozen=True)
@@ -186,7 +201,8 @@ class Version:
         release: its numbers, such as (26, 6); empty takes the newest.
         named: words that name the version otherwise.
         date: year and month of what states the run, as 2205, or empty.
-        assumed: whether a run names other software, none of the library, and this is taken in its place.
+        assumed: whether a run names other software, none of the library, and this is taken in its
+            place.
     """
 
     software: Software
@@ -197,13 +213,23 @@ class Version:
 
     @property
     def as_if(self) -> str:
-        """What is taken in place of a release that no rule tells apart, in words; empty where one does."""
+        """What is taken in place of a release that no rule tells apart, in words; empty where one
+        does.
+        """
         rules = [rule for software in self.software.below for rule in software.rule]
         newest = max((rule.since for rule in self.software.rule), key=numbers, default="")
-        if not self.release or self.release <= numbers(newest) or any(self.named in rule.named for rule in rules):
+        if (
+            not self.release
+            or self.release <= numbers(newest)
+            or any(self.named in rule.named for rule in rules)
+        ):
             return ""
         name, given = self.software.name, ".".join(map(str, self.release))
-        known = f"{newest}, the newest release that the library knows" if newest else "any: no rule tells them apart"
+        known = (
+            f"{newest}, the newest release that the library knows"
+            if newest
+            else "any: no rule tells them apart"
+        )
         return f"{name} {given} is taken as {known}"
 
     def techniques(
@@ -214,37 +240,63 @@ class Version:
         Techniques by name, those said alone.
         """
         said: dict[str, Any] = {}
-        mine = {"hosts": gpu.host if gpu else "", "families": gpu.family if gpu else "", "precisions": precision}
+        mine = {
+            "hosts": gpu.host if gpu else "",
+            "families": gpu.family if gpu else "",
+            "precisions": precision,
+        }
         mine["schedules"] = schedule
-        has = {"gated": model.gated, "stateless": not set(STATES) & set(model.mixers)} if model else {}
+        has = (
+            {"gated": model.gated, "stateless": not set(STATES) & set(model.mixers)}
+            if model
+            else {}
+        )
         for software in self.software.below:
             for rule in software.rule:
-                fits = all(value in (getattr(rule, name) or (value,)) for name, value in mine.items())
+                fits = all(
+                    value in (getattr(rule, name) or (value,)) for name, value in mine.items()
+                )
                 fits = fits and all(has.get(name, True) for name in rule.models)
                 if fits and self._holds(rule, software is self.software):
-                    said |= {f.name: v for f in fields(Techniques) if (v := getattr(rule, f.name)) is not None}
+                    said |= {
+                        f.name: v
+                        for f in fields(Techniques)
+                        if (v := getattr(rule, f.name)) is not None
+                    }
         return said
 
     def by_schedule(
         self, gpu: Gpu | None, precision: str, model: Model | None, settled: Collection[str]
     ) -> tuple[tuple[str, tuple[tuple[str, Any], ...]], ...]:
-        """List what the version does otherwise with some schedules, as the field of ``Parallel`` of this name.
+        """List what the version does otherwise with some schedules, as the field of ``Parallel`` of
+        this name.
 
         ``settled``: techniques that the user or the run states, whatever the schedule.
         """
         usual = self.techniques(gpu, precision, model)
-        names = {name for software in self.software.below for rule in software.rule for name in rule.schedules}
+        names = {
+            name
+            for software in self.software.below
+            for rule in software.rule
+            for name in rule.schedules
+        }
         found = []
         for schedule in sorted(names):
             said = self.techniques(gpu, precision, model, schedule)
-            other = {name: value for name, value in said.items() if usual.get(name) != value and name not in settled}
+            other = {
+                name: value
+                for name, value in said.items()
+                if usual.get(name) != value and name not in settled
+            }
             changes = changes_of(other)
             found += [(schedule, tuple(sorted(changes.items())))] if changes else []
         return tuple(found)
 
     def _holds(self, rule: Rule, own: bool) -> bool:
         if rule.named or rule.before:
-            return any(word in self.named for word in rule.named) or bool(rule.before > self.date > "")
+            return any(word in self.named for word in rule.named) or bool(
+                rule.before > self.date > ""
+            )
         return not (own and rule.since and self.release) or self.release >= numbers(rule.since)
 
 
@@ -256,13 +308,16 @@ def softwares() -> dict[str, Software]:
 
 
 def numbers(text: str) -> tuple[int, ...]:
-    """Read the numbers of a release, such as 26.04.01; empty where the text does not begin with one."""
+    """Read the numbers of a release, such as 26.04.01; empty where the text does not begin with
+    one.
+    """
     found = re.match(r"v?(\d+(?:\.\d+)*)", text.strip())
     return tuple(map(int, found[1].split("."))) if found else ()
 
 
 def read_software(spec: str) -> Version:
-    """Read software as users name it: ``megatron-bridge``, or with a release, ``megatron-bridge@26.06``.
+    """Read software as users name it: ``megatron-bridge``, or with a release,
+    ``megatron-bridge@26.06``.
 
     Raises:
         InputError: no such software in the library, or a version that its file does not have.
@@ -271,23 +326,34 @@ def read_software(spec: str) -> Version:
     known = softwares()
     if name not in known:
         raise InputError(
-            f"no software {quote(spec)} in the library.{guess_of(name, known)}", f"one of {', '.join(known)}"
+            f"no software {quote(spec)} in the library.{guess_of(name, known)}",
+            f"one of {', '.join(known)}",
         )
-    words = {word for software in known[name].below for rule in software.rule for word in rule.named}
+    words = {
+        word for software in known[name].below for rule in software.rule for word in rule.named
+    }
     if version and not numbers(version) and version not in words:
         raise InputError(f"no version {quote(version)} of {name}", f"a release, such as {name}@1.2")
     return Version(known[name], numbers(version), version)
 
 
 def software_of(framework: str, release: str, source: str = "") -> Version:
-    """Find the software that a table's words name, and its version by the release, or by the date of an arXiv paper.
+    """Find the software that a table's words name, and its version by the release, or by the date
+    of an arXiv paper.
 
     Of several, the one that is built on the others; the usual one where no word is known.
     """
     text = framework.lower()
-    found = [(len(s.below), len(word), s, word) for s in softwares().values() for word in s.words if word in text]
+    found = [
+        (len(s.below), len(word), s, word)
+        for s in softwares().values()
+        for word in s.words
+        if word in text
+    ]
     if not found:
-        return Version(softwares()[USUAL], numbers(release), text, _date(source), bool(text.strip()))
+        return Version(
+            softwares()[USUAL], numbers(release), text, _date(source), bool(text.strip())
+        )
     *_, software, word = max(found, key=lambda one: one[:2])
     after = text.partition(word)[2]
     return Version(software, numbers(release) or numbers(after.strip(" (")), text, _date(source))

@@ -1,4 +1,6 @@
-"""The space that a plan searches: every valid way to lay a model on a number of GPUs, as compact candidates."""
+"""The space that a plan searches: every valid way to lay a model on a number of GPUs, as compact
+candidates.
+"""
 
 from __future__ import annotations
 
@@ -45,15 +47,20 @@ SCHEDULES = (
 FITTED = ("zb-auto", "zb-2p", "zb-v", "v-auto")  # their queues depend on costs
 TWO_REPLICAS = frozenset(f.name for f in families() if f.placement.startswith("bidirectional"))
 RECOMPUTE = ("none", "selective", "full")
-PAIRS = ("dualpipe", "dualpipe-v", "1f1b-overlap", "interleaved-overlap")  # of F and B, made to hide all-to-all
-NEED_EXPERTS = ("1f1b-overlap", "interleaved-overlap")  # without all-to-all to hide they are only slower
+# of F and B, made to hide all-to-all
+PAIRS = ("dualpipe", "dualpipe-v", "1f1b-overlap", "interleaved-overlap")
+# without all-to-all to hide they are only slower
+NEED_EXPERTS = ("1f1b-overlap", "interleaved-overlap")
 LAYOUTS = ("even", "light-last", "light-ends")
-BY_SPEED = ("by-speed", "by-speed-reversed")  # of a cluster of several kinds of nodes: more layers on faster ones
+# of a cluster of several kinds of nodes: more layers on faster ones
+BY_SPEED = ("by-speed", "by-speed-reversed")
 EIGHTHS = range(1, 8)  # of a stage's layers that recompute in full, beside all
 MOST_CHUNKS = 12
 MOST_CP = 16
 MOST_MBS = 16
-NEAR = 64  # numbers of GPUs, each a multiple of the fixed sizes, tried above and below one that has no candidates
+# numbers of GPUs, each a multiple of the fixed sizes, tried above and below one that has no
+# candidates
+NEAR = 64
 
 
 @dataclass(frozen=True)
@@ -70,13 +77,16 @@ class Axes:
         mbs: sequences in a microbatch.
         schedules: names in the registry.
         recompute: none, selective, full; full takes shares of a stage's layers too.
-        layouts: even; light-last and light-ends, with a layer less beside the output, and beside the embedding too;
-            by-speed on several kinds of nodes, as the cluster lists them or the last kind first.
+        layouts: even; light-last and light-ends, with a layer less beside the output, and beside
+            the embedding too; by-speed on several kinds of nodes, as the cluster lists them or the
+            last kind first.
         zero: stages of ZeRO; None takes 1, and without a pipeline 3 too.
         offload: percent of activations that wait on the host.
-        fitted: names of schedules that are ordered by costs, tried for the fastest plans of their placement alone.
+        fitted: names of schedules that are ordered by costs, tried for the fastest plans of their
+            placement alone.
         base: everything else that the runs have in common.
-        joints: ranks with which another kind of nodes begins; no tensor, context or expert group has ranks on both.
+        joints: ranks with which another kind of nodes begins; no tensor, context or expert group
+            has ranks on both.
     """
 
     tp: tuple[int, ...] | None = None
@@ -120,8 +130,8 @@ class Group(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """One way to train: sizes, chunks, schedule, recompute with how many layers of each stage (-1 all), layout, ZeRO's
-    stage, and the percent of activations that wait on the host.
+    """One way to train: sizes, chunks, schedule, recompute with how many layers of each stage (-1
+    all), layout, ZeRO's stage, and the percent of activations that wait on the host.
     """
 
     group: Group
@@ -171,31 +181,49 @@ def read_key(key: str) -> Candidate:
     """Read a candidate from its key."""
     *numbers, vp, schedule, recompute, layers, layout, zero, offload = key.split("/")
     group = Group(*map(int, numbers))
-    return Candidate(group, int(vp), schedule, recompute, int(layers), layout, int(zero), int(offload))
+    return Candidate(
+        group, int(vp), schedule, recompute, int(layers), layout, int(zero), int(offload)
+    )
 
 
 def check_axes(model: Model, per_node: int, gpus: int, gbs: int, axes: Axes) -> None:
     """Refuse what no candidate can have.
 
     Raises:
-        InputError: no GPUs, a batch that no size of the data-parallel group divides, or a fixed axis that nothing fits.
+        InputError: no GPUs, a batch that no size of the data-parallel group divides, or a fixed
+            axis that nothing fits.
     """
     if gpus < 1 or gbs < 1:
-        raise InputError("a plan needs at least one GPU and one sequence in a batch", "--gpus 64 --gbs 256")
+        raise InputError(
+            "a plan needs at least one GPU and one sequence in a batch", "--gpus 64 --gbs 256"
+        )
     if any(groups(model, per_node, gpus, gbs, axes)):
         return
-    fixed = ", ".join(f"{name} {'/'.join(map(str, v))}" for name in SIZES if (v := getattr(axes, name)) is not None)
+    fixed = ", ".join(
+        f"{name} {'/'.join(map(str, v))}"
+        for name in SIZES
+        if (v := getattr(axes, name)) is not None
+    )
     if axes.base.pipeline_first:
         least = "tp x cp = ep" if model.experts else "cp = 1"
-        fixed += f"{', ' * bool(fixed)}ranks in the order {axes.base.rank_order}, which takes {least} with a pipeline"
+        fixed += (
+            f"{', ' * bool(fixed)}ranks in the order {axes.base.rank_order}, which takes "
+            f"{least} with a pipeline"
+        )
     # A batch of as many sequences as GPUs is one that all numbers of replicas divide.
-    replicas = sorted({group.dp for group in groups(model, per_node, gpus, gpus, replace(axes, mbs=None))})
+    replicas = sorted(
+        {group.dp for group in groups(model, per_node, gpus, gpus, replace(axes, mbs=None))}
+    )
     apart = [f"dp {dp}" for dp in replicas if gbs % dp]
     raise InputError(
-        f"no way to train {model.name or 'the model'} ({model.layers} layers, {model.heads} heads) on {gpus:,} GPUs "
-        f"with {gbs:,} sequences a step"
+        f"no way to train {model.name or 'the model'} ({model.layers} layers, {model.heads} "
+        f"heads) on {gpus:,} GPUs with {gbs:,} sequences a step"
         + (f" and {fixed}" if fixed else "")
-        + (f": {' and '.join(apart[:3])} {'does' if len(apart) == 1 else 'do'} not divide {gbs:,}" if apart else ""),
+        + (
+            f": {' and '.join(apart[:3])} {'does' if len(apart) == 1 else 'do'} not divide {gbs:,}"
+            if apart
+            else ""
+        ),
         _way_out(model, per_node, gpus, gbs, axes),
     )
 
@@ -204,7 +232,9 @@ SIZES = ("tp", "cp", "ep", "pp", "dp", "mbs")
 
 
 def _way_out(model: Model, per_node: int, gpus: int, gbs: int, axes: Axes) -> str:
-    """Find what each has candidates: the next batch, the nearest number of GPUs, an axis left free."""
+    """Find what each has candidates: the next batch, the nearest number of GPUs, an axis left
+    free.
+    """
 
     def works(gpus: int, gbs: int, axes: Axes) -> bool:
         return any(groups(model, per_node, gpus, gbs, axes))
@@ -214,7 +244,9 @@ def _way_out(model: Model, per_node: int, gpus: int, gbs: int, axes: Axes) -> st
     found = [f"--gbs {batch}" for batch in batches if works(gpus, batch, axes)][:1]
     unit = prod(min(sizes) for sizes in (axes.tp, axes.cp, axes.pp) if sizes)
     near = {max(gpus // unit + step, 1) * unit for step in range(-NEAR, NEAR + 1)}
-    found += [f"--gpus {n}" for n in sorted(near, key=lambda n: abs(n - gpus)) if works(n, gbs, axes)][:1]
+    found += [
+        f"--gpus {n}" for n in sorted(near, key=lambda n: abs(n - gpus)) if works(n, gbs, axes)
+    ][:1]
     for free in SIZES:
         freed: Any = {free: None}
         if getattr(axes, free) is not None and works(gpus, gbs, replace(axes, **freed)):
@@ -225,7 +257,9 @@ def _way_out(model: Model, per_node: int, gpus: int, gbs: int, axes: Axes) -> st
 
 
 def groups(model: Model, per_node: int, gpus: int, gbs: int, axes: Axes) -> Iterator[Group]:
-    """List the sizes that multiply to the GPUs and divide the model's heads and experts, and the batch."""
+    """List the sizes that multiply to the GPUs and divide the model's heads and experts, and the
+    batch.
+    """
     for tp in axes.tp or _powers(min(per_node, gpus)):
         if gpus % tp or model.heads % tp or (model.kv_heads % tp and tp % model.kv_heads):
             continue
@@ -239,10 +273,17 @@ def groups(model: Model, per_node: int, gpus: int, gbs: int, axes: Axes) -> Iter
                 if gbs % dp or (axes.dp and dp not in axes.dp):
                     continue
                 for ep in axes.ep or (divisors(model.experts) if model.experts else (1,)):
-                    if (dp * cp * tp) % ep or (ep > 1 and (not model.experts or model.experts % ep)):
+                    if (dp * cp * tp) % ep or (
+                        ep > 1 and (not model.experts or model.experts % ep)
+                    ):
                         continue
-                    if axes.base.pipeline_first and pp > 1 and tp * cp != (ep if model.experts else tp):
-                        continue  # Megatron-LM then wants as many replicas of experts as of all else
+                    if (
+                        axes.base.pipeline_first
+                        and pp > 1
+                        and tp * cp != (ep if model.experts else tp)
+                    ):
+                        # Megatron-LM then wants as many replicas of experts as of all else
+                        continue
                     if any(joint % (tp * cp) or joint % ep for joint in axes.joints):
                         continue
                     for mbs in axes.mbs or _powers(MOST_MBS):
@@ -265,11 +306,17 @@ def members(model: Model, group: Group, axes: Axes) -> Iterator[Candidate]:
                 counts += sorted({least * part // 8 for part in EIGHTHS} - {0, least})
             for layers in counts:
                 for layout in axes.layouts if group.pp > 1 else axes.layouts[:1]:
-                    if layout in BY_SPEED and (schedule in TWO_REPLICAS or layers > 0 or stages > model.layers):
-                        continue  # devices with a stage of either end, as many layers that recompute, stages of none
+                    if layout in BY_SPEED and (
+                        schedule in TWO_REPLICAS or layers > 0 or stages > model.layers
+                    ):
+                        # devices with a stage of either end, as many layers that recompute, stages
+                        # of none
+                        continue
                     if layout_layers(model, stages, layout) is not None:
                         for zero, offload in product(zeros, axes.offload):
-                            yield Candidate(group, vp, schedule, recompute, layers, layout, zero, offload)
+                            yield Candidate(
+                                group, vp, schedule, recompute, layers, layout, zero, offload
+                            )
 
 
 @lru_cache(maxsize=4096)
@@ -286,13 +333,16 @@ def _pipelines(layers: int, pp: int, axes: Axes) -> tuple[tuple[int, str], ...]:
             able = (2,) if name != "hanayo" else (2, 4)
         else:
             able = tuple(v for v in range(2, MOST_CHUNKS + 1) if pp * v <= layers + 2)
-        found += [(v, name) for v in able if (axes.vp is None or v in axes.vp) and pp * v <= layers + 2]
+        found += [
+            (v, name) for v in able if (axes.vp is None or v in axes.vp) and pp * v <= layers + 2
+        ]
     return tuple(found)
 
 
 @lru_cache(maxsize=65536)
 def layout_layers(model: Model, stages: int, layout: str) -> tuple[int, ...] | None:
-    """Divide layers over stages by a layout's name; None where it is no layout of its own or not possible.
+    """Divide layers over stages by a layout's name; None where it is no layout of its own or not
+    possible.
 
     What is divided by speed is divided evenly here (see :mod:`ppsim.workload.plans.by_speed`).
     """
@@ -304,7 +354,8 @@ def layout_layers(model: Model, stages: int, layout: str) -> tuple[int, ...] | N
         except InputError:
             return None
         return split if min(split[1:-1], default=1) > 0 else None
-    if model.layers % stages or stages < 4 or model.layers // stages < 2:  # else the even one has light ends already
+    # else the even one has light ends already
+    if model.layers % stages or stages < 4 or model.layers // stages < 2:
         return None
     split_list = [model.layers // stages] * stages
     light = [stages - 1] if layout == "light-last" else [0, stages - 1]
@@ -330,15 +381,19 @@ def _build(model: Model, pp: int, vp: int, layout: str) -> Layout:
 def stage_contents(
     model: Model, pp: int, vp: int, layout: str, recompute: str, layers: int
 ) -> tuple[tuple[StageContent, ...], NDArray[np.intp]]:
-    """Return what stages of a candidate hold, each content once, and which of them each stage has."""
+    """Return what stages of a candidate hold, each content once, and which of them each stage
+    has.
+    """
     again = None if layers < 0 else layers
-    contents = contents_of_layout(model, _build(model, pp, vp, layout), 0 if recompute == "none" else again)
+    contents = contents_of_layout(
+        model, _build(model, pp, vp, layout), 0 if recompute == "none" else again
+    )
     places = {content: place for place, content in enumerate(dict.fromkeys(contents))}
     return tuple(places), np.array([places[content] for content in contents])
 
 
-# Shares of activations that W may need, at whose peaks devices are looked at: with scores of attention kept, with
-# attention as one kernel, with layers that recompute.
+# Shares of activations that W may need, at whose peaks devices are looked at: with scores of
+# attention kept, with attention as one kernel, with layers that recompute.
 KEPT = (0.4, 0.95, 16.0)
 
 
@@ -348,7 +403,8 @@ class Lives(NamedTuple):
     Attributes:
         owners: shape (stages, devices), how many replicas of a stage each device holds.
         counts: shape (moments, devices, stages), activations of each stage, all at one time.
-        pending: shape (moments, devices, stages), of how many other microbatches what W needs is held then.
+        pending: shape (moments, devices, stages), of how many other microbatches what W needs is
+            held then.
         at_work: shape (moments, devices), the stage whose backward runs then, or -1.
         slices: pieces of a sequence, of which a backward has one at work.
     """
@@ -362,9 +418,13 @@ class Lives(NamedTuple):
 
 @lru_cache(maxsize=16384)
 def least_held(schedule: str, pp: int, vp: int, microbatches: int) -> Lives | None:
-    """Find what each device holds at least, whatever its stages need; None if the schedule refuses the shape."""
+    """Find what each device holds at least, whatever its stages need; None if the schedule refuses
+    the shape.
+    """
     if pp == 1:
-        return Lives(np.ones((1, 1)), np.ones((1, 1, 1)), np.zeros((1, 1, 1)), np.zeros((1, 1), np.intp))
+        return Lives(
+            np.ones((1, 1)), np.ones((1, 1, 1)), np.zeros((1, 1, 1)), np.zeros((1, 1), np.intp)
+        )
     family = find(schedule)
     try:
         made = None if family.uses_costs else schedule_of(schedule, pp, vp, microbatches)

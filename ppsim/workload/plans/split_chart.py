@@ -69,7 +69,12 @@ def part_text(part: Part) -> PartText:
         return PartText(title, size, f"each sends {format_size(part.sent)}", time)
     size = f"{_size(part.held)} of {_size(part.whole)}"
     size = f"{_size(part.held)}, all of it" if part.way == WHOLE else size
-    return PartText(f"{part.name}: {part.way}", size, f"{format_size(ITEM * part.held.parameters)} of weights", time)
+    return PartText(
+        f"{part.name}: {part.way}",
+        size,
+        f"{format_size(ITEM * part.held.parameters)} of weights",
+        time,
+    )
 
 
 def _size(matrices: Matrices) -> str:
@@ -87,31 +92,51 @@ def layer_name(layer: Layer) -> str:
 def layer_title(split: LayerSplit) -> str:
     """Name a kind of layer, and how many a model has."""
     layers, extra = split.count
-    counts = [f"{layers:,} layers"] * bool(layers) + [f"{extra:,} of multi-token prediction"] * bool(extra)
+    counts = [f"{layers:,} layers"] * bool(layers) + [
+        f"{extra:,} of multi-token prediction"
+    ] * bool(extra)
     return f"{layer_name(split.layer)}: {', '.join(counts)}".replace(": 1 layers", ": 1 layer")
 
 
 def layer_facts(split: LayerSplit) -> list[str]:
-    """Say what each GPU holds of a layer, what the tables of ``ppsim model`` count, and how long its forward takes."""
-    held = f"each GPU holds {split.held:,} weights of a layer's products, {format_size(ITEM * split.held)} in 16 bits"
+    """Say what each GPU holds of a layer, what the tables of ``ppsim model`` count, and how long
+    its forward takes.
+    """
+    held = (
+        f"each GPU holds {split.held:,} weights of a layer's products, "
+        f"{format_size(ITEM * split.held)} in 16 bits"
+    )
     said = [f"{held}; norms, biases and the like, {split.others:,} in all, are not drawn"]
     if split.copies > 0.5:
         copied = f"{split.copies:,.0f} of the weights are copies of what other GPUs hold"
-        said.append(f"{copied}; the tables of ppsim model divide them: {split.counted:,.0f} parameters a GPU")
+        said.append(
+            f"{copied}; the tables of ppsim model divide them: {split.counted:,.0f} parameters a "
+            f"GPU"
+        )
     if split.seconds is not None:
-        said.append(f"its forward of a microbatch takes {format_number(split.seconds * 1e3)} ms, overlap included")
+        said.append(
+            f"its forward of a microbatch takes {format_number(split.seconds * 1e3)} ms, overlap "
+            f"included"
+        )
     return said
 
 
-def flowchart(splits: Sequence[LayerSplit], remarks: Sequence[Sequence[str]], title: str, made: str) -> str:
-    """Draw layers as a Mermaid flowchart: a box for each product on each GPU, and one for each collective.
+def flowchart(
+    splits: Sequence[LayerSplit], remarks: Sequence[Sequence[str]], title: str, made: str
+) -> str:
+    """Draw layers as a Mermaid flowchart: a box for each product on each GPU, and one for each
+    collective.
 
-    Of more than ``MOST_DRAWN`` GPUs the first ones and the last are drawn; what is alike on all is one box.
+    Of more than ``MOST_DRAWN`` GPUs the first ones and the last are drawn; what is alike on all is
+    one box.
     """
     lines = ["---", f"title: {_quoted(title)}", "---", f"%% {mermaid_line(made)}", "flowchart TB"]
     for number, (split, more) in enumerate(zip(splits, remarks, strict=True)):
         lines += [f'  subgraph L{number}["{layer_title(split)}"]', "    direction TB"]
-        lines += [f"    {line}" for line in _layer_lines(split, f"L{number}", [*layer_facts(split), *more])]
+        lines += [
+            f"    {line}"
+            for line in _layer_lines(split, f"L{number}", [*layer_facts(split), *more])
+        ]
         lines.append("  end")
     return "\n".join(lines) + "\n"
 
@@ -128,7 +153,9 @@ def _layer_lines(split: LayerSplit, prefix: str, facts: Sequence[str]) -> Iterat
             boxes = {name: f'["{words}"]'}
         else:
             ranks = part.of // part.heads if isinstance(part, Mixing) else part.ranks
-            boxes = {f"{name}G{gpu}": f'["GPU {gpu}{more}<br/>{words}"]' for gpu, more in _shown(ranks)}
+            boxes = {
+                f"{name}G{gpu}": f'["GPU {gpu}{more}<br/>{words}"]' for gpu, more in _shown(ranks)
+            }
         yield from (f"{box}{shape}" for box, shape in boxes.items())
         after = list(boxes)
         if len(before) == len(after):
@@ -149,7 +176,10 @@ def _shown(ranks: int) -> list[tuple[int, str]]:
     if ranks <= MOST_DRAWN:
         return [(gpu, "") for gpu in range(ranks)]
     hidden = f" and {ranks - MOST_DRAWN:,} more"
-    return [*((gpu, hidden if gpu == MOST_DRAWN - 2 else "") for gpu in range(MOST_DRAWN - 1)), (ranks - 1, "")]
+    return [
+        *((gpu, hidden if gpu == MOST_DRAWN - 2 else "") for gpu in range(MOST_DRAWN - 1)),
+        (ranks - 1, ""),
+    ]
 
 
 def table_rows(splits: Sequence[LayerSplit]) -> list[list[str]]:
@@ -158,12 +188,22 @@ def table_rows(splits: Sequence[LayerSplit]) -> list[list[str]]:
     for split in splits:
         for part in split.parts:
             text = part_text(part)
-            rows.append([layer_name(split.layer), text.title, text.size, text.amount or "-", text.time or "-"])
+            rows.append(
+                [
+                    layer_name(split.layer),
+                    text.title,
+                    text.size,
+                    text.amount or "-",
+                    text.time or "-",
+                ]
+            )
     return rows
 
 
 def cut_of(part: Part) -> tuple[str, int]:
-    """Return how a picture cuts the weights of a part, or the group of a collective; and into how many, or its GPUs."""
+    """Return how a picture cuts the weights of a part, or the group of a collective; and into how
+    many, or its GPUs.
+    """
     if isinstance(part, Collective):
         return part.group, part.ranks
     if isinstance(part, Mixing):

@@ -1,4 +1,6 @@
-"""What a row of published runs states of its software and techniques; its software's file says the rest."""
+"""What a row of published runs states of its software and techniques; its software's file says the
+rest.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,25 @@ from ppsim.base.text import shorten
 from ppsim.errors import InputError
 from ppsim.workload.hardware.hardware import Gpu
 from ppsim.workload.model.model import Model
-from ppsim.workload.model.parallel import DISPATCHERS, GRAPHS, KERNELS, MODULES, MOST, RANK_ORDERS, RECOMPUTE, Parallel
+from ppsim.workload.model.parallel import (
+    DISPATCHERS,
+    GRAPHS,
+    KERNELS,
+    MODULES,
+    MOST,
+    RANK_ORDERS,
+    RECOMPUTE,
+    Parallel,
+)
 from ppsim.workload.plans.row_numbers import MISSING, Row, Skipped, count_of, number_of
-from ppsim.workload.plans.software import PRECISIONS, Techniques, Version, apply, read_software, software_of
+from ppsim.workload.plans.software import (
+    PRECISIONS,
+    Techniques,
+    Version,
+    apply,
+    read_software,
+    software_of,
+)
 
 # Other names of precisions.
 PRECISION_NAMES = {"bfloat16": "bf16", "float16": "fp16", "float8": "fp8"}
@@ -32,7 +50,8 @@ SWITCHES = tuple(f.name for f in fields(Techniques) if "bool" in str(f.type))
 
 
 def version_of(row: Row) -> Version:
-    """Return the software of a row: as its key ``software`` says, or its ``framework`` and ``release``.
+    """Return the software of a row: as its key ``software`` says, or its ``framework`` and
+    ``release``.
 
     Raises:
         Skipped: ``software`` is none of the library.
@@ -46,7 +65,8 @@ def version_of(row: Row) -> Version:
 
 
 def parallel_of(row: Row, gpu: Gpu, model: Model | None = None) -> Parallel:
-    """Return what a row's run did on a GPU with a model: as it states, else as its software does; sizes are left out.
+    """Return what a row's run did on a GPU with a model: as it states, else as its software does;
+    sizes are left out.
 
     Raises:
         Skipped: it states what is not modelled.
@@ -58,7 +78,8 @@ def parallel_of(row: Row, gpu: Gpu, model: Model | None = None) -> Parallel:
     said = version.techniques(gpu, precision, model) | {"precision": precision} | states
     if count_of(row, "fsdp", 0) > 1 and "zero" not in row:
         said["zero"] = 3
-    if count_of(row, "pp", 1) > 1:  # torch keeps gathered weights and whole gradients until a step ends
+    # torch keeps gathered weights and whole gradients until a step ends
+    if count_of(row, "pp", 1) > 1:
         said["zero"] = min(said.get("zero", 1), 1)
     adapters = _switch(row, "adapters") is True
     otherwise = version.by_schedule(gpu, precision, model, {*states, "zero"})
@@ -126,7 +147,9 @@ def _precision(row: Row) -> str:
     """
     text = str(row.get("precision") or "").strip().lower()
     if re.search(r"fp32|float32|tf32|int8|int4", text):
-        raise Skipped(f"precision {row.get('precision')!r} is not modelled, which knows {', '.join(MODELLED)}")
+        raise Skipped(
+            f"precision {row.get('precision')!r} is not modelled, which knows {', '.join(MODELLED)}"
+        )
     name = PRECISION_NAMES.get(text, text)
     return name if name in MODELLED else ""
 

@@ -15,7 +15,8 @@ from ppsim.workload.model.model import Model
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.space import BY_SPEED, Axes, Candidate
 
-RESERVE = 0.06  # share of a GPU's memory for its driver, communicators, workspaces and what lies between tensors
+# share of a GPU's memory for its driver, communicators, workspaces and what lies between tensors
+RESERVE = 0.06
 REFUSED = "the schedule refuses the shape"
 LACKED = "the software's launch flags refuse the plan"
 STATES = "weights, gradients and optimizer do not fit"
@@ -68,7 +69,9 @@ class Task:
         return self.machine.reversed if layout == BY_SPEED[1] else self.machine
 
     def caps(self, machine: Machine, parallel: Parallel) -> float | Bytes:
-        """Return the bytes that each pipeline device has: one number, or shape (devices,) on several kinds of nodes."""
+        """Return the bytes that each pipeline device has: one number, or shape (devices,) on
+        several kinds of nodes.
+        """
         if not machine.kinds:
             return self.cap
         each = np.array([min(self.cap, usable_bytes(kind.machine)) for kind in machine.kinds])
@@ -84,7 +87,8 @@ class Found:
         simulated: every plan that was simulated, as they came.
         counts: candidates by outcome.
         total: candidates in all.
-        least: the fewest bytes that a candidate holds, by its bound where it was not evaluated, and that candidate.
+        least: the fewest bytes that a candidate holds, by its bound where it was not evaluated, and
+            that candidate.
         complete: whether the search has come to its end.
     """
 
@@ -97,6 +101,10 @@ class Found:
 
 
 def usable_bytes(machine: Machine) -> float:
-    """Return the bytes of a GPU, the largest, that training can use, after what drivers and communicators take."""
-    largest = max([kind.machine.gpu.memory_gib for kind in machine.kinds] or [machine.gpu.memory_gib])
+    """Return the bytes of a GPU, the largest, that training can use, after what drivers and
+    communicators take.
+    """
+    largest = max(
+        [kind.machine.gpu.memory_gib for kind in machine.kinds] or [machine.gpu.memory_gib]
+    )
     return largest * 2**30 * (1 - RESERVE)

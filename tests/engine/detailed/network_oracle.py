@@ -1,4 +1,5 @@
-"""A second, slow model of lowered queues: times found by going over all queues until nothing new is known.
+"""A second, slow model of lowered queues: times found by going over all queues until nothing new is
+known.
 
 No events and no clock; bandwidth is not divided. A time that stays infinite belongs to a deadlock.
 """
@@ -31,11 +32,19 @@ class Oracle:
         self.name = {
             (int(d), int(k), int(s), int(m)): i
             for i, (d, k, s, m) in enumerate(
-                zip(self.queues.device, self.queues.kind, self.queues.stage, self.queues.microbatch, strict=True)
+                zip(
+                    self.queues.device,
+                    self.queues.kind,
+                    self.queues.stage,
+                    self.queues.microbatch,
+                    strict=True,
+                )
             )
         }
         self.crosses = np.zeros(len(self.queues), bool)
-        self.crosses[[i for i, k in enumerate(self.kind) if Kind(k) in COMPUTE]] = lowered.compute.crosses
+        self.crosses[[i for i, k in enumerate(self.kind) if Kind(k) in COMPUTE]] = (
+            lowered.compute.crosses
+        )
         self.match, self.input = {}, {}
         self.wire()
 
@@ -112,7 +121,11 @@ class Oracle:
                 self.post[i] = now
                 if comm:
                     send = self.kind[i] in SENDS
-                    fixed, each = (host.send, host.send_per_byte) if send else (host.receive, host.receive_per_byte)
+                    fixed, each = (
+                        (host.send, host.send_per_byte)
+                        if send
+                        else (host.receive, host.receive_per_byte)
+                    )
                     self.duration[i] = fixed + each * self.net.message
             now += sum(self.duration[i] for i in step) if comm else self.duration[step[0]]
             if comm and self.net.mode != "overlap":
@@ -126,7 +139,10 @@ class Oracle:
     def deliver_freely(self):
         for i, k in enumerate(self.kind):
             if k in SENDS:
-                made = [self.name.get((int(self.queues.device[i]), int(c), *self.of(i))) for c in self.makers(k)]
+                made = [
+                    self.name.get((int(self.queues.device[i]), int(c), *self.of(i)))
+                    for c in self.makers(k)
+                ]
                 left = next(self.done[p] for p in made if p is not None)
                 self.done[i] = self.done[self.match[i]] = left + self.transit()
 
@@ -153,4 +169,6 @@ class Oracle:
                     self.done[receive] = max(self.done[i], opened[receive])
                 else:
                     late = self.net.late if opened[receive] > opened[i] else 0.0
-                    self.done[i] = self.done[receive] = max(opened[i], opened[receive]) + late + self.transit()
+                    self.done[i] = self.done[receive] = (
+                        max(opened[i], opened[receive]) + late + self.transit()
+                    )

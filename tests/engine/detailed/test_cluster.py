@@ -1,4 +1,6 @@
-"""Cluster files: what they say, what they are refused for, and the networks that options make of them."""
+"""Cluster files: what they say, what they are refused for, and the networks that options make of
+them.
+"""
 
 from pathlib import Path
 
@@ -61,7 +63,9 @@ def file(tmp_path):
 
 
 def test_every_key_reaches_the_network(file):
-    """Links by node, times in the costs' unit, bandwidth in bytes per unit, devices dealt out to network cards."""
+    """Links by node, times in the costs' unit, bandwidth in bytes per unit, devices dealt out to
+    network cards.
+    """
     net = network(read(file(FULL)), 8, "ms", "overlap")
     assert (net.mode, net.channel, net.message, net.late) == ("overlap", "pair", 4194304, 0.06)
     source, target = np.array([[0, 0, 5, 3], [3, 4, 4, 5]])
@@ -78,7 +82,11 @@ def test_every_key_reaches_the_network(file):
     assert (net.host.send, net.host.receive) == (0.02, 0.01)
     assert net.host.send_per_byte * 2**20 == pytest.approx(0.2)
     assert (net.host.gap, net.host.preamble, net.host.epilogue) == (0.028, 0.4, 0.22)
-    assert (net.collectives.unshard, net.collectives.reduce_grad, net.collectives.blocking) == (1.5, 2, True)
+    assert (net.collectives.unshard, net.collectives.reduce_grad, net.collectives.blocking) == (
+        1.5,
+        2,
+        True,
+    )
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
@@ -89,7 +97,9 @@ def test_the_unit_changes_numbers_and_no_outcome(file, unit):
     lowered = lower(schedule)
     net = network(read(file(FULL)), 8, unit, "overlap")
     run = execute(lowered, costs_for(schedule, tf=5 * scale, tb=10 * scale), net)
-    reference = execute(lowered, costs_for(schedule, tf=5, tb=10), network(read(file(FULL)), 8, "ms", "overlap"))
+    reference = execute(
+        lowered, costs_for(schedule, tf=5, tb=10), network(read(file(FULL)), 8, "ms", "overlap")
+    )
     assert run.makespan == pytest.approx(reference.makespan * scale, rel=1e-9)
 
 
@@ -104,8 +114,12 @@ def test_a_short_file_says_the_rest(file):
 
 
 def test_the_gallerys_cluster_has_times_for_every_fsdp_op():
-    """Gathering, freeing and reducing parameters all take time there, so that a timeline shows them."""
-    net = network(read(str(Path(__file__).parents[3] / "gallery" / "cluster.toml")), 16, "ms", "overlap")
+    """Gathering, freeing and reducing parameters all take time there, so that a timeline shows
+    them.
+    """
+    net = network(
+        read(str(Path(__file__).parents[3] / "gallery" / "cluster.toml")), 16, "ms", "overlap"
+    )
     assert min(net.collectives.unshard, net.collectives.reshard, net.collectives.reduce_grad) > 0
 
 
@@ -113,15 +127,47 @@ def test_the_gallerys_cluster_has_times_for_every_fsdp_op():
     ("old", "new", "message"),
     [
         ("alpha_us = 4\n", "alpha = 4\n", "line 7: unknown key 'alpha' in [intra]"),
-        ("alpha_us = 4\n", "alpha_us = -4\n", "line 7: 'alpha_us' in [intra] must be 0 or more, got -4"),
-        ("alpha_us = 4\n", 'alpha_us = "4 us"\n', "line 7: 'alpha_us' must be a number, got '4 us'"),
-        ("devices_per_node = 4\n", "devices_per_node = 0\n", "line 2: 'devices_per_node' must be 1 or more, got 0"),
+        (
+            "alpha_us = 4\n",
+            "alpha_us = -4\n",
+            "line 7: 'alpha_us' in [intra] must be 0 or more, got -4",
+        ),
+        (
+            "alpha_us = 4\n",
+            'alpha_us = "4 us"\n',
+            "line 7: 'alpha_us' must be a number, got '4 us'",
+        ),
+        (
+            "devices_per_node = 4\n",
+            "devices_per_node = 0\n",
+            "line 2: 'devices_per_node' must be 1 or more, got 0",
+        ),
         ("devices_per_node = 4\n", "", "'devices_per_node' is missing"),
-        ('"pair"', '"wire"', "line 4: 'channel' must be one of message, direction, pair, group, got 'wire'"),
-        ("nics_per_node = 2", "nics_per_node = 0", "line 18: 'nics_per_node' in [shared] must be 1 or more, got 0"),
-        ("gb_per_s = 300", "gb_per_s = 0", "line 8: 'gb_per_s' in [intra] must be more than 0, got 0; without it"),
-        ("gb_per_s = 300", "gb_per_s = 5e-324", "line 8: 'gb_per_s' in [intra] must be 1e-100 to 1e+100, got 4.9"),
-        ("nic_gb_per_s = 40", "nic_gb_per_s = 0", "'nic_gb_per_s' in [shared] must be more than 0, got 0"),
+        (
+            '"pair"',
+            '"wire"',
+            "line 4: 'channel' must be one of message, direction, pair, group, got 'wire'",
+        ),
+        (
+            "nics_per_node = 2",
+            "nics_per_node = 0",
+            "line 18: 'nics_per_node' in [shared] must be 1 or more, got 0",
+        ),
+        (
+            "gb_per_s = 300",
+            "gb_per_s = 0",
+            "line 8: 'gb_per_s' in [intra] must be more than 0, got 0; without it",
+        ),
+        (
+            "gb_per_s = 300",
+            "gb_per_s = 5e-324",
+            "line 8: 'gb_per_s' in [intra] must be 1e-100 to 1e+100, got 4.9",
+        ),
+        (
+            "nic_gb_per_s = 40",
+            "nic_gb_per_s = 0",
+            "'nic_gb_per_s' in [shared] must be more than 0, got 0",
+        ),
         ("[fsdp]", "[ddp]", "line 30: unknown key 'ddp'"),
         ("blocking = true", "blocking = 1", "line 33: 'blocking' must be true or false, got 1"),
         ("cluster/1", "profile/1", "line 1: schema 'ppsim.profile/1', expected 'ppsim.cluster/1'"),
@@ -135,10 +181,14 @@ def test_faults_are_named_with_their_line(file, old, new, message):
 
 
 def test_options_make_a_network(file):
-    """Latency from the costs without a cluster; with one, its links, and a message and channel of one's own."""
+    """Latency from the costs without a cluster; with one, its links, and a message and channel of
+    one's own.
+    """
     plain = network_from_options(4, "t_F", p2p="overlap", comm=0.5)
     assert (plain.mode, plain.channel, plain.alpha) == ("overlap", "direction", 0.5)
-    own = network_from_options(4, "ms", p2p="batched", channel="group", cluster=file(FULL), message="1MiB")
+    own = network_from_options(
+        4, "ms", p2p="batched", channel="group", cluster=file(FULL), message="1MiB"
+    )
     assert (own.mode, own.channel, own.message) == ("batched", "group", 2**20)
     assert network_from_options(4, "ms", cluster=file(FULL)).message == 4194304
 

@@ -1,4 +1,6 @@
-"""The detailed model: its limits, its order of modes, its agreement with a slow second model, its deadlocks."""
+"""The detailed model: its limits, its order of modes, its agreement with a slow second model, its
+deadlocks.
+"""
 
 from dataclasses import replace
 from math import inf, isinf
@@ -39,7 +41,9 @@ def runs(draw: st.DrawFn) -> tuple[Lowered, Costs]:
 
 
 def in_order(lowered: Lowered) -> bool:
-    """Whether the messages of each link are received as they are sent, which ``deferred`` does not promise."""
+    """Whether the messages of each link are received as they are sent, which ``deferred`` does not
+    promise.
+    """
     try:
         match_messages(lowered)
     except InvalidSchedule:
@@ -62,7 +66,9 @@ def outcome(lowered: Lowered, given_costs: Costs, network: Network) -> float:
 @pytest.mark.parametrize("latency", [0.125, 0.5, 1.0])
 @pytest.mark.parametrize(("name", "pays"), [("1f1b", 2), ("eager-1f1b", 0)])
 def test_steady_period(name, pays, devices, latency):
-    """Under latency c, a microbatch of 1F1B takes F + B + 2c (P - 1) / P, one of Eager 1F1B F + B."""
+    """Under latency c, a microbatch of 1F1B takes F + B + 2c (P - 1) / P, one of Eager 1F1B F +
+    B.
+    """
     schedule = generate(name, devices=devices, microbatches=10 * devices)
     lowered = lower(schedule)
     starts = execute(lowered, costs_for(schedule, tf=1, tb=2), Network(alpha=latency)).compute.start
@@ -71,9 +77,13 @@ def test_steady_period(name, pays, devices, latency):
     assert period == pytest.approx(3 + pays * latency * (devices - 1) / devices, rel=1e-12)
 
 
-@given(any_schedule.flatmap(lambda s: st.tuples(st.just(s), costs(s, TIMES))), st.sampled_from(ORDERS))
+@given(
+    any_schedule.flatmap(lambda s: st.tuples(st.just(s), costs(s, TIMES))), st.sampled_from(ORDERS)
+)
 def test_latency_mode_is_the_simple_model(case, order):
-    """Every op starts and ends as in the simple model, bit for bit, whatever the order of sends and receives."""
+    """Every op starts and ends as in the simple model, bit for bit, whatever the order of sends and
+    receives.
+    """
     schedule, given_costs = case
     assume(in_order(lower(schedule, order)))
     run = execute(lower(schedule, order), given_costs, Network(alpha=given_costs.comm))
@@ -94,7 +104,9 @@ def test_overlap_over_a_perfect_network_is_no_communication(case):
 
 @given(any_schedule.flatmap(lambda s: st.tuples(st.just(s), costs(s, TIMES))), TIMES)
 def test_overlap_with_latency_alone_is_the_latency_mode(case, latency):
-    """Receives posted ahead and channels that nothing queues for: a message costs its latency and no more."""
+    """Receives posted ahead and channels that nothing queues for: a message costs its latency and
+    no more.
+    """
     schedule, given_costs = case
     lowered = lower(schedule, f"prefetch:{len(schedule)}")
     free, overlap = (
@@ -104,13 +116,23 @@ def test_overlap_with_latency_alone_is_the_latency_mode(case, latency):
     np.testing.assert_array_equal(overlap, free)
 
 
-@given(runs(), hosts, TIMES, TIMES | st.just(inf), st.sampled_from(CHANNELS), st.sampled_from((-1.0, 8.0)))
+@given(
+    runs(),
+    hosts,
+    TIMES,
+    TIMES | st.just(inf),
+    st.sampled_from(CHANNELS),
+    st.sampled_from((-1.0, 8.0)),
+)
 def test_each_mode_is_no_faster_than_the_one_before(case, host, alpha, beta, channel, eager):
     """blocking, batched, overlap, latency: what holds a device up less never takes longer."""
     lowered, given_costs = case
-    assume(isinf(beta) or not (channel == "message" or (lowered.batch >= 0).any()))  # bandwidth is not divided
+    # bandwidth is not divided
+    assume(isinf(beta) or not (channel == "message" or (lowered.batch >= 0).any()))
     times = [
-        outcome(lowered, given_costs, Network(mode, channel, alpha, beta, eager, message=8.0, host=host))
+        outcome(
+            lowered, given_costs, Network(mode, channel, alpha, beta, eager, message=8.0, host=host)
+        )
         for mode in MODES
     ]
     latency, overlap, blocking, batched = times
@@ -149,7 +171,9 @@ def test_agrees_with_a_second_model(case, host, mode, channel, alpha, beta, eage
 
 
 @given(any_schedule, st.sampled_from(ORDERS[:3]), st.booleans(), st.integers(0, 3), st.booleans())
-def test_orders_cut_from_one_sequence_finish_in_every_mode(schedule, order, batch, unshard, reduce_grad):
+def test_orders_cut_from_one_sequence_finish_in_every_mode(
+    schedule, order, batch, unshard, reduce_grad
+):
     """early, even-first and torch, with and without batches and FSDP ops."""
     lowered = lower(schedule, order, batch=batch, unshard=unshard, reduce_grad=reduce_grad)
     for mode in MODES:

@@ -10,7 +10,9 @@ from ppsim.errors import InputError
 
 def test_a_link_is_both_ways_or_one():
     changes = [parse_link("0-1=3", 3), parse_link("1>2=5", 3)]
-    np.testing.assert_array_equal(change_latencies(1.0, 3, "t_F", changes, None), [[1, 3, 1], [3, 1, 5], [1, 1, 1]])
+    np.testing.assert_array_equal(
+        change_latencies(1.0, 3, "t_F", changes, None), [[1, 3, 1], [3, 1, 5], [1, 1, 1]]
+    )
 
 
 def test_a_bandwidth_adds_the_time_of_a_message():
@@ -24,9 +26,15 @@ def test_a_bandwidth_adds_the_time_of_a_message():
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("0-0=1", "joins no two"), ("0-9=1", "joins no two"), ("0=1", "no link"), ("0-1=-1", "no link"),
-     ("0-1=1,0GB/s", "no bandwidth"), ("0-1=nan", "no link")],
-)  # fmt: skip
+    [
+        ("0-0=1", "joins no two"),
+        ("0-9=1", "joins no two"),
+        ("0=1", "no link"),
+        ("0-1=-1", "no link"),
+        ("0-1=1,0GB/s", "no bandwidth"),
+        ("0-1=nan", "no link"),
+    ],
+)
 def test_what_is_no_link_is_refused(text, said):
     with pytest.raises(InputError, match=said):
         parse_link(text, 4)

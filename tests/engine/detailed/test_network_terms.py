@@ -52,16 +52,33 @@ def starts(run: Execution) -> dict[str, float]:
 
 
 def test_a_message_takes_alpha_and_its_bytes():
-    """Posted when its op ends, received alpha + bytes / beta later; the messages say when and where."""
+    """Posted when its op ends, received alpha + bytes / beta later; the messages say when and
+    where.
+    """
     run = executed(ONE, Network("overlap", alpha=0.5, beta=8.0, message=4.0))
     assert starts(run) == {
-        "0F0": 0, "0SEND_F0": 1, "0RECV_B0": 1, "0B0": 6, "1RECV_F0": 0, "1F0": 2, "1B0": 3, "1SEND_B0": 5,
-    }  # fmt: skip
+        "0F0": 0,
+        "0SEND_F0": 1,
+        "0RECV_B0": 1,
+        "0B0": 6,
+        "1RECV_F0": 0,
+        "1F0": 2,
+        "1B0": 3,
+        "1SEND_B0": 5,
+    }
     messages = run.messages
     assert len(messages) == 2
-    assert [run.lowered.schedule.label(op) for op in (*messages.send, *messages.receive, *messages.producer)] == [
-        "0SEND_F0", "1SEND_B0", "1RECV_F0", "0RECV_B0", "0F0", "1B0",
-    ]  # fmt: skip
+    assert [
+        run.lowered.schedule.label(op)
+        for op in (*messages.send, *messages.receive, *messages.producer)
+    ] == [
+        "0SEND_F0",
+        "1SEND_B0",
+        "1RECV_F0",
+        "0RECV_B0",
+        "0F0",
+        "1B0",
+    ]
     assert (messages.source.tolist(), messages.target.tolist()) == ([0, 1], [1, 0])
     assert (messages.posted.tolist(), messages.awaited.tolist()) == ([1, 5], [0, 1])
     assert (messages.leave.tolist(), messages.arrive.tolist()) == ([1, 5], [2, 6])
@@ -72,13 +89,21 @@ def test_blocking_occupies_both_sides():
     """Each send and receive ends when its message is over; a device does nothing meanwhile."""
     run = executed(TWO_LATE, Network("blocking", alpha=0.5))
     own = starts(run)
-    assert (own["0F1"], own["0SEND_F1"], own["1F0"], own["1RECV_F1"], own["1F1"]) == (1.5, 2.5, 1.5, 2.5, 3.0)
+    assert (own["0F1"], own["0SEND_F1"], own["1F0"], own["1RECV_F1"], own["1F1"]) == (
+        1.5,
+        2.5,
+        1.5,
+        2.5,
+        3.0,
+    )
     ends = dict(zip(own, run.timeline.end.tolist(), strict=True))
     assert (ends["0SEND_F0"], ends["1RECV_F0"], ends["0SEND_F1"]) == (1.5, 1.5, 3.0)
 
 
 def test_a_rendezvous_waits_for_its_receive_and_pays_for_lateness():
-    """A receive posted after its send starts the message then, plus the penalty; an eager message is there already."""
+    """A receive posted after its send starts the message then, plus the penalty; an eager message
+    is there already.
+    """
     network = Network("overlap", alpha=0.5, message=4.0, late=0.25)
     assert starts(executed(TWO_LATE, network))["1F1"] == 2.5 + 0.25 + 0.5
     assert starts(executed(TWO_EARLY, network))["1F1"] == 2.5
@@ -89,9 +114,13 @@ def test_a_rendezvous_waits_for_its_receive_and_pays_for_lateness():
 
 
 def test_a_channel_has_one_message_at_a_time():
-    """In one direction the second waits for the first; messages without a channel share the link's bandwidth."""
+    """In one direction the second waits for the first; messages without a channel share the link's
+    bandwidth.
+    """
     kinds = {
-        channel: executed(TWO_EARLY, Network("overlap", channel, beta=2.0, message=4.0)).messages.arrive[:2].tolist()
+        channel: executed(TWO_EARLY, Network("overlap", channel, beta=2.0, message=4.0))
+        .messages.arrive[:2]
+        .tolist()
         for channel in ("direction", "message")
     }
     assert kinds == {"direction": [3, 5], "message": [4, 5]}
@@ -103,32 +132,39 @@ def test_a_receive_posted_ahead_holds_up_the_sends_of_its_pair():
         "0F0,0SEND_F0,0RECV_B0,0F1,0SEND_F1,0B0,0RECV_B1,0B1",
         "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1",
     )
-    leaves = {c: executed(ahead, Network("overlap", c, alpha=0.5)).messages.leave[1] for c in CHANNELS}
+    leaves = {
+        c: executed(ahead, Network("overlap", c, alpha=0.5)).messages.leave[1] for c in CHANNELS
+    }
     assert leaves == {"message": 4.5, "direction": 4.5, "pair": 5.0, "group": 5.0}
     swapped = (ahead[0], "1RECV_F0,1F0,1RECV_F1,1B0,1SEND_B0,1F1,1B1,1SEND_B1")
     with pytest.raises(Deadlock) as error:
         executed(swapped, Network("overlap", "pair", alpha=0.5))
     assert str(error.value).endswith(
-        "deadlocks: 0RECV_B0 on device 0 waits for 1SEND_B0 on device 1, held up in its channel by 1RECV_F1, "
-        "which waits for 0SEND_F1 on device 0, held up in its channel by 0RECV_B0"
+        "deadlocks: 0RECV_B0 on device 0 waits for 1SEND_B0 on device 1, held up in its channel "
+        "by 1RECV_F1, which waits for 0SEND_F1 on device 0, held up in its channel by 0RECV_B0"
     )
 
 
 def test_host_costs_occupy_the_device():
-    """Sends and receives by size, the gap between actions, what comes before and after an iteration."""
+    """Sends and receives by size, the gap between actions, what comes before and after an
+    iteration.
+    """
     host = Host(0.5, 0.125, 0.25, 0.0625, gap=0.125, preamble=2.0, epilogue=3.0)
     run = executed(ONE, Network("overlap", message=4.0, host=host))
     own = starts(run)
     assert own["0F0"] == own["1RECV_F0"] == 2
     assert own["0SEND_F0"] == 3.125
     assert own["0RECV_B0"] == 3.125 + 0.5 + 4 * 0.125 + 0.125
-    assert own["1F0"] == 3.125  # the message is there as soon as it is posted, whatever the sender still does
+    # the message is there as soon as it is posted, whatever the sender still does
+    assert own["1F0"] == 3.125
     assert own["1B0"] == own["1F0"] + 1 + 0.125
     assert run.makespan == run.timeline.end.max() + 3
 
 
 def test_batches_go_together():
-    """Posted together, over together, one action for the host; alone they would wait for each other for ever."""
+    """Posted together, over together, one action for the host; alone they would wait for each other
+    for ever.
+    """
     schedule = generate("1f1b", stages=2, microbatches=3)
     lowered = lower(schedule, "early", batch=True)
     costs = costs_for(schedule, tf=1, tb=2)
@@ -140,7 +176,9 @@ def test_batches_go_together():
 
 
 def test_collectives_run_beside_the_ops_or_in_their_place():
-    """UNSHARD holds up the ops of its stage; REDUCE_GRAD counts until the end; both occupy the device if blocking."""
+    """UNSHARD holds up the ops of its stage; REDUCE_GRAD counts until the end; both occupy the
+    device if blocking.
+    """
     schedule = generate("gpipe", stages=2, microbatches=2)
     lowered = lower(schedule, unshard=1, reduce_grad=True)
     costs = costs_for(schedule, tf=1, tb=2)
@@ -149,7 +187,9 @@ def test_collectives_run_beside_the_ops_or_in_their_place():
     beside = execute(lowered, costs, network)
     assert (beside.compute.start.min(), beside.makespan) == (0.75, 9 + 0.75 + 4)
     assert beside.compute.end.max() == 9.75
-    instead = execute(lowered, costs, Network(collectives=Collectives(0.75, 0.25, 4.0, blocking=True)))
+    instead = execute(
+        lowered, costs, Network(collectives=Collectives(0.75, 0.25, 4.0, blocking=True))
+    )
     queue = lowered.schedule.queue(0)
     lasts = instead.timeline.end[queue] - instead.timeline.start[queue]
     assert lasts[lowered.schedule.kind[queue] >= Kind.UNSHARD].sum() == 0.75 + 0.25 + 4
@@ -158,7 +198,9 @@ def test_collectives_run_beside_the_ops_or_in_their_place():
 
 
 def test_bandwidth_shared_by_a_node_slows_what_crosses_it():
-    """Two stages on each node: only the middle link leaves a node. A limit that nobody reaches changes nothing."""
+    """Two stages on each node: only the middle link leaves a node. A limit that nobody reaches
+    changes nothing.
+    """
     schedule = generate("gpipe", stages=4, microbatches=4)
     lowered, costs, node = lower(schedule), costs_for(schedule), np.array([0, 0, 1, 1])
     network = Network("overlap", beta=4.0, message=4.0)
@@ -181,14 +223,24 @@ def test_rates_are_max_min_fair(data):
     resources, width = data.draw(st.integers(1, 6)), 3
     count = data.draw(st.integers(1, 8))
     routes = np.array(
-        [sorted({*data.draw(st.lists(st.integers(0, resources - 1), min_size=1, max_size=width))}) + [NONE] * width
-         for _ in range(count)], dtype=object,
-    )  # fmt: skip
+        [
+            sorted(
+                {*data.draw(st.lists(st.integers(0, resources - 1), min_size=1, max_size=width))}
+            )
+            + [NONE] * width
+            for _ in range(count)
+        ],
+        dtype=object,
+    )
     table = np.array([route[:width] for route in routes], np.int64)
-    capacity = np.array(data.draw(st.lists(st.integers(1, 20), min_size=resources, max_size=resources)), float)
+    capacity = np.array(
+        data.draw(st.lists(st.integers(1, 20), min_size=resources, max_size=resources)), float
+    )
     rows = {
         name: build_rows(*of)
-        for name, of in zip("frs", ((FLOW, count), (RESOURCE, resources), (SLOT, count * width)), strict=True)
+        for name, of in zip(
+            "frs", ((FLOW, count), (RESOURCE, resources), (SLOT, count * width)), strict=True
+        )
     }
     rows["r"]["capacity"] = capacity
     of_flows, of_resources, slots = (compiled.view(rows[name]) for name in "frs")
@@ -202,13 +254,19 @@ def test_rates_are_max_min_fair(data):
     live = [flow for flow in range(count) if flow not in gone]
     rate = np.array([row.rate for row in bandwidth.flows])
     uses = np.array(
-        [[resource in table[flow] and flow in live for resource in range(resources)] for flow in range(count)]
+        [
+            [resource in table[flow] and flow in live for resource in range(resources)]
+            for flow in range(count)
+        ]
     )
     load = rate @ uses
     assert (load <= capacity * (1 + 1e-12)).all()
     for flow in live:
         full = uses[flow] & (load >= capacity * (1 - 1e-12))
-        assert any(rate[flow] >= rate[uses[:, resource]].max() * (1 - 1e-12) for resource in np.flatnonzero(full))
+        assert any(
+            rate[flow] >= rate[uses[:, resource]].max() * (1 - 1e-12)
+            for resource in np.flatnonzero(full)
+        )
 
 
 @pytest.mark.slow
@@ -219,12 +277,21 @@ def test_compiled_and_interpreted_kernels_agree_bit_for_bit(mode, channel, monke
     schedule = generate("dualpipe-v", devices=4, microbatches=12)
     rng = np.random.default_rng(7)
     costs = Costs(rng.random((4, schedule.n_stages)))
-    lowered = lower(schedule, "torch", batch=mode == "batched" or channel == "pair", unshard=2, reduce_grad=True)
+    lowered = lower(
+        schedule, "torch", batch=mode == "batched" or channel == "pair", unshard=2, reduce_grad=True
+    )
     network = Network(
-        mode, channel, rng.random((4, 4)), 50 + rng.random((4, 4)), -1.0, 10 * rng.random(schedule.n_stages - 1), 0.1,
-        Host(*rng.random(7) / 10), Collectives(0.3, 0.1, 0.7),
+        mode,
+        channel,
+        rng.random((4, 4)),
+        50 + rng.random((4, 4)),
+        -1.0,
+        10 * rng.random(schedule.n_stages - 1),
+        0.1,
+        Host(*rng.random(7) / 10),
+        Collectives(0.3, 0.1, 0.7),
         (Shared(40.1, np.arange(4)), Shared(30.3, np.arange(4) // 2)),
-    )  # fmt: skip
+    )
     runs = []
     for above in (10**9, 0):
         monkeypatch.setattr(compiled, "COMPILE_TABLES_ABOVE", above)
@@ -232,23 +299,41 @@ def test_compiled_and_interpreted_kernels_agree_bit_for_bit(mode, channel, monke
     for part in ("timeline", "compute", "messages"):
         for name, column in vars(getattr(runs[0], part)).items():
             if isinstance(column, np.ndarray):
-                np.testing.assert_array_equal(column, getattr(getattr(runs[1], part), name), f"{part}.{name}")
+                np.testing.assert_array_equal(
+                    column, getattr(getattr(runs[1], part), name), f"{part}.{name}"
+                )
 
 
 def test_no_gap_follows_the_last_action_of_a_device():
-    """In latency mode sends are no actions: one at the end of a queue adds no gap to the makespan."""
+    """In latency mode sends are no actions: one at the end of a queue adds no gap to the
+    makespan.
+    """
     run = executed(ONE, Network("latency", host=Host(gap=0.5)))
     assert starts(run) == {
-        "0F0": 0, "0SEND_F0": 1, "0RECV_B0": 1, "0B0": 4.5, "1RECV_F0": 0, "1F0": 1, "1B0": 2.5, "1SEND_B0": 4.5,
-    }  # fmt: skip
+        "0F0": 0,
+        "0SEND_F0": 1,
+        "0RECV_B0": 1,
+        "0B0": 4.5,
+        "1RECV_F0": 0,
+        "1F0": 1,
+        "1B0": 2.5,
+        "1SEND_B0": 4.5,
+    }
     assert run.makespan == 6.5
     last = lowered_of("0F0,0SEND_F0", "1RECV_F0,1F0")
-    assert execute(last, Costs(np.array([[3.0, 1.0]] * 4)), Network("latency", host=Host(gap=5.0))).makespan == 4
+    assert (
+        execute(
+            last, Costs(np.array([[3.0, 1.0]] * 4)), Network("latency", host=Host(gap=5.0))
+        ).makespan
+        == 4
+    )
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_what_bound_a_start_was_over_by_then(mode):
-    """Along bounds time never runs forward, so that a walk back from the last op is a critical path."""
+    """Along bounds time never runs forward, so that a walk back from the last op is a critical
+    path.
+    """
     schedule = generate("interleaved", devices=4, microbatches=8)
     run = execute(lower(schedule), costs_for(schedule), Network(mode, alpha=0.25)).compute
     bound = np.flatnonzero(run.bound != NONE)
@@ -280,7 +365,8 @@ def test_a_deadlock_in_latency_mode_is_told_as_a_cycle():
     with pytest.raises(Deadlock) as error:
         executed(rows, Network("latency"))
     assert str(error.value).endswith(
-        "deadlocks: device 0 at 0B0 waits for 0RECV_B0, which waits for 1SEND_B0 on device 1, behind 1F1; "
+        "deadlocks: device 0 at 0B0 waits for 0RECV_B0, which waits for 1SEND_B0 on device 1, "
+        "behind 1F1; "
         "device 1 at 1F1 waits for 1RECV_F1, which waits for 0SEND_F1 on device 0, behind 0B0"
     )
 
@@ -294,7 +380,11 @@ def test_a_channel_is_held_up_by_the_first_op_of_a_batch():
     batch = np.full(len(lowered.schedule), NONE, np.int32)
     batch[2:4] = 0
     with pytest.raises(Deadlock) as error:
-        execute(replace(lowered, batch=batch), costs_for(lowered.compute), Network("overlap", "pair", alpha=0.5))
+        execute(
+            replace(lowered, batch=batch),
+            costs_for(lowered.compute),
+            Network("overlap", "pair", alpha=0.5),
+        )
     assert str(error.value).endswith(
         "deadlocks: device 1 at 1F1 waits for 1RECV_F1, which waits for 0SEND_F1 on device 0, "
         "held up in its channel by 0RECV_B0, which waits for 1SEND_B0 on device 1, behind 1F1"
@@ -304,7 +394,9 @@ def test_a_channel_is_held_up_by_the_first_op_of_a_batch():
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("order", ["early", "torch"])
 def test_two_replicas_on_an_odd_number_of_devices_are_told_apart(mode, order):
-    """The middle device has its stage in both replicas: each message goes to the replica of its microbatch."""
+    """The middle device has its stage in both replicas: each message goes to the replica of its
+    microbatch.
+    """
     rows = "0F0,2F1,2B1,0B0\n1F0,1F1,1B0,1B1\n2F0,2B0,0F1,0B1"
     schedule = parse(rows, "odd").schedule()
     assert schedule.placement.n_replicas == 2
@@ -314,7 +406,9 @@ def test_two_replicas_on_an_odd_number_of_devices_are_told_apart(mode, order):
         assert run.compute.end.tolist() == simulate(schedule, costs_for(schedule)).end.tolist()
     kind, peer = run.lowered.schedule.kind, run.lowered.peer()
     forward = middle & (kind == Kind.SEND_F)
-    assert dict(zip(run.lowered.schedule.microbatch[forward].tolist(), peer[forward].tolist(), strict=True)) == {
+    assert dict(
+        zip(run.lowered.schedule.microbatch[forward].tolist(), peer[forward].tolist(), strict=True)
+    ) == {
         0: 2,
         1: 0,
     }
@@ -327,7 +421,9 @@ def test_groups_of_shared_bandwidth_may_have_any_number():
         execute(
             lowered,
             costs_for(lowered.compute),
-            Network("overlap", "message", beta=4.0, message=1.0, shared=(Shared(3.0, np.array(groups)),)),
+            Network(
+                "overlap", "message", beta=4.0, message=1.0, shared=(Shared(3.0, np.array(groups)),)
+            ),
         ).timeline.end.tolist()
         for groups in ([0, 0, 1, 1], [0, 0, 2**62, 2**62])
     ]
@@ -342,14 +438,26 @@ def test_a_receive_behind_the_op_that_needs_it_is_a_deadlock():
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ((ONE[0], "1F0,1B0,1SEND_B0"), "device 0 sends 1 messages to device 1, which receives 0 from it"),
-        (("0F0,0SEND_F0,0B0", ONE[1]), "device 1 sends 1 messages to device 0, which receives 0 from it"),
+        (
+            (ONE[0], "1F0,1B0,1SEND_B0"),
+            "device 0 sends 1 messages to device 1, which receives 0 from it",
+        ),
+        (
+            ("0F0,0SEND_F0,0B0", ONE[1]),
+            "device 1 sends 1 messages to device 0, which receives 0 from it",
+        ),
         (
             (TWO_LATE[0], "1RECV_F0,1F0,1F1,1B0,1SEND_B0,1B1"),
             "device 0 sends 2 messages to device 1, which receives 1 from it",
         ),
-        (("0F0,0RECV_B0,0B0", "1F0,1B0,1SEND_B0"), "device 1 runs 1F0 and never receives its input"),
-        (("0SEND_F0,0F0,0RECV_B0,0B0", ONE[1]), "device 0 issues 0SEND_F0 before it has the result"),
+        (
+            ("0F0,0RECV_B0,0B0", "1F0,1B0,1SEND_B0"),
+            "device 1 runs 1F0 and never receives its input",
+        ),
+        (
+            ("0SEND_F0,0F0,0RECV_B0,0B0", ONE[1]),
+            "device 0 issues 0SEND_F0 before it has the result",
+        ),
         (
             (TWO_LATE[0], "1RECV_F1,1F1,1RECV_F0,1F0,1B0,1SEND_B0,1B1,1SEND_B1"),
             "0SEND_F0 on device 0 meets 1RECV_F1 on device 1: messages carry no tags",

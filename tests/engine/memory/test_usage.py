@@ -37,7 +37,9 @@ RELEASES = (Kind.W, Kind.I)
 
 
 def model_of(stages: int, **amounts) -> MemoryModel:
-    """A model with 100 bytes of activation, of which I keeps 40, and nothing else but what is given."""
+    """A model with 100 bytes of activation, of which I keeps 40, and nothing else but what is
+    given.
+    """
     given = {"activations": 100, "kept": 40, **amounts}
     names = ("activations", "kept", "stash", "work_b", "work_i", "message", "stored")
     arrays: dict[str, Any] = {name: np.full(stages, given.get(name, 0)) for name in names}
@@ -78,9 +80,15 @@ def positive():
 @pytest.mark.sampled(3)
 @each_record
 def test_peaks_equal_the_originals(record):
-    """With activations given back at W, or at I, every device's peak is the original's, whatever ops cost."""
+    """With activations given back at W, or at I, every device's peak is the original's, whatever
+    ops cost.
+    """
     schedule = ours(record)
-    three: tuple[dict[str, Any], ...] = ({}, {"tf": 3, "ti": 4, "tw": 2}, {"tf": 10, "ti": 9, "tw": 8, "comm": 1})
+    three: tuple[dict[str, Any], ...] = (
+        {},
+        {"tf": 3, "ti": 4, "tw": 2},
+        {"tf": 10, "ti": 9, "tw": 8, "comm": 1},
+    )
     for times in three:
         timeline = simulate(schedule, costs_for(schedule, **times))
         for release, wanted in zip(RELEASES, (record["peak_W"], record["peak_I"]), strict=True):
@@ -95,7 +103,10 @@ def test_peaks_equal_the_count_along_the_queues(name, data):
     schedule = data.draw(schedules(name))
     timeline = simulate(schedule, data.draw(costs(schedule, positive())))
     for release in RELEASES:
-        assert (curves(timeline, activation_model(schedule, release)).peak == peak_activations(schedule, release)).all()
+        assert (
+            curves(timeline, activation_model(schedule, release)).peak
+            == peak_activations(schedule, release)
+        ).all()
 
 
 @pytest.mark.parametrize(("devices", "microbatches"), [(1, 1), (4, 2), (4, 8), (8, 8), (8, 32)])
@@ -106,9 +117,13 @@ def test_1f1b_holds_one_microbatch_less_on_each_device(devices, microbatches):
     assert held.tolist() == [min(microbatches, devices - rank) for rank in range(devices)]
 
 
-@pytest.mark.parametrize(("devices", "chunks", "microbatches"), [(2, 2, 2), (4, 2, 4), (4, 4, 8), (8, 3, 16)])
+@pytest.mark.parametrize(
+    ("devices", "chunks", "microbatches"), [(2, 2, 2), (4, 2, 4), (4, 4, 8), (8, 3, 16)]
+)
 def test_interleaved_holds_its_warm_up(devices, chunks, microbatches):
-    """(V-1) P + 2 (P-1-device) + 1 stage activations, at most M V of them, where M is a multiple of P."""
+    """(V-1) P + 2 (P-1-device) + 1 stage activations, at most M V of them, where M is a multiple of
+    P.
+    """
     timeline = timed("interleaved", devices, microbatches, chunks=chunks)
     held = curves(timeline, activation_model(timeline.schedule)).peak
     form = [(chunks - 1) * devices + 2 * (devices - 1 - rank) + 1 for rank in range(devices)]
@@ -117,7 +132,9 @@ def test_interleaved_holds_its_warm_up(devices, chunks, microbatches):
 
 @pytest.mark.parametrize(("devices", "microbatches"), [(2, 2), (4, 4), (4, 16), (8, 12)])
 def test_zb_h1_holds_p_everywhere_and_p_minus_rank_until_i(devices, microbatches):
-    """P microbatches on every device; counted to I, device r has (P - r): r of them only wait for W."""
+    """P microbatches on every device; counted to I, device r has (P - r): r of them only wait for
+    W.
+    """
     timeline = timed("zb-1p", devices, microbatches)
     schedule = timeline.schedule
     assert (curves(timeline, activation_model(schedule)).peak == devices).all()
@@ -133,7 +150,9 @@ def test_dualpipe_holds_p_plus_one(devices, microbatches):
 
 @given(cases(), st.floats(0, 1), st.floats(0, 1))
 def test_curves_equal_the_sum_of_what_lives(case, which, when):
-    """Between any two changes the curve is static memory plus every part alive then, summed op by op."""
+    """Between any two changes the curve is static memory plus every part alive then, summed op by
+    op.
+    """
     timeline, model = case
     device = round(which * (timeline.schedule.n_devices - 1))
     time, value = steps(curves(timeline, model), device)
@@ -147,8 +166,13 @@ def test_curves_equal_the_sum_of_what_lives(case, which, when):
 def alive(timeline: Timeline, model: MemoryModel, device: int, now: float) -> int:
     """What one device holds at a moment at which no op starts or ends, from the rules alone."""
     schedule, total = timeline.schedule, 0
-    cells = zip(schedule.stage.tolist(), schedule.microbatch.tolist(), schedule.kind.tolist(), strict=True)
-    ops = {(stage, microbatch, Kind(kind).name): op for op, (stage, microbatch, kind) in enumerate(cells)}
+    cells = zip(
+        schedule.stage.tolist(), schedule.microbatch.tolist(), schedule.kind.tolist(), strict=True
+    )
+    ops = {
+        (stage, microbatch, Kind(kind).name): op
+        for op, (stage, microbatch, kind) in enumerate(cells)
+    }
     for (stage, microbatch, kind), op in ops.items():
         if schedule.device[op] != device:
             continue
@@ -174,7 +198,10 @@ def alive(timeline: Timeline, model: MemoryModel, device: int, now: float) -> in
 def test_curves_stay_above_static_memory_and_end_there(case):
     """Nothing is given back that was not taken, and nothing is left over."""
     timeline, model = case
-    memory, base = curves(timeline, model), np.sum(list(sum_static(timeline.schedule, model).values()), axis=0)
+    memory, base = (
+        curves(timeline, model),
+        np.sum(list(sum_static(timeline.schedule, model).values()), axis=0),
+    )
     for device in range(timeline.schedule.n_devices):
         time, value = steps(memory, device)
         assert time[0] == 0
@@ -198,14 +225,24 @@ def test_peaks_say_what_holds_them(case):
 
 
 def test_a_free_and_an_allocation_at_one_moment_make_no_spike():
-    """In 1F1B's steady phase a device that runs B, F, B, F without a gap holds the same all along."""
+    """In 1F1B's steady phase a device that runs B, F, B, F without a gap holds the same all
+    along.
+    """
     timeline = timed("1f1b", 4, 8)
     time, value = steps(curves(timeline, activation_model(timeline.schedule)), 0)
-    assert list(zip(time.tolist(), value.tolist(), strict=True))[:5] == [(0, 1), (1, 2), (2, 3), (3, 4), (24, 3)]
+    assert list(zip(time.tolist(), value.tolist(), strict=True))[:5] == [
+        (0, 1),
+        (1, 2),
+        (2, 3),
+        (3, 4),
+        (24, 3),
+    ]
 
 
 def test_rounding_makes_no_spike():
-    """An F that starts a rounding error before the B before it ends holds one activation with it, not two."""
+    """An F that starts a rounding error before the B before it ends holds one activation with it,
+    not two.
+    """
     schedule = generate("1f1b", devices=1, microbatches=2)
     times = [(0, 1), (1, np.nextafter(3, 4)), (3, 4), (4, 6)]
     start, end = np.array(times, float).T
@@ -216,7 +253,9 @@ def test_rounding_makes_no_spike():
 
 
 def test_an_activation_that_is_held_for_no_time_is_not_in_the_curve():
-    """F and B that take no time: the count along the queue is 1, and the curve never leaves zero."""
+    """F and B that take no time: the count along the queue is 1, and the curve never leaves
+    zero.
+    """
     schedule = generate("1f1b", devices=1, microbatches=2)
     timeline = simulate(schedule, costs_for(schedule, tf=0, tb=0))
     assert peak_activations(schedule).tolist() == [1]
@@ -239,7 +278,9 @@ def test_recomputation_works_while_the_backward_runs():
 
 @pytest.mark.parametrize(("part", "more"), [("work_b", 70), ("stash", 10)])
 def test_what_one_stage_alone_holds_is_counted(part, more):
-    """A part that is nothing on the other stages is no part left out; a stash of 70 replaces 60 given back."""
+    """A part that is nothing on the other stages is no part left out; a stash of 70 replaces 60
+    given back.
+    """
     timeline = timed("zb-1p" if part == "stash" else "1f1b", 2, 2)
     plain = curves(timeline, model_of(2)).peak
     alone: dict[str, Any] = {part: np.array([70, 0])}
@@ -263,7 +304,9 @@ def test_an_output_that_stays_on_the_device_is_no_message():
 
 
 def test_a_bidirectional_placement_holds_two_replicas():
-    """Device r holds the static memory of stage r and of stage P-1-r; a linear one that of stage r."""
+    """Device r holds the static memory of stage r and of stage P-1-r; a linear one that of
+    stage r.
+    """
     weights = {"weights": np.array([1, 10, 100, 1000])}
     for name, wanted in (("dualpipe", [1001, 110, 110, 1001]), ("1f1b", [1, 10, 100, 1000])):
         schedule = generate(name, devices=4, microbatches=8)
@@ -304,7 +347,9 @@ def test_hosts_hold_what_was_copied_and_not_copied_back(name, chunks):
         out, back = (own & (schedule.kind == kind) for kind in copies)
         for time, held in zip(*steps(host, device), strict=True):
             there, gone = out & (timeline.start <= time), back & (timeline.end <= time)
-            assert held == amounts[schedule.stage[there]].sum() - amounts[schedule.stage[gone]].sum()
+            assert (
+                held == amounts[schedule.stage[there]].sum() - amounts[schedule.stage[gone]].sum()
+            )
         assert steps(host, device)[1][-1] == 0
     assert curves(simulate(plain, prices), activation_model(plain)).host is None
 
@@ -341,4 +386,8 @@ def adds_up(found, whole, peak):
 
 def test_activations_are_counted_by_layers():
     timeline = timed("1f1b", 3, 4)
-    assert curves(timeline, layer_model(timeline.schedule, ("Ettt", "", "tmL"))).peak.tolist() == [9, 0, 2]
+    assert curves(timeline, layer_model(timeline.schedule, ("Ettt", "", "tmL"))).peak.tolist() == [
+        9,
+        0,
+        2,
+    ]

@@ -30,7 +30,9 @@ def test_makespans_are_those_of_single_runs(name, data):
     """Every schedule, any costs: the batch and ``simulate`` agree exactly."""
     schedule = data.draw(schedules(name))
     many = data.draw(st.lists(costs(schedule, FLOATS), min_size=1, max_size=5))
-    assert batch.makespans(schedule, many).tolist() == [simulate(schedule, c).makespan for c in many]
+    assert batch.makespans(schedule, many).tolist() == [
+        simulate(schedule, c).makespan for c in many
+    ]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -41,7 +43,9 @@ def test_every_op_ends_when_the_single_run_ends_it(name, data):
     schedule = data.draw(schedules(name))
     one = data.draw(costs(schedule, FLOATS))
     order = batch.find_order(schedule)
-    ends = batch.find_ends(order, one.durations(schedule)[:, None], one.latencies(schedule)[:, None])
+    ends = batch.find_ends(
+        order, one.durations(schedule)[:, None], one.latencies(schedule)[:, None]
+    )
     assert ends[order.row, 0].tolist() == simulate(schedule, one).end.tolist()
 
 
@@ -53,7 +57,9 @@ def test_streams_end_as_single_runs_do(name, shared, seed):
     """Copies and ops on all devices too, by levels or, where devices share a link, one by one."""
     rng = random.Random(seed)
     plus = name == "1f1b-plus"
-    schedule = generate(name, devices=4, microbatches=6) if plus else with_lanes(name, 4, 4, rng, late=1)
+    schedule = (
+        generate(name, devices=4, microbatches=6) if plus else with_lanes(name, 4, 4, rng, late=1)
+    )
     many = [random_costs(schedule, rng, shared) for _ in range(3)]
     try:
         wanted = [simulate(schedule, each).makespan for each in many]
@@ -77,7 +83,9 @@ def test_the_order_holds_each_op_once_and_after_its_inputs(name):
     wanted = {(group[op], group[need]) for op, need in zip(waits.op, waits.need, strict=True)}
     lane = zip(rows.op, rows.before, strict=True)
     found = {(op, rows.op[before - 1]) for op, before in lane if before}
-    found |= {(rows.op[row - 1], rows.op[need - 1]) for row, need in zip(target, rows.needs, strict=True)}
+    found |= {
+        (rows.op[row - 1], rows.op[need - 1]) for row, need in zip(target, rows.needs, strict=True)
+    }
     assert found == {(op, need) for op, need in wanted if op != need}
 
 
@@ -85,7 +93,9 @@ def test_chunks_cover_every_sample_in_order():
     """However many samples, each is drawn once and stands in its place."""
     for count in (0, 1, 15, 16, 17, 100):
         result = batch.run_in_chunks(
-            lambda first, stop: np.arange(first, stop, dtype=np.float64), count, batch.IN_FLIGHT // 16
+            lambda first, stop: np.arange(first, stop, dtype=np.float64),
+            count,
+            batch.IN_FLIGHT // 16,
         )
         assert result.tolist() == list(range(count))
 

@@ -1,4 +1,6 @@
-"""Queues that cannot finish are told with the cycle of waits, however long, and never run in part."""
+"""Queues that cannot finish are told with the cycle of waits, however long, and never run in
+part.
+"""
 
 import numpy as np
 import pytest
@@ -35,17 +37,22 @@ def test_cycle_of_three_devices():
         home=[0, 1, 2, 0],
     )
     assert deadlock(schedule) == (
-        "drawn deadlocks: device 0 at 3F1 waits for 2F1 on device 2; device 2 at 2F1 waits for 1F1 on device 1; "
-        "device 1 at 1F1 waits for 0F1 on device 0, behind 3F1"
+        "drawn deadlocks: device 0 at 3F1 waits for 2F1 on device 2; device 2 at 2F1 waits for "
+        "1F1 on device 1; device 1 at 1F1 waits for 0F1 on device 0, behind 3F1"
     )
 
 
 def test_cycle_on_one_device():
     """A device that runs a backward before its forward waits for itself."""
     schedule = drawn("B0.0 F0.0 F0.1 B0.1")
-    assert deadlock(schedule) == "drawn deadlocks: device 0 at 0B0 waits for 0F0 on device 0, behind 0B0"
+    assert (
+        deadlock(schedule)
+        == "drawn deadlocks: device 0 at 0B0 waits for 0F0 on device 0, behind 0B0"
+    )
     split = drawn("F0.0 W0.0 I0.0", microbatches=1)
-    assert deadlock(split) == "drawn deadlocks: device 0 at 0W0 waits for 0I0 on device 0, behind 0W0"
+    assert (
+        deadlock(split) == "drawn deadlocks: device 0 at 0W0 waits for 0I0 on device 0, behind 0W0"
+    )
 
 
 def test_cycle_through_a_pair():
@@ -76,7 +83,9 @@ def test_a_pair_cannot_wait_for_itself():
 def test_a_missing_op():
     """An input that no device produces is named, with who waits for it."""
     schedule = drawn("F0.0 B0.0", "F1.0 F1.1 B1.0 B1.1")
-    assert deadlock(schedule) == ("drawn cannot finish: device 1 waits for the input of 1F1, which no device produces")
+    assert deadlock(schedule) == (
+        "drawn cannot finish: device 1 waits for the input of 1F1, which no device produces"
+    )
     assert "waits for the input of 0W0" in deadlock(drawn("F0.0 W0.0", microbatches=1))
 
 
@@ -94,7 +103,9 @@ def test_cycle_of_two_thousand_devices():
     n = 2000
     home = [*range(n), 0]
     stages = [drawn_queue(f"F{n}.0 F0.0"), *(drawn_queue(f"F{stage}.0") for stage in range(1, n))]
-    schedule = Schedule.from_queues("ring", Placement("custom", n, np.array([home], np.int32)), 1, stages)
+    schedule = Schedule.from_queues(
+        "ring", Placement("custom", n, np.array([home], np.int32)), 1, stages
+    )
     message = deadlock(schedule)
     assert message.count("waits for") == n
     assert "device 1 at 1F0 waits for 0F0 on device 0, behind 2000F0" in message

@@ -35,7 +35,9 @@ def test_each_op_runs_once(name):
         count = np.zeros((4, schedule.n_stages, schedule.n_microbatches), int)
         np.add.at(count, (schedule.kind, schedule.stage, schedule.microbatch), 1)
         assert (count[Kind.F] == 1).all(), shape
-        assert (count[Kind.B] + count[Kind.I] == (name not in ("forward-only", "decode"))).all(), shape
+        assert (count[Kind.B] + count[Kind.I] == (name not in ("forward-only", "decode"))).all(), (
+            shape
+        )
         assert (count[Kind.I] == count[Kind.W]).all(), shape
 
 
@@ -71,7 +73,9 @@ def test_pairs_are_a_forward_and_a_backward_run_as_one(name, data):
 @given(data=st.data())
 @FEW
 def test_inputs_arrive_before_an_op_starts(name, data):
-    """F waits for the stage before, a backward for the stage after, its F and its R, W for its I, R for its F."""
+    """F waits for the stage before, a backward for the stage after, its F and its R, W for its I, R
+    for its F.
+    """
     schedule = data.draw(schedules(name))
     model = data.draw(costs(schedule, EIGHTHS))
     timeline = simulate(schedule, model)
@@ -102,7 +106,9 @@ def test_a_device_runs_one_op_at_a_time(name, data):
 @given(data=st.data())
 @FEW
 def test_every_op_takes_its_time(name, data):
-    """An op occupies its device for exactly its cost, on its device and microbatch; a pair for the pair's."""
+    """An op occupies its device for exactly its cost, on its device and microbatch; a pair for the
+    pair's.
+    """
     schedule = data.draw(schedules(name))
     model = data.draw(costs(schedule, EIGHTHS))
     timeline = simulate(schedule, model)
@@ -137,7 +143,9 @@ def test_makespan_is_at_least_the_lower_bounds(name, data):
 @given(data=st.data())
 @FEW
 def test_bound_explains_every_start(name, data):
-    """An op starts the moment its bound ends, plus the latency where a message binds it, or else at zero."""
+    """An op starts the moment its bound ends, plus the latency where a message binds it, or else at
+    zero.
+    """
     schedule = data.draw(schedules(name))
     model = data.draw(costs(schedule, EIGHTHS))
     timeline = simulate(schedule, model)
@@ -156,7 +164,9 @@ def test_bound_explains_every_start(name, data):
 @given(data=st.data(), power=st.integers(-8, 8))
 @FEW
 def test_scaled_costs_scale_the_timeline(name, data, power):
-    """Costs in another unit give the same timeline in that unit, to the last bit for powers of two."""
+    """Costs in another unit give the same timeline in that unit, to the last bit for powers of
+    two.
+    """
     schedule = data.draw(schedules(name))
     model, scale = data.draw(costs(schedule, EIGHTHS)), 2.0**power
     pair = None if model.pair is None else model.pair * scale
@@ -200,7 +210,9 @@ def draw_timeline(data: st.DataObject, name: str) -> Timeline:
 def keys(schedule: Schedule) -> list[tuple[str, int, int]]:
     """Each op as direction, stage and microbatch; I and B are both backwards."""
     columns = schedule.kind.tolist(), schedule.stage.tolist(), schedule.microbatch.tolist()
-    return [("FBBWR"[kind], stage, microbatch) for kind, stage, microbatch in zip(*columns, strict=True)]
+    return [
+        ("FBBWR"[kind], stage, microbatch) for kind, stage, microbatch in zip(*columns, strict=True)
+    ]
 
 
 def inputs(direction: str, stage: int, microbatch: int, stages: int) -> list[tuple[str, int, int]]:

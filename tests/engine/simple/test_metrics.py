@@ -32,7 +32,9 @@ def test_one_f_one_b_of_four_stages():
 
 
 def test_the_three_bubbles_differ():
-    """ZB-H2 with equal times has no bubble in the span of a device, and one in the iteration of all."""
+    """ZB-H2 with equal times has no bubble in the span of a device, and one in the iteration of
+    all.
+    """
     metrics = numbers("zb-h2", stages=4, microbatches=8)
     assert metrics.bubble_rate_span == 0
     assert metrics.span == metrics.ideal == 24
@@ -69,7 +71,12 @@ def test_a_pair_is_busy_once():
 def test_free_ops():
     """When nothing takes time, nothing is a bubble, and nothing is divided by zero."""
     metrics = numbers("1f1b", {"tf": 0, "tb": 0}, stages=3, microbatches=2)
-    assert (metrics.makespan, metrics.bubble_rate, metrics.bubble_over_ideal, metrics.bubble_rate_span) == (0, 0, 0, 0)
+    assert (
+        metrics.makespan,
+        metrics.bubble_rate,
+        metrics.bubble_over_ideal,
+        metrics.bubble_rate_span,
+    ) == (0, 0, 0, 0)
 
 
 def test_messages_cross_devices_only():
@@ -88,7 +95,9 @@ def test_peaks_by_what_frees_them():
 
 
 def test_a_pair_holds_both_activations():
-    """In a pair the forward takes its activation before the backward gives one back, whichever is named first."""
+    """In a pair the forward takes its activation before the backward gives one back, whichever is
+    named first.
+    """
     first = drawn("F0.0 (F0.1+B0.0) B0.1")
     assert peak_activations(first).tolist() == [2]
     second = drawn("F0.0 (B0.0+F0.1) B0.1")

@@ -23,7 +23,9 @@ NAMES = PLAIN
 
 
 def reference(schedule: Schedule, costs: Costs) -> dict[Op, tuple[float, float]]:
-    """Start and end of every op that can run, device by device for as long as one of them gets further."""
+    """Start and end of every op that can run, device by device for as long as one of them gets
+    further.
+    """
     queues = [atoms(schedule, device) for device in range(schedule.n_devices)]
     owner = {op: device for device, queue in enumerate(queues) for atom in queue for op in atom}
     free = [0.0] * len(queues)
@@ -74,7 +76,9 @@ def factor(kind: str, microbatch: int, costs: Costs, device: int) -> float:
 
 def message(costs: Costs, sender: int, receiver: int) -> float:
     links = np.asarray(costs.comm)
-    return 0.0 if sender == receiver else float(links if links.ndim == 0 else links[sender, receiver])
+    return (
+        0.0 if sender == receiver else float(links if links.ndim == 0 else links[sender, receiver])
+    )
 
 
 def atoms(schedule: Schedule, device: int) -> list[list[Op]]:
@@ -91,7 +95,9 @@ def atoms(schedule: Schedule, device: int) -> list[list[Op]]:
 
 
 def random_schedule(seed: int, disorder: int = 0) -> Schedule:
-    """Any placement, any valid order, B or I and W, random pairs; then ``disorder`` random swaps within queues."""
+    """Any placement, any valid order, B or I and W, random pairs; then ``disorder`` random swaps
+    within queues.
+    """
     dice = random.Random(seed)
     devices, stages, microbatches = dice.randint(1, 5), dice.randint(1, 6), dice.randint(1, 6)
     home = [dice.randrange(devices) for _ in range(stages)]
@@ -105,10 +111,16 @@ def random_schedule(seed: int, disorder: int = 0) -> Schedule:
     queues: list[list[list[Op]]] = [[] for _ in range(devices)]
     done: set[Op] = set()
     while waiting:
-        ready = [op for op in waiting if all(done.intersection(need) for need in inputs(op, stages))]
+        ready = [
+            op for op in waiting if all(done.intersection(need) for need in inputs(op, stages))
+        ]
         ready = [op for op in ready if op[0] not in "BI" or ("R", *op[1:]) not in waiting]
         first = dice.choice(ready)
-        fit = [op for op in ready if home[op[1]] == home[first[1]] and (op[0] == "F") != (first[0] == "F")]
+        fit = [
+            op
+            for op in ready
+            if home[op[1]] == home[first[1]] and (op[0] == "F") != (first[0] == "F")
+        ]
         mates = [op for op in fit if not {"W", "R"} & {op[0], first[0]}]
         atom = [first, dice.choice(mates)] if mates and dice.random() < 0.5 else [first]
         queues[home[first[1]]].append(atom)
@@ -122,7 +134,9 @@ def random_schedule(seed: int, disorder: int = 0) -> Schedule:
     return lowered(queues, home, devices, microbatches)
 
 
-def lowered(queues: list[list[list[Op]]], home: list[int], devices: int, microbatches: int) -> Schedule:
+def lowered(
+    queues: list[list[list[Op]]], home: list[int], devices: int, microbatches: int
+) -> Schedule:
     packed = [
         np.array(
             [
@@ -140,13 +154,20 @@ def lowered(queues: list[list[list[Op]]], home: list[int], devices: int, microba
 
 def assert_same(schedule: Schedule, model: Costs) -> None:
     wanted = reference(schedule, model)
-    ops = [op for device in range(schedule.n_devices) for atom in atoms(schedule, device) for op in atom]
+    ops = [
+        op
+        for device in range(schedule.n_devices)
+        for atom in atoms(schedule, device)
+        for op in atom
+    ]
     if len(wanted) < len(ops):
         with pytest.raises(Deadlock):
             simulate(schedule, model)
         return
     timeline = simulate(schedule, model)
-    assert list(zip(timeline.start.tolist(), timeline.end.tolist(), strict=True)) == [wanted[op] for op in ops]
+    assert list(zip(timeline.start.tolist(), timeline.end.tolist(), strict=True)) == [
+        wanted[op] for op in ops
+    ]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -185,7 +206,10 @@ def test_compiled_and_interpreted_kernels_are_one(seed, data):
     """CPython and the compiled kernel give the same bits: start, end and what bound each op."""
     schedule = random_schedule(seed)
     model = data.draw(costs(schedule, FLOATS))
-    interpreted, machine = simulate_above(sys.maxsize, schedule, model), simulate_above(-1, schedule, model)
+    interpreted, machine = (
+        simulate_above(sys.maxsize, schedule, model),
+        simulate_above(-1, schedule, model),
+    )
     for column in ("start", "end", "bound"):
         one, other = getattr(interpreted, column), getattr(machine, column)
         assert one.dtype == other.dtype
@@ -195,12 +219,18 @@ def test_compiled_and_interpreted_kernels_are_one(seed, data):
 def simulate_above(ops: int, schedule: Schedule, model: Costs) -> Timeline:
     """The timeline, compiled once a process has timed more than this many ops."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(importlib.import_module("ppsim.engine.simple.longest_path"), "COMPILE_SIMULATION_ABOVE", ops)
+        patch.setattr(
+            importlib.import_module("ppsim.engine.simple.longest_path"),
+            "COMPILE_SIMULATION_ABOVE",
+            ops,
+        )
         return simulate(schedule, model)
 
 
 def test_of_two_causes_at_one_time_the_queue_is_the_bound():
-    """A start is bound by a message only if it arrives after the op before in the queue has ended."""
+    """A start is bound by a message only if it arrives after the op before in the queue has
+    ended.
+    """
     schedule = generate("gpipe", devices=2, microbatches=2)
     timeline = simulate(schedule, costs_for(schedule, tf=1, tb=2, per="stage"))
     op = next(op for op in range(len(schedule)) if schedule.label(op) == "1F1")

@@ -19,12 +19,18 @@ def random_times(schedule, between=(), steps=3, replicas=2, seed=0):
     ops = draw.uniform(1, 2, (steps, replicas, len(schedule)))
     ops[..., schedule.second_of_pairs] = ops[..., schedule.first_of_pairs]
     transfer = np.where(schedule.crosses, draw.uniform(0, 0.3, ops.shape), 0.0)
-    return StepTimes(ops, transfer, draw.uniform(0, 3, (steps, replicas, schedule.n_devices, len(between))))
+    return StepTimes(
+        ops, transfer, draw.uniform(0, 3, (steps, replicas, schedule.n_devices, len(between)))
+    )
 
 
 def oracle(schedule, ops, transfer, ready):
     """End of each op of one pipeline, one at a time."""
-    end, done, head = np.zeros(len(schedule)), np.zeros(len(schedule), bool), schedule.offsets[:-1].copy()
+    end, done, head = (
+        np.zeros(len(schedule)),
+        np.zeros(len(schedule), bool),
+        schedule.offsets[:-1].copy(),
+    )
     while not done.all():
         for device in range(schedule.n_devices):
             queue = schedule.queue(device)
@@ -32,9 +38,13 @@ def oracle(schedule, ops, transfer, ready):
             if op >= queue.stop:
                 continue
             members = schedule.members(op)
-            needs = [(m, int(schedule.dependency[m])) for m in members if schedule.dependency[m] != NONE]
+            needs = [
+                (m, int(schedule.dependency[m])) for m in members if schedule.dependency[m] != NONE
+            ]
             if all(done[need] for _, need in needs):
-                start = max([end[op - 1] if op > queue.start else 0.0, ready[device][schedule.chunk[op]]])
+                start = max(
+                    [end[op - 1] if op > queue.start else 0.0, ready[device][schedule.chunk[op]]]
+                )
                 start = max([start, *(end[need] + transfer[m] for m, need in needs)])
                 for m in members:
                     end[m], done[m] = start + ops[m], True
@@ -47,11 +57,16 @@ def test_without_collectives_a_step_is_its_slowest_replica(name):
     schedule = generate(name, devices=4, microbatches=8)
     times = random_times(schedule)
     ready = np.zeros((4, schedule.n_stages))
-    ends = [[oracle(schedule, times.ops[k, r], times.transfer[k, r], ready) for r in range(2)] for k in range(3)]
+    ends = [
+        [oracle(schedule, times.ops[k, r], times.transfer[k, r], ready) for r in range(2)]
+        for k in range(3)
+    ]
     assert np.allclose(time_steps(schedule, (), times), np.max(ends, axis=(1, 2)))
     plain = replace(Costs(np.ones((5, schedule.n_stages))), each=times.ops[0, 0])
     no_messages = StepTimes(times.ops, times.transfer * 0, times.between)
-    assert time_pipelines(schedule, (), no_messages)[0, 0].max() == pytest.approx(simulate(schedule, plain).makespan)
+    assert time_pipelines(schedule, (), no_messages)[0, 0].max() == pytest.approx(
+        simulate(schedule, plain).makespan
+    )
 
 
 def test_collectives_end_together_and_wait_for_the_last():
@@ -84,7 +99,9 @@ def test_collectives_end_together_and_wait_for_the_last():
 
 @pytest.mark.parametrize("name", ["vocab-2", "bpipe"])
 def test_a_step_of_several_lanes_ends_with_its_last_op(name):
-    """Copies and collectives count: without collectives between pipelines, a step is one simulation."""
+    """Copies and collectives count: without collectives between pipelines, a step is one
+    simulation.
+    """
     schedule = generate(name, devices=4, microbatches=8)
     group, draw = groups_of(schedule), np.random.default_rng(0)
     ops = draw.uniform(1, 2, (2, 1, len(schedule)))[..., group]

@@ -1,4 +1,6 @@
-"""Devices with several streams: the model against a plain one, host links that are shared, deadlocks."""
+"""Devices with several streams: the model against a plain one, host links that are shared,
+deadlocks.
+"""
 
 import random
 import sys
@@ -26,7 +28,8 @@ from tests.lanes import COPIES, random_costs, with_lanes
 
 
 class PlainModel:
-    """The model written out over lists and dicts: the start of every op, and the op that decided it.
+    """The model written out over lists and dicts: the start of every op, and the op that decided
+    it.
 
     Times stay as they are added up in the engine, so that equal means equal to the last bit.
     """
@@ -45,9 +48,15 @@ class PlainModel:
         self.free, self.last = defaultdict(float), {}  # of links
 
     def waits(self, i):
-        """The ops that one waits for with the latency of each, in the order in which the first of equals decides."""
+        """The ops that one waits for with the latency of each, in the order in which the first of
+        equals decides.
+        """
         d, kind, s, m = self.ops[i]
-        lane = [j for j in range(i) if self.ops[j][0] == d and self.ops[j][1].info.stream == kind.info.stream]
+        lane = [
+            j
+            for j in range(i)
+            if self.ops[j][0] == d and self.ops[j][1].info.stream == kind.info.stream
+        ]
         if self.schedule.pair[i] != i - 1 or i == 0:
             yield from ((j, 0.0) for j in lane[-1:])
         back, last = self.back, self.schedule.n_stages - 1
@@ -64,39 +73,63 @@ class PlainModel:
             neighbour = [(Kind.I, s, m)]
         else:
             of = {Kind.OFFLOAD: Kind.F, Kind.RELOAD: Kind.OFFLOAD, Kind.WAIT_OFFLOAD: Kind.OFFLOAD}
-            of |= {Kind.REDUCE_E: Kind.E, Kind.S: Kind.SHARE_S, Kind.REDUCE_S: Kind.S, Kind.T: Kind.REDUCE_S}
+            of |= {
+                Kind.REDUCE_E: Kind.E,
+                Kind.S: Kind.SHARE_S,
+                Kind.REDUCE_S: Kind.S,
+                Kind.T: Kind.REDUCE_S,
+            }
             of |= {Kind.REDUCE_T: Kind.T, Kind.D: Kind.SHARE_D, Kind.EB: Kind.EF}
             others = [(of[kind], s if s >= 0 else d, m)] if kind in of else []
             others += [(Kind.F, last, m)] if kind == Kind.SHARE_S else []
             others += [(back, 0, m)] if kind in (Kind.SHARE_D, Kind.EB) else []
             others += {Kind.GF: [(Kind.F, s - 1, m)], Kind.GB: [(back, s, m)]}.get(kind, [])
         if kind == Kind.RELOAD or kind.info.scope == Scope.EVERYWHERE:
-            before = [j for j in range(i) if self.ops[j][0] == d and self.ops[j][1].info.stream == Stream.COMPUTE]
+            before = [
+                j
+                for j in range(i)
+                if self.ops[j][0] == d and self.ops[j][1].info.stream == Stream.COMPUTE
+            ]
             yield from ((j, 0.0) for j in before[-1:])
         for need in [*neighbour, *others]:
             if need in self.found:
-                sent = need[0] in (Kind.F, back) and kind in (Kind.F, back, Kind.GF, Kind.GB, Kind.EB)
+                sent = need[0] in (Kind.F, back) and kind in (
+                    Kind.F,
+                    back,
+                    Kind.GF,
+                    Kind.GB,
+                    Kind.EB,
+                )
                 sent |= (kind, need[0]) == (Kind.F, Kind.EF)
                 source = self.ops[self.found[need]][0]
                 links = np.broadcast_to(self.costs.comm, (self.schedule.n_devices,) * 2)
                 yield self.found[need], float(links[source, d]) * (sent and source != d)
 
     def arrival(self, i):
-        """When one op of a group could start, and what decides it; None where that is not known yet."""
+        """When one op of a group could start, and what decides it; None where that is not known
+        yet.
+        """
         begin, cause = 0.0, NONE
         for j, delay in self.waits(i):
             if j not in self.end:
                 return None
-            if self.end[j] + delay > begin or (begin == 0 and cause == NONE and delay == 0 and self.is_before(j, i)):
+            if self.end[j] + delay > begin or (
+                begin == 0 and cause == NONE and delay == 0 and self.is_before(j, i)
+            ):
                 begin, cause = self.end[j] + delay, j
         return begin, cause
 
     def is_before(self, j, i):
         """Whether an op is on the same lane as another."""
-        return self.ops[j][0] == self.ops[i][0] and self.ops[j][1].info.stream == self.ops[i][1].info.stream
+        return (
+            self.ops[j][0] == self.ops[i][0]
+            and self.ops[j][1].info.stream == self.ops[i][1].info.stream
+        )
 
     def ready(self, members):
-        """When a group could start, and what decides it: of a pair its inputs in turn, of a meeting its last member."""
+        """When a group could start, and what decides it: of a pair its inputs in turn, of a meeting
+        its last member.
+        """
         found = [self.arrival(i) for i in members]
         if None in found:
             return None
@@ -110,10 +143,16 @@ class PlainModel:
         """The link to the host that an op takes; None without one."""
         device, kind, _, _ = self.ops[i]
         copies = kind.info.stream in (Stream.COPY_OUT, Stream.COPY_IN)
-        return (device // self.costs.host_link, kind.info.stream) if copies and self.costs.host_link else None
+        return (
+            (device // self.costs.host_link, kind.info.stream)
+            if copies and self.costs.host_link
+            else None
+        )
 
     def run(self):
-        """Start what can be started, copies on shared links only when nothing else can; False where some never do."""
+        """Start what can be started, copies on shared links only when nothing else can; False where
+        some never do.
+        """
         waiting = dict(self.groups)
         while waiting:
             ready = {key: self.ready(members) for key, members in waiting.items()}
@@ -130,7 +169,11 @@ class PlainModel:
                 if link and self.free[link] > begin:
                     begin, cause = self.free[link], self.last[link]
                 for i in members:
-                    self.start[i], self.bound[i], self.end[i] = begin, cause, begin + self.length[members[0]]
+                    self.start[i], self.bound[i], self.end[i] = (
+                        begin,
+                        cause,
+                        begin + self.length[members[0]],
+                    )
                 if link:
                     self.free[link], self.last[link] = self.end[members[0]], members[0]
         return True
@@ -143,7 +186,9 @@ class PlainModel:
 @pytest.mark.parametrize("whole", [True, False])
 @given(st.integers(0, 10**6))
 def test_the_model_is_the_plain_one(shared, whole, seed):
-    """Random kinds at random places of random queues, also in pairs, on links that are shared or not."""
+    """Random kinds at random places of random queues, also in pairs, on links that are shared or
+    not.
+    """
     runs_as_the_plain_model(seed, shared, whole)
 
 
@@ -158,18 +203,30 @@ def test_five_hundred_schedules_that_finish_run_as_the_plain_model():
 
 
 def runs_as_the_plain_model(seed, shared, whole):
-    """Prove that a schedule has the plain model's starts and ends to the bit, bounds, or deadlock; whether it finishes.
+    """Prove that a schedule has the plain model's starts and ends to the bit, bounds, or deadlock;
+    whether it finishes.
 
     ``whole`` times have many ties, fractions hardly any.
     """
     rng = random.Random(seed)
-    name, devices, microbatches = rng.choice(["1f1b", "gpipe", "zb-1p"]), rng.randint(1, 4), rng.randint(1, 4)
-    schedule = with_lanes(name, devices, microbatches, rng, late=rng.choice([1, 3]), pairs=rng.choice([0.0, 0.3]))
+    name, devices, microbatches = (
+        rng.choice(["1f1b", "gpipe", "zb-1p"]),
+        rng.randint(1, 4),
+        rng.randint(1, 4),
+    )
+    schedule = with_lanes(
+        name, devices, microbatches, rng, late=rng.choice([1, 3]), pairs=rng.choice([0.0, 0.3])
+    )
     costs = random_costs(schedule, rng, shared)
     if not whole:
         draw = np.random.default_rng(seed)
-        others = {kind: times + draw.uniform(0.1, 1, len(times)) for kind, times in costs.others.items()}
-        time, comm = costs.time * draw.uniform(1, 2, costs.time.shape), draw.uniform(0, 1, (devices, devices))
+        others = {
+            kind: times + draw.uniform(0.1, 1, len(times)) for kind, times in costs.others.items()
+        }
+        time, comm = (
+            costs.time * draw.uniform(1, 2, costs.time.shape),
+            draw.uniform(0, 1, (devices, devices)),
+        )
         costs = replace(costs, time=time, others=others, comm=comm)
     plain = PlainModel(schedule, costs)
     if not plain.run():
@@ -186,7 +243,9 @@ def runs_as_the_plain_model(seed, shared, whole):
 
 @given(st.integers(0, 10**6), st.integers(1, 3))
 def test_one_copy_at_a_time_on_a_shared_link(seed, shared):
-    """Copies of devices that share a link follow each other; each starts when it can, or when another one ends."""
+    """Copies of devices that share a link follow each other; each starts when it can, or when
+    another one ends.
+    """
     rng = random.Random(seed)
     schedule = with_lanes("1f1b", 4, 4, rng, late=1)
     costs = random_costs(schedule, rng, shared)
@@ -233,7 +292,9 @@ def test_a_reload_without_its_offload_cannot_run():
         1,
         [np.array([int(pack(0, 0)) | kind for kind in (Kind.F, Kind.RELOAD, Kind.B)])],
     )
-    with pytest.raises(Deadlock, match="device 0 waits for the input of 0RELOAD0, which no device produces"):
+    with pytest.raises(
+        Deadlock, match="device 0 waits for the input of 0RELOAD0, which no device produces"
+    ):
         simulate(schedule, Costs(np.ones((5, 1))))
 
 
@@ -244,7 +305,9 @@ def test_collectives_in_two_orders_deadlock():
     for device, order in enumerate(((first, second), (second, first))):
         ops = [(Kind.E, -1), *((kind, -1) for kind in order), (Kind.F, device), (Kind.B, device)]
         queues.append(np.array([int(pack(stage, 0)) | kind for kind, stage in ops]))
-    schedule = Schedule.from_queues("mine", generate("1f1b", devices=2, microbatches=1).placement, 1, queues)
+    schedule = Schedule.from_queues(
+        "mine", generate("1f1b", devices=2, microbatches=1).placement, 1, queues
+    )
     with pytest.raises(Deadlock) as error:
         simulate(schedule, Costs(np.ones((5, 2))))
     assert str(error.value) == (
@@ -259,7 +322,9 @@ def test_an_activation_on_the_host_is_not_held():
     ops = [(Kind.F, 0), (Kind.OFFLOAD, 0), (Kind.F, 1), (Kind.OFFLOAD, 1)]
     ops += [(Kind.RELOAD, 0), (Kind.B, 0), (Kind.RELOAD, 1), (Kind.B, 1)]
     queue = np.array([int(pack(0, microbatch)) | kind for kind, microbatch in ops])
-    schedule = Schedule.from_queues("mine", generate("1f1b", devices=1, microbatches=2).placement, 2, [queue])
+    schedule = Schedule.from_queues(
+        "mine", generate("1f1b", devices=1, microbatches=2).placement, 2, [queue]
+    )
     free = Costs(np.ones((5, 1)))
     assert measure(simulate(schedule, free)).peak_activations.tolist() == [1]
     slow = Costs(np.ones((5, 1)), others={Kind.OFFLOAD: np.array([3.0])})

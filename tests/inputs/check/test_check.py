@@ -44,7 +44,9 @@ def places(fault: Fault) -> set[tuple[int | None, int | None]]:
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("record", RECORDS, ids=[f"{r['source'].split('.')[-2]}-{r['P']}-{r['M']}" for r in RECORDS])
+@pytest.mark.parametrize(
+    "record", RECORDS, ids=[f"{r['source'].split('.')[-2]}-{r['P']}-{r['M']}" for r in RECORDS]
+)
 def test_what_torch_lowers_to_is_valid_in_every_mode_and_for_torch(record):
     assert faults_of("\n".join(record["comms"]), runtime="torch-2.13") == []
     assert faults_of("\n".join(record["comms_2_15"]), runtime="torch-2.15") == []
@@ -64,7 +66,8 @@ def test_schedules_of_torchs_own_tests_are_valid(path):
     assert draft.older == path.stem.startswith("zb1p")
 
 
-# Mutations of what torch lowers to: each returns the grid and the cells (row and cell, counted from 1) to blame.
+# Mutations of what torch lowers to: each returns the grid and the cells (row and cell, counted from
+# 1) to blame.
 
 
 def is_kind(cell: str, *kinds: str) -> bool:
@@ -72,19 +75,29 @@ def is_kind(cell: str, *kinds: str) -> bool:
 
 
 def places_of(grid: Grid, *kinds: str) -> list[tuple[int, int]]:
-    return [(r, c) for r, row in enumerate(grid) for c, cell in enumerate(row) if is_kind(cell, *kinds)]
+    return [
+        (r, c) for r, row in enumerate(grid) for c, cell in enumerate(row) if is_kind(cell, *kinds)
+    ]
 
 
 def user_of(receive: str) -> list[str]:
     """The ops that a receive can belong to: 2RECV_B3 to 2B3 or 2I3."""
-    stage, kind, microbatch = receive.partition("RECV_")[0], receive.split("_")[1][0], receive.split("_")[1][1:]
+    stage, kind, microbatch = (
+        receive.partition("RECV_")[0],
+        receive.split("_")[1][0],
+        receive.split("_")[1][1:],
+    )
     return [f"{stage}{k}{microbatch}" for k in ("F" if kind == "F" else "BI")]
 
 
 def users_of(receive: str, row: list[str]) -> list[int]:
     """Where in a row the ops stand that need what a receive brings, by itself or in a pair."""
     names = user_of(receive)
-    return [c for c, cell in enumerate(row) if set(cell.strip("(").replace(")", ";").split(";")) & set(names)]
+    return [
+        c
+        for c, cell in enumerate(row)
+        if set(cell.strip("(").replace(")", ";").split(";")) & set(names)
+    ]
 
 
 def swap_sends(grid: Grid, rng: random.Random) -> set[tuple[int, int]] | None:
@@ -169,13 +182,19 @@ def test_a_lost_op_is_named(schedule, rng):
     assert found
     stage, microbatch = cell.translate(str.maketrans("FBIW", "    ")).split()
     gone = [f for f in found if f.kind == "missing"]
-    assert gone or microbatch == str(schedule.n_microbatches - 1) or stage == str(schedule.n_stages - 1)
+    assert (
+        gone
+        or microbatch == str(schedule.n_microbatches - 1)
+        or stage == str(schedule.n_stages - 1)
+    )
     for fault in gone:
         assert f"stage {stage}" in fault.message or schedule.n_microbatches == 1
 
 
 def test_hand_drawn_gantt_is_refused_with_each_of_its_seven_faults():
-    """Four overlaps on a device, three backwards before or during their own forward, and nothing else."""
+    """Four overlaps on a device, three backwards before or during their own forward, and nothing
+    else.
+    """
     faults = check(read(str(DATA / "schedules" / "fill_drain_drawn_by_hand.mmd"))).faults
     assert [(f.kind, f.device, f.message.split(" runs ", 1)[1].split(",")[0]) for f in faults] == [
         ("overlap", 2, "2B3 [5"),
@@ -191,7 +210,10 @@ def test_hand_drawn_gantt_is_refused_with_each_of_its_seven_faults():
     assert [f.row for f in faults] == [31, 41, 42, 43, 31, 41, 42]
 
 
-TWO_SENDS = "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1"
+TWO_SENDS = (
+    "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
+    "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1"
+)
 
 
 def test_steady_1f1b_with_both_sends_first_deadlocks_only_where_sends_block():
@@ -203,10 +225,10 @@ def test_steady_1f1b_with_both_sends_first_deadlocks_only_where_sends_block():
     assert places(fault) == {(1, 4), (2, 5), (2, 4), (1, 5)}
     assert fault.message == "deadlock by blocking sends and receives: " + "; ".join(
         [
-            "0SEND_F1 (device 0, line 1, cell 4) waits for 1RECV_F1 (device 1, line 2, cell 5), which is after "
-            "1SEND_B0 (line 2, cell 4)",
-            "1SEND_B0 (device 1, line 2, cell 4) waits for 0RECV_B0 (device 0, line 1, cell 5), which is after "
-            "0SEND_F1 (line 1, cell 4)",
+            "0SEND_F1 (device 0, line 1, cell 4) waits for 1RECV_F1 (device 1, line 2, cell 5), "
+            "which is after 1SEND_B0 (line 2, cell 4)",
+            "1SEND_B0 (device 1, line 2, cell 4) waits for 0RECV_B0 (device 0, line 1, cell 5), "
+            "which is after 0SEND_F1 (line 1, cell 4)",
         ]
     )
     assert fault.hint == "move 1RECV_F1 before 1SEND_B0 on device 1"
@@ -218,7 +240,9 @@ def test_a_receive_that_waits_for_what_its_own_batch_holds_back_deadlocks_batche
     text = "0RECV_B0,0F0,0SEND_F0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0"
     assert faults_of(text, "overlap") == []
     fault = only_fault(text)
-    assert fault.message.startswith("deadlock by batched sends and receives, and so by blocking ones: 0RECV_B0")
+    assert fault.message.startswith(
+        "deadlock by batched sends and receives, and so by blocking ones: 0RECV_B0"
+    )
     assert fault.hint == "move 0RECV_B0 before 0B0 on device 0"
 
 
@@ -232,7 +256,9 @@ def test_a_circle_in_the_order_of_compute_is_a_deadlock_in_every_mode():
 @given(any_schedule, st.sampled_from(["prefetch:0", "prefetch:1", "prefetch:3", "deferred"]))
 def test_what_runs_in_a_stricter_mode_runs_in_the_laxer_ones(schedule, order):
     draft = Draft.from_schedule(lower(schedule, order).schedule)
-    stuck = [bool([f for f in check(draft, (mode,)).faults if f.kind == "deadlock"]) for mode in MODES]
+    stuck = [
+        bool([f for f in check(draft, (mode,)).faults if f.kind == "deadlock"]) for mode in MODES
+    ]
     assert stuck == sorted(stuck)
     assert bool([f for f in check(draft).faults if f.kind == "deadlock"]) == stuck[-1]
 
@@ -240,16 +266,36 @@ def test_what_runs_in_a_stricter_mode_runs_in_the_laxer_ones(schedule, order):
 @pytest.mark.parametrize(
     ("text", "kind", "place", "words"),
     [
-        ("0F0,0B0,0F0", "duplicate", (1, 3), "0F0 runs a second time, after device 0, line 1, cell 1"),
-        ("0F0,0B0,0F1", "missing", (None, None), "device 0 runs no B, nor I of stage 0 for microbatch 1"),
+        (
+            "0F0,0B0,0F0",
+            "duplicate",
+            (1, 3),
+            "0F0 runs a second time, after device 0, line 1, cell 1",
+        ),
+        (
+            "0F0,0B0,0F1",
+            "missing",
+            (None, None),
+            "device 0 runs no B, nor I of stage 0 for microbatch 1",
+        ),
         ("0F0,0I0", "missing", (None, None), "device 0 runs no W of stage 0 for microbatch 0"),
         ("0F0,0B0,0W0,0I0", "duplicate", (1, 4), "0I0 runs beside 0B0, which includes it"),
         ("0B0,0F0", "order", (1, 1), "0B0 runs before 0F0"),
         ("0F0,0W0,0I0", "order", (1, 2), "0W0 runs before 0I0"),
         ("(0F0;0B0)OVERLAP_F_B", "order", (1, 1), "0B0 runs in one pair with 0F0"),
-        ("0F0,0F1,0B0\n0B1", "placement", (2, 1), "0B1 runs on device 1, stage 0 belongs to device 0"),
+        (
+            "0F0,0F1,0B0\n0B1",
+            "placement",
+            (2, 1),
+            "0B1 runs on device 1, stage 0 belongs to device 0",
+        ),
         ("0F0,0B0,2F0,2B0", "missing", (None, None), "no device runs stage 1"),
-        ("0F0,0B0,0SEND_F0", "message", (1, 3), "0SEND_F0 belongs to no message: there is no stage 1"),
+        (
+            "0F0,0B0,0SEND_F0",
+            "message",
+            (1, 3),
+            "0SEND_F0 belongs to no message: there is no stage 1",
+        ),
         (
             "0F0,0SEND_F0,1RECV_F0,1F0,1B0,0B0",
             "message",
@@ -257,10 +303,30 @@ def test_what_runs_in_a_stricter_mode_runs_in_the_laxer_ones(schedule, order):
             "0SEND_F0 belongs to no message: stages 0 and 1 are on one device, 0",
         ),
         ("0F0,0B0,0REDUCE_GRAD,0REDUCE_GRAD", "fsdp", (1, 4), "0REDUCE_GRAD comes a second time"),
-        ("0F0,0REDUCE_GRAD,0B0", "fsdp", (1, 2), "before 0B0 (device 0, line 1, cell 3), whose gradients it misses"),
-        ("0UNSHARD,0F0,0RESHARD,0B0", "fsdp", (1, 4), "0B0 runs on stage 0, whose parameters are not gathered"),
-        ("0UNSHARD,0UNSHARD,0F0,0B0,0RESHARD", "fsdp", (1, 2), "0UNSHARD gathers parameters that are gathered"),
-        ("0UNSHARD,0F0,0B0,0RESHARD,0RESHARD", "fsdp", (1, 5), "0RESHARD frees parameters that are not gathered"),
+        (
+            "0F0,0REDUCE_GRAD,0B0",
+            "fsdp",
+            (1, 2),
+            "before 0B0 (device 0, line 1, cell 3), whose gradients it misses",
+        ),
+        (
+            "0UNSHARD,0F0,0RESHARD,0B0",
+            "fsdp",
+            (1, 4),
+            "0B0 runs on stage 0, whose parameters are not gathered",
+        ),
+        (
+            "0UNSHARD,0UNSHARD,0F0,0B0,0RESHARD",
+            "fsdp",
+            (1, 2),
+            "0UNSHARD gathers parameters that are gathered",
+        ),
+        (
+            "0UNSHARD,0F0,0B0,0RESHARD,0RESHARD",
+            "fsdp",
+            (1, 5),
+            "0RESHARD frees parameters that are not gathered",
+        ),
     ],
 )
 def test_each_fault_is_told_once_in_plain_words(text, kind, place, words):
@@ -272,8 +338,13 @@ def test_each_fault_is_told_once_in_plain_words(text, kind, place, words):
 
 
 def test_messages_out_of_order_blame_the_side_that_strays_from_its_own_compute():
-    """Messages are matched by their place on the wire; whoever keeps to its own order of ops is not to blame."""
-    sender = "0F0,0F1,0SEND_F1,0SEND_F0,0RECV_B0,0B0,0RECV_B1,0B1\n1RECV_F0,1RECV_F1,1F0,1B0,1SEND_B0,1F1,1B1,1SEND_B1"
+    """Messages are matched by their place on the wire; whoever keeps to its own order of ops is not
+    to blame.
+    """
+    sender = (
+        "0F0,0F1,0SEND_F1,0SEND_F0,0RECV_B0,0B0,0RECV_B1,0B1\n"
+        "1RECV_F0,1RECV_F1,1F0,1B0,1SEND_B0,1F1,1B1,1SEND_B1"
+    )
     fault = only_fault(sender)
     assert (fault.kind, fault.row, fault.cell, fault.also) == ("fifo", 1, 3, ((2, 1),))
     receiver = sender.replace("0SEND_F1,0SEND_F0", "0SEND_F0,0SEND_F1").replace(
@@ -302,7 +373,8 @@ class TestTorch:
 
     def test_two_replicas_are_refused(self):
         faults = check(
-            Draft.from_schedule(generate("dualpipe", devices=4, microbatches=8)), runtime="torch-2.13"
+            Draft.from_schedule(generate("dualpipe", devices=4, microbatches=8)),
+            runtime="torch-2.13",
         ).faults
         assert [f.kind for f in faults] == ["runtime"]
         assert "one device" in faults[0].message
@@ -318,9 +390,18 @@ class TestTorch:
     @pytest.mark.parametrize(
         ("change", "words"),
         [
-            (("0WAIT_SEND_F0,", ""), "nothing waits for 0SEND_F0, and torch 2.15 wants a WAIT_SEND_F for each"),
-            (("0SEND_F0,", "0WAIT_SEND_F0,0SEND_F0,"), "0WAIT_SEND_F0 waits for no SEND_F before it"),
-            (("0WAIT_REDUCE_GRAD", "0WAIT_REDUCE_GRAD,0WAIT_REDUCE_GRAD"), "waits for no REDUCE_GRAD before it"),
+            (
+                ("0WAIT_SEND_F0,", ""),
+                "nothing waits for 0SEND_F0, and torch 2.15 wants a WAIT_SEND_F for each",
+            ),
+            (
+                ("0SEND_F0,", "0WAIT_SEND_F0,0SEND_F0,"),
+                "0WAIT_SEND_F0 waits for no SEND_F before it",
+            ),
+            (
+                ("0WAIT_REDUCE_GRAD", "0WAIT_REDUCE_GRAD,0WAIT_REDUCE_GRAD"),
+                "waits for no REDUCE_GRAD before it",
+            ),
         ],
     )
     def test_torch_2_15_wants_a_wait_behind_every_send_and_reduction(self, change, words):
@@ -330,16 +411,26 @@ class TestTorch:
         )
         assert faults_of(text, runtime="torch-2.15") == []
         assert "knows no waits" in only_fault(text, runtime="torch-2.13").message
-        assert any(words in fault.message for fault in faults_of(text.replace(*change), runtime="torch-2.15"))
+        assert any(
+            words in fault.message
+            for fault in faults_of(text.replace(*change), runtime="torch-2.15")
+        )
 
     def test_torch_2_15_takes_one_reduction_at_a_time(self):
         text = "0F0,1F0,1B0,0B0,0REDUCE_GRAD,1REDUCE_GRAD,0WAIT_REDUCE_GRAD,1WAIT_REDUCE_GRAD"
-        assert "1REDUCE_GRAD starts while 0REDUCE_GRAD" in only_fault(text, runtime="torch-2.15").message
+        assert (
+            "1REDUCE_GRAD starts while 0REDUCE_GRAD"
+            in only_fault(text, runtime="torch-2.15").message
+        )
 
     def test_a_wait_ahead_of_what_the_receiver_needs_first_is_a_deadlock(self):
-        """Waiting for a send is waiting for its receive, and that may stand behind what the sender has yet to send."""
+        """Waiting for a send is waiting for its receive, and that may stand behind what the sender
+        has yet to send.
+        """
         text = "0F0,0SEND_F0,0WAIT_SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1,0WAIT_SEND_F1\n"
-        fine = text + "1RECV_F0,1RECV_F1,1F0,1B0,1SEND_B0,1F1,1B1,1SEND_B1,1WAIT_SEND_B0,1WAIT_SEND_B1"
+        fine = (
+            text + "1RECV_F0,1RECV_F1,1F0,1B0,1SEND_B0,1F1,1B1,1SEND_B1,1WAIT_SEND_B0,1WAIT_SEND_B1"
+        )
         assert faults_of(fine, "overlap") == []
         stuck = "0F0,0SEND_F0,0F1,0SEND_F1,0WAIT_SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1,0WAIT_SEND_F0\n"
         stuck += "1RECV_F0,1F0,1B0,1SEND_B0,1WAIT_SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1,1WAIT_SEND_B1"
@@ -361,18 +452,27 @@ class TestTorch:
             ("1f1b", 4, 8, False),
         ],
     )
-    def test_deferred_receives_are_warned_of_where_they_break_the_order(self, name, devices, microbatches, breaks):
+    def test_deferred_receives_are_warned_of_where_they_break_the_order(
+        self, name, devices, microbatches, breaks
+    ):
         """The outcomes are those of real runs with defer_pp_recv=True."""
         report = check(
-            Draft.from_schedule(generate(name, devices=devices, microbatches=microbatches)), runtime="torch-2.13"
+            Draft.from_schedule(generate(name, devices=devices, microbatches=microbatches)),
+            runtime="torch-2.13",
         )
         assert report.valid
         assert bool(report.warnings) == breaks
 
     def test_deferred_receives_break_torchs_own_zero_bubble_schedules(self):
-        """ZBV at P = 2 and interleaved zero bubble at P = 2, with two stages each, as in real runs."""
+        """ZBV at P = 2 and interleaved zero bubble at P = 2, with two stages each, as in real
+        runs.
+        """
         for cls in ("ScheduleZBVZeroBubble", "ScheduleInterleavedZeroBubble"):
-            (record,) = [r for r in RECORDS if cls in r["source"] and (r["P"], r["M"]) == (2, 4) and "3F0" in str(r)]
+            (record,) = [
+                r
+                for r in RECORDS
+                if cls in r["source"] and (r["P"], r["M"]) == (2, 4) and "3F0" in str(r)
+            ]
             report = check(parse("\n".join(record["compute"]), "x"), runtime="torch-2.13")
             assert report.valid
             assert report.warnings
@@ -407,12 +507,21 @@ def test_an_op_that_runs_twice_is_the_only_fault_in_every_runtime(runtime):
     st.randoms(use_true_random=False),
 )
 def test_a_broken_order_is_judged_in_every_runtime_and_queue(record, form, rng):
-    """Cells lost, doubled, exchanged, moved to other devices or renumbered: faults, never an error of ours."""
+    """Cells lost, doubled, exchanged, moved to other devices or renumbered: faults, never an error
+    of ours.
+    """
     grid = [row.split(",") for row in record[form]]
     for _ in range(rng.choice([1, 2, 5])):
         row, other = rng.choice(grid), rng.choice(grid)
         cell = row.pop(rng.randrange(len(row))) if len(row) > 1 else row[0]
-        change = rng.choice([[], [cell, cell], [cell.replace("0", "1")], [cell.translate(str.maketrans("FB", "BI"))]])
+        change = rng.choice(
+            [
+                [],
+                [cell, cell],
+                [cell.replace("0", "1")],
+                [cell.translate(str.maketrans("FB", "BI"))],
+            ]
+        )
         at = rng.randrange(len(other) + 1)
         other[at:at] = change or [cell]
     try:

@@ -13,7 +13,9 @@ from ppsim.schedules import generate
 
 
 def rows(name: str = "1f1b", devices: int = 4, microbatches: int = 4) -> list[list[str]]:
-    return list(Draft.from_schedule(generate(name, devices=devices, microbatches=microbatches)).cells())
+    return list(
+        Draft.from_schedule(generate(name, devices=devices, microbatches=microbatches)).cells()
+    )
 
 
 def draft_of(cells: list[list[str]]) -> Draft:
@@ -37,9 +39,14 @@ def test_a_complete_file_has_no_fault():
         (
             rows(devices=3),
             {"devices": 10**30},
-            f"devices 3, 4, 5, 6, 7, 8, 9, 10 and {10**30 - 11} more are missing: the file has 3 of {10**30} devices",
+            f"devices 3, 4, 5, 6, 7, 8, 9, 10 and {10**30 - 11} more are missing: the file has 3 "
+            f"of {10**30} devices",
         ),
-        (rows(microbatches=3), {"microbatches": 4}, "microbatch 3 is missing: the file has 3 of 4 microbatches"),
+        (
+            rows(microbatches=3),
+            {"microbatches": 4},
+            "microbatch 3 is missing: the file has 3 of 4 microbatches",
+        ),
         (rows(), {"microbatches": 2}, "the file has 4 microbatches, and 2 are expected"),
     ],
 )

@@ -35,7 +35,9 @@ def circle_of(draft: Draft, per: str, batched: bool = False) -> list[tuple[int, 
 
 
 def hangs(draft: Draft, per: str) -> bool:
-    """Run the queues one event at a time, from their definition: is anything left when nothing more can happen?"""
+    """Run the queues one event at a time, from their definition: is anything left when nothing more
+    can happen?
+    """
     compute: list[list[int]] = []
     posted: dict[tuple[int, ...], list[int]] = {}
     lowered = draft.lowered()
@@ -47,9 +49,16 @@ def hangs(draft: Draft, per: str) -> bool:
         for op in mine:
             if draft.kind[op] in (*SENDS, *RECEIVES):
                 outgoing = int(draft.kind[op] in SENDS)
-                key = {"edge": (device, int(peers[op]), outgoing), "pair": (device, int(peers[op])), "rank": (device,)}
+                key = {
+                    "edge": (device, int(peers[op]), outgoing),
+                    "pair": (device, int(peers[op])),
+                    "rank": (device,),
+                }
                 posted.setdefault(key[per], []).append(op)
-    name = {op: (Kind(draft.kind[op]), int(draft.stage[op]), int(draft.microbatch[op])) for op in range(len(draft))}
+    name = {
+        op: (Kind(draft.kind[op]), int(draft.stage[op]), int(draft.microbatch[op]))
+        for op in range(len(draft))
+    }
     done: set[tuple[Kind, int, int]] = set()
     moved = True
     while moved:
@@ -81,7 +90,11 @@ def ready(op: tuple[Kind, int, int], done: set[tuple[Kind, int, int]], draft: Dr
     kind, stage, m = op
     home = draft.placement.devices[0]
     if kind == Kind.F:
-        return stage == 0 or ((Kind.F if home[stage] == home[stage - 1] else Kind.RECV_F), *input_of(op, home)) in done
+        return (
+            stage == 0
+            or ((Kind.F if home[stage] == home[stage - 1] else Kind.RECV_F), *input_of(op, home))
+            in done
+        )
     if kind in (Kind.B, Kind.I) and stage < draft.n_stages - 1:
         if home[stage] != home[stage + 1]:
             return (Kind.RECV_B, stage, m) in done
@@ -95,7 +108,9 @@ def input_of(op: tuple[Kind, int, int], home: np.ndarray) -> tuple[int, int]:
 
 
 def shuffled(draft: Draft, source: random.Random) -> Draft | None:
-    """The draft with some of its sends and receives elsewhere in their queues, if it is sound apart from deadlocks."""
+    """The draft with some of its sends and receives elsewhere in their queues, if it is sound apart
+    from deadlocks.
+    """
     for _ in range(source.randint(1, 6)):
         comms = np.flatnonzero(draft.communicates)
         op = int(source.choice(comms))
@@ -109,10 +124,15 @@ def shuffled(draft: Draft, source: random.Random) -> Draft | None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "devices", "microbatches"), SHAPES)
 def test_verdicts_are_those_of_a_step_by_step_run(name, devices, microbatches):
-    """Sixty random orders of sends and receives of each schedule, against the definition run by events."""
+    """Sixty random orders of sends and receives of each schedule, against the definition run by
+    events.
+    """
     source = random.Random(f"{name} {devices}")
     schedule = generate(name, devices=devices, microbatches=microbatches)
-    first = [Draft.from_schedule(lower(schedule, order).schedule) for order in ("early", "deferred", "torch")]
+    first = [
+        Draft.from_schedule(lower(schedule, order).schedule)
+        for order in ("early", "deferred", "torch")
+    ]
     compared, hung = 0, 0
     while compared < 60:
         draft = shuffled(source.choice(first), source)
@@ -129,13 +149,19 @@ def test_verdicts_are_those_of_a_step_by_step_run(name, devices, microbatches):
 def test_our_orders_hang_in_no_queue(order, per):
     """All orders but ``deferred`` suit every kind of communicator."""
     for name, devices, microbatches in SHAPES:
-        draft = Draft.from_schedule(lower(generate(name, devices=devices, microbatches=microbatches), order).schedule)
+        draft = Draft.from_schedule(
+            lower(generate(name, devices=devices, microbatches=microbatches), order).schedule
+        )
         assert circle_of(draft, per) == []
 
 
 def test_deferred_receives_hang_where_both_directions_share_a_queue():
-    """pytorch#172668: right with a queue for each direction, stuck with one for each pair; the circle is told."""
-    draft = Draft.from_schedule(lower(generate("1f1b", devices=4, microbatches=8), "deferred").schedule)
+    """pytorch#172668: right with a queue for each direction, stuck with one for each pair; the
+    circle is told.
+    """
+    draft = Draft.from_schedule(
+        lower(generate("1f1b", devices=4, microbatches=8), "deferred").schedule
+    )
     messages = ExpectedMessages.of(draft, Tables.of(draft))
     assert list(queue_faults(draft, messages, "edge")) == []
     (fault,) = queue_faults(draft, messages, "pair")
@@ -145,7 +171,9 @@ def test_deferred_receives_hang_where_both_directions_share_a_queue():
 
 
 def test_two_sends_that_face_each_other_hang_unless_batched():
-    """Both devices post a send, then a receive: stuck in a queue per pair, and right as one group."""
+    """Both devices post a send, then a receive: stuck in a queue per pair, and right as one
+    group.
+    """
     first = "0F0,0F1,0SEND_F0,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1"
     second = "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1"
     draft = parse(f"{first}\n{second}\n", "x.csv")
@@ -155,10 +183,17 @@ def test_two_sends_that_face_each_other_hang_unless_batched():
 
 
 def test_a_check_takes_the_queues_of_the_runtime():
-    """A deferred order is right for torch 2.15's queues, wrong for those before, and a warning where none are named."""
-    draft = Draft.from_schedule(lower(generate("1f1b", devices=4, microbatches=8), "deferred").schedule)
+    """A deferred order is right for torch 2.15's queues, wrong for those before, and a warning
+    where none are named.
+    """
+    draft = Draft.from_schedule(
+        lower(generate("1f1b", devices=4, microbatches=8), "deferred").schedule
+    )
     assert check(draft, ("overlap",), queues="edge").faults == []
-    for report in (check(draft, ("overlap",), queues="pair"), check(draft, ("overlap",), "torch-2.13")):
+    for report in (
+        check(draft, ("overlap",), queues="pair"),
+        check(draft, ("overlap",), "torch-2.13"),
+    ):
         assert [fault.kind for fault in report.faults][:1] == ["deadlock"]
     report = check(draft, ("overlap",))
     assert report.valid
@@ -182,10 +217,14 @@ def deadlocks(draft: Draft, per: str) -> bool:
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("order", ["early", "torch", "deferred", "prefetch:1"])
 def test_a_run_hangs_in_the_channel_whose_queue_check_names(order):
-    """``run --p2p overlap --channel direction|pair|group`` and ``check --queues edge|pair|rank`` say the same."""
+    """``run --p2p overlap --channel direction|pair|group`` and ``check --queues edge|pair|rank``
+    say the same.
+    """
     hung = dict.fromkeys(QUEUES, 0)
     for name, devices, microbatches in SHAPES:
-        draft = Draft.from_schedule(lower(generate(name, devices=devices, microbatches=microbatches), order).schedule)
+        draft = Draft.from_schedule(
+            lower(generate(name, devices=devices, microbatches=microbatches), order).schedule
+        )
         found = {per: not check(draft, ("overlap",), queues=per).valid for per in QUEUES}
         assert found == {per: deadlocks(draft, per) for per in QUEUES}, name
         hung = {per: hung[per] + found[per] for per in QUEUES}
@@ -198,7 +237,10 @@ def test_a_run_hangs_in_the_channel_whose_queue_check_names(order):
 def test_random_orders_hang_in_a_run_where_check_says_so(name, devices, microbatches):
     source = random.Random(f"{name} {devices}")
     schedule = generate(name, devices=devices, microbatches=microbatches)
-    first = [Draft.from_schedule(lower(schedule, order).schedule) for order in ("early", "deferred", "prefetch:1")]
+    first = [
+        Draft.from_schedule(lower(schedule, order).schedule)
+        for order in ("early", "deferred", "prefetch:1")
+    ]
     drafts = filter(None, (shuffled(source.choice(first), source) for _ in range(200)))
     found = []
     for draft in drafts:
@@ -210,8 +252,22 @@ def test_random_orders_hang_in_a_run_where_check_says_so(name, devices, microbat
 
 def test_an_order_that_hangs_in_some_queues_is_noted_where_it_is_written(tmp_path):
     """One line on stderr for a lowered file, none for an order that hangs nowhere."""
-    run = ["run", "1f1b", "--devices", "4", "--mb", "8", "-q", "--lowered", "-o", str(tmp_path / "x.csv"), "--order"]
-    notes = [line for line in invoke(*run, "deferred").stderr.splitlines() if line.startswith("note: ")]
+    run = [
+        "run",
+        "1f1b",
+        "--devices",
+        "4",
+        "--mb",
+        "8",
+        "-q",
+        "--lowered",
+        "-o",
+        str(tmp_path / "x.csv"),
+        "--order",
+    ]
+    notes = [
+        line for line in invoke(*run, "deferred").stderr.splitlines() if line.startswith("note: ")
+    ]
     assert len(notes) == 1
     assert "each pair of devices" in notes[0]
     assert "check --queues pair" in notes[0]

@@ -18,9 +18,13 @@ from ppsim.show.files.writers.json import run_object
 
 
 def written(name: str, timed: bool = False) -> dict[str, Any]:
-    """The object of a run as its columns of plain lists: 1F1B with copies, or vocabulary over all devices."""
+    """The object of a run as its columns of plain lists: 1F1B with copies, or vocabulary over all
+    devices.
+    """
     schedule = generate(name, devices=2, microbatches=6)
-    others = dict.fromkeys((Kind.OFFLOAD, Kind.RELOAD, Kind.S, Kind.T, Kind.SHARE_S, Kind.REDUCE_S), 0.25)
+    others = dict.fromkeys(
+        (Kind.OFFLOAD, Kind.RELOAD, Kind.S, Kind.T, Kind.SHARE_S, Kind.REDUCE_S), 0.25
+    )
     costs = costs_for(schedule, others=others)
     if name == "1f1b":
         schedule = add_offload(schedule, costs, 1)
@@ -35,7 +39,9 @@ def faults(run: dict[str, Any]) -> list[str]:
 
 
 def without(run: dict[str, Any], op: int) -> dict[str, Any]:
-    return run | {"ops": {key: column[:op] + column[op + 1 :] for key, column in run["ops"].items()}}
+    return run | {
+        "ops": {key: column[:op] + column[op + 1 :] for key, column in run["ops"].items()}
+    }
 
 
 @pytest.mark.parametrize("timed", [False, True])
@@ -72,7 +78,9 @@ def test_collectives_in_another_order_on_one_device():
     """The deadlock is shown: what waits for what, on which devices."""
     run = written("vocab-2")
     ops = run["ops"]
-    both = [i for i, kind in enumerate(ops["kind"]) if kind == "SHARE_S" and ops["device"][i] == 1][:2]
+    both = [i for i, kind in enumerate(ops["kind"]) if kind == "SHARE_S" and ops["device"][i] == 1][
+        :2
+    ]
     for i, microbatch in zip(both, (1, 0), strict=True):
         ops["microbatch"][i] = microbatch
     [found] = faults(run)
@@ -84,7 +92,9 @@ def test_a_copy_during_the_forward_it_copies():
     run = written("1f1b", timed=True)
     op = run["ops"]["kind"].index("OFFLOAD")
     run["ops"]["start"][op] = 0.5
-    assert any("0OFFLOAD0 [0.5, 1.25] during 0F0 [0, 1], which it needs" in text for text in faults(run))
+    assert any(
+        "0OFFLOAD0 [0.5, 1.25] during 0F0 [0, 1], which it needs" in text for text in faults(run)
+    )
 
 
 def test_queues_with_one_compute_op_have_faults_and_no_more():

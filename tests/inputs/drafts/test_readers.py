@@ -1,4 +1,6 @@
-"""Reading schedules: what each format holds comes back, and what it does not hold is refused at its place."""
+"""Reading schedules: what each format holds comes back, and what it does not hold is refused at its
+place.
+"""
 
 import json
 
@@ -42,7 +44,9 @@ def test_csv_holds_every_schedule_and_every_lowered_one(schedule, lowered):
 
 
 @pytest.mark.parametrize("suffix", [".json", ".trace.json", ".mmd"])
-@pytest.mark.parametrize("name", ["1f1b", "zb-1p", "interleaved", "dualpipe", "dualpipe-v", "looped-bfs"])
+@pytest.mark.parametrize(
+    "name", ["1f1b", "zb-1p", "interleaved", "dualpipe", "dualpipe-v", "looped-bfs"]
+)
 def test_files_with_times_come_back_with_their_times(name, suffix, tmp_path):
     schedule = generate(name, devices=4, microbatches=8)
     timeline = simulate(schedule, costs_for(schedule, tf=1.25, comm=0.5, unit="ms"))
@@ -59,7 +63,12 @@ def test_files_with_times_come_back_with_their_times(name, suffix, tmp_path):
 
 def test_json_without_times_is_a_schedule_without_times(tmp_path):
     path = tmp_path / "x.json"
-    ops = {"device": [1, 0, 0, 1], "kind": ["F", "F", "B", "B"], "stage": [1, 0, 0, 1], "microbatch": [0, 0, 0, 0]}
+    ops = {
+        "device": [1, 0, 0, 1],
+        "kind": ["F", "F", "B", "B"],
+        "stage": [1, 0, 0, 1],
+        "microbatch": [0, 0, 0, 0],
+    }
     path.write_text(json.dumps({"ops": ops}))
     assert read_timeline(str(path)) is None
     schedule = require_sound(read(str(path))).schedule()
@@ -70,7 +79,14 @@ def test_json_without_times_is_a_schedule_without_times(tmp_path):
 def test_a_makespan_before_the_last_op_is_refused(tmp_path):
     """One after it leaves time for what ops do not show."""
     path = tmp_path / "x.json"
-    ops = {"device": [0, 0], "kind": ["F", "B"], "stage": [0, 0], "microbatch": [0, 0], "start": [0, 1], "end": [1, 3]}
+    ops = {
+        "device": [0, 0],
+        "kind": ["F", "B"],
+        "stage": [0, 0],
+        "microbatch": [0, 0],
+        "start": [0, 1],
+        "end": [1, 3],
+    }
     path.write_text(json.dumps({"ops": ops, "makespan": 2}))
     with pytest.raises(InputError, match="the makespan, 2, is before the end of the last op"):
         read_timeline(str(path))
@@ -149,17 +165,42 @@ def test_a_cell_that_is_no_action_is_named_with_a_caret_below(text, place, words
         ('{"ops": {"device": [0], "kind": ["F"], "stage": [0]}}', "ops.microbatch"),
         ('{"ops": {"device": [0], "kind": ["X"], "stage": [0], "microbatch": [0]}}', "ops.kind"),
         ('{"ops": {"device": [0], "kind": ["F"], "stage": [0.5], "microbatch": [0]}}', "ops.stage"),
-        ('{"ops": {"device": [true], "kind": ["F"], "stage": [0], "microbatch": [0]}}', "ops.device"),
-        ('{"ops": {"device": [-1], "kind": ["F"], "stage": [0], "microbatch": [0]}}', "ops.device has -1"),
-        ('{"ops": {"device": [0, 0], "kind": ["F"], "stage": [0], "microbatch": [0]}}', "differ in length"),
-        ('{"ops": {"device": [0], "kind": ["F"], "stage": [0], "microbatch": [0], "start": [0]}}', "one of start"),
-        ('{"ops": {"device": [0], "kind": ["F"], "stage": [0], "microbatch": [0], "pair": [0]}}', "a pair"),
-        ('{"ops": {"device": [0], "kind": ["F"], "stage": [0], "microbatch": [0], "pair": [7]}}', "both ways"),
+        (
+            '{"ops": {"device": [true], "kind": ["F"], "stage": [0], "microbatch": [0]}}',
+            "ops.device",
+        ),
+        (
+            '{"ops": {"device": [-1], "kind": ["F"], "stage": [0], "microbatch": [0]}}',
+            "ops.device has -1",
+        ),
+        (
+            '{"ops": {"device": [0, 0], "kind": ["F"], "stage": [0], "microbatch": [0]}}',
+            "differ in length",
+        ),
+        (
+            '{"ops": {"device": [0], "kind": ["F"], "stage": [0], "microbatch": [0], '
+            '"start": [0]}}',
+            "one of start",
+        ),
+        (
+            '{"ops": {"device": [0], "kind": ["F"], "stage": [0], "microbatch": [0], "pair": [0]}}',
+            "a pair",
+        ),
+        (
+            '{"ops": {"device": [0], "kind": ["F"], "stage": [0], "microbatch": [0], "pair": [7]}}',
+            "both ways",
+        ),
         ('{"ops": {"device": [], "kind": [], "stage": [], "microbatch": []}}', "has no ops"),
-        ('{"traceEvents": [{"ph": "X", "name": "0F0", "pid": 0, "ts": 0, "dur": 1}]}', "has no name 'device N'"),
+        (
+            '{"traceEvents": [{"ph": "X", "name": "0F0", "pid": 0, "ts": 0, "dur": 1}]}',
+            "has no name 'device N'",
+        ),
         ('{"traceEvents": []}', "no slices"),
         ("gantt\n  F0 :a, 0, 1", "line 2: a bar outside any section"),
-        ("gantt\nsection 0\n  F0 :a, 2024-01-01, 3d", "line 3: start and end are not plain numbers"),
+        (
+            "gantt\nsection 0\n  F0 :a, 2024-01-01, 3d",
+            "line 3: start and end are not plain numbers",
+        ),
         ("gantt\nsection 0\n  F0 :a, 3, 2", "line 3: it ends before it starts"),
         ("gantt\nsection 0\n  Optimizer :a, 0, 1", "names no op"),
         ("gantt\nsection 0\n  F0 0 1", "not a bar"),

@@ -60,7 +60,9 @@ def test_padded_sequences_take_as_long_as_the_longest(tmp_path):
 def test_a_law_has_a_constant_a_rate_and_a_square(tmp_path):
     """Of no tokens nothing is run, so that the constant is not paid."""
     found = read(written(tmp_path, ".csv"), law=Law(10, 1, 0.01))
-    took = np.array([[10 + 100 + 100 + 10 + 300 + 900, 10 + 500 + 2500], [10 + 200 + 400, 10 + 900 + 8100]])
+    took = np.array(
+        [[10 + 100 + 100 + 10 + 300 + 900, 10 + 500 + 2500], [10 + 200 + 400, 10 + 900 + 8100]]
+    )
     assert found.factors(2)[:, 0] == pytest.approx(took / took.mean())
 
 
@@ -81,7 +83,14 @@ def test_a_stage_replaces_what_holds_for_all(tmp_path):
     with pytest.raises(InputError, match="replica 0, microbatch 1 has no row of stage 1"):
         read(written(tmp_path, ".csv", [*rows[:2], rows[3]], names))
     with pytest.raises(InputError, match="two rows of one sequence"):
-        read(written(tmp_path, ".csv", [(*row, 7) for row in (rows[1], rows[1], rows[3])], (*names, "sequence")))
+        read(
+            written(
+                tmp_path,
+                ".csv",
+                [(*row, 7) for row in (rows[1], rows[1], rows[3])],
+                (*names, "sequence"),
+            )
+        )
 
 
 def test_a_plain_list_is_shared_out_as_a_sampler_does(tmp_path):
@@ -95,7 +104,12 @@ def test_a_plain_list_is_shared_out_as_a_sampler_does(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "least", "most"),
-    [("uniform:10:20:3", 10, 20), ("zipf:1.2:50:3", 1, 50), ("choice:7,9:3", 7, 9), ("lognormal:100:0.5:3", 1, 1e5)],
+    [
+        ("uniform:10:20:3", 10, 20),
+        ("zipf:1.2:50:3", 1, 50),
+        ("choice:7,9:3", 7, 9),
+        ("lognormal:100:0.5:3", 1, 1e5),
+    ],
 )
 def test_replicas_draw_of_their_own_and_the_seed_repeats_it(text, least, most):
     drawn = [draw_tokens(text, 400, replica) for replica in (0, 1, 0)]
@@ -114,15 +128,29 @@ def test_distributions_have_the_mean_that_they_state():
 
 @pytest.mark.parametrize(
     "text",
-    ["lognormal:2048", "lognormal:0:1:1", "lognormal:1e13:1:1", "lognormal:5:99", "uniform:9:1:1", "zipf:1:1e9:1",
-     "zipf:0:5", "choice::1", "choice:1,x:1", "choice:1,2:z", "lognormal:nan:1:1", "uniform:1:2:99999999999"],
-)  # fmt: skip
+    [
+        "lognormal:2048",
+        "lognormal:0:1:1",
+        "lognormal:1e13:1:1",
+        "lognormal:5:99",
+        "uniform:9:1:1",
+        "zipf:1:1e9:1",
+        "zipf:0:5",
+        "choice::1",
+        "choice:1,x:1",
+        "choice:1,2:z",
+        "lognormal:nan:1:1",
+        "uniform:1:2:99999999999",
+    ],
+)
 def test_what_is_not_a_distribution_is_refused(text):
     with pytest.raises(InputError, match="not a distribution of tokens"):
         read(text)
 
 
-@pytest.mark.parametrize("text", ["", "1,2", "0,0,0", "1,-1,0", "1,2,3,4", "nan,1,1", "1e999,1,1", "a,b,c", "1,,2"])
+@pytest.mark.parametrize(
+    "text", ["", "1,2", "0,0,0", "1,-1,0", "1,2,3,4", "nan,1,1", "1e999,1,1", "a,b,c", "1,,2"]
+)
 def test_what_is_not_a_law_is_refused(text):
     with pytest.raises(InputError, match="not a law"):
         parse_law(text)
@@ -151,7 +179,7 @@ def test_what_is_not_a_law_is_refused(text):
         ("stage,tokens\n0,1\n", "has a stage and no microbatch"),
         ("replica,microbatch,sequence,tokens\n0,0,3,1\n0,1,3,1\n", "two rows of one sequence"),
     ],
-)  # fmt: skip
+)
 def test_a_hostile_table_is_refused_with_the_place(content, says, tmp_path):
     (tmp_path / "x.csv").write_text(content)
     with pytest.raises(InputError, match=says):
@@ -160,9 +188,18 @@ def test_a_hostile_table_is_refused_with_the_place(content, says, tmp_path):
 
 @pytest.mark.parametrize(
     "line",
-    ["{", "[1]", '"x"', '{"tokens": [1]}', '{"tokens": {"a": 1}}', '{"tokens": true}', '{"tokens": null}', "[" * 9999,
-     '{"tokens": 1' + "0" * 5000 + "}"],
-)  # fmt: skip
+    [
+        "{",
+        "[1]",
+        '"x"',
+        '{"tokens": [1]}',
+        '{"tokens": {"a": 1}}',
+        '{"tokens": true}',
+        '{"tokens": null}',
+        "[" * 9999,
+        '{"tokens": 1' + "0" * 5000 + "}",
+    ],
+)
 def test_hostile_json_lines_are_refused(line, tmp_path):
     (tmp_path / "x.jsonl").write_text(f'{{"tokens": 1, "replica": 0, "microbatch": 0}}\n{line}\n')
     with pytest.raises(InputError, match=r"x\.jsonl"):

@@ -1,4 +1,6 @@
-"""Profiles: what they hold survives a file, what is wrong with a file is said with its line, costs follow from it."""
+"""Profiles: what they hold survives a file, what is wrong with a file is said with its line, costs
+follow from it.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,12 @@ def line_of(text: str, start: str) -> int:
         ('dtype = "float32"', "dtype = 32", "dtype", "'dtype' must be text"),
         ('dtype = "float32"', 'dtype = "int8"', "dtype", "'dtype' in \\[model\\] must be one of"),
         ("load = 0.5", "load = nan", "load", "'load' must be finite"),
-        ("median_ms = 10", "median_ms = -1", "median_ms", "'median_ms' in \\[\\[op\\]\\] must be 0 or more"),
+        (
+            "median_ms = 10",
+            "median_ms = -1",
+            "median_ms",
+            "'median_ms' in \\[\\[op\\]\\] must be 0 or more",
+        ),
         ("median_ms = 10", "median_ms = 99", "median_ms", "must lie between p10_ms and p90_ms"),
         ("[model]", "[[model]]", "[model]", "'model' must be a table"),
     ],
@@ -73,7 +80,8 @@ def test_the_line_counts_repeated_tables(tmp_path):
     path = tmp_path / "p.toml"
     path.write_text(TEXT.replace('kind = "W"', 'kind = "X"'))
     with pytest.raises(
-        InputError, match=f"line {line_of(TEXT, 'kind = ' + chr(34) + 'W')}: 'kind' .*one of F, B, I, W"
+        InputError,
+        match=f"line {line_of(TEXT, 'kind = ' + chr(34) + 'W')}: 'kind' .*one of F, B, I, W",
     ):
         read(str(path))
 
@@ -87,7 +95,10 @@ def test_the_line_counts_repeated_tables(tmp_path):
         (TEXT[: len(TEXT) // 2].rsplit("=", 1)[0].encode(), "not whole or not TOML"),
         (b"hello", "not TOML"),
         (b"a = 1\n", "no schema, expected"),
-        (b'schema = "ppsim.profile/9"\n', "line 1: schema 'ppsim.profile/9', expected 'ppsim.profile/1'"),
+        (
+            b'schema = "ppsim.profile/9"\n',
+            "line 1: schema 'ppsim.profile/9', expected 'ppsim.profile/1'",
+        ),
         (TEXT.split("[[op]]")[0].encode(), "nothing was measured"),
     ],
 )
@@ -128,7 +139,9 @@ def test_the_first_stage_splits_only_where_asked():
 
 def test_a_fixed_cost_per_action_does_not_shrink_with_the_layers():
     ops = (*(op("F", 1 + 2 * n, layers=n) for n in (1, 2, 4)), op("B", 5))
-    costs = costs_from(replace(PROFILE, op=ops), generate("interleaved", stages=8, devices=4, microbatches=8))
+    costs = costs_from(
+        replace(PROFILE, op=ops), generate("interleaved", stages=8, devices=4, microbatches=8)
+    )
     np.testing.assert_allclose(costs.time[Kind.F], 3)
 
 
@@ -149,23 +162,31 @@ def test_a_measured_pair_is_used_for_pairs():
 
 
 def test_stages_of_a_trace_are_taken_one_by_one_or_shared_out():
-    ops = tuple(op(k, ms, "stage", 0, stage=s, cache="run") for k in "FB" for s, ms in enumerate((1.0, 2.0)))
+    ops = tuple(
+        op(k, ms, "stage", 0, stage=s, cache="run") for k in "FB" for s, ms in enumerate((1.0, 2.0))
+    )
     traced = replace(PROFILE, op=ops)
-    np.testing.assert_allclose(costs_from(traced, generate("1f1b", stages=2, microbatches=2)).time[0], [1, 2])
-    np.testing.assert_allclose(costs_from(traced, generate("1f1b", stages=4, microbatches=4)).time[0], [0.75] * 4)
+    np.testing.assert_allclose(
+        costs_from(traced, generate("1f1b", stages=2, microbatches=2)).time[0], [1, 2]
+    )
+    np.testing.assert_allclose(
+        costs_from(traced, generate("1f1b", stages=4, microbatches=4)).time[0], [0.75] * 4
+    )
 
 
 def test_a_message_is_interpolated_between_sizes_and_extended_beyond():
     assert message_ms(PROFILE, 1024) == pytest.approx(0.1)
     assert message_ms(PROFILE, 1 << 15) == pytest.approx(0.1 * 10**0.5)
-    assert message_ms(PROFILE, 1 << 24) == pytest.approx(0.1 + 0.9 * ((1 << 24) - 1024) / ((1 << 20) - 1024), rel=0.01)
+    assert message_ms(PROFILE, 1 << 24) == pytest.approx(
+        0.1 + 0.9 * ((1 << 24) - 1024) / ((1 << 20) - 1024), rel=0.01
+    )
     assert message_ms(PROFILE) == pytest.approx(message_ms(PROFILE, 2 * 16 * 64 * 4))
 
 
 def test_a_message_may_take_no_time():
-    assert message_ms(replace(PROFILE, message=(message(1024, 0.0), message(4096, 0.0))), 2048) == pytest.approx(
-        0, abs=1e-6
-    )
+    assert message_ms(
+        replace(PROFILE, message=(message(1024, 0.0), message(4096, 0.0))), 2048
+    ) == pytest.approx(0, abs=1e-6)
 
 
 def test_a_copy_within_a_device_is_never_a_link():
@@ -191,7 +212,9 @@ def test_a_fit_finds_the_line_it_was_given(alpha, slope):
 
 
 def test_a_fit_weighs_small_and_large_messages_alike():
-    """The large size is a hundred times off in milliseconds and no more than the small one in share."""
+    """The large size is a hundred times off in milliseconds and no more than the small one in
+    share.
+    """
     found = line_fit.fit_line([1, 10_000], [1.0, 100.0])
     assert found.max_residual < 0.02
     rough = line_fit.fit_line([1, 2, 10_000, 20_000], [1.0, 1.3, 100.0, 260.0])
@@ -207,7 +230,11 @@ def test_neither_part_of_a_fit_goes_below_zero():
 SIZES = [1 << k for k in range(10, 30, 2)]
 
 
-@given(st.floats(1e-3, 10), st.floats(1e-8, 1e-3), st.lists(st.floats(-0.005, 0.005), min_size=10, max_size=10))
+@given(
+    st.floats(1e-3, 10),
+    st.floats(1e-8, 1e-3),
+    st.lists(st.floats(-0.005, 0.005), min_size=10, max_size=10),
+)
 def test_what_one_line_describes_has_one_range(alpha, slope, errors):
     """Up to half a percent beside it."""
     times = [(alpha + slope * s) * (1 + e) for s, e in zip(SIZES, errors, strict=True)]
@@ -221,7 +248,10 @@ def test_two_lines_are_told_apart_where_they_meet(cut):
     assert line_fit.split_ranges(SIZES, times) == [slice(0, cut), slice(cut, 10)]
     rows = [message(size, ms) for size, ms in zip(SIZES, times, strict=True)]
     found = {f.range: f for f in fit_messages(rows)}
-    assert (found["eager"].high_bytes, found["rendezvous"].low_bytes) == (SIZES[cut - 1], SIZES[cut])
+    assert (found["eager"].high_bytes, found["rendezvous"].low_bytes) == (
+        SIZES[cut - 1],
+        SIZES[cut],
+    )
     assert relative_errors(rows, list(found.values()))["same-host", "early"][1] < 1e-6
     assert found["all"].max_residual > 0.1
 
@@ -237,17 +267,24 @@ def test_beyond_the_sizes_measured_the_nearest_range_continues():
 def test_lines_describe_the_messages_of_a_recorded_sweep():
     """Of gloo, 1 KiB to 256 MiB: the median relative error of every way to send is at most 15 %."""
     profile = read(str(RECORDED))
-    assert (min(m.bytes for m in profile.message), max(m.bytes for m in profile.message)) == (1 << 10, 256 << 20)
+    assert (min(m.bytes for m in profile.message), max(m.bytes for m in profile.message)) == (
+        1 << 10,
+        256 << 20,
+    )
     found = relative_errors(profile.message, fit_messages(profile.message))
     for pattern in ("early", "late", "ping-pong", "bidirectional", "batched"):
         assert found["same-host", pattern][0] <= 0.15, pattern
 
 
 def test_two_profiles_differ_where_they_do():
-    other = replace(PROFILE, op=(op("F", 15), *PROFILE.op[1:-1]), provenance=replace(MADE, load=3.0))
+    other = replace(
+        PROFILE, op=(op("F", 15), *PROFILE.op[1:-1]), provenance=replace(MADE, load=3.0)
+    )
     found = differences(PROFILE, other)
     assert found.settings == {"load": (0.5, 3.0)}
-    assert {d.what: (d.ratio, d.overlap) for d in found.times if d.ratio != 1} == {"2 layers F, cold": (1.5, False)}
+    assert {d.what: (d.ratio, d.overlap) for d in found.times if d.ratio != 1} == {
+        "2 layers F, cold": (1.5, False)
+    }
     assert found.only_before == ("head B, cold",)
     assert found.only_after == ()
 

@@ -22,10 +22,14 @@ from tests.inputs.profile.cases import MADE, MODEL, PROFILE, message, op
 
 def traced(*times: tuple[str, int, float]) -> Profile:
     """A profile made from traces: kind, stage, ms."""
-    return Profile(MADE, op=tuple(op(kind, ms, "stage", 0, stage=stage, cache="run") for kind, stage, ms in times))
+    return Profile(
+        MADE,
+        op=tuple(op(kind, ms, "stage", 0, stage=stage, cache="run") for kind, stage, ms in times),
+    )
 
 
-# Torch's zero-bubble V of two ranks: one runs full backwards only, the other split ones only. F = I = W = 1, B = 2.
+# Torch's zero-bubble V of two ranks: one runs full backwards only, the other split ones only. F = I
+# = W = 1, B = 2.
 MIXED = traced(
     *((k, s, ms) for s in (0, 2) for k, ms in (("F", 1.0), ("B", 2.0))),
     *((k, s, 1.0) for s in (1, 3) for k in "FIW"),
@@ -55,7 +59,9 @@ def test_halves_cannot_be_told_from_a_full_backward():
 
 
 def test_a_stage_without_a_pair_costs_the_sum_of_both_ops():
-    times = [(k, s, ms) for s in range(4) for k, ms in (("F", 1.0), ("B", 2.0), ("I", 1.0), ("W", 1.0))]
+    times = [
+        (k, s, ms) for s in range(4) for k, ms in (("F", 1.0), ("B", 2.0), ("I", 1.0), ("W", 1.0))
+    ]
     schedule = generate("dualpipe-v", devices=2, microbatches=4)
     assert costs_from(traced(*times), schedule).pair is None
     pair = costs_from(traced(*times, ("FB", 1, 2.5)), schedule).pair
@@ -66,7 +72,8 @@ def test_a_stage_without_a_pair_costs_the_sum_of_both_ops():
 def test_a_stage_left_out_is_named():
     with pytest.raises(InputError, match="nothing of stage 1"):
         costs_from(
-            traced(("F", 0, 1.0), ("B", 0, 1.0), ("F", 10**12, 1.0)), generate("1f1b", devices=2, microbatches=2)
+            traced(("F", 0, 1.0), ("B", 0, 1.0), ("F", 10**12, 1.0)),
+            generate("1f1b", devices=2, microbatches=2),
         )
 
 
@@ -102,9 +109,12 @@ SIZES = (1024, 65536, 1 << 20, 1 << 24)
     beyond=st.integers(1, 1 << 30),
 )
 def test_a_message_costs_no_less_beyond_the_sizes_measured(times, noise, beyond):
-    """Continuous and monotone at both ends, whatever the line and whether it goes through the 10th percentiles."""
+    """Continuous and monotone at both ends, whatever the line and whether it goes through the 10th
+    percentiles.
+    """
     rows = tuple(
-        Message("same-host", "early", size, ms, ms / noise, ms, 5) for size, ms in zip(SIZES, times, strict=True)
+        Message("same-host", "early", size, ms, ms / noise, ms, 5)
+        for size, ms in zip(SIZES, times, strict=True)
     )
     profile = replace(PROFILE, message=rows, fit=tuple(fit_messages(rows)))
     first, last = message_ms(profile, SIZES[0]), message_ms(profile, SIZES[-1])
@@ -136,7 +146,9 @@ def test_a_profile_of_nothing_has_a_text():
     still = OpTime("layers", "B", 2, 0.0, 0.0, 0.0, 1)
     quiet = Message("same-host", "early", 1024, 1.0, 0.0, 9.0, 5)
     fit = Fit("same-host", "early", "rendezvous", "p10", 1024, 1024, 0.0, 1e-6, 0.0, 0.0)
-    profile = replace(PROFILE, op=(PROFILE.op[0], still, *PROFILE.op[2:4]), message=(quiet,), fit=(fit,))
+    profile = replace(
+        PROFILE, op=(PROFILE.op[0], still, *PROFILE.op[2:4]), message=(quiet,), fit=(fit,)
+    )
     assert "split_over_full" not in summary(profile)
     assert message_rows(profile, "same-host")[1][0][0] == "1 KiB"
     assert any("rendezvous sizes, 1 KiB" in line for line in fit_lines(profile))
@@ -152,13 +164,17 @@ def test_a_cost_without_layers_is_constant():
 
 
 def test_a_model_whose_heads_do_not_divide_its_width_is_refused():
-    profile = replace(PROFILE, model=replace(MODEL, heads=7), activation=(Activation("layers", 2, 5, 5, 0),))
+    profile = replace(
+        PROFILE, model=replace(MODEL, heads=7), activation=(Activation("layers", 2, 5, 5, 0),)
+    )
     with pytest.raises(InputError, match="the profile's model: heads"):
         profile_memory(profile, generate("1f1b", devices=2, microbatches=2))
 
 
 def test_a_layout_puts_layers_and_head_where_it_says():
-    """A layer takes 5 ms of the 10 that two take, the head 3; an empty stage what any action costs, here nothing."""
+    """A layer takes 5 ms of the 10 that two take, the head 3; an empty stage what any action costs,
+    here nothing.
+    """
     schedule = generate("1f1b", devices=3, microbatches=2)
     time = costs_from(PROFILE, schedule, content=("Ettt", "mL", "")).time
     assert time[0].tolist() == pytest.approx([15.0, 5.0 + 3.0, 0.0])

@@ -16,12 +16,16 @@ def test_numbers_hold_for_all_kinds_or_for_those_named():
 
 def test_a_file_holds_them_too(tmp_path):
     (tmp_path / "lengths.txt").write_text("1.5\n0.5, 1\n")
-    np.testing.assert_array_equal(parse_scale([str(tmp_path / "lengths.txt")], 3)[Kind.F], [1.5, 0.5, 1])
+    np.testing.assert_array_equal(
+        parse_scale([str(tmp_path / "lengths.txt")], 3)[Kind.F], [1.5, 0.5, 1]
+    )
 
 
 @pytest.mark.parametrize("name", ["uniform", "normal", "lognormal"])
 def test_a_distribution_has_mean_one_and_its_spread(name):
-    """The mean is 1, so that the work stays; the same seed draws the same factors, another seed others."""
+    """The mean is 1, so that the work stays; the same seed draws the same factors, another seed
+    others.
+    """
     row = parse_scale([f"{name}:0.2:7"], 20_000)[Kind.F]
     assert row.mean() == pytest.approx(1, abs=0.01)
     assert row.std() == pytest.approx(0.2 / (3**0.5 if name == "uniform" else 1), abs=0.01)
@@ -55,7 +59,9 @@ def test_what_a_file_holds_is_never_quoted(tmp_path, kind):
 
 
 def test_attention_of_a_slice_grows_with_what_comes_before_it():
-    """Of three slices it is 1/3, 1 and 5/3 of the mean; half of a forward is attention, two thirds of an I."""
+    """Of three slices it is 1/3, 1 and 5/3 of the mean; half of a forward is attention, two thirds
+    of an I.
+    """
     scale = parse_slice_scale(["attention:50%"], 3)
     np.testing.assert_allclose(scale[Kind.F], [2 / 3, 1, 4 / 3])
     np.testing.assert_allclose(scale[Kind.I], [5 / 9, 1, 13 / 9])

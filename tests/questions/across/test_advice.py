@@ -233,7 +233,10 @@ def test_no_schedule_that_drains_is_advised_against_one_that_never_does(steps):
     """zb-v takes less than one step with its fill and drain, and more than a step without end."""
     shape = ("--devices", "4", "--mb", "8", "--steps", steps, "--t-optimizer", "1")
     found = asked("explain", "pipedream-2bw", *shape)
-    rates = {row["name"]: row["rate"] for row in asked("compare", "pipedream-2bw", "zb-v", *shape)["schedules"]}
+    rates = {
+        row["name"]: row["rate"]
+        for row in asked("compare", "pipedream-2bw", "zb-v", *shape)["schedules"]
+    }
     assert rates["pipedream-2bw"] > rates["zb-v"]
     assert not found["what_if"]
     assert found["advice"].startswith("none of these changes helps")

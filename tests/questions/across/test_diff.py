@@ -34,13 +34,19 @@ def test_two_schedules_in_a_screenful():
     assert "dev 3  −16  +8  +8        0           0     −6" in said
     assert "32 ops are in both runs (of 64 and 96)" in said
     assert said.splitlines()[0].startswith("zb-1p is 6 t_F shorter than 1f1b (−18.2%)")
-    assert max(map(len, said.splitlines())) <= 80 + len("..., per device on average: drain -3, compute -1.5")
+    assert max(map(len, said.splitlines())) <= 80 + len(
+        "..., per device on average: drain -3, compute -1.5"
+    )
 
 
 def test_less_waiting_is_green_and_more_is_red():
     """Of causes and the makespan; work that moves from one kind to another has no colour."""
     found = ppsim.diff("1f1b", "gpipe", devices=4, microbatches=8, comm=0.2)
-    [table] = [block for block in found.blocks() if isinstance(block, Table) and block.headings[3] == "B - A"]
+    [table] = [
+        block
+        for block in found.blocks()
+        if isinstance(block, Table) and block.headings[3] == "B - A"
+    ]
     said = {row[0]: (row[3][0], table.tone(number, 3)) for number, row in enumerate(table.rows)}
     assert said.keys() >= {"F", "drain", "makespan"}
     assert said["F"][1] == said["B"][1] == ""
@@ -74,7 +80,9 @@ def test_before_and_after(tmp_path):
 
 def test_files_of_other_units_compare_by_their_length(tmp_path):
     seconds = saved(tmp_path / "s.json", "1f1b", *SHAPE, "--unit", "s")
-    thousandths = saved(tmp_path / "ms.json", "1f1b", *SHAPE, "--tf", "1000", "--tb", "2000", "--unit", "ms")
+    thousandths = saved(
+        tmp_path / "ms.json", "1f1b", *SHAPE, "--tf", "1000", "--tb", "2000", "--unit", "ms"
+    )
     assert diff(seconds, thousandths, "-q").stdout.endswith("takes as long as " + seconds + "\n")
 
 
@@ -95,7 +103,9 @@ def test_many_devices_are_told_by_those_that_differ_most():
 
 
 def test_a_real_run_against_its_prediction():
-    """Measured against the same schedule with other costs: sums hold, and the shape is the run's."""
+    """Measured against the same schedule with other costs: sums hold, and the shape is the
+    run's.
+    """
     costs = ["--tf", "57", "--tb", "75", "--unit", "ms", "--comm", "0.7"]
     made = json.loads(diff("1f1b", str(PRIMUS), *costs, "--json").stdout)
     assert made["sources"] == ["simulated", "measured"]
@@ -115,7 +125,9 @@ def test_two_runs_of_a_record_are_named():
 
 
 def test_a_schedule_beside_a_real_run_takes_its_times():
-    """Without costs the schedule is simulated with the median times of the run: the prediction is close to it."""
+    """Without costs the schedule is simulated with the median times of the run: the prediction is
+    close to it.
+    """
     made = json.loads(diff("1f1b", str(PRIMUS), "--json").stdout)
     predicted, measured = made["makespan"]
     assert predicted == pytest.approx(measured, rel=0.015)
@@ -135,7 +147,9 @@ def test_other_stages_do_not_take_the_times_of_a_run(tmp_path):
 
 
 def test_the_unit_of_a_table_is_told():
-    """A schedule beside it still takes its median times; the costs of another run have their own option."""
+    """A schedule beside it still takes its median times; the costs of another run have their own
+    option.
+    """
     said = diff("1f1b", str(STRAGGLERS), "--unit", "ms").stdout
     assert "simulated with the median times of the other, 2.04 ms" in said
     assert "measured, 2.023 ms" in said

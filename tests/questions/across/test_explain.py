@@ -1,4 +1,6 @@
-"""``ppsim explain`` says where the idle time goes, what decides the makespan, and what a simulated change gives."""
+"""``ppsim explain`` says where the idle time goes, what decides the makespan, and what a simulated
+change gives.
+"""
 
 import json
 import shutil
@@ -32,16 +34,23 @@ LIMITS = f"as long as {SPLIT} and a message takes less than 2.24 t_F (each alone
 def test_1f1b_in_a_screenful():
     said = explain("1f1b", "--stages", "4", "--mb", "8").stdout
     assert "36 of 132 device·t_F are idle (27.3%)" in said
-    assert "12  turnaround the first backward has not come yet      dev 0: 6  dev 1: 4  dev 2: 2" in said
+    assert (
+        "12  turnaround the first backward has not come yet      dev 0: 6  dev 1: 4  dev 2: 2"
+        in said
+    )
     assert "critical path (22 ops, 33 t_F, one of 365)" in said
     assert "F0 on devices 0 to 3 · device 3: (B F)x7 · B7 on devices 3 to 0" in said
     first, *others = said.splitlines()
-    assert first.startswith("1f1b takes 33 t_F, idle 27.3% of it; first: use zb-v, 22.7% less time per microbatch")
+    assert first.startswith(
+        "1f1b takes 33 t_F, idle 27.3% of it; first: use zb-v, 22.7% less time per microbatch"
+    )
     assert first.endswith(LIMITS)
     assert max(map(len, others)) <= 120
 
 
-@pytest.mark.parametrize("words", [("--comm", "0.5"), ("--comm", "0.5", "--p2p", "blocking"), ("--tf", "1,1,2,1")])
+@pytest.mark.parametrize(
+    "words", [("--comm", "0.5"), ("--comm", "0.5", "--p2p", "blocking"), ("--tf", "1,1,2,1")]
+)
 def test_json_adds_up(words):
     """Causes sum to the idle time, by device too; the path's last op ends with the iteration."""
     found = explained("1f1b", "--stages", "4", "--mb", "8", *words, "--what-if", "mb=16")
@@ -55,7 +64,9 @@ def test_json_adds_up(words):
 
 def test_changes_are_simulated():
     """What a change gives is what ``ppsim run`` says with the change made."""
-    found = explained("zb-1p", "--stages", "4", "--mb", "8", "--what-if", "tf.2=x2,comm=0.5", "--what-if", "mb=16")
+    found = explained(
+        "zb-1p", "--stages", "4", "--mb", "8", "--what-if", "tf.2=x2,comm=0.5", "--what-if", "mb=16"
+    )
     run = ["run", "zb-1p", "--stages", "4", "--json"]
     options = [["--mb", "8", "--tf", "1,1,2,1", "--comm", "0.5"], ["--mb", "16"]]
     for change, words in zip(found["what_if"], options, strict=True):
@@ -65,17 +76,34 @@ def test_changes_are_simulated():
 
 
 def test_a_slow_stage_is_advised_against():
-    said = explain("zb-1p", "--devices", "8", "--mb", "32", "--tf", "1,1,1,1.3,1,1,1,1", "-q").stdout
+    said = explain(
+        "zb-1p", "--devices", "8", "--mb", "32", "--tf", "1,1,1,1.3,1,1,1,1", "-q"
+    ).stdout
     assert said.partition("; ")[2].startswith("first: move layers so that stages are equal")
     command, _, needed = said.partition("(ppsim ")[2].partition(")")[0].partition(", with ")
-    assert (command, needed) == ("partition zb-1p --devices 8 --mb 32", "the time of each one in --t-layer")
+    assert (command, needed) == (
+        "partition zb-1p --devices 8 --mb 32",
+        "the time of each one in --t-layer",
+    )
     found = invoke(*command.split(), "--t-layer", ",".join(["1"] * 7 + ["1.3"] * 9), "-q")
     assert found.exit_code == 0
 
 
 def test_the_advice_to_move_layers_names_a_command_that_does():
     """With the layers of a layout it runs as it stands, and its split is faster."""
-    words = ["1f1b", "--devices", "4", "--mb", "8", "--layout", "Et|tt|tt|ttL", "--t-head", "1.5", "--comm", "0.1"]
+    words = [
+        "1f1b",
+        "--devices",
+        "4",
+        "--mb",
+        "8",
+        "--layout",
+        "Et|tt|tt|ttL",
+        "--t-head",
+        "1.5",
+        "--comm",
+        "0.1",
+    ]
     command = explain(*words, "-q").stdout.partition("(ppsim ")[2].partition(")")[0]
     assert command == "partition 1f1b --devices 4 --mb 8 --comm 0.1 --t-head 1.5 --num-layers 7"
     found = json.loads(invoke(*command.split(), "--json").stdout)
@@ -85,8 +113,22 @@ def test_the_advice_to_move_layers_names_a_command_that_does():
 def test_the_advice_for_a_real_run_names_what_it_tells():
     """Its shape and family; the times of layers are for the user to give."""
     advice = ask(trace=str(PRIMUS)).changes[0].advice
-    command = advice.partition("(ppsim ")[2].removesuffix(", with the time of each one in --t-layer)").split()
-    assert command == ["partition", "--stages", "8", "--devices", "8", "--mb", "16", "--schedule", "1f1b"]
+    command = (
+        advice.partition("(ppsim ")[2]
+        .removesuffix(", with the time of each one in --t-layer)")
+        .split()
+    )
+    assert command == [
+        "partition",
+        "--stages",
+        "8",
+        "--devices",
+        "8",
+        "--mb",
+        "16",
+        "--schedule",
+        "1f1b",
+    ]
     assert invoke(*command, "--num-layers", "8", "-q").exit_code == 0
 
 
@@ -116,7 +158,9 @@ def ran(*words: str) -> float:
 def test_links_layers_and_factors_are_what_run_says():
     """Each change equals a run with the options that spell it out."""
     words = ("1f1b", "--stages", "4", "--mb", "8", "--comm", "0.5")
-    found = changed("comm=x0.5", "link.1-2=2", "link.1>2=x4", "tf=x2", "layers.3>2=1/8", words=words)
+    found = changed(
+        "comm=x0.5", "link.1-2=2", "link.1>2=x4", "tf=x2", "layers.3>2=1/8", words=words
+    )
     assert found == [
         ran("--comm", "0.25"),
         ran("--comm", "0.5", "--link", "1-2=2"),
@@ -133,11 +177,15 @@ def test_changes_keep_unequal_microbatches_and_devices():
     whole = explained("1f1b", "--stages", "4", "--mb", "8", *words)["what_if"]
     made = {each["change"]: each["makespan"] for each in whole}
     assert made["messages take no time"] == ran("--mb-scale", "1,1,3,1,1,1,1,1", "--tf", "1,1,2,1")
-    assert made["equal stages"] == ran("--mb-scale", "1,1,3,1,1,1,1,1", "--comm", "0.5", "--tf", "1.25")
+    assert made["equal stages"] == ran(
+        "--mb-scale", "1,1,3,1,1,1,1,1", "--comm", "0.5", "--tf", "1.25"
+    )
 
 
 def test_a_device_and_an_op_from_near():
-    said = explain("1f1b", "--stages", "4", "--mb", "8", "--comm", "0.25", "--device", "0", "--op", "2b0").stdout
+    said = explain(
+        "1f1b", "--stages", "4", "--mb", "8", "--comm", "0.25", "--device", "0", "--op", "2b0"
+    ).stdout
     assert "device 0: idle 13 of 37 t_F" in said
     assert "before 0B0: turnaround" in said
     assert "2B0 on device 2: 7 to 9 t_F" in said
@@ -148,11 +196,16 @@ def test_a_device_and_an_op_from_near():
 
 def test_views_are_in_the_object():
     """A device's gaps sum to its idle time; an op states what it waits for, and its slack."""
-    found = explained(*["1f1b", "--stages", "4", "--mb", "8", "--tf", "1,1,1,2", "--device", "1", "--op", "1F7"])
+    found = explained(
+        *["1f1b", "--stages", "4", "--mb", "8", "--tf", "1,1,1,2", "--device", "1", "--op", "1F7"]
+    )
     gaps = found["gaps"]
     idle = sum(times[1] for times in found["causes_by_device"].values())
     assert sum(gap["end"] - gap["start"] for gap in gaps) == pytest.approx(idle)
-    assert all(sum(p["time"] for p in gap["parts"]) == pytest.approx(gap["end"] - gap["start"]) for gap in gaps)
+    assert all(
+        sum(p["time"] for p in gap["parts"]) == pytest.approx(gap["end"] - gap["start"])
+        for gap in gaps
+    )
     assert gaps[-1]["before"] is None
     assert found["op"] == {
         "op": "1F7",
@@ -178,7 +231,10 @@ def test_a_view_of_nothing_is_refused():
 
 def test_a_file_with_times_is_explained_as_it_is(tmp_path):
     """Its causes are those of the run that wrote it; with costs given, it is timed anew."""
-    path, words = str(tmp_path / "a.json"), ("1f1b", "--stages", "3", "--mb", "4", "--comm", "0.375")
+    path, words = (
+        str(tmp_path / "a.json"),
+        ("1f1b", "--stages", "3", "--mb", "4", "--comm", "0.375"),
+    )
     assert CliRunner().invoke(group, ["run", *words, "-q", "-o", path]).exit_code == 0
     found, known = explained(path), explained(*words, "--what-if", "mb=16")
     assert found["idle_by_cause"] == pytest.approx(known["idle_by_cause"])
@@ -189,7 +245,9 @@ def test_a_file_with_times_is_explained_as_it_is(tmp_path):
 
 @pytest.mark.slow
 def test_a_real_run_is_explained_as_measured():
-    """Eight devices: causes sum to all idle time, the path ends with the run, its replay is close."""
+    """Eight devices: causes sum to all idle time, the path ends with the run, its replay is
+    close.
+    """
     found = explained("--trace", str(PRIMUS))
     assert found["schedule"] == "1f1b"
     assert sum(found["idle_by_cause"].values()) == pytest.approx(found["idle"])
@@ -240,7 +298,9 @@ def test_a_change_that_is_none_is_refused(change, said):
 
 @pytest.mark.parametrize("name", ["gpipe", "izb"])
 def test_traces_of_torch_are_explained(tmp_path, name):
-    """Traces with receive spans: causes sum to the idle time, and what follows an arrival is the host's."""
+    """Traces with receive spans: causes sum to the idle time, and what follows an arrival is the
+    host's.
+    """
     for rank in range(2):
         shutil.copy(TRACES / f"{name}-rank{rank}.json.gz", tmp_path)
     found = explained("--trace", str(tmp_path))
@@ -255,7 +315,10 @@ def test_standard_input_is_read_once(tmp_path):
     text = "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n"
     made = CliRunner().invoke(group, run, input=text, catch_exceptions=False)
     (tmp_path / "two.csv").write_text(text)
-    assert json.loads(made.stdout)["idle_by_cause"] == explained(str(tmp_path / "two.csv"))["idle_by_cause"]
+    assert (
+        json.loads(made.stdout)["idle_by_cause"]
+        == explained(str(tmp_path / "two.csv"))["idle_by_cause"]
+    )
 
 
 def test_a_trace_that_shows_no_run_is_refused(tmp_path):
@@ -269,10 +332,14 @@ def test_a_trace_that_shows_no_run_is_refused(tmp_path):
 def test_a_link_of_a_cluster_that_no_message_takes_is_no_change(tmp_path):
     """A cluster's latencies are no costs, and are looked at all the same."""
     path = tmp_path / "c.toml"
-    path.write_text('schema = "ppsim.cluster/1"\ndevices_per_node = 4\n[intra]\nalpha_us = 4\ngb_per_s = 300\n')
+    path.write_text(
+        'schema = "ppsim.cluster/1"\ndevices_per_node = 4\n[intra]\nalpha_us = 4\ngb_per_s = 300\n'
+    )
     shape = ("--devices", "4", "--mb", "4", "--unit", "us", "--message", "1MB")
     words = ("explain", "1f1b", *shape, "--cluster", str(path))
-    assert "no op or message of 1f1b takes that time" in str(refused(*words, "--what-if", "link.0-2=50"))
+    assert "no op or message of 1f1b takes that time" in str(
+        refused(*words, "--what-if", "link.0-2=50")
+    )
     assert invoke(*words, "--what-if", "link.0-1=50").exit_code == 0
 
 

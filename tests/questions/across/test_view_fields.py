@@ -1,4 +1,6 @@
-"""The live page gives fields of a white list: none of them names a file of this machine, and nothing is written."""
+"""The live page gives fields of a white list: none of them names a file of this machine, and
+nothing is written.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,11 @@ def test_every_option_of_the_page_is_on_the_white_list_or_refused():
 
 
 def test_no_option_that_click_knows_for_a_path_is_plain():
-    assert not [each.name for each in OPTIONS if isinstance(each.type, click.Path | click.File) and each.name in PLAIN]
+    assert not [
+        each.name
+        for each in OPTIONS
+        if isinstance(each.type, click.Path | click.File) and each.name in PLAIN
+    ]
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
@@ -35,8 +41,12 @@ def test_an_option_that_is_not_on_the_list_is_refused_by_name(name, value, tmp_p
         view({"names": "1f1b", "devices": 2, "mb": 2, name: value}, tmp_path)
 
 
-@pytest.mark.parametrize("declared", [each for each in OPTIONS if each.name in NAMES], ids=lambda each: each.name)
-@pytest.mark.parametrize("value", ["x.json", "/etc/passwd", "./1f1b", "./dgx-h100", "W=two.csv", ["1,2", "./x"], ""])
+@pytest.mark.parametrize(
+    "declared", [each for each in OPTIONS if each.name in NAMES], ids=lambda each: each.name
+)
+@pytest.mark.parametrize(
+    "value", ["x.json", "/etc/passwd", "./1f1b", "./dgx-h100", "W=two.csv", ["1,2", "./x"], ""]
+)
 def test_a_name_is_never_a_path(declared, value):
     with pytest.raises(InputError, match=r"the page states .*, which may be a file to read"):
         check_field(declared, value)
@@ -51,7 +61,12 @@ def test_a_word_that_no_schedule_has_is_refused(word, tmp_path):
 def test_a_page_of_plans_names_no_file_and_no_scheduler():
     given = {"model": "llama3-8b", "cluster": "dgx-h100", "gpus": "8", "gbs": "8"}
     assert plan_request(given).model == "llama3-8b"
-    for more in ({"dask": "tcp://127.0.0.1:1"}, {"results": "x.csv"}, {"output": "x"}, {"against": "x.csv"}):
+    for more in (
+        {"dask": "tcp://127.0.0.1:1"},
+        {"results": "x.csv"},
+        {"output": "x"},
+        {"against": "x.csv"},
+    ):
         with pytest.raises(InputError, match="there is no option"):
             plan_request(given | more)
 

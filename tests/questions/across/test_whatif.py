@@ -1,4 +1,6 @@
-"""A what-if is the run with the same change: every key, as a number, for one stage, as a factor, of every family."""
+"""A what-if is the run with the same change: every key, as a number, for one stage, as a factor, of
+every family.
+"""
 
 import json
 
@@ -13,8 +15,26 @@ from tests.cases import PLAIN
 from tests.commands import with_options
 
 P, M = 4, 8
-DEFAULTS = {"tf": 1.0, "tb": 2.0, "ti": 1.0, "tw": 1.0, "comm": 0.25, "speed": 1.0, "tfb": 3.0, "tr": 1.0}
-LAYOUT = ["--layout", "Ettt|tt|tt|tL", "--t-layer", "1,1,2,1,1,1,1,1", "--t-head", "1.5", "--t-embedding", "0.5"]
+DEFAULTS = {
+    "tf": 1.0,
+    "tb": 2.0,
+    "ti": 1.0,
+    "tw": 1.0,
+    "comm": 0.25,
+    "speed": 1.0,
+    "tfb": 3.0,
+    "tr": 1.0,
+}
+LAYOUT = [
+    "--layout",
+    "Ettt|tt|tt|tL",
+    "--t-layer",
+    "1,1,2,1,1,1,1,1",
+    "--t-head",
+    "1.5",
+    "--t-embedding",
+    "0.5",
+]
 
 
 def ask(command: str, *words: str) -> object:
@@ -43,7 +63,11 @@ def changes(draw):
         number = draw(st.booleans())
         then = value if number else DEFAULTS["comm"] * value
         return family, f"link.{link}={'' if number else 'x'}{value}", ["--link", f"{link}={then}"]
-    form = draw(st.sampled_from(["number", "factor", "place", "place factor"])) if key != "comm" else "number"
+    form = (
+        draw(st.sampled_from(["number", "factor", "place", "place factor"]))
+        if key != "comm"
+        else "number"
+    )
     count = P * find(family).chunks if key != "speed" else P
     place = draw(st.integers(0, count - 1))
     many, scaled = form.startswith("place"), form.endswith("factor")
@@ -56,7 +80,9 @@ def same(family: str, change: str, words: list[str]) -> None:
     base = [family, "--devices", str(P), "--mb", str(M), "--comm", "0.25"]
     kept = [*base[:-2], *words] if words[0] == "--comm" else [*base, *words]
     ran, changed = ask("run", *kept), ask("explain", *base, "--what-if", change)
-    assert changed == (ran if isinstance(ran, str) or isinstance(changed, str) else pytest.approx(ran)), (change, words)
+    assert changed == (
+        ran if isinstance(ran, str) or isinstance(changed, str) else pytest.approx(ran)
+    ), (change, words)
 
 
 @given(changes())
@@ -68,7 +94,9 @@ def test_a_change_is_the_run_with_the_same_change(made):
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("family", ["zb-v", "zb-auto", pytest.param("v-auto", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "family", ["zb-v", "zb-auto", pytest.param("v-auto", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -104,7 +132,9 @@ def test_queues_that_follow_costs_follow_the_change(family, change, words):
 def test_keys_are_options_of_run(change, words):
     base = ["--devices", "4", "--mb", "8", "--comm", "0.25"]
     name = [] if "-s" in words else ["1f1b"]
-    assert ask("explain", "1f1b", *base, "--what-if", change) == ask(*with_options(("run", *name, *base), words))
+    assert ask("explain", "1f1b", *base, "--what-if", change) == ask(
+        *with_options(("run", *name, *base), words)
+    )
 
 
 @pytest.mark.parametrize(
@@ -141,7 +171,9 @@ def test_times_beside_compute_change_too(change, words):
 def test_layers_are_options_of_run(family, change, words):
     """A layout's times change by their own options, and a stage's by what follows of them."""
     base = [family, "--mb", "8", "--comm", "0.25", *LAYOUT]
-    assert ask("explain", *base, "--what-if", change) == pytest.approx(ask(*with_options(("run", *base), words)))
+    assert ask("explain", *base, "--what-if", change) == pytest.approx(
+        ask(*with_options(("run", *base), words))
+    )
 
 
 @pytest.mark.sampled(2)
@@ -152,7 +184,9 @@ def test_costs_of_a_file_with_times_follow(family, tmp_path):
     words = [family, "--devices", "4", "--mb", "8", "--comm", "0.25"]
     assert CliRunner().invoke(group, ["run", *words, "-q", "-o", path]).exit_code == 0
     for change, option in (("tf.1=x2", ["--tf", "1,2,1,1"]), ("link.0-1=2", ["--link", "0-1=2"])):
-        found = json.loads(CliRunner().invoke(group, ["run", path, "--comm", "0.25", *option, "--json"]).stdout)
+        found = json.loads(
+            CliRunner().invoke(group, ["run", path, "--comm", "0.25", *option, "--json"]).stdout
+        )
         assert ask("explain", path, "--what-if", change) == pytest.approx(found["makespan"])
     assert ask("explain", path, "--what-if", "schedule=zb-auto,tf.1=x3,tw=0.5") == pytest.approx(
         ask("run", "zb-auto", *words[1:], "--tf", "1,3,1,1", "--ti", "1", "--tw", "0.5")
@@ -162,7 +196,9 @@ def test_costs_of_a_file_with_times_follow(family, tmp_path):
 
 @pytest.mark.parametrize("command", ["run", "compare", "memory", "explain", "jitter", "sweep"])
 def test_slices_take_their_factors_wherever_costs_are_given(command):
-    """Longer later slices change what every command says; a schedule that cuts nothing refuses them."""
+    """Longer later slices change what every command says; a schedule that cuts nothing refuses
+    them.
+    """
     shape = ["--devices", "4", "--mb", "4", "--json"]
     words = ["seq1f1b", *shape, *(["--samples", "50"] if command == "jitter" else [])]
     texts = []
@@ -172,25 +208,37 @@ def test_slices_take_their_factors_wherever_costs_are_given(command):
         texts.append(json.dumps({**json.loads(result.stdout), "inputs": None}))
     assert texts[0] != texts[1] == texts[2]  # 1 + 0.4 ((2k + 1)/4 - 1)
     for name in ("1f1b", "gpipe"):
-        refused = CliRunner().invoke(group, [command, name, *words[1:], "--slice-scale", "attention:0.4"]).exception
+        refused = (
+            CliRunner()
+            .invoke(group, [command, name, *words[1:], "--slice-scale", "attention:0.4"])
+            .exception
+        )
         assert f"--slice-scale has no effect: {name} has no slices" in str(refused)
 
 
 def test_slices_are_timed_as_one_factor_for_each_of_all():
-    """K factors are M x K of --mb-scale, over those of the microbatches; a what-if is a run with them."""
+    """K factors are M x K of --mb-scale, over those of the microbatches; a what-if is a run with
+    them.
+    """
     words = ["seq1f1b", "--devices", "4", "--mb", "2", "--slices", "3"]
     both = ask("run", *words, "--slice-scale", "1,2,3", "--mb-scale", "2,1")
     assert both == ask("run", *words, "--mb-scale", "2,4,6,1,2,3")
     assert both == ask("explain", *words, "--mb-scale", "2,1", "--what-if", "slice-scale=1,2,3")
-    assert ask("run", *words, "--mb-scale", "2,1") == ask("run", *words, "--mb-scale", "2,2,2,1,1,1")
+    assert ask("run", *words, "--mb-scale", "2,1") == ask(
+        "run", *words, "--mb-scale", "2,2,2,1,1,1"
+    )
 
 
-@pytest.mark.parametrize("words", [["1f1b", "--mb", "6"], ["seq1f1b", "--mb", "4", "--slices", "2"]])
+@pytest.mark.parametrize(
+    "words", [["1f1b", "--mb", "6"], ["seq1f1b", "--mb", "4", "--slices", "2"]]
+)
 def test_an_order_found_is_in_the_object_with_its_makespan(words):
     """Given in that order, the microbatches take the makespan that it says."""
     factors = [2.0, 0.5, 2.0, 0.5, 1.0, 3.0][: int(words[2])]
     words = [*words, "--devices", "4"]
-    result = CliRunner().invoke(group, ["run", *words, "--mb-scale", written(factors), "--reorder", "--json"])
+    result = CliRunner().invoke(
+        group, ["run", *words, "--mb-scale", written(factors), "--reorder", "--json"]
+    )
     found = json.loads(result.stdout)["reorder"]
     assert sorted(found["order"]) == list(range(len(factors)))
     moved = [factors[each] for each in found["order"]]

@@ -1,4 +1,6 @@
-"""``ppsim optimize``: known optima with proof, never worse than the list, files that others read."""
+"""``ppsim optimize``: known optima with proof, never worse than the list, files that others
+read.
+"""
 
 import json
 import sys
@@ -63,7 +65,9 @@ def test_known_optima_are_found_and_proved(words, span, makespan):
 
 
 def test_the_object_has_what_is_promised():
-    """Keys of design, one entry of the peak per device, and the schedules of the list it was compared with."""
+    """Keys of design, one entry of the peak per device, and the schedules of the list it was
+    compared with.
+    """
     numbers = found(*SHAPE, "--cap", "4")
     assert numbers["schema"] == "ppsim.optimize/1"
     assert numbers["peak_activations"] == [4, 4, 4, 4]
@@ -112,24 +116,33 @@ def test_a_size_of_which_no_schedule_can_be_ready_in_time_is_refused_at_once():
     words = ("--devices", "1000", "--mb", "9000", "--placement", "v")
     error = call(*words, "--time-limit", "3").exception
     assert isinstance(error, PpsimError)
-    assert str(error) == "one schedule of 36,000,000 ops takes about 7 s, more than --time-limit 3 allows"
+    assert (
+        str(error)
+        == "one schedule of 36,000,000 ops takes about 7 s, more than --time-limit 3 allows"
+    )
     assert error.hint == "--time-limit 6, or a smaller size"
     for size in (("--devices", "9" * 30, "--mb", "3"), ("--devices", "100000000", "--mb", "1")):
         with pytest.raises(InputError, match="more than fits in memory"):
             raise call(*size).exception or AssertionError
     wide = call("--devices", "1000000", "--mb", "1", "--time-limit", "3").exception
-    assert str(wide).startswith("one schedule of 2,000,000 ops on 1,000,000 devices takes about 15 s")
+    assert str(wide).startswith(
+        "one schedule of 2,000,000 ops on 1,000,000 devices takes about 15 s"
+    )
 
 
 @pytest.mark.parametrize("placement", ["linear", "v", "loop"])
-def test_what_the_time_is_too_short_to_search_is_said_and_something_is_answered(monkeypatch, placement):
+def test_what_the_time_is_too_short_to_search_is_said_and_something_is_answered(
+    monkeypatch, placement
+):
     """A known schedule, and where none fits the cap the one that always does."""
     monkeypatch.setattr(optimize, "OP_S", 1.0)
     said = f"not searched, as too little time was left: placement {placement}"
     result = call(*SHAPE, "--placement", placement, "--time-limit", "60", "--json")
     assert said in result.stderr
     assert json.loads(result.stdout)["origin"] == json.loads(result.stdout)["best_known"]
-    made = make_problems(SearchOptions(devices=4, microbatches=8, placement=placement, cap=1), CostOptions(tb=3))
+    made = make_problems(
+        SearchOptions(devices=4, microbatches=8, placement=placement, cap=1), CostOptions(tb=3)
+    )
     answered = optimize.optimize(made, [[]])
     assert answered.solution.origin == "one microbatch at a time"
     assert answered.solution.peak_activations.tolist() == [1 if placement == "linear" else 2] * 4
@@ -139,10 +152,14 @@ def test_what_the_time_is_too_short_to_search_is_said_and_something_is_answered(
 def test_a_large_schedule_is_timed_once_and_left_out_above_the_cap(monkeypatch):
     monkeypatch.setattr("ppsim.search.problem.LARGE", 10)
     monkeypatch.setattr(optimize, "OP_S", 1.0)
-    with pytest.warns(UserWarning, match="^not searched, as too little time was left: placement linear$"):
+    with pytest.warns(
+        UserWarning, match="^not searched, as too little time was left: placement linear$"
+    ):
         answered = ask_optimize(devices=4, mb=8)
     assert answered.timeline is answered.outcome.solution.timeline
-    assert [entry.solution.timeline for entry in answered.known].count(None) == len(answered.known) - 1
+    assert [entry.solution.timeline for entry in answered.known].count(None) == len(
+        answered.known
+    ) - 1
     result = call(*SHAPE, "--cap", "2", "--time-limit", "60", "--json")
     assert "left out of the list, as they hold more than --cap: 1f1b, " in result.stderr
     assert [known["fits"] for known in json.loads(result.stdout)["known"]] == [True]
@@ -168,14 +185,18 @@ def test_caps_that_the_time_does_not_reach_are_left_out_of_a_front():
 @pytest.mark.slow
 def test_full_backwards_and_pairs_of_the_list_count_as_they_are():
     """Where B takes less than I and W, 1F1B may be the best, and the bound holds for it too."""
-    numbers = found("--devices", "2", "--mb", "4", "--tb", "1", "--ti", "1", "--tw", "1", "--cap", "2")
+    numbers = found(
+        "--devices", "2", "--mb", "4", "--tb", "1", "--ti", "1", "--tw", "1", "--cap", "2"
+    )
     assert numbers["bound"] <= numbers["span"] <= 10
     assert min(k["span"] for k in numbers["known"] if k["fits"]) >= numbers["span"]
 
 
 @pytest.mark.slow
 def test_the_time_of_pairs_shows_where_it_counts():
-    """The schedule of the list that has pairs is timed with it, and named; short pairs are the best of all."""
+    """The schedule of the list that has pairs is timed with it, and named; short pairs are the best
+    of all.
+    """
     text = call("--devices", "2", "--mb", "3", "--tfb", "2.5", "--cap", "2", "--no-gantt").stdout
     assert "with pairs of F and B: 1f1b-overlap " in text
     assert found("--devices", "2", "--mb", "4", "--tfb", "1")["best_known"] == "1f1b-overlap"
@@ -205,7 +226,9 @@ LAYOUT = ("--devices", "4", "--mb", "6", "--layout", "Et*2|t*3|t*3|tL", "--t-lay
 
 @pytest.mark.slow
 def test_with_a_layout_caps_count_layers(tmp_path):
-    """The peaks are those of the memory command; a cap below the largest stage names the least that works."""
+    """The peaks are those of the memory command; a cap below the largest stage names the least that
+    works.
+    """
     file = tmp_path / "best.json"
     numbers = found(*LAYOUT, "--cap", "8", "-o", str(file))
     assert (numbers["activations_of"], max(numbers["peak_activations"]) <= 8) == ("layer", True)
@@ -222,7 +245,12 @@ def test_files_hold_the_schedule(tmp_path):
     csv, document = tmp_path / "best.csv", tmp_path / "best.json"
     result = call(*SHAPE, "--cap", "4", "-q", "-o", str(csv), "-o", str(document))
     assert result.exit_code == 0
-    assert result.stdout.split("  ")[1:5] == ["span 27 t_F", "makespan 27 t_F", "bound 27 t_F", "optimal"]
+    assert result.stdout.split("  ")[1:5] == [
+        "span 27 t_F",
+        "makespan 27 t_F",
+        "bound 27 t_F",
+        "optimal",
+    ]
     assert sum(len(line.split(",")) for line in csv.read_text().splitlines()) == 96
     assert invoke("check", str(csv)).exit_code == 0
     assert json.loads(document.read_text())["makespan"] == 27
@@ -257,14 +285,24 @@ def test_an_interrupted_front_goes_on_from_its_results_file(tmp_path, monkeypatc
     most = 100
     for _ in range(2):
         assert call(*SMALL, "--front", "--results", file, "--json").stdout == plain
-    assert len(searched) == len({str(caps) for caps in searched}) == 1 + len(json.loads(plain)["front"])
+    assert (
+        len(searched)
+        == len({str(caps) for caps in searched})
+        == 1 + len(json.loads(plain)["front"])
+    )
 
 
 def test_a_kept_search_is_printed_and_written_without_searching(tmp_path, monkeypatch):
-    """What Ctrl-C ended is searched on from the best so far; what is finished is not; other inputs are refused."""
+    """What Ctrl-C ended is searched on from the best so far; what is finished is not; other inputs
+    are refused.
+    """
     monkeypatch.chdir(tmp_path)
     words = (*SMALL, "--placement", "auto", "--cap", "2", "--results", "kept.csv")
-    plain, search, starts = call(*words[:-2], "-o", "plain.csv").stdout, optimize.optimize, list[int]()
+    plain, search, starts = (
+        call(*words[:-2], "-o", "plain.csv").stdout,
+        optimize.optimize,
+        list[int](),
+    )
 
     def ended(problems, known, *, seeds, **named):
         starts.append(len(seeds))
@@ -277,7 +315,13 @@ def test_a_kept_search_is_printed_and_written_without_searching(tmp_path, monkey
     assert call(*words).stdout == call(*words, "-o", "kept-best.csv").stdout == plain
     assert (tmp_path / "kept-best.csv").read_bytes() == (tmp_path / "plain.csv").read_bytes()
     assert starts == [0, 1]
-    for other in (("--cap", "3"), ("--seed", "1"), ("--tf", "2"), ("--time-limit", "6"), ("--objective", "makespan")):
+    for other in (
+        ("--cap", "3"),
+        ("--seed", "1"),
+        ("--tf", "2"),
+        ("--time-limit", "6"),
+        ("--objective", "makespan"),
+    ):
         error = call(*with_options(("optimize", *words), other)[1:]).exception
         assert isinstance(error, InputError)
         assert "the rows of 'kept.csv' were computed from other inputs" in str(error)
@@ -337,23 +381,62 @@ def test_time_that_ends_before_a_schedule_is_timed_is_said(monkeypatch):
 @pytest.mark.parametrize(
     ("bound", "solver", "interrupted", "noted", "ends"),
     [
-        (12.0, True, False, "no schedule has a shorter span: optimal, proved", "found by: a search"),
-        (12.0, False, False, "no schedule has a shorter span: optimal, proved", "found by: a search"),
-        (9.0, True, False, "no schedule has a shorter span; this one is 25.0% from it at most", "found by: a search"),
-        (9.0, False, False, "this one is 25.0% from it at most", "a proof needs OR-tools: " + INSTALL_OPTIMIZE),
-        (9.0, False, True, "this one is 25.0% from it at most", "interrupted: the best so far is kept"),
+        (
+            12.0,
+            True,
+            False,
+            "no schedule has a shorter span: optimal, proved",
+            "found by: a search",
+        ),
+        (
+            12.0,
+            False,
+            False,
+            "no schedule has a shorter span: optimal, proved",
+            "found by: a search",
+        ),
+        (
+            9.0,
+            True,
+            False,
+            "no schedule has a shorter span; this one is 25.0% from it at most",
+            "found by: a search",
+        ),
+        (
+            9.0,
+            False,
+            False,
+            "this one is 25.0% from it at most",
+            "a proof needs OR-tools: " + INSTALL_OPTIMIZE,
+        ),
+        (
+            9.0,
+            False,
+            True,
+            "this one is 25.0% from it at most",
+            "interrupted: the best so far is kept",
+        ),
     ],
 )
 def test_only_what_attains_its_bound_is_said_to_be_proved(bound, solver, interrupted, noted, ends):
     """One microbatch after the other, of two on two devices, takes 12."""
-    problem = Problem(place("linear", 2, 2), 2, Costs(np.array([[1.0], [2], [1], [1]]) * np.ones(2)), cap=1.0)
+    problem = Problem(
+        place("linear", 2, 2), 2, Costs(np.array([[1.0], [2], [1], [1]]) * np.ones(2)), cap=1.0
+    )
     slow = evaluate(problem, write_in_turns(problem), "a search")
     assert slow.span == 12
-    outcome = Outcome(problem, slow, bound, (Known(replace(slow, origin="x"), True),), solver, interrupted)
-    (line,) = (str(line.parts) for line in proof_lines(outcome) if str(line.parts).startswith("bound"))
+    outcome = Outcome(
+        problem, slow, bound, (Known(replace(slow, origin="x"), True),), solver, interrupted
+    )
+    (line,) = (
+        str(line.parts) for line in proof_lines(outcome) if str(line.parts).startswith("bound")
+    )
     assert line.endswith(noted)
     assert sentences(outcome)[-1] == ends
-    assert sentences(outcome)[0] == "x, the best of the list that fits, has a span of 12: no more, no less"
+    assert (
+        sentences(outcome)[0]
+        == "x, the best of the list that fits, has a span of 12: no more, no less"
+    )
     longer = replace(outcome, known=(Known(replace(slow, span=16.0, origin="x"), True),))
     assert sentences(longer)[0].endswith("has a span of 16: this is 25.0% less")
 
@@ -362,15 +445,23 @@ def test_without_the_solver_the_search_goes_on(monkeypatch):
     """A bound that is attained is a proof; else the line says what a proof needs."""
     monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
     assert found(*SHAPE, "--cap", "4")["status"] == "optimal"
-    text = call("--devices", "3", "--mb", "4", "--tf", "8,2,5", "--ti", "1,9,4", "--time-limit", "0.3").stdout
+    text = call(
+        "--devices", "3", "--mb", "4", "--tf", "8,2,5", "--ti", "1,9,4", "--time-limit", "0.3"
+    ).stdout
     assert "a proof needs OR-tools: pip install 'ppsim-pipeline[optimize]'" in text
 
 
 def test_speeds_and_links_count():
     """A device half as fast takes twice as long."""
     slow = found("--devices", "2", "--mb", "3", "--speed", "1,0.5", "--link", "0-1=3")
-    same = found("--devices", "2", "--mb", "3", "--tf", "1,2", "--ti", "1,2", "--tw", "1,2", "--comm", "3")
-    assert (slow["span"], slow["makespan"], slow["bound"]) == (same["span"], same["makespan"], same["bound"])
+    same = found(
+        "--devices", "2", "--mb", "3", "--tf", "1,2", "--ti", "1,2", "--tw", "1,2", "--comm", "3"
+    )
+    assert (slow["span"], slow["makespan"], slow["bound"]) == (
+        same["span"],
+        same["makespan"],
+        same["bound"],
+    )
 
 
 def test_python_gets_the_schedule_with_its_times_and_proof(tmp_path):
@@ -383,7 +474,9 @@ def test_python_gets_the_schedule_with_its_times_and_proof(tmp_path):
 
 
 def test_python_gets_a_front_as_rows(tmp_path):
-    """Of two devices and three microbatches: each alone 5 x 3, then 10, then no idle time at all."""
+    """Of two devices and three microbatches: each alone 5 x 3, then 10, then no idle time at
+    all.
+    """
     front = ask_optimize(devices=2, mb=3, front=True, time_limit=ENDLESS)
     assert isinstance(front, Front)
     assert [(row["cap"], row["span"], row["status"]) for row in front.table] == [
@@ -397,7 +490,9 @@ def test_python_gets_a_front_as_rows(tmp_path):
     assert not [*tmp_path.iterdir()]
 
 
-@pytest.mark.parametrize("more", [["--offload"], ["--offload", "1"], ["--t-offload", "1"], ["--host-link", "55GB/s"]])
+@pytest.mark.parametrize(
+    "more", [["--offload"], ["--offload", "1"], ["--t-offload", "1"], ["--host-link", "55GB/s"]]
+)
 def test_copies_to_the_host_are_no_part_of_a_search(more, tmp_path, monkeypatch):
     """It is refused with what does it: the best order first, then the rule for copies."""
     monkeypatch.chdir(tmp_path)

@@ -71,8 +71,17 @@ def test_a_split_that_is_not_proved_is_said_to_be_within_a_gap(cap, said):
     """132 is 10 % above a bound of 120; that of a proof is what it proves."""
     proved = partition("1f1b", devices=4, microbatches=8, t_head=2, num_layers=14, cap=cap)
     left = replace(proved, found=replace(proved.found, status="feasible", bound=120.0))
-    assert (proved.bound, left.bound, left.to_json()["bound"], left.to_json()["status"]) == (132, 120, 120, "feasible")
-    (line,) = (block.parts for block in left.blocks() if isinstance(block, Line) and "status" in str(block.parts))
+    assert (proved.bound, left.bound, left.to_json()["bound"], left.to_json()["status"]) == (
+        132,
+        120,
+        120,
+        "feasible",
+    )
+    (line,) = (
+        block.parts
+        for block in left.blocks()
+        if isinstance(block, Line) and "status" in str(block.parts)
+    )
     text = "".join(part if isinstance(part, str) else part[0] for part in line)
     assert text.startswith(f"status    feasible: {said} faster than 120, gap 10.0% (")
     alone = partition("1f1b", devices=1, microbatches=2, num_layers=3)
@@ -80,12 +89,16 @@ def test_a_split_that_is_not_proved_is_said_to_be_within_a_gap(cap, said):
 
 
 def test_what_a_better_answer_needs_is_said(monkeypatch):
-    """A model gives layers their bytes, not the embedding and the head their times; a proof may need the solver."""
+    """A model gives layers their bytes, not the embedding and the head their times; a proof may
+    need the solver.
+    """
     for name in ("ortools", "ortools.sat.python"):  # which another test may have imported
         monkeypatch.setitem(sys.modules, name, None)
     proof, times = "a proof needs OR-tools: pip install", "the embedding and the head take none"
     limit = ("--time-limit", f"{ENDLESS:g}")
-    listed = invoke("partition", "1f1b", "--devices", "4", "--mb", "8", "--model", "llama3-8b", *limit).stdout
+    listed = invoke(
+        "partition", "1f1b", "--devices", "4", "--mb", "8", "--model", "llama3-8b", *limit
+    ).stdout
     assert (proof in listed, times in listed) == (False, True)
     words = ("--devices", "8", "--mb", "8", "--model", "llama3-70b", "--t-head", "2.7")
     text = invoke("partition", "1f1b", *words, *limit).stdout
@@ -94,10 +107,14 @@ def test_what_a_better_answer_needs_is_said(monkeypatch):
 
 @pytest.mark.parametrize(("status", "layout"), [("optimal", "Et*3|tt|tt|tL"), ("feasible", None)])
 def test_a_layout_is_offered_where_it_is_proved_to_be_the_fastest(monkeypatch, status, layout):
-    asked = Asked("1f1b", ShapeOptions(devices=4, microbatches=4), CostOptions(), 8, 0, 0, None, "12")
+    asked = Asked(
+        "1f1b", ShapeOptions(devices=4, microbatches=4), CostOptions(), 8, 0, 0, None, "12"
+    )
     found = Partition(((3, 2, 2, 1), 9.0), (), True, status, 9.0, 1)
     monkeypatch.setattr(partition_problem, "search_split", lambda *given: found)
-    assert partition_problem.find_fitting_layout(asked, build_schedule("1f1b", asked.shape)) == layout
+    assert (
+        partition_problem.find_fitting_layout(asked, build_schedule("1f1b", asked.shape)) == layout
+    )
 
 
 def test_a_cap_changes_the_split():
@@ -112,7 +129,9 @@ def test_a_cap_changes_the_split():
 
 
 def test_a_slower_answer_than_an_even_split_that_does_not_fit_says_so():
-    """Four layers each are fastest and hold 16; under a cap of 12 a device has three and another five."""
+    """Four layers each are fastest and hold 16; under a cap of 12 a device has three and another
+    five.
+    """
     words = [*BASE[:4], "--mb", "8", "--num-layers", "16", "--cap", "12"]
     found, free = ask(*words), ask(*words[:-2])
     assert found["even_fits"] is False
@@ -125,7 +144,10 @@ def test_a_slower_answer_than_an_even_split_that_does_not_fit_says_so():
 
 def test_a_cap_in_bytes_takes_a_model(tmp_path):
     model = tmp_path / "m.toml"
-    model.write_text('schema = "ppsim.model/2"\nhidden = 1024\nheads = 16\nlayers = 8\nseq = 1024\nvocab = 50000\n')
+    model.write_text(
+        'schema = "ppsim.model/2"\nhidden = 1024\nheads = 16\nlayers = 8\nseq = 1024\nvocab = '
+        "50000\n"
+    )
     words = ["partition", "1f1b", "--devices", "4", "--mb", "8", "--model", str(model)]
     free, capped = ask(*words, "--cap", "80GiB"), ask(*words, "--cap", "1660MiB")
     assert (free["layers"], free["peak_unit"]) == (8, "B")
@@ -135,7 +157,9 @@ def test_a_cap_in_bytes_takes_a_model(tmp_path):
 
 def model_file(path) -> str:
     file = path / "m.toml"
-    file.write_text('schema = "ppsim.model/2"\nhidden = 512\nheads = 8\nlayers = 6\nseq = 512\nvocab = 9000\n')
+    file.write_text(
+        'schema = "ppsim.model/2"\nhidden = 512\nheads = 8\nlayers = 6\nseq = 512\nvocab = 9000\n'
+    )
     return str(file)
 
 
@@ -188,8 +212,21 @@ def test_one_device_has_one_split_also_where_it_is_planned(layers):
 
 
 def test_an_interruption_ends_both_searches_of_planned_queues(monkeypatch):
-    """Ctrl-C ends the search of one plan with its best split; the search of all plans then only times that one."""
-    words = ("partition", "zb-auto", "--devices", "2", "--mb", "4", "--num-layers", "8", "--t-head", "3")
+    """Ctrl-C ends the search of one plan with its best split; the search of all plans then only
+    times that one.
+    """
+    words = (
+        "partition",
+        "zb-auto",
+        "--devices",
+        "2",
+        "--mb",
+        "4",
+        "--num-layers",
+        "8",
+        "--t-head",
+        "3",
+    )
     assert ask(*words)["timed"] > 2
     monkeypatch.setattr("ppsim.questions.optimum.partition_problem.first_signal", lambda: 2)
     assert ask(*words)["timed"] <= 2
@@ -197,7 +234,16 @@ def test_an_interruption_ends_both_searches_of_planned_queues(monkeypatch):
 
 def test_other_chunks_and_mtp_layers():
     found = ask(
-        "partition", "interleaved:2", "--devices", "2", "--mb", "4", "--num-layers", "6", "--mtp-num-layers", "1"
+        "partition",
+        "interleaved:2",
+        "--devices",
+        "2",
+        "--mb",
+        "4",
+        "--num-layers",
+        "6",
+        "--mtp-num-layers",
+        "1",
     )
     assert (found["stages"], found["chunks"], sum(found["split"])) == (4, 2, 6)
     assert found["layout"].endswith("mL")
@@ -207,7 +253,18 @@ def test_other_chunks_and_mtp_layers():
 @pytest.mark.slow
 def test_layers_of_a_profile_are_split():
     profile = "gallery/profile-cpu.toml"
-    found = ask("partition", "1f1b", "--devices", "3", "--mb", "4", "--num-layers", "7", "--profile", profile)
+    found = ask(
+        "partition",
+        "1f1b",
+        "--devices",
+        "3",
+        "--mb",
+        "4",
+        "--num-layers",
+        "7",
+        "--profile",
+        profile,
+    )
     run = ask("run", "1f1b", "--mb", "4", "--profile", profile, "--layout", found["layout"])
     assert run["makespan"] == pytest.approx(found["makespan"], rel=1e-12)
     assert found["unit"] == "ms"
@@ -226,8 +283,14 @@ def test_layers_of_a_profile_are_split():
         ([*BASE, "--num-layers", "8", "--cap", "3GiB"], "nothing says how many bytes"),
         ([*BASE, "--num-layers", "8", "--t-layer=-1"], "must be zero or more"),
         ([*BASE, "--num-layers", "8", "--time-limit", "0"], "--time-limit"),
-        (["partition", "1f1b", "--mb", "8", "--num-layers", "8"], "the number of stages is missing"),
-        (["partition", "nothing", "--devices", "4", "--mb", "8", "--num-layers", "8"], "unknown schedule"),
+        (
+            ["partition", "1f1b", "--mb", "8", "--num-layers", "8"],
+            "the number of stages is missing",
+        ),
+        (
+            ["partition", "nothing", "--devices", "4", "--mb", "8", "--num-layers", "8"],
+            "unknown schedule",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(words, said):
@@ -255,7 +318,9 @@ def test_a_size_whose_split_takes_longer_than_the_limit_is_refused_with_one_that
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("least", [1, 0])
 def test_an_order_planned_with_the_costs_is_planned_for_each_split(least):
-    """ZB-V's queues follow the costs: the best split equals brute force over runs, each planned with its layout."""
+    """ZB-V's queues follow the costs: the best split equals brute force over runs, each planned
+    with its layout.
+    """
     found = ask(
         *("partition", "zb-v", "--devices", "2", "--mb", "4", "--num-layers", "5"),
         *("--t-head", "1.5", "--min-layers", str(least)),
@@ -268,19 +333,31 @@ def test_an_order_planned_with_the_costs_is_planned_for_each_split(least):
             costs = CostOptions(t_head=1.5, layout=str(build_layout(split, 2)))
             schedule = build_schedule("zb-v", shape, costs)
             makespans.append(simulate(schedule, build_costs(schedule, costs)).makespan)
-    assert (found["makespan"], found["status"], found["splits"]) == (min(makespans), "optimal", len(makespans))
+    assert (found["makespan"], found["status"], found["splits"]) == (
+        min(makespans),
+        "optimal",
+        len(makespans),
+    )
 
 
 def test_the_help_names_no_option_that_is_refused():
     """--layout is what partition finds; a time of layers needs none beside it."""
     text = " ".join(CliRunner().invoke(group, ["partition", "--help-all"]).output.split())
-    assert "--t-layer NUMBER[,NUMBER...] Forward time of a layer of the layout (1), or one for each." in text
+    assert (
+        "--t-layer NUMBER[,NUMBER...] Forward time of a layer of the layout (1), or one for each."
+        in text
+    )
     assert text.count("--layout") == 0
 
 
 def test_python_gets_the_split_with_its_times_and_proof():
     best = partition("1f1b", devices=4, microbatches=8, num_layers=14, t_head=2)
-    assert (best.split, best.makespan, best.bound, best.status) == ((4, 4, 4, 2), 132, 132, "optimal")
+    assert (best.split, best.makespan, best.bound, best.status) == (
+        (4, 4, 4, 2),
+        132,
+        132,
+        "optimal",
+    )
     assert best.timeline.makespan == best.makespan
     assert best.schedule.n_devices == 4
 
@@ -296,12 +373,30 @@ def test_factors_beside_a_function_of_each_op_are_refused(factors):
     prices = Costs.of(lambda kind, stage, microbatch: 1.0 + microbatch)
     with pytest.raises(InputError, match="change no times that a function gives"):
         run("1f1b", devices=2, microbatches=2, costs=prices, **factors)
-    assert run("1f1b", devices=2, microbatches=2, costs=Costs.of(F=1), speed=0.5).metrics.makespan == 18
+    assert (
+        run("1f1b", devices=2, microbatches=2, costs=Costs.of(F=1), speed=0.5).metrics.makespan
+        == 18
+    )
 
 
 def test_layers_of_a_model_of_the_library_are_split_under_a_cap():
-    """The cap that the even split just misses moves layers from the first device, which holds most microbatches."""
-    words = ["partition", "1f1b", "--devices", "4", "--mb", "8", "--model", "llama3-8b", "--seq", "2048", "--tp", "2"]
+    """The cap that the even split just misses moves layers from the first device, which holds most
+    microbatches.
+    """
+    words = [
+        "partition",
+        "1f1b",
+        "--devices",
+        "4",
+        "--mb",
+        "8",
+        "--model",
+        "llama3-8b",
+        "--seq",
+        "2048",
+        "--tp",
+        "2",
+    ]
     free = json.loads(invoke(*words, "--json").stdout)
     assert sum(free["split"]) == 32
     cap = f"{int(max(free['peak'])) // 2**20 - 1}MiB"

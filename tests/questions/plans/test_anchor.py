@@ -23,8 +23,14 @@ ffn = 1024
 biases = true
 learned_positions = true
 """
-GPU = 'schema = "ppsim.gpu/1"\nname = "cpu"\nmemory_gib = 8\nhbm_gb_per_s = 20\n[tflops]\nbf16 = 0.1\n'
-CLUSTER = 'schema = "ppsim.cluster/1"\ngpu = "cpu.toml"\ndevices_per_node = 2\n[intra]\nalpha_us = 80\ngb_per_s = 2.5\n'
+GPU = (
+    'schema = "ppsim.gpu/1"\nname = "cpu"\nmemory_gib = 8\nhbm_gb_per_s = 20\n[tflops]\nbf16 = '
+    "0.1\n"
+)
+CLUSTER = (
+    'schema = "ppsim.cluster/1"\ngpu = "cpu.toml"\ndevices_per_node = 2\n[intra]\nalpha_us = '
+    "80\ngb_per_s = 2.5\n"
+)
 SIZES = ["--tp", "1", "--cp", "1", "--mbs", "1", "--recomputes", "none", "--zero", "1"]
 
 
@@ -34,13 +40,36 @@ def words(tmp_path):
     for name, text in (("model", MODEL), ("cpu", GPU), ("cluster", CLUSTER)):
         (tmp_path / f"{name}.toml").write_text(text)
     model, cluster = str(tmp_path / "model.toml"), str(tmp_path / "cluster.toml")
-    return ["plan", "--model", model, "--cluster", cluster, "--gpus", "2", "--gbs", "8", "--schedules", "1f1b"]
+    return [
+        "plan",
+        "--model",
+        model,
+        "--cluster",
+        cluster,
+        "--gpus",
+        "2",
+        "--gbs",
+        "8",
+        "--schedules",
+        "1f1b",
+    ]
 
 
 def measured(path: Path, function: str, stages: int) -> dict[str, float]:
     """Calibrate, and return the seconds of all stages' forwards and backwards."""
     pytest.importorskip("torch")
-    counts = ["--repeats", "2", "--warm-up", "1", "--sizes", "1024", "--device", "cpu", "--stages", str(stages)]
+    counts = [
+        "--repeats",
+        "2",
+        "--warm-up",
+        "1",
+        "--sizes",
+        "1024",
+        "--device",
+        "cpu",
+        "--stages",
+        str(stages),
+    ]
     made = invoke("calibrate", "-o", str(path), "--module", f"{MODULE}:{function}", *counts)
     assert made.exit_code == 0, made.output
     return {k: sum(op.median_ms / 1e3 for op in read(str(path)).op if op.kind == k) for k in "FB"}
@@ -71,18 +100,24 @@ def test_modules_that_are_the_model_take_what_they_were_measured_at(tmp_path, wo
 @pytest.mark.slow
 @pytest.mark.torch
 def test_a_module_of_one_layer_counts_for_each_layer(tmp_path, words):
-    """Embedding and output stay with the curve: twice the times are the more for four layers and four microbatches."""
+    """Embedding and output stay with the curve: twice the times are the more for four layers and
+    four microbatches.
+    """
     file = tmp_path / "p.toml"
     time = measured(file, "layer", 1)
     once, taken = planned(*words, "--anchor", str(file))
     assert taken.startswith("dense layers, of which modules have 1")
     profile = read(str(file))
     spread = ("p10_ms", "median_ms", "p90_ms")
-    doubled = tuple(replace(op, **{name: 2 * getattr(op, name) for name in spread}) for op in profile.op)
+    doubled = tuple(
+        replace(op, **{name: 2 * getattr(op, name) for name in spread}) for op in profile.op
+    )
     write(replace(profile, op=doubled), str(tmp_path / "twice.toml"))
     twice, _ = planned(*words, "--anchor", str(tmp_path / "twice.toml"))
     # A profile's times have six digits, however long they are.
-    assert twice["compute"] - once["compute"] == pytest.approx(4 * 4 * (time["F"] + time["B"]), rel=2e-5)
+    assert twice["compute"] - once["compute"] == pytest.approx(
+        4 * 4 * (time["F"] + time["B"]), rel=2e-5
+    )
 
 
 @pytest.mark.slow
@@ -97,7 +132,10 @@ def test_profiles_that_say_nothing_of_a_plan_are_refused(tmp_path, words):
         ("789,760 a dense layer", (*SIZES, *anchor)),
         ("measured with one size of each group", anchor),
         ("several profiles are given", (*SIZES, *anchor, *anchor)),
-        ("measured on cpu, and the devices of dgx-h100 are h100", (*SIZES, *anchor, "--cluster", "dgx-h100")),
+        (
+            "measured on cpu, and the devices of dgx-h100 are h100",
+            (*SIZES, *anchor, "--cluster", "dgx-h100"),
+        ),
     ):
         command = [*words, *given] if given.count("--anchor") > 1 else with_options(words, given)
         assert said in str(refused(*command))
@@ -107,30 +145,58 @@ def test_profiles_that_say_nothing_of_a_plan_are_refused(tmp_path, words):
     assert "is not whole" in str(refused(*words, *SIZES, "--anchor", str(cut)))
 
 
-RUN = {"id": "ours", "software": "megatron-lm", "gpus": 2, "dp": 2, "tp": 1, "pp": 1, "gbs": 8, "mbs": 1, "zero": 1}
+RUN = {
+    "id": "ours",
+    "software": "megatron-lm",
+    "gpus": 2,
+    "dp": 2,
+    "tp": 1,
+    "pp": 1,
+    "gbs": 8,
+    "mbs": 1,
+    "zero": 1,
+}
 
 
 @pytest.mark.parametrize(
     "named",
-    [{}, {"model": "tiny", "gpu": "cpu"}, {"model": "Model.toml", "cluster": "cluster"}, {"model": " model "}],
+    [
+        {},
+        {"model": "tiny", "gpu": "cpu"},
+        {"model": "Model.toml", "cluster": "cluster"},
+        {"model": " model "},
+    ],
 )
 def test_rows_may_name_the_model_and_the_cluster_that_are_given(tmp_path, words, named):
     """By what they call themselves, or their files; rows that name none are of them."""
     table = tmp_path / "rows.json"
-    table.write_text(json.dumps([{**RUN, **named, "precision": "bf16", "recompute": "none", "step_s": 1.0}]))
+    table.write_text(
+        json.dumps([{**RUN, **named, "precision": "bf16", "recompute": "none", "step_s": 1.0}])
+    )
     own = words[1:5]
     (row,) = json.loads(invoke("plan", "--against", str(table), *own, "--json").stdout)["rows"]
-    (plan,) = json.loads(invoke(*words, *SIZES, "--dp", "2", "--software", "megatron-lm", "--json").stdout)["plans"]
+    (plan,) = json.loads(
+        invoke(*words, *SIZES, "--dp", "2", "--software", "megatron-lm", "--json").stdout
+    )["plans"]
     modelled = row["modelled_step_s"]
     assert modelled == pytest.approx(sum(plan["terms"].values()))
-    table.write_text(json.dumps([{**RUN, **named, "precision": "bf16", "recompute": "none", "step_s": 2 * modelled}]))
-    told = invoke(*words, *SIZES, "--dp", "2", "--software", "megatron-lm", "--anchor", str(table)).stdout
+    table.write_text(
+        json.dumps(
+            [{**RUN, **named, "precision": "bf16", "recompute": "none", "step_s": 2 * modelled}]
+        )
+    )
+    told = invoke(
+        *words, *SIZES, "--dp", "2", "--software", "megatron-lm", "--anchor", str(table)
+    ).stdout
     assert "1 anchor of megatron-lm on cpu: step x 1." in told or "step x 2" in told
 
 
 def test_rows_that_name_no_model_or_cluster_say_what_gives_one(tmp_path, words):
     table = tmp_path / "rows.json"
-    for named, lacks in (({"gpu": "H100"}, "--model FILE"), ({"model": "llama3-8b", "gpu": "cpu"}, "--cluster FILE")):
+    for named, lacks in (
+        ({"gpu": "H100"}, "--model FILE"),
+        ({"model": "llama3-8b", "gpu": "cpu"}, "--cluster FILE"),
+    ):
         table.write_text(json.dumps([{**RUN, **named, "step_s": 1.0}]))
         assert lacks in invoke("plan", "--against", str(table)).stdout
     other = {**RUN, "model": "another", "gpu": "cpu", "step_s": 1.0}

@@ -1,4 +1,6 @@
-"""The best plan: chosen once from all that may tie, of the software that is assumed, launched by the flags printed."""
+"""The best plan: chosen once from all that may tie, of the software that is assumed, launched by
+the flags printed.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,19 @@ from tests.commands import invoke, with_options
 
 DENSE = ("plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "8", "--gbs", "32")
 FEW = (*DENSE, "--tp", "1,2", "--cp", "1", "--mbs", "1", "--seq", "4096")
-EXPERTS = ("plan", "--model", "mixtral-8x7b", "--cluster", "dgx-h100", "--gpus", "32", "--gbs", "128", "--cp", "1")
+EXPERTS = (
+    "plan",
+    "--model",
+    "mixtral-8x7b",
+    "--cluster",
+    "dgx-h100",
+    "--gpus",
+    "32",
+    "--gbs",
+    "128",
+    "--cp",
+    "1",
+)
 MIXED = (*EXPERTS, "--mbs", "1", "--tp", "2,4", "--seq", "4096")
 QUESTIONS = {
     "assumed": FEW,
@@ -103,18 +117,27 @@ def test_plans_are_of_the_software_that_is_assumed():
     ],
 )
 def test_the_flags_that_are_printed_are_of_the_best_plan(options, software):
-    """The plan is priced as its software runs, too: flags that are asked for name it where nothing else does."""
+    """The plan is priced as its software runs, too: flags that are asked for name it where nothing
+    else does.
+    """
     sizes = {"gpus": 8, "gbs": 32, "tp": [1, 2], "pp": [4], "cp": [1], "mbs": [1], "seq": 4096}
     found = ask_plan("llama3-8b", "dgx-h100", **sizes, **options)
     best, said = found.plans[0], str(found)
-    assert ask_plan("llama3-8b", "dgx-h100", **sizes, **options | {"software": software}).plans[0] == best
+    assert (
+        ask_plan("llama3-8b", "dgx-h100", **sizes, **options | {"software": software}).plans[0]
+        == best
+    )
     if software == "torchtitan":
         keys = {"tensor_parallel_degree": "tp", "pipeline_parallel_degree": "pp"}
         wanted = [f"{key} = {best[name]}" for key, name in keys.items()]
         assert "cannot say" not in said
         assert best["recompute_layers"] is None
     else:
-        keys = {"tensor-model-parallel-size": "tp", "pipeline-model-parallel-size": "pp", "micro-batch-size": "mbs"}
+        keys = {
+            "tensor-model-parallel-size": "tp",
+            "pipeline-model-parallel-size": "pp",
+            "micro-batch-size": "mbs",
+        }
         wanted = [f"--{key} {best[name]}" for key, name in keys.items()]
     assert [line for line in wanted if line not in said] == []
 
@@ -136,12 +159,17 @@ def test_what_is_asked_for_and_cannot_be_launched_says_why():
 
 
 def test_of_as_simple_plans_the_fastest_is_best_and_simplicity_costs_two_percent():
-    found = ask_plan("llama3-8b", "dgx-h100", gpus=8, gbs=16, seq=2048, mbs=[1], cp=[1], tp=[1, 2], top=40)
+    found = ask_plan(
+        "llama3-8b", "dgx-h100", gpus=8, gbs=16, seq=2048, mbs=[1], cp=[1], tp=[1, 2], top=40
+    )
     rows = found.found.simulated
 
     def best(*steps: float, schedules: tuple[str, ...]) -> int:
-        made = [rows[0] | {"key": rows[i]["key"], "step_s": step, "schedule": name, "vp": 1, "layout": "even"}
-                for i, (step, name) in enumerate(zip(steps, schedules, strict=True))]  # fmt: skip
+        made = [
+            rows[0]
+            | {"key": rows[i]["key"], "step_s": step, "schedule": name, "vp": 1, "layout": "even"}
+            for i, (step, name) in enumerate(zip(steps, schedules, strict=True))
+        ]
         return made.index(choose(made, 32).best)
 
     two = ("interleaved", "1f1b")
@@ -152,22 +180,42 @@ def test_of_as_simple_plans_the_fastest_is_best_and_simplicity_costs_two_percent
 
 
 def test_an_overlap_that_is_forbidden_is_in_no_plan():
-    """Schedules made to hide all-to-all are not tried, and pairs of others take what their parts take."""
+    """Schedules made to hide all-to-all are not tried, and pairs of others take what their parts
+    take.
+    """
     wide = (*MIXED, "--pp", "2,4", "--ep", "8", "--top", "40")
-    free, forbidden = ({plan["schedule"] for plan in answer(*wide, *words)["plans"]}
-                       for words in ((), ("--no-overlap-a2a",)))  # fmt: skip
+    free, forbidden = (
+        {plan["schedule"] for plan in answer(*wide, *words)["plans"]}
+        for words in ((), ("--no-overlap-a2a",))
+    )
     assert free - forbidden == {"interleaved-overlap"}
     refused = invoke(*MIXED, "--no-overlap-a2a", "--schedules", "1f1b,interleaved-overlap")
     assert isinstance(refused.exception, InputError)
     assert "interleaved-overlap is made to hide all-to-all" in str(refused.exception)
     pairs = (*MIXED, "--any", "--pp", "2", "--ep", "8", "--schedules", "dualpipe-v", "--top", "1")
-    hidden, seen = (answer(*pairs, *words)["plans"][0]["terms"] for words in ((), ("--no-overlap-a2a",)))
+    hidden, seen = (
+        answer(*pairs, *words)["plans"][0]["terms"] for words in ((), ("--no-overlap-a2a",))
+    )
     assert seen["communication"] > 1.2 * hidden["communication"]
 
 
 def test_under_a_cap_that_full_recompute_just_misses_a_plan_copies_a_little():
     """And not everything at much more time: recompute and copies to the host go together."""
-    words = (*DENSE, "--tp", "1", "--cp", "1", "--pp", "1", "--zero", "3", "--mbs", "4", "--any", "--front")
+    words = (
+        *DENSE,
+        "--tp",
+        "1",
+        "--cp",
+        "1",
+        "--pp",
+        "1",
+        "--zero",
+        "3",
+        "--mbs",
+        "4",
+        "--any",
+        "--front",
+    )
     plans = answer(*words, "--recomputes", "full", "--top", "40")["plans"]
     (whole,) = (plan for plan in plans if plan["recompute_layers"] is None)
     cap = f"{0.995 * whole['memory_bytes'] / 2**30:.4f}GiB"
@@ -178,12 +226,16 @@ def test_under_a_cap_that_full_recompute_just_misses_a_plan_copies_a_little():
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("question", QUESTIONS)
 @pytest.mark.parametrize("width", [60, 80, 100])
-def test_what_plans_have_alike_is_a_line_and_what_differs_stays_in_the_table(monkeypatch, question, width):
+def test_what_plans_have_alike_is_a_line_and_what_differs_stays_in_the_table(
+    monkeypatch, question, width
+):
     """On usual terminals: layout, bubble and MFU are in the table, or in the line above it."""
     monkeypatch.setattr(
         terminal,
         "console",
-        lambda at_least=20, *, err=False: Console(width=width, force_terminal=True, color_system=None),
+        lambda at_least=20, *, err=False: Console(
+            width=width, force_terminal=True, color_system=None
+        ),
     )
     plans = answer(*QUESTIONS[question])["plans"]
     shown = re.sub(r"\x1b\[[0-9;]*m", "", invoke(*QUESTIONS[question]).stdout)
@@ -191,14 +243,26 @@ def test_what_plans_have_alike_is_a_line_and_what_differs_stays_in_the_table(mon
     alike = " ".join(re.findall(r"^all of these: (.*?)\n\n", shown, re.M | re.S)).split(", ")
     wanted = {"memory"} if question == "front" else {"MFU", "bubble"}
     if question != "front" or width > 60:  # those that are equal in all plans are in the line above
-        assert all(name in heading.split() or any(word.startswith(f"{name} ") for word in alike) for name in wanted)
+        assert all(
+            name in heading.split() or any(word.startswith(f"{name} ") for word in alike)
+            for name in wanted
+        )
     assert "layout" in heading.split() or any(word.startswith("layout ") for word in alike)
     if width < 80:
         return
-    for name, key in (("layout", "layout"), ("mbs", "mbs"), ("schedule", "schedule"), ("recompute", "recompute")):
-        values = {(plan[key], plan["recompute_layers"] if key == "recompute" else 0) for plan in plans}
+    for name, key in (
+        ("layout", "layout"),
+        ("mbs", "mbs"),
+        ("schedule", "schedule"),
+        ("recompute", "recompute"),
+    ):
+        values = {
+            (plan[key], plan["recompute_layers"] if key == "recompute" else 0) for plan in plans
+        }
         assert (name in heading.split()) == (len(values) > 1)
-        assert (len(values) > 1) or any(word.startswith(f"{name} ") or word == "no pipeline" for word in alike)
+        assert (len(values) > 1) or any(
+            word.startswith(f"{name} ") or word == "no pipeline" for word in alike
+        )
 
 
 def test_a_page_of_plans_says_what_became_of_each_candidate(tmp_path, monkeypatch):

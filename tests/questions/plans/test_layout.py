@@ -35,9 +35,9 @@ def test_json_has_stages_layers_content_and_flags():
 
 
 def test_flags_and_lists_print_the_string():
-    assert ask("--num-layers", "30", "--devices", "4", "--decoder-last-pipeline-num-layers", "6", "-q") == (
-        "Et*8|t*8|t*8|t*6L\n"
-    )
+    assert ask(
+        "--num-layers", "30", "--devices", "4", "--decoder-last-pipeline-num-layers", "6", "-q"
+    ) == ("Et*8|t*8|t*8|t*6L\n")
     assert ask("--layers-per-stage", "3,0,2", "--mtp-num-layers", "1", "-q") == "Et*3||ttmL\n"
     assert ask("Et|tt|tt|L", "--chunks", "2", "--placement", "v").splitlines()[4:8] == [
         "    0       0       1  Et",
@@ -57,7 +57,10 @@ def test_an_empty_stage_is_pointed_out():
         ([], "the layout is missing"),
         (["--num-layers", "8"], "the layout is missing"),
         (["EtL", "--decoder-first-pipeline-num-layers", "1"], "rule one-way-to-split"),
-        (["--layers-per-stage", "1,2", "--account-for-loss-in-pipeline-split"], "rule one-way-to-split"),
+        (
+            ["--layers-per-stage", "1,2", "--account-for-loss-in-pipeline-split"],
+            "rule one-way-to-split",
+        ),
         (["Et|t|L", "--devices", "2"], "rule stage-count"),
         (["Et|t|L", "--chunks", "2"], "rule stage-count"),
         (["Et|t|L", "--devices", "1", "--chunks", "2"], "rule stage-count"),

@@ -38,7 +38,9 @@ def profile(tmp_path_factory) -> str:
 
 @pytest.mark.torch
 def test_calibrate_then_run_with_the_profile(profile):
-    result = invoke("run", "--schedule", "1f1b", "--stages", "4", "--mb", "8", "--profile", profile, "--json")
+    result = invoke(
+        "run", "--schedule", "1f1b", "--stages", "4", "--mb", "8", "--profile", profile, "--json"
+    )
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["unit"] == "ms"
 
@@ -91,7 +93,10 @@ def test_cuda_without_a_gpu_is_exit_3(tmp_path):
     torch = pytest.importorskip("torch", reason="measuring needs torch")
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
-    assert refused("calibrate", "-o", str(tmp_path / "p.toml"), "--device", "cuda", *TINY).exit_code == 3
+    assert (
+        refused("calibrate", "-o", str(tmp_path / "p.toml"), "--device", "cuda", *TINY).exit_code
+        == 3
+    )
 
 
 @pytest.mark.parametrize(
@@ -112,9 +117,17 @@ def test_impossible_numbers_are_usage_errors(flags, tmp_path):
 
 @pytest.mark.slow
 def test_the_commands_do_not_import_torch_or_numpy_for_their_help():
-    code = "import sys; from ppsim.cli import group; group(['calibrate', '--help'], standalone_mode=False); "
+    code = (
+        "import sys; from ppsim.cli import group; group(['calibrate', '--help'], "
+        "standalone_mode=False); "
+    )
     code += "sys.exit(any(m in sys.modules for m in ('torch', 'numpy')))"
-    assert subprocess.run([sys.executable, "-c", code], env=SOURCE, capture_output=True, check=False).returncode == 0
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], env=SOURCE, capture_output=True, check=False
+        ).returncode
+        == 0
+    )
 
 
 ANNOUNCED = """
@@ -138,9 +151,18 @@ def test_ctrl_c_while_messages_are_exchanged_leaves_no_file_and_no_process(tmp_p
     script = tmp_path / "script.py"
     script.write_text(ANNOUNCED)
     sizes = ["--sizes", f"1024,{64 << 20}", "--vocab", "0"]
-    words = [sys.executable, "script.py", *with_options(["calibrate", "-o", "p.toml", *TINY[:-2]], sizes)]
+    words = [
+        sys.executable,
+        "script.py",
+        *with_options(["calibrate", "-o", "p.toml", *TINY[:-2]], sizes),
+    ]
     process = subprocess.Popen(
-        words, cwd=tmp_path, env=SOURCE, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        words,
+        cwd=tmp_path,
+        env=SOURCE,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     assert process.stdout is not None
     assert process.stdout.readline() == b"exchanging\n"
@@ -166,9 +188,18 @@ def _lives(group_id: int) -> bool:
 @pytest.mark.torch
 def test_under_torchrun_rank_0_writes_one_profile(tmp_path):
     pytest.importorskip("torch", reason="measuring needs torch")
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    torchrun = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+    ]
     words = [*torchrun, "-m", "ppsim", "calibrate", "-o", "p.toml", "--device", "cpu", *TINY]
-    done = subprocess.run(words, cwd=tmp_path, env=SOURCE, capture_output=True, text=True, timeout=HANG_S, check=False)
+    done = subprocess.run(
+        words, cwd=tmp_path, env=SOURCE, capture_output=True, text=True, timeout=HANG_S, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["p.toml"]
     assert {m.link for m in read(str(tmp_path / "p.toml")).message} == {"same-host"}
@@ -205,12 +236,20 @@ def hosts() -> Iterator[list[list[str]]]:
 
 @pytest.mark.torch
 def test_on_two_hosts_rank_0_tells_their_links_apart(tmp_path, hosts):
-    """Two ranks on one host and one on the other, with what torchrun tells them: links within a host, and between."""
+    """Two ranks on one host and one on the other, with what torchrun tells them: links within a
+    host, and between.
+    """
     pytest.importorskip("torch", reason="measuring needs torch")
     words = [sys.executable, "-m", "ppsim", "calibrate", "-o", "p.toml", "--device", "cpu", *TINY]
     running = []
     for rank, (node, local) in enumerate(((0, 0), (0, 1), (1, 0))):
-        told = {"RANK": rank, "WORLD_SIZE": 3, "LOCAL_RANK": local, "MASTER_ADDR": "10.231.7.1", "MASTER_PORT": 29571}
+        told = {
+            "RANK": rank,
+            "WORLD_SIZE": 3,
+            "LOCAL_RANK": local,
+            "MASTER_ADDR": "10.231.7.1",
+            "MASTER_PORT": 29571,
+        }
         running.append(
             subprocess.Popen(
                 [*hosts[node], *words],
@@ -230,4 +269,7 @@ def test_on_two_hosts_rank_0_tells_their_links_apart(tmp_path, hosts):
             process.kill()
             process.communicate()
     assert [path.name for path in tmp_path.iterdir()] == ["p.toml"]
-    assert {m.link for m in read(str(tmp_path / "p.toml")).message} == {"same-host", "between-hosts"}
+    assert {m.link for m in read(str(tmp_path / "p.toml")).message} == {
+        "same-host",
+        "between-hosts",
+    }

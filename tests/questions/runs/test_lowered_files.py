@@ -32,16 +32,23 @@ def written(folder, text):
 
 
 @pytest.mark.sampled(5)
-@pytest.mark.parametrize("order", ["early", "even-first", "torch", "torch-2.15", "deferred", "prefetch:2"])
+@pytest.mark.parametrize(
+    "order", ["early", "even-first", "torch", "torch-2.15", "deferred", "prefetch:2"]
+)
 @pytest.mark.parametrize("name", ["1f1b", "zb-v-torch", "interleaved", "dualpipe-v"])
 def test_a_lowered_file_takes_as_long_as_the_order_that_it_was_written_with(name, order, tmp_path):
     """In every mode, hangs included: file and schedule end alike."""
-    lowered = lower(generate(name, devices=2, microbatches=4), order, reduce_grad=order in TORCH_ORDERS)
+    lowered = lower(
+        generate(name, devices=2, microbatches=4), order, reduce_grad=order in TORCH_ORDERS
+    )
     rows = Draft.from_schedule(lowered.schedule).cells()
     file = written(tmp_path, "\n".join(",".join(row) for row in rows))
     for mode in ("overlap", "batched", "blocking"):
         costs = ("--comm", "0.5", "--cost-per", "stage", "--p2p", mode, "--json")
-        own, made = invoke("run", file, *costs), invoke("run", name, *SHAPE, *costs, "--order", order)
+        own, made = (
+            invoke("run", file, *costs),
+            invoke("run", name, *SHAPE, *costs, "--order", order),
+        )
         assert own.exit_code == made.exit_code, own.output
         if own.exit_code == 0:
             assert json.loads(own.stdout)["makespan"] == json.loads(made.stdout)["makespan"]
@@ -50,9 +57,13 @@ def test_a_lowered_file_takes_as_long_as_the_order_that_it_was_written_with(name
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("order", ["torch", "torch-2.15", "deferred"])
-@pytest.mark.parametrize("name", ["interleaved", "1f1b", "zb-v-torch", "hanayo", "looped-bfs", "dualpipe-v"])
+@pytest.mark.parametrize(
+    "name", ["interleaved", "1f1b", "zb-v-torch", "hanayo", "looped-bfs", "dualpipe-v"]
+)
 def test_a_command_times_the_order_that_it_writes(name, order, tmp_path):
-    """In torch's orders, with torch's reductions of gradients; the file that it writes takes as long, in every mode."""
+    """In torch's orders, with torch's reductions of gradients; the file that it writes takes as
+    long, in every mode.
+    """
     file, words = str(tmp_path / "own.csv"), ("--devices", "4", "--mb", "8", "--order", order)
     for mode in ("blocking", "batched", "overlap"):
         costs = (
@@ -70,15 +81,21 @@ def test_a_command_times_the_order_that_it_writes(name, order, tmp_path):
             mode,
             "--json",
         )
-        timed, wrote = (invoke("run", name, *words, *costs, *more) for more in ((), ("--lowered", "-o", file)))
+        timed, wrote = (
+            invoke("run", name, *words, *costs, *more) for more in ((), ("--lowered", "-o", file))
+        )
         assert timed.exit_code == wrote.exit_code
         if timed.exit_code == 0:
             read = invoke("run", file, *costs)
-            assert len({json.loads(each.stdout)["makespan"] for each in (timed, wrote, read)}) == 1, mode
+            assert (
+                len({json.loads(each.stdout)["makespan"] for each in (timed, wrote, read)}) == 1
+            ), mode
 
 
 def test_a_file_that_hangs_says_where(tmp_path):
-    """The verdicts of the three kinds of communicators: an edge's queues run, a pair's and a rank's hang."""
+    """The verdicts of the three kinds of communicators: an edge's queues run, a pair's and a rank's
+    hang.
+    """
     file = written(tmp_path, DEFERRED)
     for options, code in (
         (("--p2p", "overlap"), 0),
@@ -122,7 +139,10 @@ def test_what_is_left_out_is_said(options, note, tmp_path):
 
 def test_a_lowered_file_is_written_as_it_was_read(tmp_path):
     for text in (DEFERRED, SHARDED):
-        assert invoke("run", written(tmp_path, text), "--lowered", "-o", "-", "-f", "csv").stdout == text
+        assert (
+            invoke("run", written(tmp_path, text), "--lowered", "-o", "-", "-f", "csv").stdout
+            == text
+        )
 
 
 def test_ops_of_fsdp_are_timed_and_none_are_added(tmp_path):
@@ -147,7 +167,9 @@ def test_the_grid_shows_own_messages_and_no_op_without_a_slot(tmp_path):
 
 
 def test_explanations_and_what_ifs_keep_own_messages(tmp_path):
-    """A change of costs runs the same messages: a message that takes nothing ends as in a run of its own."""
+    """A change of costs runs the same messages: a message that takes nothing ends as in a run of
+    its own.
+    """
     file = written(tmp_path, DEFERRED)
     found = ppsim.explain(file, p2p="batched", comm=0.5, changes=["comm=0"])
     changed = found.to_json()["what_if"][0]["makespan"]

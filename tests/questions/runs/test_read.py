@@ -27,19 +27,34 @@ def test_read_says_what_the_real_run_is():
     assert "1f1b: 8 devices x 1 chunk = 8 stages, 16 microbatches, linear placement" in text
     assert "20 iterations; 19 counted: 3,245 ms (median)" in text
     value = json.loads(invoke("read", str(PRIMUS), "--iteration", "4-20", "--json").output)
-    assert (value["schema"], value["format"], value["schedule"]) == ("ppsim.read/1", "primus", "1f1b")
+    assert (value["schema"], value["format"], value["schedule"]) == (
+        "ppsim.read/1",
+        "primus",
+        "1f1b",
+    )
     assert value["counted"] == list(range(4, 21))
     assert value["makespan"] == pytest.approx(3245.9, abs=0.1)
     assert value["stages"][7]["times"]["B"]["median"] == pytest.approx(75.18, rel=0.002)
     assert value["gap"] == pytest.approx(0.79, abs=0.01)
-    published = {"1-0": 0.82, "2-1": 0.68, "3-2": 0.88, "4-3": 0.69, "5-4": 0.81, "6-5": 0.78, "7-6": 0.59}
+    published = {
+        "1-0": 0.82,
+        "2-1": 0.68,
+        "3-2": 0.88,
+        "4-3": 0.69,
+        "5-4": 0.81,
+        "6-5": 0.78,
+        "7-6": 0.59,
+    }
     found = {f"{row['source']}-{row['target']}": row["median"] for row in value["latencies"]}
     assert {link: found[link] for link in published} == pytest.approx(published, abs=0.02)
 
 
 def test_read_names_an_interleaved_run_and_a_single_file(tmp_path):
     folder = dump_primus(tmp_path / "run", [simulated(chunks=2)] * 2)
-    assert "interleaved: 4 devices x 2 chunks = 8 stages, 8 microbatches, loop" in invoke("read", folder).output
+    assert (
+        "interleaved: 4 devices x 2 chunks = 8 stages, 8 microbatches, loop"
+        in invoke("read", folder).output
+    )
     assert "rank" in str(refused("read", f"{folder}/pp_rank_0.json"))
 
 
@@ -52,7 +67,20 @@ def test_read_takes_records_and_traces(words):
 
 def test_read_says_what_a_schedule_is(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    invoke("run", "-s", "zb-1p", "--devices", "4", "--mb", "8", "-q", "-o", "x.csv", "-o", "x.trace.json")
+    invoke(
+        "run",
+        "-s",
+        "zb-1p",
+        "--devices",
+        "4",
+        "--mb",
+        "8",
+        "-q",
+        "-o",
+        "x.csv",
+        "-o",
+        "x.trace.json",
+    )
     assert "zb-1p: 4 devices" in invoke("read", "x.csv").output
     assert "a schedule without times" in invoke("read", "x.csv").output
     assert "a schedule with times" in invoke("read", "x.trace.json").output
@@ -70,8 +98,13 @@ def test_python_reads_what_the_command_reads():
 def test_check_takes_a_real_run_and_compares_its_order():
     shape = ("--devices", "8", "--mb", "16")
     assert "valid: 8 devices, 8 stages, 16 microbatches" in invoke("check", str(PRIMUS)).output
-    assert "in the order of 1f1b" in invoke("check", str(PRIMUS), "--schedule", "1f1b", *shape).output
-    assert "in another order than gpipe" in invoke("check", str(PRIMUS), "--schedule", "gpipe", *shape).output
+    assert (
+        "in the order of 1f1b" in invoke("check", str(PRIMUS), "--schedule", "1f1b", *shape).output
+    )
+    assert (
+        "in another order than gpipe"
+        in invoke("check", str(PRIMUS), "--schedule", "gpipe", *shape).output
+    )
 
 
 def test_convert_writes_an_iteration_with_its_times(tmp_path):
@@ -82,13 +115,20 @@ def test_convert_writes_an_iteration_with_its_times(tmp_path):
     assert np.allclose(timeline.end, run.end[0] - run.start[0].min())
     assert timeline.unit == "ms"
     (tmp_path / "y.csv").write_text("0F0,0B0\n")
-    error = refused("convert", str(tmp_path / "y.csv"), "-o", str(tmp_path / "z.json"), "--iteration", "7")
+    error = refused(
+        "convert", str(tmp_path / "y.csv"), "-o", str(tmp_path / "z.json"), "--iteration", "7"
+    )
     assert "is no real run" in str(error)
 
 
 def test_calibrate_makes_a_profile_of_a_real_run_that_run_takes(tmp_path):
     target = str(tmp_path / "p.toml")
-    assert invoke("calibrate", "--from-trace", str(PRIMUS), "-o", target, "--iteration", "4-20").exit_code == 0
+    assert (
+        invoke(
+            "calibrate", "--from-trace", str(PRIMUS), "-o", target, "--iteration", "4-20"
+        ).exit_code
+        == 0
+    )
     profile = read(target)
     times = {(op.kind, op.stage): op.median_ms for op in profile.op}
     assert len(times) == 16
@@ -104,7 +144,9 @@ def test_python_calibrates_as_the_command_does(tmp_path, monkeypatch):
     found = calibrate(from_trace=TRACES)
     assert found is not None
     found.save("a.toml")
-    shown = json.loads(invoke("calibrate", "-o", "a-b.toml", "--from-trace", *TRACES, "--json").stdout)
+    shown = json.loads(
+        invoke("calibrate", "-o", "a-b.toml", "--from-trace", *TRACES, "--json").stdout
+    )
     assert shown["file"] == "a-b.toml"
     assert read("a.toml").op == read("a-b.toml").op
     differences = answer_diff(ProfileDiffRequest(before="a.toml", after="a-b.toml")).found
@@ -118,7 +160,9 @@ def test_a_gzipped_folder_of_traces_calibrates_as_its_files_do(tmp_path):
     for path in TRACES:
         shutil.copy(path, folder)
     for name, words in (("a.toml", TRACES), ("b.toml", [str(folder)])):
-        assert invoke("calibrate", "--from-trace", *words, "-o", str(tmp_path / name)).exit_code == 0
+        assert (
+            invoke("calibrate", "--from-trace", *words, "-o", str(tmp_path / name)).exit_code == 0
+        )
     assert read(str(tmp_path / "a.toml")).op == read(str(tmp_path / "b.toml")).op
 
 

@@ -21,7 +21,14 @@ from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import measure
 from ppsim.questions.timelines import sweep as asked
 
-ADDED = Column("busiest", "busiest device", "busiest\ndevice", "the work of one", "share", lambda metrics, _: 0.125)
+ADDED = Column(
+    "busiest",
+    "busiest device",
+    "busiest\ndevice",
+    "the work of one",
+    "share",
+    lambda metrics, _: 0.125,
+)
 
 
 def shown(command, *args):
@@ -65,7 +72,10 @@ def test_a_number_added_to_the_table_shows_everywhere(more, tmp_path, monkeypatc
     page = tmp_path / "x.html"
     shown("run", "-s", "1f1b", *shape, "-o", str(page))
     data = json.loads(re.findall(r'id="ppsim-data">(.*?)</script>', page.read_text(), re.DOTALL)[0])
-    assert data["timelines"][0]["numbers"]["busiest"] == {"text": "12.5%", "note": "the work of one"}
+    assert data["timelines"][0]["numbers"]["busiest"] == {
+        "text": "12.5%",
+        "note": "the work of one",
+    }
     assert {"cards", "page"} <= set(data["columns"][-1]["places"])
 
 
@@ -77,7 +87,9 @@ def test_every_number_is_shown_somewhere_known():
 
 
 def test_the_page_on_numbers_explains_what_the_summary_shows():
-    """Each number of the summary is in the first example of the page on numbers, with what it means."""
+    """Each number of the summary is in the first example of the page on numbers, with what it
+    means.
+    """
     page = (Path(__file__).parents[3] / "gallery" / "site" / "numbers.md").read_text()
     for column in columns_of("summary"):
         line = re.search(rf"^{column.heading} .*$", page, re.MULTILINE)
@@ -86,14 +98,18 @@ def test_the_page_on_numbers_explains_what_the_summary_shows():
 
 
 def test_no_work_at_all_is_infinitely_over_ideal():
-    """Where no op takes time but messages do, the bubble over ideal has no number; it was said to be 0 before."""
+    """Where no op takes time but messages do, the bubble over ideal has no number; it was said to
+    be 0 before.
+    """
     args = ["-s", "gpipe", "--stages", "2", "--mb", "2", "--tf", "0", "--tb", "0", "--comm", "1"]
     assert re.search("bubble_over_ideal +infinite", shown("run", *args))
     assert json.loads(shown("run", *args, "--json"))["bubble_over_ideal"] is None
 
 
 def test_the_peaks_of_few_devices_are_listed_and_of_many_bounded():
-    """Up to 16 devices each peak is written; beyond, the least and the most. The number itself is the most."""
+    """Up to 16 devices each peak is written; beyond, the least and the most. The number itself is
+    the most.
+    """
     for devices, each in ((16, " ".join(map(str, range(16, 0, -1)))), (17, "1 to 17")):
         text = shown("run", "-s", "1f1b", "--devices", str(devices), "--mb", "20")
         noted = f"peak activations +{devices} +stage-microbatches, on device 0 \\({each}\\)"
@@ -101,14 +117,24 @@ def test_the_peaks_of_few_devices_are_listed_and_of_many_bounded():
 
 
 def test_a_bound_is_called_attained_where_nothing_lies_between():
-    """One microbatch after the other takes 12 on two devices; the second has 6 to do between 1 and 2: 9."""
-    queues = [np.array([pack(stage, m) | kind for m in range(2) for kind in (Kind.F, Kind.B)]) for stage in range(2)]
+    """One microbatch after the other takes 12 on two devices; the second has 6 to do between 1 and
+    2: 9.
+    """
+    queues = [
+        np.array([pack(stage, m) | kind for m in range(2) for kind in (Kind.F, Kind.B)])
+        for stage in range(2)
+    ]
     (column,) = (each for each in columns.COLUMNS if each.key == "bound")
     schedule = Schedule.from_queues("in turn", place("linear", 2, 2), 2, queues)
     timeline = simulate(schedule, costs_for(schedule))
     assert timeline.makespan == 12
     assert column.note is not None
-    for bound, said in ((9.0, "25.0% below"), (12 - 1e-6, "0% below"), (12 - 1e-9, "attained"), (12.0, "attained")):
+    for bound, said in (
+        (9.0, "25.0% below"),
+        (12 - 1e-6, "0% below"),
+        (12 - 1e-9, "attained"),
+        (12.0, "attained"),
+    ):
         note = column.note(replace(measure(timeline), bound=bound), Shape(2, 2, 2))
         assert note.startswith("no order of these ops in this memory takes less")
         assert note.endswith(said)

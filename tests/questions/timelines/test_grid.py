@@ -26,13 +26,17 @@ def test_the_same_rows_as_text_json_and_csv(tmp_path):
     shape = ("zb-1p", "--stages", "3", "--mb", "4")
     value = json.loads(run(*shape, "--json"))
     assert value["schema"] == "ppsim.grid/1"
-    assert run(*shape, "-o", "-", "-f", "csv") == "".join(",".join(row) + "\n" for row in value["rows"])
+    assert run(*shape, "-o", "-", "-f", "csv") == "".join(
+        ",".join(row) + "\n" for row in value["rows"]
+    )
     run(*shape, "-o", str(tmp_path / "x.json"), "-o", str(tmp_path / "x.csv"))
     assert json.loads((tmp_path / "x.json").read_text())["rows"] == value["rows"]
     assert (tmp_path / "x.csv").read_text() == run(*shape, "-o", "-", "-f", "csv")
 
 
-@pytest.mark.parametrize("words", [("--tf", "2"), ("--p2p", "overlap"), ("-q",), ("--order", "torch"), ("-o", "x.svg")])
+@pytest.mark.parametrize(
+    "words", [("--tf", "2"), ("--p2p", "overlap"), ("-q",), ("--order", "torch"), ("-o", "x.svg")]
+)
 def test_what_changes_nothing_is_refused(words):
     with pytest.raises(InputError):
         run("1f1b", "--stages", "2", "--mb", "2", *words)

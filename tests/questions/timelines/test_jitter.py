@@ -33,12 +33,16 @@ def test_quiet_prints_one_line():
 
 def test_json_counts_microbatches_and_not_their_slices():
     """Two slices of each of four sequences are four microbatches."""
-    (row,) = json.loads(jitter("seq1f1b", "--devices", "2", "--mb", "4", "--samples", "2", "--json"))["schedules"]
+    (row,) = json.loads(
+        jitter("seq1f1b", "--devices", "2", "--mb", "4", "--samples", "2", "--json")
+    )["schedules"]
     assert row["microbatches"] == 4
 
 
 def test_json_holds_every_number_and_repeats_with_the_seed():
-    """Schema ppsim.jitter/1: percentiles in order, wins that sum to one, the same for the same seed."""
+    """Schema ppsim.jitter/1: percentiles in order, wins that sum to one, the same for the same
+    seed.
+    """
     arguments = (
         "1f1b",
         "interleaved:2",

@@ -11,9 +11,15 @@ from tests.commands import invoke
 
 @pytest.mark.parametrize("columns", [60, 80, 100, 140])
 def test_a_schedule_is_a_line(columns):
-    """One that begins with its name and has bubble and memory, whatever the width; all of them on one screen."""
-    lines = invoke("list", env={"COLUMNS": str(columns), "FORCE_COLOR": "1", "TERM": "dumb"}).stdout.splitlines()
-    rows = {line.split()[0]: line.split() for line in lines if "%" in line and line.split()[0] != "40"}
+    """One that begins with its name and has bubble and memory, whatever the width; all of them on
+    one screen.
+    """
+    lines = invoke(
+        "list", env={"COLUMNS": str(columns), "FORCE_COLOR": "1", "TERM": "dumb"}
+    ).stdout.splitlines()
+    rows = {
+        line.split()[0]: line.split() for line in lines if "%" in line and line.split()[0] != "40"
+    }
     names = [family.name for family in families()]
     assert {*names} <= {*rows}
     assert [line.split()[0] for line in lines if line.split()[0] in names] == names
@@ -26,7 +32,9 @@ def test_a_schedule_is_a_line(columns):
 @pytest.mark.parametrize("name", ["1f1b", "zb-v", "interleaved", "dualpipe", "seq1f1b"])
 def test_the_numbers_of_a_line_are_those_of_a_run(name):
     (line,) = [line for line in invoke("list").stdout.splitlines() if line.split()[0] == name]
-    found = json.loads(invoke("compare", name, "--devices", "4", "--mb", "8", "--json").stdout)["schedules"][0]
+    found = json.loads(invoke("compare", name, "--devices", "4", "--mb", "8", "--json").stdout)[
+        "schedules"
+    ][0]
     assert line.split()[1] == f"{found['bubble_rate']:.1%}"
     assert float(line.split()[2]) == found["peak_activations_share"]
 

@@ -26,7 +26,9 @@ def say(*words):
 
 
 def test_memory_fits_activations_to_measured_peaks(peaks):
-    found = json.loads(say("memory", "1f1b", "--devices", "8", "--mb", "16", "--measured", peaks, "--json").output)
+    found = json.loads(
+        say("memory", "1f1b", "--devices", "8", "--mb", "16", "--measured", peaks, "--json").output
+    )
     rows = found["measured"]["devices"]
     assert [row["measured_gib"] for row in rows] == pytest.approx(PEAKS)
     assert max(abs(row["error"]) for row in rows) < 0.05
@@ -36,16 +38,32 @@ def test_memory_fits_activations_to_measured_peaks(peaks):
 def test_memory_prints_them_by_device(peaks):
     text = say("memory", "1f1b", "--devices", "8", "--mb", "16", "--measured", peaks).output
     assert "dev 7" in text
-    assert "fitted to the measured peaks: 43.6 GiB that each device always holds, 7.46 GiB an activation" in text
+    assert (
+        "fitted to the measured peaks: 43.6 GiB that each device always holds, 7.46 GiB an "
+        "activation" in text
+    )
 
 
 def test_memory_of_a_model_stands_beside_measured_peaks(peaks):
     """In bytes nothing is fitted: each device has its error."""
-    words = ["memory", "1f1b", "--devices", "8", "--mb", "16", "--model", "llama2-7b", "--measured", peaks]
+    words = [
+        "memory",
+        "1f1b",
+        "--devices",
+        "8",
+        "--mb",
+        "16",
+        "--model",
+        "llama2-7b",
+        "--measured",
+        peaks,
+    ]
     found = json.loads(say(*words, "--json").output)
     rows = found["measured"]["devices"]
     assert [row["peak_gib"] * 2**30 for row in rows] == pytest.approx(found["peak"])
-    assert [row["error"] for row in rows] == pytest.approx([row["peak_gib"] / row["measured_gib"] - 1 for row in rows])
+    assert [row["error"] for row in rows] == pytest.approx(
+        [row["peak_gib"] / row["measured_gib"] - 1 for row in rows]
+    )
     assert "base_gib" not in found["measured"]
     assert "measured, device 0 holds most, 104.3 GiB" in say(*words).output
 
@@ -55,7 +73,11 @@ def test_model_lists_the_library_and_explains_one():
     text = say("model", "llama3-8b").output
     assert "llama3-8b: 8.03 B parameters" in text
     assert "query, key, value" in text
-    found = json.loads(say("model", "llama3-8b", "--tp", "2", "--pp", "2", "--cluster", "dgx-h100", "--json").output)
+    found = json.loads(
+        say(
+            "model", "llama3-8b", "--tp", "2", "--pp", "2", "--cluster", "dgx-h100", "--json"
+        ).output
+    )
     assert [row["layers"] for row in found["stages"]] == [16, 16]
     assert found["step"]["seconds"] > 0
     assert len(found["devices"]) == 2

@@ -41,7 +41,9 @@ def model(tmp_path) -> str:
 
 
 def test_the_page_shows_a_bar_per_device_and_the_peak():
-    """Bars rise with each forward and fall with each backward; the peak has its device, time and op."""
+    """Bars rise with each forward and fall with each backward; the peak has its device, time and
+    op.
+    """
     result = memory("--schedule", "1f1b", "--stages", "4", "--mb", "8")
     lines = result.output.splitlines()
     assert result.exit_code == 0
@@ -60,7 +62,8 @@ def test_quiet_is_one_line():
     """The result and nothing else."""
     result = memory("-s", "zb-1p", "--stages", "4", "--mb", "8", "-q")
     assert (
-        result.output == "zb-1p 4x8  peak 4 activations on device 0 from 5 t_F, 0F3\n" or result.output.count("\n") == 1
+        result.output == "zb-1p 4x8  peak 4 activations on device 0 from 5 t_F, 0F3\n"
+        or result.output.count("\n") == 1
     )
     assert "peak 4 activations" in result.output
 
@@ -74,9 +77,16 @@ def test_many_devices_are_folded():
 
 def test_json_is_one_object_that_fits_together(model):
     """Parts sum to the peak, the curve's largest value is the peak, and all devices are there."""
-    result = memory("-s", "zb-1p", "--stages", "4", "--mb", "8", "--model", model, "--cap", "80GiB", "--json")
+    result = memory(
+        "-s", "zb-1p", "--stages", "4", "--mb", "8", "--model", model, "--cap", "80GiB", "--json"
+    )
     value = json.loads(result.output)
-    assert (value["schema"], value["unit"], value["fits"], value["cap"]) == ("ppsim.memory/1", "B", True, 80 << 30)
+    assert (value["schema"], value["unit"], value["fits"], value["cap"]) == (
+        "ppsim.memory/1",
+        "B",
+        True,
+        80 << 30,
+    )
     assert np.sum(list(value["parts"].values()), axis=0).tolist() == value["peak"]
     device, held = np.array(value["curve"]["device"]), np.array(value["curve"]["value"])
     assert [held[device == d].max() for d in range(4)] == value["peak"]
@@ -86,13 +96,15 @@ def test_json_is_one_object_that_fits_together(model):
 
 
 def test_over_the_cap_exits_1_and_says_who_when_how_much_and_what_fits():
-    """GPipe holds all eight microbatches; the sixth is the first too many. Five fit, and so does 1F1B."""
+    """GPipe holds all eight microbatches; the sixth is the first too many. Five fit, and so does
+    1F1B.
+    """
     args = ("-s", "gpipe", "--devices", "4", "--mb", "8", "--cap", "5")
     error = refused(*args)
     assert error.exit_code == 1
     assert str(error) == (
-        "gpipe does not fit 5 activations: device 0 passes it at 5 t_F (0F5) and needs 3 more at its peak; "
-        "3 other devices over too"
+        "gpipe does not fit 5 activations: device 0 passes it at 5 t_F (0F5) and needs 3 more at "
+        "its peak; 3 other devices over too"
     )
     assert error.hint.startswith("--schedule ")
     assert error.hint.endswith(" or --mb 5 (5, makespan 24, another number of microbatches)")
@@ -105,7 +117,9 @@ def test_over_the_cap_exits_1_and_says_who_when_how_much_and_what_fits():
 
 
 def test_alternatives_with_other_stages_are_held_to_the_same_memory():
-    """4 activations of a device's share are 16 of a quarter of its layers and 8 of a half: one cap for all."""
+    """4 activations of a device's share are 16 of a quarter of its layers and 8 of a half: one cap
+    for all.
+    """
     words = ("-s", "interleaved:4", "--devices", "4", "--mb", "8", "--cap", "4")
     found = re.search(r"(--schedule \S+) \(([0-9.]+),", refused(*words).hint)
     assert found
@@ -142,8 +156,12 @@ def test_every_alternative_works_as_it_is_written(words):
 
 @pytest.mark.slow
 def test_another_split_of_a_layout_is_offered_before_another_batch():
-    """The fastest that fits, or where each has an order of its own the command that searches them."""
-    shown = refused("-s", "1f1b", "--layout", "Et*5|t|t|tL", "--mb", "8", "--cap", "10").hint.split(" or ")
+    """The fastest that fits, or where each has an order of its own the command that searches
+    them.
+    """
+    shown = refused("-s", "1f1b", "--layout", "Et*5|t|t|tL", "--mb", "8", "--cap", "10").hint.split(
+        " or "
+    )
     assert (shown[1], shown[-1][:4]) == ("--layout 'Ett|tt|tt|ttL' (8, makespan 66)", "--mb")
     planned = ("-s", "zb-v", "--layout", "Et*5|t|t|tL", "--mb", "8", "--cap", "12")
     shown = refused(*planned).hint.split(" or ")
@@ -151,7 +169,9 @@ def test_another_split_of_a_layout_is_offered_before_another_batch():
 
 
 def test_more_microbatches_can_need_less():
-    """Interleaved's default N depends on M: 8 microbatches hold no more than 5.5, where 7 and 9 hold 6 and 6.5."""
+    """Interleaved's default N depends on M: 8 microbatches hold no more than 5.5, where 7 and 9
+    hold 6 and 6.5.
+    """
     error = refused("-s", "interleaved", "--devices", "4", "--mb", "9", "--cap", "5.5")
     assert " or --mb 8 (5.5, " in error.hint
 
@@ -176,12 +196,19 @@ def test_a_cap_below_static_memory_has_no_schedule_that_fits(model):
 
 
 def test_a_cap_in_activations_has_no_hint_about_bytes():
-    """Where no schedule fits, what divides bytes does not help: the cap itself is what to change."""
-    assert refused("-s", "1f1b", "--devices", "4", "--mb", "8", "--cap", "0").hint == "a larger --cap; this run needs 4"
+    """Where no schedule fits, what divides bytes does not help: the cap itself is what to
+    change.
+    """
+    assert (
+        refused("-s", "1f1b", "--devices", "4", "--mb", "8", "--cap", "0").hint
+        == "a larger --cap; this run needs 4"
+    )
 
 
 def test_breakdown_has_a_row_per_device(model):
-    """Every part with bytes is a column; what ops of a model work with is none of what their forwards left."""
+    """Every part with bytes is a column; what ops of a model work with is none of what their
+    forwards left.
+    """
     words = ("-s", "zb-1p", "--stages", "4", "--mb", "8", "--breakdown")
     lines = memory(*words, "--model", model).output.splitlines()
     names = lines[lines.index("at each device's peak") + 2].split()
@@ -213,20 +240,35 @@ def test_a_cap_that_does_not_compare_is_refused(model, cap, bytes_known, message
 def test_recomputation_takes_time_in_the_curve(model):
     """Full recomputation: fewer bytes, a longer iteration."""
     args = ("-s", "1f1b", "--stages", "4", "--mb", "8", "--json", "--model", model)
-    plain, full = (json.loads(memory(*args, *more).output) for more in ((), ("--recomputes", "full")))
+    plain, full = (
+        json.loads(memory(*args, *more).output) for more in ((), ("--recomputes", "full"))
+    )
     assert (plain["makespan"], full["makespan"]) == (33, 44)
     assert max(full["peak"]) < max(plain["peak"])
 
 
 def test_backwards_that_recompute_take_no_r(model):
     """R runs the forward again, and the backward would once more."""
-    error = refused("1f1b", "--devices", "4", "--mb", "8", "--recompute", "--model", model, "--recomputes", "full")
+    error = refused(
+        "1f1b",
+        "--devices",
+        "4",
+        "--mb",
+        "8",
+        "--recompute",
+        "--model",
+        model,
+        "--recomputes",
+        "full",
+    )
     assert "has ops that recompute (R)" in str(error)
     assert error.hint == "leave out --recomputes full"
 
 
 def test_bars_never_hide_a_peak():
-    """However few columns, the fullest moment shows at full height, and nothing shows where nothing is held."""
+    """However few columns, the fullest moment shows at full height, and nothing shows where nothing
+    is held.
+    """
     schedule = generate("gpipe", devices=2, microbatches=50)
     found = report(simulate(schedule, costs_for(schedule)), activation_model(schedule))
     for columns in (1, 3, 7, 200):
@@ -257,7 +299,9 @@ def test_passing_is_the_first_moment_over_the_cap():
 
 PROFILE = Profile(
     Provenance("m", "c", 1, 1, 0.0, "d", "", "t", "p", "v", "2026", "ppsim calibrate"),
-    Workload(hidden=64, heads=4, sequence=32, microbatch_size=2, layers=2, dtype="float32", vocab=100),
+    Workload(
+        hidden=64, heads=4, sequence=32, microbatch_size=2, layers=2, dtype="float32", vocab=100
+    ),
     activation=(
         Activation("layers", 1, 1_100, 600, 100),
         Activation("layers", 2, 2_100, 1_100, 100),
@@ -267,7 +311,9 @@ PROFILE = Profile(
 
 
 def test_a_profile_gives_its_measured_bytes():
-    """In proportion to a stage's layers, less what outlasts W; the first stage's I does nothing, as in its costs."""
+    """In proportion to a stage's layers, less what outlasts W; the first stage's I does nothing, as
+    in its costs.
+    """
     for name, wanted in (("zb-1p", 2_000), ("interleaved", 1_000)):
         schedule = generate(name, devices=4, microbatches=8)
         model = profile_memory(PROFILE, schedule)
@@ -290,25 +336,46 @@ def test_release_rules_are_the_two_that_references_use():
     """Held to W, ZB-H1's last device keeps P microbatches; held to I, one."""
     schedule = generate("zb-1p", devices=4, microbatches=8)
     timeline = simulate(schedule, costs_for(schedule))
-    held = [report(timeline, activation_model(schedule, release)).peaks[3].value for release in (Kind.W, Kind.I)]
+    held = [
+        report(timeline, activation_model(schedule, release)).peaks[3].value
+        for release in (Kind.W, Kind.I)
+    ]
     assert held == [4, 1]
 
 
 def test_a_model_is_named_as_plan_names_it(tmp_path):
-    """A name of the library, a config.json with its sequences' length; or a file; options say how it is trained."""
+    """A name of the library, a config.json with its sequences' length; or a file; options say how
+    it is trained.
+    """
     words = ["memory", "1f1b", "--devices", "4", "--mb", "8"]
-    found = json.loads(invoke(*words, "--model", "llama3-8b", "--tp", "2", "--dp", "8", "--json").stdout)
-    cost = json.loads(invoke("model", "llama3-8b", "--pp", "4", "--mb", "8", "--tp", "2", "--dp", "8", "--json").stdout)
-    assert found["peak"] == pytest.approx([device["total_gib"] * 2**30 for device in cost["devices"]], rel=1e-6)
+    found = json.loads(
+        invoke(*words, "--model", "llama3-8b", "--tp", "2", "--dp", "8", "--json").stdout
+    )
+    cost = json.loads(
+        invoke(
+            "model", "llama3-8b", "--pp", "4", "--mb", "8", "--tp", "2", "--dp", "8", "--json"
+        ).stdout
+    )
+    assert found["peak"] == pytest.approx(
+        [device["total_gib"] * 2**30 for device in cost["devices"]], rel=1e-6
+    )
     config = tmp_path / "config.json"
-    sizes = {"hidden_size": 512, "num_attention_heads": 8, "num_hidden_layers": 8, "vocab_size": 9000}
+    sizes = {
+        "hidden_size": 512,
+        "num_attention_heads": 8,
+        "num_hidden_layers": 8,
+        "vocab_size": 9000,
+    }
     config.write_text(json.dumps(sizes | {"max_position_embeddings": 131072}))
     assert "not how long yours are" in str(invoke(*words, "--model", str(config)).exception)
     assert invoke(*words, "--model", str(config), "--seq", "512", "-q").exit_code == 0
     whole, half = (
-        json.loads(invoke(*words, "--model", "gallery/model-7b.toml", "--tp", tp, "--json").stdout) for tp in "12"
+        json.loads(invoke(*words, "--model", "gallery/model-7b.toml", "--tp", tp, "--json").stdout)
+        for tp in "12"
     )
-    assert half["static"]["weights"] == pytest.approx([held / 2 for held in whole["static"]["weights"]], rel=1e-6)
+    assert half["static"]["weights"] == pytest.approx(
+        [held / 2 for held in whole["static"]["weights"]], rel=1e-6
+    )
     assert "no model 'llama9' in the library" in str(invoke(*words, "--model", "llama9").exception)
     assert "--zero must be 0, 1, 2 or 3" in str(
         invoke(*words, "--model", "llama3-8b", "--dp", "2", "--zero", "7").exception

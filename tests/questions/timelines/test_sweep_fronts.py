@@ -1,4 +1,6 @@
-"""A sweep over several numbers of devices, on each of which a 1/P share of the model is another: none is ranked."""
+"""A sweep over several numbers of devices, on each of which a 1/P share of the model is another:
+none is ranked.
+"""
 
 import json
 import re
@@ -15,14 +17,21 @@ WORDS = ("sweep", "1f1b", "zb-1p", "dualpipe", "--devices", "4,8", "--mb", "32")
 def test_the_least_is_told_for_each_number_of_devices(metric):
     """Of shares of time, which have no unit, one sentence is for all."""
     lines = invoke(*WORDS, "--metric", metric, "-q").output.splitlines()
-    assert [re.findall(r"on (\d) devices with 32 microbatches has the least", line) for line in lines] == [["4"], ["8"]]
+    assert [
+        re.findall(r"on (\d) devices with 32 microbatches has the least", line) for line in lines
+    ] == [["4"], ["8"]]
     assert len(invoke(*WORDS, "--metric", "bubble_rate", "-q").output.splitlines()) == 1
 
 
 def test_a_shape_is_on_the_front_of_its_number_of_devices():
-    """JSON, table and picture have one front for each: here the same schedules, though 8 devices take longer."""
+    """JSON, table and picture have one front for each: here the same schedules, though 8 devices
+    take longer.
+    """
     rows = json.loads(invoke(*WORDS, "--json").stdout)["shapes"]
-    best = {devices: {r["name"] for r in rows if r["devices"] == devices and r["pareto"]} for devices in (4, 8)}
+    best = {
+        devices: {r["name"] for r in rows if r["devices"] == devices and r["pareto"]}
+        for devices in (4, 8)
+    }
     assert best == {4: {"zb-1p", "dualpipe"}, 8: {"zb-1p", "dualpipe"}}
 
 

@@ -1,4 +1,6 @@
-"""Ops that the host paces are measured again as CUDA graphs, here with a stand-in for torch.cuda."""
+"""Ops that the host paces are measured again as CUDA graphs, here with a stand-in for
+torch.cuda.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,20 @@ pytestmark = pytest.mark.torch
 from ppsim.real.calibration import calibrate, clock, graphs, ops  # noqa: E402
 from tests.fake_cuda import FakeCuda  # noqa: E402
 
-SMALL = Workload(hidden=16, heads=2, sequence=8, microbatch_size=2, layers=1, dtype="float32", vocab=32)
+SMALL = Workload(
+    hidden=16, heads=2, sequence=8, microbatch_size=2, layers=1, dtype="float32", vocab=32
+)
 
 
 def measured(monkeypatch, slower: float, capture=None):
-    """Rows of all ops, then those of graphs; the stand-in's device is ``slower`` times as slow as the host."""
+    """Rows of all ops, then those of graphs; the stand-in's device is ``slower`` times as slow as
+    the host.
+    """
     mode = FakeCuda(slower=slower).install(monkeypatch)
     monkeypatch.setattr(clock, "FLUSH_BYTES", {"cuda": 1 << 20})
-    monkeypatch.setattr(torch.cuda, "make_graphed_callables", capture or (lambda module, sample: module))
+    monkeypatch.setattr(
+        torch.cuda, "make_graphed_callables", capture or (lambda module, sample: module)
+    )
     with mode:
         rows = ops.measure_ops(SMALL, "cuda", repeats=2, warm_up=1, tick=lambda _: None)
         return rows, graphs.measure_graphs(SMALL, rows, repeats=2, warm_up=1)
@@ -45,7 +53,9 @@ def test_every_launch_bound_forward_and_backward_gets_a_row_that_says_it_is_a_gr
     assert wanted
     assert {(r.part, r.kind, r.layers, r.cache) for r in graphed} == wanted
     assert all(row.n == 2 and row.host_ms > 0 for row in graphed)
-    assert len(captured) == len({(part, *rest) for part, _, *rest in wanted}), "F and B come from one capture"
+    assert len(captured) == len({(part, *rest) for part, _, *rest in wanted}), (
+        "F and B come from one capture"
+    )
     assert all(parameters for parameters, _ in captured), "their gradients are part of it"
 
 
@@ -66,7 +76,9 @@ def test_what_torch_cannot_capture_keeps_its_launch_bound_row(monkeypatch):
 
 def test_a_profile_keeps_both_rows_and_costs_come_from_the_eager_one(monkeypatch, tmp_path):
     rows, graphed = measured(monkeypatch, 0.05)
-    made = Provenance("m", "c", 2, 1, 0.0, "a GPU", "unknown", "2.13", "3.11", "1", "2026-01-01", "x")
+    made = Provenance(
+        "m", "c", 2, 1, 0.0, "a GPU", "unknown", "2.13", "3.11", "1", "2026-01-01", "x"
+    )
     profile = Profile(made, SMALL, (*rows, *graphed))
     write(profile, str(tmp_path / "p.toml"))
     again = read(str(tmp_path / "p.toml"))
@@ -76,7 +88,10 @@ def test_a_profile_keeps_both_rows_and_costs_come_from_the_eager_one(monkeypatch
     assert "launch-bound" in "\n".join(" ".join(row) for row in op_rows(again))
     slow = replace(profile, op=(*rows, *(replace(op, median_ms=9e3, p90_ms=9e3) for op in graphed)))
     schedule = generate("1f1b", devices=2, microbatches=4)
-    assert (costs_from(slow, schedule).time == costs_from(Profile(made, SMALL, tuple(rows)), schedule).time).all()
+    assert (
+        costs_from(slow, schedule).time
+        == costs_from(Profile(made, SMALL, tuple(rows)), schedule).time
+    ).all()
     assert summary(slow) == summary(Profile(made, SMALL, tuple(rows)))
 
 
@@ -86,7 +101,9 @@ def test_calibrate_on_a_gpu_measures_graphs_too(monkeypatch):
     monkeypatch.setattr(torch.cuda, "make_graphed_callables", lambda module, sample: module)
     monkeypatch.setattr("ppsim.real.calibration.links.measure_links", lambda *_, **__: [])
     with mode:
-        profile = calibrate.calibrate(calibrate.CalibrationPlan(SMALL, "cuda", 2, 1, (1024,), "ppsim"))
+        profile = calibrate.calibrate(
+            calibrate.CalibrationPlan(SMALL, "cuda", 2, 1, (1024,), "ppsim")
+        )
     assert profile is not None
     assert {op.launch for op in profile.op} == {"eager", "graph"}
     assert profile.provenance.device == "a GPU that is none"

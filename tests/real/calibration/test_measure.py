@@ -17,7 +17,9 @@ from ppsim.real.calibration.calibrate import CalibrationPlan, calibrate  # noqa:
 from ppsim.real.calibration.processes import ranks  # noqa: E402
 from ppsim.real.calibration.stage_ops import backward_functions, stage_ops  # noqa: E402
 
-SMALL = Workload(hidden=16, heads=2, sequence=8, microbatch_size=2, layers=1, dtype="float32", vocab=32)
+SMALL = Workload(
+    hidden=16, heads=2, sequence=8, microbatch_size=2, layers=1, dtype="float32", vocab=32
+)
 
 
 def test_a_calibration_has_every_part_kind_and_pattern_and_survives_a_file(tmp_path):
@@ -45,7 +47,9 @@ def test_a_calibration_has_every_part_kind_and_pattern_and_survives_a_file(tmp_p
 @pytest.mark.parametrize("part", ["layers", "head"])
 def test_the_gradients_of_i_and_w_equal_those_of_a_full_backward(part):
     full, half, weight = backward_functions()
-    model = Workload(hidden=16, heads=2, sequence=8, microbatch_size=2, layers=2, dtype="float64", vocab=32)
+    model = Workload(
+        hidden=16, heads=2, sequence=8, microbatch_size=2, layers=2, dtype="float64", vocab=32
+    )
     module = stage.layers(model, 2, "cpu") if part == "layers" else stage.head(model, "cpu")
     targets = stage.tokens(model, "cpu")
     x = stage.activations(model, "cpu")
@@ -89,7 +93,8 @@ def test_message_sizes_begin_at_a_kibibyte_and_stop_at_the_largest():
 
 
 @pytest.mark.parametrize(
-    ("hidden", "heads", "hint"), [(64, 5, "--heads 4, or --hidden 65"), (10, 64, "--heads 10, or --hidden 64")]
+    ("hidden", "heads", "hint"),
+    [(64, 5, "--heads 4, or --hidden 65"), (10, 64, "--heads 10, or --hidden 64")],
 )
 def test_heads_that_do_not_divide_are_refused_with_the_nearest_that_do(hidden, heads, hint):
     with pytest.raises(InputError, match="does not divide") as caught:
@@ -107,7 +112,9 @@ def test_activations_are_held_from_f_to_w_and_grow_with_the_layers():
     (one, layers, *_, head) = ops.measure_activations(model, "cpu")
     assert (one.layers, layers.layers, head.part) == (1, 2, "head")
     size = model.message_bytes
-    assert layers.after_f_bytes - one.after_f_bytes == one.after_f_bytes - size, "every layer adds the same"
+    assert layers.after_f_bytes - one.after_f_bytes == one.after_f_bytes - size, (
+        "every layer adds the same"
+    )
     assert layers.after_i_bytes > 2 * size, "W still needs its inputs and gradients"
     assert layers.after_w_bytes == 0
     assert head.after_f_bytes >= size + model.microbatch_size * model.sequence * model.vocab * 4
@@ -130,7 +137,9 @@ def test_host_staged_messages_name_their_link():
     with ranks(links._worker, 2, "cpu", True, (1024, 4096), 3, 1, False) as messages:
         for _, found in messages:
             rows += found
-    assert [(m.link, m.pattern, m.bytes) for m in rows] == [("host-staged", "ping-pong", n) for n in (1024, 4096)]
+    assert [(m.link, m.pattern, m.bytes) for m in rows] == [
+        ("host-staged", "ping-pong", n) for n in (1024, 4096)
+    ]
 
 
 def test_only_torchrun_s_variables_make_several_ranks(monkeypatch):
@@ -149,7 +158,14 @@ def test_on_a_gpu_times_come_from_its_events(tmp_path):
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     profile = calibrate(
-        CalibrationPlan(replace(SMALL, dtype="bfloat16"), "cuda", 3, 1, tuple(p2p.sizes_up_to(16 << 10)), "ppsim")
+        CalibrationPlan(
+            replace(SMALL, dtype="bfloat16"),
+            "cuda",
+            3,
+            1,
+            tuple(p2p.sizes_up_to(16 << 10)),
+            "ppsim",
+        )
     )
     assert profile is not None
     assert all(op.host_ms > 0 for op in profile.op)

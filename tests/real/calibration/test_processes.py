@@ -44,7 +44,9 @@ def _alive(pid: int) -> bool:
 
 
 def _falls_with_the_other(rank, say, meeting):
-    """As where a rank is killed and the other one's next message fails, whose error arrives first."""
+    """As where a rank is killed and the other one's next message fails, whose error arrives
+    first.
+    """
     say(os.getpid())
     told = Path(meeting.removeprefix("file://")).with_name("killed")
     if rank == 1:
@@ -92,6 +94,11 @@ def test_more_processes_than_fit_into_memory_are_never_started(monkeypatch):
     free = available_bytes("cpu")
     if free is None:
         pytest.skip("the system does not tell how much memory is free")
-    monkeypatch.setattr("multiprocessing.context.SpawnProcess.start", lambda process: pytest.fail("started"))
-    with pytest.raises(InputError, match="processes take about"), ranks(_hangs, free // (100 << 20) + 20):
+    monkeypatch.setattr(
+        "multiprocessing.context.SpawnProcess.start", lambda process: pytest.fail("started")
+    )
+    with (
+        pytest.raises(InputError, match="processes take about"),
+        ranks(_hangs, free // (100 << 20) + 20),
+    ):
         pass

@@ -1,4 +1,6 @@
-"""Hostile situations, one a row: the training goes on, says at most one thing, and harms no file but its recording."""
+"""Hostile situations, one a row: the training goes on, says at most one thing, and harms no file
+but its recording.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def alone(tmp_path_factory, monkeypatch):
 
 
 def recordings(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob(f"*{SUFFIX}") if path.is_file() and not path.is_symlink())
+    return sorted(
+        path for path in folder.rglob(f"*{SUFFIX}") if path.is_file() and not path.is_symlink()
+    )
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
@@ -165,7 +169,21 @@ def test_whole_numbers_of_any_type_are_options(tmp_path):
     assert (header["device"], header["replica"]) == (3, 1)
 
 
-RANKS = ["", "-1", "x", "1.5", "9" * 5000, "1" * 300, "²", "٣", "1\n", "../../x", "0x1", "\udc80", " "]
+RANKS = [
+    "",
+    "-1",
+    "x",
+    "1.5",
+    "9" * 5000,
+    "1" * 300,
+    "²",
+    "٣",
+    "1\n",
+    "../../x",
+    "0x1",
+    "\udc80",
+    " ",
+]
 
 
 @pytest.mark.parametrize("rank", RANKS, ids=range(len(RANKS)))
@@ -239,7 +257,9 @@ MISDEEDS: list[Callable[[Path], None]] = [
 
 @pytest.mark.parametrize("misdeed", MISDEEDS, ids=lambda each: each.__name__)
 def test_a_file_that_is_tampered_with_while_it_is_recorded(misdeed, tmp_path):
-    """The recording ends with one warning; what took the file's place has not changed in any byte."""
+    """The recording ends with one warning; what took the file's place has not changed in any
+    byte.
+    """
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "victim").write_text("precious")
@@ -363,7 +383,12 @@ TORCHES: list[Any] = [
     stub("torch", distributed=no_cuda(), cuda=no_cuda()),
     stub("torch", distributed=no_cuda(), cuda=no_cuda(), __version__=object()),
     stub("torch", distributed=no_cuda(), cuda=no_cuda(), __version__=Text("2")),
-    stub("torch", distributed=SimpleNamespace(is_available=lambda: True), cuda=no_cuda(), __version__="9"),
+    stub(
+        "torch",
+        distributed=SimpleNamespace(is_available=lambda: True),
+        cuda=no_cuda(),
+        __version__="9",
+    ),
     Hostile(),
 ]
 
@@ -532,7 +557,9 @@ def test_a_recording_that_failed_within_a_step_holds_no_tensor(tmp_path, monkeyp
         assert (hooks.messages, hooks.pending, hooks.in_step) == ({}, {}, False)
 
 
-@pytest.mark.parametrize("name", ["PP:0UNSHARD", "PP:" + "9" * 5000 + "RESHARD", "PP:٣UNSHARD", "UNSHARD", 7, None])
+@pytest.mark.parametrize(
+    "name", ["PP:0UNSHARD", "PP:" + "9" * 5000 + "RESHARD", "PP:٣UNSHARD", "UNSHARD", 7, None]
+)
 def test_a_span_of_the_profiler_with_any_name(name, tmp_path):
     """It is entered and left as without a recording, and may swallow an error or raise."""
     from ppsim.real.recorder.torch_hooks import _Hooks
@@ -580,7 +607,11 @@ def test_standard_error_of_any_kind(stderr, tmp_path, monkeypatch, capsys):
         with record("/dev/null", device=0):
             assert train() == WHOLE
     assert capsys.readouterr().out == ""
-    assert not isinstance(stderr, io.StringIO) or stderr.closed or stderr.getvalue().count("ppsim.record") == 1
+    assert (
+        not isinstance(stderr, io.StringIO)
+        or stderr.closed
+        or stderr.getvalue().count("ppsim.record") == 1
+    )
 
 
 def test_a_program_that_shows_warnings_in_its_own_way(tmp_path, monkeypatch):
@@ -591,7 +622,9 @@ def test_a_program_that_shows_warnings_in_its_own_way(tmp_path, monkeypatch):
             assert train() == WHOLE
 
 
-@pytest.mark.parametrize("error", [Exception(), OSError(), OSError(5, None), OSError(5, "I/O", "a\x1b[31m\nb"), Text])
+@pytest.mark.parametrize(
+    "error", [Exception(), OSError(), OSError(5, None), OSError(5, "I/O", "a\x1b[31m\nb"), Text]
+)
 def test_an_error_of_any_kind_is_described_in_one_line(error):
     raised = ValueError(Text("x")) if error is Text else error
     assert guard.describe(raised).isprintable()
@@ -623,7 +656,9 @@ def test_ops_of_many_threads_are_recorded_once(tmp_path, monkeypatch):
         sys.setswitchinterval(interval)
     assert said == []
     rows = rows_of(recordings(tmp_path)[0])
-    assert sorted((row["stage"], row["microbatch"]) for row in rows) == [(s, m) for s in range(6) for m in range(300)]
+    assert sorted((row["stage"], row["microbatch"]) for row in rows) == [
+        (s, m) for s in range(6) for m in range(300)
+    ]
     assert {row["iteration"] for row in rows} == {0}
 
 
@@ -634,7 +669,10 @@ def test_a_pair_is_not_torn_by_a_write(tmp_path):
             with op("B", 1, microbatch), op("F", 0, microbatch):
                 pass
     rows = rows_of(recordings(tmp_path)[0])
-    assert all(a["start"] == b["start"] and a["end"] == b["end"] for a, b in zip(rows[::2], rows[1::2], strict=True))
+    assert all(
+        a["start"] == b["start"] and a["end"] == b["end"]
+        for a, b in zip(rows[::2], rows[1::2], strict=True)
+    )
 
 
 class Handler:
@@ -651,10 +689,16 @@ def raise_named(text: str, number: int, frame: Any) -> None:
     raise TimeoutError(text)
 
 
-@pytest.mark.parametrize("handler", [Handler().raise_it, Handler(), partial(raise_named, "theirs")], ids=range(3))
+@pytest.mark.parametrize(
+    "handler", [Handler().raise_it, Handler(), partial(raise_named, "theirs")], ids=range(3)
+)
 @pytest.mark.parametrize("within", ["mark", "write", "end"])
-def test_a_time_limit_of_the_program_that_strikes_within_the_recorder_passes(handler, within, tmp_path, monkeypatch):
-    """A signal's handler raises an ordinary exception while the recorder is at work: it is the program's."""
+def test_a_time_limit_of_the_program_that_strikes_within_the_recorder_passes(
+    handler, within, tmp_path, monkeypatch
+):
+    """A signal's handler raises an ordinary exception while the recorder is at work: it is the
+    program's.
+    """
     owner = streams.Wall if within == "mark" else writer.Writer
     name = {"mark": "mark", "write": "append", "end": "close"}[within]
     plain = getattr(owner, name)
@@ -675,7 +719,9 @@ def test_a_time_limit_of_the_program_that_strikes_within_the_recorder_passes(han
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit])
 @pytest.mark.parametrize("place", ["begin", "mark", "write", "end", "hook"])
-def test_an_interrupt_within_the_recorder_passes_and_leaves_nothing(error, place, tmp_path, monkeypatch):
+def test_an_interrupt_within_the_recorder_passes_and_leaves_nothing(
+    error, place, tmp_path, monkeypatch
+):
     owner, name = {
         "begin": (ops_file, "_epoch"),
         "mark": (streams.Wall, "mark"),
@@ -746,7 +792,9 @@ def test_a_step_that_never_ends_is_written(tmp_path, monkeypatch):
 
 
 class Gpu(streams.Events):
-    """A GPU that is behind its host: of n marks it has reached the first half, and times no other."""
+    """A GPU that is behind its host: of n marks it has reached the first half, and times no
+    other.
+    """
 
     made = 0
 
@@ -776,7 +824,9 @@ def gpu(monkeypatch):
     clock = Gpu()
     cuda = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: True)
     cuda.is_current_stream_capturing = lambda: False
-    monkeypatch.setitem(sys.modules, "torch", stub("torch", cuda=cuda, distributed=no_cuda(), __version__="9"))
+    monkeypatch.setitem(
+        sys.modules, "torch", stub("torch", cuda=cuda, distributed=no_cuda(), __version__="9")
+    )
     monkeypatch.setattr(notes, "clock", lambda name: clock)
     return clock
 
@@ -850,57 +900,121 @@ RECORD = "with record(folder, device=0):\n    train()\n"
 # What a process does, how many warnings it prints, and how many rows it leaves (None: any number).
 PROCESSES = {
     "a limit of files' sizes whose signal kills": (
-        "signal.signal(signal.SIGXFSZ, signal.SIG_DFL)\nlimit('RLIMIT_FSIZE', 2000)\n" + RECORD, 1, None),
+        "signal.signal(signal.SIGXFSZ, signal.SIG_DFL)\nlimit('RLIMIT_FSIZE', 2000)\n" + RECORD,
+        1,
+        None,
+    ),
     "a limit of files' sizes whose signal has a handler": (
-        "signal.signal(signal.SIGXFSZ, lambda *_: os._exit(9))\nlimit('RLIMIT_FSIZE', 2000)\n" + RECORD, 1, None),
+        "signal.signal(signal.SIGXFSZ, lambda *_: os._exit(9))\nlimit('RLIMIT_FSIZE', 2000)\n"
+        + RECORD,
+        1,
+        None,
+    ),
     "a limit of no bytes": ("limit('RLIMIT_FSIZE', 0)\n" + RECORD, 1, 0),
     "a limit within the header": ("limit('RLIMIT_FSIZE', 50)\n" + RECORD, 1, 0),
     "no descriptors left": (
-        "with record(folder, device=0):\n    limit('RLIMIT_NOFILE', 3)\n    train()\n", 1, 0),
+        "with record(folder, device=0):\n    limit('RLIMIT_NOFILE', 3)\n    train()\n",
+        1,
+        0,
+    ),
     "all descriptors closed": (
-        "with record(folder, device=0):\n    train(20)\n    os.closerange(3, 1000)\n    train(20)\n", 0, None),
+        "with record(folder, device=0):\n    train(20)\n    os.closerange(3, 1000)\n   "
+        " train(20)\n",
+        0,
+        None,
+    ),
     "standard streams closed": ("os.closerange(0, 3)\n" + RECORD + "os._exit(0)\n", 0, 40),
     "standard error closed, and a fault": ("os.close(2)\nfolder = '/dev/null'\n" + RECORD, 0, 0),
     "warnings as errors, and a fault": (
-        "warnings.simplefilter('error')\nfolder = '/dev/null'\n" + RECORD, 1, 0),
-    "a recording that nobody ends": ("r = record(folder, device=0)\nr.__enter__()\ntrain()\n", 0, None),
+        "warnings.simplefilter('error')\nfolder = '/dev/null'\n" + RECORD,
+        1,
+        0,
+    ),
+    "a recording that nobody ends": (
+        "r = record(folder, device=0)\nr.__enter__()\ntrain()\n",
+        0,
+        None,
+    ),
     "a recording ended as Python ends": (
-        "r = record(folder, device=0)\nr.__enter__()\natexit.register(r.__exit__, None, None, None)\ntrain()\n", 0, 40),
+        "r = record(folder, device=0)\nr.__enter__()\natexit.register(r.__exit__, None, None, "
+        "None)\ntrain()\n",
+        0,
+        40,
+    ),
     "a recording in a generator that is never closed": (
-        "def steps():\n    with record(folder, device=0):\n        yield train()\ng = steps()\nnext(g)\n", 0, None),
+        "def steps():\n    with record(folder, device=0):\n        yield train()\ng = "
+        "steps()\nnext(g)\n",
+        0,
+        None,
+    ),
     "an exit within": ("with record(folder, device=0):\n    train()\n    sys.exit(0)\n", 0, 40),
-    "a sudden exit within": ("with record(folder, device=0):\n    train()\n    os._exit(0)\n", 0, None),
+    "a sudden exit within": (
+        "with record(folder, device=0):\n    train()\n    os._exit(0)\n",
+        0,
+        None,
+    ),
     "forks that mark ops": (
         "with record(folder, device=0):\n    train(20)\n    child = os.fork()\n    train(20)\n"
-        "    if not child: sys.exit(0)\n    os.waitpid(child, 0)\n", 0, 40),
+        "    if not child: sys.exit(0)\n    os.waitpid(child, 0)\n",
+        0,
+        40,
+    ),
     "a fork that records itself": (
         "with record(folder, device=0):\n    child = os.fork()\n    if not child:\n"
         "        with record(folder + '/child', device=0): train()\n        os._exit(0)\n"
-        "    os.waitpid(child, 0)\n    train()\n", 0, 80),
+        "    os.waitpid(child, 0)\n    train()\n",
+        0,
+        80,
+    ),
     "a fork in a recording that its parent ends first": (
         "with record(folder, device=0):\n    train()\n    child = os.fork()\n    if not child:\n"
-        "        time.sleep(0.05)\n        sys.exit(0)\nos.waitpid(child, 0)\n", 0, 40),
+        "        time.sleep(0.05)\n        sys.exit(0)\nos.waitpid(child, 0)\n",
+        0,
+        40,
+    ),
     "a thread that trains": (
-        "with record(folder, device=0):\n    t = threading.Thread(target=train)\n    t.start()\n    t.join()\n", 0, 40),
+        "with record(folder, device=0):\n    t = threading.Thread(target=train)\n    t.start()\n   "
+        " t.join()\n",
+        0,
+        40,
+    ),
     "a signal that ends the program": (
-        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\nwith record(folder, device=0):\n    train()\n"
-        "    os.kill(os.getpid(), signal.SIGTERM)\n    time.sleep(30)\n", 0, 40),
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\nwith record(folder, device=0):\n   "
+        " train()\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n    time.sleep(30)\n",
+        0,
+        40,
+    ),
     "deep recursion": (
-        "sys.setrecursionlimit(150)\ndef deep(n):\n    try:\n        with op('F', 0, 0):\n            deep(n + 1)\n"
-        "    except RecursionError:\n        pass\nwith record(folder, device=0):\n    deep(0)\n", None, None),
-    "a full disk": (
-        "with record('/tmp/ppsim-full', device=0):\n    train(200)\n", 1, None),
+        "sys.setrecursionlimit(150)\ndef deep(n):\n    try:\n        with op('F', 0, 0):\n         "
+        "   deep(n + 1)\n"
+        "    except RecursionError:\n        pass\nwith record(folder, device=0):\n    deep(0)\n",
+        None,
+        None,
+    ),
+    "a full disk": ("with record('/tmp/ppsim-full', device=0):\n    train(200)\n", 1, None),
     "a disk that fills": (
         "with record('/tmp/ppsim-full', device=0):\n    train(10)\n"
-        "    try:\n        open('/tmp/ppsim-full/x', 'w').write('x' * 100000)\n    except OSError:\n        pass\n"
-        "    train(2000)\n", 1, None),
+        "    try:\n        open('/tmp/ppsim-full/x', 'w').write('x' * 100000)\n    except "
+        "OSError:\n        pass\n"
+        "    train(2000)\n",
+        1,
+        None,
+    ),
     "a disk that is taken away": (
         "with record('/tmp/ppsim-full', device=0):\n    train(10)\n"
-        "    subprocess.run(['umount', '-l', '/tmp/ppsim-full'], check=True)\n    train(10)\n", 1, None),
+        "    subprocess.run(['umount', '-l', '/tmp/ppsim-full'], check=True)\n    train(10)\n",
+        1,
+        None,
+    ),
     "a disk that turns read-only": (
         "with record('/tmp/ppsim-full', device=0):\n    train(10)\n    time.sleep(0.05)\n"
-        "    subprocess.run(['mount', '-o', 'remount,ro', '/tmp/ppsim-full'], check=True)\n    train(10)\n", 1, None),
-}  # fmt: skip
+        "    subprocess.run(['mount', '-o', 'remount,ro', '/tmp/ppsim-full'], check=True)\n    "
+        "train(10)\n",
+        1,
+        None,
+    ),
+}
 SILENT = {
     "standard streams closed",
     "an exit within",
@@ -911,7 +1025,9 @@ MOUNT = "mkdir -p /tmp/ppsim-full && mount -t tmpfs -o size=16k none /tmp/ppsim-
 
 
 def may_mount() -> bool:
-    tried = subprocess.run(["unshare", "-m", "sh", "-c", MOUNT + "true"], capture_output=True, check=False)
+    tried = subprocess.run(
+        ["unshare", "-m", "sh", "-c", MOUNT + "true"], capture_output=True, check=False
+    )
     return tried.returncode == 0
 
 
@@ -961,7 +1077,9 @@ def test_two_recordings_of_one_device_are_refused_by_name(tmp_path):
 
 
 def test_lines_of_two_processes_woven_into_one_file_are_refused(tmp_path):
-    """As two processes leave it that write at one place: the rows of both, in one file, under one header."""
+    """As two processes leave it that write at one place: the rows of both, in one file, under one
+    header.
+    """
     for _ in range(2):
         with record(tmp_path / "run", device=0):
             train()

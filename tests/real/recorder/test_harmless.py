@@ -1,4 +1,6 @@
-"""A recording never ends, holds up or changes the program that is recorded, whatever fails in it."""
+"""A recording never ends, holds up or changes the program that is recorded, whatever fails in
+it.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ def fail(*_: Any, **__: Any) -> Any:
 @pytest.mark.parametrize(
     ("what", "error"),
     [(what, error) for what in ("open", "write", "fstat") for error in DISK],
-)  # fmt: skip
+)
 def test_a_disk_that_fails_ends_the_recording_alone(what, error, tmp_path, monkeypatch):
     """At whichever call, with whichever error: one warning names it."""
     plain = getattr(os, what)
@@ -122,7 +124,9 @@ def planted(folder: Path, what: str) -> Path:
     return victim
 
 
-@pytest.mark.parametrize("what", ["link", "dangling", "hard link", "pipe", "folder", "device", "earlier"])
+@pytest.mark.parametrize(
+    "what", ["link", "dangling", "hard link", "pipe", "folder", "device", "earlier"]
+)
 def test_what_lies_at_its_name_is_neither_followed_nor_erased(what, tmp_path):
     victim = planted(tmp_path, what)
     before = {path.name: path.lstat().st_size for path in tmp_path.iterdir()}
@@ -137,7 +141,17 @@ def test_what_lies_at_its_name_is_neither_followed_nor_erased(what, tmp_path):
 
 @pytest.mark.parametrize(
     "path",
-    ["file", "file/below", "missing/../file", "a\0b", "x" * 300, "/proc/self/nothing/here", 7, None, b"\xff\xfe"],
+    [
+        "file",
+        "file/below",
+        "missing/../file",
+        "a\0b",
+        "x" * 300,
+        "/proc/self/nothing/here",
+        7,
+        None,
+        b"\xff\xfe",
+    ],
 )
 def test_a_path_that_is_no_folder_warns(path, tmp_path):
     (tmp_path / "file").write_text("precious")
@@ -223,7 +237,9 @@ def test_the_program_s_own_errors_pass_unchanged(error, tmp_path, monkeypatch):
 
 
 def test_a_disk_that_hangs_holds_nothing_up(tmp_path, monkeypatch):
-    """The program ends its recording after a limit, here a short one; nothing waits for the lost mount."""
+    """The program ends its recording after a limit, here a short one; nothing waits for the lost
+    mount.
+    """
     hangs, lost = threading.Event(), os.open
 
     def hang(*given: Any) -> int:
@@ -284,7 +300,9 @@ def test_a_gpu_that_reaches_nothing_fills_no_memory(tmp_path, monkeypatch):
 
 
 def test_no_descriptor_is_held_between_two_writes(tmp_path, monkeypatch):
-    """A program may close all that it has not opened; what it opens in their place is its own, and stays open."""
+    """A program may close all that it has not opened; what it opens in their place is its own, and
+    stays open.
+    """
     monkeypatch.setattr(notes, "EVERY_S", -1.0)
     before = set(os.listdir("/proc/self/fd"))
     with warned() as said, record(tmp_path / "run", device=0) as recording:
@@ -381,7 +399,10 @@ def test_two_processes_without_a_rank_never_share_a_file(tmp_path):
     """Each has its own; a reader that is given both says so."""
     for _ in range(2):
         recorded(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["replica0.device0-2.ops.jsonl", NAME]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "replica0.device0-2.ops.jsonl",
+        NAME,
+    ]
     with pytest.raises(PpsimError, match="both record device 0 of replica 0"):
         ppsim.read(str(tmp_path))
 
@@ -395,7 +416,13 @@ def torch_like(**more: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    "stage", [SimpleNamespace(), SimpleNamespace(stage_index=None), torch_like(stage_index="x"), torch_like()]
+    "stage",
+    [
+        SimpleNamespace(),
+        SimpleNamespace(stage_index=None),
+        torch_like(stage_index="x"),
+        torch_like(),
+    ],
 )
 def test_a_stage_of_another_version_computes_all_the_same(stage, tmp_path):
     from ppsim.real.recorder.torch_hooks import _backward_kind, _Hooks
@@ -423,7 +450,10 @@ def test_a_stage_of_another_version_computes_all_the_same(stage, tmp_path):
             ):
                 wrapped(stage, 3)
             hooks.computed(compute, fail)(stage, 1)
-            assert hooks.computed(compute, lambda *_, **__: "F")(stage, 0, full_backward=False) == "result"
+            assert (
+                hooks.computed(compute, lambda *_, **__: "F")(stage, 0, full_backward=False)
+                == "result"
+            )
     assert len(called) == 9
     assert record.active is None
 
@@ -431,7 +461,9 @@ def test_a_stage_of_another_version_computes_all_the_same(stage, tmp_path):
 def test_an_error_of_a_step_passes_and_the_next_step_is_recorded(tmp_path):
     from ppsim.real.recorder.torch_hooks import _Hooks
 
-    schedule = SimpleNamespace(_has_backward=True, _loss_fn=None, _stages=[torch_like(group_rank=0)])
+    schedule = SimpleNamespace(
+        _has_backward=True, _loss_fn=None, _stages=[torch_like(group_rank=0)]
+    )
     with record(tmp_path, device=0) as recording:
         hooks = _Hooks(recording)
         hooks._introduce = lambda schedule: None  # type: ignore[method-assign]

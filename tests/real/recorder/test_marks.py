@@ -1,4 +1,6 @@
-"""Marks of any loop are written as a table of ops, which the reader takes; nothing is noted outside of a recording."""
+"""Marks of any loop are written as a table of ops, which the reader takes; nothing is noted outside
+of a recording.
+"""
 
 from __future__ import annotations
 
@@ -38,11 +40,18 @@ def loop(steps, stage=0):
 
 
 def test_marks_are_rows_and_steps_are_counted(tmp_path, ticks):
-    """An op's times are those of its block; the second run of the same op is the second iteration."""
+    """An op's times are those of its block; the second run of the same op is the second
+    iteration.
+    """
     with record(tmp_path, device=0):
         loop(2)
     header, *rows = lines(tmp_path)
-    assert (header["schema"], header["unit"], header["device"], header["replica"]) == ("ppsim.ops/1", "ms", 0, 0)
+    assert (header["schema"], header["unit"], header["device"], header["replica"]) == (
+        "ppsim.ops/1",
+        "ms",
+        0,
+        0,
+    )
     assert [(row["iteration"], row["kind"], row["microbatch"]) for row in rows] == [
         (i, *r) for i in (0, 1) for r in ROWS
     ]
@@ -51,7 +60,9 @@ def test_marks_are_rows_and_steps_are_counted(tmp_path, ticks):
 
 
 def test_a_pause_between_two_readings_moves_no_clock(tmp_path, monkeypatch):
-    """A process that is held up as it reads the time of day tells the same epoch as one that is not."""
+    """A process that is held up as it reads the time of day tells the same epoch as one that is
+    not.
+    """
     clock, day, held = count(0, 10), 1_700_000_000_000_000_000, iter([0, 5_000_000, 5_000_000])
     paused = 0
 
@@ -101,7 +112,9 @@ def fail_after(work):
 
 
 def test_a_forward_beside_a_backward_is_a_pair(tmp_path, ticks):
-    """Both have the times of the two together, as the format writes pairs; other ops that overlap keep their own."""
+    """Both have the times of the two together, as the format writes pairs; other ops that overlap
+    keep their own.
+    """
     with record(tmp_path, device=0):
         with op("F", 0, 1), op("B", 1, 0):
             pass
@@ -133,8 +146,13 @@ def test_names_of_your_own_pass_as_text(tmp_path):
         with op('OPTIMIZER "step"\n'):
             pass
     assert lines(tmp_path)[-1] | {"start": 0, "end": 0} == {
-        "iteration": 0, "stage": -1, "kind": 'OPTIMIZER "step"\n', "microbatch": -1, "start": 0, "end": 0
-    }  # fmt: skip
+        "iteration": 0,
+        "stage": -1,
+        "kind": 'OPTIMIZER "step"\n',
+        "microbatch": -1,
+        "start": 0,
+        "end": 0,
+    }
 
 
 def test_an_empty_recording_warns(tmp_path):
@@ -145,11 +163,16 @@ def test_an_empty_recording_warns(tmp_path):
 
 @pytest.fixture
 def megatron(monkeypatch):
-    """Megatron's schedules module with what the hooks call: forwards and backwards by global name, as it does."""
+    """Megatron's schedules module with what the hooks call: forwards and backwards by global name,
+    as it does.
+    """
     torch, absent = ModuleType("torch"), SimpleNamespace(is_available=lambda: False)
     torch.__version__, torch.is_grad_enabled = "2", lambda: True  # type: ignore[attr-defined]
     torch.cuda = torch.distributed = absent  # type: ignore[attr-defined]
-    schedules, core = ModuleType("megatron.core.pipeline_parallel.schedules"), ModuleType("megatron.core")
+    schedules, core = (
+        ModuleType("megatron.core.pipeline_parallel.schedules"),
+        ModuleType("megatron.core"),
+    )
     mesh = SimpleNamespace(
         get_pipeline_model_parallel_rank=lambda: 1,
         get_pipeline_model_parallel_world_size=lambda: 2,
@@ -173,7 +196,11 @@ def megatron(monkeypatch):
 
 def run_megatron(schedules, chunks, microbatches=2):
     made = [
-        (schedules.forward_step(None, None, None, microbatches, vp_stage=chunk if chunks > 1 else None)[0])
+        (
+            schedules.forward_step(
+                None, None, None, microbatches, vp_stage=chunk if chunks > 1 else None
+            )[0]
+        )
         for chunk in range(chunks)
         for _ in range(microbatches)
     ]
@@ -183,7 +210,9 @@ def run_megatron(schedules, chunks, microbatches=2):
 
 @pytest.mark.parametrize("chunks", [1, 2])
 def test_megatrons_ops_are_told_apart(chunks, megatron, tmp_path):
-    """Forwards count microbatches and steps, a backward is that of the forward whose output it has."""
+    """Forwards count microbatches and steps, a backward is that of the forward whose output it
+    has.
+    """
     original = megatron.forward_step
     with record(tmp_path, steps=2):
         for _ in range(3):
@@ -195,7 +224,9 @@ def test_megatrons_ops_are_told_apart(chunks, megatron, tmp_path):
     stages = [1 + 2 * chunk for chunk in range(chunks)]
     forwards = [(s, "F", m) for s in stages for m in (0, 1)]
     backwards = [(s, "B", m) for s, _, m in reversed(forwards)]
-    assert [(row["stage"], row["kind"], row["microbatch"]) for row in rows] == 2 * (forwards + backwards)
+    assert [(row["stage"], row["kind"], row["microbatch"]) for row in rows] == 2 * (
+        forwards + backwards
+    )
 
 
 def test_megatrons_other_ranks_of_a_device_are_not_recorded(megatron, tmp_path):
@@ -206,17 +237,30 @@ def test_megatrons_other_ranks_of_a_device_are_not_recorded(megatron, tmp_path):
 
 @pytest.mark.parametrize(
     ("ranks", "replica"),
-    [([0, 1, 2, 3], 0), ([4, 5, 6, 7], 1), ([0, 4], 0), ([3, 7], 3), ([1, 3], 1), ([4, 6], 2), ([5, 7], 3), ([2], 2)],
+    [
+        ([0, 1, 2, 3], 0),
+        ([4, 5, 6, 7], 1),
+        ([0, 4], 0),
+        ([3, 7], 3),
+        ([1, 3], 1),
+        ([4, 6], 2),
+        ([5, 7], 3),
+        ([2], 2),
+    ],
 )
 def test_replicas_are_numbered_by_their_mesh(ranks, replica):
-    """Of 8 ranks: pipelines of neighbours, of strides, and of a mesh whose middle is the pipeline."""
+    """Of 8 ranks: pipelines of neighbours, of strides, and of a mesh whose middle is the
+    pipeline.
+    """
     from ppsim.real.recorder.torch_hooks import replica_of
 
     assert replica_of(ranks) == replica
 
 
 def test_times_of_a_gpu_stay_exact(monkeypatch):
-    """A long recording counts from an event that has passed: differences of events are in single precision."""
+    """A long recording counts from an event that has passed: differences of events are in single
+    precision.
+    """
 
     class Event:
         def __init__(self, ms):

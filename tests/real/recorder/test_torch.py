@@ -1,4 +1,6 @@
-"""Real runs of torch's schedules: recorded, read, named; and what is recorded computes the same numbers."""
+"""Real runs of torch's schedules: recorded, read, named; and what is recorded computes the same
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -44,12 +46,16 @@ def recorded(tmp_path_factory) -> Path:
 def test_recording_changes_no_number(recorded):
     """Losses, outputs and gradients of every step are the same bits."""
     for rank in range(2):
-        assert json.loads((recorded / f"recorded{rank}.json").read_text()) == {name: True for name, _, _ in SCHEDULES}
+        assert json.loads((recorded / f"recorded{rank}.json").read_text()) == {
+            name: True for name, _, _ in SCHEDULES
+        }
 
 
 @pytest.mark.parametrize(("name", "chunks", "family"), SCHEDULES)
 def test_what_is_recorded_is_the_schedule_that_ran(name, chunks, family, recorded):
-    """Every step of training and none of evaluation, each op once; no message before its sender's op."""
+    """Every step of training and none of evaluation, each op once; no message before its sender's
+    op.
+    """
     found, run = ppsim.read(str(recorded / name)).to_json(), read_run([str(recorded / name)])
     assert (found["schedule"], found["devices"], found["stages_per_device"]) == (family, 2, chunks)
     assert len(found["iterations"]) == STEPS
@@ -59,16 +65,28 @@ def test_what_is_recorded_is_the_schedule_that_ran(name, chunks, family, recorde
     assert not any("clock" in note for note in found["notes"])
 
 
-@pytest.mark.parametrize("name", ["Schedule1F1B", "ScheduleInterleaved1F1B", "ScheduleZBVZeroBubble"])
+@pytest.mark.parametrize(
+    "name", ["Schedule1F1B", "ScheduleInterleaved1F1B", "ScheduleZBVZeroBubble"]
+)
 def test_every_message_is_recorded(name, recorded):
-    """A send on one side and a receive on the other for each input that crosses devices, the receive ending later."""
+    """A send on one side and a receive on the other for each input that crosses devices, the
+    receive ending later.
+    """
     crossing = read_run([str(recorded / name)]).schedule.crosses.sum()
     sends: dict[tuple[int, str, int, int], float] = {}
     receives = dict(sends)
     for rank in range(2):
-        header, *rows = map(json.loads, (recorded / name / f"rank{rank}.ops.jsonl").read_text().splitlines())
+        header, *rows = map(
+            json.loads, (recorded / name / f"rank{rank}.ops.jsonl").read_text().splitlines()
+        )
         for row in rows:
-            side = sends if row["kind"].startswith("SEND") else receives if row["kind"].startswith("RECV") else None
+            side = (
+                sends
+                if row["kind"].startswith("SEND")
+                else receives
+                if row["kind"].startswith("RECV")
+                else None
+            )
             if side is not None:
                 towards = {"SEND_F": 1, "SEND_B": -1}.get(row["kind"], 0)
                 key = row["iteration"], row["kind"][-1], row["stage"] + towards, row["microbatch"]

@@ -24,8 +24,17 @@ from ppsim.real.runs.turns import RunPlan
 from ppsim.schedules import generate
 from tests.clock import HANG_S
 
-MODEL = Workload(hidden=16, heads=2, sequence=8, microbatch_size=2, layers=2, dtype="float64", vocab=32)
-SHAPE: dict[str, Any] = {"hidden": 16, "heads": 2, "sequence": 8, "microbatch_size": 2, "layers": 2, "vocab": 32}
+MODEL = Workload(
+    hidden=16, heads=2, sequence=8, microbatch_size=2, layers=2, dtype="float64", vocab=32
+)
+SHAPE: dict[str, Any] = {
+    "hidden": 16,
+    "heads": 2,
+    "sequence": 8,
+    "microbatch_size": 2,
+    "layers": 2,
+    "vocab": 32,
+}
 
 
 def plan_of(name: str, devices: int = 2, microbatches: int = 4, queues: Any = lower) -> RunPlan:
@@ -39,13 +48,17 @@ def quiet(done: float, what: str) -> None:
 
 
 def run_with(ended_after_issue: float) -> Measured:
-    """1F1B with ops of 10 ms one behind the other, each of whose ends is issued so many ms before it."""
+    """1F1B with ops of 10 ms one behind the other, each of whose ends is issued so many ms before
+    it.
+    """
     plan = plan_of("1f1b")
     n = len(plan.lowered.schedule)
     start = np.arange(n, dtype=float)[None, :] * 10
     end = start + np.where(plan.lowered.schedule.kind <= Kind.W, 10.0, 0.0)
     device_end = np.repeat(end.max(axis=1, keepdims=True), 2, axis=1)
-    return Measured("1f1b", plan.lowered, plan.costs, start, start, end, device_end, end - ended_after_issue)
+    return Measured(
+        "1f1b", plan.lowered, plan.costs, start, start, end, device_end, end - ended_after_issue
+    )
 
 
 def assert_causal(run: Measured, slack: float = 0.0) -> None:
@@ -73,12 +86,16 @@ def reference(schedule, device="cpu") -> dict[int, list[np.ndarray]]:
     for m in range(schedule.n_microbatches):
         x, target = tasks.batch(MODEL, m, device)
         tasks.loss(torch.nn.Sequential(*modules)(x), target).backward()
-    return {s: [p.grad.cpu().numpy() for p in module.parameters()] for s, module in enumerate(modules)}
+    return {
+        s: [p.grad.cpu().numpy() for p in module.parameters()] for s, module in enumerate(modules)
+    }
 
 
 def write_profile(path: Path, model: Workload = MODEL) -> str:
     """Write a profile of small made-up times, and return its path."""
-    made = Provenance("m", "c", 2, 1, 0.0, "cpu", "unknown", "2.13", "3.11", "1", "2026-01-01T00:00:00+00:00", "x")
+    made = Provenance(
+        "m", "c", 2, 1, 0.0, "cpu", "unknown", "2.13", "3.11", "1", "2026-01-01T00:00:00+00:00", "x"
+    )
     ops = tuple(OpTime("layers", kind, 1, 1.0, 1.0, 1.0, 3) for kind in "FBIW")
     message = Message("same-host", "early", 65536, 0.2, 0.1, 0.3, 5)
     write(Profile(made, model, ops, (message,)), str(path))
@@ -114,14 +131,20 @@ def wait_for(happened: Callable[[], bool], what: str, limit_s: float = HANG_S) -
 
 def wait_for_children(process: subprocess.Popen[Any], count: int) -> list[int]:
     """Wait until a process has started so many, and return them."""
-    wait_for(lambda: len(children_of(process.pid)) >= count or process.poll() is not None, "started processes")
+    wait_for(
+        lambda: len(children_of(process.pid)) >= count or process.poll() is not None,
+        "started processes",
+    )
     assert process.poll() is None
     return children_of(process.pid)
 
 
 def wait_for_end(pids: list[int]) -> None:
     """Wait until none of the processes runs."""
-    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), f"the end of processes {pids}")
+    wait_for(
+        lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids),
+        f"the end of processes {pids}",
+    )
 
 
 @contextmanager

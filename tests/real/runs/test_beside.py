@@ -23,7 +23,9 @@ from ppsim.search.rules.offload import add_offload
 from tests.commands import refused
 from tests.real.runs.cases import MODEL
 
-OTHERS: dict[Kind, float | Sequence[float]] = {kind: 2.0 for kind in TIMED if kind.info.stream and not kind.info.side}
+OTHERS: dict[Kind, float | Sequence[float]] = {
+    kind: 2.0 for kind in TIMED if kind.info.stream and not kind.info.side
+}
 VOCABULARY = ("vocab-1", "vocab-2", "interlaced", "v-half-vocab-1")
 
 
@@ -45,7 +47,8 @@ def plan_beside(name: str) -> RunPlan:
 def test_lowering_keeps_every_queue_and_the_order_of_messages(name):
     schedule = schedule_of(name)
     lowered = lower_beside(schedule)
-    marks = ("POST_F", "POST_B", "WAIT_E", "WAIT_T", "WAIT_F", "WAIT_B")  # a run waits and sends at its ops
+    # a run waits and sends at its ops
+    marks = ("POST_F", "POST_B", "WAIT_E", "WAIT_T", "WAIT_F", "WAIT_B")
     schedule = schedule.take(~np.isin(schedule.kind, [Kind[name] for name in marks]))
     queues, plain = lowered.schedule, lower_beside(schedule.compute_only).schedule
     kept = np.flatnonzero(~queues.communicates)
@@ -59,7 +62,9 @@ def test_lowering_keeps_every_queue_and_the_order_of_messages(name):
 
 @pytest.mark.parametrize("name", ["gpipe+copies", *VOCABULARY])
 def test_what_a_device_waits_for_comes_earlier_in_its_own_queues(name):
-    """Entries name waits on other streams of their own device alone; a model without them has none."""
+    """Entries name waits on other streams of their own device alone; a model without them has
+    none.
+    """
     plan = plan_beside(name)
     for device in range(2):
         entries = own_runner.entries_of(plan, device)
@@ -67,11 +72,15 @@ def test_what_a_device_waits_for_comes_earlier_in_its_own_queues(name):
         waits = [(entry, need) for entry in entries for need in entry.waits]
         assert waits
         assert all(lane[need] != entry.lane for entry, need in waits)
-    assert not any(entry.waits or entry.lane for entry in own_runner.entries_of(plan_beside("zb-1p"), 0))
+    assert not any(
+        entry.waits or entry.lane for entry in own_runner.entries_of(plan_beside("zb-1p"), 0)
+    )
 
 
 def assert_in_order(run: Measured) -> None:
-    """Every op ran, after the one before it on its stream and its inputs; ops on all devices after all were there."""
+    """Every op ran, after the one before it on its stream and its inputs; ops on all devices after
+    all were there.
+    """
     compute, ops = run.lowered.compute, run.lowered.compute_ops
     start, end = run.start[:, ops], run.end[:, ops]
     assert (end > start).all()
@@ -83,7 +92,8 @@ def assert_in_order(run: Measured) -> None:
         last = np.full(len(compute), -np.inf)
         np.maximum.at(last, group, run.posted[row, ops])
         assert (start[row] >= last[group])[group != np.arange(len(group))].all()
-    assert (end - start >= 0.99 * share_durations(compute, run.costs.durations(compute))).all()  # it slept that long
+    # it slept that long
+    assert (end - start >= 0.99 * share_durations(compute, run.costs.durations(compute))).all()
 
 
 @pytest.mark.slow
@@ -102,13 +112,17 @@ def test_copies_and_ops_on_all_devices_run_after_what_they_need_and_are_predicte
         "message_bytes": 65536,
         "link": {"alpha": 0.1, "ms_per_byte": 0.0, "late": 0.0},
     }
-    where = dict.fromkeys(("date", "device", "machine", "cpu", "torch"), "x") | {"cores": 2, "load": 0.0}
+    where = dict.fromkeys(("date", "device", "machine", "cpu", "torch"), "x") | {
+        "cores": 2,
+        "load": 0.0,
+    }
     path = tmp_path / "run.json"
     path.write_bytes(dump(Record(tuple(runs), settings, where), str(path)))
     for one in (Record(tuple(runs), settings, where), load(str(path))):
         result = validate(one)
         assert [verdict.run.name for verdict in result.verdicts] == list(names)
-        assert all(abs(verdict.errors["replay"]) < 0.5 for verdict in result.verdicts)  # of the right size, at any load
+        # of the right size, at any load
+        assert all(abs(verdict.errors["replay"]) < 0.5 for verdict in result.verdicts)
 
 
 @pytest.mark.slow

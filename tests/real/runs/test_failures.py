@@ -1,4 +1,6 @@
-"""Measuring that ends badly: a rank that hangs or outgrows memory, a disk that is full, a terminal that is closed."""
+"""Measuring that ends badly: a rank that hangs or outgrows memory, a disk that is full, a terminal
+that is closed.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ def test_a_rank_that_is_stopped_ends_the_run_within_the_limit_and_keeps_what_was
             os.kill(active_children()[-1].pid or 0, signal.SIGSTOP)
 
     with ended_within(round(HANG_S), "the end of a run whose process was stopped"):
-        runs, failure = own_runner.run_all([plan_of("1f1b")], Settings(repeats=200, limit_s=2), stop)
+        runs, failure = own_runner.run_all(
+            [plan_of("1f1b")], Settings(repeats=200, limit_s=2), stop
+        )
     assert re.match(r"process [01] was stopped by a signal, and all were ended after 2 s", failure)
     assert 2 <= len(runs[0].makespans) < 200
     assert_causal(runs[0])
@@ -76,7 +80,9 @@ def _never_speaks(rank, say, meeting):
 
 
 def test_ranks_that_are_starting_are_given_longer_than_ranks_that_hang():
-    """The limit of silence holds from when all have spoken: a slow start on a busy machine is no hang."""
+    """The limit of silence holds from when all have spoken: a slow start on a busy machine is no
+    hang.
+    """
     with (
         pytest.raises(PpsimError, match="process 1 has said nothing for 1 s"),
         ranks(_hangs_after_a_word, 2, limit_s=1) as messages,
@@ -91,14 +97,17 @@ def test_ranks_that_are_starting_are_given_longer_than_ranks_that_hang():
 
 
 def _starves(rank, say, meeting, settings, devices, work, lowered):
-    """A rank of our runner that may have half a gigabyte more after its third repetition, and wants a whole one."""
+    """A rank of our runner that may have half a gigabyte more after its third repetition, and wants
+    a whole one.
+    """
     import torch
 
     def told(message):
         say(message)
         if rank == 1 and message[0] == 3:
             has = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-            resource.setrlimit(resource.RLIMIT_AS, (has + GIB // 2,) * 2)  # enough for what its threads allocate
+            # enough for what its threads allocate
+            resource.setrlimit(resource.RLIMIT_AS, (has + GIB // 2,) * 2)
             torch.empty(GIB, dtype=torch.uint8)
 
     take_turns(own_runner.prepare, rank, told, meeting, settings, devices, work, lowered)
@@ -107,8 +116,13 @@ def _starves(rank, say, meeting, settings, devices, work, lowered):
 def test_a_rank_that_runs_out_of_memory_ends_the_run_with_a_message_and_keeps_what_was_measured():
     pytest.importorskip("torch")
     plan = plan_of("1f1b")
-    runs, failure = collect([plan], Settings(repeats=200), lambda _: None, _starves, work_of(plan), [plan.lowered])
-    assert "process 1 ran out of memory: can't allocate memory: you tried to allocate 1073741824 bytes" in failure
+    runs, failure = collect(
+        [plan], Settings(repeats=200), lambda _: None, _starves, work_of(plan), [plan.lowered]
+    )
+    assert (
+        "process 1 ran out of memory: can't allocate memory: you tried to allocate 1073741824 bytes"
+        in failure
+    )
     assert 2 <= len(runs[0].makespans) < 200
     assert not active_children()
 
@@ -117,10 +131,30 @@ def test_a_model_too_big_for_the_ranks_is_told_in_one_line_and_leaves_nothing(tm
     pytest.importorskip("torch")
     folder = tmp_path / "temporary"
     folder.mkdir()
-    huge = Workload(hidden=1 << 16, heads=1, sequence=1, microbatch_size=1, layers=1, dtype="float32", vocab=0)
-    words = ["-s", "1f1b", "--devices", "2", "--mb", "2", "--profile", write_profile(tmp_path / "p.toml", huge)]
+    huge = Workload(
+        hidden=1 << 16, heads=1, sequence=1, microbatch_size=1, layers=1, dtype="float32", vocab=0
+    )
+    words = [
+        "-s",
+        "1f1b",
+        "--devices",
+        "2",
+        "--mb",
+        "2",
+        "--profile",
+        write_profile(tmp_path / "p.toml", huge),
+    ]
     done = subprocess.run(
-        [sys.executable, "-m", "ppsim", "validate", *words, "--record", str(tmp_path / "r.json"), "-q"],
+        [
+            sys.executable,
+            "-m",
+            "ppsim",
+            "validate",
+            *words,
+            "--record",
+            str(tmp_path / "r.json"),
+            "-q",
+        ],
         env={**SOURCE, "TMPDIR": str(folder)},
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (16 * GIB, 16 * GIB)),
         capture_output=True,
@@ -169,19 +203,36 @@ def limited(size: int, *command: str, **options) -> subprocess.CompletedProcess[
 
 
 def test_a_process_that_may_not_write_leaves_no_module_cut_short(tmp_path, monkeypatch):
-    """The checkout stays as it was: what such a process imports for the first time is not kept half."""
+    """The checkout stays as it was: what such a process imports for the first time is not kept
+    half.
+    """
     monkeypatch.delitem(SOURCE, "PYTHONDONTWRITEBYTECODE", raising=False)
-    done = limited(256, "-c", "import ppsim.core.schedule", env={"PYTHONPYCACHEPREFIX": str(tmp_path)})
+    done = limited(
+        256, "-c", "import ppsim.core.schedule", env={"PYTHONPYCACHEPREFIX": str(tmp_path)}
+    )
     assert done.returncode == 0, done.stderr
     assert not list(tmp_path.rglob("*.pyc"))
 
 
 def test_a_record_that_fills_the_disk_is_said_after_the_result_and_leaves_no_half(tmp_path):
-    """The run itself is one recorded before; the write of its record really fails, after 8 KiB of it."""
+    """The run itself is one recorded before; the write of its record really fails, after 8 KiB of
+    it.
+    """
     script, folder = tmp_path / "script.py", tmp_path / "out"
     script.write_text(RUN_BEFORE)
     folder.mkdir()
-    words = ["-s", "1f1b", "--devices", "2", "--mb", "4", "--record", str(folder / "r.json"), "--tolerance", "100%"]
+    words = [
+        "-s",
+        "1f1b",
+        "--devices",
+        "2",
+        "--mb",
+        "4",
+        "--record",
+        str(folder / "r.json"),
+        "--tolerance",
+        "100%",
+    ]
     done = limited(8192, str(script), str(FOLDER / "timed-p2.json.gz"), "validate", *words)
     assert done.returncode == 1, done.stderr
     assert "held-out predictions are off by" in done.stdout
@@ -234,9 +285,24 @@ def test_a_temporary_folder_that_is_full_is_named(tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT], ids=lambda number: number.name)
 def test_a_signal_ends_a_run_keeps_its_record_and_leaves_no_process(tmp_path, number):
-    """Sent to the whole session, as the system does: processes gone, the record whole, nothing temporary."""
+    """Sent to the whole session, as the system does: processes gone, the record whole, nothing
+    temporary.
+    """
     pytest.importorskip("torch")
-    shape = ["-s", "1f1b", "--devices", "2", "--mb", "4", "--ops", "timed", "--repeats", "100000", "--warm-up", "0"]
+    shape = [
+        "-s",
+        "1f1b",
+        "--devices",
+        "2",
+        "--mb",
+        "4",
+        "--ops",
+        "timed",
+        "--repeats",
+        "100000",
+        "--warm-up",
+        "0",
+    ]
     record, folder = tmp_path / "r.json", tmp_path / "temporary"
     folder.mkdir()
     words = ["--profile", write_profile(tmp_path / "p.toml"), "--record", str(record)]
@@ -305,9 +371,16 @@ def test_measuring_leaves_nothing_in_the_temporary_folder_and_needs_one(tmp_path
     started = start_command(*words, env={"TMPDIR": str(folder)})
     assert started.communicate(timeout=HANG_S)[1] == f"wrote {tmp_path / 'p.toml'}\n"
     assert not list(folder.iterdir())
-    none = "import tempfile; tempfile._candidate_tempdir_list = lambda: ['/none']; from ppsim.cli import main; main()"
+    none = (
+        "import tempfile; tempfile._candidate_tempdir_list = lambda: ['/none']; from ppsim.cli "
+        "import main; main()"
+    )
     done = subprocess.run(
-        [sys.executable, "-c", none, *words, "-F"], env=SOURCE, capture_output=True, text=True, check=False
+        [sys.executable, "-c", none, *words, "-F"],
+        env=SOURCE,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 1
     assert done.stderr.startswith("Error: no temporary folder: ")

@@ -1,4 +1,6 @@
-"""What runs on GPUs, against a stand-in for torch.cuda and the driver; and on a real GPU where there is one."""
+"""What runs on GPUs, against a stand-in for torch.cuda and the driver; and on a real GPU where
+there is one.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ from tests.fake_cuda import FakeCuda  # noqa: E402
 
 
 def test_parts_come_from_one_split_and_are_as_large_as_fit(monkeypatch):
-    """Separate splits would give the same multiprocessors again; sizes that do not fit often enough are passed over."""
+    """Separate splits would give the same multiprocessors again; sizes that do not fit often enough
+    are passed over.
+    """
     fake = FakeCuda()
     fake.install(monkeypatch)
     lanes, sms = streams.split(4)
@@ -59,7 +63,9 @@ def test_a_driver_that_refuses_is_named(monkeypatch):
 
 
 def test_a_message_is_recorded_then_waited_for_then_copied_then_waited_for(monkeypatch):
-    """Sender's event, link waits, copy on the link, its event, receiver waits; memory is kept for both."""
+    """Sender's event, link waits, copy on the link, its event, receiver waits; memory is kept for
+    both.
+    """
     fake = FakeCuda()
     fake.install(monkeypatch)
     lanes = streams.Partitions(2)
@@ -116,7 +122,9 @@ def test_every_op_is_between_marks_on_its_own_lane_and_after_its_message(monkeyp
 
 
 def test_copies_to_the_host_run_on_streams_of_their_own_and_are_waited_for(monkeypatch):
-    """A copy out waits for its op, a copy back for the copy out, and the backward for the copy back."""
+    """A copy out waits for its op, a copy back for the copy out, and the backward for the copy
+    back.
+    """
     fake = FakeCuda()
     mode = fake.install(monkeypatch)
     plain = generate("1f1b", devices=2, microbatches=4)
@@ -127,8 +135,12 @@ def test_copies_to_the_host_run_on_streams_of_their_own_and_are_waited_for(monke
         each = [tasks.ComputingTasks(plan.lowered, device, MODEL, "cuda") for device in range(2)]
         lanes.sync()
         fake.log.clear()
-        turns = partitioned.follow(partitioned.order_entries(plan), each, lanes, time.monotonic_ns())
-    assert {op for device in turns.values() for op, *_ in device[0]} == set(range(len(plan.lowered.schedule)))
+        turns = partitioned.follow(
+            partitioned.order_entries(plan), each, lanes, time.monotonic_ns()
+        )
+    assert {op for device in turns.values() for op, *_ in device[0]} == set(
+        range(len(plan.lowered.schedule))
+    )
     recorded = {event: stream for what, stream, event in _events(fake.log, "record")}
     waited = {(stream, recorded[event]) for what, stream, event in _events(fake.log, "wait")}
     copies = {stream for stream in recorded.values() if stream.startswith("stream")}
@@ -143,8 +155,12 @@ def _events(log, kind):
 
 
 @pytest.mark.parametrize("slower", [1.0, 4.0])
-def test_a_session_on_parts_of_a_gpu_runs_every_line_and_refuses_what_the_host_paced(monkeypatch, slower):
-    """A device as fast as the host that issues is launch-bound; one that is four times slower is measured."""
+def test_a_session_on_parts_of_a_gpu_runs_every_line_and_refuses_what_the_host_paced(
+    monkeypatch, slower
+):
+    """A device as fast as the host that issues is launch-bound; one that is four times slower is
+    measured.
+    """
     mode = FakeCuda(slower=slower).install(monkeypatch)
 
     def at_once(worker, count, *arguments, limit_s=0.0):
@@ -158,7 +174,19 @@ def test_a_session_on_parts_of_a_gpu_runs_every_line_and_refuses_what_the_host_p
     monkeypatch.setitem(os.environ, "CUDA_DEVICE_MAX_CONNECTIONS", "32")
     words = ["--runner", "partitioned", "--repeats", "2", "--warm-up", "1"]
     words += [w for k, v in SHAPE.items() for w in (_option(k), str(v))]
-    shape = ["validate", "-s", "1f1b", "-s", "zb-1p", "--devices", "2", "--mb", "4", "--tolerance", "10000%"]
+    shape = [
+        "validate",
+        "-s",
+        "1f1b",
+        "-s",
+        "zb-1p",
+        "--devices",
+        "2",
+        "--mb",
+        "4",
+        "--tolerance",
+        "10000%",
+    ]
     with mode:
         result = invoke(*shape, *words)
     if slower == 1.0:
@@ -170,7 +198,9 @@ def test_a_session_on_parts_of_a_gpu_runs_every_line_and_refuses_what_the_host_p
     assert "the host had issued all ops after" in result.output
 
 
-def test_a_session_with_a_gpu_each_measures_in_bfloat16_and_says_how_far_ahead_the_host_was(monkeypatch):
+def test_a_session_with_a_gpu_each_measures_in_bfloat16_and_says_how_far_ahead_the_host_was(
+    monkeypatch,
+):
     mode = FakeCuda(gpus=2).install(monkeypatch)
     monkeypatch.setattr("ppsim.real.calibration.clock.FLUSH_BYTES", {"cuda": 1 << 20})
     monkeypatch.setattr(session, "_link_alone", lambda size, device, report: Link())
@@ -182,7 +212,9 @@ def test_a_session_with_a_gpu_each_measures_in_bfloat16_and_says_how_far_ahead_t
 
     monkeypatch.setitem(session.RUNNERS, "own", ran)
     with mode:
-        record, _ = session.measure_session([generate("1f1b", devices=2, microbatches=4)], _tiny(), quiet)
+        record, _ = session.measure_session(
+            [generate("1f1b", devices=2, microbatches=4)], _tiny(), quiet
+        )
     assert (asked[0].device, asked[0].model.dtype) == ("cuda", "bfloat16")
     assert record.settings["cores"] == 0
     assert record.settings["launch_bound"] == {}
@@ -202,7 +234,11 @@ def test_a_pair_is_issued_on_two_streams_that_meet_before_and_after(monkeypatch)
     side = f"stream {fake.streams + 1}"
     issued = []
     fake.log.clear()
-    ops.run_together(lambda: issued.append(fake.current[-1].name), lambda: issued.append(fake.current[-1].name), "cuda")
+    ops.run_together(
+        lambda: issued.append(fake.current[-1].name),
+        lambda: issued.append(fake.current[-1].name),
+        "cuda",
+    )
     assert issued == [side, fake.default.name]
     assert fake.log == [("wait", side, fake.default.name), ("wait", fake.default.name, side)]
 
@@ -234,7 +270,9 @@ def _like_a_gpu_each(prepare, rank, say, meeting, settings, devices, *work):
     mode = FakeCuda(gpus=devices, slower=4.0).install(patch)
     patch.setitem(links.BACKEND, "cuda", "gloo")
     new_group = distributed.new_group
-    patch.setattr(distributed, "new_group", lambda members, backend: new_group(members, backend="gloo"))
+    patch.setattr(
+        distributed, "new_group", lambda members, backend: new_group(members, backend="gloo")
+    )
     with mode:
         turns.take_turns(prepare, rank, say, meeting, settings, devices, *work)
 
@@ -242,13 +280,19 @@ def _like_a_gpu_each(prepare, rank, say, meeting, settings, devices, *work):
 @pytest.mark.usefixtures("warm_processes")
 @pytest.mark.parametrize("which", [own_runner, torch_runner], ids=["own", "torch"])
 def test_with_a_gpu_each_times_are_those_of_events(monkeypatch, which):
-    """Two real ranks. Ours has a channel for each direction, so both may send first, and batches are undone."""
+    """Two real ranks. Ours has a channel for each direction, so both may send first, and batches
+    are undone.
+    """
     plans = [plan_of("1f1b"), plan_of("dualpipe-v")]
     if which is own_runner:
         plans.append(plan_of("dualpipe"))
-        plans[-1] = RunPlan("dualpipe", lower(plans[-1].lowered.compute, batch=True), plans[-1].costs)
+        plans[-1] = RunPlan(
+            "dualpipe", lower(plans[-1].lowered.compute, batch=True), plans[-1].costs
+        )
     else:
-        plans = [RunPlan(p.name, torch_runner.lower_as_torch(p.lowered.compute), p.costs) for p in plans]
+        plans = [
+            RunPlan(p.name, torch_runner.lower_as_torch(p.lowered.compute), p.costs) for p in plans
+        ]
     monkeypatch.setattr(which, "take_turns", _like_a_gpu_each)
     model = replace(MODEL, dtype="float32")
     runs, failure = which.run_all(plans, Settings(repeats=2, warm_up=1, model=model, device="cuda"))
@@ -286,7 +330,19 @@ def test_on_a_gpu_the_partitioned_runner_leaves_a_labelled_record(tmp_path: Path
         pytest.skip("no CUDA device")
     pytest.importorskip("cuda.bindings", reason="splits the GPU")
     size = ["--hidden", "4096", "--heads", "32", "--seq", "2048", "--layers", "1", "--repeats", "2"]
-    words = ["-s", "1f1b", "-s", "gpipe", "--devices", "4", "--mb", "8", "--runner", "partitioned", *size]
+    words = [
+        "-s",
+        "1f1b",
+        "-s",
+        "gpipe",
+        "--devices",
+        "4",
+        "--mb",
+        "8",
+        "--runner",
+        "partitioned",
+        *size,
+    ]
     path = tmp_path / "run.json.gz"
     result = invoke("validate", *words, "--tolerance", "1000%", "--record", str(path))
     assert result.exit_code == 0, result.output
@@ -299,7 +355,21 @@ def test_with_a_real_gpu_each_a_run_ends_and_is_causal(tmp_path: Path, which):
     if torch.cuda.device_count() < 2:
         pytest.skip("fewer than two CUDA devices")
     size = ["--hidden", "2048", "--heads", "16", "--seq", "1024", "--repeats", "2"]
-    words = ["-s", "gpipe", "-s", "zb-1p", "--devices", "2", "--mb", "4", "--device", "cuda", "--runner", which, *size]
+    words = [
+        "-s",
+        "gpipe",
+        "-s",
+        "zb-1p",
+        "--devices",
+        "2",
+        "--mb",
+        "4",
+        "--device",
+        "cuda",
+        "--runner",
+        which,
+        *size,
+    ]
     path = tmp_path / "run.json.gz"
     result = invoke("validate", *words, "--tolerance", "1000%", "--record", str(path))
     assert result.exit_code == 0, result.output

@@ -1,4 +1,6 @@
-"""Devices on parts of one GPU: order, gradients and record of the executor, here on a processor; what set the pace."""
+"""Devices on parts of one GPU: order, gradients and record of the executor, here on a processor;
+what set the pace.
+"""
 
 from __future__ import annotations
 
@@ -32,27 +34,45 @@ from tests.fake_cuda import FakeCuda  # noqa: E402
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_every_schedule_finishes_with_the_gradients_of_plain_autograd(name):
-    """Float64, to 1e-12 of the largest; replicas of a stage share the microbatches; forwards alone leave none."""
+    """Float64, to 1e-12 of the largest; replicas of a stage share the microbatches; forwards alone
+    leave none.
+    """
     plan = plan_of(name)
     each = [tasks.ComputingTasks(plan.lowered, device, MODEL) for device in range(2)]
-    found = partitioned.follow(partitioned.order_entries(plan), each, streams.Serial(2), time.monotonic_ns())
-    once = (plan.lowered.schedule.pair < 0) | (plan.lowered.schedule.pair > np.arange(len(plan.lowered.schedule)))
+    found = partitioned.follow(
+        partitioned.order_entries(plan), each, streams.Serial(2), time.monotonic_ns()
+    )
+    once = (plan.lowered.schedule.pair < 0) | (
+        plan.lowered.schedule.pair > np.arange(len(plan.lowered.schedule))
+    )
     assert sum(len(times) for times, _ in found.values()) == once.sum()
     if plan.lowered.schedule.only_forwards:
-        assert all(p.grad is None for task in each for module in task.module.values() for p in module.parameters())
+        assert all(
+            p.grad is None
+            for task in each
+            for module in task.module.values()
+            for p in module.parameters()
+        )
         return
     for stage, wanted in reference(plan.lowered.compute).items():
         held = [task.module[stage].parameters() for task in each if stage in task.module]
         for parts, whole in zip(zip(*held, strict=True), wanted, strict=True):
-            assert np.abs(sum(p.grad.numpy() for p in parts) - whole).max() <= 1e-12 * np.abs(whole).max()
+            assert (
+                np.abs(sum(p.grad.numpy() for p in parts) - whole).max()
+                <= 1e-12 * np.abs(whole).max()
+            )
 
 
-@pytest.mark.parametrize(("name", "devices"), [*product(["zb-h2", "interleaved", "dualpipe", "dualpipe-v"], (2, 4))])
+@pytest.mark.parametrize(
+    ("name", "devices"), [*product(["zb-h2", "interleaved", "dualpipe", "dualpipe-v"], (2, 4))]
+)
 def test_the_host_issues_every_queue_in_its_order_and_nothing_before_its_input(name, devices):
     plan = plan_of(name, devices, 2 * devices)
     order = partitioned.order_entries(plan)
     for device in range(devices):
-        assert [e.op for d, e in order if d == device] == [e.op for e in own_runner.entries_of(plan, device)]
+        assert [e.op for d, e in order if d == device] == [
+            e.op for e in own_runner.entries_of(plan, device)
+        ]
     sent: set[tuple[int, int, int]] = set()
     for _, entry in order:
         assert sent.issuperset(entry.needs)
@@ -61,7 +81,9 @@ def test_the_host_issues_every_queue_in_its_order_and_nothing_before_its_input(n
 
 
 def test_a_session_is_one_record_that_is_causal_and_survives_a_file(tmp_path):
-    """The whole flow of a GPU, with all devices on one processor: ops alone, the run, the record, the comparison."""
+    """The whole flow of a GPU, with all devices on one processor: ops alone, the run, the record,
+    the comparison.
+    """
     request = session.Request(runner="partitioned", device="cpu", repeats=2, warm_up=1, **SHAPE)
     schedules = [generate(name, devices=2, microbatches=4) for name in ("1f1b", "dualpipe")]
     record, failure = session._measure(schedules, request, quiet)
@@ -82,7 +104,9 @@ def test_a_session_is_one_record_that_is_causal_and_survives_a_file(tmp_path):
 
 def _outgrows(rank, say, meeting, settings, devices, orders, plans):
     say((0, 0, {0: ([], 0), 1: ([], 0)}))
-    raise RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 80 GiB")
+    raise RuntimeError(
+        "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 80 GiB"
+    )
 
 
 def test_a_gpu_that_runs_out_of_memory_is_said_so():
@@ -95,14 +119,19 @@ def test_a_gpu_that_runs_out_of_memory_is_said_so():
 # Who sets the pace.
 
 
-@pytest.mark.parametrize(("ahead", "bound"), [(50.0, False), (5.0, False), (0.5, True), (-0.1, True)])
+@pytest.mark.parametrize(
+    ("ahead", "bound"), [(50.0, False), (5.0, False), (0.5, True), (-0.1, True)]
+)
 def test_a_repetition_is_launch_bound_when_ops_end_as_soon_as_they_are_issued(ahead, bound):
     assert session.launch_bound(run_with(ahead)).tolist() == [bound]
 
 
 def test_launch_bound_repetitions_are_left_out_and_a_run_of_nothing_else_is_refused():
     good, bad = run_with(50.0), run_with(0.1)
-    columns = {k: np.concatenate([getattr(good, k), getattr(bad, k)]) for k in ("posted", "start", "end", "issued")}
+    columns = {
+        k: np.concatenate([getattr(good, k), getattr(bad, k)])
+        for k in ("posted", "start", "end", "issued")
+    }
     both = Measured("1f1b", good.lowered, good.costs, device_end=np.zeros((2, 2)), **columns)
     (kept,), left_out = session.drop_launch_bound([both])
     assert left_out == {"1f1b": 1}

@@ -25,7 +25,9 @@ COLUMNS = ("offsets", "kind", "stage", "microbatch", "pair")
 def test_records_hold_names_of_kinds_and_older_ones_with_codes_load_alike(tmp_path):
     """A record with codes, as written before, loads as the one with names that is written now."""
     old = load(str(RECORD))
-    assert isinstance(json.loads(gzip.decompress(RECORD.read_bytes()))["runs"][0]["queues"]["kind"][0], int)
+    assert isinstance(
+        json.loads(gzip.decompress(RECORD.read_bytes()))["runs"][0]["queues"]["kind"][0], int
+    )
     text = dump(old, "new.json", resolution_us=1)
     kinds = {kind for run in json.loads(text)["runs"] for kind in run["queues"]["kind"]}
     assert {"F", "B", "SEND_F", "RECV_B"} <= kinds <= {kind.name for kind in Kind}
@@ -36,13 +38,33 @@ def test_records_hold_names_of_kinds_and_older_ones_with_codes_load_alike(tmp_pa
             (before.lowered.schedule, after.lowered.schedule),
             (before.lowered.compute, after.lowered.compute),
         ):
-            assert all(np.array_equal(getattr(ours, name), getattr(theirs, name)) for name in COLUMNS)
+            assert all(
+                np.array_equal(getattr(ours, name), getattr(theirs, name)) for name in COLUMNS
+            )
 
 
 SMALL = json.loads(gzip.decompress((RECORD.parent / "timed-p4.json.gz").read_bytes()))
 PAIRED = next(i for i, run in enumerate(SMALL["runs"]) if max(run["queues"]["pair"]) >= 0)
 SMALL["runs"] = [SMALL["runs"][0], SMALL["runs"][PAIRED]]
-WRONG: tuple[Any, ...] = ("DROP", -(2**31), -3, -2, -1, 0, 1, 7, 200, 2**30, 2**31 - 1, 2**63, 1.5, "x", None, [], {})
+WRONG: tuple[Any, ...] = (
+    "DROP",
+    -(2**31),
+    -3,
+    -2,
+    -1,
+    0,
+    1,
+    7,
+    200,
+    2**30,
+    2**31 - 1,
+    2**63,
+    1.5,
+    "x",
+    None,
+    [],
+    {},
+)
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -64,7 +86,9 @@ CHANGES = st.tuples(st.sampled_from(PLACES), st.sampled_from(WRONG))
 
 
 def change_one(change: tuple[tuple[Any, ...], Any], path: Path) -> None:
-    """Set or drop one value of the record, and analyse what loads; anything but our own errors is a fault."""
+    """Set or drop one value of the record, and analyse what loads; anything but our own errors is a
+    fault.
+    """
     changed, (place, value) = deepcopy(SMALL), change
     *outer, last = place
     holder: Any = changed
@@ -93,7 +117,10 @@ def test_one_changed_value_is_refused_or_analysed(change, tmp_path_factory):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda run: run["queues"]["stage"].__setitem__(0, 2**31 - 1), "stage 2147483647 of entry 0 is outside 0 to 3"),
+        (
+            lambda run: run["queues"]["stage"].__setitem__(0, 2**31 - 1),
+            "stage 2147483647 of entry 0 is outside 0 to 3",
+        ),
         (lambda run: run["queues"]["offsets"].__setitem__(1, 10**9), "offsets do not ascend"),
         (
             lambda run: run["queues"]["microbatch"].__setitem__(0, 1),
@@ -101,7 +128,10 @@ def test_one_changed_value_is_refused_or_analysed(change, tmp_path_factory):
         ),
         (lambda run: run["queues"]["kind"].__setitem__(1, "SEND_B"), r"runs\[0\]: gpipe: "),
         (lambda run: run["worked"][0].__setitem__(5, -1), "a time waited or worked below 0"),
-        (lambda run: run["costs"]["time"][0].__setitem__(0, -1), "the time of an op must be zero or more"),
+        (
+            lambda run: run["costs"]["time"][0].__setitem__(0, -1),
+            "the time of an op must be zero or more",
+        ),
     ],
 )
 def test_a_record_that_no_run_left_is_bad_input(change, says, tmp_path):

@@ -34,10 +34,18 @@ RECORDS = json.loads((Path(__file__).parents[2] / "data" / "torch" / "comms.json
 SECONDS = 3.0  # how long an order may stand still before it counts as hanging
 
 
-def random_order(seed: int, devices: int, chunks: int, microbatches: int, placement: str) -> Schedule:
-    """Any order that can run: ready ops drawn at random, forwards of the last stage in turn as torch needs it."""
+def random_order(
+    seed: int, devices: int, chunks: int, microbatches: int, placement: str
+) -> Schedule:
+    """Any order that can run: ready ops drawn at random, forwards of the last stage in turn as
+    torch needs it.
+    """
     rng, stages = random.Random(seed), devices * chunks
-    home = generate("dualpipe-v" if placement == "v" else "looped-bfs", devices=devices, microbatches=4 * devices)
+    home = generate(
+        "dualpipe-v" if placement == "v" else "looped-bfs",
+        devices=devices,
+        microbatches=4 * devices,
+    )
     where = home.placement.devices[0][:stages]
     split = {(s, m): rng.random() < 0.5 for s in range(stages) for m in range(microbatches)}
     todo = {(s, "F", m) for s, m in split} | {
@@ -53,7 +61,9 @@ def random_order(seed: int, devices: int, chunks: int, microbatches: int, placem
             return turn and (s == 0 or (s - 1, "F", m) in done)
         if kind == "W":
             return (s, "I", m) in done
-        return (s, "F", m) in done and (s == stages - 1 or (s + 1, "I" if split[s + 1, m] else "B", m) in done)
+        return (s, "F", m) in done and (
+            s == stages - 1 or (s + 1, "I" if split[s + 1, m] else "B", m) in done
+        )
 
     while todo:
         op = rng.choice(sorted(filter(ready, todo)))
@@ -64,8 +74,8 @@ def random_order(seed: int, devices: int, chunks: int, microbatches: int, placem
 
 
 def all_schedules() -> dict[str, Schedule]:
-    """Every family that torch's runtime can carry at 2 and 4 devices, torch's own zero bubble, merged and split
-    backwards, and random orders.
+    """Every family that torch's runtime can carry at 2 and 4 devices, torch's own zero bubble,
+    merged and split backwards, and random orders.
     """
     found = {}
     for family in filter(lambda family: not family.lanes, families()):
@@ -75,7 +85,10 @@ def all_schedules() -> dict[str, Schedule]:
                     schedule = generate(family.name, devices=devices, microbatches=microbatches)
                 except InputError:
                     continue
-                if schedule.placement.n_replicas == schedule.n_slices == 1 and not schedule.only_forwards:
+                if (
+                    schedule.placement.n_replicas == schedule.n_slices == 1
+                    and not schedule.only_forwards
+                ):
                     found[f"{family.name}-{devices}-{microbatches}"] = schedule
                     break
     for record in RECORDS:
@@ -95,44 +108,74 @@ def all_schedules() -> dict[str, Schedule]:
 
 
 def optimized(devices: int, placement: str, cap: int) -> Schedule:
-    """What a search for uneven stages finds, whose devices run at capacity: no schedule of the list."""
+    """What a search for uneven stages finds, whose devices run at capacity: no schedule of the
+    list.
+    """
     stages = devices * (2 if placement == "v" else 1)
-    f, i, w = (np.resize(times, stages) for times in ([3.0, 5.0, 4.0], [4.0, 2.0], [1.0, 3.0, 2.0, 2.0]))
-    asked = Problem(place(placement, devices, stages), 5, Costs(np.stack([f, i + w, i, w]), 1.0), cap)
+    f, i, w = (
+        np.resize(times, stages) for times in ([3.0, 5.0, 4.0], [4.0, 2.0], [1.0, 3.0, 2.0, 2.0])
+    )
+    asked = Problem(
+        place(placement, devices, stages), 5, Costs(np.stack([f, i + w, i, w]), 1.0), cap
+    )
     return optimize([asked], [[]], time_limit=0.5).solution.schedule
 
 
 def test_exported_schedules_run_in_torch_with_the_gradients_of_one_process(tmp_path):
-    """All schedules, both formats, 2 and 4 processes, float64: equal to a single process's to 1e-12."""
+    """All schedules, both formats, 2 and 4 processes, float64: equal to a single process's to
+    1e-12.
+    """
     torch = pytest.importorskip("torch")
-    comms = torch.__version__.startswith("2.13")  # from 2.15 on, torch wants its own waits in compute_comms
+    # from 2.15 on, torch wants its own waits in compute_comms
+    comms = torch.__version__.startswith("2.13")
     jobs = []
     for name, schedule in all_schedules().items():
         timeline = simulate(schedule, costs_for(schedule))
-        stages = [np.flatnonzero(schedule.placement.devices[0] == d).tolist() for d in range(schedule.n_devices)]
+        stages = [
+            np.flatnonzero(schedule.placement.devices[0] == d).tolist()
+            for d in range(schedule.n_devices)
+        ]
         shape = {"microbatches": schedule.n_microbatches, "stages": stages}
         path = tmp_path / f"{name}.csv"
         save(Document((timeline,), (name,)), str(path))
         jobs.append({"name": name, "csv": str(path), "format": "compute_only", **shape})
         if comms:
-            lowered = lower(schedule, ("torch", "early", "even-first")[len(jobs) % 3], reduce_grad=True)
+            lowered = lower(
+                schedule, ("torch", "early", "even-first")[len(jobs) % 3], reduce_grad=True
+            )
             path = tmp_path / f"{name}-comms.csv"
             path.write_text(csv.text(lowered.schedule))
-            jobs.append({"name": f"{name}-comms", "csv": str(path), "format": "compute_comms", **shape})
+            jobs.append(
+                {"name": f"{name}-comms", "csv": str(path), "format": "compute_comms", **shape}
+            )
     spawn("run_pipelines", 4, 240, tmp_path, jobs)
     results: dict[str, Any] = {}
     for rank in range(4):
         for name, worst in json.loads((tmp_path / f"pipelines{rank}.json").read_text()).items():
-            results[name] = max(results.get(name, 0.0), worst) if isinstance(worst, float) else worst
-    assert {name: worst for name, worst in results.items() if not (isinstance(worst, float) and worst <= 1e-12)} == {}
+            results[name] = (
+                max(results.get(name, 0.0), worst) if isinstance(worst, float) else worst
+            )
+    assert {
+        name: worst
+        for name, worst in results.items()
+        if not (isinstance(worst, float) and worst <= 1e-12)
+    } == {}
     assert set(results) == {job["name"] for job in jobs}
 
 
 def shaken(rng: random.Random) -> Draft:
-    """A small lowered order with some sends and receives moved, each still on its side of its op."""
-    name, chunks = rng.choice([("1f1b", 1), ("gpipe", 1), ("zb-1p", 1), ("interleaved", 2), ("looped-bfs", 2)])
-    schedule = generate(name, devices=rng.choice((2, 3)), chunks=chunks, microbatches=rng.choice((2, 3)))
-    draft = Draft.from_schedule(lower(schedule, rng.choice(("early", "torch", "prefetch:0", "prefetch:1"))).schedule)
+    """A small lowered order with some sends and receives moved, each still on its side of its
+    op.
+    """
+    name, chunks = rng.choice(
+        [("1f1b", 1), ("gpipe", 1), ("zb-1p", 1), ("interleaved", 2), ("looped-bfs", 2)]
+    )
+    schedule = generate(
+        name, devices=rng.choice((2, 3)), chunks=chunks, microbatches=rng.choice((2, 3))
+    )
+    draft = Draft.from_schedule(
+        lower(schedule, rng.choice(("early", "torch", "prefetch:0", "prefetch:1"))).schedule
+    )
     for _ in range(rng.choice((0, 1, 2, 4))):
         messages = ExpectedMessages.of(draft, Tables.of(draft))
         message = rng.randrange(len(messages.send))
@@ -168,8 +211,8 @@ def steps(draft: Draft) -> list[list[list[int]]]:
 
 
 def test_real_blocking_processes_do_what_check_predicts(tmp_path):
-    """Random orders under gloo with sends that block: those accepted finish with the right data, those called a
-    deadlock hang, and those called a mismatch get wrong data, without one exception.
+    """Random orders under gloo with sends that block: those accepted finish with the right data,
+    those called a deadlock hang, and those called a mismatch get wrong data, without one exception.
     """
     rng = random.Random(20)
     drafts: list[Draft] = []
@@ -186,13 +229,20 @@ def test_real_blocking_processes_do_what_check_predicts(tmp_path):
 def outcomes_in(folder: Path) -> list[str]:
     """What became of each order, over its three ranks."""
     ranks = [json.loads((folder / f"queues{rank}.json").read_text()) for rank in range(3)]
-    return [next((o for o in ("hangs", "wrong data") if o in outcome), "right") for outcome in zip(*ranks, strict=True)]
+    return [
+        next((o for o in ("hangs", "wrong data") if o in outcome), "right")
+        for outcome in zip(*ranks, strict=True)
+    ]
 
 
 def posts(draft: Draft, per: str) -> list[list[list[int]]]:
-    """Per rank, what is posted to which queue of communicators, and where an op waits for what it received."""
+    """Per rank, what is posted to which queue of communicators, and where an op waits for what it
+    received.
+    """
     messages = ExpectedMessages.of(draft, Tables.of(draft))
-    sides = zip(messages.send.tolist(), messages.receive.tolist(), messages.producer.tolist(), strict=True)
+    sides = zip(
+        messages.send.tolist(), messages.receive.tolist(), messages.producer.tolist(), strict=True
+    )
     sent = {send: (receive, label) for send, receive, label in sides}
     received = {receive: (send, label) for send, (receive, label) in sent.items()}
     needed = dict(zip(messages.consumer.tolist(), messages.producer.tolist(), strict=True))
@@ -211,8 +261,8 @@ def posts(draft: Draft, per: str) -> list[list[list[int]]]:
 
 
 def test_real_communicators_hang_where_check_says_so(tmp_path):
-    """Queues of blocking sends and receives over gloo, one per direction, pair or device: each order that check passes
-    delivers the right data, and each one that it calls a deadlock hangs.
+    """Queues of blocking sends and receives over gloo, one per direction, pair or device: each
+    order that check passes delivers the right data, and each one that it calls a deadlock hangs.
     """
     cases, expected = [], []
     for name in ("1f1b", "gpipe", "zb-1p", "interleaved"):

@@ -56,12 +56,16 @@ def reference(schedule: Schedule, module: UserModule) -> dict[int, list[np.ndarr
         for stage in stages:
             x = stage.module(x)
         x.backward()
-    return {s: [p.grad.numpy() for p in stage.module.parameters()] for s, stage in enumerate(stages)}
+    return {
+        s: [p.grad.numpy() for p in stage.module.parameters()] for s, stage in enumerate(stages)
+    }
 
 
 @pytest.mark.parametrize(("devices", "function"), [(2, "own"), (4, "stage"), (2, "several")])
 def test_gradients_of_every_schedule_are_those_of_one_process(devices, function):
-    """Float64, to 1e-12 of the largest; chunks, pairs and two replicas; also with the user's own functions."""
+    """Float64, to 1e-12 of the largest; chunks, pairs and two replicas; also with the user's own
+    functions.
+    """
     pytest.importorskip("torch")
     module = UserModule(FILE, function)
     plans = [plan_of(name, devices, 2 * devices) for name in NAMES[devices]]
@@ -74,16 +78,25 @@ def test_gradients_of_every_schedule_are_those_of_one_process(devices, function)
         for stage, wanted in reference(plan.lowered.compute, module).items():
             shares = [found[number][stage] for found in got if stage in found[number]]
             for parts, whole in zip(zip(*shares, strict=True), wanted, strict=True):
-                assert np.abs(sum(parts) - whole).max() <= 1e-12 * np.abs(whole).max(), (plan.name, stage)
+                assert np.abs(sum(parts) - whole).max() <= 1e-12 * np.abs(whole).max(), (
+                    plan.name,
+                    stage,
+                )
 
 
 def test_messages_and_steps_of_fsdp_are_the_users_where_there_are_functions_for_them():
-    """Gradients are those of one process, doubled once by REDUCE_GRAD; three of four stages are gathered at once."""
+    """Gradients are those of one process, doubled once by REDUCE_GRAD; three of four stages are
+    gathered at once.
+    """
     pytest.importorskip("torch")
     module, names = UserModule(FILE, "handled"), ("1f1b", "zb-h2", "dualpipe-v")
     four = generate("interleaved", devices=2, microbatches=4, chunks=4)
-    plans = [plan_of(name) for name in names] + [RunPlan("4 chunks", lower(four, batch=True), costs_for(four))]
-    entries = [[own_runner.entries_of(plan, device, steps=True) for plan in plans] for device in range(2)]
+    plans = [plan_of(name) for name in names] + [
+        RunPlan("4 chunks", lower(four, batch=True), costs_for(four))
+    ]
+    entries = [
+        [own_runner.entries_of(plan, device, steps=True) for plan in plans] for device in range(2)
+    ]
     freed = [[e.kind for e in entries[device][-1]].count(Kind.RESHARD) for device in range(2)]
     assert min(freed) > 4
     got: list[list[Any]] = [[] for _ in range(2)]
@@ -94,7 +107,10 @@ def test_messages_and_steps_of_fsdp_are_the_users_where_there_are_functions_for_
         for stage, wanted in reference(plan.lowered.compute, UserModule(FILE, "stage")).items():
             share = next(found[number][stage] for found in got if stage in found[number])
             for part, whole in zip(share, wanted, strict=True):
-                assert np.abs(part - 2 * whole).max() <= 1e-12 * np.abs(whole).max(), (plan.name, stage)
+                assert np.abs(part - 2 * whole).max() <= 1e-12 * np.abs(whole).max(), (
+                    plan.name,
+                    stage,
+                )
 
 
 @pytest.mark.parametrize(
@@ -107,9 +123,22 @@ def test_messages_and_steps_of_fsdp_are_the_users_where_there_are_functions_for_
     ids=["own runner", "own messages and FSDP", "torch's runtime"],
 )
 def test_a_model_of_the_users_is_validated(schedules, function, options):
-    """Schedules with different numbers of stages are priced by their own; prints stay off standard output."""
+    """Schedules with different numbers of stages are priced by their own; prints stay off standard
+    output.
+    """
     pytest.importorskip("torch")
-    words = ("--devices", "2", "--mb", "4", "--repeats", "2", "--module", f"{FILE}:{function}", "--tolerance", "100%")
+    words = (
+        "--devices",
+        "2",
+        "--mb",
+        "4",
+        "--repeats",
+        "2",
+        "--module",
+        f"{FILE}:{function}",
+        "--tolerance",
+        "100%",
+    )
     result = invoke("validate", *schedules, *words, *options, "--json")
     assert result.exit_code in (0, 1), result.output
     value = json.loads(result.stdout)
@@ -120,7 +149,18 @@ def test_a_model_of_the_users_is_validated(schedules, function, options):
 
 def test_torchs_runtime_takes_no_functions_of_the_users():
     pytest.importorskip("torch")
-    words = ("validate", "1f1b", "--devices", "2", "--mb", "4", "--runner", "torch", "--module", f"{FILE}:own")
+    words = (
+        "validate",
+        "1f1b",
+        "--devices",
+        "2",
+        "--mb",
+        "4",
+        "--runner",
+        "torch",
+        "--module",
+        f"{FILE}:own",
+    )
     error = refused(*words)
     assert isinstance(error, InputError)
     assert "torch's runtime calls no functions for F, B, I, W, FB" in str(error)
@@ -135,7 +175,9 @@ def test_a_send_that_fails_names_its_stage():
 
 
 def test_code_that_fails_in_a_process_of_the_run_is_bad_input(tmp_path):
-    """It names the process, the op and the line, and no process is left (see the tests of failures)."""
+    """It names the process, the op and the line, and no process is left (see the tests of
+    failures).
+    """
     pytest.importorskip("torch")
     path = tmp_path / "late.py"
     path.write_text(
@@ -148,9 +190,13 @@ def test_code_that_fails_in_a_process_of_the_run_is_bad_input(tmp_path):
         "def stage(stage, stages, device):\n"
         "    return Late(4, 4), torch.randn(2, 4)\n"
     )
-    error = refused("validate", "1f1b", "--devices", "2", "--mb", "2", "--repeats", "1", "--module", str(path))
+    error = refused(
+        "validate", "1f1b", "--devices", "2", "--mb", "2", "--repeats", "1", "--module", str(path)
+    )
     assert isinstance(error, InputError)
-    assert str(error) == f"process 1: {path}, F of stage 1, fails: ValueError: only in a run (line 5)"
+    assert (
+        str(error) == f"process 1: {path}, F of stage 1, fails: ValueError: only in a run (line 5)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -159,19 +205,28 @@ def test_code_that_fails_in_a_process_of_the_run_is_bad_input(tmp_path):
         (("--ops", "timed"), "--module has stages that compute"),
         (("--hidden", "64"), "--module brings the model, so --hidden"),
         (("--runner", "partitioned"), "not those of --module"),
-        (("--profile", str(Path(FILE).parents[2] / "gallery" / "profile-cpu.toml")), "not of a module's stages"),
+        (
+            ("--profile", str(Path(FILE).parents[2] / "gallery" / "profile-cpu.toml")),
+            "not of a module's stages",
+        ),
     ],
 )
 def test_options_that_do_not_go_with_a_module_are_refused(words, says):
-    assert says in str(refused("validate", "1f1b", "--devices", "2", "--mb", "2", "--module", FILE, *words))
+    assert says in str(
+        refused("validate", "1f1b", "--devices", "2", "--mb", "2", "--module", FILE, *words)
+    )
 
 
 def test_only_a_pair_of_the_users_own_is_priced_as_one():
-    """A run does the two ops of any other pair one after the other, so they cost what they cost alone."""
+    """A run does the two ops of any other pair one after the other, so they cost what they cost
+    alone.
+    """
     pytest.importorskip("torch")
     from ppsim.real.calibration.user_ops import measure_stages
 
     for function, wanted in (("stage", set()), ("own", {0, 1})):
         module = UserModule(FILE, function)
-        times, _ = measure_stages(module, 2, "cpu", repeats=1, warm_up=0, tick=lambda _: None, together=False)
+        times, _ = measure_stages(
+            module, 2, "cpu", repeats=1, warm_up=0, tick=lambda _: None, together=False
+        )
         assert {op.stage for op in times if op.kind == "FB"} == wanted

@@ -29,7 +29,9 @@ def test_the_real_run_on_eight_gpus_is_1f1b_with_its_published_medians():
     assert kept.iterations.tolist() == list(range(4, 21))
     assert np.median(kept.makespans) == pytest.approx(3245.9, abs=0.1)
     took, stage, kind = kept.end - kept.start, run.schedule.stage, run.schedule.kind
-    medians = [[float(np.median(took[:, (stage == s) & (kind == k)])) for s in range(8)] for k in (0, 1)]
+    medians = [
+        [float(np.median(took[:, (stage == s) & (kind == k)])) for s in range(8)] for k in (0, 1)
+    ]
     published = [
         [57.79, 58.47, 57.98, 61.02, 60.86, 62.06, 61.2, 66.88],
         [70.1, 69.71, 71.06, 68.81, 69.92, 70.1, 69.14, 75.18],
@@ -60,7 +62,9 @@ def test_an_unnumbered_dump_gives_back_the_schedule_that_ran(name, options, conf
 
 def test_chunks_that_times_do_not_tell_are_asked_for(tmp_path):
     timeline = simulated("interleaved", chunks=2, group_size=8)
-    assert same_ops(read_run([dump_primus(tmp_path / "run", [timeline])]).schedule, timeline.schedule)
+    assert same_ops(
+        read_run([dump_primus(tmp_path / "run", [timeline])]).schedule, timeline.schedule
+    )
     with pytest.raises(InputError, match="1 or 2 chunks per rank") as refused:
         read_run([dump_primus(tmp_path / "bare", [timeline], config=False)])
     assert "config.json" in refused.value.hint
@@ -75,7 +79,11 @@ def test_a_numbered_dump_is_taken_by_its_numbers(name, tmp_path):
 
 def test_traces_records_and_timelines_come_through_the_same_door(tmp_path):
     traced = read_run([str(path) for path in sorted((DATA / "traces").glob("gpipe*"))])
-    assert (traced.format, recognise(traced.schedule), len(traced.iterations)) == ("kineto", "gpipe", 2)
+    assert (traced.format, recognise(traced.schedule), len(traced.iterations)) == (
+        "kineto",
+        "gpipe",
+        2,
+    )
     record = read_run([str(DATA / "records" / "timed-p4.json.gz")], "zb-1p")
     assert (record.format, record.schedule.name) == ("record", "zb-1p")
     assert (record.posted <= record.start).all()
@@ -116,7 +124,9 @@ def damaged(folder: Path, rank: int, change) -> None:
         (lambda row: row.pop("bwd_end"), "bwd_end is missing"),
         (lambda row: row.__setitem__("memory", "much"), "memory: expected a number"),
         (
-            lambda row: [row.__setitem__(k, [t - 300 for t in row[k]]) for k in ("fwd_start", "fwd_end")],
+            lambda row: [
+                row.__setitem__(k, [t - 300 for t in row[k]]) for k in ("fwd_start", "fwd_end")
+            ],
             "no order of chunks",
         ),
     ],

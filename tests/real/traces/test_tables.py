@@ -1,4 +1,6 @@
-"""Tables of ops by any names are one job: the ops, messages and collectives of all replicas, and what was repaired."""
+"""Tables of ops by any names are one job: the ops, messages and collectives of all replicas, and
+what was repaired.
+"""
 
 import contextlib
 import json
@@ -17,7 +19,13 @@ from ppsim.real.traces.table_words import group_of, kind_of, meanings
 from ppsim.schedules import recognise
 from tests.real_runs import RECORDED, STRAGGLERS, ops_rows, simulated, write_csv
 
-MEGATRON = {"iteration": "step", "replica": "dp_rank", "device": "pp_rank", "kind": "optype", "microbatch": "mb_id"}
+MEGATRON = {
+    "iteration": "step",
+    "replica": "dp_rank",
+    "device": "pp_rank",
+    "kind": "optype",
+    "microbatch": "mb_id",
+}
 
 
 def read_job(*paths) -> tuple[RealRun, Job]:
@@ -28,7 +36,10 @@ def read_job(*paths) -> tuple[RealRun, Job]:
 
 def two_replicas(name="interleaved", steps=3, **options):
     options = {"comm": 0.75} | options
-    return [[simulated(name, **options), simulated(name, tf=60.0 + step, **options)] for step in range(steps)]
+    return [
+        [simulated(name, **options), simulated(name, tf=60.0 + step, **options)]
+        for step in range(steps)
+    ]
 
 
 @pytest.mark.slow
@@ -45,7 +56,15 @@ def test_the_production_job_is_read_whole():
         "optimizer-clip-main-grad",
         "optimizer",
     ]
-    assert [each.group for each in job.between] == ["replicas", "device", "device", "ends", "replicas", "all", "device"]
+    assert [each.group for each in job.between] == [
+        "replicas",
+        "device",
+        "device",
+        "ends",
+        "replicas",
+        "all",
+        "device",
+    ]
     assert [each.before for each in job.between] == [True] + [False] * 6
     known = json.loads((STRAGGLERS.parent / "stragglers.json").read_text())["ST"]["step"]
     assert np.allclose(job.steps, known)
@@ -53,7 +72,9 @@ def test_the_production_job_is_read_whole():
 
 
 @pytest.mark.sampled(8)
-@pytest.mark.parametrize("names", [{}, MEGATRON, {"start": "begin_us", "end": "finish_us", "stage": "virtual_stage"}])
+@pytest.mark.parametrize(
+    "names", [{}, MEGATRON, {"start": "begin_us", "end": "finish_us", "stage": "virtual_stage"}]
+)
 @pytest.mark.parametrize("schedule", ["interleaved", "zb-v", "dualpipe-v"])
 def test_a_table_under_other_names_in_any_order_is_the_run(schedule, names, tmp_path):
     options = {"chunks": 2} if schedule == "interleaved" else {}
@@ -85,7 +106,9 @@ def test_messages_without_numbers_are_matched_in_their_order(tmp_path):
 
 
 def test_without_messages_transfers_are_the_latencies_that_waits_show(tmp_path):
-    run, job = read_job(write_csv(tmp_path / "t.csv", ops_rows(two_replicas(chunks=2), messages=False)))
+    run, job = read_job(
+        write_csv(tmp_path / "t.csv", ops_rows(two_replicas(chunks=2), messages=False))
+    )
     assert np.allclose(job.transfer[:, :, run.schedule.crosses], 0.75, atol=0.01)
     assert any("no messages are shown" in note for note in run.notes)
 
@@ -104,9 +127,19 @@ def test_a_file_that_tells_no_unit_has_that_of_the_others(silent, tmp_path):
 def test_json_lines_have_a_header_for_what_holds_throughout(tmp_path):
     rows = ops_rows(two_replicas())
     for device in range(4):
-        own = [{k: v for k, v in row.items() if k != "device"} for row in rows if row["device"] == device]
+        own = [
+            {k: v for k, v in row.items() if k != "device"}
+            for row in rows
+            if row["device"] == device
+        ]
         late = [row | {name: row[name] * 1e-3 for name in ("start", "end")} for row in own]
-        header = {"schema": "ppsim.ops/1", "unit": "s", "epoch": 1e9 - device, "device": device, "host": "a"}
+        header = {
+            "schema": "ppsim.ops/1",
+            "unit": "s",
+            "epoch": 1e9 - device,
+            "device": device,
+            "host": "a",
+        }
         shifted = [row | {name: row[name] + device for name in ("start", "end")} for row in late]
         lines = [json.dumps(each) for each in (header, *shifted)]
         (tmp_path / f"rank{device}.ops.jsonl").write_text("\n".join(lines))
@@ -170,9 +203,20 @@ def test_a_fault_is_repaired_and_the_repair_is_said(what, steps, replicas, said,
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda rows: [{k: v for k, v in row.items() if k != "microbatch"} for row in rows], "no column of microbatch"),
-        (lambda rows: [{k: v for k, v in row.items() if k != "end"} for row in rows], "no column of end or a duration"),
-        (lambda rows: [{k: v for k, v in row.items() if k not in ("device", "stage")} for row in rows], "of device or"),
+        (
+            lambda rows: [{k: v for k, v in row.items() if k != "microbatch"} for row in rows],
+            "no column of microbatch",
+        ),
+        (
+            lambda rows: [{k: v for k, v in row.items() if k != "end"} for row in rows],
+            "no column of end or a duration",
+        ),
+        (
+            lambda rows: [
+                {k: v for k, v in row.items() if k not in ("device", "stage")} for row in rows
+            ],
+            "of device or",
+        ),
         (lambda rows: [row | {"kind": "x"} for row in rows], "no op is a forward or a backward"),
         (lambda rows: [row | {"microbatch": "mb1"} for row in rows], "row 1: microbatch is 'mb1'"),
         (lambda rows: [row | {"stage": 0.5} for row in rows], "row 1: stage is 0.5$"),
@@ -196,7 +240,13 @@ def test_what_no_repair_mends_gets_one_message(change, said, tmp_path):
 
 @pytest.mark.parametrize(
     "content",
-    [b"PAR1", b"PAR1" + b"\0" * 40, b'{"kind": "F", "start": 1, "end": 2}\n{"kind": ', b"kind,start,end\nF,1\n", b""],
+    [
+        b"PAR1",
+        b"PAR1" + b"\0" * 40,
+        b'{"kind": "F", "start": 1, "end": 2}\n{"kind": ',
+        b"kind,start,end\nF,1\n",
+        b"",
+    ],
 )
 def test_files_that_are_cut_short_get_one_message(content, tmp_path):
     (tmp_path / "t.parquet").write_bytes(content)
@@ -206,24 +256,50 @@ def test_files_that_are_cut_short_get_one_message(content, tmp_path):
 
 def test_a_kind_that_is_no_word_is_refused_with_its_row(tmp_path):
     """JSON lines may hold a list where a word is meant."""
-    rows = [{**row, "kind": ["F"]} if n == 3 else row for n, row in enumerate(ops_rows(two_replicas("1f1b")))]
+    rows = [
+        {**row, "kind": ["F"]} if n == 3 else row
+        for n, row in enumerate(ops_rows(two_replicas("1f1b")))
+    ]
     (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(InputError, match=r"t.jsonl', row 4: kind is \['F'\]"):
         read_run([str(tmp_path / "t.jsonl")])
 
 
 def test_rows_of_unlike_columns_are_refused_before_they_fill_the_memory(tmp_path):
-    """Twenty thousand rows with a column of their own each are less than a megabyte, and 400 million cells."""
-    (tmp_path / "t.jsonl").write_text("".join(f'{{"kind": "F", "start": 0, "c{n}": 1}}\n' for n in range(20_000)))
-    with pytest.raises(InputError, match="20,000 rows name 20,002 columns, and each row few of them"):
+    """Twenty thousand rows with a column of their own each are less than a megabyte, and 400
+    million cells.
+    """
+    (tmp_path / "t.jsonl").write_text(
+        "".join(f'{{"kind": "F", "start": 0, "c{n}": 1}}\n' for n in range(20_000))
+    )
+    with pytest.raises(
+        InputError, match="20,000 rows name 20,002 columns, and each row few of them"
+    ):
         read_run([str(tmp_path / "t.jsonl")])
 
 
 def test_words_of_others_mean_our_columns_and_kinds():
     found = meanings(
-        ["dp_rank", "stage", "rank", "step", "optype", "start_ts", "duration", "seq_id", "mc", "mb_id", "gmc"]
+        [
+            "dp_rank",
+            "stage",
+            "rank",
+            "step",
+            "optype",
+            "start_ts",
+            "duration",
+            "seq_id",
+            "mc",
+            "mb_id",
+            "gmc",
+        ]
     )
-    assert (found["device"], found["stage"], found["chunk"], found["order"]) == ("stage", "gmc", "mc", "seq_id")
+    assert (found["device"], found["stage"], found["chunk"], found["order"]) == (
+        "stage",
+        "gmc",
+        "mc",
+        "seq_id",
+    )
     assert meanings(["pp_rank", "stage"]) == {"device": "pp_rank", "stage": "stage"}
     kinds = {
         "forward-compute": "F",
@@ -232,25 +308,47 @@ def test_words_of_others_mean_our_columns_and_kinds():
         "send_forward": "SEND_F",
         "backward-recv": "RECV_B",
     }
-    kinds |= {"wgrad": "W", "backward_input": "I", "backward weight": "W", "f": "F", "recompute": "R"}
+    kinds |= {
+        "wgrad": "W",
+        "backward_input": "I",
+        "backward weight": "W",
+        "f": "F",
+        "recompute": "R",
+    }
     assert {name: getattr(kind_of(name), "name", None) for name in kinds} == kinds
-    assert [kind_of(name) for name in ("optimizer", "grads-reduce-scatter", "forward backward", "")] == [None] * 4
-    groups = {"grads-reduce-scatter": "replicas", "embedding-grads-all-reduce": "ends", "optimizer": "device"}
-    groups |= {"optimizer-clip-main-grad": "all", "layernorm-grads-all-reduce": "device", "UNSHARD": "replicas"}
+    assert [
+        kind_of(name) for name in ("optimizer", "grads-reduce-scatter", "forward backward", "")
+    ] == [None] * 4
+    groups = {
+        "grads-reduce-scatter": "replicas",
+        "embedding-grads-all-reduce": "ends",
+        "optimizer": "device",
+    }
+    groups |= {
+        "optimizer-clip-main-grad": "all",
+        "layernorm-grads-all-reduce": "device",
+        "UNSHARD": "replicas",
+    }
     assert {name: group_of(name) for name in groups} == groups
 
 
 def as_stragglers(timeline, replica, step, shift):
-    """Rows in the columns of ByteDance's traces: messages by their turn, with empty ones at both ends."""
+    """Rows in the columns of ByteDance's traces: messages by their turn, with empty ones at both
+    ends.
+    """
     schedule, rows = timeline.schedule, []
     P, comm = schedule.n_devices, 0.75
     names = {"F": "forward", "B": "backward"}
 
     def row(device, kind, start, end, turn, chunk=-1, mb=-1, stage=-1):
-        rows.append([replica, device, step, kind, start + shift, end - start, turn, chunk, mb, stage])
+        rows.append(
+            [replica, device, step, kind, start + shift, end - start, turn, chunk, mb, stage]
+        )
 
     for device in range(P):
-        turns = {f"{way}-{side}": 0 for way in names.values() for side in ("send", "recv", "compute")}
+        turns = {
+            f"{way}-{side}": 0 for way in names.values() for side in ("send", "recv", "compute")
+        }
         for chunk in range(schedule.n_chunks):
             row(device, "params-all-gather", -9.0 + 2 * chunk, -8.0 + 2 * chunk, 0, chunk)
         queue = schedule.queue(device)
@@ -307,8 +405,19 @@ def test_ops_that_take_no_time_slow_nothing_down(tmp_path):
 
 def test_a_collective_that_a_replica_lacks_is_said(tmp_path):
     rows = ops_rows(two_replicas("1f1b"))
-    same = {"stage": -1, "microbatch": -1, "kind": "grads-reduce-scatter", "start": 2000.0, "end": 2005.0}
-    rows += [same | {"iteration": k, "replica": r, "device": d} for k in (7, 8, 9) for r in (0, 1) for d in range(4)]
+    same = {
+        "stage": -1,
+        "microbatch": -1,
+        "kind": "grads-reduce-scatter",
+        "start": 2000.0,
+        "end": 2005.0,
+    }
+    rows += [
+        same | {"iteration": k, "replica": r, "device": d}
+        for k in (7, 8, 9)
+        for r in (0, 1)
+        for d in range(4)
+    ]
     rows.pop()
     run, job = read_job(write_csv(tmp_path / "t.csv", rows))
     assert any(note.startswith("1 ops between steps are missing") for note in run.notes)

@@ -24,19 +24,34 @@ def test_spreads_are_medians_of_reports_without_the_first(tmp_path):
     assert found["forward-backward"] == {"reports": 3, "least": 701.39, "most": 711.09, "ranks": []}
     assert found["model-and-optimizer-setup"]["most"] == 1022.97
     assert found["save-checkpoint"]["least"] == 24895.07
-    assert list(found) == ["model-and-optimizer-setup", "forward-backward", "optimizer", "save-checkpoint"]
+    assert list(found) == [
+        "model-and-optimizer-setup",
+        "forward-backward",
+        "optimizer",
+        "save-checkpoint",
+    ]
 
 
 def test_every_ranks_total_is_kept(tmp_path):
     """A rank without a timer is null, and the greatest names the slowest rank."""
     found = timers(tmp_path / "a.log", EACH)
-    assert found["forward-compute"] == {"reports": 2, "least": 310.0, "most": 420.0, "ranks": [310.0, 420.0]}
+    assert found["forward-compute"] == {
+        "reports": 2,
+        "least": 310.0,
+        "most": 420.0,
+        "ranks": [310.0, 420.0],
+    }
     assert found["backward-compute"]["ranks"] == [None, 7.0]
     assert "rank 1" in invoke("read", str(tmp_path / "a.log")).stdout
 
 
 def test_the_greatest_alone_is_the_greatest(tmp_path):
-    assert timers(tmp_path / "a.log", MOST)["optimizer"] == {"reports": 1, "least": None, "most": 12.25, "ranks": []}
+    assert timers(tmp_path / "a.log", MOST)["optimizer"] == {
+        "reports": 1,
+        "least": None,
+        "most": 12.25,
+        "ranks": [],
+    }
 
 
 @pytest.mark.parametrize(

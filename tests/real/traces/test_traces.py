@@ -1,4 +1,6 @@
-"""Profiles from Kineto traces: two real runs of torch's runtime over gloo, and made-up traces with known times."""
+"""Profiles from Kineto traces: two real runs of torch's runtime over gloo, and made-up traces with
+known times.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,14 @@ DIMS = {"Input Dims": [[4, 8]], "Input type": ["float"]}
 
 def profile_from(paths: list[str], command: str):
     """The profile of all traces, whole steps or not."""
-    return profile_of([parse_trace(read_text(path, ""), path, rank) for rank, path in enumerate(paths)], command)
+    return profile_of(
+        [parse_trace(read_text(path, ""), path, rank) for rank, path in enumerate(paths)], command
+    )
 
 
-def span(name: str, start: float, ms: float, cat: str = "user_annotation", args: object = None) -> dict[str, object]:
+def span(
+    name: str, start: float, ms: float, cat: str = "user_annotation", args: object = None
+) -> dict[str, object]:
     return {
         "ph": "X",
         "cat": cat,
@@ -45,7 +51,11 @@ def span(name: str, start: float, ms: float, cat: str = "user_annotation", args:
 
 
 def trace(path: Path, rank: int, *events: dict[str, object], **top: object) -> str:
-    path.write_text(json.dumps({"distributedInfo": {"rank": rank}, "host_name": "h", "traceEvents": events, **top}))
+    path.write_text(
+        json.dumps(
+            {"distributedInfo": {"rank": rank}, "host_name": "h", "traceEvents": events, **top}
+        )
+    )
     return str(path)
 
 
@@ -69,7 +79,11 @@ def test_a_real_gpipe_run_gives_each_rank_its_stage():
 def test_waiting_for_a_message_is_not_computing(tmp_path):
     sender = trace(tmp_path / "0", 0, span("PP:0F0", 0, 10), span("PP:0SEND_F0", 10, 1))
     receiver = trace(
-        tmp_path / "1", 1, span("PP:1RECV_F0", 0, 1), span("gloo:recv", 0.5, 12.5, args=DIMS), span("PP:1F0", 1, 17)
+        tmp_path / "1",
+        1,
+        span("PP:1RECV_F0", 0, 1),
+        span("gloo:recv", 0.5, 12.5, args=DIMS),
+        span("PP:1F0", 1, 17),
     )
     profile = profile_from([sender, receiver], "ppsim")
     assert [(op.stage, op.median_ms) for op in profile.op] == [(0, 10), (1, pytest.approx(5))]
@@ -80,7 +94,11 @@ def test_messages_are_timed_on_the_host_s_clock_from_the_second_step_on(tmp_path
     sender = trace(
         tmp_path / "0",
         0,
-        *(e for t in (0, 100, 200) for e in (span("PP:0F0", t + 1000, 10), span("PP:0SEND_F0", t + 1010, 1))),
+        *(
+            e
+            for t in (0, 100, 200)
+            for e in (span("PP:0F0", t + 1000, 10), span("PP:0SEND_F0", t + 1010, 1))
+        ),
     )
     arrivals = {0: 90.0, 100: 3.0, 200: 3.0}  # the first step builds the connection
     receiver = trace(
@@ -118,7 +136,9 @@ def launched(number: int, launch: float, start: float, ms: float) -> list[dict[s
 
 
 def test_a_backward_on_a_gpu_lasts_as_its_kernels_do(tmp_path):
-    """Autograd launches them from a thread of its own, so that the GPU's spans show one kernel of it, or none."""
+    """Autograd launches them from a thread of its own, so that the GPU's spans show one kernel of
+    it, or none.
+    """
     events = [
         span("PP:0F0", 0, 1),
         *launched(1, 0.2, 5, 3),
@@ -143,8 +163,11 @@ def test_the_first_step_is_left_out_and_a_pair_is_a_pair(tmp_path):
 
 def test_each_step_begins_at_zero(tmp_path):
     """Ops end as long after their step's first as they do in the trace."""
-    ops = [span(f"PP:0{kind}{m}", 100 * step + 10 * at, 5) for step in range(3)
-           for at, (kind, m) in enumerate((("F", 0), ("F", 1), ("B", 0), ("B", 1)))]  # fmt: skip
+    ops = [
+        span(f"PP:0{kind}{m}", 100 * step + 10 * at, 5)
+        for step in range(3)
+        for at, (kind, m) in enumerate((("F", 0), ("F", 1), ("B", 0), ("B", 1)))
+    ]
     run = read_run([trace(tmp_path / "0", 0, *ops)])
     assert run.start.min(axis=1).tolist() == [0] * len(run.start)
     np.testing.assert_allclose(run.end.max(axis=1), 35)
@@ -170,9 +193,17 @@ def test_a_pair_does_not_count_its_wait(tmp_path):
         assert op.median_ms == pytest.approx(wanted)
 
 
-def message_events(steps: int, *, without: int = -1) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
-    """Each step sends at 10 what arrives 3 + its number later; the receive of one step may be missing."""
-    sends = [e for t in range(steps) for e in (span("PP:0F0", 100 * t, 10), span("PP:0SEND_F0", 100 * t + 10, 1))]
+def message_events(
+    steps: int, *, without: int = -1
+) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+    """Each step sends at 10 what arrives 3 + its number later; the receive of one step may be
+    missing.
+    """
+    sends = [
+        e
+        for t in range(steps)
+        for e in (span("PP:0F0", 100 * t, 10), span("PP:0SEND_F0", 100 * t + 10, 1))
+    ]
     receives = [
         e
         for t in range(steps)
@@ -189,7 +220,9 @@ def message_events(steps: int, *, without: int = -1) -> tuple[list[dict[str, obj
 def test_one_step_has_messages_and_says_so(tmp_path):
     """It had none, so that messages cost nothing."""
     sends, receives = message_events(1)
-    profile = profile_from([trace(tmp_path / "0", 0, *sends), trace(tmp_path / "1", 1, *receives)], "ppsim")
+    profile = profile_from(
+        [trace(tmp_path / "0", 0, *sends), trace(tmp_path / "1", 1, *receives)], "ppsim"
+    )
     (message,) = profile.message
     assert message.n == 1
     assert message.median_ms == pytest.approx(3)
@@ -199,7 +232,9 @@ def test_one_step_has_messages_and_says_so(tmp_path):
 def test_a_receive_that_a_trace_lacks_leaves_out_its_step_only(tmp_path):
     """Later sends are not matched with earlier arrivals."""
     sends, receives = message_events(5, without=2)
-    profile = profile_from([trace(tmp_path / "0", 0, *sends), trace(tmp_path / "1", 1, *receives)], "ppsim")
+    profile = profile_from(
+        [trace(tmp_path / "0", 0, *sends), trace(tmp_path / "1", 1, *receives)], "ppsim"
+    )
     (message,) = profile.message
     assert message.n == 3
     assert [message.p10_ms, message.p90_ms] == pytest.approx([4.4, 6.8])
@@ -221,22 +256,35 @@ def test_messages_between_gpus_take_their_size_from_the_host_s_spans(tmp_path):
 
 @pytest.mark.parametrize("told", ["recv", "coalesced", "", None])
 def test_receives_that_show_as_kernels_of_nccl_alone_are_found(told, tmp_path):
-    """By what the kernel says, else by the span of the receive that it lies in; a send's kernel is no receive."""
+    """By what the kernel says, else by the span of the receive that it lies in; a send's kernel is
+    no receive.
+    """
     paths = []
     for rank, events in enumerate(message_events(3)):
         gpu = [{**e, "cat": "gpu_user_annotation"} for e in events if e["name"] != "gloo:recv"]
         args = {"In msg nelems": "32", "dtype": "Float", "Src Rank": 0, "Dst Rank": 1}
         args |= {} if told is None else {"Collective name": told}
         name = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
-        kernels = [{**e, "name": name, "cat": "kernel", "args": args} for e in events if e["name"] == "gloo:recv"]
+        kernels = [
+            {**e, "name": name, "cat": "kernel", "args": args}
+            for e in events
+            if e["name"] == "gloo:recv"
+        ]
         sent = [
-            {**e, "name": name, "cat": "kernel", "args": args | ({"Collective name": "send"} if told == "recv" else {})}
+            {
+                **e,
+                "name": name,
+                "cat": "kernel",
+                "args": args | ({"Collective name": "send"} if told == "recv" else {}),
+            }
             for e in events
             if "SEND" in str(e["name"])
         ]
         paths.append(trace(tmp_path / f"{rank}.json", rank, *gpu, *kernels, *sent))
     (message,) = profile_from(paths, "ppsim").message
-    (shown,) = profile_from([trace(tmp_path / str(r), r, *e) for r, e in enumerate(message_events(3))], "x").message
+    (shown,) = profile_from(
+        [trace(tmp_path / str(r), r, *e) for r, e in enumerate(message_events(3))], "x"
+    ).message
     assert (message.bytes, message.n, message.median_ms) == (128, shown.n, shown.median_ms)
     assert any("NCCL's kernels" in note for note in read_run(paths).notes)
 
@@ -255,13 +303,19 @@ def test_receives_that_show_as_kernels_of_nccl_alone_are_found(told, tmp_path):
         ((ONE % b"0" + b"}").replace(b'"dur": 1', b'"dur": -1'), "has no ts and dur"),
         (ONE % b"NaN" + b"}", "not JSON"),
         (ONE % (b"9" * 400) + b"}", "out of range"),
-        (ONE % b"1" + b', "baseTimeNanoseconds": "x"}', "baseTimeNanoseconds: expected a number, got text"),
+        (
+            ONE % b"1" + b', "baseTimeNanoseconds": "x"}',
+            "baseTimeNanoseconds: expected a number, got text",
+        ),
         (ONE % b"1" + b', "baseTimeNanoseconds": 1e30}', "no time since 1970"),
         (ONE % b"1" + b', "deviceProperties": 1}', "deviceProperties: expected a list"),
         (ONE % b"1" + b', "host_name": "\\ud800"}', "not JSON"),
         (ONE % b"1" + b', "traceEvents": []}', "holds 'traceEvents' twice"),
         (b'{"a":' * 50_000 + b"1" + b"}" * 50_000, "nested too deeply"),
-        ((ONE % b"0" + b"}").replace(b"0F0", b"99999999F0"), "nothing of stage 0, 1, 2, 3, 4, 5, 6, 7$"),
+        (
+            (ONE % b"0" + b"}").replace(b"0F0", b"99999999F0"),
+            "nothing of stage 0, 1, 2, 3, 4, 5, 6, 7$",
+        ),
         ((ONE % b"0" + b"}").replace(b"0F0", b"0SEND_F0"), "messages and no op"),
     ],
 )
@@ -297,18 +351,28 @@ def test_the_command_line_takes_many_traces_and_no_measuring_option(tmp_path):
 
 
 def test_a_profile_without_a_pipelines_marks_says_which_have_them_and_the_way_out(tmp_path):
-    """torch.profiler of Schedule1F1B, in a folder or alone: not that it is no trace, but what it lacks."""
+    """torch.profiler of Schedule1F1B, in a folder or alone: not that it is no trace, but what it
+    lacks.
+    """
     path = tmp_path / "rank0.json"
     spans = [{"ph": "X", "cat": "user_annotation", "name": "gloo:send", "ts": 1.0, "dur": 2.0}]
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": spans}))
     for source in (tmp_path, path):
-        with pytest.raises(InputError, match=r"marks no op of a pipeline: .*not of Schedule1F1B") as raised:
+        with pytest.raises(
+            InputError, match=r"marks no op of a pipeline: .*not of Schedule1F1B"
+        ) as raised:
             read_run([str(source)])
         assert shows_run(str(path))
         assert "ppsim.record" in raised.value.hint
 
 
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=8), st.lists(st.integers(-3, 12), min_size=1, max_size=8))
+@given(
+    st.lists(st.integers(0, 9), min_size=1, max_size=8),
+    st.lists(st.integers(-3, 12), min_size=1, max_size=8),
+)
 def test_the_nearest_step_is_the_first_of_those_that_begin_as_near(begins, times):
     begins, times = np.array(begins) / 2, np.array(times) / 2
-    assert kineto._nearest(begins, times).tolist() == np.abs(begins[:, None] - times).argmin(axis=0).tolist()
+    assert (
+        kineto._nearest(begins, times).tolist()
+        == np.abs(begins[:, None] - times).argmin(axis=0).tolist()
+    )

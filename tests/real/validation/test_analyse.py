@@ -33,7 +33,9 @@ def run_alone(name: str = "gpipe", chunks: int | None = None) -> Measured:
 
 @pytest.mark.parametrize(("name", "chunks"), [("gpipe", None), ("dualpipe-v", 2)])
 def test_a_perfect_prediction_leaves_no_residual(name, chunks):
-    """Gaps and the preamble are the host's on both sides; they were waiting on one and the host's on the other."""
+    """Gaps and the preamble are the host's on both sides; they were waiting on one and the host's
+    on the other.
+    """
     run = run_alone(name, chunks)
     settings = {"ops": "timed", "message_bytes": 0, "link": {}, "cores": 0}
     (verdict,) = validate(Record((run,), settings, {})).verdicts
@@ -50,7 +52,9 @@ def test_only_schedules_predicted_from_others_are_ranked(name):
     ranked = [v for v in result.verdicts if v.held_out]
     assert len(ranked) == len(record.runs) - (name == "timed-p2")
     spans = [v.makespan for v in ranked]
-    pairs = [(a, b) for i, a in enumerate(spans) for b in spans[:i] if abs(a - b) > 0.02 * min(a, b)]
+    pairs = [
+        (a, b) for i, a in enumerate(spans) for b in spans[:i] if abs(a - b) > 0.02 * min(a, b)
+    ]
     assert result.pairs == len(pairs)
     alone = validate(replace(record, runs=record.runs[:2]))
     assert alone.pairs <= (name == "compute-p2")

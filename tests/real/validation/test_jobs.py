@@ -1,4 +1,6 @@
-"""Steps of a job are predicted from its other steps, unequal sequences by the first stage's forwards."""
+"""Steps of a job are predicted from its other steps, unequal sequences by the first stage's
+forwards.
+"""
 
 import json
 from dataclasses import replace
@@ -23,10 +25,15 @@ def job_of(took, name="1f1b") -> Job:
     """A job of a schedule with the times of its ops, shape (K, R, ops)."""
     schedule = generate(name, devices=4, microbatches=8)
     ran = [
-        [simulate(schedule, Costs(np.ones((5, schedule.n_stages)), comm=COMM, each=each)) for each in step]
+        [
+            simulate(schedule, Costs(np.ones((5, schedule.n_stages)), comm=COMM, each=each))
+            for each in step
+        ]
         for step in took(schedule)
     ]
-    start, end = (np.array([[getattr(t, part) for t in step] for step in ran]) for part in ("start", "end"))
+    start, end = (
+        np.array([[getattr(t, part) for t in step] for step in ran]) for part in ("start", "end")
+    )
     none = np.empty((*start.shape[:2], 4, 0))
     transfer = np.where(schedule.crosses, COMM, 0.0) * np.ones(start.shape)
     numbers = np.arange(start.shape[1]), np.arange(start.shape[0])
@@ -34,7 +41,9 @@ def job_of(took, name="1f1b") -> Job:
 
 
 def uneven(schedule, *, worker=1.0):
-    """Times of ops whose microbatches differ in length from step to step, stage by stage on a line of their own."""
+    """Times of ops whose microbatches differ in length from step to step, stage by stage on a line
+    of their own.
+    """
     length = np.random.default_rng(1).lognormal(0, 0.4, (6, 3, 8))[..., schedule.microbatch]
     slow = np.where((np.arange(3)[:, None] == 1) & (schedule.device == 2), worker, 1.0)
     return (2 + schedule.stage + (5 + schedule.stage * schedule.kind) * length) * slow
@@ -66,7 +75,10 @@ def test_microbatches_of_any_length_follow_from_the_first_stage(name):
 
 def test_a_slow_worker_needs_its_factor():
     job = job_of(lambda schedule: uneven(schedule, worker=3.0))
-    found = {name: float(np.median(np.abs(each[:, 1]))) for name, each in validate_job(job).errors.items()}
+    found = {
+        name: float(np.median(np.abs(each[:, 1])))
+        for name, each in validate_job(job).errors.items()
+    }
     assert found["held-out"] < 0.05 < found["+ microbatch"]
 
 
@@ -97,24 +109,38 @@ def test_gaps_delay_ops_and_not_their_messages():
 
 @pytest.mark.slow
 def test_validate_takes_a_table_and_says_which_term_explains_what():
-    value = json.loads(invoke("validate", "--trace", str(STRAGGLERS), "--unit", "s", "--json").output)
+    value = json.loads(
+        invoke("validate", "--trace", str(STRAGGLERS), "--unit", "s", "--json").output
+    )
     assert value["errors"]["held-out"]["median"] < 0.01
     assert value["errors"]["replay"]["median"] < 0.005
     assert (value["passed"], value["replicas"], value["unit"]) == (True, 2, "s")
     text = invoke("validate", "--trace", str(STRAGGLERS)).output
     verdict = text.splitlines()[0]
-    assert verdict.startswith("held-out predictions are off by 0.36% (median), 6.38% (worst) of the measured makespan")
+    assert verdict.startswith(
+        "held-out predictions are off by 0.36% (median), 6.38% (worst) of the measured makespan"
+    )
     assert verdict.endswith("of steps of 2 replicas: within the tolerance of 10%")
-    told = refused("validate", "--trace", str(STRAGGLERS), "-s", "gpipe", "--devices", "4", "--mb", "4")
+    told = refused(
+        "validate", "--trace", str(STRAGGLERS), "-s", "gpipe", "--devices", "4", "--mb", "4"
+    )
     assert "is no run of gpipe" in str(told)
-    assert invoke("validate", "--trace", str(STRAGGLERS), "--tolerance", "0.1%", "-q").exit_code == 1
+    assert (
+        invoke("validate", "--trace", str(STRAGGLERS), "--tolerance", "0.1%", "-q").exit_code == 1
+    )
 
 
 def test_two_replicas_that_differ_do_not_change_each_other():
     job = job_of(uneven)
-    one = replace(job, replicas=job.replicas[:1], **{n: getattr(job, n)[:, :1] for n in ("start", "end", "transfer")})
+    one = replace(
+        job,
+        replicas=job.replicas[:1],
+        **{n: getattr(job, n)[:, :1] for n in ("start", "end", "transfer")},
+    )
     one = replace(one, between_start=job.between_start[:, :1], between_end=job.between_end[:, :1])
-    assert np.allclose(validate_job(one).errors["replay"], validate_job(job).errors["replay"][:, :1], atol=1e-9)
+    assert np.allclose(
+        validate_job(one).errors["replay"], validate_job(job).errors["replay"][:, :1], atol=1e-9
+    )
 
 
 def test_a_replica_whose_ops_take_no_time_is_predicted_to_take_none():

@@ -17,12 +17,16 @@ FOLDER = Path(__file__).parents[2] / "data" / "records"
 
 
 def slowed(record: Record, factors: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> Record:
-    """Repeat each run's first repetition, every time by a factor of shape (rounds, runs) slower, waits and all."""
+    """Repeat each run's first repetition, every time by a factor of shape (rounds, runs) slower,
+    waits and all.
+    """
 
     def times(run: Measured, number: int) -> Measured:
         one = run.repetitions([0] * len(factors))
         scale = factors[:, number, None]
-        columns = {name: getattr(one, name) * scale for name in ("posted", "start", "end", "device_end")}
+        columns = {
+            name: getattr(one, name) * scale for name in ("posted", "start", "end", "device_end")
+        }
         return replace(one, issued=None, **columns)
 
     return replace(record, runs=tuple(times(run, number) for number, run in enumerate(record.runs)))
@@ -51,7 +55,9 @@ def test_noise_is_told_beside_the_error_and_right_is_within_it(record, steady):
 
 
 def test_an_error_that_the_noise_may_have_made_has_one_verdict(record, tmp_path):
-    """Whether it is within the tolerance cannot be told: neither exit code 0 nor 1, and not NOT within."""
+    """Whether it is within the tolerance cannot be told: neither exit code 0 nor 1, and not NOT
+    within.
+    """
     runs = tuple(run for run in record.runs if run.name in ("1f1b", "zb-1p"))
     noise = np.random.default_rng(1).lognormal(0.0, 0.3, (7, len(runs)))
     loud = slowed(replace(record, runs=runs), noise)
@@ -62,13 +68,20 @@ def test_an_error_that_the_noise_may_have_made_has_one_verdict(record, tmp_path)
     error, clear = max((abs(row["errors"]["held-out"]), not row["within_noise"]) for row in rows)
     assert not clear
     above, below = f"{error * 101:.6f}%", f"{error * 99:.6f}%"
-    for tolerance, verdict, code in ((above, "within the tolerance", 0), (below, "cannot be told", 4)):
+    for tolerance, verdict, code in (
+        (above, "within the tolerance", 0),
+        (below, "cannot be told", 4),
+    ):
         found = invoke(*words, "--tolerance", tolerance)
         assert found.exit_code == code
         assert "NOT within" not in found.output
         assert verdict in " ".join(found.output.split("held-out predictions are off")[1].split())
-    assert json.loads(invoke(*words, "--tolerance", below, "--json").output)["lost_in_noise"] is True
-    assert json.loads(invoke(*words, "--tolerance", above, "--json").output)["lost_in_noise"] is False
+    assert (
+        json.loads(invoke(*words, "--tolerance", below, "--json").output)["lost_in_noise"] is True
+    )
+    assert (
+        json.loads(invoke(*words, "--tolerance", above, "--json").output)["lost_in_noise"] is False
+    )
 
 
 def test_a_single_repetition_has_no_noise_floor(record):

@@ -1,4 +1,6 @@
-"""Runs whose files show ops alone: gaps and latencies come back, and predictions with them are right."""
+"""Runs whose files show ops alone: gaps and latencies come back, and predictions with them are
+right.
+"""
 
 import json
 from pathlib import Path
@@ -22,21 +24,31 @@ from tests.real_runs import PRIMUS, dump_primus
 GAP, LATENCY = 0.8, 1.1
 
 
-def noisy_runs(name: str, iterations: int, *, devices=4, mb=8, slow=-1, mode="latency", **options) -> list[Timeline]:
-    """Time iterations with a gap between ops, a latency of messages and noise of 2 %; one may be half as fast."""
+def noisy_runs(
+    name: str, iterations: int, *, devices=4, mb=8, slow=-1, mode="latency", **options
+) -> list[Timeline]:
+    """Time iterations with a gap between ops, a latency of messages and noise of 2 %; one may be
+    half as fast.
+    """
     schedule = generate(name, devices=devices, microbatches=mb, **options)
     lowered, costs = lower(schedule), costs_for(schedule, tf=60.0, tb=75.0, unit="ms")
     rng = np.random.default_rng(3)
     network = Network(mode=mode, alpha=LATENCY, host=Host(gap=GAP))
     runs = []
     for number in range(iterations):
-        each = costs.durations(schedule) * rng.normal(1.0, 0.02, len(schedule)) * (2.0 if number == slow else 1.0)
+        each = (
+            costs.durations(schedule)
+            * rng.normal(1.0, 0.02, len(schedule))
+            * (2.0 if number == slow else 1.0)
+        )
         runs.append(execute(lowered, Costs(costs.time, unit="ms", each=each), network).compute)
     return runs
 
 
 def kineto(folder: Path, runs: list[Timeline]) -> str:
-    """Write runs as torch's profiler would with spans of ops and none of messages, one step after the other."""
+    """Write runs as torch's profiler would with spans of ops and none of messages, one step after
+    the other.
+    """
     folder.mkdir()
     schedule = runs[0].schedule
     for device in range(schedule.n_devices):
@@ -60,13 +72,17 @@ def validated(*words: str) -> dict[str, Any]:
     return json.loads(invoke("validate", *words, "--tolerance", "100%", "--json").output)
 
 
-@pytest.mark.parametrize(("name", "options"), [("1f1b", {}), ("interleaved", {"chunks": 2}), ("zb-1p", {})])
+@pytest.mark.parametrize(
+    ("name", "options"), [("1f1b", {}), ("interleaved", {"chunks": 2}), ("zb-1p", {})]
+)
 def test_gaps_and_latencies_come_back_whatever_one_slow_iteration_does(name, options):
     runs = noisy_runs(name, 9, slow=4, **options)
     start, end = (np.array([getattr(run, side) for run in runs]) for side in ("start", "end"))
     terms = measure_terms(runs[0].schedule, start, end)
     assert terms.typical_gap == pytest.approx(GAP, abs=0.01)
-    assert all(spread.median == pytest.approx(LATENCY, abs=0.01) for spread in terms.latencies.values())
+    assert all(
+        spread.median == pytest.approx(LATENCY, abs=0.01) for spread in terms.latencies.values()
+    )
     assert len(terms.latencies) >= 2 * (runs[0].schedule.n_devices - 1)
     assert np.allclose(terms.gap[terms.gap > 0], GAP, atol=0.01)
 
@@ -97,7 +113,9 @@ def test_the_real_run_on_eight_gpus_is_predicted_without_an_option():
 @pytest.mark.slow
 def test_all_iterations_of_the_real_run_are_predicted():
     value = validated("--trace", str(PRIMUS), "--iteration", "4-20")
-    assert [step["name"] for step in value["schedules"]] == [f"1f1b step {number}" for number in range(4, 21)]
+    assert [step["name"] for step in value["schedules"]] == [
+        f"1f1b step {number}" for number in range(4, 21)
+    ]
     assert value["errors"]["replay"]["worst"] < 0.01
     assert value["errors"]["held-out"]["median"] < 0.015
 
@@ -106,7 +124,9 @@ def test_all_iterations_of_the_real_run_are_predicted():
 @pytest.mark.parametrize(("name", "options"), [("1f1b", {}), ("interleaved", {"chunks": 2})])
 @pytest.mark.parametrize("write", [dump_primus, kineto])
 def test_a_run_that_shows_no_messages_is_replayed(write, name, options, tmp_path):
-    value = validated("--trace", write(tmp_path / "run", noisy_runs(name, 6, **options)), "--iteration", "all")
+    value = validated(
+        "--trace", write(tmp_path / "run", noisy_runs(name, 6, **options)), "--iteration", "all"
+    )
     assert {step["name"].split(" ")[0] for step in value["schedules"]} == {name}
     assert value["errors"]["replay"]["worst"] < 0.002
     assert value["errors"]["held-out"]["worst"] < 0.03
@@ -125,7 +145,9 @@ def test_two_chunks_per_rank_are_predicted_where_messages_queue(tmp_path):
 
 def test_a_run_of_another_schedule_is_refused():
     words = ("validate", "--trace", str(PRIMUS), "--mb", "16", "--devices")
-    assert "is no run of gpipe: on device 0 it shows 0B0" in str(refused(*words, "8", "-s", "gpipe"))
+    assert "is no run of gpipe: on device 0 it shows 0B0" in str(
+        refused(*words, "8", "-s", "gpipe")
+    )
     assert "shows 8 devices, and 1f1b has 4" in str(refused(*words, "4", "-s", "1f1b"))
 
 

@@ -1,4 +1,6 @@
-"""Predicted above measured: what the figure and the page show, and that equal inputs give equal bytes."""
+"""Predicted above measured: what the figure and the page show, and that equal inputs give equal
+bytes.
+"""
 
 import json
 import re
@@ -41,7 +43,9 @@ RECORD = str(Path(__file__).parents[2] / "data" / "records" / "timed-p2.json.gz"
 
 
 def run_of(name, devices=4, microbatches=8, seed=0):
-    """Three repetitions of a schedule, each slower than the simple model by an amount of its own."""
+    """Three repetitions of a schedule, each slower than the simple model by an amount of its
+    own.
+    """
     schedule = generate(name, devices=devices, microbatches=microbatches)
     lowered, costs = lower(schedule), costs_for(schedule, tf=5, ti=5, tw=5, unit="ms")
     ran = execute(lowered, costs, Network(mode="overlap", alpha=0.3)).timeline
@@ -80,15 +84,23 @@ def words(axes):
 
 @pytest.mark.parametrize("style", ["screen", "paper"])
 def test_every_op_is_shown_twice_predicted_above_measured(two, style):
-    """On each device the upper half has the numbers of all predicted ops, the lower of all measured ones."""
-    for axes, verdict in zip(figure(two, style=style).axes[::2], two.validation.verdicts, strict=True):
+    """On each device the upper half has the numbers of all predicted ops, the lower of all measured
+    ones.
+    """
+    for axes, verdict in zip(
+        figure(two, style=style).axes[::2], two.validation.verdicts, strict=True
+    ):
         shown = Counter(
-            (int(text.get_position()[1]), text.get_text()) for text in axes.texts if text.get_text().isdigit()
+            (int(text.get_position()[1]), text.get_text())
+            for text in axes.texts
+            if text.get_text().isdigit()
         )
         schedule = verdict.measured.schedule
         for half in (0, 1):
             rows = 2 * schedule.device + half
-            expected = Counter(zip(rows.tolist(), map(str, schedule.microbatch.tolist()), strict=True))
+            expected = Counter(
+                zip(rows.tolist(), map(str, schedule.microbatch.tolist()), strict=True)
+            )
             assert {at: count for at, count in shown.items() if at[0] % 2 == half} == expected
 
 
@@ -104,10 +116,18 @@ def test_dotted_lines_end_at_both_makespans_and_the_error_is_said(two):
     first, second = two.validation.verdicts
     assert not first.held_out
     assert second.held_out
-    for axes, verdict, end in zip(figure(two).axes[::2], (first, second), (", not held out", ""), strict=True):
-        assert [line.get_xdata()[0] for line in axes.lines] == [verdict.best.makespan, verdict.makespan]
+    for axes, verdict, end in zip(
+        figure(two).axes[::2], (first, second), (", not held out", ""), strict=True
+    ):
+        assert [line.get_xdata()[0] for line in axes.lines] == [
+            verdict.best.makespan,
+            verdict.makespan,
+        ]
         error = format_change(verdict.best.makespan / verdict.makespan - 1)
-        said = f"measured {verdict.makespan:.1f} ms, predicted {verdict.best.makespan:.1f} ms, {error}{end}"
+        said = (
+            f"measured {verdict.makespan:.1f} ms, predicted {verdict.best.makespan:.1f} ms, "
+            f"{error}{end}"
+        )
         assert said in words(axes)
 
 
@@ -120,7 +140,9 @@ def test_a_figure_too_narrow_for_both_makespans_says_the_error(two):
 
 
 def test_residuals_stand_below_in_the_colour_of_their_kind(two):
-    """A dot per op, once for a pair, at its measured start; one scale for all schedules, zero marked."""
+    """A dot per op, once for a pair, at its measured start; one scale for all schedules, zero
+    marked.
+    """
     strips = figure(two).axes[1::2]
     assert len({axes.get_ylim() for axes in strips}) == 1
     for axes, verdict in zip(strips, two.validation.verdicts, strict=True):
@@ -159,7 +181,9 @@ def test_many_cells_become_an_image_and_the_legend_tells_the_halves():
     assert rows.images[0].get_array().shape[0] == 160
     assert not rows.patches
     assert strip.collections[0].get_rasterized()
-    assert "Upper half of a row predicted, lower half measured" in [text.get_text() for text in page.texts]
+    assert "Upper half of a row predicted, lower half measured" in [
+        text.get_text() for text in page.texts
+    ]
     assert page.get_figheight() < 10
 
 
@@ -212,7 +236,9 @@ def test_standard_output_takes_the_picture(two, capfdbinary):
 
 
 def test_the_page_has_each_schedule_predicted_and_measured(two):
-    """A prediction is compared with its own measurement, whose residuals are a curve of their own."""
+    """A prediction is compared with its own measurement, whose residuals are a curve of their
+    own.
+    """
     document = overlay_document(two.validation, two.record, ["1F1B", "DualPipe-V"])
     entries = contents(document, np.asarray)["timelines"]
     assert document.title == "1F1B · DualPipe-V: predicted and measured"
@@ -223,11 +249,16 @@ def test_the_page_has_each_schedule_predicted_and_measured(two):
         "DualPipe-V measured",
     ]
     assert [entry["baseline"] for entry in entries] == [1, 1, 3, 3]
-    for predicted, measured, verdict in zip(entries[::2], entries[1::2], two.validation.verdicts, strict=True):
+    for predicted, measured, verdict in zip(
+        entries[::2], entries[1::2], two.validation.verdicts, strict=True
+    ):
         assert predicted["versus_baseline"] == pytest.approx(verdict.errors["held-out"])
         assert [curve["name"] for curve in predicted["curves"]] == ["live activations"]
         activations, shift = measured["curves"]
-        assert (activations["name"], shift["name"]) == ("live activations", "predicted - measured start")
+        assert (activations["name"], shift["name"]) == (
+            "live activations",
+            "predicted - measured start",
+        )
         np.testing.assert_array_equal(shift["value"], verdict.shift)
         np.testing.assert_array_equal(shift["time"], verdict.measured.start)
         for device, (least, peak) in enumerate(zip(shift["least"], shift["peak"], strict=True)):
@@ -237,14 +268,19 @@ def test_the_page_has_each_schedule_predicted_and_measured(two):
 
 def test_a_page_of_many_schedules_counts_them():
     made = session(*["1f1b", "gpipe", "zb-1p", "interleaved", "dualpipe-v"])
-    assert overlay_document(made.validation, made.record).title == "5 schedules: predicted and measured"
+    assert (
+        overlay_document(made.validation, made.record).title
+        == "5 schedules: predicted and measured"
+    )
 
 
 def test_the_page_compares_runs_by_terms_that_sum_to_their_makespans(two):
     story = picker_of(two.validation, ["a", "b"]).told["picker"]
     for rows, timeline in zip(story["rows"], timelines_of(two.validation), strict=True):
         np.testing.assert_allclose(np.sum(rows, axis=1), timeline.makespan, rtol=1e-4)
-    assert story["errors"][0]["texts"][-1] == format_change(two.validation.verdicts[0].errors["replay"])
+    assert story["errors"][0]["texts"][-1] == format_change(
+        two.validation.verdicts[0].errors["replay"]
+    )
     assert len(story["levels"]) == len(story["errors"][1]["texts"]) == 5
 
 
@@ -252,7 +288,12 @@ def test_the_page_compares_runs_by_terms_that_sum_to_their_makespans(two):
 def test_a_picture_of_a_record_names_the_command_that_makes_it_again(tmp_path):
     """And, apart from it, the one that measured."""
     target = tmp_path / "x.svg"
-    assert invoke("validate", "--from-record", RECORD, "--only", "1f1b", "-q", "-o", str(target)).exit_code == 0
+    assert (
+        invoke(
+            "validate", "--from-record", RECORD, "--only", "1f1b", "-q", "-o", str(target)
+        ).exit_code
+        == 0
+    )
     inputs = read_inputs(str(target))
     assert inputs["command"] == f"ppsim validate --only 1f1b --from-record {RECORD}"
     assert inputs["provenance"]["measured_by"] == "refresh_records timed-p2"
@@ -273,13 +314,23 @@ def test_a_run_is_picked_and_its_ops_are_joined(tmp_path):
         browser.wait(f"{lead}.startsWith('ZB-1P measured takes')")
         assert browser.run("document.querySelectorAll('#numbers tbody tr').length") == 2
         error = format_change(told[3]["errors"]["held-out"])
-        assert error in browser.run("document.querySelector('#story tr:has([aria-pressed=true])').innerText")
-        sums = browser.run("[...document.querySelectorAll('.bars td:nth-child(3)')].map(cell => cell.textContent)")
+        assert error in browser.run(
+            "document.querySelector('#story tr:has([aria-pressed=true])').innerText"
+        )
+        sums = browser.run(
+            "[...document.querySelectorAll('.bars td:nth-child(3)')].map(cell => cell.textContent)"
+        )
         assert len({len(text.partition(".")[2]) for text in sums}) == 1
         *parts, whole = (float(text.replace("\N{MINUS SIGN}", "-")) for text in sums)
         assert sum(parts) == pytest.approx(whole, abs=2e-3 * told[3]["measured"]["makespan"])
-        browser.run("(s => { s.value = 1; s.onchange(); })(document.querySelectorAll('#story label select')[0])")
-        browser.wait(f"{lead}.startsWith('ZB-1P measured takes') && {lead}.includes('ms against GPipe measured')")
+        browser.run(
+            "(s => { s.value = 1; s.onchange(); })(document.querySelectorAll('#story label "
+            "select')[0])"
+        )
+        browser.wait(
+            f"{lead}.startsWith('ZB-1P measured takes') && {lead}.includes('ms against GPipe "
+            f"measured')"
+        )
         assert browser.run("document.getElementById('fault').textContent") == ""
 
 
@@ -299,7 +350,9 @@ def test_a_browser_draws_the_page_with_the_residuals_below_what_was_measured(dev
 
 
 def test_only_the_schedules_asked_for_are_drawn(tmp_path):
-    """Another name is answered by the names there are, and a choice without a file by what it is for."""
+    """Another name is answered by the names there are, and a choice without a file by what it is
+    for.
+    """
     whole = session("gpipe", "1f1b", "zb-1p").validation
     assert choose_runs(whole, ()) is whole
     chosen = choose_runs(whole, ("zb-1p", "gpipe"))
@@ -307,4 +360,6 @@ def test_only_the_schedules_asked_for_are_drawn(tmp_path):
     with pytest.raises(InputError, match="no run of 'zb-9' was compared") as refused:
         ask_validate(from_record=RECORD, only="zb-9", output=str(tmp_path / "x.svg"))
     assert refused.value.hint.startswith("one of gpipe 1f1b")
-    assert "none is written" in str(invoke("validate", "--from-record", RECORD, "--only", "1f1b").exception)
+    assert "none is written" in str(
+        invoke("validate", "--from-record", RECORD, "--only", "1f1b").exception
+    )

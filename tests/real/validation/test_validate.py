@@ -1,4 +1,6 @@
-"""Runs for real: what was recorded is predicted as well as we say, and what runs now does what its queues say."""
+"""Runs for real: what was recorded is predicted as well as we say, and what runs now does what its
+queues say.
+"""
 
 from __future__ import annotations
 
@@ -73,10 +75,14 @@ def validated(name: str) -> Validation:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SESSIONS)
 def test_recorded_runs_are_predicted_within_the_targets(name):
-    """Costs of timed ops come from the first schedule only; of ops that compute, from all others."""
+    """Costs of timed ops come from the first schedule only; of ops that compute, from all
+    others.
+    """
     record, result = recorded(name), validated(name)
     assert len(record.runs) >= 8
-    assert {v.run.name for v in result.verdicts if not v.held_out} == ({record.runs[0].name} & _first(record))
+    assert {v.run.name for v in result.verdicts if not v.held_out} == (
+        {record.runs[0].name} & _first(record)
+    )
     for level, (median, worst) in zip(("held-out", "replay"), target_of(name), strict=True):
         errors = result.errors(level)
         assert np.median(errors) <= median, level
@@ -105,7 +111,9 @@ def test_recorded_ops_begin_after_their_input_was_made(name):
 
 @pytest.mark.slow
 def test_each_step_of_the_model_explains_more_of_what_was_recorded():
-    """Messages, then calls, then latency and gaps: from free messages to the full model the error falls."""
+    """Messages, then calls, then latency and gaps: from free messages to the full model the error
+    falls.
+    """
     for name in ("timed-p2", "timed-p4", "timed-p4-4mib"):
         result = validated(name)
         assert np.median(result.errors("nominal")) > 3 * np.median(result.errors("held-out"))
@@ -135,7 +143,15 @@ RECORDED = ("validate", "--from-record", str(FOLDER / "timed-p2.json.gz"))
 def test_table_has_every_schedule_and_every_level():
     result = invoke(*RECORDED)
     assert result.exit_code == 0
-    for name in (*SESSIONS["timed-p2"].names, "nominal", "+ link", "+ host", "held-out", "replay", "ranking"):
+    for name in (
+        *SESSIONS["timed-p2"].names,
+        "nominal",
+        "+ link",
+        "+ host",
+        "held-out",
+        "replay",
+        "ranking",
+    ):
         assert name in result.output
     assert result.output.startswith("held-out predictions are off by")
     assert "not held out" in result.output  # the schedule that the costs come from is marked
@@ -164,7 +180,9 @@ def test_the_verdict_follows_the_tolerance():
 
 @pytest.mark.slow
 def test_costs_come_from_the_schedules_that_are_named():
-    value = json.loads(invoke(*RECORDED, "--calibrate-on", "1f1b", "--calibrate-on", "zb-1p", "--json").output)
+    value = json.loads(
+        invoke(*RECORDED, "--calibrate-on", "1f1b", "--calibrate-on", "zb-1p", "--json").output
+    )
     assert {s["name"] for s in value["schedules"] if not s["held_out"]} == set()
     value = json.loads(invoke(*RECORDED, "--calibrate-on", "1f1b", "--json").output)
     assert {s["name"] for s in value["schedules"] if not s["held_out"]} == {"1f1b"}
@@ -175,23 +193,63 @@ def test_costs_come_from_the_schedules_that_are_named():
     [
         ((), "no schedule to run"),
         (("-s", "1f1b", "--devices", "2"), "number of microbatches"),
-        (("-s", "1f1b", "--devices", "2", "--mb", "4", "--record", "nowhere/run.json"), "cannot write"),
-        (("-s", "1f1b", "--devices", "2", "--mb", "4", "--record", "/dev/full"), "not a plain file"),
-        (("-s", "1f1b", "--devices", "2", "--mb", "4", "--hidden", "96", "--heads", "5"), "does not divide"),
-        (("-s", "interleaved", "--devices", "2", "--mb", "4", "--layers", "3"), "cannot share 3 layers"),
-        (("-s", "dualpipe", "--devices", "2", "--mb", "4", "--runner", "torch"), "torch cannot run dualpipe"),
+        (
+            ("-s", "1f1b", "--devices", "2", "--mb", "4", "--record", "nowhere/run.json"),
+            "cannot write",
+        ),
+        (
+            ("-s", "1f1b", "--devices", "2", "--mb", "4", "--record", "/dev/full"),
+            "not a plain file",
+        ),
+        (
+            ("-s", "1f1b", "--devices", "2", "--mb", "4", "--hidden", "96", "--heads", "5"),
+            "does not divide",
+        ),
+        (
+            ("-s", "interleaved", "--devices", "2", "--mb", "4", "--layers", "3"),
+            "cannot share 3 layers",
+        ),
+        (
+            ("-s", "dualpipe", "--devices", "2", "--mb", "4", "--runner", "torch"),
+            "torch cannot run dualpipe",
+        ),
         (("-s", "seq1f1b", "--devices", "2", "--mb", "4"), "seq1f1b runs slices of sequences"),
         (
-            ("-s", "1f1b", "--devices", "2", "--mb", "4", "--runner", "torch", "--ops", "timed", "--message", "7"),
+            (
+                "-s",
+                "1f1b",
+                "--devices",
+                "2",
+                "--mb",
+                "4",
+                "--runner",
+                "torch",
+                "--ops",
+                "timed",
+                "--message",
+                "7",
+            ),
             "no whole number",
         ),
         (("--from-record", "nowhere.json"), "cannot read"),
-        (("--from-record", "a", "--devices", "8", "--device", "cuda"), "--devices, --device cannot be given too"),
+        (
+            ("--from-record", "a", "--devices", "8", "--device", "cuda"),
+            "--devices, --device cannot be given too",
+        ),
         (("--from-record", __file__), "expected an object"),
-        (("--from-record", str(FOLDER / "timed-p2.json.gz"), "--calibrate-on", "zb-2"), "was not run"),
+        (
+            ("--from-record", str(FOLDER / "timed-p2.json.gz"), "--calibrate-on", "zb-2"),
+            "was not run",
+        ),
         (("--from-record", "a", "--trace", "b"), "cannot be given together"),
-        (("-s", "1f1b", "--devices", "2", "--mb", "4", "--trace", "nowhere"), "cannot read 'nowhere'"),
-        (("-s", "gpipe", "-s", "1f1b", "--devices", "2", "--mb", "4", "--trace", str(TRACES)), "a run shows one"),
+        (
+            ("-s", "1f1b", "--devices", "2", "--mb", "4", "--trace", "nowhere"),
+            "cannot read 'nowhere'",
+        ),
+        (
+            ("-s", "gpipe", "-s", "1f1b", "--devices", "2", "--mb", "4", "--trace", str(TRACES)),
+            "a run shows one",
+        ),
         (("-s", "1f1b", "--iteration", "2"), "--iteration says how to read --trace"),
     ],
 )
@@ -206,16 +264,22 @@ def test_names_of_runs_are_refused_before_anything_runs(words, monkeypatch):
 
 
 def test_heads_that_do_not_divide_the_width_get_a_number_that_does():
-    error = refused("validate", "-s", "1f1b", "--devices", "2", "--mb", "4", "--hidden", "4096", "--heads", "30")
+    error = refused(
+        "validate", "-s", "1f1b", "--devices", "2", "--mb", "4", "--hidden", "4096", "--heads", "30"
+    )
     assert error.hint == "--heads 32, or --hidden 4110"
 
 
 def test_a_record_that_is_cut_short_is_refused(tmp_path):
     whole = (FOLDER / "timed-p2.json.gz").read_bytes()
     (tmp_path / "half.json.gz").write_bytes(whole[: len(whole) // 2])
-    (tmp_path / "other.json").write_bytes(gzip.decompress(whole).replace(b"ppsim.record/1", b"ppsim.record/9", 1))
+    (tmp_path / "other.json").write_bytes(
+        gzip.decompress(whole).replace(b"ppsim.record/1", b"ppsim.record/9", 1)
+    )
     assert "not whole" in str(refused("validate", "--from-record", str(tmp_path / "half.json.gz")))
-    assert "ppsim.record/9" in str(refused("validate", "--from-record", str(tmp_path / "other.json")))
+    assert "ppsim.record/9" in str(
+        refused("validate", "--from-record", str(tmp_path / "other.json"))
+    )
 
 
 # Traces of a run made elsewhere.
@@ -257,7 +321,10 @@ def replayed_within(share: float, attempt) -> list[Measured]:
         runs, failure = attempt()
         assert not failure
         errors = [
-            np.median(np.abs(replay(run, measure_overheads(run, Site()), Site()) / run.makespans - 1)) for run in runs
+            np.median(
+                np.abs(replay(run, measure_overheads(run, Site()), Site()) / run.makespans - 1)
+            )
+            for run in runs
         ]
         if max(errors) <= share:
             return runs
@@ -267,22 +334,29 @@ def replayed_within(share: float, attempt) -> list[Measured]:
 @pytest.mark.torch
 @pytest.mark.usefixtures("warm_processes")
 def test_our_runner_follows_queues_of_every_placement():
-    """Linear, V and bidirectional: nothing hangs, nothing begins before its input, and replay finds the makespan."""
+    """Linear, V and bidirectional: nothing hangs, nothing begins before its input, and replay finds
+    the makespan.
+    """
     pytest.importorskip("torch")
     plans = [plan_of(name) for name in ("zb-1p", "dualpipe-v", "dualpipe")]
     for run in replayed_within(0.2, lambda: own_runner.run_all(plans, Settings(repeats=3))):
         assert_causal(run)
-        assert (run.end - run.start)[:, run.lowered.schedule.kind <= Kind.W].min() >= 3.0  # half a device's 6 ms
+        # half a device's 6 ms
+        assert (run.end - run.start)[:, run.lowered.schedule.kind <= Kind.W].min() >= 3.0
 
 
 @pytest.mark.torch
 @pytest.mark.usefixtures("warm_processes")
 @pytest.mark.parametrize("model", [None, MODEL], ids=["timed", "compute"])
 def test_torchs_runtime_follows_our_csv(model):
-    """Nothing hangs, nothing begins before its input; replay finds the makespan of timed ops, others are too short."""
+    """Nothing hangs, nothing begins before its input; replay finds the makespan of timed ops,
+    others are too short.
+    """
     pytest.importorskip("torch")
     plans = [plan_of(name, queues=lower_as_torch) for name in ("zb-1p", "dualpipe-v")]
-    attempt = replayed_within(1.0 if model else 0.2, lambda: torch_runner.run_all(plans, Settings(3, model=model)))
+    attempt = replayed_within(
+        1.0 if model else 0.2, lambda: torch_runner.run_all(plans, Settings(3, model=model))
+    )
     for run in attempt:
         assert_causal(run)
 
@@ -306,9 +380,21 @@ def _gradients(rank, say, meeting, entries, lowered):
 @pytest.mark.torch
 @pytest.mark.usefixtures("warm_processes")
 def test_gradients_of_our_runner_are_those_of_one_process():
-    """Float64, to 1e-12 of the largest; a bidirectional schedule's two replicas share the microbatches."""
+    """Float64, to 1e-12 of the largest; a bidirectional schedule's two replicas share the
+    microbatches.
+    """
     pytest.importorskip("torch")
-    names = ("1f1b", "zb-h2", "interleaved", "dualpipe-v", "dualpipe", "chimera", "bitpipe", "hanayo", "interleaved-zb")
+    names = (
+        "1f1b",
+        "zb-h2",
+        "interleaved",
+        "dualpipe-v",
+        "dualpipe",
+        "chimera",
+        "bitpipe",
+        "hanayo",
+        "interleaved-zb",
+    )
     plans = [plan_of(name) for name in names]
     entries = [[own_runner.entries_of(plan, device) for plan in plans] for device in range(2)]
     got: list[list[dict[int, list[np.ndarray]]]] = [[], []]
@@ -319,7 +405,10 @@ def test_gradients_of_our_runner_are_those_of_one_process():
         for stage, wanted in reference(plan.lowered.compute).items():
             shares = [got[rank][number][stage] for rank in range(2) if stage in got[rank][number]]
             for parts, whole in zip(zip(*shares, strict=True), wanted, strict=True):
-                assert np.abs(sum(parts) - whole).max() <= 1e-12 * np.abs(whole).max(), (plan.name, stage)
+                assert np.abs(sum(parts) - whole).max() <= 1e-12 * np.abs(whole).max(), (
+                    plan.name,
+                    stage,
+                )
 
 
 @pytest.mark.torch
@@ -380,15 +469,34 @@ def test_an_interrupted_run_keeps_what_was_measured():
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_no_process_outlives_a_parent_that_is_killed_hung_up_or_interrupted(tmp_path):
     pytest.importorskip("torch")
-    shape = ["-s", "1f1b", "--devices", "2", "--mb", "4", "--ops", "timed", "--repeats", "100000", "-q"]
+    shape = [
+        "-s",
+        "1f1b",
+        "--devices",
+        "2",
+        "--mb",
+        "4",
+        "--ops",
+        "timed",
+        "--repeats",
+        "100000",
+        "-q",
+    ]
     runs = {}
     for number in (signal.SIGKILL, signal.SIGHUP, signal.SIGINT):
         folder = tmp_path / number.name
         folder.mkdir()
-        words = ["--profile", write_profile(tmp_path / "p.toml"), "--record", str(tmp_path / f"{number.name}.json")]
+        words = [
+            "--profile",
+            write_profile(tmp_path / "p.toml"),
+            "--record",
+            str(tmp_path / f"{number.name}.json"),
+        ]
         source = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), "TMPDIR": str(folder)}
         command = [sys.executable, "-m", "ppsim", "validate", *shape, *words]
-        runs[number] = subprocess.Popen(command, env=source, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        runs[number] = subprocess.Popen(
+            command, env=source, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        )
     for number, run in runs.items():
         started = wait_for_children(run, 2)
         run.send_signal(number)
@@ -402,7 +510,9 @@ def test_no_process_outlives_a_parent_that_is_killed_hung_up_or_interrupted(tmp_
 
 @pytest.mark.slow
 def test_a_record_that_cannot_be_written_is_said_after_the_result(tmp_path, monkeypatch):
-    """A disk that is full when the run is over loses the record, not what it says; no half of it is left."""
+    """A disk that is full when the run is over loses the record, not what it says; no half of it is
+    left.
+    """
     record = recorded("timed-p2")
     monkeypatch.setattr("ppsim.real.runs.session.measure_session", lambda *_: (record, ""))
 
@@ -410,7 +520,17 @@ def test_a_record_that_cannot_be_written_is_said_after_the_result(tmp_path, monk
         raise InputError(f"cannot write '{target}': No space left on device")
 
     monkeypatch.setattr("ppsim.real.runs.record.dump", full)
-    result = invoke("validate", "-s", "1f1b", "--devices", "2", "--mb", "4", "--record", str(tmp_path / "r.json"))
+    result = invoke(
+        "validate",
+        "-s",
+        "1f1b",
+        "--devices",
+        "2",
+        "--mb",
+        "4",
+        "--record",
+        str(tmp_path / "r.json"),
+    )
     assert result.exit_code == 1
     assert "held-out predictions are off by" in result.output
     assert "No space left on device" in str(result.exception)

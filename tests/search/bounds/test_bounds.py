@@ -17,7 +17,14 @@ from ppsim.core.schedule import Schedule, place
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import measure
 from ppsim.schedules import generate
-from ppsim.search.bounds.bounds import Bounds, _around, bound_either, bound_problem, bound_schedule, limit_bound
+from ppsim.search.bounds.bounds import (
+    Bounds,
+    _around,
+    bound_either,
+    bound_problem,
+    bound_schedule,
+    limit_bound,
+)
 from ppsim.search.bounds.work import _join
 from ppsim.search.orders.optimize import take_apart
 from ppsim.search.problem import Problem
@@ -33,11 +40,15 @@ def problem(devices, microbatches, times, comm=0.0, cap=None, placement="linear"
     f, i, w = times
     stages = devices * chunks
     time = np.array([[f], [i + w], [i], [w]], float) * np.ones(stages)
-    return Problem(place(placement, devices, stages), microbatches, Costs(time, float(comm)), cap, **more)
+    return Problem(
+        place(placement, devices, stages), microbatches, Costs(time, float(comm)), cap, **more
+    )
 
 
 def assert_below(schedule: Schedule, prices: Costs) -> None:
-    """No bound exceeds what the schedule reaches: with any memory, with that of its peak, with each device's own."""
+    """No bound exceeds what the schedule reaches: with any memory, with that of its peak, with each
+    device's own.
+    """
     found = measure(simulate(schedule, prices))
     for caps in (None, float(found.peak_activations.max()), found.peak_activations):
         bounds = bound_schedule(schedule, prices, caps)
@@ -48,7 +59,9 @@ def assert_below(schedule: Schedule, prices: Costs) -> None:
 @FEW
 @given(data=st.data())
 def test_no_split_or_joined_order_beats_the_bound_of_either(data):
-    """Whole or split backwards, in any memory: it holds for all schedules of one stage per device."""
+    """Whole or split backwards, in any memory: it holds for all schedules of one stage per
+    device.
+    """
     names = ("1f1b", "gpipe", "zb-1p", "zb-h2", "eager-1f1b")
     every = [generate(name, devices=4, microbatches=6) for name in names]
     prices = data.draw(costs(every[0], st.one_of(EIGHTHS, FLOATS)))
@@ -58,7 +71,9 @@ def test_no_split_or_joined_order_beats_the_bound_of_either(data):
 
 
 def test_the_bound_of_either_is_reached_by_zb_h1():
-    """Four devices and eight microbatches of 1F1B take 27 at least, split or not, and ZB-H1 takes 27."""
+    """Four devices and eight microbatches of 1F1B take 27 at least, split or not, and ZB-H1 takes
+    27.
+    """
     schedule = generate("1f1b", devices=4, microbatches=8)
     assert bound_either(schedule, costs_for(schedule)) == 27
     split = generate("zb-1p", devices=4, microbatches=8)
@@ -69,7 +84,9 @@ def test_the_bound_of_either_is_reached_by_zb_h1():
 @FEW
 @given(data=st.data())
 def test_no_schedule_beats_its_bounds(name, data):
-    """Whatever its ops cost: by stage, link, pair, microbatch and device; with recompute or without."""
+    """Whatever its ops cost: by stage, link, pair, microbatch and device; with recompute or
+    without.
+    """
     schedule = data.draw(schedules(name))
     assert_below(schedule, data.draw(costs(schedule, st.one_of(EIGHTHS, FLOATS))))
 
@@ -93,7 +110,9 @@ def test_bounds_equal_known_optima(shape, span, makespan):
 
 
 def test_a_device_in_the_middle_that_holds_one_runs_a_round_trip_after_the_other():
-    """Its F, F and I of the last device, its I and W take 5, four times from 1 on; then I and W of the first device."""
+    """Its F, F and I of the last device, its I and W take 5, four times from 1 on; then I and W of
+    the first device.
+    """
     whole = problem(3, 4, (1, 1, 1), cap=[9.0, 1.0, 9.0])
     assert bound_problem(whole) == Bounds(1 + 4 * 5 + 1, 1 + 4 * 5 + 1)
 
@@ -109,10 +128,14 @@ def test_recompute_that_takes_no_time_leaves_the_bounds_as_they_are(name):
 
 @pytest.mark.parametrize("name", ["gpipe", "1f1b"])
 def test_gpipe_and_1f1b_are_as_fast_as_full_backwards_allow(name):
-    """With full backwards and equal stages no order of one stage per device beats (M + P - 1)(t_F + t_B)."""
+    """With full backwards and equal stages no order of one stage per device beats (M + P - 1)(t_F +
+    t_B).
+    """
     schedule = generate(name, devices=6, microbatches=12)
     prices = Costs(np.array([[1.0], [2.0], [1.0], [1.0]]) * np.ones(6))
-    assert bound_schedule(schedule, prices).makespan == 17 * 3 == simulate(schedule, prices).makespan
+    assert (
+        bound_schedule(schedule, prices).makespan == 17 * 3 == simulate(schedule, prices).makespan
+    )
 
 
 def test_what_recompute_holds_is_no_limit_on_forwards():
@@ -123,7 +146,9 @@ def test_what_recompute_holds_is_no_limit_on_forwards():
 
 
 def test_each_microbatch_may_have_the_shorter_backward():
-    """DualPipe-V has full and split backwards; which is shorter depends on the microbatch's factors."""
+    """DualPipe-V has full and split backwards; which is shorter depends on the microbatch's
+    factors.
+    """
     schedule = generate("dualpipe-v", devices=2, microbatches=4)
     scale = np.ones((5, 4))
     scale[1], scale[2] = [1, 9, 1, 9], [9, 1, 9, 1]
@@ -135,12 +160,18 @@ def test_forwards_alone_do_not_come_back():
     assert_below(generate("forward-only", devices=4, microbatches=2), Costs(np.ones((5, 4)), 3.0))
 
 
-def reorder(schedule: Schedule, caps: NDArray[np.float64], rng: np.random.Generator) -> Schedule | None:
-    """The same ops and pairs in a random order that can run, no device holding more; None where it gets stuck."""
+def reorder(
+    schedule: Schedule, caps: NDArray[np.float64], rng: np.random.Generator
+) -> Schedule | None:
+    """The same ops and pairs in a random order that can run, no device holding more; None where it
+    gets stuck.
+    """
     device, kind, pair = schedule.device.tolist(), schedule.kind.tolist(), schedule.pair.tolist()
     packed = pack(schedule.stage, schedule.microbatch) | schedule.kind
     needs = [[n] if n >= 0 else [] for n in schedule.dependency.tolist()]
-    units = [(op, pair[op]) if pair[op] >= 0 else (op,) for op in np.flatnonzero(schedule.leads).tolist()]
+    units = [
+        (op, pair[op]) if pair[op] >= 0 else (op,) for op in np.flatnonzero(schedule.leads).tolist()
+    ]
     change = {Kind.F: 1, Kind.B: -1, Kind.W: -1}
     done, held, queues = set[int](), np.zeros(schedule.n_devices), [list[int]() for _ in caps]
     while units:
@@ -161,14 +192,23 @@ def reorder(schedule: Schedule, caps: NDArray[np.float64], rng: np.random.Genera
             held[device[op]] += change.get(kind[op], 0)
             queues[device[op]].append(int(packed[op]) | PAIRED * (op == unit[0] and len(unit) == 2))
     return Schedule.from_queues(
-        "drawn", schedule.placement, schedule.n_microbatches, [np.array(q, np.int64) for q in queues]
+        "drawn",
+        schedule.placement,
+        schedule.n_microbatches,
+        [np.array(q, np.int64) for q in queues],
     )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_order_of_the_same_ops_beats_the_bounds(name):
-    """Random orders that hold no more than the schedule, under costs by stage and link, and uneven pairs."""
-    shapes = [shape for shape in accepted(name) if shape.microbatches <= 9 and shape.devices * shape.chunks <= 8]
+    """Random orders that hold no more than the schedule, under costs by stage and link, and uneven
+    pairs.
+    """
+    shapes = [
+        shape
+        for shape in accepted(name)
+        if shape.microbatches <= 9 and shape.devices * shape.chunks <= 8
+    ]
     rng = np.random.default_rng(len(name))
     for shape in rng.permutation(np.arange(len(shapes)))[: 3 if EVERY == 1 else 2].tolist():
         schedule = build(name, shapes[shape])
@@ -187,9 +227,13 @@ def test_no_order_of_the_same_ops_beats_the_bounds(name):
                 assert bounds.span <= found.span * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("name", ["1f1b-overlap", "interleaved-overlap", "dualpipe-v", "dualpipe", "bitpipe"])
+@pytest.mark.parametrize(
+    "name", ["1f1b-overlap", "interleaved-overlap", "dualpipe-v", "dualpipe", "bitpipe"]
+)
 def test_what_pairs_save_is_never_counted_twice(name):
-    """Where F and B differ much, pairs cover all of the shorter op: devices spend no less, and no more is claimed."""
+    """Where F and B differ much, pairs cover all of the shorter op: devices spend no less, and no
+    more is claimed.
+    """
     rng = np.random.default_rng(7)
     for longer in (Kind.F, Kind.B):
         schedule = generate(name, devices=4, microbatches=24)
@@ -216,15 +260,18 @@ def test_a_wrong_bound_is_an_internal_error(monkeypatch):
 
 @pytest.mark.parametrize(("f", "b"), [(1, 7), (7, 1)])
 def test_results_come_as_early_as_pairs_end(f, b):
-    """A pair that is shorter than its F or its B hands their results on sooner than these alone would."""
+    """A pair that is shorter than its F or its B hands their results on sooner than these alone
+    would.
+    """
     schedule = generate("interleaved-overlap", devices=4, microbatches=4)
     time = np.array([[f], [b], [b / 2], [b / 2], [0]], float) * np.ones(8)
     assert_below(schedule, Costs(time, 1.0, np.array([8, 1, 1, 1, 5, 7, 2, 3], float)))
 
 
 def test_a_device_seen_by_itself_counts_the_way_back(monkeypatch):
-    """Of many devices: two forwards with their messages, four times F and I of the last device, whose last gradient
-    takes two messages and two I back to device 0 and W there: 2 (1 + 1) + 4 (1 + 20) + 2 (1 + 2) + 5.
+    """Of many devices: two forwards with their messages, four times F and I of the last device,
+    whose last gradient takes two messages and two I back to device 0 and W there: 2 (1 + 1) + 4 (1
+    + 20) + 2 (1 + 2) + 5.
     """
     monkeypatch.setattr("ppsim.search.bounds.bounds.MOST_COMPARED", 0)
     time = np.array([[1, 1, 1], [7, 3, 21], [2, 2, 20], [5, 1, 1]], float)
@@ -232,7 +279,9 @@ def test_a_device_seen_by_itself_counts_the_way_back(monkeypatch):
 
 
 def test_a_microbatch_runs_in_the_replica_where_it_is_quick():
-    """Chimera's second replica meets the slow device with its long stage: 17 for a microbatch, and 8 in the first."""
+    """Chimera's second replica meets the slow device with its long stage: 17 for a microbatch, and
+    8 in the first.
+    """
     schedule = generate("chimera", devices=2, microbatches=2)
     scale = np.ones((5, 2))
     scale[:, schedule.microbatch[schedule.device == 0][0]] = 3.0
@@ -244,7 +293,13 @@ def test_where_a_device_holds_a_stage_of_two_replicas_it_is_busy_at_least():
     """The middle one of three: each device runs as many ops, and nothing else is claimed."""
     placement = place("bidirectional", 3, 3)
     queues = [
-        np.array([int(pack(int(placement.devices[m].tolist().index(d)), m)) | kind for kind in (0, 1) for m in (0, 1)])
+        np.array(
+            [
+                int(pack(int(placement.devices[m].tolist().index(d)), m)) | kind
+                for kind in (0, 1)
+                for m in (0, 1)
+            ]
+        )
         for d in range(3)
     ]
     schedule = Schedule.from_queues("both", placement, 2, queues)
@@ -254,7 +309,9 @@ def test_where_a_device_holds_a_stage_of_two_replicas_it_is_busy_at_least():
 
 
 def test_the_slowest_microbatch_takes_its_whole_way():
-    """F and I on both devices and W on the first, ten times as long for one microbatch: 10 (1 + 1 + 2 + 2 + 3)."""
+    """F and I on both devices and W on the first, ten times as long for one microbatch: 10 (1 + 1 +
+    2 + 2 + 3).
+    """
     schedule = generate("zb-1p", devices=2, microbatches=2)
     prices = Costs(np.array([[1.0], [5], [2], [3]]) * np.ones(2), scale=np.array([[1.0, 10]] * 5))
     assert bound_schedule(schedule, prices).makespan == 90
@@ -262,16 +319,23 @@ def test_the_slowest_microbatch_takes_its_whole_way():
 
 @pytest.mark.parametrize("loose", [9.0, np.inf])
 def test_a_device_of_round_trips_ends_with_all_that_it_does(loose):
-    """W of device 1 takes 10: four of 1 + 2 + 1 + 10 from 1 on, where the other devices have room for all."""
+    """W of device 1 takes 10: four of 1 + 2 + 1 + 10 from 1 on, where the other devices have room
+    for all.
+    """
     time = np.array([[1.0, 1, 1], [2, 11, 2], [1, 1, 1], [1, 10, 1]])
     whole = Problem(place("linear", 3, 3), 4, Costs(time), [loose, 1.0, loose])
     assert bound_problem(whole).makespan == 1 + 4 * 14
 
 
 def test_what_follows_a_forward_may_be_a_long_w_of_another_device():
-    """Two F of 20 on device 0, then F, I and W of 1, 1 and 10 on device 1, more than what else there is to do."""
+    """Two F of 20 on device 0, then F, I and W of 1, 1 and 10 on device 1, more than what else
+    there is to do.
+    """
     time = np.array([[20.0, 1], [2, 11], [1, 1], [1, 10]])
-    assert bound_problem(Problem(place("linear", 2, 2), 2, Costs(time))).makespan == 2 * 20 + 1 + 1 + 10
+    assert (
+        bound_problem(Problem(place("linear", 2, 2), 2, Costs(time))).makespan
+        == 2 * 20 + 1 + 1 + 10
+    )
 
 
 def test_of_ops_that_are_missing_devices_run_what_there_is():
@@ -287,11 +351,16 @@ def test_pairs_that_save_nothing_leave_the_bounds_as_they_are(name):
     schedule = generate(name, devices=4, microbatches=8)
     time = np.array([[1.0], [2.0], [1.0], [1.0]]) * np.ones(schedule.n_stages)
     apart = bound_schedule(take_apart(schedule), Costs(time))
-    assert bound_schedule(schedule, Costs(time, pair=np.full(schedule.n_stages, 3.0))).span == apart.span
+    assert (
+        bound_schedule(schedule, Costs(time, pair=np.full(schedule.n_stages, 3.0))).span
+        == apart.span
+    )
 
 
 def test_pairs_of_microbatches_that_differ_are_as_short_as_their_shorter_op():
-    """Factors of F and B of a half and of two: whichever is the less, no order is below what is proved."""
+    """Factors of F and B of a half and of two: whichever is the less, no order is below what is
+    proved.
+    """
     schedule = generate("1f1b-overlap", devices=3, microbatches=6)
     time = np.array([[1.0], [2.0], [1.0], [1.0]]) * np.ones(3)
     for forward, backward in ((0.5, 2.0), (2.0, 0.5)):
@@ -328,13 +397,17 @@ def test_pairs_cost_a_device_what_no_division_of_them_makes_more():
     ],
 )
 def test_an_encoder_of_every_microbatch_is_ahead_of_all_and_behind_the_last_b(kinds, least):
-    """Its ops take 3, 2, 7 and 5; where W may end a device's work, what is behind the last B takes no longer."""
+    """Its ops take 3, 2, 7 and 5; where W may end a device's work, what is behind the last B takes
+    no longer.
+    """
     schedule = SimpleNamespace(kind=np.array(kinds), n_microbatches=2)
     assert _around(cast(Schedule, schedule), np.array([3.0, 2, 7, 5, 1])) == least
 
 
 def test_what_copies_take_of_a_link_is_no_bound_and_an_encoder_is():
-    """Copies to the host leave the bounds as they are; an encoder on one device makes that the busiest."""
+    """Copies to the host leave the bounds as they are; an encoder on one device makes that the
+    busiest.
+    """
     schedule = generate("1f1b", devices=4, microbatches=8)
     costs = costs_for(schedule, others={Kind.OFFLOAD: 9.0, Kind.RELOAD: 9.0})
     assert bound_schedule(add_offload(schedule, costs, 1), costs) == bound_schedule(schedule, costs)

@@ -1,4 +1,6 @@
-"""Dealing is a permutation, never longer than what is given, as short as brute force, and above its bound."""
+"""Dealing is a permutation, never longer than what is given, as short as brute force, and above its
+bound.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,15 @@ def problem_of(draw, name="", *, across=None, padded=None, cap=False, most=7):
     padded = bool(draw.integers(2)) if padded is None else padded
     across = bool(draw.integers(2)) if across is None else across
     found = Problem(
-        pipeline, size / 10, given // M, given % M, np.full(R, M), M, padded=padded, across=across, tokens=tokens
+        pipeline,
+        size / 10,
+        given // M,
+        given % M,
+        np.full(R, M),
+        M,
+        padded=padded,
+        across=across,
+        tokens=tokens,
     )
     if cap:
         return Problem(**vars(found) | {"most": float(tokens.max() + draw.integers(0, 15))})
@@ -79,7 +89,9 @@ def every_dealing(problem):
 
 
 def best_by_force(problem):
-    """The shortest step of all dealings, timed in one go, and the one that takes it; None where there is none."""
+    """The shortest step of all dealings, timed in one go, and the one that takes it; None where
+    there is none.
+    """
     slots = list(every_dealing(problem))
     if not slots:
         return None
@@ -110,7 +122,9 @@ def check(problem, kicks=40):
 @pytest.mark.sampled(10)
 @pytest.mark.parametrize("block", range(50))
 def test_small_problems_are_dealt_as_by_brute_force(block):
-    """500 problems: packed and padded, within and across replicas, by stage, with slow devices and a cap of tokens."""
+    """500 problems: packed and padded, within and across replicas, by stage, with slow devices and
+    a cap of tokens.
+    """
     for seed in range(10):
         draw = np.random.default_rng((block, seed))
         problem = problem_of(draw, cap=seed % 3 == 0, most=6)
@@ -140,7 +154,9 @@ def test_no_drawn_dealing_beats_the_bound(seed, dealt):
         else:
             for r in range(R):
                 own = order[problem.replica[order] == r]
-                slot[own] = r * M + np.concatenate([np.arange(M), draw.integers(0, M, len(own) - M)])
+                slot[own] = r * M + np.concatenate(
+                    [np.arange(M), draw.integers(0, M, len(own) - M)]
+                )
         ends = problem.pipeline.makespans(problem.factors(slot), np.arange(R))
         assert bound <= float(ends.max()) * (1 + 1e-9)
 
@@ -171,7 +187,9 @@ def test_microbatches_stay_as_many_where_replicas_have_different_numbers():
     schedule = generate("1f1b", devices=2, microbatches=3)
     pipeline = make_pipeline(schedule, costs_for(schedule), 2)
     where = np.array([0, 0, 0, 1, 1]), np.array([0, 1, 2, 0, 1])
-    problem = Problem(pipeline, np.arange(1.0, 6)[:, None], *where, np.array([3, 2]), 3, across=True)
+    problem = Problem(
+        pipeline, np.arange(1.0, 6)[:, None], *where, np.array([3, 2]), 3, across=True
+    )
     found = deal(problem, FOREVER)
     assert np.bincount(found.replica).tolist() == [3, 2]
     assert found.microbatch[found.replica == 1].max() == 1
@@ -181,8 +199,12 @@ def test_a_sequence_that_is_too_long_is_named():
     schedule = generate("1f1b", devices=1, microbatches=1)
     pipeline = make_pipeline(schedule, costs_for(schedule), 1)
     one = np.zeros(1, np.int64)
-    problem = Problem(pipeline, np.ones((1, 1)), one, one, np.ones(1, np.int64), 1, tokens=np.array([9.0]), most=8)
-    with pytest.raises(InputError, match="a sequence of 9 tokens does not fit into microbatches of 8"):
+    problem = Problem(
+        pipeline, np.ones((1, 1)), one, one, np.ones(1, np.int64), 1, tokens=np.array([9.0]), most=8
+    )
+    with pytest.raises(
+        InputError, match="a sequence of 9 tokens does not fit into microbatches of 8"
+    ):
         deal(problem, FOREVER)
 
 
@@ -202,11 +224,14 @@ def test_no_microbatch_of_a_dealing_holds_too_many_tokens(seed):
 
 
 def test_replicas_of_other_speeds_share_the_work_by_their_speed():
-    """The first stage of replica 1 takes three times as long: three parts of four go to replica 0."""
+    """The first stage of replica 1 takes three times as long: three parts of four go to replica
+    0.
+    """
     schedule = generate("gpipe", devices=2, microbatches=4)
     pipeline = make_pipeline(schedule, costs_for(schedule), 2, np.array([[1.0, 1.0], [3.0, 1.0]]))
     where = np.divmod(np.arange(8), 4)
     size = np.array([[3.0], [3.0], [3.0], [3.0], [1.0], [1.0], [1.0], [1.0]])
     found = check(Problem(pipeline, size, *where, np.full(2, 4), 4, across=True))
     assert size[found.replica == 0].sum() == 12
-    assert found.bound == pytest.approx(48 / (1 + 1 / 3))  # 16 parts of F and B, at speeds of 1 and 1/3
+    # 16 parts of F and B, at speeds of 1 and 1/3
+    assert found.bound == pytest.approx(48 / (1 + 1 / 3))

@@ -1,8 +1,10 @@
-"""The best of all orders of a small pipeline, by a constraint model of its own: it shares nothing with the search.
+"""The best of all orders of a small pipeline, by a constraint model of its own: it shares nothing
+with the search.
 
-Each device's queue is a circuit through its ops. An op starts exactly when the op before it has ended and its input has
-arrived, so that a span is that of a run; what is held is counted along the queue. Each backward is B, or I and W; an F
-and the B after it may run as a pair, which starts when both could and holds both results until its end.
+Each device's queue is a circuit through its ops. An op starts exactly when the op before it has
+ended and its input has arrived, so that a span is that of a run; what is held is counted along the
+queue. Each backward is B, or I and W; an F and the B after it may run as a pair, which starts when
+both could and holds both results until its end.
 """
 
 from __future__ import annotations
@@ -65,14 +67,17 @@ def best_of_all(asked: Pipeline, seconds: float = 20.0) -> float | None:
     model, S, M = cp_model.CpModel(), len(asked.device), asked.microbatches
     ops = list(product("FGW", range(S), range(M)))
     time = {kind: [asked.count(t) for t in row] for kind, row in asked.times.items()}
-    longest = M * sum(time["F"][s] + max(time["B"][s], time["I"][s] + time["W"][s]) for s in range(S))
+    longest = M * sum(
+        time["F"][s] + max(time["B"][s], time["I"][s] + time["W"][s]) for s in range(S)
+    )
     longest += M * sum(asked.input_of(op)[1] for op in product("FG", range(S), [0]))
     start = {op: model.new_int_var(0, longest, "") for op in ops}
     end = {op: model.new_int_var(0, longest, "") for op in ops}
     full = {(s, m): model.new_bool_var("") for s in range(S) for m in range(M)}
     goal = model.new_int_var(0, longest, "")
     first = [model.new_int_var(0, longest, "") for _ in asked.caps]
-    after, arrived = ({op: model.new_bool_var("") for op in ops} for _ in range(2))  # what a start was decided by
+    # what a start was decided by
+    after, arrived = ({op: model.new_bool_var("") for op in ops} for _ in range(2))
     pairs: dict[tuple[Op, Op], Any] = {}
     for d, cap in enumerate(asked.caps):
         own = [op for op in ops if asked.device[op[1]] == d]
@@ -88,7 +93,9 @@ def best_of_all(asked: Pipeline, seconds: float = 20.0) -> float | None:
         for kinds, chosen in {"F": ["F"], "G": ["B", "I"], "W": ["W"]}.items():
             for which in chosen if kind == kinds else ():
                 only = {"F": [], "B": [full[s, m]], "I": [~full[s, m]], "W": [~full[s, m]]}[which]
-                model.add(end[op] == start[op] + time[which][s]).only_enforce_if([*only, *(~x for x in joint)])
+                model.add(end[op] == start[op] + time[which][s]).only_enforce_if(
+                    [*only, *(~x for x in joint)]
+                )
         if kind == "W":  # B has done it
             model.add(start[op] == arrival).only_enforce_if(full[s, m])
             model.add(end[op] == start[op]).only_enforce_if(full[s, m])
@@ -124,7 +131,9 @@ def best_of_all(asked: Pipeline, seconds: float = 20.0) -> float | None:
     for m in range(M - 1):  # microbatches are alike: they are numbered as stage 0 runs them
         model.add(start["F", 0, m + 1] >= end["F", 0, m])
     for op in ops:
-        model.add(goal >= end[op] - (first[asked.device[op[1]]] if asked.objective == "span" else 0))
+        model.add(
+            goal >= end[op] - (first[asked.device[op[1]]] if asked.objective == "span" else 0)
+        )
     model.minimize(goal)
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds, solver.parameters.num_workers = seconds, 2
@@ -143,15 +152,22 @@ def _queue(
     after: dict[Op, Any],
     pairs: dict[tuple[Op, Op], Any],
 ) -> None:
-    """Put the ops of a device in a circuit, which holds at most the cap; list the pairs that it may run."""
+    """Put the ops of a device in a circuit, which holds at most the cap; list the pairs that it may
+    run.
+    """
     most = sum(asked.amounts[s] for kind, s, _ in own if kind == "F") * asked.steps
-    held = {op: model.new_int_var(0, min(most, int(min(cap, most) * asked.steps + 1e-6)), "") for op in own}
+    held = {
+        op: model.new_int_var(0, min(most, int(min(cap, most) * asked.steps + 1e-6)), "")
+        for op in own
+    }
     change, share = {}, asked.count(asked.after_i)
     for kind, s, m in own:
         freed = {"F": -asked.steps, "G": asked.steps - share + share * full[s, m], "W": share}[kind]
         change[kind, s, m] = -freed * asked.amounts[s]
     number = {op: n for n, op in enumerate(own, 1)}
-    arcs: list[tuple[int, int, Any]] = [(number[op], number[op], full[op[1:]]) for op in own if op[0] == "W"]
+    arcs: list[tuple[int, int, Any]] = [
+        (number[op], number[op], full[op[1:]]) for op in own if op[0] == "W"
+    ]
     arcs += [] if own else [(0, 0, ~model.new_constant(0))]
     for op in own:
         begins = model.new_bool_var("")
@@ -175,24 +191,43 @@ def _queue(
     model.add_circuit(arcs)
 
 
-def replay(asked: Pipeline, queues: list[list[tuple[str, int, int, bool]]]) -> tuple[float, float, list[float]]:
-    """Run queues of (kind, stage, microbatch, whether a pair with the next): makespan, span and peak of each device.
+def replay(
+    asked: Pipeline, queues: list[list[tuple[str, int, int, bool]]]
+) -> tuple[float, float, list[float]]:
+    """Run queues of (kind, stage, microbatch, whether a pair with the next): makespan, span and
+    peak of each device.
 
     Raises:
-        AssertionError: an op is missing, runs twice or never, or is on another device than its stage.
+        AssertionError: an op is missing, runs twice or never, or is on another device than its
+            stage.
     """
     S, M = len(asked.device), asked.microbatches
     ops = [(k, s, m) for queue in queues for k, s, m, _ in queue]
-    kinds = {(s, m): sorted(k for k, *where in ops if where == [s, m]) for s in range(S) for m in range(M)}
+    kinds = {
+        (s, m): sorted(k for k, *where in ops if where == [s, m])
+        for s in range(S)
+        for m in range(M)
+    }
     assert all(found in (["B", "F"], ["F", "I", "W"]) for found in kinds.values())
     assert all(asked.device[s] == d for d, queue in enumerate(queues) for _, s, _, _ in queue)
     end: dict[Op, float] = {}
-    spans, peaks, heads, now = [0.0] * len(queues), [0.0] * len(queues), [0] * len(queues), [0.0] * len(queues)
+    spans, peaks, heads, now = (
+        [0.0] * len(queues),
+        [0.0] * len(queues),
+        [0] * len(queues),
+        [0.0] * len(queues),
+    )
     begun: list[float | None] = [None] * len(queues)
 
     def arrival(kind: str, s: int, m: int) -> float | None:
         source, latency = asked.input_of(("G" if kind in "BI" else kind, s, m))
-        return 0.0 if source is None else end[source] + latency / asked.steps if source in end else None
+        return (
+            0.0
+            if source is None
+            else end[source] + latency / asked.steps
+            if source in end
+            else None
+        )
 
     moved = True
     while moved:
@@ -215,7 +250,9 @@ def replay(asked: Pipeline, queues: list[list[tuple[str, int, int, bool]]]) -> t
     for d, queue in enumerate(queues):
         held = 0.0
         for k, s, _, _ in queue:
-            held += {"F": 1, "B": -1, "I": asked.after_i - 1, "W": -asked.after_i}[k] * asked.amounts[s]
+            held += {"F": 1, "B": -1, "I": asked.after_i - 1, "W": -asked.after_i}[
+                k
+            ] * asked.amounts[s]
             peaks[d] = max(peaks[d], held)
         spans[d] = now[d] - (begun[d] or 0.0)
     return max(now), max(spans), peaks

@@ -1,4 +1,6 @@
-"""Problems whose best published spans are known: tests/data/optimize, numbers of the zero-bubble papers' authors."""
+"""Problems whose best published spans are known: tests/data/optimize, numbers of the zero-bubble
+papers' authors.
+"""
 
 import json
 from collections.abc import Iterator
@@ -15,7 +17,9 @@ FOLDER = Path(__file__).parents[2] / "data" / "optimize"
 
 
 class Published(NamedTuple):
-    """A problem, the span that its authors' search reached (infinite for none), and what to call it."""
+    """A problem, the span that its authors' search reached (infinite for none), and what to call
+    it.
+    """
 
     name: str
     problem: Problem

@@ -35,7 +35,9 @@ def find(problem: Problem, **options) -> Solution:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("placement", [place("linear", 3, 3), place("v", 3, 6), place("loop", 3, 6), place("v", 2, 6)])
+@pytest.mark.parametrize(
+    "placement", [place("linear", 3, 3), place("v", 3, 6), place("loop", 3, 6), place("v", 2, 6)]
+)
 def test_the_least_cap_is_enough_for_any_placement(placement):
     problem = Problem(placement, 3, costs(placement.n_stages, comm=0.5), cap=placement.n_chunks)
     solution = find(problem, rounds=0)
@@ -48,7 +50,9 @@ def test_nothing_fits_less_than_one_activation_of_each_stage():
 
 def test_a_seed_is_never_lost():
     """The result is at least as good as a known schedule, uneven costs included."""
-    uneven = Costs(np.array([[1, 2, 3, 1], [3, 5, 4, 6], [2, 2, 3, 3], [1, 3, 1, 3]], float), comm=0.25)
+    uneven = Costs(
+        np.array([[1, 2, 3, 1], [3, 5, 4, 6], [2, 2, 3, 3], [1, 3, 1, 3]], float), comm=0.25
+    )
     problem = Problem(place("linear", 4, 4), 12, uneven, cap=7)
     known = generate("zb-h2", stages=4, microbatches=12)
     reported: list[Solution] = []
@@ -68,12 +72,20 @@ def walk(problem: Problem, seed: int, moves: int) -> tuple[float, Orders]:
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("placement", [place("linear", 3, 3), place("v", 2, 4), place("loop", 2, 4)])
+@pytest.mark.parametrize(
+    "placement", [place("linear", 3, 3), place("v", 2, 4), place("loop", 2, 4)]
+)
 def test_a_walk_keeps_every_op_in_order_and_every_cap(placement):
-    """Whatever it moves, each queue has its ops, no device waits forever and none holds more than its cap."""
-    problem = Problem(placement, 5, costs(placement.n_stages, comm=0.5), cap=placement.n_chunks + 0.6, after_i=0.3)
+    """Whatever it moves, each queue has its ops, no device waits forever and none holds more than
+    its cap.
+    """
+    problem = Problem(
+        placement, 5, costs(placement.n_stages, comm=0.5), cap=placement.n_chunks + 0.6, after_i=0.3
+    )
     cost, orders = walk(problem, seed=3, moves=1500)
-    schedule = write_schedule(problem, [orders.code[a:b].astype(np.int64) for a, b in pairwise(orders.offsets)])
+    schedule = write_schedule(
+        problem, [orders.code[a:b].astype(np.int64) for a, b in pairwise(orders.offsets)]
+    )
     assert fits(problem, schedule)
     found = evaluate(problem, schedule, "")
     assert cost == pytest.approx(found.span + 0.001 * found.makespan)
@@ -103,28 +115,43 @@ def test_rounds_make_a_search_repeatable():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("published", [p for p in read_v_caps() if p.span < np.inf][::3], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "published", [p for p in read_v_caps() if p.span < np.inf][::3], ids=lambda p: p.name
+)
 def test_v_schedules_under_small_caps(published):
-    """At least as good as the search of the controllable-memory paper's authors; the benchmarks run every row."""
+    """At least as good as the search of the controllable-memory paper's authors; the benchmarks run
+    every row.
+    """
     assert find(published.problem, time_limit=ENDLESS, bound=published.span).span <= published.span
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("published", read_caps()[::9], ids=lambda p: p.name)
 def test_memory_curves_of_zb_and_zb_v(published):
-    """At least as good as the search of the zero-bubble papers' authors, P up to 32 and M up to 128."""
-    assert find(published.problem, time_limit=ENDLESS, bound=published.span * 1.0005).span <= published.span * 1.0005
+    """At least as good as the search of the zero-bubble papers' authors, P up to 32 and M up to
+    128.
+    """
+    assert (
+        find(published.problem, time_limit=ENDLESS, bound=published.span * 1.0005).span
+        <= published.span * 1.0005
+    )
 
 
 def test_a_search_without_time_has_a_schedule_by_rules_too():
-    """The heuristic of even stages is as slow as one microbatch at a time where they are uneven and memory is short."""
-    problem = Problem(place("linear", 8, 8), 24, Costs(np.linspace(9, 5, 32).reshape(4, 8), comm=1.0), cap=5)
+    """The heuristic of even stages is as slow as one microbatch at a time where they are uneven and
+    memory is short.
+    """
+    problem = Problem(
+        place("linear", 8, 8), 24, Costs(np.linspace(9, 5, 32).reshape(4, 8), comm=1.0), cap=5
+    )
     best = find(problem, time_limit=0, grace=60)
     assert best.origin == "list scheduling"
 
 
 def test_a_search_asks_its_parts_to_end_in_time(monkeypatch):
-    """Rules after half of it, walks with the limit, which a thread each core shares, and the rest after the grace."""
+    """Rules after half of it, walks with the limit, which a thread each core shares, and the rest
+    after the grace.
+    """
     problem, told = Problem(place("linear", 2, 2), 2, costs(2)), dict[str, float]()
 
     def collected(problem, seeds, deadline):
@@ -148,7 +175,9 @@ def test_a_search_asks_its_parts_to_end_in_time(monkeypatch):
 
 
 def test_what_fits_smaller_caps_is_written_while_there_is_time(monkeypatch):
-    """Heuristics for the cap itself however late; the shares of it, and rules but for one, before the deadline."""
+    """Heuristics for the cap itself however late; the shares of it, and rules but for one, before
+    the deadline.
+    """
     caps = list[list[float]]()
     problem = Problem(place("linear", 4, 4), 8, costs(4), cap=6)
 
@@ -167,7 +196,9 @@ def test_what_fits_smaller_caps_is_written_while_there_is_time(monkeypatch):
 
 
 def test_walks_go_on_until_the_bound_is_attained(monkeypatch):
-    """A round without gain does not end them, one that comes to the optimum does: 24 on four devices."""
+    """A round without gain does not end them, one that comes to the optimum does: 24 on four
+    devices.
+    """
     problem, rounds = Problem(place("linear", 4, 4), 8, costs(4), 7), list[int]()
     best = find(problem, bound=24, time_limit=ENDLESS)
     queues = read_orders(best.schedule)
@@ -186,16 +217,25 @@ def test_walks_go_on_until_the_bound_is_attained(monkeypatch):
 
 def test_the_best_known_is_the_fastest_of_those_that_fit():
     problem = Problem(place("linear", 4, 4), 8, costs(4), 4)
-    slow, fast = (evaluate(problem, generate(name, devices=4, microbatches=8), name) for name in ("1f1b", "zb-1p"))
+    slow, fast = (
+        evaluate(problem, generate(name, devices=4, microbatches=8), name)
+        for name in ("1f1b", "zb-1p")
+    )
     both = sorted((slow, fast), key=lambda each: each.score(problem.objective))
     assert both[0].span < both[1].span
-    for fits_first, fits_second, best in ((True, True, both[0]), (False, True, both[1]), (False, False, None)):
+    for fits_first, fits_second, best in (
+        (True, True, both[0]),
+        (False, True, both[1]),
+        (False, False, None),
+    ):
         known = (Known(both[0], fits_first), Known(both[1], fits_second))
         assert Outcome(problem, both[0], 0.0, known, True, False).best_known is best
 
 
 def test_the_work_of_the_busiest_device_ends_a_search(monkeypatch):
-    """F of 2, and B of 4 where I and W take 3 and 2, I and W of 1 and 2 where B takes 4: 3 x 6 and 3 x 5."""
+    """F of 2, and B of 4 where I and W take 3 and 2, I and W of 1 and 2 where B takes 4: 3 x 6 and
+    3 x 5.
+    """
     time = np.array([[2.0, 2.0], [4.0, 4.0], [3.0, 1.0], [2.0, 2.0]])
     assert engine.busiest(Problem(place("linear", 2, 2), 3, Costs(time))) == 18
     assert engine.busiest(Problem(place("loop", 1, 2), 3, Costs(time))) == 33
@@ -204,7 +244,9 @@ def test_the_work_of_the_busiest_device_ends_a_search(monkeypatch):
 
 
 def test_full_backwards_are_written_where_any_stage_has_them(monkeypatch):
-    """Each schedule once more, W behind its I on the stage whose B is shorter and where it was on the other."""
+    """Each schedule once more, W behind its I on the stage whose B is shorter and where it was on
+    the other.
+    """
     time = np.array([[1.0, 1.0], [2.0, 1.5], [1.0, 1.0], [1.0, 1.0]])
     problem = Problem(place("linear", 2, 2), 2, Costs(time), 2)
     once = list(engine._written(problem, -np.inf))

@@ -1,4 +1,6 @@
-"""The front of span against memory asks for caps in turn, and ends where more memory helps no more."""
+"""The front of span against memory asks for caps in turn, and ends where more memory helps no
+more.
+"""
 
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +15,8 @@ from ppsim.search.orders.optimize import Outcome, find_front
 from ppsim.search.problem import Problem, Solution
 from tests.search.orders.prices import costs
 
-# A cap of one is two layers of the first placement, which needs 3 at least, and one stage of the other, which needs 4.
+# A cap of one is two layers of the first placement, which needs 3 at least, and one stage of the
+# other, which needs 4.
 PROBLEMS = [
     Problem(place("linear", 3, 3), 1, costs(3), layers=(2, 6, 2)),
     Problem(place("loop", 3, 12), 1, costs(12)),
@@ -21,10 +24,11 @@ PROBLEMS = [
 
 
 def front(monkeypatch, spans, most=7.0, held=10.0, limit=1000.0, signal=1000):
-    """Fronts with a span of each cap, none where its time ends without one; what is asked, and caps of each search.
+    """Fronts with a span of each cap, none where its time ends without one; what is asked, and caps
+    of each search.
 
-    Without a limit ten layers are held. A search takes 10 seconds, a first order one for each op; a signal comes after
-    so many searches.
+    Without a limit ten layers are held. A search takes 10 seconds, a first order one for each op; a
+    signal comes after so many searches.
     """
     asked = dict[str, list[Any]]()
 
@@ -59,17 +63,24 @@ def front(monkeypatch, spans, most=7.0, held=10.0, limit=1000.0, signal=1000):
     ],
 )
 def test_caps_up_to_the_first_as_good_as_the_largest(monkeypatch, spans, most, rows, last):
-    """From the least that any placement needs, 3, to what is held without a limit, in layers as in stages."""
+    """From the least that any placement needs, 3, to what is held without a limit, in layers as in
+    stages.
+    """
     found, asked = front(monkeypatch, spans, most)
     assert found == rows
     assert asked == {f"cap {cap}": [2 * cap, cap] for cap in range(3, last + 1)}
 
 
 @pytest.mark.parametrize(
-    ("limit", "caps", "late"), [(18, [], "3, 4"), (28, [3], "4"), (29, [3, 4], ""), (39, [3, 4, 5], "")]
+    ("limit", "caps", "late"),
+    [(18, [], "3, 4"), (28, [3], "4"), (29, [3, 4], ""), (39, [3, 4, 5], "")],
 )
-def test_what_has_no_time_for_a_first_order_is_left_out_and_named(monkeypatch, recwarn, limit, caps, late):
-    """Nine ops of the smaller placement, after ten seconds for each search before; the largest is there."""
+def test_what_has_no_time_for_a_first_order_is_left_out_and_named(
+    monkeypatch, recwarn, limit, caps, late
+):
+    """Nine ops of the smaller placement, after ten seconds for each search before; the largest is
+    there.
+    """
     found, asked = front(monkeypatch, {3: 10.0, 4: 9.0, 5: 8.0}, limit=limit)
     assert list(asked) == [f"cap {cap}" for cap in caps]
     assert found == [(cap, 13.0 - cap) for cap in caps] + [(5, 7.0)]
@@ -77,7 +88,9 @@ def test_what_has_no_time_for_a_first_order_is_left_out_and_named(monkeypatch, r
     assert [str(each.message) for each in recwarn] == said
 
 
-@pytest.mark.parametrize(("signal", "rows"), [(1, [(5, 7)]), (2, [(3, 10)]), (3, [(3, 10), (4, 9)])])
+@pytest.mark.parametrize(
+    ("signal", "rows"), [(1, [(5, 7)]), (2, [(3, 10)]), (3, [(3, 10), (4, 9)])]
+)
 def test_after_a_signal_the_front_is_what_was_found(monkeypatch, signal, rows):
     assert front(monkeypatch, {3: 10.0, 4: 9.0, 5: 8.0}, signal=signal)[0] == rows
 

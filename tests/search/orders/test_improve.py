@@ -20,7 +20,9 @@ PROBLEM = Problem(place("linear", 2, 2), 2, costs(2))
 
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_every_other_walk_starts_from_the_best_and_the_rest_in_turn(monkeypatch, elsewhere):
-    """A pool has the six best; a walk that ends higher changes nothing, and answers come in any order."""
+    """A pool has the six best; a walk that ends higher changes nothing, and answers come in any
+    order.
+    """
     begun = list[tuple[str, int, int]]()
 
     def walk(problem, start, seed, nth, stop):
@@ -30,11 +32,23 @@ def test_every_other_walk_starts_from_the_best_and_the_rest_in_turn(monkeypatch,
 
     monkeypatch.setattr(module, "_walk", walk)
     starts = [Member([], f"{cost}", cost) for cost in range(7, 0, -1)]
-    run = (lambda function, tasks: reversed([*enumerate(map(function, tasks))])) if elsewhere else None
+    run = (
+        (lambda function, tasks: reversed([*enumerate(map(function, tasks))]))
+        if elsewhere
+        else None
+    )
     found = list(islice(improve(PROBLEM, starts, 7, 3, monotonic() + 1000, run), 5))
-    assert [member and (member.origin, member.cost) for member in found] == [None, ("3", -47), None, None, None]
+    assert [member and (member.origin, member.cost) for member in found] == [
+        None,
+        ("3", -47),
+        None,
+        None,
+        None,
+    ]
     origins = "112 131 435 363 331".replace(" ", "")  # 3 became the first, 1 the second
-    assert sorted(begun[1:], key=lambda each: each[2]) == [(o, 7_000_021 + n, n) for n, o in enumerate(origins)]
+    assert sorted(begun[1:], key=lambda each: each[2]) == [
+        (o, 7_000_021 + n, n) for n, o in enumerate(origins)
+    ]
     assert not list(improve(PROBLEM, starts, 7, 3, 0.0))
 
 
@@ -57,12 +71,16 @@ def test_random_numbers_begin_with_any_state_but_zero():
     """States of a Lehmer generator are 1 to its modulus - 1, one for each seed."""
     orders = make_orders(PROBLEM, write_one_by_one(PROBLEM))
     seeds = (0, 1, MODULUS - 2, MODULUS - 1)
-    states = [int(make_walk(PROBLEM, orders, seed, np.zeros(1, np.int64)).random[0]) for seed in seeds]
+    states = [
+        int(make_walk(PROBLEM, orders, seed, np.zeros(1, np.int64)).random[0]) for seed in seeds
+    ]
     assert states == [1, 2, MODULUS - 1, 1]
 
 
 def test_heat_is_in_mean_durations_of_ops(monkeypatch):
-    """F, I and W of 1, 2 and 6 take 3 in the mean; a walk ends at a twentieth of what it begins with."""
+    """F, I and W of 1, 2 and 6 take 3 in the mean; a walk ends at a twentieth of what it begins
+    with.
+    """
     problem, heats = Problem(place("linear", 2, 2), 2, costs(2, 1, 2, 6)), list[float]()
 
     def kernel(function, orders, walk, moves, longest, hot, cold, **parts):
@@ -96,7 +114,11 @@ def test_a_walk_times_as_much_as_it_may_and_a_hundred_orders_at_least(monkeypatc
 def test_only_what_is_large_is_timed_by_machine_code(monkeypatch, large):
     monkeypatch.setattr(module, "pays_to_compile", lambda problem: large)
     run = compiled.call
-    monkeypatch.setattr(module, "call", lambda *given, pays, **parts: 17.0 if pays else run(*given, pays=pays, **parts))
+    monkeypatch.setattr(
+        module,
+        "call",
+        lambda *given, pays, **parts: 17.0 if pays else run(*given, pays=pays, **parts),
+    )
     assert cost_of(PROBLEM, write_one_by_one(PROBLEM)) == pytest.approx(
         17 if large else 10 + 0.001 * 10
     )  # span, and a little of the makespan

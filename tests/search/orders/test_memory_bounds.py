@@ -9,7 +9,9 @@ from ppsim.search.bounds.memory_bounds import _bound, _Device, _fill, _largest
 
 
 def test_the_most_that_fits_a_cap_takes_the_last_op_in_part():
-    """Three ops of 5 that hold 1 each, then of 4 that hold 2: of a cap of 4 one is left for half of a second one."""
+    """Three ops of 5 that hold 1 each, then of 4 that hold 2: of a cap of 4 one is left for half of
+    a second one.
+    """
     none = np.zeros(2)
     device = _Device(none, none, none, none, none, none, 4.0, 4, 3, 1.0, np.array([1.0, 2.0]))
     assert _fill(device, np.array([5.0, 4.0])) == 3 * 5 + 4 / 2
@@ -39,7 +41,9 @@ def drawn(seed: int) -> _Device:
 
 def held_at_most(d: _Device, values: list[float], places: int) -> float:
     """The most work that so many places, which fit the cap together, can stand for."""
-    ops = sorted(((value, amount) for value, amount in zip(values, d.amounts, strict=True)), reverse=True)
+    ops = sorted(
+        ((value, amount) for value, amount in zip(values, d.amounts, strict=True)), reverse=True
+    )
     counted = sum(sorted([value for value, _ in ops] * d.microbatches, reverse=True)[:places])
     room, filled = d.cap, 0.0
     for value, amount in sorted(ops * d.microbatches, key=lambda op: -op[0] / op[1]):
@@ -57,7 +61,8 @@ def by_words(d: _Device) -> tuple[float, float]:
     first = max(0.0, d.turn[V - 1] - d.begin[0] - held_at_most(d, list(d.forward), K))
     way_down = d.turn[0] + d.gradient[0] - d.begin[V - 1]
     wholes, untils = [], []
-    for A in [K] if d.after_i == 1 else range(V, K + 1):  # held whole as the last F starts, the others wait for their W
+    # held whole as the last F starts, the others wait for their W
+    for A in [K] if d.after_i == 1 else range(V, K + 1):
         waiting = min(N - A, math.floor((d.cap - A) / d.after_i + 1e-9)) if d.after_i else N - A
         late = max(d.rest) * waiting
         left = d.forward[V - 1] + held_at_most(d, both, A) + late
@@ -76,7 +81,10 @@ def by_words(d: _Device) -> tuple[float, float]:
         cycle = min(trips[s] + d.rest[s] for s in stages)
         last = rounds * cycle + over * min(d.forward)
         if rounds:
-            last = max(last, (rounds - 1) * cycle + (K + over) * min(d.forward) + (1 + over) * min(both) + first)
+            last = max(
+                last,
+                (rounds - 1) * cycle + (K + over) * min(d.forward) + (1 + over) * min(both) + first,
+            )
     whole = max(min(wholes), (held + empty) / d.cap, last + way_down + d.rest[0])
     return whole, max(min(untils), last + way_down)
 

@@ -1,4 +1,6 @@
-"""Moves of a walk against a slow account of them: how far an op may go, what is kept up to date, what a path is."""
+"""Moves of a walk against a slow account of them: how far an op may go, what is kept up to date,
+what a path is.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,13 @@ from ppsim.search.orders import anneal_kernel as kernel
 from ppsim.search.orders.improve import make_walk
 from ppsim.search.problem import Problem, measure_held
 from ppsim.search.rules.order_kernel import MODULUS, draw, time_orders
-from ppsim.search.rules.orders import count_occurrences, make_orders, read_orders, write_one_by_one, write_schedule
+from ppsim.search.rules.orders import (
+    count_occurrences,
+    make_orders,
+    read_orders,
+    write_one_by_one,
+    write_schedule,
+)
 
 PLACEMENTS = [place("linear", 3, 3), place("v", 2, 4), place("loop", 2, 4)]
 by_placement = pytest.mark.parametrize("placement", PLACEMENTS, ids=lambda p: p.name)
@@ -38,11 +46,16 @@ def queue_of(orders, device):
     """The ops of a device: kind, stage and microbatch."""
     here = slice(orders.offsets[device], orders.offsets[device + 1])
     codes, stages = orders.code[here].tolist(), len(orders.device)
-    return [(code // stages, code % stages, m) for code, m in zip(codes, orders.microbatch[here].tolist(), strict=True)]
+    return [
+        (code // stages, code % stages, m)
+        for code, m in zip(codes, orders.microbatch[here].tolist(), strict=True)
+    ]
 
 
 def is_allowed(problem, queue, device):
-    """Equal ops in order, F and I of a microbatch as it passes the stages, W after its I, and never above the cap."""
+    """Equal ops in order, F and I of a microbatch as it passes the stages, W after its I, and never
+    above the cap.
+    """
     at = {op: place for place, op in enumerate(queue)}
     held = 0.0
     for kind, stage, _ in queue:
@@ -90,22 +103,31 @@ def test_an_op_reaches_as_far_as_all_swaps_on_the_way_are_allowed(placement, see
 
 @by_placement
 def test_a_move_keeps_places_and_what_is_held_up_to_date(placement):
-    """After many moves they are those that are computed anew, the queues are orders, and the caps hold."""
+    """After many moves they are those that are computed anew, the queues are orders, and the caps
+    hold.
+    """
     problem, orders, walk = state(placement, 200)
     held, at = walk.held.copy(), walk.place.copy()
     kernel.prepare(orders, walk)
     np.testing.assert_allclose(held, walk.held, atol=1e-9)
     np.testing.assert_array_equal(at, walk.place)
-    schedule = write_schedule(problem, [orders.code[a:b].astype(np.int64) for a, b in pairwise(orders.offsets)])
+    schedule = write_schedule(
+        problem, [orders.code[a:b].astype(np.int64) for a, b in pairwise(orders.offsets)]
+    )
     found = [walk.held[a:b].max() for a, b in pairwise(orders.offsets)]
     assert found == pytest.approx(measure_held(problem, schedule))
     for device in range(problem.n_devices):
         assert is_allowed(problem, queue_of(orders, device), device)
-    np.testing.assert_array_equal(orders.microbatch, np.concatenate([  # the n-th op of a code is microbatch n's
-        count_occurrences(orders.code[a:b]) for a, b in pairwise(orders.offsets)
-    ]))  # fmt: skip
+    # the n-th op of a code is microbatch n's
+    np.testing.assert_array_equal(
+        orders.microbatch,
+        np.concatenate([count_occurrences(orders.code[a:b]) for a, b in pairwise(orders.offsets)]),
+    )
     for device, queue in enumerate(read_orders(schedule)):
-        assert queue.tolist() == orders.code[orders.offsets[device] : orders.offsets[device + 1]].tolist()
+        assert (
+            queue.tolist()
+            == orders.code[orders.offsets[device] : orders.offsets[device + 1]].tolist()
+        )
 
 
 @by_placement
@@ -117,14 +139,18 @@ def test_there_and_back_leaves_all_as_it_was(placement):
         kernel.move(orders, walk, op, there)
         assert (orders.code[there], orders.microbatch[there]) == (before[0][op], before[1][op])
         kernel.move(orders, walk, there, op)
-        for now, then in zip((orders.code, orders.microbatch, walk.held, walk.place), before, strict=True):
+        for now, then in zip(
+            (orders.code, orders.microbatch, walk.held, walk.place), before, strict=True
+        ):
             np.testing.assert_allclose(now, then, atol=1e-9)
 
 
 @by_placement
 @pytest.mark.parametrize("steps", [-1, 1])
 def test_a_series_moves_the_ops_of_the_next_microbatches_alike(placement, steps):
-    """As moving each alone: the last first where they move back, so that none is in the way of another."""
+    """As moving each alone: the last first where they move back, so that none is in the way of
+    another.
+    """
     problem, begun, _ = state(placement, 60)
     queues, size = [begun.code[a:b].astype(np.int64) for a, b in pairwise(begun.offsets)], 4
 
@@ -154,10 +180,14 @@ def test_a_series_moves_the_ops_of_the_next_microbatches_alike(placement, steps)
 @by_placement
 @pytest.mark.parametrize("objective", ["span", "makespan"])
 def test_a_path_is_the_longest_one_without_a_gap(placement, objective):
-    """Back from the end of the device that decides: each op starts when the next one ends, or its message arrives."""
+    """Back from the end of the device that decides: each op starts when the next one ends, or its
+    message arrives.
+    """
     problem, orders, walk = state(placement, 100, objective=objective)
     cost = kernel.find_cost(orders, walk)
-    schedule = write_schedule(problem, [orders.code[a:b].astype(np.int64) for a, b in pairwise(orders.offsets)])
+    schedule = write_schedule(
+        problem, [orders.code[a:b].astype(np.int64) for a, b in pairwise(orders.offsets)]
+    )
     timeline = simulate(schedule, problem.costs)
     np.testing.assert_allclose(orders.start, timeline.start)
     np.testing.assert_allclose(orders.end, timeline.end)
@@ -171,14 +201,17 @@ def test_a_path_is_the_longest_one_without_a_gap(placement, objective):
     assert path[0] == orders.offsets[decides + 1] - 1
     for op, before in pairwise(path.tolist()):
         gap = orders.start[op] - orders.end[before]
-        assert gap == pytest.approx(0.5 if kernel.owner(orders, op) != kernel.owner(orders, before) else 0.0)
+        assert gap == pytest.approx(
+            0.5 if kernel.owner(orders, op) != kernel.owner(orders, before) else 0.0
+        )
     assert orders.start[path[-1]] == 0
 
 
 def test_queues_that_wait_for_each_other_run_in_part_and_cost_nothing_known():
     problem = state(PLACEMENTS[0])[0]
     queues = write_one_by_one(problem)
-    queues[0] = queues[0][[1, 0, *range(2, len(queues[0]))]]  # device 0 waits for a gradient of its first F
+    # device 0 waits for a gradient of its first F
+    queues[0] = queues[0][[1, 0, *range(2, len(queues[0]))]]
     orders = make_orders(problem, queues)
     walk = make_walk(problem, orders, 1, np.zeros(1, np.int64))
     assert time_orders(orders) == 0
@@ -214,14 +247,18 @@ def test_the_best_of_a_walk_is_what_it_returns_and_no_worse_than_its_start():
     first = kernel.anneal(orders, walk, 0, 6, 1.0, 0.1)
     best = kernel.anneal(orders, walk, 400, 6, 5.0, 0.5)
     assert best < first
-    again = make_orders(problem, [walk.best[a:b].astype(np.int64) for a, b in pairwise(orders.offsets)])
+    again = make_orders(
+        problem, [walk.best[a:b].astype(np.int64) for a, b in pairwise(orders.offsets)]
+    )
     other = make_walk(problem, again, 1, np.zeros(1, np.int64))
     kernel.find_cost(again, other)
     assert other.reached[0] == pytest.approx(best)
 
 
 def test_three_in_four_ops_that_are_picked_lie_on_the_path_or_beside_it():
-    """One of four is any op; of the others half are on the path, and half of the rest, one in three, too."""
+    """One of four is any op; of the others half are on the path, and half of the rest, one in
+    three, too.
+    """
     _, orders, walk = state(PLACEMENTS[0], 100)
     kernel.find_cost(orders, walk)
     length = kernel.find_path(orders, walk)
@@ -237,7 +274,9 @@ def test_three_in_four_ops_that_are_picked_lie_on_the_path_or_beside_it():
 
 
 def test_random_numbers_are_the_minimal_standards():
-    """Park and Miller, with 48271: from 1 the 10,000th state is 399268537 (as in C++'s minstd_rand)."""
+    """Park and Miller, with 48271: from 1 the 10,000th state is 399268537 (as in C++'s
+    minstd_rand).
+    """
     random = np.array([1])
     counts = np.zeros(6, int)
     for _ in range(10_000):
@@ -248,7 +287,9 @@ def test_random_numbers_are_the_minimal_standards():
 
 def test_occurrences_count_equal_codes_before():
     codes = np.random.default_rng(1).integers(0, 5, 200)
-    assert count_occurrences(codes).tolist() == [int((codes[:n] == code).sum()) for n, code in enumerate(codes)]
+    assert count_occurrences(codes).tolist() == [
+        int((codes[:n] == code).sum()) for n, code in enumerate(codes)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -259,7 +300,9 @@ def test_occurrences_count_equal_codes_before():
     ],
 )
 def test_what_is_no_longer_is_kept_and_what_is_longer_by_chance(monkeypatch, chance, kept, best):
-    """A rise of a whole temperature in one of 2.718 cases, one of a tenth in nearly all; a deadlock never."""
+    """A rise of a whole temperature in one of 2.718 cases, one of a tenth in nearly all; a deadlock
+    never.
+    """
     _, orders, walk = state(PLACEMENTS[0])
     costs, undone = [10.0, 9.0, 9.0, 19.0, 8.0, 18.0, -1.0, 7.0], list[bool]()
     if chance:  # what was longer was not kept
@@ -278,7 +321,9 @@ def test_what_is_no_longer_is_kept_and_what_is_longer_by_chance(monkeypatch, cha
     monkeypatch.setattr(kernel, "find_path", lambda orders, walk: 1)
     monkeypatch.setattr(kernel, "move_series", lambda *given: 1)
     monkeypatch.setattr(kernel, "move", undo)
-    monkeypatch.setattr(kernel, "draw", lambda random, below: int(chance * below) if below == MODULUS else 0)
+    monkeypatch.setattr(
+        kernel, "draw", lambda random, below: int(chance * below) if below == MODULUS else 0
+    )
     found = kernel.anneal(orders, walk, len(costs) - 1, 6, 10.0, 10.0)
     assert [not each for each in undone[1:]] == kept
     assert found == best

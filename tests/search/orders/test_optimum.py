@@ -1,4 +1,6 @@
-"""What optimize proves is true: on small pipelines of every kind, against the best of all orders."""
+"""What optimize proves is true: on small pipelines of every kind, against the best of all
+orders.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ OUT_OF_TIME = pytest.mark.filterwarnings("ignore:left out of the list")
 
 
 def draw(seed: int) -> tuple[Problem, CostOptions]:
-    """A problem over all that optimize takes: costs by stage, links, caps, shares, layers, pairs."""
+    """A problem over all that optimize takes: costs by stage, links, caps, shares, layers,
+    pairs.
+    """
     rng = np.random.default_rng(seed)
     placement, P, V, most = SHAPES[rng.integers(len(SHAPES))]
     S, M, uneven = P * V, int(rng.integers(1, most + 1)), rng.random() < 0.7
@@ -67,9 +71,21 @@ def draw(seed: int) -> tuple[Problem, CostOptions]:
     }[rng.choice(["equal", "above", "below", "below", "mixed"])]
     pairs = rng.random() < 0.2
     tfb = np.maximum(np.add(tf, tb) - rng.integers(-1, 3, S), 0.5).tolist() if pairs else None
-    links = tuple(f"{a}-{b}={rng.integers(0, 4)}" for a in range(P) for b in range(P) if a != b and rng.random() < 0.2)
+    links = tuple(
+        f"{a}-{b}={rng.integers(0, 4)}"
+        for a in range(P)
+        for b in range(P)
+        if a != b and rng.random() < 0.2
+    )
     costs = CostOptions(
-        tf=tf, tb=tb.tolist(), ti=ti, tw=tw, tfb=tfb, comm=float(rng.integers(0, 3)) / 2, per="stage", links=links
+        tf=tf,
+        tb=tb.tolist(),
+        ti=ti,
+        tw=tw,
+        tfb=tfb,
+        comm=float(rng.integers(0, 3)) / 2,
+        per="stage",
+        links=links,
     )
     share = float(rng.choice([0, 0.5, 1]))
     objective: Objective = "span" if rng.choice([True, False]) else "makespan"
@@ -108,7 +124,8 @@ def queues_of(schedule: Schedule) -> list[list[tuple[str, int, int, bool]]]:
     """The queues of a schedule in the oracle's words."""
     columns = (schedule.stage.tolist(), schedule.microbatch.tolist(), schedule.pair.tolist())
     ops = [
-        (Kind(k).name, s, m, p > n) for n, (k, s, m, p) in enumerate(zip(schedule.kind.tolist(), *columns, strict=True))
+        (Kind(k).name, s, m, p > n)
+        for n, (k, s, m, p) in enumerate(zip(schedule.kind.tolist(), *columns, strict=True))
     ]
     return [ops[schedule.queue(d)] for d in range(schedule.n_devices)]
 
@@ -120,7 +137,9 @@ def examine(seed: int, time_limit: float, patience: float) -> str:
     known = find_known(problem, costs, time.monotonic() + time_limit)
     found = optimize([problem], [known], time_limit=time_limit, seed=seed)
     makespan, span, peaks = replay(asked, queues_of(found.solution.schedule))
-    assert (makespan, span) == pytest.approx((found.solution.makespan, found.solution.span), rel=1e-9)
+    assert (makespan, span) == pytest.approx(
+        (found.solution.makespan, found.solution.span), rel=1e-9
+    )
     assert peaks == pytest.approx(found.solution.peak_activations.tolist(), abs=1e-9)
     assert (np.array(peaks) <= problem.caps + 1e-9).all()
     best = best_of_all(asked, patience)
@@ -130,7 +149,11 @@ def examine(seed: int, time_limit: float, patience: float) -> str:
     assert (bounds.span if problem.objective == "span" else bounds.makespan) <= best * (1 + 1e-9)
     assert found.bound <= best * (1 + 1e-9) <= found.value * (1 + 2e-9)
     assert (found.status == "optimal") == (found.value <= found.bound * (1 + 1e-9))
-    return found.status if found.status == "optimal" or found.value > best * (1 + 1e-9) else "not proved"
+    return (
+        found.status
+        if found.status == "optimal" or found.value > best * (1 + 1e-9)
+        else "not proved"
+    )
 
 
 OPTIMA = json.loads((Path(__file__).parents[2] / "data" / "optima.json").read_text())
@@ -140,7 +163,9 @@ def read(row: dict[str, Any]) -> Problem:
     """The problem of a row; its optimum is what the oracle proved."""
     f, b, i, w = row["times"]
     costs = Costs(
-        np.array([f, b, i, w], float), np.array(row["comm"], float), row["pair"] and np.array(row["pair"], float)
+        np.array([f, b, i, w], float),
+        np.array(row["comm"], float),
+        row["pair"] and np.array(row["pair"], float),
     )
     return Problem(
         place(row["placement"], row["devices"], len(row["device"])),
@@ -154,7 +179,8 @@ def read(row: dict[str, Any]) -> Problem:
 
 
 def test_bounds_are_below_the_optimum_and_count_what_it_needs():
-    """Pipelines whose best order is known: full and split backwards, pairs, layers, caps of each device, links.
+    """Pipelines whose best order is known: full and split backwards, pairs, layers, caps of each
+    device, links.
 
     In 65 of 100 the bound is the optimum, so that a weaker one is seen.
     """
@@ -170,7 +196,9 @@ def test_bounds_are_below_the_optimum_and_count_what_it_needs():
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("after_i", [0.0, 1.0])
 def test_a_shorter_backward_is_another_choice(after_i):
-    """Stages with F 2 and 1 and I = W = 1 take 21 where memory is for one microbatch; with B = 1 they take 20."""
+    """Stages with F 2 and 1 and I = W = 1 take 21 where memory is for one microbatch; with B = 1
+    they take 20.
+    """
     times = np.array([[2, 1], [1, 1], [1, 1], [1, 1]], float)
     problem = Problem(place("linear", 2, 2), 4, Costs(times), 1.0, after_i)
     found = optimize([problem], [[]], time_limit=ENDLESS)
@@ -223,7 +251,9 @@ PLAIN = Problem(place("linear", 2, 2), 2, Costs(np.ones((4, 2))))
 
 
 def run_with(monkeypatch, problems, bounds, searched, solved=None):
-    """Optimize with bounds, a search and a solver that say what they are told; also what was reported, and asked."""
+    """Optimize with bounds, a search and a solver that say what they are told; also what was
+    reported, and asked.
+    """
     reports, asked = list[tuple[float, float]](), list[Problem]()
     known = evaluate(PLAIN, write_schedule(PLAIN, write_one_by_one(PLAIN)), "")
 
@@ -241,10 +271,14 @@ def run_with(monkeypatch, problems, bounds, searched, solved=None):
         for span, bound in solved[problem.placement.name]:
             report(solution(span, 99), bound)
 
-    monkeypatch.setattr(module, "bound_problem", lambda problem: Bounds(*bounds[problem.placement.name]))
+    monkeypatch.setattr(
+        module, "bound_problem", lambda problem: Bounds(*bounds[problem.placement.name])
+    )
     monkeypatch.setattr(module, "search", find)
     monkeypatch.setattr(solver, "solve", solve)
-    found = optimize(problems, [[] for _ in problems], report=lambda best, low: reports.append((best.span, low)))
+    found = optimize(
+        problems, [[] for _ in problems], report=lambda best, low: reports.append((best.span, low))
+    )
     return found, reports, len(asked)
 
 
@@ -268,14 +302,21 @@ def test_a_proof_without_pairs_is_none_with_them(monkeypatch):
     paired = replace(PLAIN, costs=replace(PLAIN.costs, pair=np.ones(2)))
     solved = {"linear": [(15, 15)]}
     for problem, bound in ((PLAIN, 15), (paired, 10)):
-        found, _, _ = run_with(monkeypatch, [problem], {"linear": (10, 10)}, {"linear": (20, 20)}, solved)
+        found, _, _ = run_with(
+            monkeypatch, [problem], {"linear": (10, 10)}, {"linear": (20, 20)}, solved
+        )
         assert (found.value, found.bound) == (15, bound)
 
 
 @pytest.mark.parametrize(
-    ("makespan", "span", "asked", "enough"), [(12, 10, 1, True), (10, 10, 0, True), (10, 11, 1, False)]
+    ("makespan", "span", "asked", "enough"),
+    [(12, 10, 1, True), (10, 10, 0, True), (10, 11, 1, False)],
 )
-def test_the_solver_is_missed_where_the_bound_is_not_attained(monkeypatch, makespan, span, asked, enough):
+def test_the_solver_is_missed_where_the_bound_is_not_attained(
+    monkeypatch, makespan, span, asked, enough
+):
     """Asked for the makespan alone it proves nothing of the span."""
-    found, _, count = run_with(monkeypatch, [PLAIN], {"linear": (10, 10)}, {"linear": (span, makespan)})
+    found, _, count = run_with(
+        monkeypatch, [PLAIN], {"linear": (10, 10)}, {"linear": (span, makespan)}
+    )
     assert (count, found.solver, found.status == "optimal") == (asked, enough, enough)

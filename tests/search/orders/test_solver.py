@@ -1,4 +1,6 @@
-"""The constraint solver finds known optima and proves them; its model loses no schedule and breaks no rule."""
+"""The constraint solver finds known optima and proves them; its model loses no schedule and breaks
+no rule.
+"""
 
 import sys
 from contextlib import suppress
@@ -20,7 +22,16 @@ from ppsim.search.orders import optimize as optimize_module
 from ppsim.search.orders import solver
 from ppsim.search.orders.engine import search
 from ppsim.search.orders.optimize import optimize
-from ppsim.search.orders.solver import Grid, Model, Proof, count_steps, import_solver, solve, to_fraction, up
+from ppsim.search.orders.solver import (
+    Grid,
+    Model,
+    Proof,
+    count_steps,
+    import_solver,
+    solve,
+    to_fraction,
+    up,
+)
 from ppsim.search.problem import ROUNDING, Problem, evaluate, fits
 from ppsim.search.rules.orders import write_one_by_one, write_schedule
 from tests.clock import ENDLESS
@@ -33,7 +44,11 @@ def problem(devices, microbatches, times, comm=0.0, cap=None, placement="linear"
     stages = devices * chunks
     f, i, w = (np.broadcast_to(np.asarray(t, float), stages) for t in times)
     return Problem(
-        place(placement, devices, stages), microbatches, Costs(np.stack([f, i + w, i, w]), comm), cap, **more
+        place(placement, devices, stages),
+        microbatches,
+        Costs(np.stack([f, i + w, i, w]), comm),
+        cap,
+        **more,
     )
 
 
@@ -53,7 +68,9 @@ def worst(problem):
     ],
 )
 def test_small_problems_are_solved_with_proof(shape, more, best):
-    """From the worst schedule to the best span, and among those to the least makespan; the bound is attained."""
+    """From the worst schedule to the best span, and among those to the least makespan; the bound is
+    attained.
+    """
     asked = problem(*shape, **more)
     proof = solve(asked, worst(asked), bound_problem(asked), time_limit=ENDLESS)
     assert fits(asked, proof.solution.schedule)
@@ -69,7 +86,14 @@ def every_order(problem):
         own = []
         for first in combinations(range(6), 3):
             ops = iter(KINDS), iter(KINDS)
-            own.append(np.array([int(pack(device, m)) | next(ops[m]) for m in (int(n not in first) for n in range(6))]))
+            own.append(
+                np.array(
+                    [
+                        int(pack(device, m)) | next(ops[m])
+                        for m in (int(n not in first) for n in range(6))
+                    ]
+                )
+            )
         queues.append(own)
     found = []
     for chosen in product(*queues):
@@ -99,11 +123,15 @@ def test_the_least_makespan_is_proved(monkeypatch):
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(4))
 def test_the_solver_finds_the_best_of_all_orders(seed):
-    """Two microbatches on two devices have 400 orders: none is better, also where microbatch 1 runs first."""
+    """Two microbatches on two devices have 400 orders: none is better, also where microbatch 1 runs
+    first.
+    """
     rng = np.random.default_rng(seed)
     times, comm = rng.integers(1, 9, (3, 2)), float(rng.integers(0, 3))
     objective: Literal["span", "makespan"] = "makespan" if seed % 2 else "span"
-    asked = problem(2, 2, times, comm, int(rng.integers(1, 3)), after_i=0.5 * (seed > 1), objective=objective)
+    asked = problem(
+        2, 2, times, comm, int(rng.integers(1, 3)), after_i=0.5 * (seed > 1), objective=objective
+    )
     proof = solve(asked, worst(asked), bound_problem(asked), time_limit=ENDLESS)
     assert proof.solution.score(objective) == every_order(asked)
     assert proof.bound == proof.solution.score(objective)[0]
@@ -124,13 +152,16 @@ WAITING = problem(3, 3, ([3, 2, 3], [1, 9, 2], [3, 3, 1]))
 
 
 def test_no_device_waits_longer_than_for_a_microbatch():
-    """44 is proved, as devices start when a microbatch arrives; none may be first for them to wait for."""
+    """44 is proved, as devices start when a microbatch arrives; none may be first for them to wait
+    for.
+    """
     proof = solve(WAITING, worst(WAITING), bound_problem(WAITING), time_limit=ENDLESS)
     assert (bound_problem(WAITING).span, proof.bound, proof.solution.span) == (43, 44, 44)
 
 
 def test_a_device_may_begin_with_a_later_microbatch():
-    """Queues say so, all of a microbatch's ops keep its number, and run no later than the model has them.
+    """Queues say so, all of a microbatch's ops keep its number, and run no later than the model has
+    them.
 
     Microbatches are numbered as the last stage runs them: torch finds losses by position.
     """
@@ -171,8 +202,15 @@ def test_only_the_model_with_all_orders_proves(monkeypatch):
 
 @pytest.mark.slow
 def test_a_schedule_that_is_found_first_proves_nothing(monkeypatch):
-    """Stopped at its first schedule the solver has a bound below the optimum, and is asked again with many workers."""
-    asked, cp, solvers, reports = problem(2, 3, (1, 1, 1), cap=2), import_solver(), list[Any](), list[Proof]()
+    """Stopped at its first schedule the solver has a bound below the optimum, and is asked again
+    with many workers.
+    """
+    asked, cp, solvers, reports = (
+        problem(2, 3, (1, 1, 1), cap=2),
+        import_solver(),
+        list[Any](),
+        list[Proof](),
+    )
 
     def make_hasty(make=cp.CpSolver):
         solvers.append(make())
@@ -181,7 +219,9 @@ def test_a_schedule_that_is_found_first_proves_nothing(monkeypatch):
 
     monkeypatch.setattr(solver, "MANY", 2)
     monkeypatch.setattr(cp, "CpSolver", make_hasty)
-    proof = solve(asked, worst(asked), Bounds(0.0, 0.0), report=lambda *said: reports.append(Proof(*said)))
+    proof = solve(
+        asked, worst(asked), Bounds(0.0, 0.0), report=lambda *said: reports.append(Proof(*said))
+    )
     assert proof.bound <= 10 <= proof.solution.span
     assert solvers[0].parameters.num_workers == 1 < solvers[1].parameters.num_workers
     pairs = [(each.solution.span, each.bound) for each in reports]
@@ -193,11 +233,17 @@ def test_shares_are_never_rounded_up():
     shares = [*np.random.default_rng(1).random(50).tolist(), 0.5, 0.25, 1 / 3]
     assert all(to_fraction(share) <= share + ROUNDING for share in shares)
     assert all(to_fraction(share) > share - 1e-4 for share in shares)
-    assert [to_fraction(share) for share in shares[-3:]] == [Fraction(1, 2), Fraction(1, 4), Fraction(1, 3)]
+    assert [to_fraction(share) for share in shares[-3:]] == [
+        Fraction(1, 2),
+        Fraction(1, 4),
+        Fraction(1, 3),
+    ]
 
 
 def draw_order(asked, rng):
-    """An order that runs: ops of all devices at random, each once its input is there, backwards as B or I and W."""
+    """An order that runs: ops of all devices at random, each once its input is there, backwards as
+    B or I and W.
+    """
     ops, done = set[tuple[Kind, int, int]](), set[tuple[Kind, int, int]]()
     queues: list[list[int]] = [[] for _ in range(asked.n_devices)]
     for stage, m in np.ndindex(asked.n_stages, asked.microbatches):
@@ -214,17 +260,28 @@ def draw_order(asked, rng):
         kind, stage, m = ready[rng.integers(len(ready))]
         done.add((kind, stage, m))
         queues[asked.device[stage]].append(int(pack(stage, m)) | kind)
-    return Schedule.from_queues("drawn", asked.placement, asked.microbatches, [np.array(queue) for queue in queues])
+    return Schedule.from_queues(
+        "drawn", asked.placement, asked.microbatches, [np.array(queue) for queue in queues]
+    )
 
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(8))
 def test_the_model_has_every_order_that_fits_and_no_other(seed):
-    """Fixed to the starts of any order, it is as long as that, in the memory that it holds, and never in less."""
+    """Fixed to the starts of any order, it is as long as that, in the memory that it holds, and
+    never in less.
+    """
     rng, cp = np.random.default_rng(seed), import_solver()
-    placement = (place("linear", 1, 1), place("linear", 2, 2), place("linear", 3, 3), place("v", 2, 4))[seed % 4]
+    placement = (
+        place("linear", 1, 1),
+        place("linear", 2, 2),
+        place("linear", 3, 3),
+        place("v", 2, 4),
+    )[seed % 4]
     f, i, w = rng.integers(1, 6, (3, placement.n_stages)).astype(float)
-    costs = Costs(np.stack([f, i + w - rng.integers(0, 2, len(f)), i, w]), float(rng.integers(0, 3)))
+    costs = Costs(
+        np.stack([f, i + w - rng.integers(0, 2, len(f)), i, w]), float(rng.integers(0, 3))
+    )
     objective: Literal["span", "makespan"] = "span" if seed % 3 else "makespan"
     free = Problem(placement, 3, costs, after_i=(1.0, 0.5)[seed // 4], objective=objective)
     for _ in range(16 // placement.n_stages):
@@ -233,7 +290,10 @@ def test_the_model_has_every_order_that_fits_and_no_other(seed):
         for less in (0.0, 0.5):
             asked = replace(free, cap=tuple(peaks - less))
             model, solver = Model(cp, asked, Bounds(0.0, 0.0), found, soon=False), cp.CpSolver()
-            solver.parameters.fix_variables_to_their_hinted_value, solver.parameters.num_workers = True, 1
+            solver.parameters.fix_variables_to_their_hinted_value, solver.parameters.num_workers = (
+                True,
+                1,
+            )
             status = solver.solve(model.cp)
             assert status == (cp.INFEASIBLE if less else cp.OPTIMAL)
             if not less:
@@ -285,7 +345,9 @@ def test_a_missing_solver_says_how_to_get_it(monkeypatch):
 
 @pytest.mark.slow
 def test_bounds_are_the_optimum_in_most_small_problems():
-    """Of 40 problems with equal stages and 40 with uneven ones, at least 60 % of the bounds are what is optimal."""
+    """Of 40 problems with equal stages and 40 with uneven ones, at least 60 % of the bounds are
+    what is optimal.
+    """
     rng = np.random.default_rng(0)
     equal = {"even": 0, "uneven": 0}
     for n in range(80):
@@ -295,7 +357,9 @@ def test_bounds_are_the_optimum_in_most_small_problems():
         times = [rng.integers(1, 10, size) for _ in range(3)]
         objective: Literal["span", "makespan"] = "span" if n % 2 else "makespan"
         cap = int(rng.integers(1, devices + 3))
-        asked = problem(devices, microbatches, times, float(rng.integers(0, 3)), cap, objective=objective)
+        asked = problem(
+            devices, microbatches, times, float(rng.integers(0, 3)), cap, objective=objective
+        )
         bounds = bound_problem(asked)
         mine = bounds.span if objective == "span" else bounds.makespan
         best = search(asked, rounds=0)
@@ -343,7 +407,9 @@ def test_what_misses_its_bound_by_rounding_needs_no_solver(monkeypatch):
 
 
 def test_what_one_thread_does_not_end_many_go_on_with(monkeypatch):
-    """From the best so far, with at least ``MANY`` threads and no limit of work; what proves still proves."""
+    """From the best so far, with at least ``MANY`` threads and no limit of work; what proves still
+    proves.
+    """
     asked, run = problem(2, 2, (1, 1, 1)), list[Any]()
     state = solver._Run(None, asked, worst(asked), Bounds(0, 0), lambda best, bound: None)
     model: Any = SimpleNamespace(hint=lambda best: run.append(best))
@@ -363,7 +429,9 @@ def test_what_one_thread_does_not_end_many_go_on_with(monkeypatch):
 
 
 def test_a_shorter_makespan_is_looked_for_a_while_only(monkeypatch):
-    """The span has all of the time, the makespan beside it as long as may be, and no longer than is left."""
+    """The span has all of the time, the makespan beside it as long as may be, and no longer than is
+    left.
+    """
     asked, until = problem(2, 2, (1, 1, 1)), list[float]()
     known = worst(asked)
     monkeypatch.setattr(solver._Run, "solve", lambda run, model, proves: until.append(run.until))
@@ -381,7 +449,9 @@ def test_a_shorter_makespan_is_looked_for_a_while_only(monkeypatch):
 
 
 def test_a_step_that_times_are_rounded_down_to_is_a_share_of_all_of_them():
-    """Two microbatches of a third, a seventh and an eleventh on two stages, and a message each way."""
+    """Two microbatches of a third, a seventh and an eleventh on two stages, and a message each
+    way.
+    """
     asked = problem(2, 2, (1 / 3, 1 / 7, 1 / 11), comm=1 / 13)
     length = 2 * 2 * (1 / 3 + 1 / 7 + 1 / 11) + 2 * 2 / 13
     grid = count_steps(asked)
@@ -402,7 +472,9 @@ def test_the_least_makespan_has_the_span_that_was_found():
 
 def test_what_takes_less_as_one_b_is_one_b_and_a_device_runs_it_alone():
     """Two microbatches on a device: F of 2 and B of 5, where I and W take 3 and 4."""
-    asked = Problem(place("linear", 1, 1), 2, Costs(np.array([[2.0], [5], [3], [4]])), 2.0, 1.0, "makespan")
+    asked = Problem(
+        place("linear", 1, 1), 2, Costs(np.array([[2.0], [5], [3], [4]])), 2.0, 1.0, "makespan"
+    )
     known = evaluate(asked, write_schedule(asked, [np.array([0, 1, 0, 1, 2, 2])]), "")
     assert known.makespan > 14
     proof = solve(asked, known, Bounds(0.0, 0.0), time_limit=ENDLESS)

@@ -1,4 +1,6 @@
-"""The sure schedule of a search that comes late: a few microbatches, all of their backwards, then the next."""
+"""The sure schedule of a search that comes late: a few microbatches, all of their backwards, then
+the next.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from ppsim.search.problem import Problem, evaluate, fits
 def test_turns_are_as_large_as_the_fullest_device_allows(placement, stages, cap, turns):
     """Seven microbatches on four devices, layers of stages unequal."""
     layers = tuple(1 + (stage == 1) for stage in range(stages))
-    asked = Problem(place(placement, 4, stages), 7, Costs(np.ones((4, stages))), after_i=0.5, layers=layers)
+    asked = Problem(
+        place(placement, 4, stages), 7, Costs(np.ones((4, stages))), after_i=0.5, layers=layers
+    )
     most = None if cap is None else cap * asked.least_caps.max()
     problem = replace(asked, cap=most)
     made = write_in_turns(problem)
@@ -26,4 +30,6 @@ def test_turns_are_as_large_as_the_fullest_device_allows(placement, stages, cap,
     held = evaluate(problem, made, made.name).peak_activations.max() / asked.least_caps.max()
     assert -(-7 // held) == turns
     size = {1: 7, 3: 3, 4: 2, 7: 1}[turns]
-    assert made.name == ("one microbatch at a time" if size == 1 else f"{size} microbatches at a time")
+    assert made.name == (
+        "one microbatch at a time" if size == 1 else f"{size} microbatches at a time"
+    )

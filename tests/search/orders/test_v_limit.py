@@ -1,4 +1,6 @@
-"""The search under a limit is at least as good as its authors' adaptive search, and keeps the limit."""
+"""The search under a limit is at least as good as its authors' adaptive search, and keeps the
+limit.
+"""
 
 import json
 from functools import cache, partial
@@ -28,15 +30,21 @@ RECORDS = json.loads((Path(__file__).parents[2] / "data" / "search" / "v_limit.j
 def found(devices: int, microbatches: int, limit: int, **times: float) -> tuple[float, float, int]:
     """Span, makespan and peak of v-auto with these times per stage."""
     costs: Any = partial(costs_for, per="stage", **times)  # type: ignore[arg-type]
-    schedule = generate("v-auto", devices=devices, microbatches=microbatches, limit=limit, costs=costs)
+    schedule = generate(
+        "v-auto", devices=devices, microbatches=microbatches, limit=limit, costs=costs
+    )
     metrics = measure(simulate(schedule, costs(schedule)))
     return metrics.span, metrics.makespan, int(peak_activations(schedule).max())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("row", RECORDS["caps"][::2], ids=lambda row: f"{row['t_f']}-{row['cap_stage_activations']}")
+@pytest.mark.parametrize(
+    "row", RECORDS["caps"][::2], ids=lambda row: f"{row['t_f']}-{row['cap_stage_activations']}"
+)
 def test_no_limit_leads_to_a_longer_span_than_the_authors_search(row):
-    """Under every cap of the record, and where the authors' search finds nothing there is a schedule too."""
+    """Under every cap of the record, and where the authors' search finds nothing there is a
+    schedule too.
+    """
     times = {"tf": row["t_f"], "ti": row["t_i"], "tw": row["t_w"], "comm": row["comm"]}
     limit = row["cap_stage_activations"]
     span, _, peak = found(row["devices"], row["microbatches"], limit, **times)
@@ -45,13 +53,19 @@ def test_no_limit_leads_to_a_longer_span_than_the_authors_search(row):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("row", RECORDS["orders"][::2], ids=lambda row: f"{row['P']}x{row['M']}-{row['limit']}")
+@pytest.mark.parametrize(
+    "row", RECORDS["orders"][::2], ids=lambda row: f"{row['P']}x{row['M']}-{row['limit']}"
+)
 def test_every_cost_model_of_the_authors_orders_is_at_least_as_good(row):
     """Makespan and span of each record, with the costs that it was timed with."""
     for key, times in COSTS.items():
         if key in row["makespan"]:
             span, makespan, peak = found(row["P"], row["M"], row["limit"], **times)
-            assert (span <= row["span"][key], makespan <= row["makespan"][key], peak <= row["limit"]) == (True,) * 3
+            assert (
+                span <= row["span"][key],
+                makespan <= row["makespan"][key],
+                peak <= row["limit"],
+            ) == (True,) * 3
 
 
 @pytest.mark.sampled(4)
@@ -69,14 +83,18 @@ def test_without_machine_code_the_blocks_are_left(monkeypatch, limit, most):
 @pytest.mark.slow
 @pytest.mark.parametrize(("limit", "most"), [(4, 2500), (5, 2100)])
 def test_rules_write_orders_where_no_block_fits(limit, most):
-    """No block of eight devices holds so little; one microbatch at a time, improved, takes 3487 and 3496."""
+    """No block of eight devices holds so little; one microbatch at a time, improved, takes 3487 and
+    3496.
+    """
     span, _, peak = found(8, 16, limit, tf=10, ti=11, tw=8, comm=1)
     assert span <= most
     assert peak <= limit
 
 
 def test_a_limit_below_one_microbatch_is_refused():
-    """A microbatch passes each device twice before its first backward, so that the least limit is 2."""
+    """A microbatch passes each device twice before its first backward, so that the least limit is
+    2.
+    """
     with pytest.raises(InputError, match="a limit of at least 2 activations") as error:
         generate("v-auto", devices=4, microbatches=8, limit=1)
     assert error.value.hint == "--limit 2"
@@ -85,7 +103,9 @@ def test_a_limit_below_one_microbatch_is_refused():
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("devices", [1, 2, 5, 8])
 def test_listed_blocks_can_repeat(devices):
-    """No two ops of a device share a slot, every op comes after its input, and V-Min's peak is among them."""
+    """No two ops of a device share a slot, every op comes after its input, and V-Min's peak is
+    among them.
+    """
     blocks = list_blocks(place("v", devices, 2 * devices))
     assert all(block.clash() is None for block in blocks)
     for block in blocks:
@@ -102,11 +122,27 @@ def blocks(devices):
 @pytest.mark.parametrize("compiles", [False, True])
 @pytest.mark.parametrize(
     ("devices", "microbatches", "limit", "greedy"),
-    [(4, 4, 8, True), (4, 4, 7, False), (4, 2, 4, True), (4, 2, 3, False), (2, 9, 4, True), (2, 9, 3, False)],
+    [
+        (4, 4, 8, True),
+        (4, 4, 7, False),
+        (4, 2, 4, True),
+        (4, 2, 3, False),
+        (2, 9, 4, True),
+        (2, 9, 3, False),
+    ],
 )
-def test_orders_begin_with_what_the_limit_allows(monkeypatch, devices, microbatches, limit, greedy, compiles):
-    """ZB-V's where all or 2P fit, the blocks that hold no more, those first that hold longest, and rules in the end."""
-    problem = Problem(place("v", devices, 2 * devices), microbatches, Costs(np.ones((4, 2 * devices))), float(limit))
+def test_orders_begin_with_what_the_limit_allows(
+    monkeypatch, devices, microbatches, limit, greedy, compiles
+):
+    """ZB-V's where all or 2P fit, the blocks that hold no more, those first that hold longest, and
+    rules in the end.
+    """
+    problem = Problem(
+        place("v", devices, 2 * devices),
+        microbatches,
+        Costs(np.ones((4, 2 * devices))),
+        float(limit),
+    )
     ops, tried = 6 * devices * microbatches, list[Any]()
 
     def complete(block, M):
@@ -138,7 +174,11 @@ def test_a_block_that_holds_just_the_limit_is_tried(monkeypatch):
     monkeypatch.setattr(v_limit, "complete", lambda block, M: tried.append(int(block.peaks.max())))
     monkeypatch.setattr(v_limit, "_read", lambda problem, queues: queues)
     for limit in (least - 1, least):
-        list(v_limit._starts(Problem(place("v", 4, 8), 4, Costs(np.ones((4, 8))), float(limit)), limit))
+        list(
+            v_limit._starts(
+                Problem(place("v", 4, 8), 4, Costs(np.ones((4, 8))), float(limit)), limit
+            )
+        )
         assert set(tried) == ({least} if limit == least else set())
 
 
@@ -151,7 +191,9 @@ def test_the_search_for_an_order_ends_at_a_deadline():
 
 
 def test_walks_start_from_the_best_orders_and_the_best_of_all_is_taken(monkeypatch):
-    """Four of them, from each heat and for as many moves as ten million timings of its 6 x 2 x 24 ops allow."""
+    """Four of them, from each heat and for as many moves as ten million timings of its 6 x 2 x 24
+    ops allow.
+    """
     asked, best = list[tuple[float, int, int, float]](), list[list[int]]()
 
     def anneal(problem, queues, seed, stop, moves, hot):

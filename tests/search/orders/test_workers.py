@@ -21,7 +21,12 @@ from tests.commands import invoke
 def test_walks_on_workers_find_the_same_as_in_threads(monkeypatch):
     """A round of the same seed and as many workers give the same queues."""
     monkeypatch.setattr(improve, "TIMINGS_OF_A_WALK", 5000)
-    problem = Problem(place("linear", 4, 4), 6, Costs(np.array([[3.0], [9.0], [5.0], [4.0]]) * np.ones(4), comm=0.5), 4)
+    problem = Problem(
+        place("linear", 4, 4),
+        6,
+        Costs(np.array([[3.0], [9.0], [5.0], [4.0]]) * np.ones(4), comm=0.5),
+        4,
+    )
     options: dict[str, Any] = {"seed": 3, "rounds": 1, "workers": 1, "time_limit": 60.0}
     here = search(problem, **options)
     with open_workers() as workers:

@@ -38,7 +38,9 @@ BLOCKS = {
 @pytest.mark.parametrize("name", BLOCKS)
 @pytest.mark.parametrize("microbatches", [1, 2, 5, 13])
 def test_a_completed_block_runs_and_holds_no_more_than_it_says(name, microbatches):
-    """Every op runs once, in an order that finishes, and the peak is that of the repeated block at most."""
+    """Every op runs once, in an order that finishes, and the peak is that of the repeated block at
+    most.
+    """
     block = BLOCKS[name]
     schedule = completed(block, microbatches)
     assert len(schedule) == (3 if block.split else 2) * block.placement.n_stages * microbatches
@@ -46,7 +48,9 @@ def test_a_completed_block_runs_and_holds_no_more_than_it_says(name, microbatche
     assert peak <= block.peaks.max()
 
 
-@pytest.mark.parametrize(("name", "expected"), [("1F1B", 33), ("V-Min", 59), ("V-Half", 53), ("V-ZB", 48)])
+@pytest.mark.parametrize(
+    ("name", "expected"), [("1F1B", 33), ("V-Min", 59), ("V-Half", 53), ("V-ZB", 48)]
+)
 def test_the_papers_schedules_come_out_as_cases(name, expected):
     """Makespan of 1F1B, spans of the paper's V schedules, four devices and eight microbatches."""
     makespan, span, _ = numbers(completed(BLOCKS[name], 8))
@@ -55,7 +59,9 @@ def test_the_papers_schedules_come_out_as_cases(name, expected):
 
 @pytest.mark.parametrize("name", ["V-Min", "V-Half", "V-ZB"])
 def test_peaks_are_those_of_the_block_repeated(name):
-    """Ops in the slots of the block, microbatch after microbatch, hold as much as the block's peak says."""
+    """Ops in the slots of the block, microbatch after microbatch, hold as much as the block's peak
+    says.
+    """
     block = BLOCKS[name]
     held = np.zeros((4, 60 * block.interval), np.int64)
     for stage, device in enumerate(block.placement.devices[0]):
@@ -79,7 +85,10 @@ def test_ops_that_share_a_slot_are_found():
 def test_machine_code_completes_blocks_as_python_does(monkeypatch):
     """Split and full backwards: the compiled steps and the plain ones give the same queues."""
     placement = place("v", 5, 10)
-    blocks = [block_of_passes(placement, 6, (2, 1, 2, 1), (1, 1, 2)), fit_block(placement, 6, split=False)]
+    blocks = [
+        block_of_passes(placement, 6, (2, 1, 2, 1), (1, 1, 2)),
+        fit_block(placement, 6, split=False),
+    ]
     monkeypatch.setattr(fill, "COMPILE_FILLING_ABOVE", 10**9)
     python = [queue.tolist() for block in blocks for queue in complete(block, 12)]
     monkeypatch.undo()
@@ -92,9 +101,12 @@ def test_machine_code_completes_blocks_as_python_does(monkeypatch):
 
 @pytest.mark.parametrize("name", BLOCKS)
 @pytest.mark.parametrize("microbatches", [2, 7])
-def test_filling_moves_ops_into_idle_slots_and_squeezing_keeps_their_order(monkeypatch, name, microbatches):
-    """No two ops share a slot, each comes after its input, none outside warm-up and cool-down moves, and the tables of
-    what devices do and hold are those of the slots."""
+def test_filling_moves_ops_into_idle_slots_and_squeezing_keeps_their_order(
+    monkeypatch, name, microbatches
+):
+    """No two ops share a slot, each comes after its input, none outside warm-up and cool-down
+    moves, and the tables of what devices do and hold are those of the slots.
+    """
     run, moved = fill._run, 0
 
     def watched(step, t, *given, parts):
@@ -123,7 +135,9 @@ def test_filling_moves_ops_into_idle_slots_and_squeezing_keeps_their_order(monke
         for d in range(P):
             backwards = slot[(device == d) & (t.what[t.row] == kernel.BACKWARD)]
             size = len(t.backward) // P
-            assert not size or t.backward[d * size : d * size + t.tried[d]].tolist() == sorted(backwards)
+            assert not size or t.backward[d * size : d * size + t.tried[d]].tolist() == sorted(
+                backwards
+            )
         if explicit:
             frees = kernel.WEIGHTS if len(t.backward) else kernel.BACKWARD
             change = np.zeros(does.shape, int)

@@ -1,4 +1,6 @@
-"""Encoders in bubbles: what must hold of every placement, what is known of some, and what is refused."""
+"""Encoders in bubbles: what must hold of every placement, what is known of some, and what is
+refused.
+"""
 
 from dataclasses import replace
 from functools import cache
@@ -32,7 +34,18 @@ from ppsim.search.rules.encoder import (
     read_encoder,
 )
 
-NAMES = ["1f1b", "gpipe", "zb-h1", "zb-1p", "interleaved", "v-half", "zb-v", "dualpipe", "1f1b-overlap", "forward-only"]
+NAMES = [
+    "1f1b",
+    "gpipe",
+    "zb-h1",
+    "zb-1p",
+    "interleaved",
+    "v-half",
+    "zb-v",
+    "dualpipe",
+    "1f1b-overlap",
+    "forward-only",
+]
 TIMES = st.integers(0, 4).map(lambda quarter: quarter / 2)
 
 
@@ -42,7 +55,9 @@ def priced(schedule: Schedule, encoder: Encoder, **given: Any) -> Costs:
 
 @cache
 def built(name: str, devices: int, microbatches: int) -> Schedule:
-    return generate(name, devices=devices, microbatches=microbatches + 2 * devices * (name == "dualpipe"))
+    return generate(
+        name, devices=devices, microbatches=microbatches + 2 * devices * (name == "dualpipe")
+    )
 
 
 def cells(schedule: Schedule, kind: Kind) -> dict[int, int]:
@@ -53,7 +68,9 @@ def cells(schedule: Schedule, kind: Kind) -> dict[int, int]:
 
 
 def before(schedule: Schedule, costs: Costs, encoder: Encoder, backwards: bool) -> float:
-    """All forwards of the encoder, in turn over its devices, ahead of the pipeline, and all backwards behind it."""
+    """All forwards of the encoder, in turn over its devices, ahead of the pipeline, and all
+    backwards behind it.
+    """
     holds = encoder.devices_of(schedule).tolist()
     packed = pack(schedule.stage, schedule.microbatch) | schedule.kind
     packed[schedule.first_of_pairs] |= PAIRED
@@ -65,10 +82,15 @@ def before(schedule: Schedule, costs: Costs, encoder: Encoder, backwards: bool) 
     queues = []
     for device in range(schedule.n_devices):
         own = [m for n, m in enumerate(turn) if holds[n % len(holds)] == device]
-        ahead, behind = (np.array([int(pack(-1, m)) | kind for m in own], np.int64) for kind in (Kind.EF, Kind.EB))
+        ahead, behind = (
+            np.array([int(pack(-1, m)) | kind for m in own], np.int64)
+            for kind in (Kind.EF, Kind.EB)
+        )
         parts = [ahead, packed[schedule.queue(device)], behind[: len(behind) * backwards]]
         queues.append(np.concatenate(parts))
-    return simulate(Schedule.from_queues("x", schedule.placement, schedule.n_microbatches, queues), costs).makespan
+    return simulate(
+        Schedule.from_queues("x", schedule.placement, schedule.n_microbatches, queues), costs
+    ).makespan
 
 
 @given(
@@ -82,11 +104,15 @@ def before(schedule: Schedule, costs: Costs, encoder: Encoder, backwards: bool) 
     st.data(),
 )
 def test_every_placement(name, devices, half, forward, backward, comm, again, data):
-    """It finishes, loses no op, keeps the order of all others, respects what an op waits for, is no shorter than bounds
-    and no longer than encoders around the pipeline.
+    """It finishes, loses no op, keeps the order of all others, respects what an op waits for, is no
+    shorter than bounds and no longer than encoders around the pipeline.
     """
     schedule = built(name, devices, 2 * half)
-    schedule = add_recompute(schedule) if again and name not in ("forward-only", "1f1b-overlap") else schedule
+    schedule = (
+        add_recompute(schedule)
+        if again and name not in ("forward-only", "1f1b-overlap")
+        else schedule
+    )
     M, P = schedule.n_microbatches, schedule.n_devices
     times = [data.draw(st.sampled_from([forward, forward / 2])) for _ in range(M)]
     holds = data.draw(st.lists(st.integers(0, P - 1), unique=True, max_size=P))
@@ -108,10 +134,14 @@ def test_every_placement(name, devices, half, forward, backward, comm, again, da
 
 
 def check_waits(made: Schedule, timeline: Any, costs: Costs) -> None:
-    """EF ends before its F starts, EB starts after its B or I, a message later on another device; one op at a time."""
+    """EF ends before its F starts, EB starts after its B or I, a message later on another device;
+    one op at a time.
+    """
     at = {
         (int(kind), int(microbatch)): op
-        for op, (kind, stage, microbatch) in enumerate(zip(made.kind, made.stage, made.microbatch, strict=True))
+        for op, (kind, stage, microbatch) in enumerate(
+            zip(made.kind, made.stage, made.microbatch, strict=True)
+        )
         if stage in (-1, 0)
     }
     for (kind, microbatch), op in at.items():
@@ -131,8 +161,8 @@ def check_waits(made: Schedule, timeline: Any, costs: Costs) -> None:
 @pytest.mark.parametrize("name", ["1f1b", "gpipe", "interleaved"])
 @pytest.mark.parametrize(("devices", "microbatches"), [(4, 8), (4, 16), (8, 32)])
 def test_only_the_ends_show_where_bubbles_are_long(name, devices, microbatches):
-    """The first forward and the last backward: t_EF + t_EB over the language model alone, with t_EF = t_F and twice
-    that backward (of two chunks half of it), as long as no device has more to do.
+    """The first forward and the last backward: t_EF + t_EB over the language model alone, with t_EF
+    = t_F and twice that backward (of two chunks half of it), as long as no device has more to do.
     """
     times = {"interleaved": (0.5, 1.0)}.get(name, (1.0, 2.0))
     schedule, encoder = generate(name, devices=devices, microbatches=microbatches), Encoder(*times)
@@ -146,9 +176,13 @@ def test_only_the_ends_show_where_bubbles_are_long(name, devices, microbatches):
     assert found < before(schedule, costs, encoder, True)
 
 
-@pytest.mark.parametrize(("backwards", "devices"), [(True, [0, 1, 0, 0, 0, 0]), (False, [0, 1, 0, 1, 0, 1])])
+@pytest.mark.parametrize(
+    ("backwards", "devices"), [(True, [0, 1, 0, 0, 0, 0]), (False, [0, 1, 0, 1, 0, 1])]
+)
 def test_around_the_pipeline_a_slow_device_gets_less(backwards, devices):
-    """EF and EB take 1 and 1 on one device and 1 and 9 on the other; frozen, both have as much to do."""
+    """EF and EB take 1 and 1 on one device and 1 and 9 on the other; frozen, both have as much to
+    do.
+    """
     times = {Kind.EF: np.array([1.0, 1.0]), Kind.EB: np.array([1.0, 9.0])}
     task: Any = SimpleNamespace(
         schedule=SimpleNamespace(n_devices=2),
@@ -164,7 +198,9 @@ def test_around_the_pipeline_a_slow_device_gets_less(backwards, devices):
 
 @pytest.mark.parametrize(("kind", "start"), [(Kind.EF, 8.0), (Kind.EB, 1.0)])
 def test_of_equal_bubbles_the_device_with_least_to_do_is_taken(kind, start):
-    """Three devices are idle from 1 to 9, and one has other ops: each in turn gets an op, then the first again."""
+    """Three devices are idle from 1 to 9, and one has other ops: each in turn gets an op, then the
+    first again.
+    """
     bubbles = object.__new__(_Bubbles)
     bubbles.near, bubbles.taken = 1e-9, np.array([0, 1, 0, 0])
     bubbles.begin, bubbles.end = np.ones(3), np.array([9.0, 9.0, 9.0])
@@ -224,7 +260,10 @@ def test_files_that_are_wrong(tmp_path, text, message):
 
 
 def test_what_does_not_fit_a_schedule_is_refused():
-    plain, sliced = generate("1f1b", devices=2, microbatches=4), generate("seq1f1b", devices=2, microbatches=4)
+    plain, sliced = (
+        generate("1f1b", devices=2, microbatches=4),
+        generate("seq1f1b", devices=2, microbatches=4),
+    )
     for schedule, encoder, message in (
         (plain, Encoder((1.0, 2.0)), "2 times of forward"),
         (plain, Encoder(1.0, devices=(2,)), "on device 2"),
@@ -236,7 +275,9 @@ def test_what_does_not_fit_a_schedule_is_refused():
 
 
 def test_messages_to_and_from_the_first_stage_take_their_time():
-    """A microbatch that goes there at 10 and comes back at 20: 1 to device 1, 2 from there, none on its own."""
+    """A microbatch that goes there at 10 and comes back at 20: 1 to device 1, 2 from there, none on
+    its own.
+    """
     comm = np.array([[7.0, 1.0], [2.0, 7.0]])
     schedule = generate("1f1b", devices=2, microbatches=2)
     costs, alone = Costs(np.ones((4, 2)), comm), simulate(schedule, Costs(np.ones((4, 2))))

@@ -1,4 +1,6 @@
-"""Copies to the host by rule: against what the originals' orders take at the same costs, and what must always hold."""
+"""Copies to the host by rule: against what the originals' orders take at the same costs, and what
+must always hold.
+"""
 
 from typing import Any
 
@@ -16,7 +18,15 @@ from ppsim.engine.simple.metrics import measure
 from ppsim.errors import InputError
 from ppsim.prices.parts.copies import parse_offload
 from ppsim.schedules import generate
-from ppsim.search.rules.offload import LEAST_HELD, _choose, _gates, _insert, _lag, _share, add_offload
+from ppsim.search.rules.offload import (
+    LEAST_HELD,
+    _choose,
+    _gates,
+    _insert,
+    _lag,
+    _share,
+    add_offload,
+)
 from tests.cases import PLAIN
 from tests.search.originals import SAMPLED, compute_queues, costs_named, table
 
@@ -32,7 +42,9 @@ ORDERS = [row for row in table()["orders"] if not row[0].startswith("primus")]
 
 @pytest.mark.parametrize("name", ["gis", "uniform"])
 def test_queues_are_the_originals(name):
-    """Every op in its place, with groups of half as many microbatches as devices, of as many, and none."""
+    """Every op in its place, with groups of half as many microbatches as devices, of as many, and
+    none.
+    """
     rows = [row for row in ORDERS if row[0] == name]
     assert len(rows) > 10
     for _, *shape, wanted in rows:
@@ -43,11 +55,14 @@ def test_torch_and_primus_run_the_same_zb_v():
     rows = [row for row in table()["orders"] if row[0] == "primus zb-v-formatted"]
     assert rows
     for _, devices, _, microbatches, _, wanted in rows:
-        assert orders(generate("zb-v-formatted", devices=devices, microbatches=microbatches)) == wanted
+        assert (
+            orders(generate("zb-v-formatted", devices=devices, microbatches=microbatches)) == wanted
+        )
 
 
 def compare(row: list[Any]) -> tuple[bool, bool]:
-    """Whether ours takes no longer than the original, and whether no device holds more than its own there.
+    """Whether ours takes no longer than the original, and whether no device holds more than its own
+    there.
 
     The two of a pair may change places, where the other one has the link first.
     """
@@ -57,7 +72,9 @@ def compare(row: list[Any]) -> tuple[bool, bool]:
     found = measure(simulate(add_offload(schedule, prices, copied), prices))
     held = found.peak_activations.tolist()
     lower = all(mine <= theirs for mine, theirs in zip(held, peaks, strict=True))
-    return found.makespan <= makespan + 1e-6, lower or (timing == "paired" and sorted(held) == sorted(peaks))
+    return found.makespan <= makespan + 1e-6, lower or (
+        timing == "paired" and sorted(held) == sorted(peaks)
+    )
 
 
 @pytest.mark.parametrize("timing", ["plain", "paired"])
@@ -90,7 +107,9 @@ def check(rows: list[list[Any]]) -> None:
     st.floats(0, 1),
 )
 def test_what_holds_of_every_schedule(name, devices, out, back, link, share):
-    """Compute ops keep their order, each copy has its way back, and no device holds more than without copies."""
+    """Compute ops keep their order, each copy has its way back, and no device holds more than
+    without copies.
+    """
     try:
         schedule = generate(name, devices=devices, microbatches=2 * devices)
     except InputError:
@@ -118,14 +137,18 @@ def test_free_copies_cost_no_time():
     assert measure(made).peak_activations.max() == 1
 
 
-@pytest.mark.parametrize(("name", "out"), [("interleaved", 1.5), ("interleaved", 3), ("zb-h2", 0.5), ("gpipe", 2)])
+@pytest.mark.parametrize(
+    ("name", "out"), [("interleaved", 1.5), ("interleaved", 3), ("zb-h2", 0.5), ("gpipe", 2)]
+)
 def test_waiting_for_copies_holds_less_and_costs_no_time(name, out):
     """Against the same queues whose devices never wait for a copy to the host."""
     schedule = generate(name, devices=3, microbatches=6)
     prices = costs_for(schedule, others={Kind.OFFLOAD: out, Kind.RELOAD: out})
     made = add_offload(schedule, prices, schedule.n_chunks)
     packed = pack(made.stage, made.microbatch) | made.kind
-    goes_on = [packed[made.queue(d)][made.kind[made.queue(d)] != Kind.WAIT_OFFLOAD] for d in range(3)]
+    goes_on = [
+        packed[made.queue(d)][made.kind[made.queue(d)] != Kind.WAIT_OFFLOAD] for d in range(3)
+    ]
     never = Schedule.from_queues(name, schedule.placement, schedule.n_microbatches, goes_on)
     waits, plain = (measure(simulate(each, prices)) for each in (made, never))
     assert waits.makespan == plain.makespan
@@ -134,8 +157,16 @@ def test_waiting_for_copies_holds_less_and_costs_no_time(name, out):
 
 
 def test_shares():
-    """A number of chunks, all, or a share of them: of half a chunk every second microbatch; all else is refused."""
-    assert [parse_offload(text, 2) for text in ("0", "1", "all", "25%", "100%")] == [0, 1, 2, 0.5, 2]
+    """A number of chunks, all, or a share of them: of half a chunk every second microbatch; all
+    else is refused.
+    """
+    assert [parse_offload(text, 2) for text in ("0", "1", "all", "25%", "100%")] == [
+        0,
+        1,
+        2,
+        0.5,
+        2,
+    ]
     for wrong in ("3", "-1", "101%", "half", "", "1e9", "٣"):
         with pytest.raises(InputError, match="a device has 2 chunks"):
             parse_offload(wrong, 2)
@@ -147,12 +178,20 @@ def test_shares():
 
 @pytest.mark.parametrize("rules", ["first:3", "window:2", "full,none*3"])
 def test_what_runs_again_does_not_leave(rules):
-    """It is not held in between; the rest leaves, in no more time than without copies that take none."""
+    """It is not held in between; the rest leaves, in no more time than without copies that take
+    none.
+    """
     schedule = add_recompute(generate("1f1b", devices=4, microbatches=8), rules)
     prices = costs_for(schedule)
     made = add_offload(schedule, prices, 1)
     copied, again = (
-        {*zip(made.stage[made.kind == kind].tolist(), made.microbatch[made.kind == kind].tolist(), strict=True)}
+        {
+            *zip(
+                made.stage[made.kind == kind].tolist(),
+                made.microbatch[made.kind == kind].tolist(),
+                strict=True,
+            )
+        }
         for kind in (Kind.OFFLOAD, Kind.R)
     )
     assert copied
@@ -180,7 +219,13 @@ def test_the_longest_lag_of_copies_is_that_of_any_device():
     for slow in range(4):
         schedule = generate("1f1b", devices=4, microbatches=6)
         time = np.where(np.arange(4) == slow, 1.0, 3.0) * np.ones((4, 1))
-        prices = Costs(time, others={Kind.OFFLOAD: np.where(np.arange(4) == slow, 5.0, 0.5), Kind.RELOAD: np.ones(4)})
+        prices = Costs(
+            time,
+            others={
+                Kind.OFFLOAD: np.where(np.arange(4) == slow, 5.0, 0.5),
+                Kind.RELOAD: np.ones(4),
+            },
+        )
         timeline = simulate(add_offload(schedule, prices, 1.0), prices)
         made, lags = timeline.schedule, [0.0]
         for queue in map(made.queue, range(4)):
@@ -196,7 +241,9 @@ def test_the_longest_lag_of_copies_is_that_of_any_device():
 
 @pytest.mark.parametrize(("out", "back"), [(1.0, 2.0), (3.0, 0.5), (0.0, 6.0)])
 def test_what_leaves_has_the_time_to_leave_and_come_back(out, back):
-    """Between the end of its F and the start of its backward, without copies; and all that has it leaves."""
+    """Between the end of its F and the start of its backward, without copies; and all that has it
+    leaves.
+    """
     schedule = generate("1f1b", devices=4, microbatches=8)
     prices = costs_for(schedule, others={Kind.OFFLOAD: out, Kind.RELOAD: back})
     timeline, made = simulate(schedule, prices), add_offload(schedule, prices, 1)
@@ -210,7 +257,9 @@ def test_what_leaves_has_the_time_to_leave_and_come_back(out, back):
     expected = set()
     for stage, m in np.ndindex(4, 8):
         f, b = (
-            np.flatnonzero((schedule.kind == k) & (schedule.stage == stage) & (schedule.microbatch == m))[0]
+            np.flatnonzero(
+                (schedule.kind == k) & (schedule.stage == stage) & (schedule.microbatch == m)
+            )[0]
             for k in (Kind.F, Kind.B)
         )
         if timeline.start[b] - timeline.end[f] >= out + back:
@@ -222,11 +271,24 @@ def test_what_leaves_has_the_time_to_leave_and_come_back(out, back):
 @pytest.mark.parametrize("name", ["interleaved", "1f1b"])
 @pytest.mark.parametrize("out", [1.5, 3.0])
 def test_what_waits_on_a_shared_link_takes_no_longer_than_others_copies_and_holds_less(name, out):
-    """Before the first backward a copy may wait for those of the link's other devices; three are held at least."""
+    """Before the first backward a copy may wait for those of the link's other devices; three are
+    held at least.
+    """
     schedule = generate(name, devices=4, microbatches=8)
     prices = costs_for(schedule, others={Kind.OFFLOAD: out, Kind.RELOAD: out}, host_link=2)
-    copies = _choose(schedule, prices, 1.0, *(getattr(simulate(schedule, prices), each) for each in ("start", "end")))
-    gates = _gates(schedule, copies, simulate(schedule, prices).start, simulate(schedule, prices).end, 0 * copies.back)
+    copies = _choose(
+        schedule,
+        prices,
+        1.0,
+        *(getattr(simulate(schedule, prices), each) for each in ("start", "end")),
+    )
+    gates = _gates(
+        schedule,
+        copies,
+        simulate(schedule, prices).start,
+        simulate(schedule, prices).end,
+        0 * copies.back,
+    )
     made = _insert(schedule, copies, gates)
     before, after = simulate(made, prices), simulate(_share(made, prices), prices)
     peaks, lower = (measure(each).peak_activations for each in (before, after))

@@ -22,7 +22,9 @@ from tests.search.orders.prices import costs as prices
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(40))
 def test_any_costs_lead_to_an_order_that_runs_within_the_limit(seed):
-    """Uneven stages and long messages, with which the greedy passes contradict themselves, give an order as well."""
+    """Uneven stages and long messages, with which the greedy passes contradict themselves, give an
+    order as well.
+    """
     draw = np.random.default_rng(seed)
     P, M = int(draw.integers(1, 7)), int(draw.integers(1, 16))
     tf, ti, tw = draw.uniform(0, 5, (3, 2 * P))
@@ -34,23 +36,30 @@ def test_any_costs_lead_to_an_order_that_runs_within_the_limit(seed):
 
 @pytest.mark.parametrize("limit", [5, 6, 7, 8])
 def test_the_first_device_warms_up_to_its_limit(limit):
-    """With equal times device d runs 2P - 1 - 2d forwards of its first stage before one of its second, 2P hold: the
-    picture of arXiv 2401.10241, figure 6. Device 0 leaves room for that one where its limit is lower."""
+    """With equal times device d runs 2P - 1 - 2d forwards of its first stage before one of its
+    second, 2P hold: the picture of arXiv 2401.10241, figure 6. Device 0 leaves room for that one
+    where its limit is lower.
+    """
     P, M, held = 4, 12, np.outer([1.0, 1, 0, 0, -1, -1], np.ones(4))
     limits = np.full(P, limit - zbv_kernel.SLACK)  # sums of shares may be above it by so much
     tables = zbv._tables(np.ones((6, P)), np.zeros((P, P)), np.full(P, -1.0), M, limits, held)
     zbv_kernel.warm_up(tables)
     ran = [
-        "".join(map(str, row[:length])) for row, length in zip(tables.order.reshape(P, -1), tables.length, strict=True)
+        "".join(map(str, row[:length]))
+        for row, length in zip(tables.order.reshape(P, -1), tables.length, strict=True)
     ]
     assert ran[0] == "0" * (limit - 1) + "1"
     if limit == 2 * P:
         assert ran == ["00000001", "00000101", "00010101", "01010101"]
 
 
-@pytest.mark.parametrize(("gap", "ran"), [(2.5, [0]), (2.625, [4, 0]), (4.0, [4, 0]), (8.5, [4, 0])])
+@pytest.mark.parametrize(
+    ("gap", "ran"), [(2.5, [0]), (2.625, [4, 0]), (4.0, [4, 0]), (8.5, [4, 0])]
+)
 def test_one_more_w_runs_where_a_bubble_would_grow_and_not_where_it_is_as_long(gap, ran):
-    """Device 1 idles 2 before the first I that reaches it, at 5, and 2.5 more make it as idle as any; a W takes 4."""
+    """Device 1 idles 2 before the first I that reaches it, at 5, and 2.5 more make it as idle as
+    any; a W takes 4.
+    """
     P, M, time = 2, 3, np.ones((6, 2))
     time[4:] = 4.0
     limits, none = np.full(P, 9.0), np.zeros((6, P))
@@ -94,12 +103,18 @@ def test_the_order_follows_the_costs():
 
 @pytest.mark.sampled(14)
 @pytest.mark.parametrize("seed", range(25))
-@pytest.mark.parametrize(("name", "fixed"), [("zb-v", ["zb-v-torch"]), ("zb-auto", ["zb-1p", "zb-h2"])])
+@pytest.mark.parametrize(
+    ("name", "fixed"), [("zb-v", ["zb-v-torch"]), ("zb-auto", ["zb-1p", "zb-h2"])]
+)
 def test_no_known_order_is_better(name, fixed, seed):
-    """No fixed order that fits, and not the order for equal times, is shorter in makespan and no longer in span."""
+    """No fixed order that fits, and not the order for equal times, is shorter in makespan and no
+    longer in span.
+    """
     draw = np.random.default_rng(seed)
     P, M, stages = int(draw.integers(2, 6)), int(draw.integers(1, 14)), 2 if name == "zb-v" else 1
-    times = dict(zip(("tf", "ti", "tw"), draw.choice([0.5, 1, 1.5, 3], (3, stages * P)), strict=True))
+    times = dict(
+        zip(("tf", "ti", "tw"), draw.choice([0.5, 1, 1.5, 3], (3, stages * P)), strict=True)
+    )
     speed, scale = draw.uniform(0.8, 1.2, P), draw.uniform(0.5, 1.5, (5, M))
 
     def costs(schedule):
@@ -128,7 +143,9 @@ def test_machine_code_orders_as_python_does(monkeypatch):
 
 
 def test_the_heuristic_keeps_each_devices_own_cap_with_shares_counted():
-    """Two devices may hold more than the others, and half of an activation is held between I and W."""
+    """Two devices may hold more than the others, and half of an activation is held between I
+    and W.
+    """
     caps = [8.0, 10.0, 8.0, 9.5]
     problem = Problem(place("v", 4, 8), 10, prices(8, 10, 11, 8, comm=1), caps, after_i=0.5)
     queues = [queues for _, queues in write_v(problem)]
@@ -137,8 +154,12 @@ def test_the_heuristic_keeps_each_devices_own_cap_with_shares_counted():
 
 
 def test_what_takes_no_time_is_there_at_once():
-    """On the second of three devices: an F or I goes before its stage's other one once its input is made, at 0."""
-    tables = zbv._tables(np.zeros((6, 3)), np.zeros((3, 3)), np.zeros(3), 3, np.full(3, 9.0), np.zeros((6, 3)))
+    """On the second of three devices: an F or I goes before its stage's other one once its input is
+    made, at 0.
+    """
+    tables = zbv._tables(
+        np.zeros((6, 3)), np.zeros((3, 3)), np.zeros(3), 3, np.full(3, 9.0), np.zeros((6, 3))
+    )
 
     def after(*ran):
         for kind, device in ran:

@@ -1,4 +1,6 @@
-"""Chunks of a prompt: equal times, whole pages, never slower than one size, and a bound that none beats."""
+"""Chunks of a prompt: equal times, whole pages, never slower than one size, and a bound that none
+beats.
+"""
 
 import numpy as np
 import pytest
@@ -28,7 +30,9 @@ pipelines = st.builds(
 
 def timed(law: Law, sizes: tuple[int, ...], pipeline: Pipeline) -> float:
     """What the engine says of these chunks."""
-    schedule: Schedule = generate("forward-only", devices=len(pipeline.stages), microbatches=len(sizes))
+    schedule: Schedule = generate(
+        "forward-only", devices=len(pipeline.stages), microbatches=len(sizes)
+    )
     costs = costs_for(schedule, tf=list(pipeline.stages), comm=pipeline.latency, per="stage")
     each = np.outer(pipeline.stages, law.times(sizes)).ravel()
     object.__setattr__(costs, "each", each)
@@ -37,7 +41,9 @@ def timed(law: Law, sizes: tuple[int, ...], pipeline: Pipeline) -> float:
 
 @given(laws, pipelines, st.integers(1, 5000), st.sampled_from([1, 16, 64]))
 def test_equal_chunks_are_never_slower_than_the_best_of_one_size(law, pipeline, length, page):
-    """Whole pages that make up the prompt, in the time that the engine says, at or above the bound."""
+    """Whole pages that make up the prompt, in the time that the engine says, at or above the
+    bound.
+    """
     found = find_chunking(length, page, law, pipeline)
     assert found.bound <= found.equal.time * (1 + 1e-9)
     assert found.equal.time <= found.fixed.time
@@ -53,7 +59,9 @@ def test_no_sizes_beat_the_bound(law, pipeline, length, random):
     pages = [*range(16, length, 16)]
     places = sorted(random.sample(pages, random.randint(0, len(pages))))
     sizes = tuple(np.diff([0, *places, length]).tolist())
-    assert find_chunking(length, 16, law, pipeline).bound <= pipeline.time(law.times(sizes)) * (1 + 1e-9)
+    assert find_chunking(length, 16, law, pipeline).bound <= pipeline.time(law.times(sizes)) * (
+        1 + 1e-9
+    )
 
 
 def test_every_size_is_tried():
@@ -78,6 +86,15 @@ def test_equal_times_are_equal():
 
 def test_a_law_is_four_numbers():
     assert read_law("1,0,2e-3,0") == Law(1, 0, 0.002, 0)
-    for text in ("", "1,2,3", "1,2,3,4,5", "a,b,c,d", "0,1,0,0", "-1,0,1,0", "nan,0,1,0", "inf,0,1,0"):
+    for text in (
+        "",
+        "1,2,3",
+        "1,2,3,4,5",
+        "a,b,c,d",
+        "0,1,0,0",
+        "-1,0,1,0",
+        "nan,0,1,0",
+        "inf,0,1,0",
+    ):
         with pytest.raises(InputError, match="not a law"):
             read_law(text)

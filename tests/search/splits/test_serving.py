@@ -21,7 +21,9 @@ def problems(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
     head = draw(NUMBERS)
     count = np.arange(N + 1)
     backwards = count[None, :] < count[:, None]
-    of_times, of_sizes = (np.subtract.outer(s, s).T for s in (np.append(0, part.cumsum()) for part in (times, sizes)))
+    of_times, of_sizes = (
+        np.subtract.outer(s, s).T for s in (np.append(0, part.cumsum()) for part in (times, sizes))
+    )
     tokens = room[:, None, None] - of_sizes[None]
     took = np.repeat(of_times[None], P, axis=0)
     took[-1] += head

@@ -1,4 +1,6 @@
-"""Bubbles coloured by cause, in figures and pages: every segment in its colour, a legend of those that occur."""
+"""Bubbles coloured by cause, in figures and pages: every segment in its colour, a legend of those
+that occur.
+"""
 
 import re
 from itertools import pairwise
@@ -36,20 +38,27 @@ def lightness(colour):
 def lab(colour):
     channels = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
     linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
-    to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+    to_xyz = np.array(
+        [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+    )
     xyz = to_xyz @ linear / np.array([0.95047, 1.0, 1.08883])
     x, y, z = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
 
 
 def test_every_cause_has_a_colour_of_its_own():
-    """In the order of the causes; apart in grey by 5 of 100 steps of lightness, and from every op's colour."""
+    """In the order of the causes; apart in grey by 5 of 100 steps of lightness, and from every op's
+    colour.
+    """
     assert [*CAUSE_FILL] == [*CAUSE_DARK] == [*CAUSES]
     assert len({*CAUSE_DARK.values(), BUBBLE_DARK}) == len(CAUSES) + 1
     greys = sorted(map(lightness, CAUSE_FILL.values()))
     assert min(right - left for left, right in pairwise(greys)) >= 5
     ops = [lab(fill) for shades in COLOURS.values() for fill in shades[:2]]
-    assert min(float(np.linalg.norm(lab(cause) - op)) for cause in CAUSE_FILL.values() for op in ops) >= 15
+    assert (
+        min(float(np.linalg.norm(lab(cause) - op)) for cause in CAUSE_FILL.values() for op in ops)
+        >= 15
+    )
 
 
 @pytest.mark.parametrize("style", ["screen", "paper"])
@@ -58,7 +67,11 @@ def test_a_figure_has_every_segment_in_its_colour(style):
     idle = idle_of(tf=[1, 1.5, 1, 1])
     (axes,) = plot(idle.timeline, idles=[idle], style=style).axes
     for cause, name in enumerate(NAMES):
-        patches = [patch for patch in axes.patches if to_hex(patch.get_facecolor()).upper() == CAUSE_FILL[name].upper()]
+        patches = [
+            patch
+            for patch in axes.patches
+            if to_hex(patch.get_facecolor()).upper() == CAUSE_FILL[name].upper()
+        ]
         own = idle.cause == cause
         assert len(patches) == own.any()
         for patch in patches:
@@ -71,7 +84,13 @@ def test_a_figure_has_every_segment_in_its_colour(style):
 def test_the_legend_names_the_causes_that_occur():
     idle = idle_of()
     names = [entry.name for entry in legend_entries([idle.timeline], (), {*idle.by_cause})]
-    assert names[2:] == ["Idle: message", "Idle: compute", "Idle: fill", "Idle: turnaround", "Idle: drain"]
+    assert names[2:] == [
+        "Idle: message",
+        "Idle: compute",
+        "Idle: fill",
+        "Idle: turnaround",
+        "Idle: drain",
+    ]
     assert "Bubble" in [entry.name for entry in legend_entries([idle.timeline])]
 
 
@@ -97,7 +116,9 @@ def page_of(*idles):
 
 
 def test_a_page_holds_every_segment_before_an_op():
-    """With the op that ends it, its cause, who is to blame and its length where another follows before the op."""
+    """With the op that ends it, its cause, who is to blame and its length where another follows
+    before the op.
+    """
     idle = idle_of()
     document = Document((idle.timeline,), ("a",), idles=(idle,))
     data = contents(document, lambda column: column.tolist())
@@ -115,7 +136,9 @@ def test_a_page_holds_every_segment_before_an_op():
 @pytest.mark.browser
 @pytest.mark.parametrize("shape", [("1f1b", 4, 8), ("zb-1p", 16, 128)])
 def test_a_browser_draws_the_causes(shape, tmp_path):
-    """As cells and as pixels: the page draws without a fault, its legend names the causes, the switch is there."""
+    """As cells and as pixels: the page draws without a fault, its legend names the causes, the
+    switch is there.
+    """
     dom = opened(page_of(idle_of(*shape)), tmp_path)
     legend = re.search(r'<ul id="legend".*?</ul>', dom, re.S)
     assert legend

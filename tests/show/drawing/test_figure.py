@@ -96,7 +96,8 @@ def test_all_cells_of_a_kind_and_stage_carry_numbers_or_none_does():
 
 
 @pytest.mark.parametrize(
-    ("width", "line"), [(40, 0.4), (4, 0.4), (3.9, 0.2), (2.5, 0.2), (2.4, 0.1), (1.2, 0.1), (1.1, 0), (0, 0)]
+    ("width", "line"),
+    [(40, 0.4), (4, 0.4), (3.9, 0.2), (2.5, 0.2), (2.4, 0.1), (1.2, 0.1), (1.1, 0), (0, 0)],
 )
 def test_borders_thin_out_with_the_cells(width, line):
     assert layout.border_width(width) == line
@@ -111,7 +112,9 @@ def test_rows_never_exceed_eight_inches_and_never_vanish(devices, panels, labels
 
 
 def test_few_devices_have_rows_of_the_papers_height_and_many_are_thinner():
-    heights = [layout.row_height(p, p, labels=False, arrows=False, narrow=False) for p in (4, 16, 64, 1024)]
+    heights = [
+        layout.row_height(p, p, labels=False, arrows=False, narrow=False) for p in (4, 16, 64, 1024)
+    ]
     assert heights == [51, 33, 18, 2]
 
 
@@ -141,7 +144,10 @@ def test_a_pair_is_one_bordered_cell_in_two_halves():
 def test_the_second_chunk_and_the_second_replica_are_lighter(name):
     run = timeline(name)
     cells = layout.cells_of(run)
-    tint = [LEVELS * k + (LEVELS - 1) * c for k, c in zip(run.schedule.kind, run.schedule.chunk, strict=True)]
+    tint = [
+        LEVELS * k + (LEVELS - 1) * c
+        for k, c in zip(run.schedule.kind, run.schedule.chunk, strict=True)
+    ]
     assert cells.colour.tolist() == tint
     assert set(run.schedule.chunk) == {0, 1}
 
@@ -197,7 +203,9 @@ def test_an_arrow_per_message_between_rows_that_stand_apart():
     run = timeline(comm=0.4)
     arrows = [patch for patch in plot(run).axes[0].patches if isinstance(patch, FancyArrowPatch)]
     assert len(arrows) == run.schedule.crosses.sum() == 48
-    assert not [patch for patch in plot(timeline()).axes[0].patches if isinstance(patch, FancyArrowPatch)]
+    assert not [
+        patch for patch in plot(timeline()).axes[0].patches if isinstance(patch, FancyArrowPatch)
+    ]
 
 
 @pytest.mark.slow
@@ -209,13 +217,18 @@ def test_every_cell_shows_its_microbatch(name, style):
     drawn = [text.get_text() for text in plot(run, style=style).axes[0].texts]
     assert Counter(text for text in drawn if text.isdigit()) == expected
     if style == "paper":  # the only digits: it has no axis
-        assert Counter(text for text in texts(rendered(run, style=style)) if text.isdigit()) == expected
+        assert (
+            Counter(text for text in texts(rendered(run, style=style)) if text.isdigit())
+            == expected
+        )
 
 
 def test_paper_has_an_arrow_of_time_and_nothing_but_the_cells():
     found = texts(rendered(timeline(), style="paper"))
     assert "Time" in found
-    assert not [text for text in found if "T =" in text or text.startswith("time") or text == "1f1b"]
+    assert not [
+        text for text in found if "T =" in text or text.startswith("time") or text == "1f1b"
+    ]
 
 
 def test_screen_has_a_title_the_numbers_and_an_axis_in_the_unit():
@@ -230,7 +243,9 @@ def test_screen_has_a_title_the_numbers_and_an_axis_in_the_unit():
 
 @pytest.mark.slow
 def test_panels_carry_comparable_numbers():
-    """A peak counts whole microbatches of a device's share of the model, whatever the number of chunks."""
+    """A peak counts whole microbatches of a device's share of the model, whatever the number of
+    chunks.
+    """
     runs = [timeline(name) for name in ("gpipe", "1f1b", "interleaved", "zb-1p")]
     found = texts(rendered(*runs, style="paper", titles=("a", "b", "c", "d")))
     facts = [text for text in found if "T =" in text]
@@ -265,7 +280,9 @@ LEGENDS = {
 def test_the_legend_has_what_occurs_and_nothing_else(name, devices):
     found = texts(rendered(timeline(name, devices), style="paper"))
     named = [text for text in found if text[0].isalpha() or text.startswith("1st")]
-    assert [text for text in named if not text.startswith(("Device", "Time"))] == LEGENDS[name, devices]
+    assert [text for text in named if not text.startswith(("Device", "Time"))] == LEGENDS[
+        name, devices
+    ]
 
 
 def test_a_legend_that_is_too_long_takes_more_lines_and_loses_nothing():
@@ -281,7 +298,9 @@ def test_a_legend_that_is_too_long_takes_more_lines_and_loses_nothing():
 def test_equal_documents_give_equal_bytes_whatever_the_users_settings(suffix):
     runs, inputs = (timeline(comm=0.4), timeline("dualpipe")), {"command": "run"}
     once = rendered(*runs, suffix=suffix, inputs=inputs)
-    with matplotlib.rc_context({"font.size": 30, "axes.grid": True, "savefig.bbox": "tight", "svg.hashsalt": "other"}):
+    with matplotlib.rc_context(
+        {"font.size": 30, "axes.grid": True, "savefig.bbox": "tight", "svg.hashsalt": "other"}
+    ):
         assert rendered(*runs, suffix=suffix, inputs=inputs) == once
         assert matplotlib.rcParams["font.size"] == 30
 
@@ -313,7 +332,12 @@ def test_files_carry_the_inputs_as_json():
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize(
     "run",
-    [timeline(devices=1), timeline(microbatches=1), timeline(tf=0, ti=0, tw=0), timeline(devices=1, microbatches=3000)],
+    [
+        timeline(devices=1),
+        timeline(microbatches=1),
+        timeline(tf=0, ti=0, tw=0),
+        timeline(devices=1, microbatches=3000),
+    ],
     ids=["one-device", "one-microbatch", "no-time-at-all", "narrow-cells"],
 )
 def test_the_smallest_and_the_emptiest_schedules_are_drawn(run, style, suffix):
@@ -328,7 +352,9 @@ def test_many_cells_become_an_image_of_a_page_with_few_artists():
     assert len(page.axes[0].get_children()) < 50
     assert page.get_figheight() < 9
     assert len(rendered(run)) < 1_000_000
-    assert "Cells too narrow to print blend" in texts(rendered(timeline(devices=8, microbatches=999)))
+    assert "Cells too narrow to print blend" in texts(
+        rendered(timeline(devices=8, microbatches=999))
+    )
 
 
 @pytest.mark.slow
@@ -365,8 +391,13 @@ def test_a_title_is_cut_before_it_meets_the_numbers():
 
 
 def test_a_title_of_ones_own_is_wrapped_where_it_is_too_long():
-    """Every word of it is in the figure, on lines within its width, and the numbers keep their place."""
-    title = "A title that says all that there is to be said of the costs, the machine and the day of this picture"
+    """Every word of it is in the figure, on lines within its width, and the numbers keep their
+    place.
+    """
+    title = (
+        "A title that says all that there is to be said of the costs, the machine and the day "
+        "of this picture"
+    )
     for style in ("screen", "paper"):
         figure = plot(timeline(), style=style, width=3.3, look=Look(title=title))
         lines = [text for text in figure.texts if text.get_text().split()[0] in title.split()]
@@ -407,22 +438,32 @@ def test_a_machine_without_fonts_draws_without_a_word(monkeypatch):
 @pytest.mark.slow
 def test_figures_need_no_pyplot_and_matplotlib_only_when_drawn():
     code = (
-        "import sys, io, ppsim.show.drawing.gantt as f; assert 'matplotlib' not in sys.modules;"
-        "from ppsim import costs_for, simulate; from ppsim.schedules import generate;"
-        "s = generate('1f1b', devices=2, microbatches=2); f.plot(simulate(s, costs_for(s))).savefig(io.BytesIO());"
-        "assert 'matplotlib.pyplot' not in sys.modules"
+        "import sys, io, ppsim.show.drawing.gantt as f; assert 'matplotlib' not in "
+        "sys.modules;from ppsim import costs_for, simulate; from ppsim.schedules import "
+        "generate;s = generate('1f1b', devices=2, microbatches=2); f.plot(simulate(s, "
+        "costs_for(s))).savefig(io.BytesIO());assert 'matplotlib.pyplot' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=HANG_S)
 
 
 def test_a_dark_page_turns_page_ink_and_causes_and_leaves_cells():
-    """What has a twin is named by a rule for dark screens; numbers on light cells are black by themselves."""
+    """What has a twin is named by a rule for dark screens; numbers on light cells are black by
+    themselves.
+    """
     run = timeline()
-    svg = rendered(run, idles=(explain_idle(run, arrivals(run, np.zeros(len(run.schedule)))),)).decode()
-    [rules] = re.findall(r"<style>@media screen and \(prefers-color-scheme:dark\)\{(.*)\}</style>", svg)
+    svg = rendered(
+        run, idles=(explain_idle(run, arrivals(run, np.zeros(len(run.schedule)))),)
+    ).decode()
+    [rules] = re.findall(
+        r"<style>@media screen and \(prefers-color-scheme:dark\)\{(.*)\}</style>", svg
+    )
     turned = dict(re.findall(r'"(?:fill|stroke): (#\w+)"\][^{]*\{\w+:(#\w+)', rules))
     drawn = set(re.findall(r"(?:fill|stroke): (#\w+)", svg.partition("</defs>")[2]))
-    assert {PAGE, INK, CAUSE_FILL["drain"].lower()} <= set(turned) == drawn & {light.lower() for light in TWINS}
+    assert (
+        {PAGE, INK, CAUSE_FILL["drain"].lower()}
+        <= set(turned)
+        == drawn & {light.lower() for light in TWINS}
+    )
     assert not {fill.lower() for key in COLOURS for fill in DEFAULT.tints[key]} & set(turned)
     assert f"fill: {BLACK}" in svg
     assert f'[style*="fill: {PAGE}"]:not(text)' in rules

@@ -1,4 +1,6 @@
-"""Figures have the same bytes on every machine, whatever fonts and matplotlib's cache of them it has."""
+"""Figures have the same bytes on every machine, whatever fonts and matplotlib's cache of them it
+has.
+"""
 
 import hashlib
 import json
@@ -26,21 +28,34 @@ SUFFIXES = ("svg", "png", "pdf", "gif", "tex")
 
 
 @pytest.mark.parametrize("suffix", [".svg", ".png", ".pdf", ".tex"])
-@pytest.mark.parametrize(("weight", "file"), [("normal", "DejaVuSans.ttf"), ("bold", "DejaVuSans-Bold.ttf")])
-def test_a_text_is_as_wide_as_in_matplotlibs_own_font_whatever_is_installed(monkeypatch, suffix, weight, file):
-    """Another font under each usual name, in a size that no text has had, which nothing remembers."""
-    found = [FontEntry(OTHER, name=name, style="normal", weight=400, size="scalable") for name in NAMES]
+@pytest.mark.parametrize(
+    ("weight", "file"), [("normal", "DejaVuSans.ttf"), ("bold", "DejaVuSans-Bold.ttf")]
+)
+def test_a_text_is_as_wide_as_in_matplotlibs_own_font_whatever_is_installed(
+    monkeypatch, suffix, weight, file
+):
+    """Another font under each usual name, in a size that no text has had, which nothing
+    remembers.
+    """
+    found = [
+        FontEntry(OTHER, name=name, style="normal", weight=400, size="scalable") for name in NAMES
+    ]
     monkeypatch.setattr(fontManager, "ttflist", found)
     size = 97.0 + len(suffix + weight) / 16
     with settled(suffix):
         wide = text_width("Backward for weights", size, weight)
     own = FontProperties(fname=os.path.join(FONTS, file), size=size)
-    assert wide == text_to_path.get_text_width_height_descent("Backward for weights", own, ismath=False)[0]
+    assert (
+        wide
+        == text_to_path.get_text_width_height_descent("Backward for weights", own, ismath=False)[0]
+    )
 
 
 @pytest.mark.slow
 def test_a_cache_that_names_other_fonts_changes_no_byte(tmp_path):
-    """Titles, numbers, notes and the unit as a formula, in each format that is laid out with a font."""
+    """Titles, numbers, notes and the unit as a formula, in each format that is laid out with a
+    font.
+    """
     code = "import matplotlib.font_manager"
     environment = SOURCE | {"MPLCONFIGDIR": str(tmp_path)}
     subprocess.run([sys.executable, "-c", code], env=environment, timeout=HANG_S, check=True)
@@ -61,9 +76,14 @@ def written(folder, environment) -> dict[str, str]:
     folder.mkdir()
     files = [word for suffix in SUFFIXES for word in ("-o", f"a.{suffix}")]
     note = ("--note", "why, so@9.5:dev2", "--title", "Four devices")
-    done = process("run", "zb-1p", "--devices", "4", "--mb", "12", *note, *files, env=environment, cwd=folder)
+    done = process(
+        "run", "zb-1p", "--devices", "4", "--mb", "12", *note, *files, env=environment, cwd=folder
+    )
     assert done.returncode == 0, done.stderr
-    return {suffix: hashlib.sha256((folder / f"a.{suffix}").read_bytes()).hexdigest() for suffix in SUFFIXES}
+    return {
+        suffix: hashlib.sha256((folder / f"a.{suffix}").read_bytes()).hexdigest()
+        for suffix in SUFFIXES
+    }
 
 
 @pytest.mark.parametrize("digits", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
@@ -81,13 +101,19 @@ def test_no_number_is_wider_than_the_cells_are_chosen_for(digits):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "backend", ["module://matplotlib_inline.backend_inline", "module://none", "nonsense", "template", ""]
+    "backend",
+    ["module://matplotlib_inline.backend_inline", "module://none", "nonsense", "template", ""],
 )
 def test_a_backend_of_the_environment_changes_no_file(tmp_path, backend):
-    """Jupyter names its own to every command that a cell starts, and it may not be installed here."""
+    """Jupyter names its own to every command that a cell starts, and it may not be installed
+    here.
+    """
     command = ["run", "1f1b", "--stages", "2", "--mb", "2", "-o"]
     plain, named = (tmp_path / name for name in ("plain.png", "named.png"))
-    done = [process(*command, str(plain)), process(*command, str(named), env={"MPLBACKEND": backend})]
+    done = [
+        process(*command, str(plain)),
+        process(*command, str(named), env={"MPLBACKEND": backend}),
+    ]
     assert [each.returncode for each in done] == [0, 0], done[1].stderr
     assert plain.stat().st_size == named.stat().st_size
 
@@ -101,5 +127,14 @@ def test_python_draws_and_keeps_the_backend_that_is_installed(backend):
         "named = os.environ['MPLBACKEND']; print(named, named != 'svg' or matplotlib.get_backend())"
     )
     environment = SOURCE | {"MPLBACKEND": backend}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=HANG_S)
-    assert (done.stdout.split(), done.returncode) == ([backend, "svg" if backend == "svg" else "True"], 0), done.stderr
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+    )
+    assert (done.stdout.split(), done.returncode) == (
+        [backend, "svg" if backend == "svg" else "True"],
+        0,
+    ), done.stderr

@@ -31,7 +31,9 @@ def test_shades_turn_as_a_whole_on_a_dark_page(tmp_path):
     target = tmp_path / "x.svg"
     assert invoke(*SWEEP, "--heat", "-q", "-o", str(target)).exit_code == 0
     svg = target.read_text()
-    [rules] = re.findall(r"<style>@media screen and \(prefers-color-scheme:dark\)\{(.*)\}</style>", svg)
+    [rules] = re.findall(
+        r"<style>@media screen and \(prefers-color-scheme:dark\)\{(.*)\}</style>", svg
+    )
     assert rules.startswith("#shaded>:not(#patch_1){filter:invert(")
     assert svg.count('<g id="shaded">') == svg.count('<g id="patch_1">') == 1
 
@@ -56,7 +58,9 @@ def test_the_best_of_a_column_is_the_least_on_as_many_devices(heat):
     for number, _ in enumerate(found.columns):
         for count in (2, 4):
             block = found.values[number][devices == count]
-            assert (found.best[number][devices == count] == (block == np.nanmin(block, axis=0))).all()
+            assert (
+                found.best[number][devices == count] == (block == np.nanmin(block, axis=0))
+            ).all()
 
 
 def test_shades_go_from_the_least_to_the_most():
@@ -85,7 +89,9 @@ def test_the_figure_has_each_value_once_in_ink_that_can_be_read(heat):
 
 @pytest.mark.slow
 def test_sweep_draws_the_map_and_its_page_has_every_metric(tmp_path):
-    result = invoke(*SWEEP, "--heat", "-q", "-o", str(tmp_path / "x.svg"), "-o", str(tmp_path / "x.html"))
+    result = invoke(
+        *SWEEP, "--heat", "-q", "-o", str(tmp_path / "x.svg"), "-o", str(tmp_path / "x.html")
+    )
     assert result.exit_code == 0, result.output
     assert "M = 8" in (tmp_path / "x.svg").read_text()
     block = re.search(r'id="ppsim-data">(.*?)</script>', (tmp_path / "x.html").read_text(), re.S)
@@ -94,18 +100,25 @@ def test_sweep_draws_the_map_and_its_page_has_every_metric(tmp_path):
     told = [each["heading"].split(" (")[0] for each in heat["maps"]]
     names = [column.heading for column in columns_of("sweep") if not column.of_round]
     [first] = [column.heading for column in columns_of("sweep") if column.key == BUBBLE]
-    assert told == [first, *(name for name in names if name != first)]  # the metric asked for, then all others
+    # the metric asked for, then all others
+    assert told == [first, *(name for name in names if name != first)]
 
 
 @pytest.mark.sampled(9)
 @pytest.mark.parametrize(("columns", "width"), [(8, 6.75), (24, 6.75), (64, 6.75), (64, 3.3)])
 def test_headings_of_many_columns_do_not_run_into_each_other(heat, columns, width):
-    """The help's own example has 64 columns; cells too small for a value have a dot where they are best."""
+    """The help's own example has 64 columns; cells too small for a value have a dot where they are
+    best.
+    """
     found, _ = heat
     shape = (len(found.columns), 1, columns)
     values = np.broadcast_to(np.linspace(0.5, 0.01, columns), shape)
     many = replace(
-        found, rows=found.rows[:1], microbatches=tuple(range(8, 8 * columns + 8, 8)), values=values, best=values < 0.3
+        found,
+        rows=found.rows[:1],
+        microbatches=tuple(range(8, 8 * columns + 8, 8)),
+        values=values,
+        best=values < 0.3,
     )
     figure = figure_of(many, BUBBLE, width)
     figure.canvas.draw()

@@ -1,4 +1,6 @@
-"""Ops from inside in figures: the segments of each stream below the cells, where there is room for them."""
+"""Ops from inside in figures: the segments of each stream below the cells, where there is room for
+them.
+"""
 
 from dataclasses import replace
 
@@ -7,7 +9,13 @@ import pytest
 
 from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.longest_path import simulate
-from ppsim.engine.simple.segments import OpsInside, Segment, Segments, look_inside_ops, segment_costs
+from ppsim.engine.simple.segments import (
+    OpsInside,
+    Segment,
+    Segments,
+    look_inside_ops,
+    segment_costs,
+)
 from ppsim.schedules import generate
 from ppsim.show.drawing.gantt import plot
 from ppsim.show.drawing.gantt_design import design_for
@@ -29,21 +37,33 @@ def timed_inside(microbatches: int) -> tuple[Timeline, OpsInside]:
 
 
 def test_segments_lie_where_their_stream_runs_them():
-    """The last device: a forward alone, a pair with the exchanges beside attention, and a backward alone."""
+    """The last device: a forward alone, a pair with the exchanges beside attention, and a backward
+    alone.
+    """
     timeline, inside = timed_inside(2)
     compute, communication = (inside_cells(timeline, inside, stream) for stream in (0, 1))
     here = timeline.schedule.device == 1
     assert timeline.start[here].tolist() == [3, 6, 6, 11]
     found = sorted(zip(compute.left, compute.right, compute.kind, compute.device, strict=True))
     assert [row[:3] for row in found if row[3] == 1] == [
-        (3, 5, 0), (6, 8, 0), (8, 10, 1), (10, 11, 1), (12, 14, 1), (14, 15, 1)
-    ]  # fmt: skip
+        (3, 5, 0),
+        (6, 8, 0),
+        (8, 10, 1),
+        (10, 11, 1),
+        (12, 14, 1),
+        (14, 15, 1),
+    ]
     assert sorted(communication.left[communication.device == 1]) == [5, 6, 8, 11]
 
 
 @pytest.mark.parametrize(
     ("microbatches", "look", "shown"),
-    [(3, PLAIN, True), (200, PLAIN, False), (200, replace(PLAIN, window=(40.0, 70.0)), True), (3000, PLAIN, False)],
+    [
+        (3, PLAIN, True),
+        (200, PLAIN, False),
+        (200, replace(PLAIN, window=(40.0, 70.0)), True),
+        (3000, PLAIN, False),
+    ],
 )
 def test_segments_are_drawn_where_they_are_wide_enough(microbatches, look, shown):
     timeline, inside = timed_inside(microbatches)

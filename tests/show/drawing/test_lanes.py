@@ -1,4 +1,6 @@
-"""What goes on beside the ops: threads of a trace, the lane of a figure and of a page, JSON's transfers."""
+"""What goes on beside the ops: threads of a trace, the lane of a figure and of a page, JSON's
+transfers.
+"""
 
 import json
 import re
@@ -23,7 +25,15 @@ from ppsim.inputs.drafts.read import read_timeline
 from ppsim.schedules import generate
 from ppsim.search.rules.offload import add_offload
 from ppsim.show.drawing.gantt import STYLES, plot
-from ppsim.show.drawing.lanes import ACTIVATION, COLLECTIVE, GRADIENT, assign_tracks, card_use, find_producers, lane_of
+from ppsim.show.drawing.lanes import (
+    ACTIVATION,
+    COLLECTIVE,
+    GRADIENT,
+    assign_tracks,
+    card_use,
+    find_producers,
+    lane_of,
+)
 from ppsim.show.drawing.look import Look
 from ppsim.show.drawing.palette import COLLECTIVE as COLLECTIVE_FILL
 from ppsim.show.drawing.palette import COMM_LANE, DEFAULT
@@ -36,16 +46,29 @@ from tests.pages import opened, shown, texts
 NAMES = ("1f1b", "zb-1p", "interleaved", "dualpipe")
 
 
-def executed(name="1f1b", devices=4, microbatches=8, mode="overlap", alpha=0.4, order="early", fsdp=False, **network):
+def executed(
+    name="1f1b",
+    devices=4,
+    microbatches=8,
+    mode="overlap",
+    alpha=0.4,
+    order="early",
+    fsdp=False,
+    **network,
+):
     schedule = generate(name, devices=devices, microbatches=microbatches)
     lowered = lower(schedule, order, batch=mode == "batched", unshard=3 * fsdp, reduce_grad=fsdp)
     collectives = Collectives(unshard=0.5, reduce_grad=1.5)
-    return execute(lowered, costs_for(schedule), Network(mode, alpha=alpha, collectives=collectives, **network))
+    return execute(
+        lowered, costs_for(schedule), Network(mode, alpha=alpha, collectives=collectives, **network)
+    )
 
 
 def document(*executions, **more):
     timelines = tuple(execution.compute for execution in executions)
-    return Document(timelines, tuple(t.schedule.name for t in timelines), executions=executions, **more)
+    return Document(
+        timelines, tuple(t.schedule.name for t in timelines), executions=executions, **more
+    )
 
 
 def written(module, made, suffix):
@@ -84,11 +107,17 @@ def test_tracks_keep_what_overlaps_apart_and_are_as_few_as_can_be(entries):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_message_carries_the_result_of_its_producer(name, mode):
     execution = executed(name, mode=mode)
-    messages, lowered, compute = execution.messages, execution.lowered.schedule, execution.compute.schedule
+    messages, lowered, compute = (
+        execution.messages,
+        execution.lowered.schedule,
+        execution.compute.schedule,
+    )
     op = find_producers(execution)
     np.testing.assert_array_equal(compute.stage[op], lowered.stage[messages.send])
     np.testing.assert_array_equal(compute.microbatch[op], lowered.microbatch[messages.send])
-    np.testing.assert_array_equal(compute.kind[op] == Kind.F, lowered.kind[messages.send] == Kind.SEND_F)
+    np.testing.assert_array_equal(
+        compute.kind[op] == Kind.F, lowered.kind[messages.send] == Kind.SEND_F
+    )
     assert (execution.compute.end[op] <= messages.leave + 1e-9).all()
 
 
@@ -96,7 +125,9 @@ def test_a_message_carries_the_result_of_its_producer(name, mode):
 @pytest.mark.parametrize("mode", ["latency", "overlap"])
 @pytest.mark.parametrize("name", NAMES)
 def test_what_bound_an_op_is_over_when_it_starts(name, mode, order):
-    """A receive that was only posted ahead of an op, and comes later than the op starts, did not bind it."""
+    """A receive that was only posted ahead of an op, and comes later than the op starts, did not
+    bind it.
+    """
     timeline = executed(name, mode=mode, order=order, host=Host(gap=0.1)).compute
     some = timeline.bound >= 0
     assert (timeline.end[timeline.bound[some]] <= timeline.start[some] + 1e-9).all()
@@ -136,7 +167,9 @@ def test_threads_are_named_after_where_messages_go_and_more_than_one_where_they_
         if event["name"] == "thread_name":
             names[event["pid"]].add(event["args"]["name"])
     assert {"compute", "collectives", "to device 0", "to device 2"} <= names[1]
-    assert {name for name in names[0] if name.startswith("to")} == {f"to device 1{n}" for n in ("", " (2)", " (3)")}
+    assert {name for name in names[0] if name.startswith("to")} == {
+        f"to device 1{n}" for n in ("", " (2)", " (3)")
+    }
     processes = {event["pid"] for event in made}
     assert not processes & {event["tid"] for event in made if event.get("tid")}
 
@@ -144,7 +177,9 @@ def test_threads_are_named_after_where_messages_go_and_more_than_one_where_they_
 def test_a_message_is_a_slice_with_torchs_name_from_leave_to_arrive():
     execution = executed("interleaved", message=2**20, beta=2**22)
     messages, found = execution.messages, slices(document(execution))
-    assert [s["name"] for s in found] == [execution.lowered.schedule.label(int(send)) for send in messages.send]
+    assert [s["name"] for s in found] == [
+        execution.lowered.schedule.label(int(send)) for send in messages.send
+    ]
     assert [s["pid"] for s in found] == messages.source.tolist()
     np.testing.assert_allclose([s["ts"] for s in found], 1000 * messages.leave)
     np.testing.assert_allclose([s["ts"] + s["dur"] for s in found], 1000 * messages.arrive)
@@ -156,7 +191,9 @@ def test_a_message_is_a_slice_with_torchs_name_from_leave_to_arrive():
 
 def test_each_boundary_has_messages_of_its_own_size():
     execution = executed(message=np.array([1.0, 2.0, 3.0]))
-    sides = zip(execution.messages.source, execution.messages.target, execution.messages.size, strict=True)
+    sides = zip(
+        execution.messages.source, execution.messages.target, execution.messages.size, strict=True
+    )
     assert {(min(s, t), size) for s, t, size in sides} == {(0, 1.0), (1, 2.0), (2, 3.0)}
 
 
@@ -184,7 +221,11 @@ def test_arrows_go_from_op_to_message_to_op(name):
         assert arrow[0]["ts"] < arrow[1]["ts"] < arrow[2]["ts"]
         names = []
         for end in arrow:
-            at = [s for s in inside[end["pid"], end["tid"]] if s["ts"] - 1e-6 <= end["ts"] < s["ts"] + s["dur"] - 1e-6]
+            at = [
+                s
+                for s in inside[end["pid"], end["tid"]]
+                if s["ts"] - 1e-6 <= end["ts"] < s["ts"] + s["dur"] - 1e-6
+            ]
             assert len(at) == 1
             names.append(at[0]["name"])
         message = re.fullmatch(r"(\d+)SEND_([FB])(\d+)", names[1])
@@ -251,7 +292,9 @@ def test_activations_stand_above_gradients_above_collectives():
     (collectives,) = (boxes(patch)[:, 1] % 1 for patch in patches(figure, COLLECTIVE_FILL))
     assert activations.max() < gradients.min() < gradients.max() < collectives.min()
     kind = execution.lowered.schedule.kind
-    assert [len(activations), len(gradients)] == [(kind == k).sum() for k in (Kind.SEND_F, Kind.SEND_B)]
+    assert [len(activations), len(gradients)] == [
+        (kind == k).sum() for k in (Kind.SEND_F, Kind.SEND_B)
+    ]
 
 
 @pytest.mark.slow
@@ -278,7 +321,11 @@ def test_the_legend_and_every_kind_of_figure_have_the_lane(suffix, tmp_path):
     data = (tmp_path / f"x{suffix}").read_bytes()
     assert data != (tmp_path / f"y{suffix}").read_bytes()
     if suffix == ".svg":
-        assert {"Message (activation above gradient)", "Parameters (FSDP)", "Gradients (FSDP)"} <= set(texts(data))
+        assert {
+            "Message (activation above gradient)",
+            "Parameters (FSDP)",
+            "Gradients (FSDP)",
+        } <= set(texts(data))
         assert not [text for text in texts((tmp_path / "y.svg").read_bytes()) if "Message" in text]
 
 
@@ -315,7 +362,9 @@ def test_json_lists_what_travelled_only_where_messages_are_known():
 def test_the_command_line_brings_messages_into_its_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = ["run", "-s", "1f1b", "--stages", "4", "--mb", "8", "--comm", "0.4"]
-    outputs = [word for suffix in ("trace.json", "json", "svg", "html") for word in ("-o", f"x.{suffix}")]
+    outputs = [
+        word for suffix in ("trace.json", "json", "svg", "html") for word in ("-o", f"x.{suffix}")
+    ]
     for extra, there in (([], False), (["--p2p", "overlap"], True)):
         assert invoke(*words, *outputs, *extra).exit_code == 0
         assert ('"to device 1"' in (tmp_path / "x.trace.json").read_text()) is there
@@ -348,14 +397,18 @@ def test_the_use_of_a_card_counts_messages_from_and_to_its_device():
         own = slice(curve.offsets[device], curve.offsets[device + 1])
         times = (curve.time[own][:-1] + curve.time[own][1:]) / 2
         ends = (messages.source == device) | (messages.target == device)
-        under_way = (messages.leave[ends] <= times[:, None]) & (times[:, None] < messages.arrive[ends])
+        under_way = (messages.leave[ends] <= times[:, None]) & (
+            times[:, None] < messages.arrive[ends]
+        )
         assert curve.value[own][:-1].tolist() == under_way.sum(axis=1).tolist()
         assert curve.value[own][-1] == 0
     assert curve.peak.max() > 1
 
 
 def test_gathered_parameters_and_reduced_gradients_look_different():
-    """Gradients are hatched, one box for each reduction, and long collectives are boxes where messages are strips."""
+    """Gradients are hatched, one box for each reduction, and long collectives are boxes where
+    messages are strips.
+    """
     execution = executed("interleaved", alpha=0.001, fsdp=True)
     figure = plot(execution.compute, executions=(execution,))
     kind = execution.lowered.schedule.kind
@@ -385,16 +438,22 @@ def test_what_all_devices_run_together_is_one_bar_over_their_rows(name, kind):
 def test_a_page_has_bars_over_rows_and_the_fullest_host():
     schedule = generate("1f1b-plus", devices=4, microbatches=4)
     timeline = simulate(schedule, costs_for(schedule, others={Kind.GF: 1.0, Kind.GB: 2.0}))
-    (entry,) = html.contents(Document((timeline,), ("a",)), lambda column: column.tolist())["timelines"]
+    (entry,) = html.contents(Document((timeline,), ("a",)), lambda column: column.tolist())[
+        "timelines"
+    ]
     assert sorted(entry["bars"]["kind"]) == sorted([Kind.GF, Kind.GB] * 4)
     assert "host" not in entry["curves"][0]
     vocabulary = generate("vocab-2", devices=4, microbatches=8)
     reduced = simulate(vocabulary, costs_for(vocabulary, others={Kind.REDUCE_S: 1.0}))
-    (entry,) = html.contents(Document((reduced,), ("a",)), lambda column: column.tolist())["timelines"]
+    (entry,) = html.contents(Document((reduced,), ("a",)), lambda column: column.tolist())[
+        "timelines"
+    ]
     assert entry["bars"]["kind"] == [-1] * 8
     base = generate("1f1b", devices=4, microbatches=8)
     copied = simulate(made := add_offload(base, costs_for(base), 1), costs_for(made))
-    (entry,) = html.contents(Document((copied,), ("a",)), lambda column: column.tolist())["timelines"]
+    (entry,) = html.contents(Document((copied,), ("a",)), lambda column: column.tolist())[
+        "timelines"
+    ]
     assert max(entry["curves"][0]["host"]["value"]) > 0
     assert "bars" not in entry
 

@@ -64,27 +64,38 @@ def test_terminal_figure_and_page_have_the_same_legend(shape):
     assert names == NAMES[shape]
     boxed = [name.replace("Other tint: 2nd", "1st, 2nd") for name in names]
     said = [entry["name"] for entry in contents(Document((timeline,), ("a",)))["legend"]]
-    assert [name for name in said if not name.startswith("Idle: ")] == boxed  # pages can also show causes
+    # pages can also show causes
+    assert [name for name in said if not name.startswith("Idle: ")] == boxed
     drawn = [text.get_text() for text in plot(timeline).texts]
     assert [name for name in drawn if name in boxed] == boxed
     for colours in (0, FEW_COLOURS, MANY_COLOURS):
         line = printed(timeline, colours)
         said = [name.lower() for name in names]
         if not colours:
-            said = [name.replace("other tint", "lower case").replace(BY_CHUNK.lower(), "odd chunks") for name in said]
+            said = [
+                name.replace("other tint", "lower case").replace(BY_CHUNK.lower(), "odd chunks")
+                for name in said
+            ]
         places = [line.index(name) for name in said]
         assert places == sorted(places)
 
 
 @pytest.mark.parametrize(
     ("system", "colours", "letters"),
-    [("standard", True, True), ("256", True, False), ("truecolor", True, False), (None, False, True)],
+    [
+        ("standard", True, True),
+        ("256", True, False),
+        ("truecolor", True, False),
+        (None, False, True),
+    ],
 )
 def test_sixteen_colours_are_too_few_for_shades(monkeypatch, system, colours, letters):
     """There letters tell the ops apart, each kind on a colour of its own: F on blue, B on green."""
     timeline = timed("1f1b", 2, 4)
     out = io.StringIO()
-    screen = Console(file=out, width=100, color_system=system, force_terminal=True, legacy_windows=False)
+    screen = Console(
+        file=out, width=100, color_system=system, force_terminal=True, legacy_windows=False
+    )
     monkeypatch.setattr(terminal, "console", lambda *_: screen)
     terminal.print_gantt(timeline, measure(timeline))
     text = out.getvalue()
@@ -106,7 +117,10 @@ def test_grey_text_reads_on_light_and_on_dark_terminals():
 @pytest.mark.parametrize("palette", [DEFAULT, PALETTES["mono"]])
 def test_figures_and_pages_show_the_tint_of_each_chunk_of_each_kind(chunks, levels, palette):
     timeline = timed("interleaved-zb", 4, 8, chunks=chunks)
-    entries = {each.name: each for each in split_by_chunk(legend_entries([timeline], palette=palette), palette)}
+    entries = {
+        each.name: each
+        for each in split_by_chunk(legend_entries([timeline], palette=palette), palette)
+    }
     kinds = {"Forward": Kind.F, "Backward for input": Kind.I, "Backward for weights": Kind.W}
     for name, kind in kinds.items():
         assert entries[name].colours == tuple(palette.fill(kind)[level] for level in levels)
@@ -118,4 +132,6 @@ def test_figures_and_pages_show_the_tint_of_each_chunk_of_each_kind(chunks, leve
 def test_a_box_has_the_colours_of_its_kinds():
     entries = legend_entries([timed("dualpipe", 4, 8)])
     for entry in entries:
-        assert entry.colours[: len(entry.kinds)] == tuple(DEFAULT.fill(kind)[0] for kind in entry.kinds)
+        assert entry.colours[: len(entry.kinds)] == tuple(
+            DEFAULT.fill(kind)[0] for kind in entry.kinds
+        )

@@ -37,8 +37,12 @@ def test_rows_are_named_by_their_devices_from_the_base():
 @pytest.mark.parametrize("width", [3.3])
 def test_a_strip_shows_where_in_time_its_link_is_in_use(width):
     execution = executed(alpha=0.5)
-    figure, pixels = render(lambda: plot(execution.compute, executions=[execution], width=width), DOTS)
-    axes = next(each for each in figure.axes if any("Links:" in text.get_text() for text in each.texts))
+    figure, pixels = render(
+        lambda: plot(execution.compute, executions=[execution], width=width), DOTS
+    )
+    axes = next(
+        each for each in figure.axes if any("Links:" in text.get_text() for text in each.texts)
+    )
     box, count = axes.get_window_extent(), len(link_use(execution))
     across = np.arange(int(box.x0), int(box.x1))
     for row in range(count):

@@ -1,4 +1,6 @@
-"""What the options of charts change in figures: palettes, labels, windows, folds, highlights, phases, row notes."""
+"""What the options of charts change in figures: palettes, labels, windows, folds, highlights,
+phases, row notes.
+"""
 
 import re
 from dataclasses import replace
@@ -28,7 +30,16 @@ from ppsim.show.drawing.gantt_layout import cells_of, label_texts, label_width, 
 from ppsim.show.drawing.gantt_legend import legend_lines
 from ppsim.show.drawing.legend import Entry, legend_entries
 from ppsim.show.drawing.look import Highlight, Look, Note
-from ppsim.show.drawing.palette import BUBBLE, DEFAULT, DIMMED, HIGHLIGHT, LEVELS, PALETTES, blend, luminance
+from ppsim.show.drawing.palette import (
+    BUBBLE,
+    DEFAULT,
+    DIMMED,
+    HIGHLIGHT,
+    LEVELS,
+    PALETTES,
+    blend,
+    luminance,
+)
 from ppsim.show.drawing.view import find_repetition, view_of
 from tests.cases import timed
 from tests.commands import invoke
@@ -41,7 +52,11 @@ def drawn(*timelines, **look):
 
 
 def fills(figure):
-    return {to_hex(p.get_facecolor()) for p in figure.axes[0].patches if isinstance(p, PathPatch) and p.get_fill()}
+    return {
+        to_hex(p.get_facecolor())
+        for p in figure.axes[0].patches
+        if isinstance(p, PathPatch) and p.get_fill()
+    }
 
 
 def ticks(axes):
@@ -51,16 +66,24 @@ def ticks(axes):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PALETTES)
 def test_a_palette_colours_every_cell(name):
-    """Each kind and chunk has its own tint of the palette, and bubbles its grey; nothing of the usual colours stays."""
+    """Each kind and chunk has its own tint of the palette, and bubbles its grey; nothing of the
+    usual colours stays.
+    """
     figure, _ = drawn(timed("interleaved", 4, 8), palette=name)
     palette = PALETTES[name]
-    wanted = {palette.bubble, *(palette.fill(kind)[level] for kind in (Kind.F, Kind.B) for level in (0, -1))}
+    wanted = {
+        palette.bubble,
+        *(palette.fill(kind)[level] for kind in (Kind.F, Kind.B) for level in (0, -1)),
+    }
     assert fills(figure) == {fill.lower() for fill in wanted}
 
 
 def test_mono_is_without_colour_and_hatches_bubbles():
     palette = PALETTES["mono"]
-    assert all(len({colour[1:3], colour[3:5], colour[5:7]}) == 1 for colour in (*palette.colours, palette.bubble))
+    assert all(
+        len({colour[1:3], colour[3:5], colour[5:7]}) == 1
+        for colour in (*palette.colours, palette.bubble)
+    )
     figure, _ = drawn(timed("1f1b", 4, 8), palette="mono")
     assert any(patch.get_hatch() for patch in figure.axes[0].patches)
 
@@ -82,17 +105,25 @@ def test_base_one_counts_devices_and_microbatches_from_one():
     ],
 )
 def test_labels(labels, name, wanted):
-    """Microbatches, chunks before them from three chunks on, ops as torch names them, or nothing."""
+    """Microbatches, chunks before them from three chunks on, ops as torch names them, or
+    nothing.
+    """
     name, _, chunks = name.partition(":")
-    schedule = generate(name, devices=2 if chunks else 4, microbatches=8, chunks=int(chunks) if chunks else None)
+    schedule = generate(
+        name, devices=2 if chunks else 4, microbatches=8, chunks=int(chunks) if chunks else None
+    )
     timeline = simulate(schedule, costs_for(schedule))
     figure = plot(timeline, width=12, look=Look(labels=labels))
-    texts = {text.get_text() for text in figure.axes[0].texts if len(text.get_text()) <= 4} - {"1f1b"}
+    texts = {text.get_text() for text in figure.axes[0].texts if len(text.get_text()) <= 4} - {
+        "1f1b"
+    }
     assert wanted <= texts if wanted else not texts
 
 
 def test_chunks_are_told_apart_where_texts_do_not_fit():
-    """Each has a tint of its own, from the first chunk's to the last's, and the legend shows those."""
+    """Each has a tint of its own, from the first chunk's to the last's, and the legend shows
+    those.
+    """
     timeline = timed("interleaved", 4, 8, chunks=4)
     cells = cells_of(timeline)
     tints = [DEFAULT.colours[code] for code in np.unique(cells.colour[cells.kind == Kind.F])]
@@ -105,21 +136,31 @@ def test_chunks_are_told_apart_where_texts_do_not_fit():
 
 
 def test_a_window_has_what_runs_then_at_its_place():
-    """Cells are cut at both ends, ticks keep their times, and memory has what is held at the window's start."""
+    """Cells are cut at both ends, ticks keep their times, and memory has what is held at the
+    window's start.
+    """
     timeline = timed("1f1b", 4, 8)
     curve = curves(timeline, activation_model(timeline.schedule))
     figure = plot(timeline, memory=[curve], look=Look(window=(10.5, 20)))
-    cells = view_of(timeline, (10.5, 20), fold=False).cut(cells_of(timeline), "left", "right", "end")
+    cells = view_of(timeline, (10.5, 20), fold=False).cut(
+        cells_of(timeline), "left", "right", "end"
+    )
     assert (cells.left.min(), cells.right.max()) == (0, 9.5)
     running = (timeline.end > 10.5) & (timeline.start < 20)
     assert sorted(cells.op) == np.flatnonzero(running).tolist()
-    assert [t.get_text() for t in figure.axes[1].get_xticklabels()] == [str(time) for time in range(11, 21)]
+    assert [t.get_text() for t in figure.axes[1].get_xticklabels()] == [
+        str(time) for time in range(11, 21)
+    ]
     assert np.asarray(figure.axes[1].lines[0].get_ydata())[0] == 4
 
 
-@pytest.mark.parametrize(("name", "shape", "repeats"), [("1f1b", (4, 24), 20), ("zb-1p", (4, 64), 60)])
+@pytest.mark.parametrize(
+    ("name", "shape", "repeats"), [("1f1b", (4, 24), 20), ("zb-1p", (4, 64), 60)]
+)
 def test_a_fold_draws_what_repeats_once(name, shape, repeats):
-    """Every op is in the part before, in the period or after; the periods left out are copies of the one drawn."""
+    """Every op is in the part before, in the period or after; the periods left out are copies of
+    the one drawn.
+    """
     timeline = timed(name, *shape)
     view = view_of(timeline, None, fold=True)
     found = find_repetition(timeline)
@@ -133,7 +174,13 @@ def test_a_fold_draws_what_repeats_once(name, shape, repeats):
         inside = (starts >= begin) & (starts < begin + period)
         schedule = timeline.schedule
         return sorted(
-            zip(device[inside], schedule.kind[inside], schedule.stage[inside], starts[inside] - begin, strict=True)
+            zip(
+                device[inside],
+                schedule.kind[inside],
+                schedule.stage[inside],
+                starts[inside] - begin,
+                strict=True,
+            )
         )
 
     assert all(ops_from(start + k * period) == ops_from(start) for k in range(times))
@@ -153,23 +200,45 @@ def test_what_does_not_repeat_is_refused():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("by", "value", "count"), [("mb", 3, 8), ("device", 1, 16), ("stage", 2, 16), ("critical", 0, 22)]
+    ("by", "value", "count"),
+    [("mb", 3, 8), ("device", 1, 16), ("stage", 2, 16), ("critical", 0, 22)],
 )
 def test_a_highlight_dims_the_rest(by, value, count):
-    """What is picked out keeps colour and number; all else is blended with the bubble and has no number."""
+    """What is picked out keeps colour and number; all else is blended with the bubble and has no
+    number.
+    """
     timeline = timed("1f1b", 4, 8)
     figure, texts = drawn(timeline, highlight=Highlight(by, value))
     assert len([text for text in texts if text.isdigit()]) == count
     assert blend(DEFAULT.colours[0], BUBBLE, DIMMED).lower() in fills(figure)
-    outlined = [patch for patch in figure.axes[0].patches if to_hex(patch.get_edgecolor()) == HIGHLIGHT[0].lower()]
+    outlined = [
+        patch
+        for patch in figure.axes[0].patches
+        if to_hex(patch.get_edgecolor()) == HIGHLIGHT[0].lower()
+    ]
     assert len(outlined) == (by in ("mb", "critical"))
 
 
 @pytest.mark.slow
 def test_what_is_picked_out_is_counted_from_the_base_of_the_labels(tmp_path):
-    """With --base 1, mb=3 is the cells that say 3, in pages the third microbatch; 0 and 9 of eight are refused."""
+    """With --base 1, mb=3 is the cells that say 3, in pages the third microbatch; 0 and 9 of eight
+    are refused.
+    """
     figure, page = tmp_path / "x.svg", tmp_path / "x.html"
-    command = ["run", "1f1b", "--stages", "4", "--mb", "8", "--base", "1", "-o", str(figure), "-o", str(page)]
+    command = [
+        "run",
+        "1f1b",
+        "--stages",
+        "4",
+        "--mb",
+        "8",
+        "--base",
+        "1",
+        "-o",
+        str(figure),
+        "-o",
+        str(page),
+    ]
     assert invoke(*command, "--highlight", "mb=3").exit_code == 0
     assert '"highlight":{"by":"microbatch","value":2}' in page.read_text()
     texts = drawn(timed("1f1b", 4, 8), highlight=Highlight("mb", 3).count_from(1), base=1)[1]
@@ -182,7 +251,9 @@ def test_what_is_picked_out_is_counted_from_the_base_of_the_labels(tmp_path):
 
 
 def test_phases_of_1f1b():
-    """Device d runs P - d forwards before its first backward; a line per device and phase, and three names."""
+    """Device d runs P - d forwards before its first backward; a line per device and phase, and
+    three names.
+    """
     timeline = timed("1f1b", 4, 8)
     figure, texts = drawn(timeline, phases=True)
     lines = [line for lines in figure.axes[0].collections for line in lines.get_segments()]
@@ -194,7 +265,9 @@ def test_phases_of_1f1b():
 def test_rows_say_idle_and_peak():
     timeline = timed("1f1b", 4, 8)
     _, texts = drawn(timeline, per_device=True)
-    assert [text for text in texts if "idle" in text] == [f"27% idle, {peak}" for peak in (4, 3, 2, 1)]
+    assert [text for text in texts if "idle" in text] == [
+        f"27% idle, {peak}" for peak in (4, 3, 2, 1)
+    ]
     curve = curves(timeline, activation_model(timeline.schedule))
     held = replace(curve, unit="B", value=curve.value * 2**30)
     found = plot(timeline, memory=[held], look=Look(per_device=True)).axes[0].texts
@@ -205,7 +278,9 @@ def test_rows_say_idle_and_peak():
 def test_messages_too_short_to_see_are_strips_of_their_share_of_time():
     """A strip's darkness adds up to the time that messages are under way."""
     schedule = generate("1f1b", devices=4, microbatches=64)
-    execution = execute(lower(schedule, "early"), costs_for(schedule), Network("overlap", alpha=0.05))
+    execution = execute(
+        lower(schedule, "early"), costs_for(schedule), Network("overlap", alpha=0.05)
+    )
     figure = plot(execution.compute, executions=[execution])
     images = [np.asarray(image.get_array()) for image in figure.axes[0].images]
     assert len(images) == 3 + 3  # activations from devices 0 to 2, gradients from 1 to 3
@@ -215,7 +290,9 @@ def test_messages_too_short_to_see_are_strips_of_their_share_of_time():
 
 def test_the_numbers_above_give_way_to_the_title():
     """In a narrow figure the size goes first, and the title is set smaller before it is cut."""
-    figure = plot(timed("1f1b", 4, 8), width=3.3, titles=["Interleaved 1F1B, with F and B fused in pairs"])
+    figure = plot(
+        timed("1f1b", 4, 8), width=3.3, titles=["Interleaved 1F1B, with F and B fused in pairs"]
+    )
     texts = [text.get_text() for text in figure.axes[0].texts]
     assert "Interleaved 1F1B, with F and B fused in pairs" in texts
     assert any(text.startswith("T = 33") for text in texts)
@@ -256,7 +333,9 @@ def test_until_gives_figures_of_several_schedules_one_axis():
 
 def test_numbers_stay_in_a_narrow_figure_of_eight_devices_and_sixteen_microbatches():
     figure = plot([timed("1f1b", 8, 16)], width=3.3)
-    assert {str(number) for number in range(16)} <= {text.get_text() for text in figure.axes[0].texts}
+    assert {str(number) for number in range(16)} <= {
+        text.get_text() for text in figure.axes[0].texts
+    }
 
 
 def test_every_nth_microbatch_has_its_number_and_none_meets_another():
@@ -284,10 +363,13 @@ def test_a_note_stands_at_its_time_and_device_or_is_refused():
 
 @pytest.mark.parametrize("style", ["screen", "paper"])
 def test_notes_cover_no_cell_and_no_other_note(style):
-    """Where a row has no room a note stands above all rows, below the heading, and leads to its time and device."""
+    """Where a row has no room a note stands above all rows, below the heading, and leads to its
+    time and device.
+    """
     timeline = timed("zb-1p", 4, 8)
     notes = [
-        Note(f"note {time}", time, device) for time, device in ((0.0, 0), (5.4, 0), (12.0, 0), (13.0, 3), (27.0, 2))
+        Note(f"note {time}", time, device)
+        for time, device in ((0.0, 0), (5.4, 0), (12.0, 0), (13.0, 3), (27.0, 2))
     ]
     figure = plot(timeline, look=Look(notes=tuple(notes), phases=True), style=style)
     figure.canvas.draw()
@@ -312,26 +394,42 @@ def test_notes_cover_no_cell_and_no_other_note(style):
 def test_the_size_of_texts_is_as_asked_for():
     figure, _ = drawn(timed("1f1b", 4, 8), font_size=9.0)
     assert {label.get_size() for label in figure.axes[0].get_yticklabels()} == {9.0}
-    assert max(text.get_size() for text in figure.axes[0].texts if text.get_text().isdigit()) == pytest.approx(
-        9.0, abs=0.1
-    )
+    assert max(
+        text.get_size() for text in figure.axes[0].texts if text.get_text().isdigit()
+    ) == pytest.approx(9.0, abs=0.1)
 
 
 @pytest.mark.slow
 def test_labels_that_have_no_room_are_said_to_be_missing(tmp_path):
-    words = ["run", "1f1b", "--devices", "8", "--mb", "20", "-q", "--width", "3.3", "-o", str(tmp_path / "x.svg")]
+    words = [
+        "run",
+        "1f1b",
+        "--devices",
+        "8",
+        "--mb",
+        "20",
+        "-q",
+        "--width",
+        "3.3",
+        "-o",
+        str(tmp_path / "x.svg"),
+    ]
     assert "no cell of 1F1B has room for --labels op" in invoke(*words, "--labels", "op").stderr
     assert "no cell" not in invoke(*words, "--labels", "none").stderr
 
 
 def timed_with_optimizer():
     """Two devices, three microbatches, and an optimizer step of two units after all of them."""
-    schedule = add_optimizer(generate("1f1b", devices=2, microbatches=3), barrier=True, gathers=False, reduces=False)
+    schedule = add_optimizer(
+        generate("1f1b", devices=2, microbatches=3), barrier=True, gathers=False, reduces=False
+    )
     costs = costs_for(schedule)
     return simulate(schedule, replace(costs, others={**costs.others, Kind.OPT: np.full(2, 2.0)}))
 
 
-@pytest.mark.parametrize(("labels", "said"), [("auto", ""), ("mb", ""), ("op", "OPT"), ("none", "")])
+@pytest.mark.parametrize(
+    ("labels", "said"), [("auto", ""), ("mb", ""), ("op", "OPT"), ("none", "")]
+)
 def test_the_optimizer_step_has_no_microbatch_to_number(labels, said):
     cells = cells_of(timed_with_optimizer())
     texts = np.array(label_texts(cells, labels, 0))

@@ -17,7 +17,14 @@ from ppsim.base.units import format_size
 from ppsim.core.costs import costs_for
 from ppsim.core.ops import Kind
 from ppsim.engine.memory.report import columns
-from ppsim.engine.memory.usage import activation_model, curves, in_flight, scale_bytes, share_unit, stacks
+from ppsim.engine.memory.usage import (
+    activation_model,
+    curves,
+    in_flight,
+    scale_bytes,
+    share_unit,
+    stacks,
+)
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.schedules import families, generate
 from ppsim.search.rules.offload import add_offload
@@ -54,7 +61,9 @@ def texts_in(axes) -> list[str]:
 
 @pytest.mark.slow
 def test_lines_are_the_curves():
-    """Eight devices or fewer: one step line each, through every change, to the end of the time axis."""
+    """Eight devices or fewer: one step line each, through every change, to the end of the time
+    axis.
+    """
     timeline, curve = memory("1f1b", 4, 8)
     axes = axes_of()
     draw_memory(axes, curve, span=40.0, font=6)
@@ -67,8 +76,13 @@ def test_lines_are_the_curves():
 
 
 def test_lines_are_named_apart_and_close_ones_together():
-    """1F1B's four heights have four names; ZB-H1's devices all reach P: a band, and the line of one."""
-    for name, wanted in (("1f1b", [f"dev {d}" for d in range(3, -1, -1)]), ("zb-1p", ["band: devices 0-3", "dev 0"])):
+    """1F1B's four heights have four names; ZB-H1's devices all reach P: a band, and the line of
+    one.
+    """
+    for name, wanted in (
+        ("1f1b", [f"dev {d}" for d in range(3, -1, -1)]),
+        ("zb-1p", ["band: devices 0-3", "dev 0"]),
+    ):
         axes = axes_of()
         draw_memory(axes, memory(name, 4, 8)[1], span=33.0, font=6)
         assert names_in(axes) == wanted
@@ -80,29 +94,42 @@ def test_names_are_right_of_the_axes_and_cover_no_other(name):
     """No name is on a curve: all begin beyond the end of the time axis, and keep apart."""
     axes = axes_of()
     draw_memory(axes, memory(name, 8, 20)[1], span=70.0, font=6, cap=5)
-    boxes = [text.get_window_extent() for text in axes.texts if text.get_text().startswith(("dev ", "cap"))]
+    boxes = [
+        text.get_window_extent()
+        for text in axes.texts
+        if text.get_text().startswith(("dev ", "cap"))
+    ]
     assert len(boxes) >= 2
     assert all(box.x0 > axes.get_window_extent().x1 for box in boxes)
     assert not any(a.y0 < b.y1 - 0.5 and b.y0 < a.y1 - 0.5 for a, b in combinations(boxes, 2))
 
 
 def test_curves_of_different_chunks_share_an_axis_and_a_unit():
-    """Beside 1F1B, activations of interleaved count halves: its curve is as high as the number above it says."""
+    """Beside 1F1B, activations of interleaved count halves: its curve is as high as the number
+    above it says.
+    """
     timelines = [memory(name, 4, 8)[0] for name in ("gpipe", "interleaved")]
     held = [curves(timeline, activation_model(timeline.schedule)) for timeline in timelines]
     figure = plot(timelines, memory=held)
     panels = [axes for axes in figure.axes if axes.lines]
     assert [axes.get_ylabel() for axes in panels] == ["memory\n(1/P shares)"] * 2
     assert len({axes.get_ylim() for axes in panels}) == 1
-    assert [max(float(np.max(line.get_ydata())) for line in axes.lines) for axes in panels] == [8, 5.5]
-    heads = [text.get_text() for axes in figure.axes for text in axes.texts if "peak" in text.get_text()]
+    assert [max(float(np.max(line.get_ydata())) for line in axes.lines) for axes in panels] == [
+        8,
+        5.5,
+    ]
+    heads = [
+        text.get_text() for axes in figure.axes for text in axes.texts if "peak" in text.get_text()
+    ]
     assert [head.split()[-1] for head in heads] == ["8", "5.5"]
 
 
 def test_bytes_of_several_schedules_share_one_unit():
     """A kibibyte beside a mebibyte is shown in mebibytes."""
     timeline, curve = memory("1f1b", 4, 8)
-    small, large = (replace(curve, unit="B", value=curve.value * size) for size in (1 << 10, 1 << 20))
+    small, large = (
+        replace(curve, unit="B", value=curve.value * size) for size in (1 << 10, 1 << 20)
+    )
     found = share_unit([small, large], [timeline.schedule] * 2)
     assert [each.unit for each in found] == ["MiB", "MiB"]
     assert [float(each.peak.max()) for each in found] == [4 / 1024, 4]
@@ -121,11 +148,20 @@ def test_a_cap_names_the_devices_over_it():
     """1F1B's device d holds 4 - d at its peak: two pass a cap of 2."""
     axes = axes_of()
     draw_memory(axes, memory("1f1b", 4, 8)[1], span=33.0, font=6, cap=2)
-    assert names_in(axes) == ["devices 0-1 over the cap", "dev 3", "cap 2", "dev 2", "dev 1", "dev 0"]
+    assert names_in(axes) == [
+        "devices 0-1 over the cap",
+        "dev 3",
+        "cap 2",
+        "dev 2",
+        "dev 1",
+        "dev 0",
+    ]
 
 
 def test_more_than_eight_devices_are_a_strip():
-    """A row per device, as dark as the most it holds in each column, and the scale as a bar with its ends."""
+    """A row per device, as dark as the most it holds in each column, and the scale as a bar with
+    its ends.
+    """
     timeline, curve = memory("gpipe", 12, 4)
     axes = axes_of()
     draw_memory(axes, curve, span=timeline.makespan, font=6)
@@ -159,7 +195,15 @@ def every_schedule(devices: int, microbatches: int) -> list[Point]:
 def test_tradeoff_joins_equal_points_and_marks_the_front():
     """Two names at one place, one beaten point, one that does not apply."""
     nan, inf = float("nan"), float("inf")
-    found = tradeoff([Point("a", 3, 1), Point("b", 1, 3), Point("c", 3, 1), Point("d", 3, 3), Point("e", inf, nan)])
+    found = tradeoff(
+        [
+            Point("a", 3, 1),
+            Point("b", 1, 3),
+            Point("c", 3, 1),
+            Point("d", 3, 3),
+            Point("e", inf, nan),
+        ]
+    )
     assert [point.name for point in found.points] == ["a, c", "b", "d"]
     assert found.best.tolist() == [True, True, False]
     assert tradeoff([]).points == ()
@@ -167,7 +211,9 @@ def test_tradeoff_joins_equal_points_and_marks_the_front():
 
 @pytest.mark.slow
 def test_tradeoff_names_do_not_cover_each_other():
-    """All registered schedules on one plot: no name overlaps another, and those of the front are all there."""
+    """All registered schedules on one plot: no name overlaps another, and those of the front are
+    all there.
+    """
     axes = axes_of(6.75, 4)
     found = tradeoff(every_schedule(4, 8))
     draw_tradeoff(axes, found, time="makespan", memory="peak activations")
@@ -179,10 +225,14 @@ def test_tradeoff_names_do_not_cover_each_other():
 
 @pytest.mark.slow
 def test_in_a_crowd_the_front_is_named_and_no_name_covers_another():
-    """Two hundred points on a small plot: names are left out where they would be written over each other."""
+    """Two hundred points on a small plot: names are left out where they would be written over each
+    other.
+    """
     axes = axes_of(4, 3)
     beaten = [Point(f"beaten {i}", 3 + i % 20 / 20, 4 + i // 20 / 5) for i in range(200)]
-    draw_tradeoff(axes, tradeoff([*beaten, Point("best", 2, 1)]), time="makespan", memory="peak activations")
+    draw_tradeoff(
+        axes, tradeoff([*beaten, Point("best", 2, 1)]), time="makespan", memory="peak activations"
+    )
     boxes = [box_of(text) for text in axes.texts]
     assert "best" in [text.get_text() for text in axes.texts]
     assert len(boxes) < 201
@@ -197,11 +247,15 @@ def test_tradeoff_names_have_a_box_above_the_front_and_the_unit_is_set_as_in_cha
         draw_tradeoff(axes, found, time=f"makespan ({unit})", memory="peak activations")
         assert axes.get_xlabel() == wanted
         assert all(name.get_bbox_patch() for name in axes.texts)
-        assert min(name.get_zorder() for name in axes.texts) > max(line.get_zorder() for line in axes.lines)
+        assert min(name.get_zorder() for name in axes.texts) > max(
+            line.get_zorder() for line in axes.lines
+        )
 
 
 def test_bytes_are_shown_in_the_unit_that_fits():
-    """A curve of bytes as GiB, MiB or KiB by its peak; a count of activations is not a curve of bytes."""
+    """A curve of bytes as GiB, MiB or KiB by its peak; a count of activations is not a curve of
+    bytes.
+    """
     timeline, curve = memory("1f1b", 4, 8)
     in_bytes = replace(curve, unit="B", value=curve.value * (1 << 20))
     (shown,) = scale_bytes([curve, in_bytes])
@@ -214,7 +268,9 @@ def test_bytes_are_shown_in_the_unit_that_fits():
 
 
 def test_a_figures_cap_and_heading_are_in_the_unit_of_its_curves():
-    """Curves of bytes are drawn in GiB: so are the line of the cap, its name, and the peak above the chart."""
+    """Curves of bytes are drawn in GiB: so are the line of the cap, its name, and the peak above
+    the chart.
+    """
     timeline, curve = memory("1f1b", 4, 8)
     in_bytes = replace(curve, unit="B", value=curve.value * (1 << 30))
     figure = plot(timeline, memory=[in_bytes], cap=3 << 30)
@@ -225,7 +281,9 @@ def test_a_figures_cap_and_heading_are_in_the_unit_of_its_curves():
 
 
 def test_the_peak_above_a_chart_is_the_highest_of_its_curves():
-    """Interleaved with two chunks holds 11 activations, which are 5.5 of a device's share: the panel shows 11."""
+    """Interleaved with two chunks holds 11 activations, which are 5.5 of a device's share: the
+    panel shows 11.
+    """
     timeline, curve = memory("interleaved", 4, 8)
     assert any("peak 11" in text for text in texts_in(plot(timeline, memory=[curve]).axes[0]))
     assert any("peak 5.5" in text for text in texts_in(plot(timeline).axes[0]))
@@ -237,7 +295,9 @@ def test_the_axis_names_the_peak(name, peak):
     timeline, curve = memory(name, 4, 8)
     figure = plot(timeline, memory=[curve])
     (axes,) = (axes for axes in figure.axes if axes.get_ylabel())
-    ticks = sorted(zip(axes.get_yticks(), axes.get_yticklabels(), strict=True), key=lambda tick: tick[0])
+    ticks = sorted(
+        zip(axes.get_yticks(), axes.get_yticklabels(), strict=True), key=lambda tick: tick[0]
+    )
     assert (ticks[-1][0], ticks[-1][1].get_text()) == (curve.peak.max(), peak)
     tall = axes.get_window_extent().height / figure.dpi * 72 / axes.get_ylim()[1]
     assert min(np.diff([place for place, _ in ticks])) * tall >= ticks[-1][1].get_fontsize()
@@ -253,7 +313,9 @@ def test_panels_of_one_height_have_the_same_ticks():
 
 @pytest.mark.slow
 def test_files_carry_the_curves(tmp_path):
-    """Figures grow by the panel; a trace counts every device's memory down to where it began; a page shows it first."""
+    """Figures grow by the panel; a trace counts every device's memory down to where it began; a
+    page shows it first.
+    """
     timeline, curve = memory("1f1b", 4, 8)
     in_bytes = replace(curve, unit="B", value=curve.value * (1 << 30))
     plain = Document((timeline,), ("1F1B",))
@@ -266,10 +328,19 @@ def test_files_carry_the_curves(tmp_path):
     save(whole, str(tmp_path / "x.trace.json"))
     events = json.loads((tmp_path / "x.trace.json").read_text())["traceEvents"]
     for name in ("live activations", "microbatches in flight", "memory (GiB)"):
-        held = [event["args"]["held"] for event in events if event["ph"] == "C" and event["name"] == name]
+        held = [
+            event["args"]["held"]
+            for event in events
+            if event["ph"] == "C" and event["name"] == name
+        ]
         assert max(held) == 4
-    assert [e["args"]["held"] for e in events if e["name"] == "memory (GiB)" and e["pid"] == 0][-1] == 0
-    assert [c["name"] for c in contents(whole)["timelines"][0]["curves"]] == ["memory", "live activations"]
+    assert [e["args"]["held"] for e in events if e["name"] == "memory (GiB)" and e["pid"] == 0][
+        -1
+    ] == 0
+    assert [c["name"] for c in contents(whole)["timelines"][0]["curves"]] == [
+        "memory",
+        "live activations",
+    ]
 
 
 def test_the_fullest_host_is_one_lighter_line_inside_the_axes():
@@ -287,7 +358,9 @@ def test_the_fullest_host_is_one_lighter_line_inside_the_axes():
 
 
 def test_what_fills_a_device_is_stacked_and_named_with_its_amount_at_the_peak():
-    """The areas end at the curve of the device; each name has the amount that the answer has, the cap is a line."""
+    """The areas end at the curve of the device; each name has the amount that the answer has, the
+    cap is a line.
+    """
     found = ppsim.memory("zb-v", devices=4, microbatches=8, model="llama3-8b", cap="100GiB").report
     [held] = share_unit(stacks(found.timeline, found.model), [found.timeline.schedule])
     axes = axes_of()
@@ -308,7 +381,19 @@ def test_what_fills_a_device_is_stacked_and_named_with_its_amount_at_the_peak():
 def test_a_page_stacks_the_parts_and_tells_them_at_a_time(tmp_path):
     """Amounts add up to the peak; the pointer finds the microbatches under way."""
     target = tmp_path / "memory.html"
-    asked = ("memory", "zb-v", "--devices", "4", "--mb", "8", "--model", "llama3-8b", "-q", "-o", str(target))
+    asked = (
+        "memory",
+        "zb-v",
+        "--devices",
+        "4",
+        "--mb",
+        "8",
+        "--model",
+        "llama3-8b",
+        "-q",
+        "-o",
+        str(target),
+    )
     assert invoke(*asked).exit_code == 0
     assert len(target.read_bytes()) < 100_000
     with started(tmp_path) as browser:
@@ -317,7 +402,8 @@ def test_a_page_stacks_the_parts_and_tells_them_at_a_time(tmp_path):
         assert "device 0 at its peak" in shown
         assert "29.75 activations, chunk 0" in shown
         x, y = browser.run(
-            "(b => [b.left + 79, b.bottom - 60])(document.getElementById('chart').getBoundingClientRect())"
+            "(b => [b.left + 79, b.bottom - "
+            "60])(document.getElementById('chart').getBoundingClientRect())"
         )
         browser.ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
         said = browser.run("document.getElementById('tip').textContent")
@@ -331,8 +417,14 @@ def test_memory_is_grey_in_mono(name, devices):
     """Lines, bands and strips, with their texts."""
     timeline, curve = memory(name, devices, 8)
     figure = plot(timeline, memory=[curve], look=Look(palette="mono"))
-    [panel] = [axes for axes in figure.axes if any("memory" in text for text in (axes.get_ylabel(), *texts_in(axes)))]
-    colours = [line.get_color() for line in panel.lines] + [text.get_color() for text in panel.texts]
+    [panel] = [
+        axes
+        for axes in figure.axes
+        if any("memory" in text for text in (axes.get_ylabel(), *texts_in(axes)))
+    ]
+    colours = [line.get_color() for line in panel.lines] + [
+        text.get_color() for text in panel.texts
+    ]
     colours += [fill for band in panel.collections for fill in band.get_facecolor()]
     colours += [image.cmap(share) for image in panel.images for share in (0.0, 0.5, 1.0)]
     assert colours
@@ -341,14 +433,18 @@ def test_memory_is_grey_in_mono(name, devices):
 
 
 def test_papers_draw_an_activation_of_a_share_as_high_in_every_figure():
-    """So that separate figures compare; of two stages a device two activations are one of its share."""
+    """So that separate figures compare; of two stages a device two activations are one of its
+    share.
+    """
     high = {}
     for name, most in (("gpipe", 8), ("1f1b", 4), ("zb-v", 4), ("dualpipe", 5)):
         timeline, curve = memory(name, 4, 8)
         figure = plot(timeline, memory=[curve], style="paper")
         box = figure.axes[1].get_window_extent()
         high[name] = box.height / figure.dpi / most
-        names = [box_of(text) for text in figure.axes[1].texts if text.get_text() not in ("", "Time")]
+        names = [
+            box_of(text) for text in figure.axes[1].texts if text.get_text() not in ("", "Time")
+        ]
         assert all(text.y0 > box.y0 - 4 for text in names)
         assert not any(a.overlaps(b) for a, b in combinations(names, 2))
         assert plot(timeline, memory=[curve]).axes[1].get_window_extent().height > box.height

@@ -13,18 +13,23 @@ from ppsim.show.drawing.palette import BUBBLE, BUBBLE_DARK
 
 
 @pytest.mark.parametrize(
-    ("name", "shape"), [("zb-1p", {"devices": 3}), ("dualpipe-v", {"devices": 2}), ("interleaved", {"devices": 2})]
+    ("name", "shape"),
+    [("zb-1p", {"devices": 3}), ("dualpipe-v", {"devices": 2}), ("interleaved", {"devices": 2})],
 )
 def test_every_op_is_one_bar_in_its_time(name, shape):
     schedule = generate(name, microbatches=6, **shape)
     timeline = ppsim.simulate(schedule, ppsim.costs_for(schedule, tf=1.5, comm=0.25))
     found = []
     for trace in ppsim.figure(timeline).data:
-        for device, base, width, facts in zip(trace.y, trace.base, trace.x, trace.customdata, strict=True):
+        for device, base, width, facts in zip(
+            trace.y, trace.base, trace.x, trace.customdata, strict=True
+        ):
             stage, microbatch, start, end = facts
             assert start <= base + 1e-9
             assert base + width <= end + 1e-9
-            found.append((trace.name.partition(",")[0], int(device), int(stage), int(microbatch), start, end))
+            found.append(
+                (trace.name.partition(",")[0], int(device), int(stage), int(microbatch), start, end)
+            )
     ops = zip(
         (kind.info.name for kind in map(ppsim.Kind, schedule.kind)),
         schedule.device.tolist(),

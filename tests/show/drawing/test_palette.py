@@ -1,4 +1,6 @@
-"""Colours: kinds, chunks, messages and bubbles apart for every kind of colour vision, and numbers that can be read."""
+"""Colours: kinds, chunks, messages and bubbles apart for every kind of colour vision, and numbers
+that can be read.
+"""
 
 from itertools import combinations, pairwise
 
@@ -77,7 +79,9 @@ def closest(colours, vision):
 @pytest.mark.parametrize("vision", VISIONS)
 @pytest.mark.parametrize("name", [name for name, promise in PROMISED.items() if promise.seen])
 def test_kinds_chunks_messages_and_bubbles_are_apart(name, vision):
-    """As promised: 12, or 10 with published colours, light page and dark, whatever cones the reader lacks."""
+    """As promised: 12, or 10 with published colours, light page and dark, whatever cones the reader
+    lacks.
+    """
     for bubble in (BUBBLE, BUBBLE_DARK):
         worst = closest([*tints_of(name), COMM_LANE, COLLECTIVE, bubble], vision)
         assert worst[0] >= PROMISED[name].seen >= 10, worst
@@ -85,7 +89,9 @@ def test_kinds_chunks_messages_and_bubbles_are_apart(name, vision):
 
 @pytest.mark.parametrize("name", [name for name, promise in PROMISED.items() if promise.in_grey])
 def test_kinds_and_chunks_are_apart_in_grey(name):
-    """As promised, and more within a chunk than a printer without colour needs; of a kind, both chunks even more."""
+    """As promised, and more within a chunk than a printer without colour needs; of a kind, both
+    chunks even more.
+    """
     promise, chunks = PROMISED[name], [tints_of(name, slice(which, which + 1)) for which in (0, 1)]
     assert min(map(least_step, chunks)) >= promise.in_grey >= 8
     assert least_step([*chunks[0], *chunks[1]]) >= promise.chunks_in_grey >= 5
@@ -94,17 +100,28 @@ def test_kinds_and_chunks_are_apart_in_grey(name):
 
 def test_the_palettes_that_are_for_all_eyes_and_for_grey_say_so():
     """The help of --palette names those that a promise is kept for, and no other."""
-    (words,) = (each.help for each in FigureOptions.__dataclass_fields__["palette"].metadata.values())
+    (words,) = (
+        each.help for each in FigureOptions.__dataclass_fields__["palette"].metadata.values()
+    )
     for part, which in (("for all eyes", "seen"), ("for grey print", "in_grey")):
         named = words.split(part)[0].split(",")[-1].split(":")[-1]
-        assert {*named.replace("and", " ").split()} == {n for n, p in PROMISED.items() if getattr(p, which)}
+        assert {*named.replace("and", " ").split()} == {
+            n for n, p in PROMISED.items() if getattr(p, which)
+        }
 
 
 @pytest.mark.parametrize("vision", VISIONS)
 def test_kinds_of_any_number_of_chunks_are_apart(vision):
-    """CIEDE2000 of at least 9 between any tints of two kinds, of chunks between the first and the last too."""
+    """CIEDE2000 of at least 9 between any tints of two kinds, of chunks between the first and the
+    last too.
+    """
     kinds = [DEFAULT.fill(kind) for kind in (Kind.F, Kind.B, Kind.I, Kind.W)]
-    worst = min(difference(a, b, vision) for one, other in combinations(kinds, 2) for a in one for b in other)
+    worst = min(
+        difference(a, b, vision)
+        for one, other in combinations(kinds, 2)
+        for a in one
+        for b in other
+    )
     assert worst >= 9
 
 
@@ -115,14 +132,28 @@ def test_kinds_are_apart_in_the_colours_of_papers(name):
 
 
 @pytest.mark.parametrize("vision", VISIONS)
-@pytest.mark.parametrize(("causes", "bubble"), [(CAUSE_FILL, BUBBLE), (CAUSE_DARK, BUBBLE_DARK)], ids=["light", "dark"])
+@pytest.mark.parametrize(
+    ("causes", "bubble"), [(CAUSE_FILL, BUBBLE), (CAUSE_DARK, BUBBLE_DARK)], ids=["light", "dark"]
+)
 def test_causes_are_apart_from_ops_messages_and_each_other(causes, bubble, vision):
-    """CIEDE2000 of at least 8, whatever cones the reader lacks; the two of streams from copies and vocabulary too."""
+    """CIEDE2000 of at least 8, whatever cones the reader lacks; the two of streams from copies and
+    vocabulary too.
+    """
     others = [*TINTS, COMM_LANE, COLLECTIVE, bubble]
     beside = [COPY_LANE, VOCABULARY[1][0]]
-    assert min(difference(causes[name], each, vision) for name in ("copy", "barrier") for each in beside) >= 8
+    assert (
+        min(
+            difference(causes[name], each, vision)
+            for name in ("copy", "barrier")
+            for each in beside
+        )
+        >= 8
+    )
     worst = min(
-        (difference(a, b, vision), a, b) for a in causes.values() for b in [*others, *causes.values()] if a != b
+        (difference(a, b, vision), a, b)
+        for a in causes.values()
+        for b in [*others, *causes.values()]
+        if a != b
     )
     assert worst[0] >= 8, worst
 
@@ -133,7 +164,12 @@ def test_encoders_are_apart_from_all_that_is_drawn_beside_them(vision):
     own = ENCODER[1][0]
     others = [*TINTS, COMM_LANE, COLLECTIVE, COPY_LANE, VOCABULARY[1][0], BUBBLE, BUBBLE_DARK]
     assert min(difference(own, other, vision) for other in others) >= 9
-    assert min(difference(own, other, vision) for other in [*CAUSE_FILL.values(), *CAUSE_DARK.values()]) >= 5
+    assert (
+        min(
+            difference(own, other, vision) for other in [*CAUSE_FILL.values(), *CAUSE_DARK.values()]
+        )
+        >= 5
+    )
     assert min(contrast(own, bubble) for bubble in (BUBBLE, BUBBLE_DARK)) >= 2
     assert min(contrast(text_colour(fill), fill) for fill in ENCODER[1]) >= 4.5
 
@@ -145,7 +181,9 @@ def test_no_cell_vanishes_in_the_bubble(bubble):
 
 
 def test_numbers_read_on_every_fill():
-    """Black or white on every tint, on both shades of a terminal, and on messages: contrast of at least 4.5."""
+    """Black or white on every tint, on both shades of a terminal, and on messages: contrast of at
+    least 4.5.
+    """
     fills = [*(shade for shades in COLOURS.values() for shade in shades), COMM_LANE, COLLECTIVE]
     assert min(contrast(text_colour(fill), fill) for fill in fills) >= 4.5
 
@@ -160,7 +198,9 @@ def test_grey_texts_and_curves_read_on_their_pages():
 @pytest.mark.parametrize("vision", VISIONS)
 @pytest.mark.parametrize("page", [0, 1], ids=["light", "dark"])
 def test_curves_of_eight_devices_are_apart(page, vision):
-    """CIEDE2000 of at least 5 between any two of eight lines, and lightness in the order of devices."""
+    """CIEDE2000 of at least 5 between any two of eight lines, and lightness in the order of
+    devices.
+    """
     colours = along(RAMP[page], MOST_LINES)
     assert closest(colours, vision)[0] >= 5
     assert [*map(lightness, colours)] == sorted(map(lightness, colours), reverse=bool(page))
@@ -169,10 +209,14 @@ def test_curves_of_eight_devices_are_apart(page, vision):
 @pytest.mark.parametrize("vision", VISIONS)
 @pytest.mark.parametrize("page", [0, 1], ids=["light", "dark"])
 @pytest.mark.parametrize(
-    "colours", [TERM_COLOURS.values(), PART_COLOURS.values(), OUTCOME_COLOURS], ids=["step", "held", "funnel"]
+    "colours",
+    [TERM_COLOURS.values(), PART_COLOURS.values(), OUTCOME_COLOURS],
+    ids=["step", "held", "funnel"],
 )
 def test_neighbours_in_bars_are_apart(colours, page, vision):
-    """CIEDE2000 of at least 8 between any two of a bar's parts, of the funnel between those beside each other."""
+    """CIEDE2000 of at least 8 between any two of a bar's parts, of the funnel between those beside
+    each other.
+    """
     own = [pair[page] for pair in colours]
     pairs = pairwise(own) if colours is OUTCOME_COLOURS else combinations(own, 2)
     worst = min((difference(a, b, vision), a, b) for a, b in pairs)
@@ -181,7 +225,9 @@ def test_neighbours_in_bars_are_apart(colours, page, vision):
 
 @pytest.mark.parametrize("vision", VISIONS)
 def test_kinds_are_apart_with_256_colours(vision):
-    """CIEDE2000 of at least 13.4 between any two of F, B, I and W; 7 from what else a row has; a chunk is lighter."""
+    """CIEDE2000 of at least 13.4 between any two of F, B, I and W; 7 from what else a row has; a
+    chunk is lighter.
+    """
     assert XTERM.keys() == {*COLOURS, VOCABULARY[0], ENCODER[0]}
     shown = {key: [xterm_colour(n) for pair in pairs for n in pair] for key, pairs in XTERM.items()}
     apart = [
@@ -194,7 +240,8 @@ def test_kinds_are_apart_with_256_colours(vision):
     assert min(apart)[0] >= 7
     for key in COLOURS:
         first, last = shown[key][:2], shown[key][2:]
-        assert min(difference(one, two, vision) for one, two in (first, last)) >= 2.9  # of two microbatches
+        # of two microbatches
+        assert min(difference(one, two, vision) for one, two in (first, last)) >= 2.9
         assert min(difference(a, b, vision) for a in first for b in last) >= 8.6
         assert max(map(lightness, first)) < min(map(lightness, last))
 
@@ -214,7 +261,10 @@ def test_causes_are_apart_with_256_colours(ground, vision):
 def test_numbers_read_on_256_colours():
     """Black or white on every op and every cell of a heat map: contrast of at least 4.5."""
     fills = [n for pairs in XTERM.values() for pair in pairs for n in pair]
-    assert min(contrast(text_colour(fill), fill) for fill in map(xterm_colour, [*fills, *XTERM_HEAT])) >= 4.5
+    assert (
+        min(contrast(text_colour(fill), fill) for fill in map(xterm_colour, [*fills, *XTERM_HEAT]))
+        >= 4.5
+    )
 
 
 @pytest.mark.parametrize("vision", VISIONS)
@@ -226,7 +276,9 @@ def test_the_heat_map_of_256_colours_darkens_step_by_step(vision):
     assert all(int(c[5:7], 16) >= int(c[3:5], 16) >= int(c[1:3], 16) for c in ramp)
 
 
-@pytest.mark.parametrize(("number", "colour"), [(16, "#000000"), (20, "#0000D7"), (231, "#FFFFFF"), (244, "#808080")])
+@pytest.mark.parametrize(
+    ("number", "colour"), [(16, "#000000"), (20, "#0000D7"), (231, "#FFFFFF"), (244, "#808080")]
+)
 def test_xterm_numbers_are_its_colours(number, colour):
     """As rich has them too, whose table is that of xterm."""
     from rich.color import Color

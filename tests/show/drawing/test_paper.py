@@ -1,4 +1,6 @@
-"""Figures for papers: numbers cross no edge of colours, a middle folds, and nothing loses its numbers in silence."""
+"""Figures for papers: numbers cross no edge of colours, a middle folds, and nothing loses its
+numbers in silence.
+"""
 
 import re
 import warnings
@@ -18,7 +20,9 @@ EIGHT = ("1f1b", "interleaved", "zb-v", "dualpipe", "v-half", "gis", "gpipe", "z
 @pytest.mark.parametrize("name", EIGHT)
 @pytest.mark.parametrize("scale", [1.0, 2.9, 6.0])
 def test_a_sparse_number_lies_on_its_own_colour_and_meets_no_other(name, scale):
-    """Found by looking at each: the cells below a number are of its colour, side by side, and hold no other number."""
+    """Found by looking at each: the cells below a number are of its colour, side by side, and hold
+    no other number.
+    """
     cells = cells_of(timed(name, 8, 16))
     texts = list(map(str, cells.number.tolist()))
     size, shown = thin_labels(cells, texts, scale)
@@ -39,7 +43,9 @@ def test_a_sparse_number_lies_on_its_own_colour_and_meets_no_other(name, scale):
 
 @pytest.mark.parametrize("name", EIGHT)
 def test_what_has_no_room_for_its_numbers_says_so(name, tmp_path):
-    """At one column each of eight schedules lacks numbers, and the width or option that it names has more of them."""
+    """At one column each of eight schedules lacks numbers, and the width or option that it names
+    has more of them.
+    """
     words = ["run", name, "--devices", "8", "--mb", "16", "--style", "paper", "-q"]
 
     def numbers(*more):
@@ -50,14 +56,27 @@ def test_what_has_no_room_for_its_numbers_says_so(name, tmp_path):
 
     few, said = numbers("--width", "3.3")
     (hint,) = re.findall(
-        r"too wide for 3.3 inches, where [\d.]+% of the cells have their number: (.*) shows more", said
+        r"too wide for 3.3 inches, where [\d.]+% of the cells have their number: (.*) shows more",
+        said,
     )
     wider, _ = numbers("--width", re.findall(r"--width ([\d.]+)", hint)[0])
     assert wider > few > 0
 
 
 def test_all_numbers_need_no_word(tmp_path):
-    words = ["run", "1f1b", "--devices", "4", "--mb", "8", "--style", "paper", "-q", "-o", str(tmp_path / "x.svg")]
+    words = [
+        "run",
+        "1f1b",
+        "--devices",
+        "4",
+        "--mb",
+        "8",
+        "--style",
+        "paper",
+        "-q",
+        "-o",
+        str(tmp_path / "x.svg"),
+    ]
     code, _, err = answer(*words, "--width", "3.3")
     assert code == 0
     assert "too wide" not in err

@@ -1,4 +1,6 @@
-"""Recompute in pictures: the forward's colour, hatched, with a letter of its own in the terminal."""
+"""Recompute in pictures: the forward's colour, hatched, with a letter of its own in the
+terminal.
+"""
 
 import io
 import json
@@ -18,7 +20,14 @@ from ppsim.schedules import generate
 from ppsim.show.drawing.canvas import write_figure
 from ppsim.show.drawing.gantt import plot
 from ppsim.show.drawing.gantt_layout import cells_of, raster
-from ppsim.show.drawing.palette import DEFAULT, FEW_COLOURS, HATCHED_SHARE, LEVELS, MANY_COLOURS, blend
+from ppsim.show.drawing.palette import (
+    DEFAULT,
+    FEW_COLOURS,
+    HATCHED_SHARE,
+    LEVELS,
+    MANY_COLOURS,
+    blend,
+)
 from ppsim.show.drawing.terminal import gantt
 from tests.pages import opened, page
 
@@ -49,7 +58,9 @@ def test_hatching_has_the_colours_of_the_forward():
     fills = DEFAULT.fill(Kind.F)
     assert DEFAULT.fill(Kind.R) == fills
     assert DEFAULT.hatch(Kind.R) == (*LEVELS // 2 * fills[-1:], *LEVELS // 2 * fills[:1])
-    assert [bool(line) for line in DEFAULT.lines] == [kind == Kind.R for kind in TIMED for _ in range(LEVELS)]
+    assert [bool(line) for line in DEFAULT.lines] == [
+        kind == Kind.R for kind in TIMED for _ in range(LEVELS)
+    ]
 
 
 def test_where_lines_would_be_too_fine_both_colours_blend():
@@ -59,7 +70,9 @@ def test_where_lines_would_be_too_fine_both_colours_blend():
     image = raster(cells, 2, timeline.makespan, timeline.makespan, 2, round(timeline.makespan))
     op = int(np.flatnonzero(timeline.schedule.kind == Kind.R)[0])
     red, green, blue = image[0, int(timeline.start[op])]
-    assert f"#{red:02X}{green:02X}{blue:02X}" == blend(DEFAULT.hatch(Kind.R)[0], DEFAULT.fill(Kind.R)[0], HATCHED_SHARE)
+    assert f"#{red:02X}{green:02X}{blue:02X}" == blend(
+        DEFAULT.hatch(Kind.R)[0], DEFAULT.fill(Kind.R)[0], HATCHED_SHARE
+    )
 
 
 @pytest.mark.parametrize(

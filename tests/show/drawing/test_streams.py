@@ -1,4 +1,6 @@
-"""What devices do beside compute, in every picture: strips, lines below devices, threads, columns."""
+"""What devices do beside compute, in every picture: strips, lines below devices, threads,
+columns.
+"""
 
 import json
 
@@ -34,7 +36,9 @@ def sharing() -> Timeline:
 
 
 def test_a_row_keeps_its_compute(copying):
-    """Copies are in the lane, all else in the device's row, and what bound an op there is an op of the row."""
+    """Copies are in the lane, all else in the device's row, and what bound an op there is an op of
+    the row.
+    """
     row, lane = compute_row(copying), streams_of(copying)
     assert set(row.schedule.kind.tolist()) == {Kind.F, Kind.I, Kind.W}
     copies = np.isin(copying.schedule.kind, (Kind.OFFLOAD, Kind.RELOAD))

@@ -27,7 +27,9 @@ from ppsim.show.drawing.terminal import gantt
 from ppsim.show.drawing.terminal_marks import marks_of_idle, marks_of_messages
 
 
-def chart(columns: int = 100, encoding: str = "utf-8", stages: int = 2, microbatches: int = 3, **costs) -> list[str]:
+def chart(
+    columns: int = 100, encoding: str = "utf-8", stages: int = 2, microbatches: int = 3, **costs
+) -> list[str]:
     schedule = generate("1f1b", stages=stages, microbatches=microbatches)
     timeline = simulate(schedule, costs_for(schedule, **costs))
     out = io.StringIO()
@@ -46,7 +48,9 @@ def test_ops_too_short_for_any_chart_are_left_out_and_said_so(costs):
     assert second.startswith("dev 1 B0B1B2·· ")
 
 
-@pytest.mark.parametrize("costs", [{"tf": 1e-320, "tb": 1e-318}, {"tf": 0, "tb": 0}, {"tf": 1, "tb": 1e8}])
+@pytest.mark.parametrize(
+    "costs", [{"tf": 1e-320, "tb": 1e-318}, {"tf": 0, "tb": 0}, {"tf": 1, "tb": 1e8}]
+)
 def test_other_extremes_are_drawn_too(costs):
     """Nothing is said to be left out, and each device has its row."""
     scale, first, second, *_ = chart(**costs)
@@ -56,7 +60,9 @@ def test_other_extremes_are_drawn_too(costs):
 
 
 def test_a_narrow_terminal_has_whole_rows_of_cells():
-    """At 40 columns cells take the place of the numbers beside them; no line is too long or ends in blanks."""
+    """At 40 columns cells take the place of the numbers beside them; no line is too long or ends in
+    blanks.
+    """
     lines = chart(columns=40, stages=4, microbatches=8)
     assert lines[1] == "dev 0 FFFF······B0FB1FB2FB3FB4·B5·B6·B7"
     assert all(len(line) <= 40 and line == line.rstrip() for line in lines)
@@ -80,11 +86,15 @@ def test_large_times_have_all_their_digits():
 
 
 def test_many_devices_are_chosen_evenly():
-    """Of 64 devices 32 have a row, the first and the last among them, and their steady middle is in sight."""
+    """Of 64 devices 32 have a row, the first and the last among them, and their steady middle is in
+    sight.
+    """
     schedule = generate("1f1b", stages=64, microbatches=512)
     timeline = simulate(schedule, costs_for(schedule))
     out = io.StringIO()
-    Console(file=out, width=100, soft_wrap=True).print(gantt(timeline, measure(timeline), 100, 0), crop=False)
+    Console(file=out, width=100, soft_wrap=True).print(
+        gantt(timeline, measure(timeline), 100, 0), crop=False
+    )
     lines = out.getvalue().splitlines()
     rows = [line for line in lines if line.startswith("dev ")]
     named = [int(line.split()[1]) for line in rows]
@@ -95,9 +105,13 @@ def test_many_devices_are_chosen_evenly():
 
 
 def test_gaps_are_shown_where_there_is_room_and_said_to_be_rounded_elsewhere():
-    """Latencies of half an op: at 100 columns the numbers beside the rows make way, at 60 a word says what is lost."""
+    """Latencies of half an op: at 100 columns the numbers beside the rows make way, at 60 a word
+    says what is lost.
+    """
     schedule = generate("1f1b", devices=4, microbatches=8)
-    timeline = execute(lower(schedule, "early"), costs_for(schedule), Network("blocking", alpha=0.5)).compute
+    timeline = execute(
+        lower(schedule, "early"), costs_for(schedule), Network("blocking", alpha=0.5)
+    ).compute
     heads = []
     for columns in (100, 120, 60):
         out = io.StringIO()
@@ -115,7 +129,9 @@ def test_gaps_are_shown_where_there_is_room_and_said_to_be_rounded_elsewhere():
 def test_a_device_blocked_in_a_send_is_no_idle_one():
     """Time in sends and receives has its own sign, and the legend says so."""
     schedule = generate("1f1b", devices=4, microbatches=8)
-    execution = execute(lower(schedule, "early"), costs_for(schedule), Network("blocking", alpha=0.5))
+    execution = execute(
+        lower(schedule, "early"), costs_for(schedule), Network("blocking", alpha=0.5)
+    )
     timeline = execution.compute
     out = io.StringIO()
     chart = gantt(timeline, measure(timeline), 160, 0, marks=marks_of_messages(execution))
@@ -125,16 +141,28 @@ def test_a_device_blocked_in_a_send_is_no_idle_one():
     assert lines[-1].endswith("~~ blocked in a send or receive")
 
 
-@pytest.mark.parametrize(("ground", "fills"), [("", CAUSE_DARK), ("15;0", CAUSE_DARK), ("0;15", CAUSE_FILL)])
+@pytest.mark.parametrize(
+    ("ground", "fills"), [("", CAUSE_DARK), ("15;0", CAUSE_DARK), ("0;15", CAUSE_FILL)]
+)
 def test_bubbles_have_the_colours_of_their_causes(ground, fills, monkeypatch):
-    """On a terminal with colours every idle column is a cell of its cause's colour, on its ground."""
+    """On a terminal with colours every idle column is a cell of its cause's colour, on its
+    ground.
+    """
     monkeypatch.setenv("COLORFGBG", ground)
     schedule = generate("1f1b", devices=4, microbatches=8)
     timeline = simulate(schedule, costs_for(schedule))
     idle = explain_idle(timeline, arrivals(timeline, np.zeros(len(schedule))))
     screen = Console(file=io.StringIO(), width=160, color_system="truecolor", force_terminal=True)
     drawn = list(
-        screen.render(gantt(timeline, measure(timeline), 160, MANY_COLOURS, marks=marks_of_idle(idle, MANY_COLOURS)))
+        screen.render(
+            gantt(
+                timeline,
+                measure(timeline),
+                160,
+                MANY_COLOURS,
+                marks=marks_of_idle(idle, MANY_COLOURS),
+            )
+        )
     )
     found = {each.style.bgcolor.name.upper() for each in drawn if each.style and each.style.bgcolor}
     assert fills["turnaround"] in found
@@ -149,17 +177,25 @@ def codes(colours: int, *names: str, marks: bool = False) -> set[int | None]:
     for name in names:
         schedule = generate(name, devices=4, microbatches=8)
         timeline = simulate(schedule, costs_for(schedule))
-        idle = marks_of_idle(explain_idle(timeline, arrivals(timeline, np.zeros(len(schedule)))), colours)
-        screen = Console(file=io.StringIO(), width=200, force_terminal=True, color_system="256", no_color=False)
+        idle = marks_of_idle(
+            explain_idle(timeline, arrivals(timeline, np.zeros(len(schedule)))), colours
+        )
+        screen = Console(
+            file=io.StringIO(), width=200, force_terminal=True, color_system="256", no_color=False
+        )
         drawn = gantt(timeline, measure(timeline), 200, colours, marks=idle if marks else None)
         found |= {
-            segment.style.bgcolor.number for segment in screen.render(drawn) if segment.style and segment.style.bgcolor
+            segment.style.bgcolor.number
+            for segment in screen.render(drawn)
+            if segment.style and segment.style.bgcolor
         }
     return found
 
 
 def test_256_colours_are_the_chosen_ones():
-    """Both shades of both chunks of F, B, I and W, and no number that a nearest colour has led to."""
+    """Both shades of both chunks of F, B, I and W, and no number that a nearest colour has led
+    to.
+    """
     kinds = ("forward", "backward", "input", "weights")
     chosen = {number for kind in kinds for pair in XTERM[kind] for number in pair}
     assert codes(FEW_COLOURS, "interleaved", "zb-v") == chosen
@@ -170,4 +206,6 @@ def test_256_colours_of_causes_are_the_chosen_ones(monkeypatch):
     for light, ground in enumerate(("15;0", "0;15")):
         monkeypatch.setenv("COLORFGBG", ground)
         causes = codes(FEW_COLOURS, "1f1b", marks=True) - codes(FEW_COLOURS, "1f1b")
-        assert causes == {XTERM_CAUSES[name][1 - light] for name in ("fill", "turnaround", "drain", "compute")}
+        assert causes == {
+            XTERM_CAUSES[name][1 - light] for name in ("fill", "turnaround", "drain", "compute")
+        }

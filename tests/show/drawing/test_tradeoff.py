@@ -13,7 +13,9 @@ from tests.show.drawing.boxes import box_of
 CROWDS = {
     "corner": [Point("a schedule with a long name", 10, 10), Point("another one of these", 1, 1)],
     "right edge": [Point("interleaved with a name", 100, k) for k in range(1, 9)],
-    "many": [Point(f"interleaved:{k} 8x{k}", 1 + (7 * k) % 13, 1 + (5 * k) % 11) for k in range(60)],
+    "many": [
+        Point(f"interleaved:{k} 8x{k}", 1 + (7 * k) % 13, 1 + (5 * k) % 11) for k in range(60)
+    ],
     "front": [Point(f"schedule {k}", k, 20 - k) for k in range(1, 15)],
     "joined": [Point(f"schedule {k}", 3.0, 5.0) for k in range(9)] + [Point("x", 4.0, 6.0)],
 }
@@ -53,7 +55,11 @@ def test_names_off_the_front_cover_no_other(crowd):
     assert front <= {name.get_text() for name in names}
     for this, (name, box) in enumerate(zip(names, boxes, strict=True)):
         if name.get_text() not in front:
-            covered = [other for other in boxes[:this] if np.all(box.shrunk(0.9, 0.9).overlaps(other.shrunk(0.9, 0.9)))]
+            covered = [
+                other
+                for other in boxes[:this]
+                if np.all(box.shrunk(0.9, 0.9).overlaps(other.shrunk(0.9, 0.9)))
+            ]
             assert covered == [], name.get_text()
 
 
@@ -73,38 +79,70 @@ def test_the_fronts_line_strikes_through_no_name():
             box = text.get_window_extent().padded(-1)
             for (x, y), (right, below) in pairwise(corners):
                 assert not (box.y0 < y < box.y1 and box.x0 < right and x < box.x1), text.get_text()
-                assert not (box.x0 < right < box.x1 and box.y0 < y and below < box.y1), text.get_text()
+                assert not (box.x0 < right < box.x1 and box.y0 < y and below < box.y1), (
+                    text.get_text()
+                )
 
 
 def test_names_of_a_long_front_cover_nothing_and_its_ends_have_one():
     """Forty plans in two heaps: a name over a name says nothing of either."""
-    points = [Point(f"tp8 pp{k} interleaved", 50 + k / 90, 60 - k / 90, "interleaved") for k in range(20)]
+    points = [
+        Point(f"tp8 pp{k} interleaved", 50 + k / 90, 60 - k / 90, "interleaved") for k in range(20)
+    ]
     points += [Point(f"tp4 pp{k} 1f1b full {k}", 80 + k / 5, 30 - k / 5, "1f1b") for k in range(20)]
     figure, names, boxes = drawn(points, 6.75)
     shown = [name.get_text() for name in names]
     assert {points[0].name, points[-1].name} <= set(shown)
     assert 4 < len(shown) < 30
     for this, box in enumerate(boxes):
-        assert not any(np.all(box.shrunk(0.9, 0.9).overlaps(other.shrunk(0.9, 0.9))) for other in boxes[:this])
-    assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == ["interleaved", "1f1b"]
+        assert not any(
+            np.all(box.shrunk(0.9, 0.9).overlaps(other.shrunk(0.9, 0.9))) for other in boxes[:this]
+        )
+    assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == [
+        "interleaved",
+        "1f1b",
+    ]
 
 
 @pytest.mark.parametrize("width", [3.3, 6.75])
 def test_the_line_to_a_name_crosses_no_other(width):
-    """A sweep of four schedules over four shapes: names that moved away have lines through no name."""
-    rows = [("zb-v", 3.22, 8.0), ("zb-1p", 3.44, 8.0), ("zb-1p", 3.875, 8.0), ("1f1b", 4.31, 8.0), ("1f1b", 5.625, 8.0)]
-    rows += [("zb-v", 3.09, 4), ("zb-1p", 3.19, 4), ("zb-1p", 3.375, 4), ("1f1b", 3.56, 4), ("1f1b", 4.125, 4)]
-    rows += [("interleaved:2", 3.66, 11.5), ("interleaved:2", 3.28, 5.5), ("interleaved:2", 3.56, 5.5)]
+    """A sweep of four schedules over four shapes: names that moved away have lines through no
+    name.
+    """
+    rows = [
+        ("zb-v", 3.22, 8.0),
+        ("zb-1p", 3.44, 8.0),
+        ("zb-1p", 3.875, 8.0),
+        ("1f1b", 4.31, 8.0),
+        ("1f1b", 5.625, 8.0),
+    ]
+    rows += [
+        ("zb-v", 3.09, 4),
+        ("zb-1p", 3.19, 4),
+        ("zb-1p", 3.375, 4),
+        ("1f1b", 3.56, 4),
+        ("1f1b", 4.125, 4),
+    ]
+    rows += [
+        ("interleaved:2", 3.66, 11.5),
+        ("interleaved:2", 3.28, 5.5),
+        ("interleaved:2", 3.56, 5.5),
+    ]
     points = [Point(f"{name} {k}x16", time, held) for k, (name, time, held) in enumerate(rows)]
     figure, names, boxes = drawn(points, width)
     place = figure.axes[0].transData.transform
     moved = [name for name in names if name.arrow_patch is not None]
     assert len(names) > 6
     for name in moved:
-        line = np.linspace(place(name.xy), np.clip(place(name.xy), *boxes[names.index(name)].get_points()), 40)
+        line = np.linspace(
+            place(name.xy), np.clip(place(name.xy), *boxes[names.index(name)].get_points()), 40
+        )
         for other, box in zip(names, boxes, strict=True):
             inner = box.padded(-2)
-            assert other is name or not any(inner.contains(x, y) for x, y in line), (name.get_text(), other.get_text())
+            assert other is name or not any(inner.contains(x, y) for x, y in line), (
+                name.get_text(),
+                other.get_text(),
+            )
 
 
 def test_a_wide_range_has_ticks_at_one_two_and_five():
@@ -118,7 +156,9 @@ def test_a_wide_range_has_ticks_at_one_two_and_five():
 
 @pytest.mark.parametrize("width", [3.3, 6.75, 10.0])
 def test_lines_to_names_do_not_cross_each_other(width):
-    """A sweep of 1F1B, ZB-1P and interleaved, three panels: in each, two lines of ZB-1P made an X."""
+    """A sweep of 1F1B, ZB-1P and interleaved, three panels: in each, two lines of ZB-1P made an
+    X.
+    """
     points, shapes = list[Point](), [(p, m) for p in (4, 8, 16) for m in (16, 32, 48, 64)]
     for p, m in shapes:
         points.append(Point(f"1f1b {p}x{m}", 3 * (m + p - 1) / m, p, "1f1b", f"{p} devices"))
@@ -126,13 +166,17 @@ def test_lines_to_names_do_not_cross_each_other(width):
         points.append(Point(f"zb-1p {p}x{m}", 3 + (p - 1) / m, p, "zb-1p", f"{p} devices"))
     for p, m in shapes:
         time = 3 + 1.5 * (p - 1) / m
-        points.append(Point(f"interleaved {p}x{m}", time, 1.5 * p - 0.5, "interleaved", f"{p} devices"))
+        points.append(
+            Point(f"interleaved {p}x{m}", time, 1.5 * p - 0.5, "interleaved", f"{p} devices")
+        )
     figure = figure_of(tradeoff(points), "makespan per microbatch (t_F)", "peak", width)
     figure.canvas.draw()
     assert len(figure.axes) == 3
     for axes in figure.axes:
         lines = []
-        for name in (each for each in axes.texts if isinstance(each, Annotation) and each.arrow_patch):
+        for name in (
+            each for each in axes.texts if isinstance(each, Annotation) and each.arrow_patch
+        ):
             start = axes.transData.transform(name.xy)
             lines.append((start, np.clip(start, *box_of(name).get_points())))
         assert len(axes.texts) > 6

@@ -1,4 +1,6 @@
-"""Pictures of trust: each published run with its range at its place, each schedule's spread as it was drawn."""
+"""Pictures of trust: each published run with its range at its place, each schedule's spread as it
+was drawn.
+"""
 
 from __future__ import annotations
 
@@ -35,14 +37,28 @@ ROWS = [
 @pytest.mark.parametrize("width", [3.3, 6.75])
 def test_every_compared_run_is_a_point_with_its_range(width):
     steps, errors = draw_published(ROWS, width).axes
-    points = np.concatenate([each.get_offsets() for each in steps.collections if isinstance(each, PathCollection)])
+    points = np.concatenate(
+        [each.get_offsets() for each in steps.collections if isinstance(each, PathCollection)]
+    )
     assert sorted(points.tolist()) == [[1.0, 1.0], [2.0, 2.2], [8.0, 6.0]]
-    bars = [bar for each in steps.collections if isinstance(each, LineCollection) for bar in each.get_segments()]
-    assert sorted(bar.tolist() for bar in bars) == [[[1, 0.9], [1, 1.2]], [[2, 2.0], [2, 2.5]], [[8, 5.0], [8, 7.0]]]
+    bars = [
+        bar
+        for each in steps.collections
+        if isinstance(each, LineCollection)
+        for bar in each.get_segments()
+    ]
+    assert sorted(bar.tolist() for bar in bars) == [
+        [[1, 0.9], [1, 1.2]],
+        [[2, 2.0], [2, 2.5]],
+        [[8, 5.0], [8, 7.0]],
+    ]
     legend = steps.get_legend()
     assert legend
     assert [text.get_text() for text in legend.get_texts()] == ["h100 (2)", "b200 (1)"]
-    assert {text.get_text() for text in errors.texts} == {"50% of runs:\nwithin 10.0%", "90% of runs:\nwithin 25.0%"}
+    assert {text.get_text() for text in errors.texts} == {
+        "50% of runs:\nwithin 10.0%",
+        "90% of runs:\nwithin 25.0%",
+    }
 
 
 def test_what_is_not_drawn_is_said():
@@ -57,15 +73,26 @@ def test_hills_stand_where_the_samples_are():
     schedule = generate("1f1b", devices=2, microbatches=2)
     rng = np.random.default_rng(0)
     spread = [
-        Sampled(name, schedule, "ms", 9.0, rng.normal(mean, 0.2, 4_000)) for name, mean in (("a", 10.0), ("b", 14))
+        Sampled(name, schedule, "ms", 9.0, rng.normal(mean, 0.2, 4_000))
+        for name, mean in (("a", 10.0), ("b", 14))
     ]
     (axes,) = draw_spread(spread, 5.0).axes
-    hills = [np.asarray(each.get_paths()[0].vertices) for each in axes.collections if isinstance(each, PolyCollection)]
+    hills = [
+        np.asarray(each.get_paths()[0].vertices)
+        for each in axes.collections
+        if isinstance(each, PolyCollection)
+    ]
     tops = [hill[hill[:, 1].argmin()] for hill in hills]
     assert [top[0] for top in tops] == pytest.approx([10.0, 14.0], abs=0.2)
     assert [top[1] for top in tops] == pytest.approx([-0.82, 0.18])
-    marks = [each.get_segments()[0][0][0] for each in axes.collections if isinstance(each, LineCollection)]
-    assert marks == pytest.approx([np.percentile(each.makespans, p) for each in spread for p in (50, 95, 99)])
+    marks = [
+        each.get_segments()[0][0][0]
+        for each in axes.collections
+        if isinstance(each, LineCollection)
+    ]
+    assert marks == pytest.approx(
+        [np.percentile(each.makespans, p) for each in spread for p in (50, 95, 99)]
+    )
     assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
 
 
@@ -87,10 +114,13 @@ def test_a_page_holds_the_picture_and_its_table(tmp_path):
 
 
 def test_a_page_of_many_runs_is_small_and_has_a_picture_for_phones(tmp_path):
-    """Numbers in words stay whole; a row that is left out is a remark, which takes no column's width."""
+    """Numbers in words stay whole; a row that is left out is a remark, which takes no column's
+    width.
+    """
     rng = np.random.default_rng(1)
     rows = [
-        run(f"p{n}", f"gpu{n % 8}", *np.exp(rng.normal(1, 0.5)) * np.array([1, 1.05, 0.9, 1.2])) for n in range(230)
+        run(f"p{n}", f"gpu{n % 8}", *np.exp(rng.normal(1, 0.5)) * np.array([1, 1.05, 0.9, 1.2]))
+        for n in range(230)
     ]
     cells = [[f"p{n}", "tp 2, pp 4", "1.234567", "3" if n else "2.5"] for n in range(230)] + [
         ["q", "left out: <no> GPU"]
@@ -124,7 +154,9 @@ def test_other_formats_are_refused_before_anything_is_drawn(tmp_path):
     assert "cannot be written as .mmd" in str(refused(*JITTER, "-o", str(tmp_path / "x.mmd")))
     table = tmp_path / "t.json"
     table.write_text(json.dumps([{"id": "x"}]))
-    assert "cannot be written as .csv" in str(refused("plan", "--against", str(table), "-o", str(tmp_path / "x.csv")))
+    assert "cannot be written as .csv" in str(
+        refused("plan", "--against", str(table), "-o", str(tmp_path / "x.csv"))
+    )
     nothing = refused("plan", "--against", str(table), "-o", str(tmp_path / "x.svg"))
     assert str(nothing).startswith("no run of the table has a prediction")
     assert list(tmp_path.iterdir()) == [table]

@@ -1,4 +1,6 @@
-"""Every kind of page opens without an error, fits a phone, and keeps the rules that axe-core checks, in both themes."""
+"""Every kind of page opens without an error, fits a phone, and keeps the rules that axe-core
+checks, in both themes.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,10 @@ def test_a_page_opens_fits_a_phone_and_keeps_the_rules_of_axe(name, tmp_path, br
         words = [str(published) if word == "PUBLISHED" else word for word in PAGES[name].split()]
         assert invoke(*words, "-q", "-o", str(target)).exit_code == 0
     for theme in ("light", "dark"):
-        browser.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
+        browser.ask(
+            "Emulation.setEmulatedMedia",
+            features=[{"name": "prefers-color-scheme", "value": theme}],
+        )
         browser.open(target.as_uri())
         assert broken_rules(browser) == [], theme
     browser.ask("Emulation.setDeviceMetricsOverride", **PHONE)

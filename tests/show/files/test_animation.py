@@ -20,7 +20,10 @@ INPUTS = {"ppsim": "0", "command": "ppsim run zb-1p --stages 3 --mb 3"}
 def frames(tmp_path_factory):
     path = tmp_path_factory.mktemp("gif") / "x.gif"
     schedule = generate("zb-1p", stages=3, microbatches=3)
-    save(Document((simulate(schedule, costs_for(schedule)),), ("ZB-1P",), INPUTS, width=3.3), str(path))
+    save(
+        Document((simulate(schedule, costs_for(schedule)),), ("ZB-1P",), INPUTS, width=3.3),
+        str(path),
+    )
     assert read_inputs(str(path)) == INPUTS
     with Image.open(path) as image:
         seen = []

@@ -1,4 +1,6 @@
-"""A schedule that is built on a page from a blank sheet: choices, filling, stamping, and what the page calls it."""
+"""A schedule that is built on a page from a blank sheet: choices, filling, stamping, and what the
+page calls it.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,9 @@ def test_filling_makes_schedules_that_python_accepts(name, tmp_path, browser):
         assert browser.errors == []
         return
     browser.run("ppsim.blank(); 1")
-    assert json.loads(browser.run("JSON.stringify(ppsim.state().queues)")) == [[]] * schedule.n_devices
+    assert (
+        json.loads(browser.run("JSON.stringify(ppsim.state().queues)")) == [[]] * schedule.n_devices
+    )
     assert browser.run("ppsim.state().missing") == len(schedule)
     assert not browser.run("ppsim.state().valid")
     whole = 0
@@ -125,11 +129,18 @@ def test_a_page_names_queues_as_python_does(name, tmp_path, browser):
     alike = list_alike(schedule, MOST_NAMES)
     for number, other in enumerate(json.loads(browser.run("JSON.stringify(ppsim.known())"))):
         browser.run(f"ppsim.become({number}); 1")
-        assert json.loads(browser.run("JSON.stringify(ppsim.name())")) == {"name": other, "number": number, "away": 0}
+        assert json.loads(browser.run("JSON.stringify(ppsim.name())")) == {
+            "name": other,
+            "number": number,
+            "away": 0,
+        }
         made = read_back(browser.run("ppsim.csv()"), schedule)
         assert made is not None
         for column in ("offsets", "kind", "stage", "microbatch", "pair"):
-            assert np.array_equal(getattr(made, column), getattr(alike[other], column)), (other, column)
+            assert np.array_equal(getattr(made, column), getattr(alike[other], column)), (
+                other,
+                column,
+            )
     assert browser.errors == []
 
 
@@ -143,7 +154,9 @@ def test_a_page_counts_the_ops_that_are_out_of_place(tmp_path, browser):
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("edits", ["p0.0.99", "b~p9.0.0", "b~p0.1.0", "b~f7", "k0~b~k0", "n999", "b~x0.0", "f"])
+@pytest.mark.parametrize(
+    "edits", ["p0.0.99", "b~p9.0.0", "b~p0.1.0", "b~f7", "k0~b~k0", "n999", "b~x0.0", "f"]
+)
 def test_a_link_with_building_that_does_not_fit_is_refused_whole(edits, tmp_path, browser):
     schedule = generate("1f1b", devices=4, microbatches=8)
     open_page(browser, tmp_path, schedule, costs_for(schedule))
@@ -157,7 +170,10 @@ def test_a_link_with_building_that_does_not_fit_is_refused_whole(edits, tmp_path
 @pytest.mark.browser
 def test_a_blank_page_begins_with_empty_rows(tmp_path, browser):
     target = tmp_path / "blank.html"
-    assert invoke("run", "1f1b", "--devices", "4", "--mb", "8", "--blank", "-o", str(target)).exit_code == 0
+    assert (
+        invoke("run", "1f1b", "--devices", "4", "--mb", "8", "--blank", "-o", str(target)).exit_code
+        == 0
+    )
     browser.open(target.as_uri())
     assert browser.run("document.querySelector('#verdict').textContent") == ""
     browser.wait("document.querySelector('#choices')?.children.length")
@@ -172,7 +188,10 @@ def test_a_blank_page_begins_with_empty_rows(tmp_path, browser):
     step = "[...document.querySelectorAll('#editor button')].find(b => b.innerText === 'step')"
     browser.run(f"{step}.click(); 1")
     assert browser.run("document.querySelector('#status').textContent") == "nothing is placed yet"
-    browser.run("[...document.querySelectorAll('#choices button')].find(b => b.innerText.startsWith('0F0')).click(); 1")
+    browser.run(
+        "[...document.querySelectorAll('#choices button')].find(b => "
+        "b.innerText.startsWith('0F0')).click(); 1"
+    )
     assert browser.run("document.querySelector('#status').textContent") == ""
     assert browser.run("document.querySelector('#again').textContent") == ""
     assert json.loads(browser.run("JSON.stringify(ppsim.state().queues)"))[0] == ["0F0"]
@@ -193,7 +212,9 @@ def test_a_schedule_that_pairs_ops_is_never_blank(tmp_path):
 def test_a_schedule_is_played_with_a_line_for_each_step(tmp_path, browser):
     schedule = generate("1f1b", devices=2, microbatches=2)
     open_page(browser, tmp_path, schedule, costs_for(schedule))
-    step = "[...document.querySelectorAll('#editor button')].find(b => b.innerText === 'step').click()"
+    step = (
+        "[...document.querySelectorAll('#editor button')].find(b => b.innerText === 'step').click()"
+    )
     browser.run("document.querySelector('#edit').click(); 1")
     said = []
     for _ in range(8):

@@ -14,7 +14,10 @@ from tests.commands import invoke
 
 DATA = Path(__file__).parents[2] / "data"
 SEVEN = str(DATA / "schedules" / "fill_drain_drawn_by_hand.mmd")
-STUCK = "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n"
+STUCK = (
+    "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
+    "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n"
+)
 
 
 def convert(*args: str) -> None:
@@ -36,12 +39,17 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 
 def test_a_way_through_every_format_ends_where_it_began(folder):
-    """JSON to trace to Mermaid to JSON keeps ops and times; the CSV of each is the CSV of the run."""
+    """JSON to trace to Mermaid to JSON keeps ops and times; the CSV of each is the CSV of the
+    run.
+    """
     convert("x.json", "-o", "a.trace.json")
     convert("a.trace.json", "-o", "b.mmd")
     convert("b.mmd", "-o", "c.json")
     for name in ("ops", "makespan", "unit"):
-        assert json.loads((folder / "c.json").read_text())[name] == json.loads((folder / "x.json").read_text())[name]
+        assert (
+            json.loads((folder / "c.json").read_text())[name]
+            == json.loads((folder / "x.json").read_text())[name]
+        )
     for name in ("x.json", "a.trace.json", "b.mmd", "c.json"):
         convert(name, "--lossy", "-o", "d.csv")
         assert (folder / "d.csv").read_text() == (folder / "x.csv").read_text()
@@ -87,7 +95,9 @@ def test_mermaid_bars_keep_their_length_however_short(folder, tf):
         == 0
     )
     convert("s.mmd", "-o", "back.json")
-    back, whole = (json.loads((folder / name).read_text())["ops"] for name in ("back.json", "s.json"))
+    back, whole = (
+        json.loads((folder / name).read_text())["ops"] for name in ("back.json", "s.json")
+    )
     assert back["end"] == pytest.approx(whole["end"], rel=1e-3)
     assert all(end > start for start, end in zip(back["start"], back["end"], strict=True))
 
@@ -98,7 +108,9 @@ def test_mermaid_bars_too_short_to_write_are_refused(folder):
 
 
 def test_costs_for_a_file_that_holds_times_are_refused(folder):
-    with pytest.raises(InputError, match=r"x\.json holds its own times, so it takes no --tf, --cost-per"):
+    with pytest.raises(
+        InputError, match=r"x\.json holds its own times, so it takes no --tf, --cost-per"
+    ):
         convert("x.json", "-o", "c.json", "--tf", "9", "--cost-per", "stage")
     assert not (folder / "c.json").exists()
 
@@ -114,7 +126,9 @@ def test_convert_never_writes_over_what_it_reads(folder, name):
 
 
 def test_sends_and_receives_stay_in_a_csv_and_are_refused_elsewhere(folder):
-    text = csv.text(lower(generate("1f1b", devices=2, microbatches=3), "torch", reduce_grad=True).schedule)
+    text = csv.text(
+        lower(generate("1f1b", devices=2, microbatches=3), "torch", reduce_grad=True).schedule
+    )
     (folder / "comms.csv").write_text(text)
     convert("comms.csv", "-o", "y.csv")
     assert (folder / "y.csv").read_text() == text
@@ -136,7 +150,9 @@ def test_a_csv_that_torch_would_get_wrong_is_not_written(folder):
     with pytest.raises(InvalidSchedule, match="without an error"):
         convert("late.csv", "-o", "y.csv")
     assert not (folder / "y.csv").exists()
-    assert invoke("run", "-s", "dualpipe", "--devices", "2", "--mb", "4", "-o", "y.csv").exit_code != 0
+    assert (
+        invoke("run", "-s", "dualpipe", "--devices", "2", "--mb", "4", "-o", "y.csv").exit_code != 0
+    )
 
 
 def test_convert_writes_to_standard_output_and_reads_standard_input():
@@ -195,7 +211,8 @@ def test_check_prints_annotations_that_github_understands(folder):
     result = invoke("check", "a,b.csv", "--github")
     assert result.exit_code == 1
     assert re.fullmatch(
-        r"::error file=a%2Cb\.csv,line=1,col=18,endColumn=25,title=ppsim check%3A deadlock::deadlock by blocking [^\n]*"
+        r"::error file=a%2Cb\.csv,line=1,col=18,endColumn=25,title=ppsim check%3A "
+        r"deadlock::deadlock by blocking [^\n]*"
         r"%0Atry: move 1RECV_F1 before 1SEND_B0 on device 1\n",
         result.stdout,
     )
@@ -212,10 +229,24 @@ def test_what_cannot_be_read_is_the_users_error_not_a_verdict(text):
 def cluster_run(folder) -> list[str]:
     """Arguments of a run with messages and a gradient reduction after its last op."""
     (folder / "c.toml").write_text(
-        'schema = "ppsim.cluster/1"\ndevices_per_node = 2\nmessage_bytes = 1000\n[intra]\nalpha_us = 4\n'
+        'schema = "ppsim.cluster/1"\ndevices_per_node = 2\nmessage_bytes = 1000\n[intra]\nalpha_us '
+        "= 4\n"
         "gb_per_s = 300\n[fsdp]\nreduce_grad_us = 8000\n"
     )
-    return ["run", "-s", "1f1b", "--stages", "2", "--mb", "3", "--unit", "ms", "--cluster", "c.toml", "--reduce-grad"]
+    return [
+        "run",
+        "-s",
+        "1f1b",
+        "--stages",
+        "2",
+        "--mb",
+        "3",
+        "--unit",
+        "ms",
+        "--cluster",
+        "c.toml",
+        "--reduce-grad",
+    ]
 
 
 @pytest.mark.sampled(7)
@@ -231,7 +262,9 @@ def test_messages_are_refused_unless_lossy(folder, cluster_run, suffix, target):
 
 
 def test_the_end_of_the_iteration_is_kept_or_refused(folder, cluster_run):
-    """A reduction of gradients ends after the last op, and the makespan is the same in every file made of it."""
+    """A reduction of gradients ends after the last op, and the makespan is the same in every file
+    made of it.
+    """
     assert invoke(*cluster_run, "-q", "-o", "r.json").exit_code == 0
     value = json.loads((folder / "r.json").read_text())
     assert value["makespan"] > max(value["ops"]["end"])
@@ -271,7 +304,9 @@ def test_a_link_to_itself_is_a_file_that_cannot_be_read(folder):
 
 
 @pytest.mark.parametrize(
-    "words", [("vocab-1", "--ts", "1"), ("1f1b", "--steps", "2", "--t-optimizer", "1")], ids=["vocabulary", "optimizer"]
+    "words",
+    [("vocab-1", "--ts", "1"), ("1f1b", "--steps", "2", "--t-optimizer", "1")],
+    ids=["vocabulary", "optimizer"],
 )
 def test_pictures_of_ops_beside_compute_lose_nothing(folder, words):
     """They draw all of them, as the pictures of the run itself do."""
@@ -279,6 +314,9 @@ def test_pictures_of_ops_beside_compute_lose_nothing(folder, words):
     assert invoke("run", *words, *shape, "-q", "-o", "run.json", "-o", "run.svg").exit_code == 0
     result = invoke("convert", "run.json", "-o", "again.svg")
     assert result.exit_code == 0, result.output
-    drawn = [set(re.findall(r"fill: ?#[0-9a-f]{6}", (folder / name).read_text())) for name in ("run.svg", "again.svg")]
+    drawn = [
+        set(re.findall(r"fill: ?#[0-9a-f]{6}", (folder / name).read_text()))
+        for name in ("run.svg", "again.svg")
+    ]
     assert drawn[0]
     assert drawn[0] == drawn[1]

@@ -1,4 +1,6 @@
-"""A schedule is edited on its page by mouse, touch and keyboard, said in words, kept in a link and saved."""
+"""A schedule is edited on its page by mouse, touch and keyboard, said in words, kept in a link and
+saved.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def browser(folder):
 
 @pytest.fixture
 def page(tmp_path, browser):
-    """Return a function that opens the page of a command with its editor on, and returns its address."""
+    """Return a function that opens the page of a command with its editor on, and returns its
+    address.
+    """
 
     def opened(command: str, on: bool = True) -> str:
         target = tmp_path / "x.html"
@@ -138,7 +142,9 @@ def test_the_mouse_drags_an_op_and_a_ghost_has_its_cost(page, browser):
         for share in (0.3, 0.7, 1):
             browser.mouse("mouseMoved", x + share * (after + 8 - x), y)
         browser.wait("document.querySelector('#marks .ghost')")
-        assert said(browser, "tip").startswith("+3 t_F  36 t_F · bubble 33.3%\npeak activations 4 3 2 1\nidle: ")
+        assert said(browser, "tip").startswith(
+            "+3 t_F  36 t_F · bubble 33.3%\npeak activations 4 3 2 1\nidle: "
+        )
         assert browser.run("ppsim.csv()") == before
         if end == "Escape":
             press(browser, "Escape")
@@ -189,8 +195,13 @@ def test_zb_h1_is_built_from_1f1b_by_hand(page, browser):
                 browser.run(f"ppsim.move({device}, {at}, {to})")
     found = state(browser)
     assert found["queues"] == wanted
-    assert (found["makespan"], found["peak"]) == (target.metrics.makespan, target.metrics.peak_activations.tolist())
-    legend = browser.run("[...document.querySelectorAll('#legend li')].map(each => each.textContent)")
+    assert (found["makespan"], found["peak"]) == (
+        target.metrics.makespan,
+        target.metrics.peak_activations.tolist(),
+    )
+    legend = browser.run(
+        "[...document.querySelectorAll('#legend li')].map(each => each.textContent)"
+    )
     assert {"Backward for input", "Backward for weights"} <= {*legend}
     assert not {"Backward", "Backward (full)"} & {*legend}
 
@@ -226,14 +237,18 @@ def test_an_order_that_cannot_run_says_which_ops_wait_as_check_does(page, browse
 @pytest.mark.browser
 def test_a_link_opens_the_same_state(page, browser):
     address = page("compare 1f1b zb-1p --devices 4 --mb 8")
-    browser.run("ppsim.move(0, 4, 5); ppsim.move(0, 5, 6); ppsim.add(); ppsim.split(3, 1); ppsim.take(2)")
+    browser.run(
+        "ppsim.move(0, 4, 5); ppsim.move(0, 5, 6); ppsim.add(); ppsim.split(3, 1); ppsim.take(2)"
+    )
     browser.wait("(location.hash.match(/~/g) ?? []).length === 4")  # two moves of one op are one
     csv, link = browser.run("[ppsim.csv(), location.href]")
     assert link.startswith(address + "#e=")
     browser.open(link)
     assert browser.run("ppsim.csv()") == csv
     assert browser.run("document.getElementById('edit').getAttribute('aria-pressed')") == "true"
-    assert browser.run("ppsim.undo() && ppsim.undo() && ppsim.undo() && ppsim.undo() && !ppsim.undo()")
+    assert browser.run(
+        "ppsim.undo() && ppsim.undo() && ppsim.undo() && ppsim.undo() && !ppsim.undo()"
+    )
 
 
 HOSTILE = [
@@ -280,8 +295,13 @@ def test_too_long_a_state_is_saved_as_a_file(page, browser, folder):
     browser.run("for (let i = 0; i < 900; i++) ppsim.move(i % 2, 3, 4)")
     browser.wait("!location.hash.includes('e=')")
     before = set(folder.iterdir())
-    browser.run("[...document.querySelectorAll('#editor button')].find(each => each.textContent === 'link').click()")
-    assert said(browser, "status").startswith("900 edits are too many for a link: saved 1f1b-edited.json")
+    browser.run(
+        "[...document.querySelectorAll('#editor button')].find(each => each.textContent === "
+        "'link').click()"
+    )
+    assert said(browser, "status").startswith(
+        "900 edits are too many for a link: saved 1f1b-edited.json"
+    )
     saved = downloaded(browser, folder, before)
     assert json.loads(saved.read_text())["makespan"] == state(browser)["makespan"]
 
@@ -320,7 +340,10 @@ def test_pictures_of_edited_queues_are_named_as_edited(page, browser, folder):
 )
 def test_the_command_that_the_page_names_gives_its_numbers(command, form, page, browser, folder):
     page(command)
-    tries = "for (let at = 3; at === 3 || !ppsim.state().valid; at++) { ppsim.undo(); ppsim.move(0, at, at + 1); }"
+    tries = (
+        "for (let at = 3; at === 3 || !ppsim.state().valid; at++) { ppsim.undo(); "
+        "ppsim.move(0, at, at + 1); }"
+    )
     browser.run(tries)
     found = state(browser)
     before = set(folder.iterdir())
@@ -341,9 +364,15 @@ def test_the_command_that_the_page_names_gives_its_numbers(command, form, page, 
 @pytest.mark.parametrize(
     ("command", "why"),
     [
-        ("run 1f1b --stages 4 --mb 8 --p2p blocking", "messages are simulated one by one (--p2p, --cluster)"),
+        (
+            "run 1f1b --stages 4 --mb 8 --p2p blocking",
+            "messages are simulated one by one (--p2p, --cluster)",
+        ),
         ("run 1f1b --devices 8 --mb 1251", "it has 20,016 ops, and a page times up to 20,000"),
-        ("run 1f1b --devices 4 --mb 8 --segments gallery/segments.toml", "its ops consist of segments"),
+        (
+            "run 1f1b --devices 4 --mb 8 --segments gallery/segments.toml",
+            "its ops consist of segments",
+        ),
     ],
 )
 def test_what_cannot_be_edited_says_why(command, why, page, browser):
@@ -361,7 +390,9 @@ def test_a_page_without_costs_has_no_switch(page, browser):
 
 @pytest.mark.browser
 def test_a_recorded_run_is_edited_with_the_times_of_its_ops(page, browser):
-    """What its ops took stays, whatever their order; where nothing is moved, the model's time is said."""
+    """What its ops took stays, whatever their order; where nothing is moved, the model's time is
+    said.
+    """
     page("explain --trace tests/data/real_runs/recorded_1f1b")
     found = state(browser)
     explained = invoke("explain", "--trace", "tests/data/real_runs/recorded_1f1b", "--json").stdout
@@ -416,7 +447,10 @@ def test_a_cap_is_a_line_and_what_passes_it_is_red(page, browser):
 @pytest.mark.parametrize("edit", ["ppsim.split(1, 3)", "ppsim.move(3, 1, 0)"])
 def test_the_editor_keeps_the_rules_of_axe_and_fits_a_phone(edit, page, browser):
     for theme in ("light", "dark"):
-        browser.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
+        browser.ask(
+            "Emulation.setEmulatedMedia",
+            features=[{"name": "prefers-color-scheme", "value": theme}],
+        )
         page("run 1f1b --stages 4 --mb 8")
         browser.run(edit)
         assert broken_rules(browser) == [], theme

@@ -1,4 +1,6 @@
-"""Schedules that are edited on a page have the times, the peaks and the validity that Python gives the same queues."""
+"""Schedules that are edited on a page have the times, the peaks and the validity that Python gives
+the same queues.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ from ppsim.show.files.document import Document, save
 from tests.browser import Browser, started
 from tests.edits import amounts, small, uneven_costs, verify
 
-# Random edits of every kind, most of them moves to near places, and every eighth an undo; what the page has after each.
+# Random edits of every kind, most of them moves to near places, and every eighth an undo; what the
+# page has after each.
 EDIT = """
 (() => {
   let seed = SEED;
@@ -36,7 +39,8 @@ EDIT = """
     const size = queues[device].length;
     const kind = random(16);
     const csv = ppsim.csv();
-    const acts = [['split', device, random(size)], ['join', device, random(size)], ['add'], ['take', random(3)]];
+    const acts = [['split', device, random(size)], ['join', device, random(size)],
+      ['add'], ['take', random(3)]];
     const from = random(size);
     const near = Math.min(size - 1, Math.max(0, from + random(7) - 3));
     const act = kind < 4 ? acts[kind] : ['move', device, from, kind < 6 ? random(size) : near];
@@ -51,7 +55,8 @@ EDIT = """
     ppsim.undo();
     if (ppsim.csv() !== csv) throw Error('undo has not brought back ' + csv);
     ppsim.redo();
-    if (ppsim.csv() !== found.at(-1).csv) throw Error('redo has not brought back ' + found.at(-1).csv);
+    if (ppsim.csv() !== found.at(-1).csv)
+      throw Error('redo has not brought back ' + found.at(-1).csv);
     if (!found.at(-1).state.valid) ppsim.undo();
   }
   return JSON.stringify(found);
@@ -66,7 +71,9 @@ def browser(tmp_path_factory):
 
 
 def prove_cycle(found: dict[str, Any]) -> None:
-    """Each op of a named cycle waits for one that stands behind the next one of it on the same device."""
+    """Each op of a named cycle waits for one that stands behind the next one of it on the same
+    device.
+    """
     cycle = found["state"]["cycle"]
     place = {}
     for device, queue in enumerate(found["state"]["queues"]):
@@ -79,7 +86,12 @@ def prove_cycle(found: dict[str, Any]) -> None:
 
 
 def follow(
-    browser: Browser, target: Path, schedule: Schedule, costs: Costs, model: MemoryModel | None, seed: int
+    browser: Browser,
+    target: Path,
+    schedule: Schedule,
+    costs: Costs,
+    model: MemoryModel | None,
+    seed: int,
 ) -> None:
     """Edit the page of a schedule at random, and prove all that it says."""
     browser.open(target.as_uri())
@@ -98,7 +110,9 @@ def follow(
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("name", [family.name for family in families()])
 def test_edits_have_the_times_that_python_gives_their_queues(name, seed, tmp_path, browser):
-    """Makespan, every start, peaks and validity; a cycle where they cannot run; undo brings the queues back."""
+    """Makespan, every start, peaks and validity; a cycle where they cannot run; undo brings the
+    queues back.
+    """
     schedule = small(name)
     costs = uneven_costs(schedule, seed)
     model = amounts(schedule, seed)
@@ -117,10 +131,16 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         "interleaved",
         {"steps": 2, "t_optimizer": 1.5, "t_gather": 0.5, "t_reduce_grad": 0.75},
     ),
-    "steps that no device waits for": ("zb-1p", {"steps": 3, "t_optimizer": 1.5, "post_validation": True}),
+    "steps that no device waits for": (
+        "zb-1p",
+        {"steps": 3, "t_optimizer": 1.5, "post_validation": True},
+    ),
     "a pipeline that is never drained": ("pipedream-2bw", {"steps": 3, "t_optimizer": 0.5}),
     "a steady state of a decoder": ("decode", {"steps": 3, "comm": 0.25, "feedback": 0.6}),
-    "steps": ("1f1b", {"tf": [1, 2, 1, 1.5], "comm": 0.3, "link": ["0-1=0.7"], "speed": [1, 1, 0.8, 1]}),
+    "steps": (
+        "1f1b",
+        {"tf": [1, 2, 1, 1.5], "comm": 0.3, "link": ["0-1=0.7"], "speed": [1, 1, 0.8, 1]},
+    ),
     "slices": ("seq1f1b", {"slices": 4}),
     "pairs with a time": ("1f1b-overlap", {"tfb": 2.5}),
     "microbatches of different lengths": ("zb-1p", {"mb_scale": "1,1.3,0.7,1,1,1.1,1,0.9"}),

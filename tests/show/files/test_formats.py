@@ -23,7 +23,10 @@ ABILITIES = Abilities({abilities})
 def write(document, out, suffix):
     timeline = require_one(document, suffix)
     lines = [f"- device {{device}}" for device in range(timeline.schedule.n_devices)]
-    lines += [f"style {{document.style}}, {{len(document.memory)}} curves, {{timeline.schedule.n_stages}} stages"]
+    lines += [
+        f"style {{document.style}}, {{len(document.memory)}} curves, "
+        f"{{timeline.schedule.n_stages}} stages"
+    ]
     lines += [" ".join(sorted({{Kind(kind).name for kind in timeline.schedule.kind}}))]
     out.write("\\n".join(lines).encode())
 '''
@@ -63,8 +66,12 @@ def test_a_format_is_one_file(markdown, tmp_path):
     markdown("one_schedule=True, memory=True, paper=('.draft.md',)")
     run("run", "-s", "1f1b", *SHAPE, "-q", "-o", "x.md", "-o", "x.draft.md", "-o", "x.json")
     assert (tmp_path / "x.md").read_text().splitlines()[2] == "style screen, 1 curves, 2 stages"
-    assert (tmp_path / "x.draft.md").read_text().splitlines()[2] == "style paper, 0 curves, 2 stages"
-    assert run("run", "-s", "1f1b", *SHAPE, "-q", "-o", "-", "-f", "md").output.startswith("- device 0")
+    assert (tmp_path / "x.draft.md").read_text().splitlines()[
+        2
+    ] == "style paper, 0 curves, 2 stages"
+    assert run("run", "-s", "1f1b", *SHAPE, "-q", "-o", "-", "-f", "md").output.startswith(
+        "- device 0"
+    )
     run("convert", "x.json", "-o", "y.md")
     assert (tmp_path / "y.md").read_text().splitlines()[2] == "style screen, 0 curves, 2 stages"
     with pytest.raises(PpsimError, match=r"\.md holds one schedule, and a comparison has several"):
@@ -83,11 +90,30 @@ def test_a_format_without_its_abilities_says_what_it_lacks(markdown, tmp_path):
 
 
 def test_a_format_that_shows_no_memory_gets_none(markdown, tmp_path):
-    """Neither by default, nor beside a format that shows it; alone it is refused, and so is a figure's look."""
+    """Neither by default, nor beside a format that shows it; alone it is refused, and so is a
+    figure's look.
+    """
     markdown("")
-    run("run", "-s", "1f1b", *SHAPE, "-q", "-o", "x.md", "-o", "x.svg", "--memory", "--style", "paper")
+    run(
+        "run",
+        "-s",
+        "1f1b",
+        *SHAPE,
+        "-q",
+        "-o",
+        "x.md",
+        "-o",
+        "x.svg",
+        "--memory",
+        "--style",
+        "paper",
+    )
     assert "style paper, 0 curves" in (tmp_path / "x.md").read_text()
-    for option in (["--memory"], ["--style", "paper"], ["--lowered", "--p2p", "overlap", "--comm", "1"]):
+    for option in (
+        ["--memory"],
+        ["--style", "paper"],
+        ["--lowered", "--p2p", "overlap", "--comm", "1"],
+    ):
         with pytest.raises(PpsimError, match="and none is written"):
             run("run", "-s", "1f1b", *SHAPE, "-q", "-o", "x.md", *option)
 
@@ -96,7 +122,22 @@ def test_a_format_without_times_takes_queues_with_their_messages(markdown, tmp_p
     """--lowered writes it, and convert gives it all ops of a file that has messages."""
     markdown("one_schedule=True, times=False, lowered=True")
     kinds = "B F RECV_B RECV_F REDUCE_GRAD SEND_B SEND_F"
-    run("run", "-s", "1f1b", *SHAPE, "-q", "--p2p", "overlap", "--comm", "1", "--lowered", "-o", "x.md", "-o", "x.csv")
+    run(
+        "run",
+        "-s",
+        "1f1b",
+        *SHAPE,
+        "-q",
+        "--p2p",
+        "overlap",
+        "--comm",
+        "1",
+        "--lowered",
+        "-o",
+        "x.md",
+        "-o",
+        "x.csv",
+    )
     assert (tmp_path / "x.md").read_text().splitlines()[-1] == kinds
     run("convert", "x.csv", "-o", "y.md")
     assert (tmp_path / "y.md").read_text().splitlines()[-1] == kinds
@@ -110,5 +151,10 @@ def test_every_format_says_what_it_can_do():
 
 
 def test_pdf_is_for_papers_unless_the_user_says_otherwise():
-    assert [style_of(suffix) for suffix in (".pdf", ".svg", ".png", ".html")] == ["paper", "screen", "screen", "screen"]
+    assert [style_of(suffix) for suffix in (".pdf", ".svg", ".png", ".html")] == [
+        "paper",
+        "screen",
+        "screen",
+        "screen",
+    ]
     assert [style_of(".pdf", "screen"), style_of(".svg", "paper")] == ["screen", "paper"]

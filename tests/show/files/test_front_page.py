@@ -9,7 +9,12 @@ from ppsim.analysis.tradeoff import Point, tradeoff
 from ppsim.show.files.tradeoff import front_page
 from tests.pages import opened
 
-POINTS = [Point("1f1b", 33, 4), Point("gpipe", 33, 8), Point("zb-1p", 27, 4), Point("dualpipe", 26, 5)]
+POINTS = [
+    Point("1f1b", 33, 4),
+    Point("gpipe", 33, 8),
+    Point("zb-1p", 27, 4),
+    Point("dualpipe", 26, 5),
+]
 
 
 def page(points, **inputs):
@@ -24,7 +29,9 @@ def data_of(text):
 
 
 def test_the_page_has_every_point_and_says_how_it_was_made():
-    """No address to load from; the inputs are in the page, markup in them is text; equal inputs give equal bytes."""
+    """No address to load from; the inputs are in the page, markup in them is text; equal inputs
+    give equal bytes.
+    """
     name = "</script><b>x</b>"
     text = page([*POINTS, Point(name, 25, 9)], command=f"ppsim compare {name}", ppsim="0")
     assert not re.findall(r"<(?:script|link|img|iframe)[^>]* (?:src|href)=\"(?!data:)", text)
@@ -69,7 +76,9 @@ def test_a_browser_draws_every_point(tmp_path):
 
 def test_numbers_read_as_in_the_terminal():
     """A half is rounded as everywhere else, so a table and the heat map beside it agree."""
-    assert data_of(page([Point("a", 3.140625, 5.5), Point("b", 12345678.9, 4)]))["points"][0]["text"] == [
+    assert data_of(page([Point("a", 3.140625, 5.5), Point("b", 12345678.9, 4)]))["points"][0][
+        "text"
+    ] == [
         "3.141",
         "5.5",
     ]
@@ -77,7 +86,9 @@ def test_numbers_read_as_in_the_terminal():
 
 @pytest.mark.browser
 def test_a_narrow_page_draws_a_narrow_chart(tmp_path):
-    """Its texts keep their size: the chart is as wide as the page, not made smaller with all in it."""
+    """Its texts keep their size: the chart is as wide as the page, not made smaller with all in
+    it.
+    """
     found = re.search(r'viewBox="0 0 (\d+) (\d+)"', opened(page(POINTS), tmp_path, "520,900"))
     assert found
     assert int(found[1]) < 520

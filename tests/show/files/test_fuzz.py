@@ -1,7 +1,8 @@
-"""Files of every format with mistakes made at random: each is read or refused in words, in little time and memory.
+"""Files of every format with mistakes made at random: each is read or refused in words, in little
+time and memory.
 
-``PPSIM_FUZZ=N`` sets how many mutated files the slow test reads. What was found once is in ``tests/data/fuzz``; a file
-there named ``<suffix>-<anything>`` is read as that kind.
+``PPSIM_FUZZ=N`` sets how many mutated files the slow test reads. What was found once is in
+``tests/data/fuzz``; a file there named ``<suffix>-<anything>`` is read as that kind.
 """
 
 import gzip
@@ -131,31 +132,51 @@ def originals(tmp_path_factory) -> dict[str, list[bytes]]:
     timeline = simulate(SCHEDULE, costs_for(SCHEDULE, tf=1.25, comm=0.5, unit="ms"))
     for suffix in (".csv", ".json", ".trace.json", ".mmd"):
         save(Document((timeline,), ("x",)), str(folder / f"x{suffix}"))
-    found = {suffix: [(folder / f"x{suffix}").read_bytes()] for suffix in (".csv", ".json", ".trace.json", ".mmd")}
+    found = {
+        suffix: [(folder / f"x{suffix}").read_bytes()]
+        for suffix in (".csv", ".json", ".trace.json", ".mmd")
+    }
     found[".csv"] += [path.read_bytes() for path in sorted((DATA / "torch").glob("*.csv"))]
     found[".mmd"] += [path.read_bytes() for path in sorted((DATA / "schedules").glob("*.mmd"))]
-    for kind, name in ((".profile", "profile-cpu"), (".cluster", "cluster"), (".model", "model-7b")):
+    for kind, name in (
+        (".profile", "profile-cpu"),
+        (".cluster", "cluster"),
+        (".model", "model-7b"),
+    ):
         found[f"{kind}.toml"] = [(ROOT / "gallery" / f"{name}.toml").read_bytes()]
     traces = sorted((DATA / "traces").glob("*.json.gz"))
-    found[".kineto.json"] = [gzip.decompress(path.read_bytes()) for path in traces] + [traces[0].read_bytes()]
+    found[".kineto.json"] = [gzip.decompress(path.read_bytes()) for path in traces] + [
+        traces[0].read_bytes()
+    ]
     record = json.loads(gzip.decompress((DATA / "records" / "timed-p2.json.gz").read_bytes()))
     record["runs"] = [_shorter(run) for run in record["runs"][:2]]
     found[".record.json"] = [json.dumps(record).encode()]
     config = {"text_config": MIXTURE, "model_type": "outer"}
     found[".config.json"] = [json.dumps(each).encode() for each in (MIXTURE, config)]
     library = ROOT / "ppsim" / "workload" / "library"
-    found[".sizes.toml"] = [(library / "models" / f"{name}.toml").read_bytes() for name in ("llama3-8b", "deepseek-v3")]
+    found[".sizes.toml"] = [
+        (library / "models" / f"{name}.toml").read_bytes() for name in ("llama3-8b", "deepseek-v3")
+    ]
     found[".gpu.toml"] = [(library / "gpus" / "h100.toml").read_bytes()]
     found[".block.toml"] = [(ROOT / "gallery" / "own-block.toml").read_bytes()]
-    rows = json.loads(gzip.decompress((DATA / "published" / "measured_runs.json.gz").read_bytes()))["rows"]
-    found[".rows.json"] = [json.dumps(rows[first : first + 3]).encode() for first in range(0, 30, 3)]
-    found[".peaks.json"] = [b'{"unit": "GiB", "memory": [66.5, 63.0]}', b'{"a": {"peak_by_rank_MB": {"0": 5, "1": 6}}}']
+    rows = json.loads(gzip.decompress((DATA / "published" / "measured_runs.json.gz").read_bytes()))[
+        "rows"
+    ]
+    found[".rows.json"] = [
+        json.dumps(rows[first : first + 3]).encode() for first in range(0, 30, 3)
+    ]
+    found[".peaks.json"] = [
+        b'{"unit": "GiB", "memory": [66.5, 63.0]}',
+        b'{"a": {"peak_by_rank_MB": {"0": 5, "1": 6}}}',
+    ]
     with Results(str(folder / "kept.csv"), 1) as kept:
         for key in ("1f1b 2x4", "gpipe 2x4"):
             kept.add(key, {"name": key, "applies": True, "makespan": 7.5})
     found[".results.csv"] = [(folder / "kept.csv").read_bytes()]
     found[".factors.txt"] = [b"1,1.3,0.8,1,1,1,1,2\n"]
-    found[".primus.json"] = [gzip.decompress((DATA / "real_runs" / "primus_pp8" / "pp_rank_0.json.gz").read_bytes())]
+    found[".primus.json"] = [
+        gzip.decompress((DATA / "real_runs" / "primus_pp8" / "pp_rank_0.json.gz").read_bytes())
+    ]
     rows = ops_rows([[simulated("1f1b", comm=0.75), simulated("1f1b", tf=60.0)]] * 2)
     write_csv(folder / "ops.csv", rows)
     found[".ops.csv"] = [(folder / "ops.csv").read_bytes()]
@@ -166,7 +187,9 @@ def originals(tmp_path_factory) -> dict[str, list[bytes]]:
     found[".rank0.jsonl"] = [(RECORDED / "rank0.ops.jsonl").read_bytes()]
     found[".timers.log"] = [SPREADS.encode(), EACH.encode()]
     found[".segments.toml"] = [(ROOT / "gallery" / "segments.toml").read_bytes()]
-    found[".software.toml"] = [(library / "software" / f"{name}.toml").read_bytes() for name in ("nemo", "torchtitan")]
+    found[".software.toml"] = [
+        (library / "software" / f"{name}.toml").read_bytes() for name in ("nemo", "torchtitan")
+    ]
     found[".anchors.json"] = found[".against.json"] = [json.dumps(ANCHORS).encode()]
     for suffix in (".csv", ".parquet"):
         save_table(ANCHORS, str(folder / f"anchors{suffix}"))
@@ -175,21 +198,50 @@ def originals(tmp_path_factory) -> dict[str, list[bytes]]:
 
 
 MIXTURE = {
-    "model_type": "qwen3_moe", "hidden_size": 2048, "num_attention_heads": 32, "num_hidden_layers": 48,
-    "num_key_value_heads": 4, "head_dim": 128, "intermediate_size": 6144, "moe_intermediate_size": 768,
-    "num_experts": 128, "num_experts_per_tok": 8, "vocab_size": 151936, "max_position_embeddings": 40960,
-    "mlp_only_layers": [], "layer_types": ["full_attention"], "sliding_window": None, "tie_word_embeddings": False,
-    "architectures": ["Qwen3MoeForCausalLM"], "hidden_act": "silu", "decoder_sparse_step": 1,
-}  # fmt: skip
+    "model_type": "qwen3_moe",
+    "hidden_size": 2048,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 48,
+    "num_key_value_heads": 4,
+    "head_dim": 128,
+    "intermediate_size": 6144,
+    "moe_intermediate_size": 768,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "vocab_size": 151936,
+    "max_position_embeddings": 40960,
+    "mlp_only_layers": [],
+    "layer_types": ["full_attention"],
+    "sliding_window": None,
+    "tie_word_embeddings": False,
+    "architectures": ["Qwen3MoeForCausalLM"],
+    "hidden_act": "silu",
+    "decoder_sparse_step": 1,
+}
 
 
 def _shorter(run: dict[str, object]) -> dict[str, object]:
     """The run with its first three repetitions."""
     times = ("finished", "gap", "waited", "worked", "issued")
-    return {key: value[:3] if key in times and isinstance(value, list) else value for key, value in run.items()}
+    return {
+        key: value[:3] if key in times and isinstance(value, list) else value
+        for key, value in run.items()
+    }
 
 
-WORDS = [b"9" * 400, b"-1", b"NaN", b"1e999", b"1e300", b"null", b"{}", b"[]", b'""', b"true", b"[[]]"]
+WORDS = [
+    b"9" * 400,
+    b"-1",
+    b"NaN",
+    b"1e999",
+    b"1e300",
+    b"null",
+    b"{}",
+    b"[]",
+    b'""',
+    b"true",
+    b"[[]]",
+]
 WORDS += [b"2147483648"]
 WORDS += [
     b"9223372036854775808",
@@ -217,7 +269,9 @@ WORDS += [
 
 
 def mutate(original: bytes, chance: random.Random) -> bytes:
-    """The file with one to four mistakes: cuts, repeats, swaps, flipped bits, changed numbers and words put in."""
+    """The file with one to four mistakes: cuts, repeats, swaps, flipped bits, changed numbers and
+    words put in.
+    """
     if chance.random() < 0.5 and (changed := change_key(original, chance)):
         return changed
     content = original
@@ -228,13 +282,17 @@ def mutate(original: bytes, chance: random.Random) -> bytes:
         if kind == 0:
             content = content[:at] + content[until:]
         elif kind == 1:
-            content = content[:until] + content[at:until] * chance.choice((1, 2, 50)) + content[until:]
+            content = (
+                content[:until] + content[at:until] * chance.choice((1, 2, 50)) + content[until:]
+            )
         elif kind == 2:
             content = content[:at] + chance.choice(WORDS) + content[at:]
         elif kind == 3:
             content = content[:at] + chance.choice(WORDS) + content[until:]
         elif kind == 4 and at < len(content):
-            content = content[:at] + bytes([content[at] ^ 1 << chance.randrange(8)]) + content[at + 1 :]
+            content = (
+                content[:at] + bytes([content[at] ^ 1 << chance.randrange(8)]) + content[at + 1 :]
+            )
         elif kind == 5:
             content = content[:at]
         else:
@@ -242,11 +300,31 @@ def mutate(original: bytes, chance: random.Random) -> bytes:
     return content
 
 
-RETYPED = [None, True, -1, 0, 1 << 31, 1 << 62, 10**30, 1.5, 1e300, "", "x", "0F0", [], {}, [1], [None], {"a": 1}]
+RETYPED = [
+    None,
+    True,
+    -1,
+    0,
+    1 << 31,
+    1 << 62,
+    10**30,
+    1.5,
+    1e300,
+    "",
+    "x",
+    "0F0",
+    [],
+    {},
+    [1],
+    [None],
+    {"a": 1},
+]
 
 
 def change_key(original: bytes, chance: random.Random) -> bytes:
-    """A file of keys with one to three renamed, missing, of another type, twice, or exchanged; else nothing."""
+    """A file of keys with one to three renamed, missing, of another type, twice, or exchanged; else
+    nothing.
+    """
     try:
         data = json.loads(original)
     except ValueError:
@@ -271,7 +349,9 @@ def change_key(original: bytes, chance: random.Random) -> bytes:
 
 
 def _places(data: object, depth: int = 0) -> Iterator[tuple[Any, Any]]:
-    """The objects and lists of a value with each of their keys; of long lists the first and the last ones."""
+    """The objects and lists of a value with each of their keys; of long lists the first and the
+    last ones.
+    """
     if not isinstance(data, dict | list) or depth > 8:
         return
     keys = list(data) if isinstance(data, dict) else list(range(len(data)))
@@ -283,11 +363,19 @@ def _places(data: object, depth: int = 0) -> Iterator[tuple[Any, Any]]:
 def _change_line(original: bytes, chance: random.Random) -> bytes:
     """TOML with a line lost, given twice, or with another key or value."""
     lines = original.split(b"\n")
-    at = chance.choice([number for number, line in enumerate(lines) if b"=" in line or line.startswith(b"[")])
+    at = chance.choice(
+        [number for number, line in enumerate(lines) if b"=" in line or line.startswith(b"[")]
+    )
     key, _, value = lines[at].partition(b" = ")
     other = chance.choice(RETYPED[1:-2])
-    changed = [key + b"s = " + value, key + b" = " + json.dumps(other).encode(), b"[" + lines[at] + b"]"]
-    lines[at : at + 1] = chance.choice([[], [lines[at]] * 2, *([line] for line in changed), [chance.choice(lines)]])
+    changed = [
+        key + b"s = " + value,
+        key + b" = " + json.dumps(other).encode(),
+        b"[" + lines[at] + b"]",
+    ]
+    lines[at : at + 1] = chance.choice(
+        [[], [lines[at]] * 2, *([line] for line in changed), [chance.choice(lines)]]
+    )
     return b"\n".join(lines)
 
 
@@ -296,8 +384,14 @@ def _change_value(content: bytes, at: int, chance: random.Random) -> bytes:
     sign = string.digits.encode()
     first = next((n for n in range(at, len(content)) if content[n] in sign), len(content))
     last = next((n for n in range(first, len(content)) if content[n] not in sign), len(content))
-    number = str(chance.choice((0, 1, -1, 7, 200, 1 << 30, 1 << 31, 1 << 40, 1 << 63, chance.randrange(100)))).encode()
-    return content[:first] + chance.choice((number, number, number, chance.choice(WORDS))) + content[last:]
+    number = str(
+        chance.choice((0, 1, -1, 7, 200, 1 << 30, 1 << 31, 1 << 40, 1 << 63, chance.randrange(100)))
+    ).encode()
+    return (
+        content[:first]
+        + chance.choice((number, number, number, chance.choice(WORDS)))
+        + content[last:]
+    )
 
 
 def use(suffix: str, content: bytes, folder: Path) -> str:
@@ -350,7 +444,12 @@ def test_a_few_mutated_files_of_every_format(originals, tmp_path, little_memory)
 @pytest.mark.filterwarnings("error")
 def test_many_mutated_files_of_every_format(originals, tmp_path, little_memory):
     assert (
-        fuzz(originals, int(os.environ.get("PPSIM_FUZZ", "1500")), int(os.environ.get("PPSIM_SEED", "1")), tmp_path)
+        fuzz(
+            originals,
+            int(os.environ.get("PPSIM_FUZZ", "1500")),
+            int(os.environ.get("PPSIM_SEED", "1")),
+            tmp_path,
+        )
         == []
     )
 

@@ -1,4 +1,6 @@
-"""Files made to break a reader: each is read or refused, in words that fit a terminal, in time linear in its size."""
+"""Files made to break a reader: each is read or refused, in words that fit a terminal, in time
+linear in its size.
+"""
 
 import json
 
@@ -13,7 +15,9 @@ SLICE = '{"ph":"X","name":"0F0","pid":0,"ts":%s,"dur":1}'
 GANTT = "gantt\n title x, time in ms%s\n section device 0\n 0F0 :a, 0, 1\n 0B0 :b, 1, %s\n"
 
 
-def ops(kind: str, more: str = "", *, stage: str = "[0,0]", before: str = "", after: str = "") -> str:
+def ops(
+    kind: str, more: str = "", *, stage: str = "[0,0]", before: str = "", after: str = ""
+) -> str:
     """A schedule in JSON from the text of its parts."""
     columns = f'"kind":{kind},"device":[0,0],"stage":{stage},"microbatch":[0,0]{more}'
     return "{" + before + '"ops":{' + columns + "}" + after + "}"
@@ -36,7 +40,11 @@ FB = '["F","B"]'
         ("x.json", ops(FB, f',"start":[{"9" * 400},1],"end":[1,2]'), "out of range"),
         ("x.json", ops(FB, ',"start":[1e101,1],"end":[1,2]'), "ops.start has a value beyond"),
         ("x.json", ops(FB, ',"start":[NaN,1],"end":[1,2]'), "not JSON"),
-        ("x.json", ops(FB, ',"start":[0,1],"end":[1,2]', after=',"makespan":1'), "before the end of the last op"),
+        (
+            "x.json",
+            ops(FB, ',"start":[0,1],"end":[1,2]', after=',"makespan":1'),
+            "before the end of the last op",
+        ),
         ("x.json", ops(FB, stage=f"[{'9' * 30},0]"), "ops.stage has a number beyond all others"),
         ("x.json", ops(FB, stage="[2147483648,0]"), "ops.stage has 2147483648"),
         ("x.json", ops(FB, after=',"ops":{}'), "ops.device is missing"),
@@ -44,14 +52,26 @@ FB = '["F","B"]'
         ("x.json", ops(FB, ',"kind":["F","F"]'), "an object holds 'kind' twice"),
         ("x.json", ops(FB, ',"k\\u0069nd":["F","F"]'), "an object holds 'kind' twice"),
         ("x.json", ops(FB, before='"schedule":"\\ud800",'), "not JSON"),
-        ("x.trace.json", events('{"ph":"M","name":"process_name","pid":[]}'), r"\[0\]\.pid: expected"),
-        ("x.trace.json", events('{"ph":"M","name":"process_name","pid":{}}'), r"\[0\]\.pid: expected"),
+        (
+            "x.trace.json",
+            events('{"ph":"M","name":"process_name","pid":[]}'),
+            r"\[0\]\.pid: expected",
+        ),
+        (
+            "x.trace.json",
+            events('{"ph":"M","name":"process_name","pid":{}}'),
+            r"\[0\]\.pid: expected",
+        ),
         ("x.trace.json", events(NAMED, SLICE % ("9" * 400)), "out of range"),
         ("x.trace.json", events(NAMED, SLICE % "1e200"), "an impossible ts or dur"),
         ("x.trace.json", events(NAMED, SLICE % '"1"'), "0F0 has no ts"),
         ("x.trace.json", events(SLICE % "1"), "which has no name 'device N'"),
         ("x.mmd", GANTT % ("", "9" * 400), "line 5: start and end are not plain numbers"),
-        ("x.mmd", GANTT % (" / " + "9" * 18, "1" * 40 + "." + "1" * 41), "line 5: start and end are not plain numbers"),
+        (
+            "x.mmd",
+            GANTT % (" / " + "9" * 18, "1" * 40 + "." + "1" * 41),
+            "line 5: start and end are not plain numbers",
+        ),
         ("x.mmd", "gantt\nsection device 0\na" + " " * 100_000 + "b", "line 3: not a bar"),
         ("x.mmd", "gantt\n" + "x" * 1_000_000, "line 2: not a bar"),
         ("x.csv", "x" * 1_000_000, "line 1, cell 1: 'xxx"),
@@ -72,7 +92,10 @@ def test_it_is_refused_in_words_that_fit_a_terminal(name, text, says):
 
 @pytest.mark.parametrize("name", ["a\x1b]0;x\x07", "a\nb", "a\u202eb", "a" * 10_000])
 def test_a_name_or_unit_from_a_file_is_one_line_without_control_characters(name):
-    draft = parse(json.dumps({"schedule": name, "unit": name, "ops": {"kind": ["F", "B"]} | columns()}), "x.json")
+    draft = parse(
+        json.dumps({"schedule": name, "unit": name, "ops": {"kind": ["F", "B"]} | columns()}),
+        "x.json",
+    )
     for text in (draft.name, draft.unit):
         assert text.isprintable()
         assert len(text) <= 200

@@ -1,4 +1,6 @@
-"""Names and units of any kind: every format is written, well-formed, without a warning, and stays small."""
+"""Names and units of any kind: every format is written, well-formed, without a warning, and stays
+small.
+"""
 
 import io
 import json
@@ -63,7 +65,9 @@ def test_any_name_and_unit_is_drawn_in_time_against_memory(text):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         label = f"makespan ({TEXTS[text]})"
-        write_figure(lambda: figure_of(found, label, "peak", 5), out, ".svg", title=label, inputs={})
+        write_figure(
+            lambda: figure_of(found, label, "peak", 5), out, ".svg", title=label, inputs={}
+        )
     ET.fromstring(out.getvalue())
 
 
@@ -80,8 +84,21 @@ def test_any_unit_is_printed(command, text):
 
 
 def test_json_takes_strings_and_numbers_of_any_kind():
-    """Half characters become U+FFFD, numbers that are not finite null, whole numbers of any size stay exact."""
-    value = {"a\ud800": [1, 10**30, -(10**30), 2**64 - 1, -(2**63), True, np.arange(2), (1.5, float("inf"))]}
+    """Half characters become U+FFFD, numbers that are not finite null, whole numbers of any size
+    stay exact.
+    """
+    value = {
+        "a\ud800": [
+            1,
+            10**30,
+            -(10**30),
+            2**64 - 1,
+            -(2**63),
+            True,
+            np.arange(2),
+            (1.5, float("inf")),
+        ]
+    }
     expected = {"a\ufffd": [1, 10**30, -(10**30), 2**64 - 1, -(2**63), True, [0, 1], [1.5, None]]}
     assert json.loads(dump_json(value)) == expected
     with pytest.raises(TypeError):

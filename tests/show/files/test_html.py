@@ -1,4 +1,6 @@
-"""The page: whole in itself, faithful to the timeline, and drawn by a real browser without a fault."""
+"""The page: whole in itself, faithful to the timeline, and drawn by a real browser without a
+fault.
+"""
 
 import base64
 import gzip
@@ -34,7 +36,14 @@ from ppsim.show.files.writers.html import SCRIPTS, START, all_scripts, write
 from tests.cases import timed
 from tests.pages import opened, page
 
-LOADING = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src", "object": "data"}
+LOADING = {
+    "script": "src",
+    "link": "href",
+    "img": "src",
+    "iframe": "src",
+    "source": "src",
+    "object": "data",
+}
 
 
 class Tags(HTMLParser):
@@ -70,9 +79,13 @@ def single():
 
 
 def test_nothing_is_loaded_from_elsewhere(single):
-    """No element of the page names a file or an address to load; all styles and scripts are inside."""
+    """No element of the page names a file or an address to load; all styles and scripts are
+    inside.
+    """
     text = page(single)
-    loaded = [(tag, attrs[LOADING[tag]]) for tag, attrs in Tags(text).found if LOADING.get(tag) in attrs]
+    loaded = [
+        (tag, attrs[LOADING[tag]]) for tag, attrs in Tags(text).found if LOADING.get(tag) in attrs
+    ]
     assert loaded == [("link", "data:,")]
     assert "@import" not in text
     assert "url(" not in re.sub(r"<script.*?</script>", "", text, flags=re.S)
@@ -81,7 +94,11 @@ def test_nothing_is_loaded_from_elsewhere(single):
 def test_no_library_is_loaded_before_the_chart(single):
     """All script of the page is its own, and pages of a usual size have 200 kB at most."""
     text = page(single)
-    assert [attrs.get("id") for tag, attrs in Tags(text).found if tag == "script"] == [None, "ppsim-data", None]
+    assert [attrs.get("id") for tag, attrs in Tags(text).found if tag == "script"] == [
+        None,
+        "ppsim-data",
+        None,
+    ]
     assert len(page(timed("1f1b", 16, 128))) < 200_000
 
 
@@ -91,13 +108,17 @@ def test_times_that_columns_share_stand_once(name):
     schedule = generate(name, devices=16, microbatches=64)
     shares = np.random.default_rng(1).uniform(0.9, 1.1, schedule.n_stages)
     tf, tb = shares, 1.9 * shares[::-1]
-    execution = execute(lower(schedule), costs_for(schedule, tf=tf.tolist(), tb=tb.tolist()), Network(alpha=0.013))
+    execution = execute(
+        lower(schedule), costs_for(schedule, tf=tf.tolist(), tb=tb.tolist()), Network(alpha=0.013)
+    )
     out = io.BytesIO()
     write(Document((execution.compute,), (name,), {}, executions=(execution,)), out, ".html")
     data = data_of(out.getvalue().decode())
     [found] = data["timelines"]
     for column in ("start", "end"):
-        np.testing.assert_array_equal(unpacked(found["ops"][column], data), getattr(execution.compute, column), column)
+        np.testing.assert_array_equal(
+            unpacked(found["ops"][column], data), getattr(execution.compute, column), column
+        )
     for column in ("left", "right", "posted", "awaited"):
         np.testing.assert_array_equal(
             unpacked(found["lane"][column], data), getattr(lane_of(execution), column), column
@@ -108,7 +129,9 @@ def test_times_that_columns_share_stand_once(name):
 def test_scripts_of_one_page_declare_no_name_twice():
     """All of a page's scripts are one module, in which a second declaration would stop the page."""
     groups = [getattr(html_writer, name) for name in vars(html_writer) if name.endswith("SCRIPTS")]
-    names = re.findall(r"^(?:async )?(?:function\*?|const|let|class) (\w+)", join_parts(sum(groups, ())), re.M)
+    names = re.findall(
+        r"^(?:async )?(?:function\*?|const|let|class) (\w+)", join_parts(sum(groups, ())), re.M
+    )
     assert len(names) > 200
     assert sorted(names) == sorted(set(names))
 
@@ -126,7 +149,10 @@ def test_the_script_is_packed_whole(single):
     [
         pytest.param(timed("1f1b", 4, 8), id="plain columns"),
         pytest.param(timed("dualpipe", 8, 20), id="pairs"),
-        pytest.param(timed("zb-h1", 16, 128, unit="ms", tf=1.9, ti=1.8, tw=0.9, comm=0.06), id="packed columns"),
+        pytest.param(
+            timed("zb-h1", 16, 128, unit="ms", tf=1.9, ti=1.8, tw=0.9, comm=0.06),
+            id="packed columns",
+        ),
     ],
 )
 def test_the_data_block_equals_the_timeline(timeline):
@@ -136,9 +162,13 @@ def test_the_data_block_equals_the_timeline(timeline):
     schedule = timeline.schedule
     assert isinstance(data["ops"]["start"], list) == (len(schedule) <= PLAIN)
     for name in ("kind", "stage", "chunk", "microbatch", "pair", "dependency"):
-        np.testing.assert_array_equal(unpacked(data["ops"][name], whole), getattr(schedule, name), name)
+        np.testing.assert_array_equal(
+            unpacked(data["ops"][name], whole), getattr(schedule, name), name
+        )
     for name in ("start", "end", "bound"):
-        np.testing.assert_array_equal(unpacked(data["ops"][name], whole), getattr(timeline, name), name)
+        np.testing.assert_array_equal(
+            unpacked(data["ops"][name], whole), getattr(timeline, name), name
+        )
     assert data["offsets"] == schedule.offsets.tolist()
 
 
@@ -154,10 +184,15 @@ def test_every_page_carries_the_causes_of_idle_time(comm):
     text = page(timeline)
     data = data_of(text)
     waits = data["timelines"][0]["waits"]
-    idle = explain_idle(timeline, find_latencies(timeline.schedule, comm) + timeline.end[timeline.schedule.dependency])
+    idle = explain_idle(
+        timeline,
+        find_latencies(timeline.schedule, comm) + timeline.end[timeline.schedule.dependency],
+    )
     before = idle.op >= 0
     for name in ("op", "cause", "blamed"):
-        np.testing.assert_array_equal(unpacked(waits[name], data), getattr(idle, name)[before], name)
+        np.testing.assert_array_equal(
+            unpacked(waits[name], data), getattr(idle, name)[before], name
+        )
     more = np.append(np.diff(idle.op), 1)[before] == 0  # the last before an op ends where it starts
     expected = np.where(more, (idle.end - idle.start)[before], 0)
     np.testing.assert_allclose(unpacked(waits["length"], data), expected, rtol=1e-7)
@@ -172,7 +207,12 @@ def test_a_page_knows_the_middle_that_it_can_fold():
     assert found
     start, period, repeats = found
     [data] = data_of(page(timeline))["timelines"]
-    assert data["fold"] == {"from": start, "until": start + period, "period": period, "repeats": repeats}
+    assert data["fold"] == {
+        "from": start,
+        "until": start + period,
+        "period": period,
+        "repeats": repeats,
+    }
     assert not any("fold" in each for each in data_of(page(timeline, timeline))["timelines"])
     look = Look(fold=True)
     write(Document((timeline,), ("x",), look=look), out := io.BytesIO(), ".html")
@@ -187,22 +227,36 @@ def test_times_of_unknown_latencies_have_no_causes(single):
 
 
 def test_the_numbers_are_those_of_measure(single):
-    """The page shows what ppsim.engine.simple.metrics.measure says and computes none of it itself."""
+    """The page shows what ppsim.engine.simple.metrics.measure says and computes none of it
+    itself.
+    """
     [data] = data_of(page(single))["timelines"]
     metrics = measure(single)
-    for name in ("makespan", "ideal", "bubble_rate", "bubble_over_ideal", "bubble_rate_span", "messages"):
+    for name in (
+        "makespan",
+        "ideal",
+        "bubble_rate",
+        "bubble_over_ideal",
+        "bubble_rate_span",
+        "messages",
+    ):
         assert data[name] == getattr(metrics, name), name
     assert data["peak_activations"] == metrics.peak_activations.tolist()
     assert data["idle"] == metrics.idle.tolist()
 
 
 def test_a_comparison_is_against_the_first():
-    """Each later timeline carries its change of makespan; peaks are also given for equal shares of the model."""
+    """Each later timeline carries its change of makespan; peaks are also given for equal shares of
+    the model.
+    """
     timelines = [timed("1f1b", 4, 8), timed("zb-h1", 4, 8), timed("interleaved", 4, 8)]
     first, second, third = data_of(page(*timelines))["timelines"]
     assert first["versus_baseline"] == 0
     assert second["versus_baseline"] == pytest.approx(27 / 33 - 1)
-    assert float(third["numbers"]["peak_activations_share"]["text"]) == third["peak_activations"][0] / 2
+    assert (
+        float(third["numbers"]["peak_activations_share"]["text"])
+        == third["peak_activations"][0] / 2
+    )
 
 
 def test_units_are_not_mixed(single):
@@ -219,7 +273,9 @@ def test_colours_come_from_the_one_table(single):
     rest = (re.sub(r'id="ppsim-data">.*?</script>', "", text, flags=re.S) + all_scripts()).upper()
     assert len(fills) == 8
     assert not [fill for fill in fills if fill.upper() in rest]
-    assert [kind["letter"] for kind in data["looks"]["kinds"]] == [k.name for k in (Kind.F, Kind.B, Kind.I, Kind.W)]
+    assert [kind["letter"] for kind in data["looks"]["kinds"]] == [
+        k.name for k in (Kind.F, Kind.B, Kind.I, Kind.W)
+    ]
 
 
 def test_identical_input_gives_identical_bytes():
@@ -229,7 +285,9 @@ def test_identical_input_gives_identical_bytes():
 
 
 def test_the_users_text_cannot_leave_its_place(single):
-    """A title or command with markup stays text, in the head, in the heading and in the data block."""
+    """A title or command with markup stays text, in the head, in the heading and in the data
+    block.
+    """
     nasty = '</script><b id="x">&"$title'
     text = page(single, titles=[nasty], command=nasty)
     assert "x" not in [attrs.get("id") for _, attrs in Tags(text).found]
@@ -242,12 +300,16 @@ def test_the_users_text_cannot_leave_its_place(single):
     [(4, 8, 0.08), (16, 128, 0.09), pytest.param(64, 1024, 0.65, marks=pytest.mark.slow)],
 )
 def test_the_page_stays_small(stages, microbatches, megabytes):
-    """131,072 ops add about half a megabyte to a page that is otherwise smaller than a photograph."""
+    """131,072 ops add about half a megabyte to a page that is otherwise smaller than a
+    photograph.
+    """
     assert len(page(timed("1f1b", stages, microbatches))) < megabytes * 1e6
 
 
 def test_curves_have_no_steps_made_by_rounding():
-    """Where a device goes from one op to the next at once, rounding leaves no dip; peaks are those of measure."""
+    """Where a device goes from one op to the next at once, rounding leaves no dip; peaks are those
+    of measure.
+    """
     timeline = timed("zb-h1", 4, 8, tf=1.8522, ti=1.8086, tw=0.9337, comm=0.0601)
     curve = activations(timeline)
     inner = np.diff(curve.time)[np.diff(curve.time) > 0]
@@ -272,7 +334,8 @@ LEGENDS = {
 @pytest.mark.browser
 @pytest.mark.parametrize(("timelines", "numbers"), PAGES.values(), ids=PAGES)
 def test_a_browser_draws_it(timelines, numbers, tmp_path, request):
-    """Opened from a file, the page ends drawn and without a fault, with one number per op where cells are drawn.
+    """Opened from a file, the page ends drawn and without a fault, with one number per op where
+    cells are drawn.
 
     The legend names pairs and what is lighter where they occur, as the figure's does.
     """
@@ -288,7 +351,9 @@ def test_a_browser_draws_it(timelines, numbers, tmp_path, request):
 
 
 def test_a_page_begins_with_the_look_it_was_asked_for():
-    """Palette, title, window and highlight are in its data; what a timeline does not have is refused."""
+    """Palette, title, window and highlight are in its data; what a timeline does not have is
+    refused.
+    """
     timeline = timed("1f1b", 4, 8)
     look = Look(palette="zb", title="Own <title>", window=(2, 9), highlight=Highlight("mb", 3))
     out = io.BytesIO()
@@ -315,7 +380,12 @@ def inside():
     )
     schedule = generate("1f1b-overlap", devices=2, microbatches=3)
     timeline = simulate(schedule, segment_costs(schedule, layer))
-    return Document((timeline,), ("x",), insides=(look_inside_ops(schedule, layer),), look=Look(window=(3.0, 14.0)))
+    return Document(
+        (timeline,),
+        ("x",),
+        insides=(look_inside_ops(schedule, layer),),
+        look=Look(window=(3.0, 14.0)),
+    )
 
 
 def written(document):
@@ -325,7 +395,9 @@ def written(document):
 
 
 def test_segments_travel_as_shares_of_their_op(inside, single):
-    """A pair of 5: each exchange beside the attention of the other; only such pages have any of it."""
+    """A pair of 5: each exchange beside the attention of the other; only such pages have any of
+    it.
+    """
     found = data_of(written(inside))["timelines"][0]["inside"]
     pair = next(shape for shape in found["shapes"] if set(shape["kind"]) == {Kind.F, Kind.B})
     assert pair["name"] == ["send", "attn", "attn", "send", "attn W"]

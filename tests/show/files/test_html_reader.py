@@ -1,4 +1,6 @@
-"""What a reader does in the page: keys, pointer, wheel and saving, each answered by the chart in a real browser."""
+"""What a reader does in the page: keys, pointer, wheel and saving, each answered by the chart in a
+real browser.
+"""
 
 import json
 from dataclasses import replace
@@ -23,13 +25,16 @@ READER = """
 window.requestAnimationFrame = act => setTimeout(act, 16); // a browser that only dumps paints once
 const by = id => document.getElementById(id);
 const frame = () => new Promise(done => requestAnimationFrame(() => setTimeout(done)));
-const press = key => document.body.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }));
+const press = key => document.body.dispatchEvent(
+  new KeyboardEvent('keydown', { key, bubbles: true }));
 const box = () => by('chart').getBoundingClientRect();
 const point = (kind, x, y, more = {}) => by('chart').dispatchEvent(new PointerEvent(
-  kind, { clientX: box().left + x, clientY: box().top + y, bubbles: true, cancelable: true, ...more }));
+  kind, { clientX: box().left + x, clientY: box().top + y, bubbles: true,
+    cancelable: true, ...more }));
 const ticks = () => [...by('marks').querySelectorAll('text[text-anchor=middle]')].map(
   text => [text.textContent, +text.getAttribute('x')]).filter(([label]) => /^[0-9.]+$/.test(label));
-const numbers = () => [...by('marks').querySelectorAll('g[text-anchor=middle] text')].map(text => text.textContent);
+const numbers = () => [...by('marks').querySelectorAll('g[text-anchor=middle] text')]
+  .map(text => text.textContent);
 if (!by('marks').childElementCount)
   await new Promise(done => new MutationObserver(done).observe(by('marks'), { childList: true }));
 const result = await (async () => { %s })();
@@ -41,7 +46,13 @@ document.documentElement.dataset.result = JSON.stringify(result);
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     with started(tmp_path_factory.mktemp("browser")) as found:
-        found.ask("Emulation.setDeviceMetricsOverride", width=1440, height=900, deviceScaleFactor=1, mobile=False)
+        found.ask(
+            "Emulation.setDeviceMetricsOverride",
+            width=1440,
+            height=900,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
         yield found
 
 
@@ -51,7 +62,9 @@ def reader(browser, tmp_path):
 
     def act(script, *timelines, **options):
         target = tmp_path / "page.html"
-        target.write_text(page(*timelines, **options).replace("</body>", READER % script + "</body>"), "utf-8")
+        target.write_text(
+            page(*timelines, **options).replace("</body>", READER % script + "</body>"), "utf-8"
+        )
         browser.open(target.as_uri())
         browser.wait("document.documentElement.dataset.result")
         return json.loads(browser.run("document.documentElement.dataset.result"))
@@ -60,9 +73,12 @@ def reader(browser, tmp_path):
 
 
 def test_the_first_key_is_answered(reader):
-    """The page listens from its first drawing on: a key pressed in that moment is answered in the next."""
+    """The page listens from its first drawing on: a key pressed in that moment is answered in the
+    next.
+    """
     pressed, status = reader(
-        "press('c'); return [by('critical').getAttribute('aria-pressed'), by('status').textContent];",
+        "press('c'); return [by('critical').getAttribute('aria-pressed'), "
+        "by('status').textContent];",
         timed("1f1b", 32, 1600),
     )
     assert pressed == "true"
@@ -70,7 +86,9 @@ def test_the_first_key_is_answered(reader):
 
 
 def test_a_hundred_thousand_ops_are_no_hundred_thousand_elements(reader):
-    """Far out, ops are pixels of one canvas as wide as the chart; zoomed in, they are cells with numbers again."""
+    """Far out, ops are pixels of one canvas as wide as the chart; zoomed in, they are cells with
+    numbers again.
+    """
     far, near, width = reader(
         """
         const all = () => by('chart').querySelectorAll('*').length;
@@ -91,9 +109,14 @@ def test_a_hundred_thousand_ops_are_no_hundred_thousand_elements(reader):
 
 
 def test_a_comparison_shows_memory_where_it_was_asked_for(reader):
-    """The curves of memory are below the charts at first, and none are where nothing was said of memory."""
+    """The curves of memory are below the charts at first, and none are where nothing was said of
+    memory.
+    """
     both = [timed("gpipe", 4, 8), timed("1f1b", 4, 8)]
-    shown = "return [by('curve').selectedOptions[0].textContent, by('marks').textContent.split('peak 8').length];"
+    shown = (
+        "return [by('curve').selectedOptions[0].textContent, "
+        "by('marks').textContent.split('peak 8').length];"
+    )
     memory = tuple(curves(timeline, activation_model(timeline.schedule)) for timeline in both)
     assert reader(shown, *both) == ["no curve", 2]
     assert reader(shown, *both, memory=memory) == ["live activations", 2 + 4]
@@ -123,11 +146,14 @@ def test_dragging_moves_the_chart_with_the_pointer(reader):
 
 
 def test_the_wheel_zooms_around_the_pointer(reader):
-    """With Ctrl the time under the pointer stays where it is; without, the page scrolls and the chart stays."""
+    """With Ctrl the time under the pointer stays where it is; without, the page scrolls and the
+    chart stays.
+    """
     start, plain, zoomed = reader(
         """
         const wheel = (x, ctrlKey) => by('chart').dispatchEvent(new WheelEvent(
-          'wheel', { clientX: box().left + x, clientY: box().top + 40, deltaY: -120, ctrlKey, cancelable: true }));
+          'wheel', { clientX: box().left + x, clientY: box().top + 40, deltaY: -120,
+            ctrlKey, cancelable: true }));
         const start = ticks();
         const x = start[2][1];
         wheel(x, false);
@@ -146,14 +172,17 @@ def test_the_wheel_zooms_around_the_pointer(reader):
 
 
 def test_hover_tells_the_op_and_a_click_picks_its_microbatch(reader):
-    """The tip names the op under the pointer and why it began then; a click picks out its microbatch, another none."""
+    """The tip names the op under the pointer and why it began then; a click picks out its
+    microbatch, another none.
+    """
     tip, picked, cleared = reader(
         """
         const [zero, five] = ticks().map(([, x]) => x);
         const x = zero + 0.5 * (five - zero) / 5;
         point('pointermove', x, 20);
         const tip = by('tip').textContent;
-        const click = () => { point('pointerdown', x, 20, { button: 0 }); point('pointerup', x, 20); };
+        const click = () => { point('pointerdown', x, 20, { button: 0 });
+          point('pointerup', x, 20); };
         click();
         await frame();
         const picked = [by('status').textContent, numbers()];
@@ -164,13 +193,18 @@ def test_hover_tells_the_op_and_a_click_picks_its_microbatch(reader):
         timed("1f1b", 4, 8),
     )
     assert tip.startswith("0F0  forward")
-    assert picked == ["Microbatch 0: 8 ops, the first starts at 0, the last ends at 12 t_F", ["0"] * 8]
+    assert picked == [
+        "Microbatch 0: 8 ops, the first starts at 0, the last ends at 12 t_F",
+        ["0"] * 8,
+    ]
     assert cleared == ""
 
 
 @pytest.mark.parametrize(("microbatches", "cells"), [(8, 64), (1600, 0)])
 def test_the_saved_picture_is_whole(reader, microbatches, cells):
-    """The SVG button saves cells or pixels, numbers, axes and curves as one well-formed file that loads nothing."""
+    """The SVG button saves cells or pixels, numbers, axes and curves as one well-formed file that
+    loads nothing.
+    """
     saved, size = reader(
         """
         let saved = null;
@@ -185,7 +219,9 @@ def test_the_saved_picture_is_whole(reader, microbatches, cells):
     space = "{http://www.w3.org/2000/svg}"
     assert [float(root.attrib["width"]), float(root.attrib["height"])] == pytest.approx(size, abs=1)
     texts = [text.text for text in root.iter(f"{space}text")]
-    assert {"device 0", "device 3", "time (t_F)", "live activations", "Forward", "Bubble"} <= set(texts)
+    assert {"device 0", "device 3", "time (t_F)", "live activations", "Forward", "Bubble"} <= set(
+        texts
+    )
     title, desc = (root.find(f"{space}{name}") for name in ("title", "desc"))
     assert title is not None
     assert title.text == "1f1b \u00b7 ppsim"
@@ -198,7 +234,9 @@ def test_the_saved_picture_is_whole(reader, microbatches, cells):
 
 
 def test_hover_and_click_belong_to_the_message(reader):
-    """Over the lane the tip tells the message, not the op above it, and a click picks out its microbatch's messages."""
+    """Over the lane the tip tells the message, not the op above it, and a click picks out its
+    microbatch's messages.
+    """
     schedule = generate("1f1b", devices=4, microbatches=8)
     network = Network("overlap", alpha=0.5)
     execution = execute(lower(schedule, "early"), costs_for(schedule), network)
@@ -215,14 +253,16 @@ def test_hover_and_click_belong_to_the_message(reader):
         point('pointerup', at(1.25), 8 + 0.78 * row);
         await frame();
         const lane = [...by('marks').querySelectorAll('path[stroke-width="0.75"]')];
-        const boxes = lane.map(path => [path.getAttribute('opacity'), path.getAttribute('d').split('M').length - 1]);
+        const boxes = lane.map(path => [path.getAttribute('opacity'),
+          path.getAttribute('d').split('M').length - 1]);
         return [tip, over, by('status').textContent, boxes];
         """,
         execution.compute,
         executions=(execution,),
     )
     assert tip == (
-        "activation of stage 0 \u00b7 microbatch 0\ndevice 0 \u2192 1 \u00b7 1 \u2192 1.5 (0.5 t_F)\nqueued 0"
+        "activation of stage 0 \u00b7 microbatch 0\ndevice 0 \u2192 1 \u00b7 1 \u2192 1.5 (0.5 "
+        "t_F)\nqueued 0"
     )
     assert over.startswith("0F1  forward")
     assert picked.startswith("Microbatch 0: 8 ops")
@@ -230,9 +270,13 @@ def test_hover_and_click_belong_to_the_message(reader):
 
 
 def test_messages_too_many_to_draw_are_a_strip_and_the_page_says_so(reader):
-    """At fit the lane of 1,920 messages is pixels with a word about it; zoomed in, boxes with numbers."""
+    """At fit the lane of 1,920 messages is pixels with a word about it; zoomed in, boxes with
+    numbers.
+    """
     schedule = generate("1f1b", devices=16, microbatches=64)
-    execution = execute(lower(schedule, "early"), costs_for(schedule), Network("overlap", alpha=0.1))
+    execution = execute(
+        lower(schedule, "early"), costs_for(schedule), Network("overlap", alpha=0.1)
+    )
     far, word, near, links = reader(
         """
         const boxes = () => by('marks').querySelectorAll('path[stroke-width="0.75"]').length;
@@ -250,14 +294,18 @@ def test_messages_too_many_to_draw_are_a_strip_and_the_page_says_so(reader):
     )
     assert far == [0, 3]
     assert (
-        word == "1,920 messages: the strip below each device shows how busy its links are; zoom in to tell them apart"
+        word
+        == "1,920 messages: the strip below each device shows how busy its links are; zoom in to "
+        "tell them apart"
     )
     assert near
     assert links == [True, False]
 
 
 def test_a_page_shows_the_cap(reader):
-    """A dashed line across the curves says the cap and who passes it, and bytes are told at the rows' ends."""
+    """A dashed line across the curves says the cap and who passes it, and bytes are told at the
+    rows' ends.
+    """
     timeline = timed("1f1b", 4, 8)
     curve = curves(timeline, activation_model(timeline.schedule))
     held = replace(curve, unit="B", value=curve.value * 2**30)
@@ -278,7 +326,9 @@ def test_a_page_shows_the_cap(reader):
 
 
 def test_a_comparison_of_chunks_has_one_unit_and_names_its_size(reader):
-    """Interleaved beside 1F1B: the header says devices and microbatches, and rows count shares of 1/P."""
+    """Interleaved beside 1F1B: the header says devices and microbatches, and rows count shares of
+    1/P.
+    """
     shape, ends = reader(
         """
         const ends = [...by('marks').querySelectorAll('text')].map(text => text.textContent);
@@ -295,17 +345,24 @@ def test_a_comparison_of_chunks_has_one_unit_and_names_its_size(reader):
 
 
 def test_printing_hides_what_is_closed_and_fits_the_page(reader):
-    """On paper the curve is low enough for header, numbers, chart and curve of 64 devices to share a page."""
+    """On paper the curve is low enough for header, numbers, chart and curve of 64 devices to share
+    a page.
+    """
     before, printed, after = reader(PRINTED, timed("1f1b", 64, 512))
     assert printed[1] < 480 < before[1]
     assert after == before
-    _, (header, chart), _ = reader(PRINTED, *(timed(name, 4, 8) for name in ("gpipe", "1f1b", "interleaved", "zb-1p")))
+    _, (header, chart), _ = reader(
+        PRINTED, *(timed(name, 4, 8) for name in ("gpipe", "1f1b", "interleaved", "zb-1p"))
+    )
     assert header + chart < 718  # pixels of A4 inside its margins
 
 
 def test_a_cluster_prints_its_chart_beside_its_numbers(browser, tmp_path):
     target = tmp_path / "x.html"
-    shape = "run interleaved --devices 16 --mb 64 --unit ms --tf 2 --tb 4 --cluster gallery/cluster.toml -q"
+    shape = (
+        "run interleaved --devices 16 --mb 64 --unit ms --tf 2 --tb 4 --cluster "
+        "gallery/cluster.toml -q"
+    )
     assert invoke(*shape.split(), "-o", str(target)).exit_code == 0
     browser.open(target.as_uri())
     before, (header, chart), after = browser.run(
@@ -316,7 +373,8 @@ def test_a_cluster_prints_its_chart_beside_its_numbers(browser, tmp_path):
 
 
 PRINTED = """
-const measure = () => [by('chart').offsetTop - document.querySelector('header').offsetTop, by('chart').clientHeight];
+const measure = () => [by('chart').offsetTop - document.querySelector('header').offsetTop,
+  by('chart').clientHeight];
 const before = measure();
 dispatchEvent(new Event('beforeprint'));
 document.body.style.width = '1047px';

@@ -17,13 +17,21 @@ def settings(timeline):
 
 
 def test_what_a_file_is_called_is_no_directive():
-    written = text(timed("1f1b", 2, 2), "%%{init: {}}%%", {"ppsim": "1", "command": "ppsim run '%%{wrap}%%.csv'"})
+    written = text(
+        timed("1f1b", 2, 2),
+        "%%{init: {}}%%",
+        {"ppsim": "1", "command": "ppsim run '%%{wrap}%%.csv'"},
+    )
     assert written.count("%%{") == 1
 
 
-@pytest.mark.parametrize(("name", "shape"), [("1f1b", (4, 8)), ("dualpipe", (8, 20)), ("zb-1p", (4, 16))])
+@pytest.mark.parametrize(
+    ("name", "shape"), [("1f1b", (4, 8)), ("dualpipe", (8, 20)), ("zb-1p", (4, 16))]
+)
 def test_every_label_has_room_in_its_bar(name, shape):
-    """The chart is so wide that the shortest bar is wider than its name at seven pixels a letter."""
+    """The chart is so wide that the shortest bar is wider than its name at seven pixels a
+    letter.
+    """
     timeline = timed(name, *shape)
     spans = timeline.end - timeline.start
     per_unit = (settings(timeline)["gantt"]["useWidth"] - 150) / timeline.makespan
@@ -42,13 +50,19 @@ def test_kinds_have_the_colours_of_all_pictures_and_text_reads_on_them():
     fills = [theme[f"{look}BkgColor"] for look in ("task", "doneTask", "activeTask", "crit")]
     assert len({*fills}) == 4
     assert theme["activeTaskBkgColor"] == DEFAULT.tints["input"][1]
-    assert (theme["taskTextColor"], theme["taskTextDarkColor"]) == ("#ffffff", "#000000")  # of all looks but the first
+    # of all looks but the first
+    assert (theme["taskTextColor"], theme["taskTextDarkColor"]) == ("#ffffff", "#000000")
     assert 1.05 / (luminance(fills[0]) + 0.05) >= 4.5
     assert min((luminance(fill) + 0.05) / 0.05 for fill in fills[1:]) >= 4.5
-    styles = {line.split(":")[0].strip()[1]: line.split(":")[1].split("o")[0] for line in lines_of("dualpipe")}
+    styles = {
+        line.split(":")[0].strip()[1]: line.split(":")[1].split("o")[0]
+        for line in lines_of("dualpipe")
+    }
     assert len({*styles.values()}) == len(styles) == 4
 
 
 def lines_of(name):
     timeline = timed(name, 4, 8)
-    return [line for line in text(timeline, "title").splitlines() if re.match(r" +\d[A-Z]\d+ :", line)]
+    return [
+        line for line in text(timeline, "title").splitlines() if re.match(r" +\d[A-Z]\d+ :", line)
+    ]

@@ -22,8 +22,18 @@ def test_all_replicas_and_collectives_of_a_job_come_back(suffix, tmp_path):
     assert meant is not None
     assert back is not None
     assert (back.between, back.unit) == (meant.between, "s")
-    for name in ("iterations", "replicas", "start", "end", "transfer", "between_start", "between_end"):
-        assert np.allclose(getattr(back, name), getattr(meant, name), rtol=0, atol=1e-12, equal_nan=True), name
+    for name in (
+        "iterations",
+        "replicas",
+        "start",
+        "end",
+        "transfer",
+        "between_start",
+        "between_end",
+    ):
+        assert np.allclose(
+            getattr(back, name), getattr(meant, name), rtol=0, atol=1e-12, equal_nan=True
+        ), name
 
 
 @pytest.mark.sampled(5)
@@ -45,7 +55,11 @@ def test_a_run_of_one_replica_is_written_whole_or_one_iteration(tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     invoke("convert", str(PRIMUS), "-o", "all.ops.csv")
     invoke("convert", str(PRIMUS), "-o", "one.ops.csv", "--iteration", "7")
-    whole, one, meant = read_run(["all.ops.csv"]), read_run(["one.ops.csv"]), read_run([str(PRIMUS)])
+    whole, one, meant = (
+        read_run(["all.ops.csv"]),
+        read_run(["one.ops.csv"]),
+        read_run([str(PRIMUS)]),
+    )
     assert whole.iterations.tolist() == meant.iterations.tolist()
     assert np.allclose(whole.end, meant.end - meant.start.min(axis=1, keepdims=True))
     assert len(one.iterations) == 1

@@ -1,4 +1,6 @@
-"""The plan explorer: what became of all candidates, and what its cap leaves, in a browser and out of it."""
+"""The plan explorer: what became of all candidates, and what its cap leaves, in a browser and out
+of it.
+"""
 
 import base64
 import gzip
@@ -24,7 +26,19 @@ from tests.browser import started
 from tests.commands import invoke
 from tests.pages import opened
 
-WORDS = ["plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "8", "--gbs", "16", "--schedules", "1f1b"]
+WORDS = [
+    "plan",
+    "--model",
+    "llama3-8b",
+    "--cluster",
+    "dgx-h100",
+    "--gpus",
+    "8",
+    "--gbs",
+    "16",
+    "--schedules",
+    "1f1b",
+]
 HOSTILE = "</script><img src=x onerror=\"document.title='XSSED'\">"
 
 
@@ -50,9 +64,17 @@ def test_the_page_has_what_the_search_says(made):
     data, columns = data_of(target.read_text())
     assert {each["name"]: each["count"] for each in data["outcomes"]} == said["outcomes"]
     assert len(columns["step_s"]) == said["outcomes"]["simulated"]
-    listed = sorted((rank, step) for rank, step in zip(columns["listed"], columns["step_s"], strict=True) if rank)
-    assert [step for _, step in listed] == pytest.approx([plan["step_s"] for plan in said["plans"]], rel=1e-4)
-    steps = [sum(row) for row in zip(*(columns[each["key"]] for each in data["terms"]), strict=True)]
+    listed = sorted(
+        (rank, step)
+        for rank, step in zip(columns["listed"], columns["step_s"], strict=True)
+        if rank
+    )
+    assert [step for _, step in listed] == pytest.approx(
+        [plan["step_s"] for plan in said["plans"]], rel=1e-4
+    )
+    steps = [
+        sum(row) for row in zip(*(columns[each["key"]] for each in data["terms"]), strict=True)
+    ]
     assert steps == pytest.approx(columns["step_s"], rel=1e-3)
     held = [sum(row) for row in zip(*(columns[each["key"]] for each in data["parts"]), strict=True)]
     assert held == pytest.approx(columns["memory"], rel=1e-3)
@@ -63,13 +85,20 @@ def test_the_page_has_what_the_search_says(made):
 def test_bars_of_steps_are_as_long_as_the_steps(made, tmp_path):
     """None is cut: the slowest listed plan's is whole, and the others have their share of it."""
     _, columns = data_of(made[0].read_text())
-    pairs = sorted((rank, step) for rank, step in zip(columns["listed"], columns["step_s"], strict=True) if rank)
+    pairs = sorted(
+        (rank, step)
+        for rank, step in zip(columns["listed"], columns["step_s"], strict=True)
+        if rank
+    )
     steps = [step for _, step in pairs]
     assert max(steps) > 1.3 * min(steps)
     with started(tmp_path) as browser:
         browser.open(made[0].as_uri())
         length = "[...bar.children].reduce((sum, part) => sum + parseFloat(part.style.width), 0)"
-        bars = "[...document.querySelectorAll('#plans tbody tr')].map(row => row.querySelector('.bar'))"
+        bars = (
+            "[...document.querySelectorAll('#plans tbody tr')].map(row => "
+            "row.querySelector('.bar'))"
+        )
         found = browser.run(f"{bars}.map(bar => {length})")
     assert found == pytest.approx([100 * step / max(steps) for step in steps], abs=0.2)
 
@@ -92,7 +121,8 @@ def test_the_cap_slides_and_a_row_is_shown_from_near(made, tmp_path):
     with started(tmp_path) as browser:
         browser.open(target.as_uri())
         browser.run(
-            f"(c => {{ c.value = {middle}; c.dispatchEvent(new Event('input')); }})(document.getElementById('cap'))"
+            f"(c => {{ c.value = {middle}; c.dispatchEvent(new Event('input')); "
+            f"}})(document.getElementById('cap'))"
         )
         said = browser.run("document.getElementById('capped').textContent")
         assert f"{format_number(best)} s a step, +" in said
@@ -103,16 +133,23 @@ def test_the_cap_slides_and_a_row_is_shown_from_near(made, tmp_path):
         second = columns["step_s"][columns["listed"].index(2)]
         assert f"{format_number(second)} s a step" in near
         browser.wait("document.getElementById('run-of').textContent.includes('node 000000000')")
-        chunks = "{ stage: [0, 4, 8, 12], offsets: [0, 1, 2, 3, 4] }"  # of four devices with four chunks each
+        # of four devices with four chunks each
+        chunks = "{ stage: [0, 4, 8, 12], offsets: [0, 1, 2, 3, 4] }"
         [tint] = re.findall(r"function tintOf.*?\n\}", read_part("plan_run.js"), re.DOTALL)
         data = "const DATA = { kinds: [{ fill: Array(8) }] };"
-        found = browser.run(f"(() => {{ {data} {tint} return [0, 1, 2, 3].map(op => tintOf({chunks}, op)); }})()")
+        found = browser.run(
+            f"(() => {{ {data} {tint} return [0, 1, 2, 3].map(op => tintOf({chunks}, op)); }})()"
+        )
         assert found == [level_of(chunk, 3) for chunk in range(4)]
         browser.run("document.querySelector('#outcomes button').click()")
         assert browser.run("document.getElementById('why').textContent")
         for width in (390, 3840):
             browser.ask(
-                "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False
+                "Emulation.setDeviceMetricsOverride",
+                width=width,
+                height=900,
+                deviceScaleFactor=1,
+                mobile=False,
             )
             assert browser.run("document.documentElement.scrollWidth") <= width
 
@@ -121,7 +158,21 @@ def test_the_cap_slides_and_a_row_is_shown_from_near(made, tmp_path):
 def test_no_text_of_a_model_becomes_markup(tmp_path):
     terms = ("compute", "recompute", "communication", "bubble", "gradients", "optimizer")
     parts = ("weights", "gradients", "optimizer", "activations", "work")
-    numbers = ("tp", "cp", "ep", "pp", "dp", "vp", "mbs", "zero", "offload", "layers", "step_s", "mfu", "bubble")
+    numbers = (
+        "tp",
+        "cp",
+        "ep",
+        "pp",
+        "dp",
+        "vp",
+        "mbs",
+        "zero",
+        "offload",
+        "layers",
+        "step_s",
+        "mfu",
+        "bubble",
+    )
     keys = (
         *numbers,
         "tokens",
@@ -157,7 +208,10 @@ def _given(costs, schedule):
 @pytest.mark.parametrize(
     ("model", "options"),
     [
-        ("llama3-8b", {"schedules": "interleaved,zb-1p,v-half,dualpipe,dualpipe-v,chimera,zb-v", "pp": [4]}),
+        (
+            "llama3-8b",
+            {"schedules": "interleaved,zb-1p,v-half,dualpipe,dualpipe-v,chimera,zb-v", "pp": [4]},
+        ),
         ("deepseek-v2-lite", {"schedules": "dualpipe-v,1f1b-overlap,1f1b", "pp": [4], "ep": [4]}),
     ],
 )
@@ -172,29 +226,50 @@ def test_the_page_times_listed_plans_as_the_simulator_does(model, options, tmp_p
         for place, row in enumerate(found.found.rows[:40]):
             parallel, layout = chosen(found.task, row)
             costs = stage_costs(found.task.model, found.task.machine, parallel, layout).costs
-            sizes = {"devices": parallel.pp, "chunks": parallel.vp, "microbatches": parallel.microbatches}
+            sizes = {
+                "devices": parallel.pp,
+                "chunks": parallel.vp,
+                "microbatches": parallel.microbatches,
+            }
             schedule = generate(row["schedule"], costs=partial(_given, costs), **sizes)
             browser.run(f"document.querySelectorAll('#plans tbody tr')[{place}].click()")
-            said = f"Timeline of 4 devices, {format_number(simulate(schedule, costs).makespan / 1e3)} s"
+            said = (
+                f"Timeline of 4 devices, "
+                f"{format_number(simulate(schedule, costs).makespan / 1e3)} s"
+            )
             browser.wait(f"document.getElementById('run-of').textContent.startsWith({said!r})")
             by_kind = sent_bytes(found.task.model, found.task.machine, parallel, schedule, layout)
             sent = sum(by_kind.values())
-            lines = browser.run("[...document.querySelectorAll('#lines path[d^=M]')].map(line => line.dataset.line)")
-            assert set(lines) == {f"{kind}{side}" for kind, both in by_kind.items() for side in (0, 1) if both[side]}
-            told = browser.run("[...document.querySelectorAll('.sent')].map(line => line.textContent)")
-            assert [re.sub(r" [\d.,]+ GiB", "", line) for line in told] == ["inside its node", "between nodes"]
+            lines = browser.run(
+                "[...document.querySelectorAll('#lines path[d^=M]')].map(line => line.dataset.line)"
+            )
+            assert set(lines) == {
+                f"{kind}{side}" for kind, both in by_kind.items() for side in (0, 1) if both[side]
+            }
+            told = browser.run(
+                "[...document.querySelectorAll('.sent')].map(line => line.textContent)"
+            )
+            assert [re.sub(r" [\d.,]+ GiB", "", line) for line in told] == [
+                "inside its node",
+                "between nodes",
+            ]
             amounts = [float(re.sub(r"[^\d.]", "", line)) for line in told]
             assert amounts == pytest.approx(sent / 2**30, rel=1e-3)
-            shown = browser.run("[...document.querySelectorAll('#ranks [data-rank]')].map(gpu => +gpu.textContent)")
+            shown = browser.run(
+                "[...document.querySelectorAll('#ranks [data-rank]')].map(gpu => +gpu.textContent)"
+            )
             grid = rank_grid(parallel)
             device = {int(rank): at for (_, at, _, _), rank in np.ndenumerate(grid)}
             assert shown == [device[rank] for rank in range(16)]
             picked = f"document.querySelector('#ranks [data-rank=\"{place % 16}\"]')"
-            browser.run(f"{picked}.dispatchEvent(new PointerEvent('pointerover', {{ bubbles: true }}))")
+            browser.run(
+                f"{picked}.dispatchEvent(new PointerEvent('pointerover', {{ bubbles: true }}))"
+            )
             (own,) = np.argwhere(grid == place % 16)
             for group, axis in (("dp", 0), ("pp", 1), ("cp", 2), ("tp", 3)):
                 marked = browser.run(
-                    f"[...document.querySelectorAll('#ranks [data-group={group}]')].map(gpu => +gpu.dataset.rank)"
+                    f"[...document.querySelectorAll('#ranks [data-group={group}]')].map(gpu => "
+                    f"+gpu.dataset.rank)"
                 )
                 beside = grid[tuple(slice(None) if at == axis else own[at] for at in range(4))]
                 assert sorted([*marked, place % 16]) == sorted(beside.tolist())

@@ -1,4 +1,6 @@
-"""What a writer writes is read back as it was, op for op and slice for slice, or it is not written."""
+"""What a writer writes is read back as it was, op for op and slice for slice, or it is not
+written.
+"""
 
 import io
 from dataclasses import replace
@@ -28,7 +30,9 @@ CASES = {
     "sliced": lambda: generate("seq1f1b", devices=2, microbatches=2, slices=4),
     "sliced and split": lambda: generate("seq1f1b-zb", devices=2, microbatches=2, slices=2),
     "sliced stages": lambda: generate("slimpipe", devices=2, chunks=2, microbatches=2, slices=2),
-    "sliced, recomputed": lambda: add_recompute(generate("seq1f1b", devices=2, microbatches=2, slices=2)),
+    "sliced, recomputed": lambda: add_recompute(
+        generate("seq1f1b", devices=2, microbatches=2, slices=2)
+    ),
     "paired": lambda: generate("dualpipe-v", devices=2, microbatches=4),
     "two replicas": lambda: generate("dualpipe", devices=2, microbatches=4),
     "two replicas, unpaired": lambda: generate("chimera", devices=4, microbatches=4),

@@ -23,8 +23,10 @@ const drawn = setInterval(() => {
   const chart = document.getElementById('chart');
   const box = chart.getBoundingClientRect();
   const at = (type, x, y) => chart.dispatchEvent(new PointerEvent(type, {
-    bubbles: true, pointerId: 1, button: 0, buttons: 1, shiftKey: true, clientX: box.left + x, clientY: box.top + y }));
-  at('pointerdown', 60, 14); at('pointermove', 300, 30); at('pointermove', LAST, 60); at('pointerup', LAST, 60);
+    bubbles: true, pointerId: 1, button: 0, buttons: 1, shiftKey: true,
+      clientX: box.left + x, clientY: box.top + y }));
+  at('pointerdown', 60, 14); at('pointermove', 300, 30); at('pointermove', LAST, 60);
+  at('pointerup', LAST, 60);
 }, 50);
 </script></body>
 """
@@ -40,22 +42,33 @@ def test_the_sums_of_everything_are_those_of_the_timeline(tmp_path):
     text = (tmp_path / "x.html").read_text()
     dom = opened(text.replace("</body>", SELECT.replace("LAST", "1400")), tmp_path)
     section = dom[dom.index('<section id="sums"') :]
-    rows = dict(re.findall(r"<td>([^<]+)</td><td>([^<]+)</td>", section[: section.index("</section>")]))
+    rows = dict(
+        re.findall(r"<td>([^<]+)</td><td>([^<]+)</td>", section[: section.index("</section>")])
+    )
     busy = float(timeline.schedule.n_devices * 12)
     whole = timeline.makespan * 2
     assert float(rows["busy"]) == busy
     assert float(rows["idle"]) == pytest.approx(whole - busy)
     assert (float(rows["forward"]), float(rows["backward"])) == (8.0, 16.0)
-    told = {name.removeprefix("idle: "): float(v) for name, v in rows.items() if name.startswith("idle: ")}
+    told = {
+        name.removeprefix("idle: "): float(v)
+        for name, v in rows.items()
+        if name.startswith("idle: ")
+    }
     assert told == pytest.approx(causes)
     assert 'class="selected"' in dom
 
 
 @pytest.mark.browser
 def test_the_sums_are_in_sight_above_the_rest_of_a_long_page(tmp_path):
-    schedules = [generate(name, devices=16, microbatches=8) for name in ("gpipe", "1f1b", "zb-1p", "zb-h2")]
+    schedules = [
+        generate(name, devices=16, microbatches=8) for name in ("gpipe", "1f1b", "zb-1p", "zb-h2")
+    ]
     timelines = tuple(simulate(schedule, costs_for(schedule)) for schedule in schedules)
-    save(Document(timelines, tuple(schedule.name for schedule in schedules)), str(tmp_path / "x.html"))
+    save(
+        Document(timelines, tuple(schedule.name for schedule in schedules)),
+        str(tmp_path / "x.html"),
+    )
     bottom = "innerHeight - document.getElementById('sums').getBoundingClientRect().bottom"
     tell = f"setTimeout(() => {{ document.body.dataset.bottom = Math.round({bottom}); }}, 200);"
     script = SELECT.replace("LAST", "600").replace("}, 50);", f"{tell} }}, 50);")
@@ -66,7 +79,9 @@ def test_the_sums_are_in_sight_above_the_rest_of_a_long_page(tmp_path):
 @pytest.mark.browser
 @pytest.mark.parametrize(("last", "snaps"), [(469, True), (500, False)])
 def test_a_range_ends_at_an_op_that_is_near(last, snaps, tmp_path):
-    """Pixels from the end of an op at 5 the range ends there; in the middle of a cell where the pointer is."""
+    """Pixels from the end of an op at 5 the range ends there; in the middle of a cell where the
+    pointer is.
+    """
     schedule = generate("1f1b", stages=2, microbatches=4)
     target = tmp_path / "x.html"
     save(Document((simulate(schedule, costs_for(schedule)),), ("1F1B",)), str(target))
@@ -74,11 +89,28 @@ def test_a_range_ends_at_an_op_that_is_near(last, snaps, tmp_path):
         size = {"width": 1440, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         browser.ask("Emulation.setDeviceMetricsOverride", **size)
         browser.open(target.as_uri())
-        left, top = browser.run("(b => [b.left, b.top])(document.getElementById('chart').getBoundingClientRect())")
-        for kind, x, y in (("Pressed", 78, 14), ("Moved", 300, 30), ("Moved", last, 60), ("Released", last, 60)):
-            at = {"x": left + x, "y": top + y, "button": "left", "buttons": 1, "modifiers": 8, "clickCount": 1}
+        left, top = browser.run(
+            "(b => [b.left, b.top])(document.getElementById('chart').getBoundingClientRect())"
+        )
+        for kind, x, y in (
+            ("Pressed", 78, 14),
+            ("Moved", 300, 30),
+            ("Moved", last, 60),
+            ("Released", last, 60),
+        ):
+            at = {
+                "x": left + x,
+                "y": top + y,
+                "button": "left",
+                "buttons": 1,
+                "modifiers": 8,
+                "clickCount": 1,
+            }
             browser.ask("Input.dispatchMouseEvent", type=f"mouse{kind}", **at)
-        ruler = "[...document.querySelectorAll('#marks text[paint-order]')].map(each => each.textContent)"
+        ruler = (
+            "[...document.querySelectorAll('#marks text[paint-order]')].map(each => "
+            "each.textContent)"
+        )
         browser.wait(f"{ruler}.length === 1 && !document.getElementById('sums').hidden")
         [told] = browser.run(ruler)
     assert (told == "5 t_F") == snaps, told
@@ -99,6 +131,8 @@ def test_a_gap_is_told_once(tmp_path):
             x, y = left + 76 + share * (width - 240), top + 8 + 38 * row + 19
             browser.ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
             told.append(browser.run("document.getElementById('tip').textContent"))
-    assert told[0].startswith("idle  device 0 · 4 → 10 (6 t_F)\nuntil 0B0: waiting for 1B0 on device 1\n")
+    assert told[0].startswith(
+        "idle  device 0 · 4 → 10 (6 t_F)\nuntil 0B0: waiting for 1B0 on device 1\n"
+    )
     assert told[1].startswith("idle  device 1 · 31 → 33 (2 t_F)\ndrain, ")
     assert all(text.count("idle") == 1 for text in told)

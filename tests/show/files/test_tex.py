@@ -19,13 +19,20 @@ HOSTILE = (
 100% & $x^2$ #1 {a_b} ~ -- < > | "a" `b` [x]; \\ \catcode`\%=12 × − µ é ą ĸ 中 \def\x{}"""
     + "\u202e"
 )
-CELL = re.compile(r"\\filldraw\[fill=ppsim(\d+)\S*,draw=black\] \(([\d.]+),([\d.]+)\) rectangle \(([\d.]+),[\d.]+\);")
+CELL = re.compile(
+    r"\\filldraw\[fill=ppsim(\d+)\S*,draw=black\] \(([\d.]+),([\d.]+)\) rectangle "
+    r"\(([\d.]+),[\d.]+\);"
+)
 
 
 def tex(*timelines, titles=None, width=6.75, **look):
     out = io.BytesIO()
     names = titles or tuple(each.schedule.name for each in timelines)
-    write(Document(timelines, names, {"command": HOSTILE}, width=width, look=Look(**look)), out, ".tex")
+    write(
+        Document(timelines, names, {"command": HOSTILE}, width=width, look=Look(**look)),
+        out,
+        ".tex",
+    )
     return out.getvalue().decode()
 
 
@@ -33,7 +40,10 @@ def test_each_op_is_a_cell_at_its_time():
     timeline = timed("1f1b", 4, 8)
     scale = (6.75 * POINT - NAMES) / timeline.makespan
     text = tex(timeline)
-    rows = [(float(left), float(top)) for _, left, top, _ in (found.groups() for found in CELL.finditer(text))]
+    rows = [
+        (float(left), float(top))
+        for _, left, top, _ in (found.groups() for found in CELL.finditer(text))
+    ]
     assert len(rows) == len(timeline.schedule) == text.count("text=")
     expected = {
         (round(NAMES + start * scale, 2), device * ROW)
@@ -77,7 +87,10 @@ def test_no_text_is_a_command():
 
 def test_a_note_without_room_in_its_row_stands_above_all():
     text = tex(timed("1f1b", 4, 8), notes=(Note("inside", 7.0, 0), Note("above", 14.0, 2)))
-    places = {name: float(y) for y, name in re.findall(r"at \([\d.]+,([\d.]+)\) \{\\footnotesize (inside|above)", text)}
+    places = {
+        name: float(y)
+        for y, name in re.findall(r"at \([\d.]+,([\d.]+)\) \{\\footnotesize (inside|above)", text)
+    }
     first = min(float(top) for _, _, top, _ in CELL.findall(text))
     assert places == {"inside": pytest.approx(first + ROW / 2), "above": pytest.approx(first / 2)}
     assert text.count("circle (0.8pt)") == 1
@@ -88,14 +101,33 @@ def test_a_note_without_room_in_its_row_stands_above_all():
 def test_latex_compiles_it(tmp_path):
     """In a column of 3.3 inches, to its last point; hostile titles read no file and run nothing."""
     notes = (Note("covers", 12.0, 0), Note(HOSTILE[:20], 12.5, 3))
-    chart = tex(timed("zb-v", 4, 8), timed("1f1b", 4, 8), width=3.3, titles=(HOSTILE, "B"), title=HOSTILE, notes=notes)
+    chart = tex(
+        timed("zb-v", 4, 8),
+        timed("1f1b", 4, 8),
+        width=3.3,
+        titles=(HOSTILE, "B"),
+        title=HOSTILE,
+        notes=notes,
+    )
     (tmp_path / "chart.tex").write_text(chart)
     (tmp_path / "stolen.tex").write_text("stolen")
-    measure = "\\newsavebox\\chart\\sbox\\chart{\\input{chart.tex}}\\typeout{\\the\\wd\\chart}\\usebox\\chart"
-    document = f"\\documentclass{{article}}\\usepackage{{tikz}}\\begin{{document}}{measure}\\end{{document}}"
+    measure = (
+        "\\newsavebox\\chart\\sbox\\chart{\\input{chart.tex}}"
+        "\\typeout{\\the\\wd\\chart}\\usebox\\chart"
+    )
+    document = (
+        f"\\documentclass{{article}}\\usepackage{{tikz}}"
+        f"\\begin{{document}}{measure}\\end{{document}}"
+    )
     (tmp_path / "paper.tex").write_text(document)
-    words = [str(LATEX), "--print"] if "tectonic" in str(LATEX) else [str(LATEX), "-halt-on-error", "-recorder"]
-    done = subprocess.run([*words, "paper.tex"], cwd=tmp_path, check=True, capture_output=True, timeout=120, text=True)
+    words = (
+        [str(LATEX), "--print"]
+        if "tectonic" in str(LATEX)
+        else [str(LATEX), "-halt-on-error", "-recorder"]
+    )
+    done = subprocess.run(
+        [*words, "paper.tex"], cwd=tmp_path, check=True, capture_output=True, timeout=120, text=True
+    )
     [wide] = re.findall(r"^([\d.]+)pt", done.stdout, re.M)
     assert 3.3 * POINT - 1 < float(wide) < 3.3 * POINT + 1
     assert not (tmp_path / "ran").exists()

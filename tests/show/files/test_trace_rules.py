@@ -18,7 +18,19 @@ RUNS = {
     "pairs": ["dualpipe-v", "--devices", "3", "--mb", "6", "--tfb", "2.5"],
     "loop": ["interleaved", "--devices", "2", "--chunks", "3", "--mb", "4", "--comm", "0.25"],
     "messages": ["1f1b", "--stages", "3", "--mb", "4", "--p2p", "overlap", "--comm", "0.5"],
-    "blocking": ["1f1b", "--stages", "3", "--mb", "4", "--p2p", "blocking", "--comm", "0.5", "--unit", "us"],
+    "blocking": [
+        "1f1b",
+        "--stages",
+        "3",
+        "--mb",
+        "4",
+        "--p2p",
+        "blocking",
+        "--comm",
+        "0.5",
+        "--unit",
+        "us",
+    ],
 }
 
 
@@ -31,7 +43,9 @@ def events(request, tmp_path):
 
 
 def test_slices_of_a_thread_nest(events):
-    """A slice lies inside the one that is open, or starts after its end: others are dropped by the importer."""
+    """A slice lies inside the one that is open, or starts after its end: others are dropped by the
+    importer.
+    """
     threads = defaultdict(list)
     for event in events:
         if event["ph"] == "X":
@@ -44,7 +58,9 @@ def test_slices_of_a_thread_nest(events):
 
 
 def test_idle_slices_have_a_cause_and_fill_what_compute_leaves(events):
-    """Of each device, up to the end of the last op; the op that waits begins where its idle time ends."""
+    """Of each device, up to the end of the last op; the op that waits begins where its idle time
+    ends.
+    """
     rows = defaultdict(list)
     for event in events:
         if event["ph"] == "X" and (event["cat"] == "idle" or event["tid"] == COMPUTE_THREAD):
@@ -53,13 +69,19 @@ def test_idle_slices_have_a_cause_and_fill_what_compute_leaves(events):
     for slices in rows.values():
         starts, ends = zip(*sorted(slices), strict=True)
         assert [*starts, last] == pytest.approx([0, *ends], abs=1e-6)
-    assert {event["name"] for event in events if event.get("cat") == "idle"} <= {f"idle: {name}" for name in CAUSES}
+    assert {event["name"] for event in events if event.get("cat") == "idle"} <= {
+        f"idle: {name}" for name in CAUSES
+    }
 
 
 def test_threads_and_processes_have_names(events):
     used = {(e["pid"], e["tid"]) for e in events if e["ph"] == "X"}
-    assert used <= {(e["pid"], e["tid"]) for e in events if e["ph"] == "M" and e["name"] == "thread_name"}
-    assert {pid for pid, _ in used} <= {e["pid"] for e in events if e["ph"] == "M" and e["name"] == "process_name"}
+    assert used <= {
+        (e["pid"], e["tid"]) for e in events if e["ph"] == "M" and e["name"] == "thread_name"
+    }
+    assert {pid for pid, _ in used} <= {
+        e["pid"] for e in events if e["ph"] == "M" and e["name"] == "process_name"
+    }
 
 
 def test_arrows_start_and_end_once_inside_a_slice(events):

@@ -1,4 +1,6 @@
-"""The unit of times in files: traces are to scale, and trace and Mermaid text are read back in the unit they state."""
+"""The unit of times in files: traces are to scale, and trace and Mermaid text are read back in the
+unit they state.
+"""
 
 import json
 from dataclasses import replace
@@ -16,27 +18,36 @@ from tests.cases import timed
 def written(tmp_path, suffix, unit, factor=1.0, title="1F1B"):
     """The path of a file made from a small timeline in a unit, and the timeline."""
     timeline = timed("1f1b", 2, 2)
-    timeline = replace(timeline, unit=unit, start=factor * timeline.start, end=factor * timeline.end)
+    timeline = replace(
+        timeline, unit=unit, start=factor * timeline.start, end=factor * timeline.end
+    )
     target = str(tmp_path / f"x{suffix}")
     save(Document((timeline,), (title,)), target)
     return target, timeline
 
 
 @pytest.mark.parametrize(
-    ("unit", "microseconds"), [("s", 1e6), ("ms", 1e3), ("us", 1.0), ("ns", 1e-3), ("t_F", 1e3), ("cycles", 1e3)]
+    ("unit", "microseconds"),
+    [("s", 1e6), ("ms", 1e3), ("us", 1.0), ("ns", 1e-3), ("t_F", 1e3), ("cycles", 1e3)],
 )
 def test_a_trace_is_in_real_time(tmp_path, unit, microseconds):
     """Slices last as long as the ops do; a unit without a length is drawn as a millisecond."""
     path, timeline = written(tmp_path, ".trace.json", unit)
     with open(path) as file:
         trace = json.load(file)
-    lengths = [event["dur"] for event in trace["traceEvents"] if event["ph"] == "X" and event["cat"] != "idle"]
+    lengths = [
+        event["dur"]
+        for event in trace["traceEvents"]
+        if event["ph"] == "X" and event["cat"] != "idle"
+    ]
     assert lengths == ((timeline.end - timeline.start) * microseconds).tolist()
     assert trace["otherData"] == {"unit": unit, "microseconds_per_unit": microseconds}
 
 
 @pytest.mark.parametrize("suffix", [".trace.json", ".mmd"])
-@pytest.mark.parametrize("unit", ["s", "us", "t_F", "k cycles", "", "t / 10", "t / 0", "time in ms", "mm²"])
+@pytest.mark.parametrize(
+    "unit", ["s", "us", "t_F", "k cycles", "", "t / 10", "t / 0", "time in ms", "mm²"]
+)
 @pytest.mark.parametrize("factor", [1.0, 0.5])
 def test_a_unit_is_read_back_with_its_times(tmp_path, suffix, unit, factor):
     path, timeline = written(tmp_path, suffix, unit, factor)
@@ -74,7 +85,9 @@ def test_a_trace_with_a_senseless_scale_is_refused(tmp_path, stated):
         read(path)
 
 
-@pytest.mark.parametrize("text", ["x\n    click o0 href 'javascript:alert(1)'", "a\r\nb", "a\x1b[31m\x00", "a\u2028b"])
+@pytest.mark.parametrize(
+    "text", ["x\n    click o0 href 'javascript:alert(1)'", "a\r\nb", "a\x1b[31m\x00", "a\u2028b"]
+)
 def test_no_name_or_unit_adds_a_line_to_mermaid(tmp_path, text):
     """Whatever a name or a unit holds, Mermaid text has the lines it has for plain ones."""
     plain, _ = written(tmp_path, ".mmd", "ms")
@@ -85,11 +98,16 @@ def test_no_name_or_unit_adds_a_line_to_mermaid(tmp_path, text):
         hostile = file.read().splitlines()
     titles = [number for number, line in enumerate(lines) if line.lstrip().startswith("title")]
     assert len(titles) == 1
-    assert [*hostile[: titles[0]], *hostile[titles[0] + 1 :]] == [*lines[: titles[0]], *lines[titles[0] + 1 :]]
+    assert [*hostile[: titles[0]], *hostile[titles[0] + 1 :]] == [
+        *lines[: titles[0]],
+        *lines[titles[0] + 1 :],
+    ]
     assert hostile[titles[0]].isprintable()
 
 
-@pytest.mark.parametrize("unit", ["ms", "", "a / 1", "a / 7", "a / 0", "/ 3", " / 3", "x / y", "x / 3 / 4"])
+@pytest.mark.parametrize(
+    "unit", ["ms", "", "a / 1", "a / 7", "a / 0", "/ 3", " / 3", "x / y", "x / 3 / 4"]
+)
 @pytest.mark.parametrize("scale", [1, 10, 10**12])
 def test_a_scaled_unit_is_read_back(unit, scale):
     assert parse_scaled_unit(scaled_unit(unit, scale)) == (unit, scale)

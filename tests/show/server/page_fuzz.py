@@ -29,28 +29,142 @@ Ask = Callable[[Mapping[str, Any], Path], object]
 ASKED: tuple[tuple[Ask, dict[str, Any]], ...] = (
     (view, {"names": ["1f1b"], "devices": 2, "mb": 2, "tf": "1,2", "unit": "ms"}),
     (view, {"names": ["zb-1p", "gpipe"], "stages": 2, "mb": 3, "link": ["0-1=2"]}),
-    (view, {"names": ["interleaved"], "devices": 2, "mb": 4, "p2p": "overlap", "cluster": "dgx-h100", "unit": "ms"}),
-    (view, {"names": ["1f1b"], "devices": 2, "mb": 2, "mb_scale": ["W=uniform:0.1:3"], "order": "early"}),
+    (
+        view,
+        {
+            "names": ["interleaved"],
+            "devices": 2,
+            "mb": 4,
+            "p2p": "overlap",
+            "cluster": "dgx-h100",
+            "unit": "ms",
+        },
+    ),
+    (
+        view,
+        {
+            "names": ["1f1b"],
+            "devices": 2,
+            "mb": 2,
+            "mb_scale": ["W=uniform:0.1:3"],
+            "order": "early",
+        },
+    ),
     (view, {"names": ["1f1b"], "devices": 2, "mb": 2, "model": "llama3-8b", "cluster": "dgx-h100"}),
     (view, {"names": ["dropped:x.json", "1f1b"]}),
     (tell, {"names": ["1f1b"], "devices": 2, "mb": 2}),
     (tell, {"names": ["seq1f1b"], "devices": 2, "mb": 4, "slice_scale": "1,2", "slices": 2}),
-    (lambda fields, folder: plan_request(fields), {"model": "llama3-8b", "cluster": "dgx-h100", "gpus": 8, "gbs": 8}),
+    (
+        lambda fields, folder: plan_request(fields),
+        {"model": "llama3-8b", "cluster": "dgx-h100", "gpus": 8, "gbs": 8},
+    ),
 )
 # What a stranger would like a field to touch, with words and numbers that options take.
 HOSTILE = (
-    *("x.json", "./x.json", "sub/../x.json", "mine.py", "mine.py:mine", "mine", "block.toml", "two.csv", "link.json"),
-    *("dropped:x.json", "dropped:../x.json", "dropped:mine.py", "dropped:/etc/passwd", "dropped:", "dropped:sub"),
-    *("/etc/passwd", "~/.bashrc", "../out.svg", "-", "--", "/dev/zero", ".", "..", "sub", "1f1b:x.csv", "1.f1b"),
-    *("W=two.csv", "W=/etc/passwd", "schedule=mine.py", "schedule=x.json,mb=4", "dgx-h100", "./dgx-h100", "llama3-8b"),
-    *("$(touch pwned)", "`touch pwned`", "; touch pwned", "=1+1", "@x", "\n%% x", "a\x1b]0;x\x07", "\u202e", "\ud800"),
-    *("tcp://127.0.0.1:{port}", "127.0.0.1:{port}", "x" * 3000, "local", "1", "", "1f1b", "1,2", "lognormal:0.2:7"),
+    *(
+        "x.json",
+        "./x.json",
+        "sub/../x.json",
+        "mine.py",
+        "mine.py:mine",
+        "mine",
+        "block.toml",
+        "two.csv",
+        "link.json",
+    ),
+    *(
+        "dropped:x.json",
+        "dropped:../x.json",
+        "dropped:mine.py",
+        "dropped:/etc/passwd",
+        "dropped:",
+        "dropped:sub",
+    ),
+    *(
+        "/etc/passwd",
+        "~/.bashrc",
+        "../out.svg",
+        "-",
+        "--",
+        "/dev/zero",
+        ".",
+        "..",
+        "sub",
+        "1f1b:x.csv",
+        "1.f1b",
+    ),
+    *(
+        "W=two.csv",
+        "W=/etc/passwd",
+        "schedule=mine.py",
+        "schedule=x.json,mb=4",
+        "dgx-h100",
+        "./dgx-h100",
+        "llama3-8b",
+    ),
+    *(
+        "$(touch pwned)",
+        "`touch pwned`",
+        "; touch pwned",
+        "=1+1",
+        "@x",
+        "\n%% x",
+        "a\x1b]0;x\x07",
+        "\u202e",
+        "\ud800",
+    ),
+    *(
+        "tcp://127.0.0.1:{port}",
+        "127.0.0.1:{port}",
+        "x" * 3000,
+        "local",
+        "1",
+        "",
+        "1f1b",
+        "1,2",
+        "lognormal:0.2:7",
+    ),
 )
 TEXTS = ("unit", "names", "cluster", "mb_scale")  # of which many are answered
-OTHER = ("output", "format", "results", "dask", "module", "record", "against", "costs", "__class__", "names.0")
-WORDS = sorted({word for kind in (ViewRequest, PlanPageRequest) for each in list_options(kind) for word in each.words})
-STARTS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "os.forkpty", "os.startfile")
-CHANGES = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate", "os.chmod")
+OTHER = (
+    "output",
+    "format",
+    "results",
+    "dask",
+    "module",
+    "record",
+    "against",
+    "costs",
+    "__class__",
+    "names.0",
+)
+WORDS = sorted(
+    {
+        word
+        for kind in (ViewRequest, PlanPageRequest)
+        for each in list_options(kind)
+        for word in each.words
+    }
+)
+STARTS = (
+    "subprocess.Popen",
+    "os.system",
+    "os.exec",
+    "os.posix_spawn",
+    "os.fork",
+    "os.forkpty",
+    "os.startfile",
+)
+CHANGES = (
+    "os.rename",
+    "os.remove",
+    "os.rmdir",
+    "os.mkdir",
+    "os.link",
+    "os.symlink",
+    "os.truncate",
+    "os.chmod",
+)
 CONNECTS = ("socket.connect", "socket.bind", "socket.getaddrinfo", "webbrowser.open")
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 ENDS = Counter[str]()
@@ -60,7 +174,12 @@ class Watch:
     """What the process does beside computing, told by the interpreter itself while ``on``."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.drops, self.on, self.seen = folder, str(folder / "drops"), False, list[str]()
+        self.folder, self.drops, self.on, self.seen = (
+            folder,
+            str(folder / "drops"),
+            False,
+            list[str](),
+        )
         self.kept = (os.path.dirname(cache_folder()), os.path.expanduser("~/.config"), "/dev/null")
         sys.addaudithook(self.note)
 
@@ -72,11 +191,17 @@ class Watch:
             self.seen.append(f"{event} {args}")
         elif event == "open" and isinstance(args[0], str | bytes):
             path, written = os.path.abspath(os.fsdecode(args[0])), args[2] & WRITES
-            read = path.startswith((str(self.folder), "/etc", "/dev")) and not path.startswith(self.drops)
+            read = path.startswith((str(self.folder), "/etc", "/dev")) and not path.startswith(
+                self.drops
+            )
             if not self.may(path) and (written or read):
                 self.seen.append(f"{'write' if written else 'read'} {path}")
         elif event in CHANGES:
-            paths = [os.path.abspath(os.fsdecode(arg)) for arg in args[:2] if isinstance(arg, str | bytes)]
+            paths = [
+                os.path.abspath(os.fsdecode(arg))
+                for arg in args[:2]
+                if isinstance(arg, str | bytes)
+            ]
             if not all(self.may(path) or path.startswith("/proc/self/fd") for path in paths):
                 self.seen.append(f"{event} {args}")
 
@@ -86,7 +211,9 @@ class Watch:
 
 
 def decoys(folder: Path) -> None:
-    """Files that a field would like to read, to run or to overwrite; in ``drops`` those that it may read."""
+    """Files that a field would like to read, to run or to overwrite; in ``drops`` those that it may
+    read.
+    """
     for name in ("drops", "drops/sub", "sub"):
         (folder / name).mkdir()
     invoke("run", "1f1b", "--stages", "2", "--mb", "2", "-q", "-o", str(folder / "x.json"))
@@ -94,14 +221,18 @@ def decoys(folder: Path) -> None:
         (folder / name).write_bytes((folder / "x.json").read_bytes())
     (folder / "two.csv").write_text("1,1")
     for name in ("mine.py", "drops/mine.py"):
-        (folder / name).write_text("import os; os.system('touch pwned')\ndef mine(shape): return []\n")
+        (folder / name).write_text(
+            "import os; os.system('touch pwned')\ndef mine(shape): return []\n"
+        )
     for name in ("dgx-h100", "llama3-8b", "block.toml"):
         (folder / name).write_bytes((ROOT / "gallery" / "two-nodes.toml").read_bytes())
     (folder / "link.json").symlink_to("/etc/passwd")
 
 
 def mutate(fields: Mapping[str, Any], draw: random.Random, port: int) -> dict[str, Any]:
-    """Change fields: hostile values for one to three of them, alone, in a list, or after what was there."""
+    """Change fields: hostile values for one to three of them, alone, in a list, or after what was
+    there.
+    """
     mutated = dict(fields)
     for _ in range(draw.choice((1, 1, 1, 2, 3))):
         word = draw.choice([*WORDS, *TEXTS * 9, *fields, *fields, *OTHER])
@@ -113,7 +244,10 @@ def mutate(fields: Mapping[str, Any], draw: random.Random, port: int) -> dict[st
                 mutated[word] = [value]
             case 3:
                 before = mutated.get(word)
-                mutated[word] = [*(before if isinstance(before, list) else [before or "1f1b"]), value]
+                mutated[word] = [
+                    *(before if isinstance(before, list) else [before or "1f1b"]),
+                    value,
+                ]
             case _:
                 mutated.pop(word, None)
     return mutated
@@ -122,7 +256,11 @@ def mutate(fields: Mapping[str, Any], draw: random.Random, port: int) -> dict[st
 def faults(seed: int, count: int) -> Iterator[tuple[dict[str, Any], str]]:
     """Every case of so many that does more than compute, with what it does."""
     draw = random.Random(seed)
-    with tempfile.TemporaryDirectory() as name, chdir(name), socket.create_server(("127.0.0.1", 0)) as listener:
+    with (
+        tempfile.TemporaryDirectory() as name,
+        chdir(name),
+        socket.create_server(("127.0.0.1", 0)) as listener,
+    ):
         folder = Path(name).resolve()
         decoys(folder)
         listener.setblocking(False)
@@ -159,7 +297,9 @@ def _fault(ask: Ask, fields: Mapping[str, Any], watch: Watch) -> str:
 
 def _state(folder: Path) -> dict[str, tuple[int, int]]:
     """Every file, when it was written last, and its size."""
-    return {str(path): (path.lstat().st_mtime_ns, path.lstat().st_size) for path in folder.rglob("*")}
+    return {
+        str(path): (path.lstat().st_mtime_ns, path.lstat().st_size) for path in folder.rglob("*")
+    }
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""The live page answers fields with reports, refuses what it must, and outlives whatever it is asked."""
+"""The live page answers fields with reports, refuses what it must, and outlives whatever it is
+asked.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,14 @@ from ppsim.base.deadline import check_time
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError, PpsimError
 from ppsim.questions.across.explain import explain
-from ppsim.questions.across.view import MOST_CELLS, MOST_SCHEDULES, ViewRequest, plan_request, tell, view
+from ppsim.questions.across.view import (
+    MOST_CELLS,
+    MOST_SCHEDULES,
+    ViewRequest,
+    plan_request,
+    tell,
+    view,
+)
 from ppsim.questions.across.view_model import Planner
 from ppsim.questions.timelines.memory import memory
 from ppsim.schedules import generate
@@ -62,7 +71,9 @@ async def exchange(
     fields: object = None,
     **query: str,
 ):
-    """One request: the status, the body, and the headers of the answer; ``fields`` are sent as JSON."""
+    """One request: the status, the body, and the headers of the answer; ``fields`` are sent as
+    JSON.
+    """
     method = method or ("GET" if fields is None else "POST")
     body = body or (b"" if fields is None else json.dumps(fields).encode())
     given = {"host": HOST, **(headers or {})}
@@ -90,7 +101,11 @@ async def exchange(
 
     await app(scope, receive, send)
     content = b"".join(message.get("body", b"") for message in said[1:])
-    return said[0]["status"], content, {name.decode(): value.decode() for name, value in said[0]["headers"]}
+    return (
+        said[0]["status"],
+        content,
+        {name.decode(): value.decode() for name, value in said[0]["headers"]},
+    )
 
 
 def test_a_drop_that_does_not_come_whole_leaves_no_file_and_no_traceback(app, tmp_path):
@@ -115,11 +130,16 @@ def refusal(app, fields: object) -> str:
 
 
 def test_fields_are_answered_with_their_report(app):
-    status, body, _ = ask(app, "/view", fields=asked("1f1b zb-1p", devices=4, mb=8, comm=0.5, p2p="overlap"))
+    status, body, _ = ask(
+        app, "/view", fields=asked("1f1b zb-1p", devices=4, mb=8, comm=0.5, p2p="overlap")
+    )
     report = json.loads(body)
     assert status == 200
     assert [timeline["title"] for timeline in report["timelines"]] == ["1F1B", "ZB-1P"]
-    assert report["inputs"]["command"] == "ppsim compare 1f1b zb-1p --devices 4 --mb 8 --comm 0.5 --p2p overlap"
+    assert (
+        report["inputs"]["command"]
+        == "ppsim compare 1f1b zb-1p --devices 4 --mb 8 --comm 0.5 --p2p overlap"
+    )
     assert all(timeline["waits"] for timeline in report["timelines"])
     single = json.loads(ask(app, "/view", fields=asked("gpipe", devices=2, mb=3))[1])
     assert single["inputs"]["command"] == "ppsim run gpipe --devices 2 --mb 3"
@@ -138,7 +158,9 @@ def test_the_reasons_are_those_of_explain(app):
 
 
 def test_reasons_of_a_dropped_run_are_of_its_own_times(app):
-    run = ask(app, "/export", fields=asked("1f1b", devices=2, mb=4, tf=3, unit="ms"), form=".json")[1]
+    run = ask(app, "/export", fields=asked("1f1b", devices=2, mb=4, tf=3, unit="ms"), form=".json")[
+        1
+    ]
     assert ask(app, "/drop", "POST", run, name="run.json")[0] == 200
     story = json.loads(ask(app, "/why", fields=asked("dropped:run.json gpipe", devices=2, mb=4))[1])
     assert story["bars"][-1]["to"] == json.loads(run)["makespan"]
@@ -181,9 +203,13 @@ def test_work_ends_when_who_asked_for_it_leaves(tmp_path):
 def test_the_bound_is_shown_and_changes_with_the_costs(app):
     """In numbers of each schedule and as a column of the page."""
     for forward, bounds in (("1", ["15 t_F", "13 t_F"]), ("2", ["20 t_F", "18 t_F"])):
-        report = json.loads(ask(app, "/view", fields=asked("1f1b zb-h2", devices=2, mb=4, tf=forward))[1])
+        report = json.loads(
+            ask(app, "/view", fields=asked("1f1b zb-h2", devices=2, mb=4, tf=forward))[1]
+        )
         assert [timeline["numbers"]["bound"]["text"] for timeline in report["timelines"]] == bounds
-        assert {"cards", "page"} <= set(next(c["places"] for c in report["columns"] if c["key"] == "bound"))
+        assert {"cards", "page"} <= set(
+            next(c["places"] for c in report["columns"] if c["key"] == "bound")
+        )
 
 
 def test_dropped_ops_are_bounded_like_others(app, tmp_path, monkeypatch):
@@ -206,15 +232,24 @@ def test_a_file_that_was_dropped_is_a_schedule(app, tmp_path):
         200,
         b'{"name":"mine.csv","devices":2,"mb":2}',
     )
-    report = json.loads(ask(app, "/view", fields=asked("dropped:mine.csv 1f1b", devices=2, mb=2))[1])
+    report = json.loads(
+        ask(app, "/view", fields=asked("dropped:mine.csv 1f1b", devices=2, mb=2))[1]
+    )
     assert len(report["timelines"]) == 2
     assert report["inputs"]["command"] == "ppsim compare mine.csv 1f1b --devices 2 --mb 2"
     assert list(tmp_path.iterdir()) == [tmp_path / "mine.csv"]
 
 
 def test_a_dropped_run_is_shown_with_its_own_times(app):
-    """What is beside it takes their medians; where the fields have costs, all are simulated. The titles say so."""
-    run = ask(app, "/export", fields=asked("zb-1p", devices=2, mb=4, tf=2, comm=0.5, unit="ms"), form=".json")[1]
+    """What is beside it takes their medians; where the fields have costs, all are simulated. The
+    titles say so.
+    """
+    run = ask(
+        app,
+        "/export",
+        fields=asked("zb-1p", devices=2, mb=4, tf=2, comm=0.5, unit="ms"),
+        form=".json",
+    )[1]
     assert ask(app, "/drop", "POST", run, name="run.json")[0] == 200
 
     def shown(names: str, **values):
@@ -225,18 +260,34 @@ def test_a_dropped_run_is_shown_with_its_own_times(app):
     own = ("ZB-1P (times of run.json)", json.loads(run)["makespan"])
     borrowed = "ZB-1P (median times of run.json)"
     assert shown("dropped:run.json") == ([own], "ms", "ppsim explain run.json")
-    assert shown("zb-1p dropped:run.json") == ([(borrowed, own[1]), own], "ms", "ppsim diff zb-1p run.json")
+    assert shown("zb-1p dropped:run.json") == (
+        [(borrowed, own[1]), own],
+        "ms",
+        "ppsim diff zb-1p run.json",
+    )
     assert shown("zb-1p 1f1b dropped:run.json")[2] is None
     rows, unit, command = shown("dropped:run.json", tf=1)
     assert (rows, unit) == ([("ZB-1P (order of run.json)", 13)], "t_F")
     assert command == "ppsim run run.json --devices 2 --mb 4 --tf 1.0"
-    assert refusal(app, asked("dropped:run.json", devices=3, mb=4)) == "run.json has 2 devices, not 3"
+    assert (
+        refusal(app, asked("dropped:run.json", devices=3, mb=4)) == "run.json has 2 devices, not 3"
+    )
 
 
 def test_every_format_can_be_downloaded(app):
-    for suffix, begins in ((".csv", b"0F0,"), (".json", b'{"schema"'), (".html", b"<!doctype html"), (".mmd", b"---")):
-        status, body, headers = ask(app, "/export", fields=asked("1f1b", devices=2, mb=2), form=suffix)
-        assert (status, headers["content-disposition"]) == (200, f'attachment; filename="ppsim{suffix}"')
+    for suffix, begins in (
+        (".csv", b"0F0,"),
+        (".json", b'{"schema"'),
+        (".html", b"<!doctype html"),
+        (".mmd", b"---"),
+    ):
+        status, body, headers = ask(
+            app, "/export", fields=asked("1f1b", devices=2, mb=2), form=suffix
+        )
+        assert (status, headers["content-disposition"]) == (
+            200,
+            f'attachment; filename="ppsim{suffix}"',
+        )
         assert body.startswith(begins)
     assert ask(app, "/export", fields=asked("1f1b", devices=2, mb=2), form=".exe")[0] == 422
 
@@ -257,7 +308,10 @@ SMALL = {"devices": 4, "mb": 8}
         (asked("1f1b", devices=16384, mb=4), "16,384 stages are too much work"),
         (asked("interleaved:64", devices=64, mb=256), "too much work"),
         (asked("seq1f1b", devices=64, mb=256, slices=64), "too much work"),
-        (asked("zb-auto", devices=32, mb=256), "zb-auto: 8,192 stages x microbatches are too much work"),
+        (
+            asked("zb-auto", devices=32, mb=256),
+            "zb-auto: 8,192 stages x microbatches are too much work",
+        ),
         (asked("1f1b " * (MOST_SCHEDULES + 1), **SMALL), "too many"),
         (asked("1f1b", **SMALL, profile="gallery/profile-cpu.toml"), "a page may not give"),
         (asked("1f1b", **SMALL, cluster="gallery/cluster.toml"), "may be a file to read"),
@@ -268,8 +322,14 @@ SMALL = {"devices": 4, "mb": 8}
         (asked("1f1b", **SMALL, model="llama3-8b"), "need a cluster"),
         (asked("1f1b", **SMALL, tp=2), "--tp need a model"),
         (asked("1f1b", **SMALL, ep=2, dp=2), "--ep, --dp need a model"),
-        (asked("1f1b", **SMALL, model="llama3-8b", cluster="dgx-h100", tf=2), "no effect beside a model"),
-        (asked("1f1b", devices=64, mb=8, model="llama3-8b", cluster="dgx-h100"), "32 layers for 64 stages"),
+        (
+            asked("1f1b", **SMALL, model="llama3-8b", cluster="dgx-h100", tf=2),
+            "no effect beside a model",
+        ),
+        (
+            asked("1f1b", devices=64, mb=8, model="llama3-8b", cluster="dgx-h100"),
+            "32 layers for 64 stages",
+        ),
         (asked("tests/data/mine.csv", **SMALL), "may be a file to read"),
         (asked("/etc/passwd", **SMALL), "may be a file to read"),
         ({**SMALL, "schedule": "/etc/passwd"}, "may be a file to read"),
@@ -292,10 +352,14 @@ def test_fields_are_refused_with_the_reason(app, fields, why):
 
 def test_a_model_on_a_cluster_gives_the_times_of_each_schedule(app):
     """Those of the stages that plan simulates, in ms; reasons are of the same run."""
-    fields = asked("1f1b interleaved:2", **SMALL, model="llama3-8b", cluster="dgx-h100", tp=2, mbs=4)
+    fields = asked(
+        "1f1b interleaved:2", **SMALL, model="llama3-8b", cluster="dgx-h100", tp=2, mbs=4
+    )
     report = json.loads(ask(app, "/view", fields=fields)[1])
     model, machine = read_model("llama3-8b"), read_machine("dgx-h100")
-    for timeline, (name, chunks) in zip(report["timelines"], (("1f1b", 1), ("interleaved", 2)), strict=True):
+    for timeline, (name, chunks) in zip(
+        report["timelines"], (("1f1b", 1), ("interleaved", 2)), strict=True
+    ):
         parallel = Parallel(tp=2, mbs=4, pp=4, vp=chunks, microbatches=8)
         costs = stage_costs(model, machine, parallel).costs
         schedule = generate(name, devices=4, chunks=chunks, microbatches=8)
@@ -321,24 +385,37 @@ def test_a_model_fills_the_devices_as_memory_says(app, more):
     assert report["cap"]["over"][0] == [
         d for d, peak in enumerate(report["timelines"][0]["curves"][0]["peak"]) if peak > 80
     ]
-    assert "--ep must divide dp x cp x tp = 4, got 3" in refusal(app, fields | {"dp": 4, "tp": 1, "ep": 3})
+    assert "--ep must divide dp x cp x tp = 4, got 3" in refusal(
+        app, fields | {"dp": 4, "tp": 1, "ep": 3}
+    )
 
 
 @pytest.mark.parametrize(
     ("query", "why"),
     [
         ({"model": "llama3-8b", "cluster": "dgx-h100", "gpus": "8"}, "a plan needs gbs"),
-        ({"model": "x.toml", "cluster": "dgx-h100", "gpus": "8", "gbs": "8"}, "may be a file to read"),
-        ({"model": "llama3-8b", "cluster": "/etc/passwd", "gpus": "8", "gbs": "8"}, "may be a file to read"),
+        (
+            {"model": "x.toml", "cluster": "dgx-h100", "gpus": "8", "gbs": "8"},
+            "may be a file to read",
+        ),
+        (
+            {"model": "llama3-8b", "cluster": "/etc/passwd", "gpus": "8", "gbs": "8"},
+            "may be a file to read",
+        ),
         ({"model": "llama3-8b", "cluster": "dgx-h100", "gpus": "1e9", "gbs": "8"}, "gpus"),
-        ({"model": "llama3-8b", "cluster": "dgx-h100", "gpus": "8", "gbs": "8", "output": "x"}, "no option 'output'"),
+        (
+            {"model": "llama3-8b", "cluster": "dgx-h100", "gpus": "8", "gbs": "8", "output": "x"},
+            "no option 'output'",
+        ),
     ],
 )
 def test_a_page_of_plans_takes_names_and_numbers_only(tmp_path, query, why):
     def plan(fields):
         return Planner().page(plan_request(fields))
 
-    status, body, _ = ask(make_app(b"", view, tmp_path, frozenset({HOST}), plan=plan), "/planned", **query)
+    status, body, _ = ask(
+        make_app(b"", view, tmp_path, frozenset({HOST}), plan=plan), "/planned", **query
+    )
     assert (status, why in json.loads(body)["error"]) == (422, True)
 
 
@@ -354,7 +431,9 @@ def test_values_may_be_texts_numbers_or_lists_of_them(app):
     assert json.loads(reports.pop())["timelines"][0]["makespan"] > 8
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[" * 5000, b'{"names": "\\ud800"}', b"names=1f1b&devices=2"])
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"\xff", b"[" * 5000, b'{"names": "\\ud800"}', b"names=1f1b&devices=2"]
+)
 def test_what_is_no_json_is_refused(app, body):
     for path in ("/view", "/export?form=.json"):
         status, said, _ = ask(app, path.partition("?")[0], "POST", body, form=".json")
@@ -366,8 +445,12 @@ def test_a_request_is_bounded_in_size(app):
         assert ask(app, path, "POST", b" " * (LARGEST_ASKED + 1), form=".json")[0] == 413
 
 
-@pytest.mark.parametrize("name", ["x.csv", "x.json", "x.trace.json", "x.trace.json.gz", "x.py", "x"])
-@pytest.mark.parametrize("content", [b"", b"<script>", bytes(range(256)) * 9, b"\x1f\x8b", b'{"a":1}'])
+@pytest.mark.parametrize(
+    "name", ["x.csv", "x.json", "x.trace.json", "x.trace.json.gz", "x.py", "x"]
+)
+@pytest.mark.parametrize(
+    "content", [b"", b"<script>", bytes(range(256)) * 9, b"\x1f\x8b", b'{"a":1}']
+)
 def test_a_file_that_is_no_schedule_is_refused_and_not_kept(app, tmp_path, name, content):
     status, body, _ = ask(app, "/drop", "POST", content, name=name)
     assert status == 422
@@ -383,7 +466,9 @@ def test_a_message_names_a_dropped_file_without_its_folder(app, tmp_path):
 
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("declared", list_options(ViewRequest), ids=lambda declared: declared.name)
-def test_no_value_of_a_field_reads_a_file_or_tells_whether_there_is_one(declared, tmp_path, monkeypatch):
+def test_no_value_of_a_field_reads_a_file_or_tells_whether_there_is_one(
+    declared, tmp_path, monkeypatch
+):
     """Every option by each of its names, with the path of a file and then of none."""
     monkeypatch.chdir(tmp_path)
     files = [tmp_path / name for name in ("a.csv", "b", "c.toml", "dropped:a.csv")]
@@ -400,7 +485,8 @@ def test_no_value_of_a_field_reads_a_file_or_tells_whether_there_is_one(declared
     ]
     values = [form for place in places for form in (place, [place], ["1f1b", place])]
     requests = [
-        {"names": "1f1b", "devices": 2, "mb": 2} | {word: value} for word, value in product(declared.words, values)
+        {"names": "1f1b", "devices": 2, "mb": 2} | {word: value}
+        for word, value in product(declared.words, values)
     ]
 
     def said(fields) -> str:
@@ -422,7 +508,9 @@ def test_no_value_of_a_field_reads_a_file_or_tells_whether_there_is_one(declared
 def test_nothing_is_printed_for_a_client(app, capfd):
     """Neither help, nor what a dropped file states and a run does not use."""
     assert "--help" in refusal(app, asked("1f1b", **{"--help": True}))
-    timed = ask(app, "/export", fields=asked("1f1b", devices=2, mb=2, p2p="overlap"), form=".json")[1]
+    timed = ask(app, "/export", fields=asked("1f1b", devices=2, mb=2, p2p="overlap"), form=".json")[
+        1
+    ]
     assert ask(app, "/drop", "POST", timed, name="run.json")[0] == 200
     assert ask(app, "/view", fields=asked("dropped:run.json", tf=2))[0] == 200
     assert capfd.readouterr() == ("", "")
@@ -472,7 +560,9 @@ def test_a_fault_of_ours_is_answered_in_words(tmp_path):
     def fail(fields, folder):
         raise ValueError("here")
 
-    status, body, _ = ask(make_app(b"", fail, tmp_path, frozenset({HOST})), "/view", fields=asked("x"))
+    status, body, _ = ask(
+        make_app(b"", fail, tmp_path, frozenset({HOST})), "/view", fields=asked("x")
+    )
     assert (status, json.loads(body)["error"]) == (500, "internal error (a fault of ppsim)")
 
 
@@ -512,7 +602,17 @@ def test_dropped_files_are_bounded_in_size_name_and_number(app, tmp_path):
 )
 def test_other_names_and_other_sites_are_refused(app, headers):
     for path, method in (("/", "GET"), ("/view", "POST"), ("/export", "POST"), ("/drop", "POST")):
-        assert ask(app, path, method, headers=headers, fields=asked("1f1b", devices=2, mb=2), name="x.csv")[0] == 403
+        assert (
+            ask(
+                app,
+                path,
+                method,
+                headers=headers,
+                fields=asked("1f1b", devices=2, mb=2),
+                name="x.csv",
+            )[0]
+            == 403
+        )
 
 
 def test_a_server_of_every_address_is_asked_by_numbers(tmp_path):
@@ -525,12 +625,20 @@ def test_a_server_of_every_address_is_asked_by_numbers(tmp_path):
         ("evil.example:8765", 403),
     ):
         assert ask(app, "/", headers={"host": host})[0] == status, host
-    assert ask(app, "/", headers={"host": "10.0.0.7:8765", "origin": "http://10.0.0.8:8765"})[0] == 403
-    assert ask(app, "/", headers={"host": "10.0.0.7:8765", "origin": "http://10.0.0.7:8765"})[0] == 200
+    assert (
+        ask(app, "/", headers={"host": "10.0.0.7:8765", "origin": "http://10.0.0.8:8765"})[0] == 403
+    )
+    assert (
+        ask(app, "/", headers={"host": "10.0.0.7:8765", "origin": "http://10.0.0.7:8765"})[0] == 200
+    )
 
 
 def test_own_requests_are_answered_with_strict_headers(app):
-    for headers in ({}, {"origin": f"http://{HOST}", "sec-fetch-site": "same-origin"}, {"sec-fetch-site": "none"}):
+    for headers in (
+        {},
+        {"origin": f"http://{HOST}", "sec-fetch-site": "same-origin"},
+        {"sec-fetch-site": "none"},
+    ):
         status, body, answer = ask(app, "/", headers=headers)
         assert (status, body) == (200, b"<page>")
         assert "default-src 'none'" in answer["content-security-policy"]
@@ -545,9 +653,15 @@ def test_the_page_asks_for_nothing_elsewhere():
     assert 'id="controls"' in page
 
 
-WORDS = [word for each in list_options(ViewRequest) for word in each.words] + ["devices", "mb", "names"] * 9
-TEXT = """1f1b zb-1p interleaved:3 overlap 4 8 -1 1e9 1,1,2,1 0-1=3 lognormal:1:1 nan E|t*4|L ' " \x00 é dropped:x
-dropped: 99999999999999999999 % &fields= __proto__ early /etc/passwd ../../etc/passwd secret.toml ./secret.toml
+WORDS = [word for each in list_options(ViewRequest) for word in each.words] + [
+    "devices",
+    "mb",
+    "names",
+] * 9
+TEXT = """1f1b zb-1p interleaved:3 overlap 4 8 -1 1e9 1,1,2,1 0-1=3 lognormal:1:1 nan
+E|t*4|L ' " \x00 é dropped:x
+dropped: 99999999999999999999 % &fields= __proto__ early /etc/passwd ../../etc/passwd
+secret.toml ./secret.toml
 dropped:../secret.toml llama3-8b llama3-8b dgx-h100 dgx-h100 dgx-h100.toml v-auto config.json"""
 SECRET = "the words of a file that no page may read"
 TEXTS = TEXT.split()
@@ -579,10 +693,25 @@ def fuzzed(count: int, app) -> None:
     rng = random.Random(7)
     for _ in range(count):
         path = rng.choice(
-            ["/view", "/view", "/view", "/view", "/why", "/why", "/plan", "/planned", "/export", "/drop", "/", "/x"]
+            [
+                "/view",
+                "/view",
+                "/view",
+                "/view",
+                "/why",
+                "/why",
+                "/plan",
+                "/planned",
+                "/export",
+                "/drop",
+                "/",
+                "/x",
+            ]
         )
         fields = asked("1f1b", devices=2, mb=4) if rng.random() < 0.5 else {}
-        fields |= {rng.choice([*WORDS, *TEXTS]): rng.choice(VALUES) for _ in range(rng.randrange(6))}
+        fields |= {
+            rng.choice([*WORDS, *TEXTS]): rng.choice(VALUES) for _ in range(rng.randrange(6))
+        }
         status, body, _ = ask(
             app,
             path,
@@ -635,7 +764,10 @@ def test_fields_need_the_folder_of_drops_only_for_drops(tmp_path):
     ("name", "content"),
     [
         ("x.parquet", lambda: parquet(ops(1 << 28))),
-        ("x.parquet", lambda: parquet(ops(60_000, kind=text("kind", 60_000, b"F" * 9_000_000, codec=GZIP)))),
+        (
+            "x.parquet",
+            lambda: parquet(ops(60_000, kind=text("kind", 60_000, b"F" * 9_000_000, codec=GZIP))),
+        ),
         ("x.parquet", lambda: parquet([*ops(), *ops()])),
         ("x.json.gz", lambda: gzip.compress(b'{"ops":{"start":[' + b"0," * 16_000_000 + b"0]}}")),
         ("x.csv", lambda: b"kind,start,end,microbatch,device\n" + b"F,0,1,0,0\n" * 400_000),

@@ -1,4 +1,6 @@
-"""Clients that are slow, silent or gone cost nobody else an answer, and never keep the server from its end."""
+"""Clients that are slow, silent or gone cost nobody else an answer, and never keep the server from
+its end.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ class Served:
     def __init__(self, held: ExitStack) -> None:
         words = [sys.executable, "-m", "ppsim", "serve", "--port", "0", "--no-open"]
         pipe = subprocess.PIPE
-        self.process = held.enter_context(subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True, env=SOURCE))
+        self.process = held.enter_context(
+            subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True, env=SOURCE)
+        )
         held.callback(self.process.kill)
         assert self.process.stdout
         self.host = self.process.stdout.readline().strip().removeprefix("http://").rstrip("/")
@@ -31,7 +35,9 @@ class Served:
     def send(self, head: str, body: str = "") -> socket.socket:
         """Open a connection that stays, and send the begin of a request."""
         name, _, port = self.host.partition(":")
-        opened = self.held.enter_context(socket.create_connection((name, int(port)), timeout=HANG_S))
+        opened = self.held.enter_context(
+            socket.create_connection((name, int(port)), timeout=HANG_S)
+        )
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         opened.sendall(f"{head} HTTP/1.1\r\nHost: {self.host}\r\n{body}".encode())
         return opened
@@ -53,7 +59,9 @@ DROPPED = "Content-Length: 100\r\n\r\nabc"
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of Unix")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)]
+)
 def test_one_signal_ends_the_server_whatever_its_clients_do(number):
     """An answer that is not read, requests half sent, and simulations under way."""
     with ExitStack() as held:
@@ -67,7 +75,10 @@ def test_one_signal_ends_the_server_whatever_its_clients_do(number):
         served.process.send_signal(number)
         _, errors = served.process.communicate(timeout=HANG_S)
     said = "Interrupted." if number == signal.SIGINT else f"Ended by {signal.Signals(number).name}."
-    assert (served.process.returncode, errors.split("\n")) == (128 + number, ["Ctrl-C ends it", "", said, ""])
+    assert (served.process.returncode, errors.split("\n")) == (
+        128 + number,
+        ["Ctrl-C ends it", "", said, ""],
+    )
 
 
 @pytest.mark.slow
@@ -76,7 +87,9 @@ def test_half_open_connections_and_rubbish_keep_nobody_out_and_print_nothing():
     with ExitStack() as held:
         served = Served(held)
         for number in range(200):
-            served.send(*[("GET /",), ("POST /drop?name=a.csv", DROPPED), ("\x1b[31m\x00",)][number % 3])
+            served.send(
+                *[("GET /",), ("POST /drop?name=a.csv", DROPPED), ("\x1b[31m\x00",)][number % 3]
+            )
         assert served.view(**SMALL) == 200
         assert served.view(**SMALL, help=True) == 422
         assert served.view(**SMALL, title="\x1b[31m") == 422

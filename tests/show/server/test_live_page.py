@@ -24,7 +24,9 @@ pytestmark = pytest.mark.browser
 def address():
     """The address of ``ppsim serve`` in a process of its own."""
     words = [sys.executable, "-m", "ppsim", "serve", "--port", "0", "--no-open"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=SOURCE) as served:
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=SOURCE
+    ) as served:
         assert served.stdout
         yield served.stdout.readline().strip()
         served.terminate()
@@ -52,7 +54,9 @@ def test_fields_in_the_address_are_drawn_with_their_controls(address, browser):
     browser.open(at(address, "zb-1p dualpipe-v", **shape, speed="1,1,0.5,1,1", recompute="true"))
     browser.wait("document.documentElement.dataset.answered === '1'")
     assert text(browser, "h1") == "ZB-1P · DualPipe-V"
-    assert text(browser, "#command").startswith("ppsim compare zb-1p dualpipe-v --devices 5 --mb 11")
+    assert text(browser, "#command").startswith(
+        "ppsim compare zb-1p dualpipe-v --devices 5 --mb 11"
+    )
     assert browser.run("document.getElementById('more').value") == "--speed 1,1,0.5,1,1"
     assert browser.run("document.getElementById('p2p').value") == "overlap"
     assert browser.run("document.getElementById('recompute').checked")
@@ -65,8 +69,14 @@ def test_options_that_are_typed_are_fields_and_stay_in_the_address(address, brow
     browser.open(at(address, "1f1b", devices=2, mb=4))
     browser.wait("document.documentElement.dataset.answered === '1'")
     typed = "--link 0-1=2 --link=1-0=3 --unit 'a b' --speed 1,0.5 gpipe"
-    browser.run(f"const more = document.getElementById('more'); more.value = {json.dumps(typed)}; more.onchange()")
-    command = "ppsim compare 1f1b gpipe --devices 2 --mb 4 --link 0-1=2 --link 1-0=3 --speed 1,0.5 --unit 'a b'"
+    browser.run(
+        f"const more = document.getElementById('more'); more.value = {json.dumps(typed)}; "
+        f"more.onchange()"
+    )
+    command = (
+        "ppsim compare 1f1b gpipe --devices 2 --mb 4 --link 0-1=2 --link 1-0=3 --speed 1,0.5 "
+        "--unit 'a b'"
+    )
     browser.wait(f"document.getElementById('command').innerText === {json.dumps(command)}")
     browser.wait("location.search.includes('unit')")
     browser.open(browser.run("location.href"))
@@ -93,7 +103,10 @@ def test_a_schedule_that_cannot_take_the_shape_leaves_with_a_chip(address, brows
     assert text(browser, "h1") == "1F1B"
     assert "needs an even number of microbatches" in text(browser, "#chosen .left")
     assert browser.run("document.getElementById('stale').hidden")
-    browser.run("(n => { n.value = 8; n.oninput(); })(document.querySelector('input[aria-label=microbatches]'))")
+    browser.run(
+        "(n => { n.value = 8; n.oninput(); "
+        "})(document.querySelector('input[aria-label=microbatches]'))"
+    )
     browser.wait("document.querySelector('h1').innerText.includes('DualPipe')")
     assert browser.run("document.querySelector('#chosen .left')") is None
 
@@ -106,7 +119,9 @@ def test_kinds_that_the_first_picture_lacks_are_drawn(address, browser):
     browser.wait("document.documentElement.dataset.answered === '2'")
     assert text(browser, "#refused") == ""
     assert "Recompute" in text(browser, "#legend")
-    fills = browser.run("[...document.querySelectorAll('#marks [fill]')].map(mark => mark.getAttribute('fill'))")
+    fills = browser.run(
+        "[...document.querySelectorAll('#marks [fill]')].map(mark => mark.getAttribute('fill'))"
+    )
     assert not [fill for fill in fills if fill in ("undefined", "null")]
 
 
@@ -114,11 +129,19 @@ def test_a_pinned_run_stays_as_outlines(address, browser):
     browser.open(at(address, "1f1b", devices=4, mb=8))
     browser.wait("document.documentElement.dataset.answered === '1'")
     browser.run("document.getElementById('pin').click()")
-    browser.run("(n => { n.value = 2; n.oninput(); })(document.querySelector('input[aria-label=F]'))")
+    browser.run(
+        "(n => { n.value = 2; n.oninput(); })(document.querySelector('input[aria-label=F]'))"
+    )
     browser.wait("document.getElementById('pinned').innerText.startsWith('+')")
-    assert browser.run("document.querySelectorAll('#marks path[stroke-dasharray=\"4 2\"]').length") == 1
+    assert (
+        browser.run("document.querySelectorAll('#marks path[stroke-dasharray=\"4 2\"]').length")
+        == 1
+    )
     browser.run("document.getElementById('pin').click()")
-    assert browser.run("document.querySelectorAll('#marks path[stroke-dasharray=\"4 2\"]').length") == 0
+    assert (
+        browser.run("document.querySelectorAll('#marks path[stroke-dasharray=\"4 2\"]').length")
+        == 0
+    )
 
 
 def test_an_answer_that_takes_long_dims_the_picture(address, browser):
@@ -126,15 +149,19 @@ def test_an_answer_that_takes_long_dims_the_picture(address, browser):
     browser.wait("document.documentElement.dataset.answered === '1'")
     held = "(...all) => new Promise(done => { window.go = () => done(fetched(...all)); })"
     browser.run(f"window.fetched = fetch; window.fetch = {held}; 0")
-    browser.run("(n => { n.value = 2; n.oninput(); })(document.querySelector('input[aria-label=F]'))")
+    browser.run(
+        "(n => { n.value = 2; n.oninput(); })(document.querySelector('input[aria-label=F]'))"
+    )
     browser.wait("document.getElementById('stale').innerText === 'computing …'")
     browser.run("window.go()")
     browser.wait("document.getElementById('stale').hidden")
 
 
-HELD = """(where, how) => how.body.includes('v-auto') && where === 'view' ? new Promise((done, fail) => {
+HELD = """(where, how) => how.body.includes('v-auto') && where === 'view' ?
+  new Promise((done, fail) => {
   window.go = () => done(fetched(where, how));
-  how.signal?.addEventListener('abort', () => { window.gone = true; window.go = null; fail(how.signal.reason); });
+  how.signal?.addEventListener('abort', () => { window.gone = true;
+    window.go = null; fail(how.signal.reason); });
 }) : fetched(where, how)"""
 
 
@@ -143,12 +170,15 @@ def test_an_order_that_is_searched_for_is_greyed_until_it_is_found(address, brow
     browser.open(at(address, "v-auto 1f1b", devices=4, mb=8))
     browser.wait("document.documentElement.dataset.answered === '1'")
     browser.run(f"window.fetched = fetch; window.fetch = {HELD}; 0")
-    forward = "(n => {{ n.value = {}; n.oninput(); }})(document.querySelector('input[aria-label=F]'))"
+    forward = (
+        "(n => {{ n.value = {}; n.oninput(); }})(document.querySelector('input[aria-label=F]'))"
+    )
     browser.run(forward.format(2))
     browser.wait("document.getElementById('stale').innerText === 'searching v-auto …'")
     assert "as it was, searching" in text(browser, "h1")
     assert browser.run("document.querySelectorAll('#marks .veil').length") == 1
-    assert not browser.run("document.documentElement.hasAttribute('data-stale')")  # 1F1B is as it is asked for
+    # 1F1B is as it is asked for
+    assert not browser.run("document.documentElement.hasAttribute('data-stale')")
     assert "1F1B" in browser.run("document.querySelectorAll('#numbers tr')[2].innerText")
     browser.wait("window.go")
     browser.run(forward.format(3))
@@ -167,14 +197,18 @@ def test_the_next_thing_to_try_is_in_view_and_is_tried(address, browser):
     browser.run("document.getElementById('try').click()")
     assert not browser.run("document.documentElement.hasAttribute('data-told')")
     browser.wait("document.querySelector('h1').innerText === 'ZB-V'")
-    browser.wait("document.getElementById('lead').innerText.startsWith('first: use 16 microbatches')")
+    browser.wait(
+        "document.getElementById('lead').innerText.startsWith('first: use 16 microbatches')"
+    )
 
 
 def test_a_model_and_a_cluster_are_picked_by_name(address, browser):
     """Their stages give the times; the link asks for plans of the same model."""
     browser.open(address)
     browser.run("(m => { m.value = 'llama3-8b'; m.onchange(); })(document.getElementById('model'))")
-    browser.run("(c => { c.value = 'dgx-h100'; c.onchange(); })(document.getElementById('cluster'))")
+    browser.run(
+        "(c => { c.value = 'dgx-h100'; c.onchange(); })(document.getElementById('cluster'))"
+    )
     browser.wait("document.getElementById('numbers').innerText.includes(' ms')")
     assert browser.run("document.getElementById('cost-controls').disabled")
     assert text(browser, "#refused") == ""
@@ -191,7 +225,9 @@ def test_a_model_and_a_cluster_are_picked_by_name(address, browser):
 def test_the_server_ends_while_it_plans_and_searches(sign):
     """And the search for plans with it."""
     words = [sys.executable, "-m", "ppsim", "serve", "--port", "0", "--no-open"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=SOURCE) as served:
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=SOURCE
+    ) as served:
         assert served.stdout
         host = served.stdout.readline().strip().removeprefix("http://").strip("/")
         fields = {
@@ -205,23 +241,49 @@ def test_the_server_ends_while_it_plans_and_searches(sign):
         planned.request("GET", "/planned?model=llama3-70b&cluster=dgx-h100&gpus=512&gbs=1024")
         searched.request("POST", "/view", json.dumps(fields))
         children = Path(f"/proc/{served.pid}/task")
-        wait_for(lambda: any(each.read_text() for each in children.glob("*/children")), "the search")
-        planning = [int(pid) for each in children.glob("*/children") for pid in each.read_text().split()]
+        wait_for(
+            lambda: any(each.read_text() for each in children.glob("*/children")), "the search"
+        )
+        planning = [
+            int(pid) for each in children.glob("*/children") for pid in each.read_text().split()
+        ]
         served.send_signal(sign)
         assert served.wait(HANG_S) in (128 + sign, -sign)
-        wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in planning), "the end of the search")
+        wait_for(
+            lambda: not any(Path(f"/proc/{pid}").exists() for pid in planning),
+            "the end of the search",
+        )
 
 
 def test_a_watched_file_is_shown_again_when_it_changes(browser, tmp_path):
     source = tmp_path / "mine.json"
-    assert invoke("run", "1f1b", "--devices", "2", "--mb", "4", "-q", "-o", str(source)).exit_code == 0
-    words = [sys.executable, "-m", "ppsim", "serve", "--port", "0", "--no-open", "--watch", str(source)]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=SOURCE) as served:
+    assert (
+        invoke("run", "1f1b", "--devices", "2", "--mb", "4", "-q", "-o", str(source)).exit_code == 0
+    )
+    words = [
+        sys.executable,
+        "-m",
+        "ppsim",
+        "serve",
+        "--port",
+        "0",
+        "--no-open",
+        "--watch",
+        str(source),
+    ]
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=SOURCE
+    ) as served:
         assert served.stdout
         try:
             browser.open(served.stdout.readline().strip())
             assert "1F1B" in text(browser, "h1")
-            assert invoke("run", "gpipe", "--devices", "2", "--mb", "4", "-q", "-o", str(source)).exit_code == 0
+            assert (
+                invoke(
+                    "run", "gpipe", "--devices", "2", "--mb", "4", "-q", "-o", str(source)
+                ).exit_code
+                == 0
+            )
             browser.wait("document.querySelector('h1').innerText.includes('GPipe')")
         finally:
             served.terminate()
@@ -231,18 +293,27 @@ SET = "(n => { n.value = %s; n.oninput(); })(document.querySelector('input[aria-
 
 
 def test_a_pinned_run_is_compared_in_its_own_unit_only(address, browser):
-    """With a model's times in ms a run in t_F stays, named with its unit, without a percentage or outlines."""
+    """With a model's times in ms a run in t_F stays, named with its unit, without a percentage or
+    outlines.
+    """
     browser.open(at(address, "1f1b", devices=4, mb=8))
     browser.wait("document.documentElement.dataset.answered === '1'")
     browser.run("document.getElementById('pin').click()")
     browser.run("(m => { m.value = 'llama3-8b'; m.onchange(); })(document.getElementById('model'))")
-    browser.run("(c => { c.value = 'dgx-h100'; c.onchange(); })(document.getElementById('cluster'))")
+    browser.run(
+        "(c => { c.value = 'dgx-h100'; c.onchange(); })(document.getElementById('cluster'))"
+    )
     browser.wait("document.getElementById('numbers').innerText.includes(' ms')")
     browser.wait("document.getElementById('pinned').innerText.includes('not compared')")
     assert text(browser, "#pinned") == "1F1B (33 t_F): not compared, times are in ms now"
-    assert browser.run("document.querySelectorAll('#marks path[stroke-dasharray=\"4 2\"]').length") == 0
+    assert (
+        browser.run("document.querySelectorAll('#marks path[stroke-dasharray=\"4 2\"]').length")
+        == 0
+    )
     browser.run("(m => { m.value = ''; m.onchange(); })(document.getElementById('model'))")
-    browser.wait("document.getElementById('pinned').innerText === '0.0% compared with 1F1B (33 t_F)'")
+    browser.wait(
+        "document.getElementById('pinned').innerText === '0.0% compared with 1F1B (33 t_F)'"
+    )
 
 
 def test_try_it_never_shows_a_schedule_twice(address, browser):
@@ -252,14 +323,18 @@ def test_try_it_never_shows_a_schedule_twice(address, browser):
     lead = text(browser, "#lead")
     browser.run("document.getElementById('try').click()")
     browser.wait("document.documentElement.dataset.answered")
-    browser.wait("!document.getElementById('command').innerText.startsWith('ppsim compare 1f1b zb-1p')")
+    browser.wait(
+        "!document.getElementById('command').innerText.startsWith('ppsim compare 1f1b zb-1p')"
+    )
     names = text(browser, "#command").split(" --")[0].split()[2:]
     assert len(names) == len(set(names)) == 2
     assert names[0] in lead
 
 
 def test_chunks_are_for_schedules_that_take_several(address, browser):
-    """Where none does the slider rests; beside others only theirs changes, and the command says which."""
+    """Where none does the slider rests; beside others only theirs changes, and the command says
+    which.
+    """
     browser.open(at(address, "1f1b zb-1p", devices=4, mb=8))
     browser.wait("document.documentElement.dataset.answered === '1'")
     assert browser.run("document.querySelector('input[aria-label=chunks]').disabled")
@@ -278,8 +353,13 @@ def test_chunks_are_for_schedules_that_take_several(address, browser):
 
 def test_plans_show_at_once_that_they_are_searched(address, browser):
     """A page with a bar and the seconds so far, which says why where there is no plan."""
-    browser.ask("Page.navigate", url=f"{address}plan?model=llama3-70b&cluster=dgx-h100&gpus=512&gbs=1024")
-    browser.wait("document.querySelector('progress')?.checkVisibility() && / s so far/.test(document.body.innerText)")
+    browser.ask(
+        "Page.navigate", url=f"{address}plan?model=llama3-70b&cluster=dgx-h100&gpus=512&gbs=1024"
+    )
+    browser.wait(
+        "document.querySelector('progress')?.checkVisibility() && / s so "
+        "far/.test(document.body.innerText)"
+    )
     assert "llama3-70b" in browser.run("document.body.innerText")
     browser.ask("Page.navigate", url=f"{address}plan?model=llama3-70b&cluster=dgx-h100")
     browser.wait("document.documentElement.dataset.state === 'failed'")
@@ -289,7 +369,18 @@ def test_plans_show_at_once_that_they_are_searched(address, browser):
 def test_the_page_of_plans_takes_the_place_of_the_one_that_waits(address, browser, tmp_path):
     """As the server sends it, with its scripts at work."""
     target = tmp_path / "plan.html"
-    sizes = ("--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "8", "--gbs", "8", "--schedules", "1f1b")
+    sizes = (
+        "--model",
+        "llama3-8b",
+        "--cluster",
+        "dgx-h100",
+        "--gpus",
+        "8",
+        "--gbs",
+        "8",
+        "--schedules",
+        "1f1b",
+    )
     assert invoke("plan", *sizes, "-q", "-o", str(target)).exit_code == 0
     served = f"window.fetch = async () => new Response({json.dumps(target.read_text('utf-8'))})"
     script = browser.ask("Page.addScriptToEvaluateOnNewDocument", source=served)["identifier"]
@@ -307,8 +398,20 @@ def test_a_save_that_deadlocks_greys_all_that_is_of_before(browser, tmp_path):
     source = tmp_path / "mine.csv"
     good, bad = "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n", "0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n"
     source.write_text(good)
-    words = [sys.executable, "-m", "ppsim", "serve", "--port", "0", "--no-open", "--watch", str(source)]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=SOURCE) as served:
+    words = [
+        sys.executable,
+        "-m",
+        "ppsim",
+        "serve",
+        "--port",
+        "0",
+        "--no-open",
+        "--watch",
+        str(source),
+    ]
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=SOURCE
+    ) as served:
         assert served.stdout
         try:
             browser.open(served.stdout.readline().strip())
@@ -328,7 +431,9 @@ def test_a_save_that_deadlocks_greys_all_that_is_of_before(browser, tmp_path):
 
 
 def test_drag_compare_drop_copy_and_download(address, browser, tmp_path):
-    """A slider dragged, a schedule added, a trace dropped, the command copied and the picture of all saved."""
+    """A slider dragged, a schedule added, a trace dropped, the command copied and the picture of
+    all saved.
+    """
     browser.open(at(address, "1f1b", devices=2, mb=8))
     browser.wait("document.documentElement.dataset.answered === '1'")
     browser.click("#fold")
@@ -338,12 +443,21 @@ def test_drag_compare_drop_copy_and_download(address, browser, tmp_path):
     browser.wait("document.getElementById('command').innerText.includes('--tf')")
     forward = float(browser.run(f"document.querySelector({slider!r}).value"))
     assert forward > 1
-    browser.wait(f"document.querySelector('#numbers .value').innerText === '{9 * (forward + 2):.15g} t_F'")
+    browser.wait(
+        f"document.querySelector('#numbers .value').innerText === '{9 * (forward + 2):.15g} t_F'"
+    )
     browser.run("const add = document.getElementById('add'); add.value = 'gpipe'; add.onchange()")
     browser.wait("document.querySelector('h1').innerText === '1F1B · GPipe'")
-    assert text(browser, "#command") == f"ppsim compare 1f1b gpipe --devices 2 --mb 8 --tf {forward}"
+    assert (
+        text(browser, "#command") == f"ppsim compare 1f1b gpipe --devices 2 --mb 8 --tf {forward}"
+    )
 
-    assert invoke("run", "zb-1p", "--devices", "2", "--mb", "8", "-q", "-o", str(tmp_path / "run.json")).exit_code == 0
+    assert (
+        invoke(
+            "run", "zb-1p", "--devices", "2", "--mb", "8", "-q", "-o", str(tmp_path / "run.json")
+        ).exit_code
+        == 0
+    )
     browser.open(at(address, "1f1b", devices=2, mb=8))
     browser.drop("#chart", tmp_path / "run.json")
     title = "1F1B (median times of run.json) · ZB-1P (times of run.json)"
@@ -351,7 +465,9 @@ def test_drag_compare_drop_copy_and_download(address, browser, tmp_path):
 
     origin = browser.run("location.origin")
     browser.ask(
-        "Browser.grantPermissions", origin=origin, permissions=["clipboardReadWrite", "clipboardSanitizedWrite"]
+        "Browser.grantPermissions",
+        origin=origin,
+        permissions=["clipboardReadWrite", "clipboardSanitizedWrite"],
     )
     browser.ask("Page.bringToFront")
     browser.click("#command")
@@ -359,7 +475,10 @@ def test_drag_compare_drop_copy_and_download(address, browser, tmp_path):
     assert browser.run("navigator.clipboard.readText()") == "ppsim diff 1f1b run.json"
 
     browser.ask("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
-    browser.run("const list = document.getElementById('download'); list.value = '.trace.json'; list.onchange()")
+    browser.run(
+        "const list = document.getElementById('download'); list.value = '.trace.json'; "
+        "list.onchange()"
+    )
     target = tmp_path / "ppsim.trace.json"
     wait_for(target.exists, "the download")
     assert json.loads(target.read_text())["traceEvents"]

@@ -70,7 +70,10 @@ def test_other_pages_names_and_paths_get_nothing(served):
 def test_who_says_nothing_or_leaves_holds_nobody_up(served, capfd):
     """Browsers open connections ahead; a reset one raises in the server."""
     port, thread, _ = served
-    with socket.create_connection(("127.0.0.1", port)), socket.create_connection(("127.0.0.1", port)) as reset:
+    with (
+        socket.create_connection(("127.0.0.1", port)),
+        socket.create_connection(("127.0.0.1", port)) as reset,
+    ):
         reset.sendall(b"GET /")
         reset.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         reset.close()

@@ -1,4 +1,6 @@
-"""A profile's op times in the place of the efficiency curve: what they replace, what stays, and what is refused."""
+"""A profile's op times in the place of the efficiency curve: what they replace, what stays, and
+what is refused.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def op(part: str, kind: str, ms: float, layers: int = 0, stage: int = -1) -> OpT
 
 
 def of_layers(times: float, **workload: object) -> Profile:
-    """A profile whose ops take so many times as long as by the curve: stages of two layers without ends, then ends."""
+    """A profile whose ops take so many times as long as by the curve: stages of two layers without
+    ends, then ends.
+    """
     time = stage_costs(replace(GPT, layers=6), H100, Parallel(pp=3)).time * 1e3 * times
     layers, ends = time[:, 1], time[:, 2] - time[:, 1]
     rows = [op("layers", k, layers[Kind[k]] * count / 2, count) for k in "FBIW" for count in (1, 2)]
@@ -39,7 +43,9 @@ def of_layers(times: float, **workload: object) -> Profile:
 
 
 def test_measured_layers_replace_the_curve_and_collectives_stay():
-    """Layers measured at twice the curve's time take twice as long without their collectives, which do not change."""
+    """Layers measured at twice the curve's time take twice as long without their collectives, which
+    do not change.
+    """
     curve = stage_costs(GPT, H100, PARALLEL)
     found = stage_costs(GPT, use_profile(H100, of_layers(2.0), "p", GPT, PARALLEL), PARALLEL)
     middle = slice(1, 3)
@@ -47,11 +53,17 @@ def test_measured_layers_replace_the_curve_and_collectives_stay():
     doubled = 2 * (curve.time[Kind.F] + curve.time[Kind.B]) - waits
     assert (found.time[Kind.F] + found.time[Kind.B])[middle] == pytest.approx(doubled[middle])
     assert found.communication == pytest.approx(waits)
-    assert [found.message, *found.dp, *found.optimizer] == [curve.message, *curve.dp, *curve.optimizer]
+    assert [found.message, *found.dp, *found.optimizer] == [
+        curve.message,
+        *curve.dp,
+        *curve.optimizer,
+    ]
 
 
 def test_what_runs_again_takes_the_forward_that_was_measured():
-    """Layers that run again take as long as their F without ends: its measured ops and its collectives."""
+    """Layers that run again take as long as their F without ends: its measured ops and its
+    collectives.
+    """
     full = replace(PARALLEL, recompute="full")
     measured = use_profile(H100, of_layers(2.0), "p", GPT, PARALLEL)
     once, again = (stage_costs(GPT, measured, parallel).time for parallel in (PARALLEL, full))
@@ -60,8 +72,13 @@ def test_what_runs_again_takes_the_forward_that_was_measured():
 
 def test_a_full_backward_costs_what_was_measured_and_not_its_halves():
     rows = of_layers(1.0).op
-    slower = tuple(replace(o, median_ms=o.median_ms * 3, p90_ms=o.p90_ms * 3) if o.kind in "IW" else o for o in rows)
-    time = stage_costs(GPT, use_profile(H100, Profile(WHERE, WORKLOAD, slower), "p", GPT, PARALLEL), PARALLEL).time
+    slower = tuple(
+        replace(o, median_ms=o.median_ms * 3, p90_ms=o.p90_ms * 3) if o.kind in "IW" else o
+        for o in rows
+    )
+    time = stage_costs(
+        GPT, use_profile(H100, Profile(WHERE, WORKLOAD, slower), "p", GPT, PARALLEL), PARALLEL
+    ).time
     curve = stage_costs(GPT, H100, PARALLEL).time
     assert time[Kind.B, 1] == pytest.approx(curve[Kind.B, 1])
     assert time[Kind.I, 1] + time[Kind.W, 1] > 2 * curve[Kind.B, 1]
@@ -87,16 +104,46 @@ def test_measured_stages_cost_what_they_were_measured_at():
 @pytest.mark.parametrize(
     ("model", "parallel", "workload", "device", "message", "hint"),
     [
-        (GPT, PARALLEL, {}, "cpu", "measured on cpu, and the devices of dgx-h100 are h100", "ppsim calibrate"),
+        (
+            GPT,
+            PARALLEL,
+            {},
+            "cpu",
+            "measured on cpu, and the devices of dgx-h100 are h100",
+            "ppsim calibrate",
+        ),
         (GPT, PARALLEL, {}, "NVIDIA H1000", "measured on NVIDIA H1000", "ppsim calibrate"),
-        (GPT, replace(PARALLEL, precision="fp8"), {}, "H100", "bfloat16, and the model is to be", "bf16"),
+        (
+            GPT,
+            replace(PARALLEL, precision="fp8"),
+            {},
+            "H100",
+            "bfloat16, and the model is to be",
+            "bf16",
+        ),
         (GPT, PARALLEL, {"dtype": "float32"}, "H100", "in float32", "--dtype bfloat16"),
-        (GPT, PARALLEL, {"hidden": 512}, "H100", "hidden 512; gpt has 4096", "calibrate --hidden 4096 --heads 32"),
+        (
+            GPT,
+            PARALLEL,
+            {"hidden": 512},
+            "H100",
+            "hidden 512; gpt has 4096",
+            "calibrate --hidden 4096 --heads 32",
+        ),
         (GPT, PARALLEL, {"sequence": 128}, "H100", "sequence 128; gpt has 2048", "--seq 2048"),
-        (read_model("mixtral-8x7b"), PARALLEL, {}, "H100", "every layer of mixtral-8x7b has experts", "--from-trace"),
+        (
+            read_model("mixtral-8x7b"),
+            PARALLEL,
+            {},
+            "H100",
+            "every layer of mixtral-8x7b has experts",
+            "--from-trace",
+        ),
     ],
-)  # fmt: skip
-def test_a_profile_that_says_nothing_of_the_run_is_refused(model, parallel, workload, device, message, hint):
+)
+def test_a_profile_that_says_nothing_of_the_run_is_refused(
+    model, parallel, workload, device, message, hint
+):
     profile = replace(of_layers(1.0, **workload), provenance=replace(WHERE, device=device))
     with pytest.raises(InputError) as refused:
         use_profile(H100, profile, "p.toml", model, parallel)
@@ -106,27 +153,41 @@ def test_a_profile_that_says_nothing_of_the_run_is_refused(model, parallel, work
 
 def test_layers_that_took_no_longer_than_none_are_refused():
     rows = (op("layers", kind, 3.0, count) for kind in "FB" for count in (0, 1, 2))
-    with pytest.raises(InputError, match="'p' has no time of a layer: 2 layers took no longer than none"):
+    with pytest.raises(
+        InputError, match="'p' has no time of a layer: 2 layers took no longer than none"
+    ):
         use_profile(H100, Profile(WHERE, WORKLOAD, tuple(rows)), "p", GPT, PARALLEL)
     with pytest.raises(InputError, match="no times of B"):
-        use_profile(H100, Profile(WHERE, WORKLOAD, (op("layers", "F", 3.0, 2),)), "p", GPT, PARALLEL)
+        use_profile(
+            H100, Profile(WHERE, WORKLOAD, (op("layers", "F", 3.0, 2),)), "p", GPT, PARALLEL
+        )
 
 
 CPU = (
-    'schema = "ppsim.gpu/1"\nname = "cpu"\nmemory_gib = 16\nhbm_gb_per_s = 20\n[tflops]\nbf16 = 0.05\n',
-    'schema = "ppsim.cluster/1"\ngpu = "cpu.toml"\ndevices_per_node = 4\n[intra]\nalpha_us = 5\ngb_per_s = 5\n',
-    'schema = "ppsim.model/2"\nhidden = 512\nheads = 8\nlayers = 8\nseq = 256\nvocab = 4096\nbiases = true\n'
+    'schema = "ppsim.gpu/1"\nname = "cpu"\nmemory_gib = 16\nhbm_gb_per_s = 20\n[tflops]\nbf16 = '
+    "0.05\n",
+    'schema = "ppsim.cluster/1"\ngpu = "cpu.toml"\ndevices_per_node = 4\n[intra]\nalpha_us = '
+    "5\ngb_per_s = 5\n",
+    'schema = "ppsim.model/2"\nhidden = 512\nheads = 8\nlayers = 8\nseq = 256\nvocab = '
+    "4096\nbiases = true\n"
     "learned_positions = true\n",
 )
 
 
 def test_a_model_costs_what_a_schedule_with_its_profile_costs(tmp_path):
-    """The profile of this model's own layers: the plan's stages take what `ppsim run --profile` lets them take."""
+    """The profile of this model's own layers: the plan's stages take what `ppsim run --profile`
+    lets them take.
+    """
     for name, text in zip(("cpu", "here", "small"), CPU, strict=True):
         (tmp_path / f"{name}.toml").write_text(text)
-    model, machine = read_model(str(tmp_path / "small.toml")), read_machine(str(tmp_path / "here.toml"))
+    model, machine = (
+        read_model(str(tmp_path / "small.toml")),
+        read_machine(str(tmp_path / "here.toml")),
+    )
     profile, parallel = read("gallery/profile-cpu.toml"), Parallel(pp=4, precision="fp32")
-    time = stage_costs(model, use_profile(machine, profile, "p", model, parallel), parallel).time * 1e3
+    time = (
+        stage_costs(model, use_profile(machine, profile, "p", model, parallel), parallel).time * 1e3
+    )
     assert time[Kind.F] == pytest.approx([46.74, 46.37, 46.37, 62.32], abs=0.01)
     assert time[Kind.B] == pytest.approx([102.67, 100.93, 100.93, 136.51], abs=0.01)
 
@@ -148,24 +209,58 @@ def test_a_plan_takes_whole_stages_only_with_the_sizes_they_were_measured_with(t
     from ppsim.inputs.profile.profile import write
 
     path = str(tmp_path / "p.toml")
-    write(Profile(WHERE, None, tuple(op("stage", k, 9.0, stage=s) for k in "FB" for s in (0, 1))), path)
-    words = ["plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "8", "--gbs", "8", "--profile", path]
+    write(
+        Profile(WHERE, None, tuple(op("stage", k, 9.0, stage=s) for k in "FB" for s in (0, 1))),
+        path,
+    )
+    words = [
+        "plan",
+        "--model",
+        "llama3-8b",
+        "--cluster",
+        "dgx-h100",
+        "--gpus",
+        "8",
+        "--gbs",
+        "8",
+        "--profile",
+        path,
+    ]
     assert "measured with one size of each group" in str(invoke(*words).exception)
-    fixed = ["--tp", "1", "--cp", "1", "--mbs", "1", "--recomputes", "none", "--schedules", "1f1b", "--json"]
+    fixed = [
+        "--tp",
+        "1",
+        "--cp",
+        "1",
+        "--mbs",
+        "1",
+        "--recomputes",
+        "none",
+        "--schedules",
+        "1f1b",
+        "--json",
+    ]
     result = invoke(*words, *fixed, "--pp", "2")
     assert result.exit_code == 0
     said = json.loads(result.stdout)
     assert said["profile"]["taken"].startswith("2 whole stages")
-    assert all(plan["step_s"] == plan["modelled_step_s"] for plan in said["plans"])  # no published run corrects them
+    # no published run corrects them
+    assert all(plan["step_s"] == plan["modelled_step_s"] for plan in said["plans"])
 
 
 def test_what_is_measured_is_divided_by_what_the_curve_says_of_it():
-    """Layers a half longer in F, twice in I and W; the head thrice; what no layer takes is added to each stage."""
+    """Layers a half longer in F, twice in I and W; the head thrice; what no layer takes is added to
+    each stage.
+    """
     time = stage_costs(replace(GPT, layers=6), H100, Parallel(pp=3)).time * 1e3
     layers, ends = time[:, 1], time[:, 2] - time[:, 1]
     scale = {"F": 1.5, "B": 2.0, "I": 2.0, "W": 2.0}
     fixed = {"F": 0.25, "B": 0.75, "I": 0.5, "W": 0.25}
-    rows = [op("layers", k, fixed[k] + scale[k] * layers[Kind[k]] * n / 2, n) for k in "FBIW" for n in (0, 1, 2)]
+    rows = [
+        op("layers", k, fixed[k] + scale[k] * layers[Kind[k]] * n / 2, n)
+        for k in "FBIW"
+        for n in (0, 1, 2)
+    ]
     rows += [op("head", k, 3 * ends[Kind[k]]) for k in "FBIW"]
     profile = Profile(WHERE, WORKLOAD, tuple(rows))
     measured = use_profile(H100, profile, "p", GPT, Parallel()).measured
@@ -194,13 +289,19 @@ def test_a_full_backward_alone_says_of_its_halves_that_they_take_as_long():
 
 def test_a_profile_carries_to_four_times_its_sizes_and_no_farther():
     for hidden, sequence in ((16384, 2048), (1024, 2048), (4096, 8192), (4096, 512)):
-        use_profile(H100, of_layers(1.0, hidden=hidden, sequence=sequence, heads=32), "p", GPT, PARALLEL)
+        use_profile(
+            H100, of_layers(1.0, hidden=hidden, sequence=sequence, heads=32), "p", GPT, PARALLEL
+        )
     with pytest.raises(InputError, match="more than 4 times off"):
         use_profile(H100, of_layers(1.0, hidden=16416, heads=32), "p", GPT, PARALLEL)
 
 
 def test_stages_in_another_number_or_when_asked_count_as_their_sum():
-    rows = [op("stage", k, ms * (2.5 if k == "B" else 1), stage=s) for s, ms in enumerate((1.0, 3.0)) for k in "FB"]
+    rows = [
+        op("stage", k, ms * (2.5 if k == "B" else 1), stage=s)
+        for s, ms in enumerate((1.0, 3.0))
+        for k in "FB"
+    ]
     profile = Profile(replace(WHERE, device=""), None, tuple(rows))
     two = Parallel(pp=2, microbatches=2)
     for parallel, by_stage, factors in ((two, True, 2), (two, False, 1), (PARALLEL, True, 1)):
@@ -221,7 +322,10 @@ def test_stages_with_about_the_models_parameters_are_the_models():
     held = stage_costs(GPT, H100, PARALLEL).parameters
 
     def sized(times):
-        return replace(profile, stage=tuple(StageSize(s, 0, int(times * n), 0, 0, 0, 0) for s, n in enumerate(held)))
+        return replace(
+            profile,
+            stage=tuple(StageSize(s, 0, int(times * n), 0, 0, 0, 0) for s, n in enumerate(held)),
+        )
 
     for times in (0.951, 1.049):
         assert use_profile(H100, sized(times), "p", GPT, PARALLEL) == plain
@@ -231,12 +335,16 @@ def test_stages_with_about_the_models_parameters_are_the_models():
 
 
 def test_modules_with_the_parameters_of_dense_layers_are_dense_layers():
-    """One and three layers, a half longer forward and twice as long backward than the curve says of four."""
+    """One and three layers, a half longer forward and twice as long backward than the curve says of
+    four.
+    """
     alone = replace(GPT, layers=6)
     curve = stage_costs(alone, H100, Parallel(pp=3)).time[:, 1] / 2 * 1e3  # of a layer without ends
     each = stage_costs(alone, H100, Parallel(pp=3)).parameters[1] / 2
     rows = [
-        op("stage", k, scale * curve[Kind[k]] * 2, stage=s) for k, scale in (("F", 1.5), ("B", 2.0)) for s in (0, 1)
+        op("stage", k, scale * curve[Kind[k]] * 2, stage=s)
+        for k, scale in (("F", 1.5), ("B", 2.0))
+        for s in (0, 1)
     ]
     sizes = tuple(StageSize(s, 0, int(count * each), 0, 0, 0, 0) for s, count in ((0, 1), (1, 3)))
     profile = Profile(replace(WHERE, device=""), None, tuple(rows), stage=sizes)
@@ -250,7 +358,9 @@ def test_modules_with_the_parameters_of_dense_layers_are_dense_layers():
 
 
 def test_halves_that_were_not_both_measured_are_as_the_full_backward():
-    """Of F, I, W and B, against a curve that says 1, 1, 1 and 2; what was not measured at all is as the curve."""
+    """Of F, I, W and B, against a curve that says 1, 1, 1 and 2; what was not measured at all is as
+    the curve.
+    """
     curve = np.array([1.0, 1, 1, 2])
     assert _divide(np.array([2.0, 3, 5, 12]), curve) == (2, 3, 5, 6)
     assert _divide(np.array([2.0, 3, 0, 12]), curve) == (2, 6, 6, 6)

@@ -1,4 +1,6 @@
-"""Costs of stages and steps: what they must satisfy, and the ratios of schedules that others measured."""
+"""Costs of stages and steps: what they must satisfy, and the ratios of schedules that others
+measured.
+"""
 
 from __future__ import annotations
 
@@ -35,25 +37,33 @@ H100, A100 = read_machine("dgx-h100"), read_machine("dgx-a100")
 LLAMA = read_model("llama3-70b")
 # Of a gather of 16 ranks on two nodes: 7 times a rank's share beside 10 us and 7 hops of 1.5 us.
 LATENCY = 7 * fitted().software[0].collective_us * 1e-6 + 20.5e-6
-IDEAL = Efficiency(Curve("h100", waves=0, deep=0, keys=0, within=1, between=1), Software("fused", 0, 0, 0))
+IDEAL = Efficiency(
+    Curve("h100", waves=0, deep=0, keys=0, within=1, between=1), Software("fused", 0, 0, 0)
+)
 
 
 @pytest.mark.parametrize("name", ["gpt3-175b", "megatron-1t"])
 def test_flops_of_operators_are_megatrons(name):
-    """Equation 3 of arXiv 2104.04473: 24 B s l h^2 (1 + s/(6h)) forward in the layers, 2 B s V h for the output."""
+    """Equation 3 of arXiv 2104.04473: 24 B s l h^2 (1 + s/(6h)) forward in the layers, 2 B s V h
+    for the output.
+    """
     model = read_model(name)
     h, s, vocab = model.hidden, model.seq, model.vocab
     plain = Parallel(flash=False)
     layer = layer_operators(model, plain, Layer())
     assert layer.flops[FORWARD].sum() == pytest.approx(24 * s * h**2 * (1 + s / (6 * h)))
-    assert layer.flops[INPUTS].sum() + layer.flops[WEIGHTS].sum() == pytest.approx(2 * layer.flops[FORWARD].sum())
+    assert layer.flops[INPUTS].sum() + layer.flops[WEIGHTS].sum() == pytest.approx(
+        2 * layer.flops[FORWARD].sum()
+    )
     assert head_operators(model, plain).flops[FORWARD].sum() == pytest.approx(2 * s * vocab * h)
     causal = layer_operators(model, replace(plain, flash=True), Layer())
     assert causal.flops[FORWARD].sum() == pytest.approx(24 * s * h**2 * (1 + s / (12 * h)))
 
 
 def test_tensor_parallel_bytes_are_megatrons():
-    """8 b s h (t - 1)/t elements a layer, forward and backward, in all-reduces: a gather and a scatter each."""
+    """8 b s h (t - 1)/t elements a layer, forward and backward, in all-reduces: a gather and a
+    scatter each.
+    """
     parallel = Parallel(tp=8, overlap_tp=False, sequence_parallel=False, kernels="torch")
     costs = stage_costs(LLAMA, H100, parallel, efficiency=IDEAL)
     elements = 8 * LLAMA.seq * LLAMA.hidden * 7 / 8
@@ -62,11 +72,21 @@ def test_tensor_parallel_bytes_are_megatrons():
 
 def test_groups_follow_megatrons_order_of_ranks():
     parallel = Parallel(tp=4, cp=2, dp=8, pp=2, ep=8)
-    assert {kind: group_of(parallel, kind) for kind in ("tp", "cp", "dp", "ep", "expert-dp", "pp")} == {
-        "tp": Group(4, 1), "cp": Group(2, 4), "dp": Group(16, 4), "ep": Group(8, 1), "expert-dp": Group(8, 8),
+    assert {
+        kind: group_of(parallel, kind) for kind in ("tp", "cp", "dp", "ep", "expert-dp", "pp")
+    } == {
+        "tp": Group(4, 1),
+        "cp": Group(2, 4),
+        "dp": Group(16, 4),
+        "ep": Group(8, 1),
+        "expert-dp": Group(8, 8),
         "pp": Group(2, 64),
-    }  # fmt: skip
-    assert [Group(16, 4).per_node(H100), Group(2, 64).per_node(H100), Group(8, 1).per_node(H100)] == [2, 1, 8]
+    }
+    assert [
+        Group(16, 4).per_node(H100),
+        Group(2, 64).per_node(H100),
+        Group(8, 1).per_node(H100),
+    ] == [2, 1, 8]
 
 
 def test_what_crosses_nodes_takes_longer():
@@ -86,10 +106,13 @@ def test_trainers_count_embedding_and_output_as_layers_where_layers_do_not_divid
 
 
 @pytest.mark.parametrize(
-    ("stages", "split"), [(16, (*(4,) * 15, 1)), (8, (*(8,) * 7, 5)), (4, (16, 16, 16, 13)), (32, (1, *(2,) * 30, 0))]
+    ("stages", "split"),
+    [(16, (*(4,) * 15, 1)), (8, (*(8,) * 7, 5)), (4, (16, 16, 16, 13)), (32, (1, *(2,) * 30, 0))],
 )
 def test_the_stage_with_multi_token_prediction_has_what_is_left(stages, split):
-    """The layouts of Megatron-Bridge's recipe for DeepSeek-V3; on 32 stages the last would have less than none."""
+    """The layouts of Megatron-Bridge's recipe for DeepSeek-V3; on 32 stages the last would have
+    less than none.
+    """
     assert split_layers(read_model("deepseek-v3"), stages) == split
 
 
@@ -100,12 +123,16 @@ def test_the_stage_with_multi_token_prediction_may_have_no_other_layer():
 
 
 def test_recompute_is_of_so_many_layers_of_each_stage_at_most():
-    """One number for all, or one for each stage; never more than the stage has, and none where nothing recomputes."""
+    """One number for all, or one for each stage; never more than the stage has, and none where
+    nothing recomputes.
+    """
     model, full = replace(LLAMA, layers=7), Parallel(pp=3, recompute="full", microbatches=3)
     layout = read_layout("Etttt|tt|tL", 3, 7)
 
     def counts(**changes):
-        return [content.recomputed for content in contents_of(model, replace(full, **changes), layout)]
+        return [
+            content.recomputed for content in contents_of(model, replace(full, **changes), layout)
+        ]
 
     assert counts() == [4, 2, 1]
     assert counts(recompute_layers=2) == [2, 2, 1]
@@ -123,15 +150,20 @@ def test_a_layout_says_what_stages_hold():
     found = contents_of(model, Parallel(pp=4), layout)
     dense, mixed = Layer(), Layer(mlp="experts")
     assert [(dict(c.kinds), c.mtp, c.embedding, c.heads) for c in found] == [
-        ({dense: 2}, 0, True, 0), ({dense: 1, mixed: 1}, 0, False, 0), ({mixed: 2}, 0, False, 0), ({}, 1, False, 2),
-    ]  # fmt: skip
+        ({dense: 2}, 0, True, 0),
+        ({dense: 1, mixed: 1}, 0, False, 0),
+        ({mixed: 2}, 0, False, 0),
+        ({}, 1, False, 2),
+    ]
     with pytest.raises(InputError, match="6 layers on 4 stages does not fit"):
         contents_of(model, Parallel(pp=8), layout)
 
 
 def test_recompute_adds_a_forward_to_the_backward():
     plain = Parallel(tp=8, pp=4, microbatches=8)
-    none, full = (stage_costs(LLAMA, H100, replace(plain, recompute=r)).time for r in ("none", "full"))
+    none, full = (
+        stage_costs(LLAMA, H100, replace(plain, recompute=r)).time for r in ("none", "full")
+    )
     assert full[Kind.B] == pytest.approx(none[Kind.B] + full[Kind.R])
     assert full[Kind.R, 1] == pytest.approx(none[Kind.F, 1])  # embedding and output run once
     half = stage_costs(LLAMA, H100, replace(plain, recompute="full", recompute_layers=10)).time
@@ -139,7 +171,9 @@ def test_recompute_adds_a_forward_to_the_backward():
 
 
 def test_offload_delays_what_copies_take_longer_than():
-    """Copies of a tenth of the activations hide behind their stage; all of them over 1 GB/s do not."""
+    """Copies of a tenth of the activations hide behind their stage; all of them over 1 GB/s do
+    not.
+    """
     plain = Parallel(tp=8, pp=4, microbatches=8)
     slow = replace(H100, gpu=replace(H100.gpu, host_gb_per_s=1.0))
     none, half, late = (
@@ -175,7 +209,9 @@ def test_a_pipeline_of_one_device_takes_its_ops_one_after_the_other():
 )
 def test_what_helps_is_faster(slower, faster):
     plain = Parallel(microbatches=16)
-    times = [step_time(LLAMA, H100, replace(plain, **changes)).seconds for changes in (slower, faster)]
+    times = [
+        step_time(LLAMA, H100, replace(plain, **changes)).seconds for changes in (slower, faster)
+    ]
     assert times[1] < times[0]
 
 
@@ -197,7 +233,9 @@ def split_of(parallel: Parallel) -> float:
 
 
 def test_a_split_backward_loses_the_overlap_of_tensor_ranks_alone():
-    """Without tensor parallelism it costs nothing; with it the more, the more ranks; nor where nothing overlaps."""
+    """Without tensor parallelism it costs nothing; with it the more, the more ranks; nor where
+    nothing overlaps.
+    """
     lost = [split_of(Parallel(tp=tp, pp=2, microbatches=8)) for tp in (1, 2, 4, 8)]
     assert lost[0] == pytest.approx(0, abs=1e-9)  # seconds; the host is far ahead
     assert lost == sorted(lost)
@@ -207,32 +245,47 @@ def test_a_split_backward_loses_the_overlap_of_tensor_ranks_alone():
 
 
 def test_autograd_splits_a_layer_in_the_time_of_the_host():
-    """As measured on one H100: I + W is 1.62 B in layers 2,048 wide, with 4,096 tokens, and 1.07 B at 8,192."""
+    """As measured on one H100: I + W is 1.62 B in layers 2,048 wide, with 4,096 tokens, and 1.07 B
+    at 8,192.
+    """
     ratios = []
     for hidden in (2048, 8192):
-        layer = Model(hidden=hidden, heads=hidden // 128, layers=8, seq=4096, vocab=0, ffn=4 * hidden)
-        time = stage_costs(layer, H100, Parallel(pp=2, microbatches=8, kernels="torch", split_ms=2.4)).time
+        layer = Model(
+            hidden=hidden, heads=hidden // 128, layers=8, seq=4096, vocab=0, ffn=4 * hidden
+        )
+        time = stage_costs(
+            layer, H100, Parallel(pp=2, microbatches=8, kernels="torch", split_ms=2.4)
+        ).time
         ratios.append(float((time[Kind.I] + time[Kind.W]).sum() / time[Kind.B].sum()))
     assert ratios == [pytest.approx(1.62, abs=0.2), pytest.approx(1.07, abs=0.07)]
 
 
 def test_each_message_of_a_v_costs_its_exchange():
-    """2 ms for F and I of each microbatch on each stage of megatron-lm; zero-bubble's runtime saves them."""
+    """2 ms for F and I of each microbatch on each stage of megatron-lm; zero-bubble's runtime saves
+    them.
+    """
     times = []
     for software in ("megatron-lm", "zero-bubble"):
         usual = read_software(software).by_schedule(H100.gpu, "bf16", LLAMA, ())
         parallel = Parallel(pp=4, vp=2, microbatches=8, by_schedule=usual).for_schedule("zb-v")
-        times.append(stage_costs(LLAMA, H100, replace(parallel, kernels="fused", schedule="zb-v")).time)
+        times.append(
+            stage_costs(LLAMA, H100, replace(parallel, kernels="fused", schedule="zb-v")).time
+        )
     more = (times[0] - times[1]) * 1e3
     assert more[[Kind.F, Kind.B, Kind.I]] == pytest.approx(2.0)
     assert more[Kind.W] == pytest.approx(0)
 
 
 def test_a_pair_that_overlaps_costs_little_more_than_the_longer_part():
-    """DeepSeek's profile: 1.04 times the longer one of compute and all-to-all; alone they add up."""
+    """DeepSeek's profile: 1.04 times the longer one of compute and all-to-all; alone they add
+    up.
+    """
     model = read_model("deepseek-v3")
     alone = Parallel(dp=64, ep=64, pp=4, microbatches=8)
-    apart, paired = (stage_costs(model, H100, replace(alone, overlap_ep=o)).time[:2, 2].sum() for o in (False, True))
+    apart, paired = (
+        stage_costs(model, H100, replace(alone, overlap_ep=o)).time[:2, 2].sum()
+        for o in (False, True)
+    )
     assert paired < apart
 
 
@@ -265,7 +318,9 @@ def of_equal_stages(parallel: Parallel, *times: float) -> StageCosts:
 
 @pytest.mark.parametrize(("tf", "ti", "tw", "later"), [(2, 2, 2, 6), (3, 2, 1, 0)])
 def test_after_validation_a_step_takes_the_longest_span_of_a_device(tf, ti, tw, later):
-    """ZB-H2's bubble of a device is (P-1)(t_F + t_I - 2 t_W); at equal times the last begins P-1 forwards later."""
+    """ZB-H2's bubble of a device is (P-1)(t_F + t_I - 2 t_W); at equal times the last begins P-1
+    forwards later.
+    """
     p = Parallel(pp=4, microbatches=16, schedule="zb-h2", post_validation=True)
     costs = of_equal_stages(p, tf, ti + tw, ti, tw)
     span = 16 * (tf + ti + tw) + 3 * (tf + ti - 2 * tw)
@@ -275,7 +330,8 @@ def test_after_validation_a_step_takes_the_longest_span_of_a_device(tf, ti, tw, 
 
 
 def test_queues_that_follow_costs_are_ordered_by_the_costs_of_the_stages():
-    """ZB-2p with its authors' profiled times (table 9) has nearly no bubble, where orders for equal times have 7 %.
+    """ZB-2p with its authors' profiled times (table 9) has nearly no bubble, where orders for equal
+    times have 7 %.
 
     Of their model, which keeps the scores of attention, W needs 32 of 74 bytes.
     """
@@ -284,39 +340,54 @@ def test_queues_that_follow_costs_are_ordered_by_the_costs_of_the_stages():
     work = 24 * (29.718 + 29.444 + 19.927)
     costs = replace(of_equal_stages(p, *times), kept=32 / 74)
     ordered, fixed = (
-        step_time(LLAMA, H100, parallel, costs=costs).pipeline * 1e3 for parallel in (p, replace(p, schedule="zb-h2"))
+        step_time(LLAMA, H100, parallel, costs=costs).pipeline * 1e3
+        for parallel in (p, replace(p, schedule="zb-h2"))
     )
     assert ordered < 1.001 * work
     assert fixed > 1.06 * work
 
 
 def test_forward_and_both_backwards_are_as_profiled():
-    """The 6.2 B model of Qi et al. (arXiv 2401.10241, table 9), 4 layers a stage on A100, within 15 %."""
+    """The 6.2 B model of Qi et al. (arXiv 2401.10241, table 9), 4 layers a stage on A100, within 15
+    %.
+    """
     model = Model(4096, 32, 30, 1024, 50304, biases=True, learned_positions=True)
     parallel = Parallel(
-        pp=8, mbs=3, microbatches=64, precision="fp16", flash=False, sequence_parallel=False, kernels="eager"
+        pp=8,
+        mbs=3,
+        microbatches=64,
+        precision="fp16",
+        flash=False,
+        sequence_parallel=False,
+        kernels="eager",
     )
     times = stage_costs(model, A100, parallel).time[[Kind.F, Kind.I, Kind.W], 1] * 1e3
     assert times == pytest.approx(np.array([29.7, 29.4, 19.9]), rel=0.15)
 
 
 def test_zero_two_and_three_communicate_for_every_microbatch():
-    """Without overlap F gathers all 16-bit weights, B gathers them again and scatters 32-bit gradients."""
+    """Without overlap F gathers all 16-bit weights, B gathers them again and scatters 32-bit
+    gradients.
+    """
     alone = Parallel(dp=16, microbatches=4, zero=1, overlap_dp=False)
     once = stage_costs(LLAMA, H100, alone)
     gathered, scattered = once.gather[0], once.dp[0]
     two, three = (stage_costs(LLAMA, H100, replace(alone, zero=zero)) for zero in (2, 3))
     added = [(c.time - once.time)[[Kind.F, Kind.B, Kind.I, Kind.W], 0] for c in (two, three)]
     assert added[0] == pytest.approx([0, scattered, 0, scattered])
-    fewer = (count_parameters(LLAMA) / 40e6 - LLAMA.layers) * LATENCY  # by layer, where others communicate by bucket
+    # by layer, where others communicate by bucket
+    fewer = (count_parameters(LLAMA) / 40e6 - LLAMA.layers) * LATENCY
     assert added[1] == pytest.approx(
-        np.array([gathered, gathered + scattered, gathered, scattered]) - [fewer, 2 * fewer, fewer, fewer]
+        np.array([gathered, gathered + scattered, gathered, scattered])
+        - [fewer, 2 * fewer, fewer, fewer]
     )
     assert [two.gather[0], three.gather[0]] == [gathered, 0]
 
 
 def test_overlap_hides_zero_three_but_for_the_first_layer():
-    """Compute is longer than the gathers; with sequences so short that it is not, the gathers count."""
+    """Compute is longer than the gathers; with sequences so short that it is not, the gathers
+    count.
+    """
     alone = Parallel(dp=16, zero=1)
     once, three = (stage_costs(LLAMA, H100, replace(alone, zero=zero)) for zero in (1, 3))
     slowed = 1.31 * 20 / 132  # of compute, while gathers run beside it
@@ -328,7 +399,9 @@ def test_overlap_hides_zero_three_but_for_the_first_layer():
 
 
 def test_a_token_is_sent_once_to_each_node_and_rank_that_has_experts_of_it():
-    """Of 8 experts spread over 4 nodes, 3 x (1 - (3/4)^8) others are visited on average; by an all-to-all 8 x 3/4."""
+    """Of 8 experts spread over 4 nodes, 3 x (1 - (3/4)^8) others are visited on average; by an
+    all-to-all 8 x 3/4.
+    """
     group, size = Group(32, 1), 1e9
     plain, once = (exchange_seconds(H100, IDEAL, group, size, visits) for visits in (0, 8))
     assert plain == pytest.approx(size * 24 / 32 / 50e9, rel=0.01)
@@ -348,7 +421,10 @@ def test_experts_launched_one_by_one_take_no_less_than_their_launches():
     assert times[dense.name, "full"] == times[dense.name, "none"]
     assert times[mixed.name, "full"] < times[mixed.name, "partial"] < times[mixed.name, "none"]
     software = efficiency_of(H100.gpu, Parallel(cuda_graphs="none")).software
-    launches = layer_operators(mixed, Parallel(), Layer(mlp="experts")).kernels[0].sum() * software.expert_kernels
+    launches = (
+        layer_operators(mixed, Parallel(), Layer(mlp="experts")).kernels[0].sum()
+        * software.expert_kernels
+    )
     least = mixed.layers * launches * software.launch_us * 1e-6
     assert least < times[mixed.name, "none"] < 1.2 * least
     assert times[mixed.name, "full"] < least / 3
@@ -357,7 +433,9 @@ def test_experts_launched_one_by_one_take_no_less_than_their_launches():
 def test_fused_experts_move_fewer_bytes_and_dense_layers_as_many():
     model = read_model("mixtral-8x7b")
     times = {
-        (name, fused): stage_costs(read_model(name), H100, Parallel(fused_experts=fused, ep=ep, dp=ep)).time[Kind.F, 0]
+        (name, fused): stage_costs(
+            read_model(name), H100, Parallel(fused_experts=fused, ep=ep, dp=ep)
+        ).time[Kind.F, 0]
         for name, ep in (("mixtral-8x7b", 8), ("llama3-8b", 1))
         for fused in (False, True)
     }
@@ -365,12 +443,21 @@ def test_fused_experts_move_fewer_bytes_and_dense_layers_as_many():
     saved = times["mixtral-8x7b", False] - times["mixtral-8x7b", True]
     found = efficiency_of(H100.gpu, Parallel(fused_experts=True))
     visits, rate = model.seq * model.top_k, 3350e9 * found.curve.hbm
-    moved = 8 * model.hidden + 8 * model.hidden + 6 * model.expert_ffn + 16 * model.experts / model.top_k
-    assert saved == pytest.approx((1 - found.software.routed) * model.layers * visits * moved / rate, rel=0.02)
+    moved = (
+        8 * model.hidden
+        + 8 * model.hidden
+        + 6 * model.expert_ffn
+        + 16 * model.experts / model.top_k
+    )
+    assert saved == pytest.approx(
+        (1 - found.software.routed) * model.layers * visits * moved / rate, rel=0.02
+    )
 
 
 def test_losses_are_computed_where_the_layout_has_them():
-    """A split loss: one on the last stage, one beside the layer of multi-token prediction; unsplit, m has its own."""
+    """A split loss: one on the last stage, one beside the layer of multi-token prediction; unsplit,
+    m has its own.
+    """
     model = replace(read_model("deepseek-v3"), layers=6)
     apart = contents_of(model, Parallel(pp=4), read_layout("Ett|tt|ttmL|L", 4, 6))
     assert [content.heads for content in apart] == [0, 0, 1, 1]
@@ -379,10 +466,15 @@ def test_losses_are_computed_where_the_layout_has_them():
 
 
 def test_a_tower_works_on_the_first_stage():
-    """Trained it has a backward twice as long and more; frozen it only runs forward and holds nothing."""
+    """Trained it has a backward twice as long and more; frozen it only runs forward and holds
+    nothing.
+    """
     plain, parallel = read_model("llama3-8b"), Parallel(pp=4, microbatches=8)
     tower = Encoder(1280, 16, 32, 3420, 4096, gated=True)
-    trained, frozen = replace(plain, encoder=tower), replace(plain, encoder=replace(tower, frozen=True))
+    trained, frozen = (
+        replace(plain, encoder=tower),
+        replace(plain, encoder=replace(tower, frozen=True)),
+    )
     times = [stage_costs(model, H100, parallel).time for model in (plain, frozen, trained)]
     more = [time - times[0] for time in times[1:]]
     assert all(found[:, 1:] == pytest.approx(0) for found in more)
@@ -396,7 +488,9 @@ def test_a_tower_works_on_the_first_stage():
     assert held[1].weights[0] == held[2].weights[0] > held[0].weights[0]
 
 
-@pytest.mark.parametrize("name", ["nemotron-3-nano", "qwen3-next-80b-a3b", "kimi-linear-48b-a3b", "deepseek-v3.2"])
+@pytest.mark.parametrize(
+    "name", ["nemotron-3-nano", "qwen3-next-80b-a3b", "kimi-linear-48b-a3b", "deepseek-v3.2"]
+)
 def test_flops_of_mixed_layers_are_those_of_their_operators(name):
     """All but what kernels of states compute otherwise than token by token."""
     model, counted = read_model(name, 4096), 0.0
@@ -413,13 +507,22 @@ def test_flops_of_mixed_layers_are_those_of_their_operators(name):
 @pytest.mark.parametrize(
     ("split", "pp", "vp", "hint"),
     [
-        ([2, 2, 2, 2], 2, 1, "--pp 4"), ([2, 2, 2, 2], 4, 2, "--pp 2"), ([3, 3, 2], 4, 2, None),
-        ([2, 2, 2], 3, 1, None), ([2, 2, 2, 1], 2, 2, None),
+        ([2, 2, 2, 2], 2, 1, "--pp 4"),
+        ([2, 2, 2, 2], 4, 2, "--pp 2"),
+        ([3, 3, 2], 4, 2, None),
+        ([2, 2, 2], 3, 1, None),
+        ([2, 2, 2, 1], 2, 2, None),
     ],
-)  # fmt: skip
+)
 def test_a_layout_that_does_not_fit_is_answered_with_the_devices_it_is_of(split, pp, vp, hint):
-    """Where it has all eight layers and the chunks divide its stages; else it is another layout's turn."""
+    """Where it has all eight layers and the chunks divide its stages; else it is another layout's
+    turn.
+    """
     parallel = Parallel(pp=pp, vp=vp, schedule="interleaved" if vp > 1 else "1f1b")
     with pytest.raises(InputError, match="does not fit") as refused:
-        contents_of(replace(read_model("llama3-8b"), layers=8), parallel, build_layout(split, pp if vp == 1 else 1))
+        contents_of(
+            replace(read_model("llama3-8b"), layers=8),
+            parallel,
+            build_layout(split, pp if vp == 1 else 1),
+        )
     assert refused.value.hint == (hint or "a layout with all layers, as many stages as pp x vp")

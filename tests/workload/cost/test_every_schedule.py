@@ -33,15 +33,22 @@ TRAINS = [f for f in families() if f.name not in ("forward-only", "decode")]
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("family", TRAINS, ids=lambda f: f.name)
-@pytest.mark.parametrize(("model", "waits"), [(MODEL, False), (EXPERTS, True)], ids=["dense", "experts"])
+@pytest.mark.parametrize(
+    ("model", "waits"), [(MODEL, False), (EXPERTS, True)], ids=["dense", "experts"]
+)
 def test_no_schedule_changes_the_busy_time_of_a_step(family, model, waits):
-    """All microbatches through all stages, forward and backward, whole or split; messages waited for are part of it."""
+    """All microbatches through all stages, forward and backward, whole or split; messages waited
+    for are part of it.
+    """
     parallel = replace(sizes_of(family), overlap_p2p=not waits)
     costs = stage_costs(model, MACHINE, parallel)
     schedule = queues_of(parallel, costs)
     busy = measure(simulate(schedule, costs.costs)).busy.sum()
     kinds = (Kind.F, Kind.B, Kind.I, Kind.W)
-    each = {kind: np.bincount(schedule.stage[schedule.kind == kind], minlength=schedule.n_stages) for kind in kinds}
+    each = {
+        kind: np.bincount(schedule.stage[schedule.kind == kind], minlength=schedule.n_stages)
+        for kind in kinds
+    }
     assert (each[Kind.F] == schedule.n_microbatches).all()
     assert (each[Kind.I] == each[Kind.W]).all()
     assert (each[Kind.B] + each[Kind.W] == schedule.n_microbatches).all()
@@ -51,9 +58,13 @@ def test_no_schedule_changes_the_busy_time_of_a_step(family, model, waits):
     assert 0 <= step.bubble < 0.5
 
 
-@pytest.mark.parametrize("family", [f for f in families() if "slices" in f.options], ids=lambda f: f.name)
+@pytest.mark.parametrize(
+    "family", [f for f in families() if "slices" in f.options], ids=lambda f: f.name
+)
 def test_slices_take_their_share_of_time_and_memory_and_messages(family):
-    """A quarter of a sequence each: the fill and what is in flight shrink, as the authors of seq1f1b say."""
+    """A quarter of a sequence each: the fill and what is in flight shrink, as the authors of
+    seq1f1b say.
+    """
     parallel = replace(sizes_of(family), dp=1)
     whole = replace(parallel, schedule="interleaved" if family.chunks > 1 else "1f1b")
     assert (parallel.pieces, whole.pieces) == (4, 1)

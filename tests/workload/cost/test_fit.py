@@ -54,7 +54,9 @@ def test_runs_with_a_pipeline_are_within_ten_percent():
     found = {row["id"]: row for row in against(rows)[0]}
     assert median(abs(row["error"]) for row in found.values() if "error" in row) < 0.1
     signs = {
-        (fast, slow): [found[fast][key] < found[slow][key] for key in ("modelled_step_s", "measured_step_s")]
+        (fast, slow): [
+            found[fast][key] < found[slow][key] for key in ("modelled_step_s", "measured_step_s")
+        ]
         for fast, slow in PAIRS
     }
     assert signs == {pair: [True, True] for pair in PAIRS}
@@ -62,15 +64,23 @@ def test_runs_with_a_pipeline_are_within_ten_percent():
 
 def test_all_to_all_that_is_hidden_gains_what_was_measured():
     """Two runs that differ in it alone, 19.7 and 17.6 s; their commands ask for no CUDA graphs."""
-    apart, beside = against([row for row in table("measured_runs_3") if row["id"] in ("n001", "n002")])[0]
+    apart, beside = against(
+        [row for row in table("measured_runs_3") if row["id"] in ("n001", "n002")]
+    )[0]
     gain = beside["modelled_step_s"] / apart["modelled_step_s"]
     assert gain == pytest.approx(beside["measured_step_s"] / apart["measured_step_s"], abs=0.03)
 
 
 @pytest.mark.slow
 def test_software_that_the_fit_has_not_seen_is_within_fifteen_percent():
-    """One fold of tests.benchmarks.left_out: H100 without LLM Foundry, whose rows are then predicted."""
-    cases = [case for case in read_cases(table("measured_runs") + table("measured_runs_3")) if case.gpu == "h100"]
+    """One fold of tests.benchmarks.left_out: H100 without LLM Foundry, whose rows are then
+    predicted.
+    """
+    cases = [
+        case
+        for case in read_cases(table("measured_runs") + table("measured_runs_3"))
+        if case.gpu == "h100"
+    ]
     out = np.array([case.software == "llm-foundry" for case in cases])
     assert 10 < out.sum() < len(cases) / 2
     errors = leave_one_out(cases, linearize(cases, fitted()), out)
@@ -78,7 +88,8 @@ def test_software_that_the_fit_has_not_seen_is_within_fifteen_percent():
 
 
 def test_published_runs_of_the_library_are_as_they_are_predicted_now():
-    """Their errors are today's, within half of what a repeated run may differ: who changes costs writes them anew.
+    """Their errors are today's, within half of what a repeated run may differ: who changes costs
+    writes them anew.
 
     python -m tests.benchmarks.fit_efficiency TABLE... --rounds 0 --write
     """
@@ -91,23 +102,37 @@ def test_published_runs_of_the_library_are_as_they_are_predicted_now():
 
 
 def test_without_runs_mxfp8_is_as_far_below_fp8_as_published_pairs():
-    """Of two numbers 0.15 from 0.5, whose ratio is 0.04 from 0.94: the weighted mean of 0 and log 0.94, by hand."""
-    keys = (("curve", "blackwell", "fp8"), ("curve", "blackwell", "mxfp8"), ("curve", "hopper", "fp8"))
+    """Of two numbers 0.15 from 0.5, whose ratio is 0.04 from 0.94: the weighted mean of 0 and log
+    0.94, by hand.
+    """
+    keys = (
+        ("curve", "blackwell", "fp8"),
+        ("curve", "blackwell", "mxfp8"),
+        ("curve", "hopper", "fp8"),
+    )
     alone = Linear(keys, np.log([0.5] * 3), np.zeros(1), np.zeros((1, 3)))
     fp8, mxfp8, other = alone.solve(np.ones(1))
     share = (1 / 0.04**2) / (1 / 0.04**2 + 1 / (2 * 0.15**2))
-    assert [mxfp8 - fp8, mxfp8 + fp8, other] == pytest.approx([share * np.log(0.94), 2 * np.log(0.5), np.log(0.5)])
+    assert [mxfp8 - fp8, mxfp8 + fp8, other] == pytest.approx(
+        [share * np.log(0.94), 2 * np.log(0.5), np.log(0.5)]
+    )
 
 
 def test_mxfp8_takes_longer_than_fp8_as_published_pairs():
-    """405B on 128 B200, 661 and 624 tokens a second; 8B on 8 B200, 30,624 and 29,521 (Megatron-Bridge 25.11)."""
+    """405B on 128 B200, 661 and 624 tokens a second; 8B on 8 B200, 30,624 and 29,521
+    (Megatron-Bridge 25.11).
+    """
     for name, parallel, ratio in (
         ("llama3-405b", Parallel(tp=4, cp=2, pp=8, vp=8, dp=2, microbatches=32), 661 / 624),
         ("llama3-8b", Parallel(dp=8, mbs=2, microbatches=8), 30624 / 29521),
     ):
         plain = replace(parallel, gradient_bytes=2, narrow_weights=True)
         times = [
-            step_time(read_model(name, 8192), read_machine("dgx-b200"), replace(plain, precision=precision)).seconds
+            step_time(
+                read_model(name, 8192),
+                read_machine("dgx-b200"),
+                replace(plain, precision=precision),
+            ).seconds
             for precision in ("mxfp8", "fp8")
         ]
         assert times[0] / times[1] == pytest.approx(ratio, abs=0.03)
@@ -115,12 +140,21 @@ def test_mxfp8_takes_longer_than_fp8_as_published_pairs():
 
 def test_curves_say_what_they_were_fitted_on():
     said = (" settings, ", "no run")
-    assert [curve.family for curve in fitted().curve if not any(text in curve.seen for text in said)] == []
+    assert [
+        curve.family for curve in fitted().curve if not any(text in curve.seen for text in said)
+    ] == []
 
 
-# GPUs, GPT parameters, TFLOP/s per GPU with tensor and pipeline parallelism: arXiv 2104.04473, table 2, not fitted on.
-PTD = [(384, "175B", 153), (768, "175B", 149), (1536, "175B", 141), (560, "529.6B", 171), (1120, "529.6B", 167),
-       (2240, "529.6B", 159)]  # fmt: skip
+# GPUs, GPT parameters, TFLOP/s per GPU with tensor and pipeline parallelism: arXiv 2104.04473,
+# table 2, not fitted on.
+PTD = [
+    (384, "175B", 153),
+    (768, "175B", 149),
+    (1536, "175B", 141),
+    (560, "529.6B", 171),
+    (1120, "529.6B", 167),
+    (2240, "529.6B", 159),
+]
 
 
 def test_runs_that_were_not_fitted_on_are_within_eight_percent():
@@ -130,10 +164,20 @@ def test_runs_that_were_not_fitted_on_are_within_eight_percent():
         pp, gbs = (12, 1536) if name == "175B" else (35, 2240)
         model_name = "gpt3-175b" if name == "175B" else "megatron-529.6b"
         row = {
-            "framework": "Megatron-LM (SC21)", "model": model_name, "gpu": "A100-80GB", "gpus": gpus, "tp": 8,
-            "pp": pp, "vp": 1, "mbs": 1, "gbs": gbs, "seq": 2048, "precision": "FP16", "recompute": "full",
+            "framework": "Megatron-LM (SC21)",
+            "model": model_name,
+            "gpu": "A100-80GB",
+            "gpus": gpus,
+            "tp": 8,
+            "pp": pp,
+            "vp": 1,
+            "mbs": 1,
+            "gbs": gbs,
+            "seq": 2048,
+            "precision": "FP16",
+            "recompute": "full",
             "schedule": "1F1B",
-        }  # fmt: skip
+        }
         model = setup_of(row).model
         l, h = model.layers, model.hidden  # noqa: E741
         flops = 96 * gbs * 2048 * l * h**2 * (1 + 2048 / (6 * h) + 51200 / (16 * l * h))

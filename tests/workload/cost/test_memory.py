@@ -14,11 +14,23 @@ from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError
 from ppsim.workload.cost.costs import schedule_of, step_time
 from ppsim.workload.cost.measured import fit_line, read_peaks
-from ppsim.workload.cost.memory import device_memory, held_at_peaks, host_memory, in_flight, memory_model, stage_memory
+from ppsim.workload.cost.memory import (
+    device_memory,
+    held_at_peaks,
+    host_memory,
+    in_flight,
+    memory_model,
+    stage_memory,
+)
 from ppsim.workload.hardware.hardware import read_machine
 from ppsim.workload.layout.layout import build_layout
 from ppsim.workload.model.activations import encoder_activations, layer_activations, weight_inputs
-from ppsim.workload.model.contents import StageContent, contents_of, kept_bytes, parameters_of_stages
+from ppsim.workload.model.contents import (
+    StageContent,
+    contents_of,
+    kept_bytes,
+    parameters_of_stages,
+)
 from ppsim.workload.model.model import (
     Encoder,
     Layer,
@@ -33,7 +45,8 @@ from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.software import apply, read_software
 from ppsim.workload.plans.task import usable_bytes
 
-# SimuMax docs (MooreThreads/SimuMax@4dcaae5): PyTorch's peaks in MiB on B200, Megatron-LM 0.14, a few layers.
+# SimuMax docs (MooreThreads/SimuMax@4dcaae5): PyTorch's peaks in MiB on B200, Megatron-LM 0.14, a
+# few layers.
 RUNS = [
     ("llama3-70b", 12, 4096, Parallel(pp=2, dp=4, microbatches=4), [68149.2, 64479.5]),
     ("llama3-70b", 12, 4096, Parallel(tp=2, dp=4, microbatches=4), [62136.4]),
@@ -73,19 +86,32 @@ def test_zero_divides_states_and_recompute_drops_activations():
 def test_offloaded_activations_wait_in_the_hosts_memory():
     """A GPU keeps the rest, and the layer that is being copied."""
     model, parallel = read_model("llama3-70b"), Parallel(tp=4, pp=4, microbatches=16)
-    plain, half = device_memory(model, parallel), device_memory(model, replace(parallel, offload=0.5))
-    assert host_memory(model, replace(parallel, offload=0.5)) == pytest.approx(plain.activations / 2)
+    plain, half = (
+        device_memory(model, parallel),
+        device_memory(model, replace(parallel, offload=0.5)),
+    )
+    assert host_memory(model, replace(parallel, offload=0.5)) == pytest.approx(
+        plain.activations / 2
+    )
     assert half.activations == pytest.approx(plain.activations / 2)
     assert (half.work >= plain.work).all()
 
 
 def test_inputs_of_linear_layers_are_kept_as_narrow_as_they_are_multiplied():
-    """In FP8 a byte less for each element of four inputs: of query, key, value; of attention's output; of the MLP's."""
+    """In FP8 a byte less for each element of four inputs: of query, key, value; of attention's
+    output; of the MLP's.
+    """
     model, parallel = read_model("llama3-70b"), Parallel(tp=4)
-    wide, narrow = (layer_activations(model, replace(parallel, precision=p), Layer(), "none") for p in ("bf16", "fp8"))
+    wide, narrow = (
+        layer_activations(model, replace(parallel, precision=p), Layer(), "none")
+        for p in ("bf16", "fp8")
+    )
     inputs = 2 * model.hidden / 4 + model.hidden / 4 + model.ffn / 4
     assert wide - narrow == pytest.approx(model.seq * inputs)
-    full = {p: layer_activations(model, replace(parallel, precision=p), Layer(), "full") for p in ("bf16", "fp8")}
+    full = {
+        p: layer_activations(model, replace(parallel, precision=p), Layer(), "full")
+        for p in ("bf16", "fp8")
+    }
     assert full["bf16"] == full["fp8"]
 
 
@@ -94,7 +120,9 @@ GPT = Model(12288, 96, 96, 2048, 51200, biases=True, learned_positions=True)
 
 @pytest.mark.parametrize("t", [1, 8])
 def test_activations_of_a_gpt_layer_are_megatrons(t):
-    """Table 2 of arXiv 2205.05198, in bytes for s b h: with tensor ranks alone, with sequence ranks, recomputed."""
+    """Table 2 of arXiv 2205.05198, in bytes for s b h: with tensor ranks alone, with sequence
+    ranks, recomputed.
+    """
     s, b, h, a = 2048, 3, 12288, 96
     base = Parallel(tp=t, mbs=b, flash=False, sequence_parallel=False)
     divided = replace(base, sequence_parallel=True)
@@ -108,13 +136,17 @@ def test_activations_of_a_gpt_layer_are_megatrons(t):
         (divided, "full", 2 / t),
         (replace(base, flash=True), "none", 10 + 24 / t),
     ):
-        assert layer_activations(GPT, parallel, Layer(), recompute) == pytest.approx(s * b * h * each)
+        assert layer_activations(GPT, parallel, Layer(), recompute) == pytest.approx(
+            s * b * h * each
+        )
 
 
 def test_activations_of_a_layer_with_gates_groups_and_experts():
-    """Of norms both ends; queries, keys, values, output; gate, up and product. A visit: input and output of its expert.
+    """Of norms both ends; queries, keys, values, output; gate, up and product. A visit: input and
+    output of its expert.
 
-    Two of eight tensor ranks share a head of keys, so that each holds a whole one; router's scores are in 32 bits.
+    Two of eight tensor ranks share a head of keys, so that each holds a whole one; router's scores
+    are in 32 bits.
     """
     model = replace(read_model("mixtral-8x7b"), shared_ffn=512)
     tokens, local = 4096 * 2 / 2, 4096 * 2 / 2 / 16
@@ -122,22 +154,38 @@ def test_activations_of_a_layer_with_gates_groups_and_experts():
     outer = 8 * local * 4096 + 2 * tokens * (2 + 2 * 1) * 128 + 2 * tokens * 2 * 128
     visits = tokens / 16 * 2
     routed = visits * (4 * 4096 + 6 * 14336) + 8 * tokens / 16 * 8
-    assert layer_activations(model, parallel, Layer(), "none") == pytest.approx(outer + 6 * tokens * 14336 / 16)
+    assert layer_activations(model, parallel, Layer(), "none") == pytest.approx(
+        outer + 6 * tokens * 14336 / 16
+    )
     shared = 6 * tokens * 512 / 16
-    assert layer_activations(model, parallel, Layer(mlp="experts"), "none") == pytest.approx(outer + routed + shared)
-    narrow = layer_activations(model, replace(parallel, precision="fp8"), Layer(mlp="experts"), "none")
+    assert layer_activations(model, parallel, Layer(mlp="experts"), "none") == pytest.approx(
+        outer + routed + shared
+    )
+    narrow = layer_activations(
+        model, replace(parallel, precision="fp8"), Layer(mlp="experts"), "none"
+    )
     spared = 2 * local * 4096 + tokens * 2 * 128 + visits * (4096 + 14336) + tokens * 512 / 16
     assert outer + routed + shared - narrow == pytest.approx(spared)
 
 
 def test_activations_of_latent_attention():
-    """Compressed queries and keys beside heads of 128 + 64 and 128; what linear layers read is a byte each in FP8."""
+    """Compressed queries and keys beside heads of 128 + 64 and 128; what linear layers read is a
+    byte each in FP8.
+    """
     model, parallel = read_model("deepseek-v3"), Parallel(tp=4)
     tokens, local, a = 4096, 1024, 32
     for precision, narrow in (("bf16", 2), ("fp8", 1), ("nvfp4", 9 / 16), ("mxfp8", 33 / 32)):
-        kept = 2 * (2 + narrow) * local * 7168 + (2 + narrow) * local * (1536 + 512) + 2 * local * 64
-        kept += 2 * tokens * a * (2 * 192 + 128) + narrow * tokens * a * 128 + (4 + narrow) * tokens * 18432 / 4
-        assert layer_activations(model, replace(parallel, precision=precision), Layer(), "none") == pytest.approx(kept)
+        kept = (
+            2 * (2 + narrow) * local * 7168 + (2 + narrow) * local * (1536 + 512) + 2 * local * 64
+        )
+        kept += (
+            2 * tokens * a * (2 * 192 + 128)
+            + narrow * tokens * a * 128
+            + (4 + narrow) * tokens * 18432 / 4
+        )
+        assert layer_activations(
+            model, replace(parallel, precision=precision), Layer(), "none"
+        ) == pytest.approx(kept)
 
 
 @pytest.mark.parametrize(
@@ -156,15 +204,23 @@ def test_what_selective_recompute_frees_is_what_its_modules_put_out(module, free
     """Of a layer of DeepSeek-V3 with experts on four tensor ranks, in 16 bits."""
     model, layer = read_model("deepseek-v3"), Layer(mlp="experts")
     parallel = Parallel(tp=4, dp=2, ep=8, modules=(module,))
-    kept = [layer_activations(model, parallel, layer, recompute) for recompute in ("none", "selective")]
+    kept = [
+        layer_activations(model, parallel, layer, recompute) for recompute in ("none", "selective")
+    ]
     assert kept[0] - kept[1] == pytest.approx(freed)
 
 
 def test_the_first_layers_of_a_stage_recompute():
     model, parallel = read_model("deepseek-v3"), Parallel(ep=8, dp=8, recompute="full")
-    dense, mixed = (layer_activations(model, parallel, Layer(mlp=mlp), "none") for mlp in ("dense", "experts"))
+    dense, mixed = (
+        layer_activations(model, parallel, Layer(mlp=mlp), "none") for mlp in ("dense", "experts")
+    )
     again = layer_activations(model, parallel, Layer(), "full")
-    for recomputed, wanted in ((0, 3 * dense + 2 * mixed), (2, 2 * again + dense + 2 * mixed), (4, 4 * again + mixed)):
+    for recomputed, wanted in (
+        (0, 3 * dense + 2 * mixed),
+        (2, 2 * again + dense + 2 * mixed),
+        (4, 4 * again + mixed),
+    ):
         content = StageContent(((Layer(), 3), (Layer(mlp="experts"), 2)), 1, False, 0, recomputed)
         found = kept_bytes(model, parallel, content)
         assert found == pytest.approx(wanted + mixed)  # a layer of multi-token prediction keeps all
@@ -177,10 +233,16 @@ def test_zero_divides_two_two_and_twelve_bytes_of_a_parameter(zero, divided):
     parallel = Parallel(tp=2, cp=2, dp=8, ep=4, zero=zero, gradient_bytes=2)
     outer, experts = parameters_of_stages(model, parallel, contents_of(model, parallel))[:, 0]
     found = device_memory(model, parallel)
-    for name, part, each in (("w", found.weights, 2), ("g", found.gradients, 2), ("o", found.optimizer, 12)):
+    for name, part, each in (
+        ("w", found.weights, 2),
+        ("g", found.gradients, 2),
+        ("o", found.optimizer, 12),
+    ):
         one, other = (16, 8) if name in divided else (1, 1)
         assert part[0] == pytest.approx(each * (outer / one + experts / other)), name
-    assert device_memory(model, replace(parallel, gradient_bytes=4)).gradients == pytest.approx(2 * found.gradients)
+    assert device_memory(model, replace(parallel, gradient_bytes=4)).gradients == pytest.approx(
+        2 * found.gradients
+    )
 
 
 def test_adapters_keep_weights_and_no_states():
@@ -194,7 +256,8 @@ def work_of(model, **changes):
 
 
 def test_what_a_backward_needs_beside_activations():
-    """The gradients of a layer's widest activation, those of its weights in 16 bits, three whole inputs of the layer.
+    """The gradients of a layer's widest activation, those of its weights in 16 bits, three whole
+    inputs of the layer.
 
     At the output logits in 16 bits and in 32 count where they are more.
     """
@@ -215,13 +278,23 @@ def test_what_a_backward_needs_beside_activations():
         [plain + layer, plain, plain + layer, max(loss, wide + layer) + ends + gradients]
     )
     assert work_of(model, offload=0.25)[1] == pytest.approx(plain + layer / 4)
-    assert work_of(model, kernels="eager")[1] == work_of(model, adapters=True)[1] == pytest.approx(wide + ends)
-    empty = stage_memory(replace(model, layers=2), Parallel(tp=2, pp=4, microbatches=4), build_layout([0, 1, 1, 0], 4))
+    assert (
+        work_of(model, kernels="eager")[1]
+        == work_of(model, adapters=True)[1]
+        == pytest.approx(wide + ends)
+    )
+    empty = stage_memory(
+        replace(model, layers=2),
+        Parallel(tp=2, pp=4, microbatches=4),
+        build_layout([0, 1, 1, 0], 4),
+    )
     assert empty.work == pytest.approx([ends, plain, plain, loss + ends])
 
 
 def test_what_a_backward_of_experts_needs():
-    """A token's activations are in all experts that it visits; their gradients are one expert's at a time."""
+    """A token's activations are in all experts that it visits; their gradients are one expert's at
+    a time.
+    """
     model = read_model("mixtral-8x7b")
     tokens = 4096
     routed = 3 * 4096 * 14336 * 8
@@ -272,19 +345,24 @@ GPT = replace(read_model("gpt3-175b"), layers=8)
 
 
 def test_w_keeps_inputs_of_products_and_gradients_of_their_outputs():
-    """Of each number of a GPT layer's hidden state 14 and 18 bytes, of the 34 of F (arXiv 2401.10241, table 1)."""
+    """Of each number of a GPT layer's hidden state 14 and 18 bytes, of the 34 of F (arXiv
+    2401.10241, table 1).
+    """
     one = 2048 * GPT.hidden
     assert weight_inputs(GPT, Parallel(), Layer()) == pytest.approx((14 * one, 18 * one))
     stages = stage_memory(GPT, Parallel(pp=4))
     assert stages.kept / stages.activations == pytest.approx([32 / 34] * 4)
     scores = stage_memory(GPT, Parallel(pp=4, flash=False, kernels="eager"))
-    assert scores.kept / scores.activations == pytest.approx([32 / (34 + 5 * 96 * 2048 / GPT.hidden)] * 4)
+    assert scores.kept / scores.activations == pytest.approx(
+        [32 / (34 + 5 * 96 * 2048 / GPT.hidden)] * 4
+    )
 
 
 @pytest.mark.parametrize(
     ("changes", "inputs", "gradients"),
     [
-        # Ranks keep a part of what they gather, 4 of 14 bytes; the gradients of both outputs are whole, 4 of 18.
+        # Ranks keep a part of what they gather, 4 of 14 bytes; the gradients of both outputs are
+        # whole, 4 of 18.
         ({"tp": 8}, 14 / 8, 14 / 8 + 4),
         ({"tp": 8, "sequence_parallel": False}, 4 + 10 / 8, 14 / 8 + 4),
         ({"precision": "fp8"}, 7, 9),
@@ -293,7 +371,9 @@ def test_w_keeps_inputs_of_products_and_gradients_of_their_outputs():
 )
 def test_what_w_keeps_is_divided_and_narrowed_as_it_is_read(changes, inputs, gradients):
     one = 2048 * GPT.hidden
-    assert weight_inputs(GPT, Parallel(**changes), Layer()) == pytest.approx((inputs * one, gradients * one))
+    assert weight_inputs(GPT, Parallel(**changes), Layer()) == pytest.approx(
+        (inputs * one, gradients * one)
+    )
 
 
 def test_layers_that_recompute_keep_what_was_computed_again_unless_w_computes_it_too():
@@ -302,11 +382,15 @@ def test_layers_that_recompute_keep_what_was_computed_again_unless_w_computes_it
     again = Parallel(pp=4, recompute="full")
     assert stage_memory(GPT, again).activations == pytest.approx([2 * one] * 4)
     assert stage_memory(GPT, again).kept == pytest.approx([32 * one] * 4)
-    assert stage_memory(GPT, replace(again, weight_forwards=1)).kept == pytest.approx([20 * one] * 4)
+    assert stage_memory(GPT, replace(again, weight_forwards=1)).kept == pytest.approx(
+        [20 * one] * 4
+    )
 
 
 def test_with_fused_attention_all_devices_of_zb_1p_hold_nearly_as_much():
-    """Later devices hold fewer microbatches in flight, and what more of their W need (ZB-H1 of arXiv 2401.10241)."""
+    """Later devices hold fewer microbatches in flight, and what more of their W need (ZB-H1 of
+    arXiv 2401.10241).
+    """
     held = device_memory(GPT, Parallel(pp=4, microbatches=16, schedule="zb-1p")).activations
     assert held.min() > 0.94 * held.max()
     scores = Parallel(pp=4, microbatches=16, schedule="zb-1p", flash=False, kernels="eager")
@@ -316,7 +400,9 @@ def test_with_fused_attention_all_devices_of_zb_1p_hold_nearly_as_much():
 def test_a_pipeline_of_one_device_holds_one_microbatch_of_all_stages():
     model = read_model("llama3-8b")
     content = contents_of(model, Parallel())[0]
-    assert device_memory(model, Parallel(microbatches=9)).activations[0] == kept_bytes(model, Parallel(), content)
+    assert device_memory(model, Parallel(microbatches=9)).activations[0] == kept_bytes(
+        model, Parallel(), content
+    )
     chunks = device_memory(model, Parallel(microbatches=9, vp=2))
     assert chunks.activations[0] == kept_bytes(model, Parallel(), content)
     assert chunks.work[0] == stage_memory(model, Parallel(vp=2)).work.max()
@@ -326,7 +412,9 @@ def test_a_pipeline_of_one_device_holds_one_microbatch_of_all_stages():
 
 def test_zero_three_holds_a_share_of_the_weights_and_two_layers_whole():
     model = read_model("llama3-70b")
-    two, three = (device_memory(model, Parallel(dp=64, microbatches=4, zero=zero)) for zero in (2, 3))
+    two, three = (
+        device_memory(model, Parallel(dp=64, microbatches=4, zero=zero)) for zero in (2, 3)
+    )
     layer = 2 * layer_parameters(model, Layer())
     ends = 2 * 2 * model.vocab * model.hidden
     assert three.weights == pytest.approx(two.weights / 64)
@@ -334,7 +422,9 @@ def test_zero_three_holds_a_share_of_the_weights_and_two_layers_whole():
 
 
 def test_measured_peaks_are_read_in_the_forms_people_have(tmp_path):
-    """PyTorch's and Megatron's GB and MB are 2^30 and 2^20; of several ranks of a device the largest counts."""
+    """PyTorch's and Megatron's GB and MB are 2^30 and 2^20; of several ranks of a device the
+    largest counts.
+    """
     texts = {
         "list.json": "[4, 2]",
         "unit.json": '{"unit": "MiB", "memory": [4096, 2048]}',
@@ -361,11 +451,18 @@ def test_measured_peaks_are_read_in_the_forms_people_have(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("{", "not whole or not JSON"), ("{}", "has no memory by rank"), ("[1, 2, 3]", "3 ranks, and the pipeline has 2"),
-     ("[" * 200_000, "nested too deeply"), ("[1e400, 3]", "out of range"), ("[NaN, 3]", "not whole or not JSON"),
-     (f"[1{'0' * 400}, 3]", "has no memory by rank"), ('[1, "x"]', "has no memory by rank"),
-     ("4 parsec\n1\n", "line 1: '4 parsec' is not a size")],
-)  # fmt: skip
+    [
+        ("{", "not whole or not JSON"),
+        ("{}", "has no memory by rank"),
+        ("[1, 2, 3]", "3 ranks, and the pipeline has 2"),
+        ("[" * 200_000, "nested too deeply"),
+        ("[1e400, 3]", "out of range"),
+        ("[NaN, 3]", "not whole or not JSON"),
+        (f"[1{'0' * 400}, 3]", "has no memory by rank"),
+        ('[1, "x"]', "has no memory by rank"),
+        ("4 parsec\n1\n", "line 1: '4 parsec' is not a size"),
+    ],
+)
 def test_a_file_without_peaks_is_refused(tmp_path, text, message):
     (tmp_path / "m.json").write_text(text)
     with pytest.raises(InputError, match=message):
@@ -373,7 +470,9 @@ def test_a_file_without_peaks_is_refused(tmp_path, text, message):
 
 
 def test_a_line_over_microbatches_in_flight_explains_a_real_run():
-    """Eight MI300X, PP 8, 16 microbatches (AMD-AGI/Primus@fd1eeabb, pp_data_example): within 3.5 % on each device."""
+    """Eight MI300X, PP 8, 16 microbatches (AMD-AGI/Primus@fd1eeabb, pp_data_example): within 3.5 %
+    on each device.
+    """
     measured = np.array([104.33, 95.57, 88.11, 80.33, 73.15, 65.85, 58.07, 52.20])
     held = in_flight(schedule_of("1f1b", 8, 1, 16)).astype(float)
     base, each = fit_line(held, measured)
@@ -383,7 +482,13 @@ def test_a_line_over_microbatches_in_flight_explains_a_real_run():
 def test_folders_of_peaks_are_read_in_the_order_of_ranks(tmp_path):
     """The most of all iterations, of entries that are sizes; rank 10 comes after rank 2."""
     for rank in range(11):
-        rows = {"1": {"memory": rank + 0.5}, "2": {"memory": rank + 1.0}, "3": {"memory": "x"}, "4": 99, "5": {}}
+        rows = {
+            "1": {"memory": rank + 0.5},
+            "2": {"memory": rank + 1.0},
+            "3": {"memory": "x"},
+            "4": 99,
+            "5": {},
+        }
         (tmp_path / f"pp_rank_{rank}.json").write_text(json.dumps(rows))
     assert read_peaks(str(tmp_path), 11).tolist() == [(rank + 1) * 2**30 for rank in range(11)]
     (tmp_path / "pp_rank_3.json").write_text('{"1": {"memory": true}, "2": [5]}')
@@ -421,7 +526,9 @@ def test_folders_of_peaks_are_read_in_the_order_of_ranks(tmp_path):
     ],
 )
 def test_sizes_of_ranks_by_their_units(tmp_path, text, sizes):
-    """Bare numbers are GiB where nothing names a unit; of two ranks of a device the larger one counts."""
+    """Bare numbers are GiB where nothing names a unit; of two ranks of a device the larger one
+    counts.
+    """
     (tmp_path / "peaks").write_text(text)
     if sizes is None:
         with pytest.raises(InputError, match="has no memory by rank"):
@@ -433,7 +540,9 @@ def test_sizes_of_ranks_by_their_units(tmp_path, text, sizes):
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_ranks_that_devices_do_not_divide_are_refused(tmp_path, ranks):
     (tmp_path / "peaks").write_text("1\n" * ranks)
-    with pytest.raises(InputError, match=f"memory of {ranks} ranks, and the pipeline has 2 devices"):
+    with pytest.raises(
+        InputError, match=f"memory of {ranks} ranks, and the pipeline has 2 devices"
+    ):
         read_peaks(str(tmp_path / "peaks"), 2)
 
 
@@ -467,36 +576,51 @@ def test_memory_over_time_has_the_peaks_of_the_model(model, schedule):
 def test_moments_in_16_bits_save_four_bytes_a_parameter():
     """DeepSeek-V3, arXiv 2412.19437, section 3.3.2."""
     model, parallel = read_model("llama3-8b"), Parallel(zero=0)
-    wide, narrow = (device_memory(model, replace(parallel, moment_bytes=size)).optimizer[0] for size in (4, 2))
+    wide, narrow = (
+        device_memory(model, replace(parallel, moment_bytes=size)).optimizer[0] for size in (4, 2)
+    )
     assert wide - narrow == pytest.approx(4 * count_parameters(model))
 
 
 def test_what_modules_free_of_deepseek_v3_stands_as_megatron_cores_authors_measured():
-    """Scalable Training of Mixture-of-Experts Models with Megatron Core: early weights 26.3, up-projections 30.4 GB."""
+    """Scalable Training of Mixture-of-Experts Models with Megatron Core: early weights 26.3,
+    up-projections 30.4 GB.
+    """
     model, layer, parallel = read_model("deepseek-v3"), Layer(mlp="experts"), Parallel(dp=64, ep=64)
     kept = layer_activations(model, parallel, layer, "none")
     early = kept - layer_activations(model, replace(parallel, early_weights=True), layer, "none")
-    again = kept - layer_activations(model, replace(parallel, modules=("mla_up_proj",)), layer, "selective")
+    again = kept - layer_activations(
+        model, replace(parallel, modules=("mla_up_proj",)), layer, "selective"
+    )
     assert early == pytest.approx(2 * 4096 * 8 * 7168)
     assert early / again == pytest.approx(26.3 / 30.4, rel=0.02)
 
 
 def test_inputs_of_activations_may_be_kept_as_narrow_as_those_of_linear_layers():
     model, parallel = read_model("llama3-8b"), Parallel(precision="fp8")
-    kept = [layer_activations(model, replace(parallel, narrow_activation=on), Layer(), "none") for on in (False, True)]
+    kept = [
+        layer_activations(model, replace(parallel, narrow_activation=on), Layer(), "none")
+        for on in (False, True)
+    ]
     assert kept[0] - kept[1] == pytest.approx(2 * model.seq * model.ffn)
     wide = replace(parallel, precision="bf16")
-    assert layer_activations(model, replace(wide, narrow_activation=True), Layer(), "none") == layer_activations(
-        model, wide, Layer(), "none"
-    )
+    assert layer_activations(
+        model, replace(wide, narrow_activation=True), Layer(), "none"
+    ) == layer_activations(model, wide, Layer(), "none")
 
 
-@pytest.mark.parametrize(("precision", "each"), [("fp8", 2), ("mxfp8", 2 * 33 / 32), ("nvfp4", 2 * 9 / 16)])
+@pytest.mark.parametrize(
+    ("precision", "each"), [("fp8", 2), ("mxfp8", 2 * 33 / 32), ("nvfp4", 2 * 9 / 16)]
+)
 def test_layers_hold_their_weights_twice_as_they_are_multiplied(precision, each):
-    """Beside those in 16 bits, or in their place; embedding and output stay wide. ZeRO-3 holds a layer's at a time."""
+    """Beside those in 16 bits, or in their place; embedding and output stay wide. ZeRO-3 holds a
+    layer's at a time.
+    """
     model = read_model("mixtral-8x7b")
     wide = Parallel(tp=2, pp=2, dp=4, ep=2)
-    layers = layer_parameters(model, Layer(mlp="experts")) - (experts := 8 * expert_parameters(model))
+    layers = layer_parameters(model, Layer(mlp="experts")) - (
+        experts := 8 * expert_parameters(model)
+    )
     of_stage = 16 * (layers / 2 + experts / 2)
     weights = [stage_memory(model, p).weights for p in (wide, replace(wide, precision=precision))]
     assert weights[1] - weights[0] == pytest.approx(each * of_stage)
@@ -512,11 +636,23 @@ def test_layers_hold_their_weights_twice_as_they_are_multiplied(precision, each)
 
 
 def test_compiled_layers_keep_no_outputs_of_norms_and_activations_and_torch_drops_nothing_out():
-    """Of Llama-3 8B in bytes for s b h: 4 of norms, 3 of keys and values, 2 of attention, 14 of gates."""
-    llama, gpt, tokens = read_model("llama3-8b"), replace(read_model("llama3-8b"), biases=True), 8192 * 4096
-    fused, compiled, torch = (Parallel(kernels=kernels) for kernels in ("fused", "compiled", "torch"))
-    assert layer_activations(llama, compiled, Layer(), "none") / tokens == pytest.approx(4 + 3 + 2 + 14)
-    assert layer_activations(llama, fused, Layer(), "none") / tokens == pytest.approx(8 + 3 + 2 + 21)
+    """Of Llama-3 8B in bytes for s b h: 4 of norms, 3 of keys and values, 2 of attention, 14 of
+    gates.
+    """
+    llama, gpt, tokens = (
+        read_model("llama3-8b"),
+        replace(read_model("llama3-8b"), biases=True),
+        8192 * 4096,
+    )
+    fused, compiled, torch = (
+        Parallel(kernels=kernels) for kernels in ("fused", "compiled", "torch")
+    )
+    assert layer_activations(llama, compiled, Layer(), "none") / tokens == pytest.approx(
+        4 + 3 + 2 + 14
+    )
+    assert layer_activations(llama, fused, Layer(), "none") / tokens == pytest.approx(
+        8 + 3 + 2 + 21
+    )
     masks = [
         layer_activations(gpt, p, Layer(), "none") - layer_activations(llama, p, Layer(), "none")
         for p in (fused, torch)
@@ -525,40 +661,119 @@ def test_compiled_layers_keep_no_outputs_of_norms_and_activations_and_torch_drop
 
 
 def test_deepseek_v3_fits_as_its_authors_trained_it():
-    """2,048 H800, PP16 EP64, DualPipe; 14.8 T tokens in 2.664 M GPU hours (arXiv 2412.19437): 1,543 a second."""
+    """2,048 H800, PP16 EP64, DualPipe; 14.8 T tokens in 2.664 M GPU hours (arXiv 2412.19437): 1,543
+    a second.
+    """
     model, machine = read_model("deepseek-v3", 4096), read_machine("h800")
-    plain = Parallel(pp=16, dp=128, ep=64, microbatches=120, schedule="dualpipe", precision="fp8", overlap_ep=True)
+    plain = Parallel(
+        pp=16,
+        dp=128,
+        ep=64,
+        microbatches=120,
+        schedule="dualpipe",
+        precision="fp8",
+        overlap_ep=True,
+    )
     plain = replace(plain, dispatch="deepep", dispatch_bytes=1, cuda_graphs="none")
-    recipe = replace(plain, moment_bytes=2, narrow_activation=True, early_weights=True, recompute="selective")
+    recipe = replace(
+        plain, moment_bytes=2, narrow_activation=True, early_weights=True, recompute="selective"
+    )
     recipe = replace(recipe, modules=("layernorm", "moe_act", "mla_up_proj"))
-    held = [device_memory(model, parallel).total.max() / usable_bytes(machine) for parallel in (plain, recipe)]
+    held = [
+        device_memory(model, parallel).total.max() / usable_bytes(machine)
+        for parallel in (plain, recipe)
+    ]
     assert held[0] > 1.5
     assert 0.8 < held[1] < 1
     step = step_time(model, machine, recipe)
     assert step.tokens_per_s / recipe.gpus == pytest.approx(14.8e12 / 2.664e6 / 3600, rel=0.15)
 
 
-# Megatron-Bridge, scripts/performance/configs: model, cluster, precision, sizes and microbatches, what is recomputed.
+# Megatron-Bridge, scripts/performance/configs: model, cluster, precision, sizes and microbatches,
+# what is recomputed.
 RECIPES: tuple[tuple[str, str, str, dict[str, int], str], ...] = (
     ("nemotron-3-super", "gb300-nvl72", "mxfp8", {"dp": 64, "ep": 64, "microbatches": 8}, ""),
-    ("nemotron-3-super", "gb200-nvl72", "mxfp8", {"dp": 64, "ep": 64, "microbatches": 8},
-     "moe_act layernorm core_attn moe"),
-    ("nemotron-3-nano", "gb200-nvl72", "mxfp8", {"dp": 8, "ep": 8, "mbs": 2, "microbatches": 32}, ""),
-    ("nemotron-3-nano", "dgx-h100", "bf16", {"dp": 16, "ep": 8, "microbatches": 64}, "moe layernorm"),
+    (
+        "nemotron-3-super",
+        "gb200-nvl72",
+        "mxfp8",
+        {"dp": 64, "ep": 64, "microbatches": 8},
+        "moe_act layernorm core_attn moe",
+    ),
+    (
+        "nemotron-3-nano",
+        "gb200-nvl72",
+        "mxfp8",
+        {"dp": 8, "ep": 8, "mbs": 2, "microbatches": 32},
+        "",
+    ),
+    (
+        "nemotron-3-nano",
+        "dgx-h100",
+        "bf16",
+        {"dp": 16, "ep": 8, "microbatches": 64},
+        "moe layernorm",
+    ),
     ("gpt-oss-120b", "gb300-nvl72", "bf16", {"dp": 64, "ep": 64, "mbs": 4, "microbatches": 5}, ""),
-    ("gpt-oss-120b", "dgx-b200", "bf16", {"dp": 64, "ep": 8, "mbs": 4, "microbatches": 5}, "layernorm moe_act"),
-    ("gpt-oss-120b", "dgx-h100", "bf16", {"pp": 4, "dp": 16, "ep": 8, "microbatches": 80}, "layernorm moe_act"),
-    ("qwen3-235b-a22b", "dgx-b200", "bf16", {"pp": 8, "vp": 4, "dp": 8, "ep": 8, "microbatches": 128}, ""),
-    ("qwen3-235b-a22b", "dgx-h100", "fp8", {"tp": 2, "pp": 8, "vp": 4, "dp": 16, "ep": 32, "microbatches": 512}, ""),
+    (
+        "gpt-oss-120b",
+        "dgx-b200",
+        "bf16",
+        {"dp": 64, "ep": 8, "mbs": 4, "microbatches": 5},
+        "layernorm moe_act",
+    ),
+    (
+        "gpt-oss-120b",
+        "dgx-h100",
+        "bf16",
+        {"pp": 4, "dp": 16, "ep": 8, "microbatches": 80},
+        "layernorm moe_act",
+    ),
+    (
+        "qwen3-235b-a22b",
+        "dgx-b200",
+        "bf16",
+        {"pp": 8, "vp": 4, "dp": 8, "ep": 8, "microbatches": 128},
+        "",
+    ),
+    (
+        "qwen3-235b-a22b",
+        "dgx-h100",
+        "fp8",
+        {"tp": 2, "pp": 8, "vp": 4, "dp": 16, "ep": 32, "microbatches": 512},
+        "",
+    ),
     ("qwen3-30b-a3b", "gb300-nvl72", "mxfp8", {"dp": 8, "ep": 8, "mbs": 8, "microbatches": 8}, ""),
-    ("deepseek-v3", "gb300-nvl72", "fp8", {"pp": 2, "vp": 8, "dp": 128, "ep": 32, "mbs": 2, "microbatches": 16},
-     "mla_up_proj"),
-    ("deepseek-v3", "gb200-nvl72", "bf16", {"pp": 4, "vp": 4, "dp": 64, "ep": 64, "microbatches": 64}, "mla_up_proj"),
-    ("deepseek-v3", "dgx-h100", "fp8", {"tp": 2, "pp": 8, "vp": 4, "dp": 64, "ep": 64, "microbatches": 256},
-     "mla_up_proj mlp"),
-    ("llama3-405b", "gb200-nvl72", "nvfp4", {"tp": 4, "pp": 16, "vp": 8, "dp": 4, "microbatches": 384}, ""),
+    (
+        "deepseek-v3",
+        "gb300-nvl72",
+        "fp8",
+        {"pp": 2, "vp": 8, "dp": 128, "ep": 32, "mbs": 2, "microbatches": 16},
+        "mla_up_proj",
+    ),
+    (
+        "deepseek-v3",
+        "gb200-nvl72",
+        "bf16",
+        {"pp": 4, "vp": 4, "dp": 64, "ep": 64, "microbatches": 64},
+        "mla_up_proj",
+    ),
+    (
+        "deepseek-v3",
+        "dgx-h100",
+        "fp8",
+        {"tp": 2, "pp": 8, "vp": 4, "dp": 64, "ep": 64, "microbatches": 256},
+        "mla_up_proj mlp",
+    ),
+    (
+        "llama3-405b",
+        "gb200-nvl72",
+        "nvfp4",
+        {"tp": 4, "pp": 16, "vp": 8, "dp": 4, "microbatches": 384},
+        "",
+    ),
     ("llama3-70b", "gb300-nvl72", "nvfp4", {"pp": 4, "vp": 5, "dp": 16, "microbatches": 16}, ""),
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize(("name", "cluster", "precision", "sizes", "again"), RECIPES)
@@ -566,7 +781,10 @@ def test_public_recipes_fit(name, cluster, precision, sizes, again):
     """As their authors run them; what they run again is needed, or nearly so."""
     machine, model = read_machine(cluster), read_model(name)
     said = read_software("megatron-bridge@26.06").techniques(machine.gpu, precision, model)
-    recipe = apply(Parallel(**sizes), said | {"precision": precision, "recompute": "selective" if again else "none"})
+    recipe = apply(
+        Parallel(**sizes),
+        said | {"precision": precision, "recompute": "selective" if again else "none"},
+    )
     recipe = replace(recipe, modules=tuple(again.split()))
     assert device_memory(model, recipe).total.max() <= usable_bytes(machine)
     if again:
@@ -576,10 +794,16 @@ def test_public_recipes_fit(name, cluster, precision, sizes, again):
 
 @pytest.mark.parametrize(("gated", "wide"), [(False, 2), (True, 3)])
 def test_an_encoder_keeps_what_its_layers_read(gated, wide):
-    """2 images of 48 tokens on 2 x 2 GPUs: 4 inputs of norms and residuals, 4 of attention, those of the MLP."""
+    """2 images of 48 tokens on 2 x 2 GPUs: 4 inputs of norms and residuals, 4 of attention, those
+    of the MLP.
+    """
     tower = Encoder(hidden=80, heads=5, layers=3, ffn=300, tokens=48, gated=gated)
     split = Parallel(tp=2, cp=2, mbs=2)
-    assert encoder_activations(tower, split) == 3 * 2 * (4 * 24 * 80 + 48 * (4 * 80 + wide * 300) / 2)
+    assert encoder_activations(tower, split) == 3 * 2 * (
+        4 * 24 * 80 + 48 * (4 * 80 + wide * 300) / 2
+    )
     whole = replace(split, sequence_parallel=False)
-    assert encoder_activations(tower, whole) - encoder_activations(tower, split) == 3 * 2 * 4 * 24 * 80
+    assert (
+        encoder_activations(tower, whole) - encoder_activations(tower, split) == 3 * 2 * 4 * 24 * 80
+    )
     assert encoder_parameters(tower) == 3 * (4 * 80 * 80 + wide * 80 * 300 + 2 * 80)

@@ -1,4 +1,6 @@
-"""Random settings against physics: a slower machine never shortens a step, more memory never lengthens one."""
+"""Random settings against physics: a slower machine never shortens a step, more memory never
+lengthens one.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +29,17 @@ SCHEDULES = ("1f1b", "gpipe", "zb-1p", *CHUNKS)
 Setting = tuple[Model, Machine, Parallel]
 
 
-def slower_links(machine: Machine, within: float = 1.0, between: float = 1.0, latency: float = 1.0) -> Machine:
+def slower_links(
+    machine: Machine, within: float = 1.0, between: float = 1.0, latency: float = 1.0
+) -> Machine:
     """Divide bandwidths of a machine's links, and multiply its latencies."""
     cluster = machine.cluster
     assert cluster.intra.gb_per_s
-    intra = replace(cluster.intra, gb_per_s=cluster.intra.gb_per_s / within, alpha_us=cluster.intra.alpha_us * latency)
+    intra = replace(
+        cluster.intra,
+        gb_per_s=cluster.intra.gb_per_s / within,
+        alpha_us=cluster.intra.alpha_us * latency,
+    )
     inter, shared = cluster.inter, cluster.shared
     if inter and inter.gb_per_s:
         inter = replace(inter, gb_per_s=inter.gb_per_s / between, alpha_us=inter.alpha_us * latency)
@@ -57,7 +65,9 @@ SLOWER: dict[str, Callable[[Machine], Machine]] = {
 
 
 def random_setting(draw: np.random.Generator) -> Setting:
-    """Draw a model, a machine and a run by some software of the library, until all of it goes together."""
+    """Draw a model, a machine and a run by some software of the library, until all of it goes
+    together.
+    """
 
     def one(of: Any) -> Any:
         return of[int(draw.integers(len(of)))]
@@ -68,8 +78,13 @@ def random_setting(draw: np.random.Generator) -> Setting:
         precision = one(("bf16", "fp8")) if machine.gpu.tflops.fp8 else "bf16"
         try:
             model = read_model(one(tuple(library())))
-            said = Version(one(tuple(softwares().values()))).techniques(machine.gpu, precision, model, schedule)
-            said |= {"precision": precision, "recompute": one(("none", "none", "selective", "full"))}
+            said = Version(one(tuple(softwares().values()))).techniques(
+                machine.gpu, precision, model, schedule
+            )
+            said |= {
+                "precision": precision,
+                "recompute": one(("none", "none", "selective", "full")),
+            }
             said |= {"zero": one((1, 1, 3)) if pp == 1 else 1}
             parallel = replace(
                 apply(Parallel(), said),
@@ -92,7 +107,9 @@ def random_setting(draw: np.random.Generator) -> Setting:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_no_slower_machine_shortens_a_step(seed):
-    """2,000 settings in all, in the order of ops that the faster machine has: greedy orders may err either way."""
+    """2,000 settings in all, in the order of ops that the faster machine has: greedy orders may err
+    either way.
+    """
     draw = np.random.default_rng(seed)
     for _ in range(250):
         model, machine, parallel = random_setting(draw)
@@ -105,14 +122,19 @@ def test_no_slower_machine_shortens_a_step(seed):
 
 
 def test_no_memory_that_is_added_lengthens_a_step():
-    """A run that states neither recompute nor offload is taken to do what it needs to fit: with more memory, less."""
+    """A run that states neither recompute nor offload is taken to do what it needs to fit: with
+    more memory, less.
+    """
     draw, limited = np.random.default_rng(8), 0
     for _ in range(150):
         model, machine, parallel = random_setting(draw)
         parallel = replace(parallel, recompute="none")
         more = replace(machine, gpu=replace(machine.gpu, memory_gib=machine.gpu.memory_gib * 1.5))
         assert usable_bytes(more) > usable_bytes(machine)
-        ways = [fitting(model, each, parallel, None, modules=True, offload=True) for each in (machine, more)]
+        ways = [
+            fitting(model, each, parallel, None, modules=True, offload=True)
+            for each in (machine, more)
+        ]
         if all(device_memory(model, way).total.max() > usable_bytes(machine) for way in ways[0]):
             continue  # nothing makes it fit, so it is taken as it is
         little, much = (

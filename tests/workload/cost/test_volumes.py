@@ -26,43 +26,61 @@ def test_alone_a_gpu_sends_nothing():
 
 @pytest.mark.parametrize(("tp", "microbatches"), [(2, 1), (8, 4)])
 def test_tensor_ranks_gather_and_scatter_five_times_a_block(tp, microbatches):
-    """Attention and MLP of each layer: twice forward, three times backward; or two sums, of two gathers each."""
+    """Attention and MLP of each layer: twice forward, three times backward; or two sums, of two
+    gathers each.
+    """
     p = Parallel(tp=tp, microbatches=microbatches, mbs=2)
     whole = 2 * DENSE.seq * DENSE.hidden * 2
     found = sent(DENSE, p)
     assert found["tp"] == pytest.approx([32 * 2 * 5 * whole * (tp - 1) / tp * microbatches, 0])
     again = sent(DENSE, replace(p, recompute="full"))["tp"]
     assert again == pytest.approx(found["tp"] * 7 / 5)
-    assert sent(DENSE, replace(p, sequence_parallel=False))["tp"] == pytest.approx(found["tp"] * 4 / 5)
+    assert sent(DENSE, replace(p, sequence_parallel=False))["tp"] == pytest.approx(
+        found["tp"] * 4 / 5
+    )
     narrow = sent(DENSE, replace(p, precision="fp8"))["tp"]  # of the five three gather
     assert narrow == pytest.approx(found["tp"] * 3.5 / 5)
-    assert sent(DENSE, replace(p, precision="fp8", recompute="full"))["tp"] == pytest.approx(found["tp"] * 5 / 5)
+    assert sent(DENSE, replace(p, precision="fp8", recompute="full"))["tp"] == pytest.approx(
+        found["tp"] * 5 / 5
+    )
     assert not np.any([found[kind] for kind in VOLUMES if kind != "tp"])
 
 
 @pytest.mark.parametrize(("name", "vp"), [("1f1b", 1), ("interleaved", 2)])
 def test_messages_go_both_ways_over_every_stage_boundary(name, vp):
-    """With four devices of two GPUs a node has all; with eight GPUs each device is a node of its own."""
+    """With four devices of two GPUs a node has all; with eight GPUs each device is a node of its
+    own.
+    """
     for tp, far in ((2, 0.0), (8, 1.0)):
         p = Parallel(tp=tp, pp=4, vp=vp, microbatches=8, schedule=name)
         found = sent(DENSE, p, name)["pp"]
         total = 2 * (4 * vp - 1) * 8 / 4 * message_bytes(DENSE, p)
         assert found == pytest.approx([total * (1 - far), total * far])
-    p = Parallel(tp=4, pp=4, microbatches=8)  # two devices a node: one boundary of three is between nodes
+    # two devices a node: one boundary of three is between nodes
+    p = Parallel(tp=4, pp=4, microbatches=8)
     found = sent(DENSE, p)["pp"]
     assert found[1] / found.sum() == pytest.approx(1 / 3)
 
 
-@pytest.mark.parametrize(("zero", "of_weight"), [(0, 4 + 4), (1, 4 + 2), (2, 3 * 4 + 2), (3, 3 * 4 + 6 * 2)])
+@pytest.mark.parametrize(
+    ("zero", "of_weight"), [(0, 4 + 4), (1, 4 + 2), (2, 3 * 4 + 2), (3, 3 * 4 + 6 * 2)]
+)
 def test_replicas_scatter_gradients_and_gather_weights(zero, of_weight):
-    """Once a step, or for every one of three microbatches as ZeRO-2 scatters and ZeRO-3 gathers twice."""
-    for nodes, crosses in ((2, 8 / 15 if zero == 0 else 1), (3, 1)):  # all of a sum crosses once between two nodes
+    """Once a step, or for every one of three microbatches as ZeRO-2 scatters and ZeRO-3 gathers
+    twice.
+    """
+    # all of a sum crosses once between two nodes
+    for nodes, crosses in ((2, 8 / 15 if zero == 0 else 1), (3, 1)):
         p = Parallel(dp=8 * nodes, zero=zero, microbatches=3)
         weights = parameters_of_stages(DENSE, p, contents_of(DENSE, p, None)).sum()
         total = weights * of_weight * (1 - 1 / p.dp)
         assert sent(DENSE, p)["dp"] == pytest.approx([total * 7 / 8, total / 8 * crosses])
-        narrow = [sent(DENSE, replace(p, precision=name, narrow_weights=True))["dp"] for name in ("fp8", "mxfp8")]
-        less = {0: 0, 1: 1, 2: 1, 3: 6}[zero] * weights * (1 - 1 / p.dp)  # blocks' scales are made where weights arrive
+        narrow = [
+            sent(DENSE, replace(p, precision=name, narrow_weights=True))["dp"]
+            for name in ("fp8", "mxfp8")
+        ]
+        # blocks' scales are made where weights arrive
+        less = {0: 0, 1: 1, 2: 1, 3: 6}[zero] * weights * (1 - 1 / p.dp)
         assert narrow[0] == pytest.approx([(total - less) * 7 / 8, (total - less) / 8 * crosses])
         assert narrow[1] == pytest.approx(sent(DENSE, p)["dp"])
 

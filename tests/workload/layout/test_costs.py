@@ -11,7 +11,13 @@ from ppsim.workload.layout.layout import read_layout
 def test_each_letter_adds_its_time():
     """By hand: E 0.5, layers 2, MTP 3, every L 4."""
     layout = read_layout("Et|tt||tm|LL", 5)
-    assert stage_forwards(layout, LayerTimes(2.0, 0.5, 4.0, 3.0)).tolist() == [2.5, 4.0, 0.0, 5.0, 8.0]
+    assert stage_forwards(layout, LayerTimes(2.0, 0.5, 4.0, 3.0)).tolist() == [
+        2.5,
+        4.0,
+        0.0,
+        5.0,
+        8.0,
+    ]
     assert stage_forwards(layout, LayerTimes(2.0)).tolist() == [2.0, 4.0, 0.0, 4.0, 0.0]
 
 

@@ -58,7 +58,9 @@ def parse(text: str) -> Flags:
         "--decoder-last-pipeline-num-layers": "last",
     }
     words = text.split()
-    values: dict[str, Any] = {names[word]: int(words[i + 1]) for i, word in enumerate(words) if word in names}
+    values: dict[str, Any] = {
+        names[word]: int(words[i + 1]) for i, word in enumerate(words) if word in names
+    }
     for word, name in (("embedding", "account_embedding"), ("loss", "account_loss")):
         values[name] = f"--account-for-{word}-in-pipeline-split" in words
     return Flags(**values)
@@ -129,8 +131,16 @@ def test_layers_that_do_not_divide_are_answered_with_the_nearest_layout(flags, n
     [
         (Flags(30, 4), "--num-layers: 30 does not divide over 4 devices", "28 or 32 there"),
         (Flags(3, 4), "--num-layers: 3 does not divide over 4 devices", "4 there"),
-        (Flags(9, 4, account_embedding=True), "counted: 10 does not divide over 4 devices", "8 or 12 there"),
-        (Flags(20, 4, 3), "the layers of a device: 5 does not divide over 3 chunks", "3 or 6 there"),
+        (
+            Flags(9, 4, account_embedding=True),
+            "counted: 10 does not divide over 4 devices",
+            "8 or 12 there",
+        ),
+        (
+            Flags(20, 4, 3),
+            "the layers of a device: 5 does not divide over 3 chunks",
+            "3 or 6 there",
+        ),
     ],
 )
 def test_a_number_that_does_not_divide_is_answered_with_those_around_it(flags, what, near):

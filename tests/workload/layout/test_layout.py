@@ -19,7 +19,9 @@ STAGE = st.text("EtmL", max_size=6)
 
 
 def unroll(text: str) -> list[str]:
-    """Expand a string by two substitutions, one for brackets without brackets inside, one for single characters."""
+    """Expand a string by two substitutions, one for brackets without brackets inside, one for
+    single characters.
+    """
     text = text.replace(",", "")
     for pattern in (r"\(([^)]+)\)\*(\d+)", r"(.)\*(\d+)"):
         text = re.sub(pattern, lambda found: found[1] * int(found[2]), text)
@@ -42,7 +44,11 @@ def test_the_nearest_layout_changes_as_few_stages_as_it_must(text, stages, neare
 def test_layouts_of_the_field_are_read(case):
     found = read_layout(case["layout"], case["devices"], case["layers"], case["mtp"])
     assert found.content == tuple(unroll(case["layout"]))
-    assert (found.n_stages, found.n_layers, found.n_mtp) == (case["stages"], case["layers"], case["mtp"])
+    assert (found.n_stages, found.n_layers, found.n_mtp) == (
+        case["stages"],
+        case["layers"],
+        case["mtp"],
+    )
     assert found.n_chunks == case["stages"] // case["devices"]
 
 
@@ -59,7 +65,9 @@ def test_what_is_written_is_read_again_as_the_same_here_and_by_megatron(content)
     assert set(text) <= set("EtmL|()*0123456789")
 
 
-TREES = st.recursive(st.sampled_from(["t", "E", "|", "m", ""]), lambda x: st.tuples(x, x, st.integers(0, 3)))
+TREES = st.recursive(
+    st.sampled_from(["t", "E", "|", "m", ""]), lambda x: st.tuples(x, x, st.integers(0, 3))
+)
 
 
 @given(TREES)
@@ -67,10 +75,14 @@ def test_brackets_may_hold_brackets_and_spaces_mean_nothing(tree):
     """A tree of repeats, written with nested brackets, is read as what it expands to."""
 
     def write(node):
-        return node if isinstance(node, str) else f"{write(node[0])} , (t{write(node[1])})*{node[2]}\n"
+        return (
+            node if isinstance(node, str) else f"{write(node[0])} , (t{write(node[1])})*{node[2]}\n"
+        )
 
     def expand(node):
-        return node if isinstance(node, str) else expand(node[0]) + ("t" + expand(node[1])) * node[2]
+        return (
+            node if isinstance(node, str) else expand(node[0]) + ("t" + expand(node[1])) * node[2]
+        )
 
     assert parse_content(write(tree)) == tuple(expand(tree).split("|"))
 
@@ -105,7 +117,9 @@ COUNT = st.none() | st.integers(0, 9)
 
 @given(st.lists(STAGE, min_size=1, max_size=12).map(tuple), st.integers(1, 6), COUNT, COUNT)
 def test_every_layout_that_a_hint_names_works(content, devices, layers, mtp):
-    """Whatever is refused, the layout in the hint is accepted on as many devices, for the model's counts."""
+    """Whatever is refused, the layout in the hint is accepted on as many devices, for the model's
+    counts.
+    """
     error = refusal(format_content(content), devices, layers, mtp)
     if error:
         assert error.hint.startswith("'"), (content, devices)
@@ -122,11 +136,21 @@ def refusal(text: str, devices: int, layers: int | None, mtp: int | None) -> Inp
 
 def test_a_count_that_is_not_the_models_is_refused_with_the_nearest_layout():
     hints = {}
-    for name, layers, mtp in (("more", 5, None), ("many", 9, None), ("fewer", 2, None), ("mtp", None, 2)):
+    for name, layers, mtp in (
+        ("more", 5, None),
+        ("many", 9, None),
+        ("fewer", 2, None),
+        ("mtp", None, 2),
+    ):
         with pytest.raises(InputError, match=r"rule (layer|mtp)-count") as refused:
             read_layout("Et|tt|L", layers=layers, mtp=mtp)
         hints[name] = refused.value.hint
-    assert hints == {"more": "'Et*3|tt|L'", "many": "'Et*5|t*4|L'", "fewer": "'Et|t|L'", "mtp": "'Et|tt|mmL'"}
+    assert hints == {
+        "more": "'Et*3|tt|L'",
+        "many": "'Et*5|t*4|L'",
+        "fewer": "'Et|t|L'",
+        "mtp": "'Et|tt|mmL'",
+    }
 
 
 @pytest.mark.parametrize(
@@ -152,7 +176,10 @@ def test_what_is_no_layout_is_refused_where_it_goes_wrong(text, what):
 
 
 LISTED = [  # of Megatron-Bridge's recipes and tests: in Python, JSON, and as a shell leaves them
-    ('[["embedding"] + ["decoder"] * 8] + [["decoder"] * 8] * 6 + [["decoder"] * 5 + ["loss"]]', "Et*8|(t*8|)*6t*5L"),
+    (
+        '[["embedding"] + ["decoder"] * 8] + [["decoder"] * 8] * 6 + [["decoder"] * 5 + ["loss"]]',
+        "Et*8|(t*8|)*6t*5L",
+    ),
     ('[["embedding","decoder"],["decoder","decoder"],["decoder","loss"]]', "Et|tt|tL"),
     ("[['embedding'], ['decoder'] * 2, [], ['decoder', 'mtp', 'loss'],]", "E|tt||tmL"),
     ("[[embedding,decoder],[decoder,loss]]", "Et|tL"),
@@ -168,11 +195,27 @@ def test_lists_of_words_are_read_as_the_string_of_their_letters(text, string):
 @pytest.mark.parametrize(
     ("text", "what", "hint"),
     [
-        ('[["embedding","decodr"],["loss"]]', "character 15 .*'decodr' is no layer", '"decoder" for that word'),
-        ('[["E","decoder"],["loss"]]', "character 3 .*'E' is no layer", '"embedding" for that word'),
-        ('[["vision"],["loss"]]', "character 3 .*'vision' is no layer", "embedding, decoder, mtp, loss"),
+        (
+            '[["embedding","decodr"],["loss"]]',
+            "character 15 .*'decodr' is no layer",
+            '"decoder" for that word',
+        ),
+        (
+            '[["E","decoder"],["loss"]]',
+            "character 3 .*'E' is no layer",
+            '"embedding" for that word',
+        ),
+        (
+            '[["vision"],["loss"]]',
+            "character 3 .*'vision' is no layer",
+            "embedding, decoder, mtp, loss",
+        ),
         ('["embedding","decoder","loss"]', "each stage is one list", "such as [["),
-        ('[[["embedding"],["decoder"]],[["decoder"],["loss"]]]', "all first chunks, then all second", "such as [["),
+        (
+            '[[["embedding"],["decoder"]],[["decoder"],["loss"]]]',
+            "all first chunks, then all second",
+            "such as [[",
+        ),
         ("[]", "each stage is one list", "such as [["),
         ('[["embedding"]', "character 1 .*this is no list", "such as [["),
         ('[["embedding"] - ["loss"]]', "character 2 .*only words", "such as [["),

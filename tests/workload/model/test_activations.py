@@ -1,4 +1,6 @@
-"""What a layer keeps, against a real layer in torch; and what a whole pipeline does, against a cluster."""
+"""What a layer keeps, against a real layer in torch; and what a whole pipeline does, against a
+cluster.
+"""
 
 from dataclasses import replace
 
@@ -21,7 +23,9 @@ EAGER = Parallel(flash=False, kernels="eager", sequence_parallel=False, zero=0)
 @pytest.mark.torch
 @pytest.mark.parametrize("recompute", ["none", "full"])
 def test_a_real_layer_holds_what_the_model_says(recompute):
-    """A bf16 transformer layer in torch, and under torch's checkpoint: bytes saved for the backward, to 5 %."""
+    """A bf16 transformer layer in torch, and under torch's checkpoint: bytes saved for the
+    backward, to 5 %.
+    """
     torch = pytest.importorskip("torch")
     model = Model(hidden=256, heads=8, layers=1, seq=128, vocab=0, biases=True)
     held = saved_bytes(torch, model, 2, checkpoint=recompute == "full")
@@ -38,9 +42,11 @@ def test_a_real_layer_holds_what_the_model_says(recompute):
     ids=["1.5B", "6.2B"],
 )
 def test_peaks_are_those_measured_on_a_cluster(hidden, heads, mbs, measured):
-    """Qi et al., arXiv 2401.10241, table 4: largest memory of 8 GPUs in GB, printed without decimals; within 5 %.
+    """Qi et al., arXiv 2401.10241, table 4: largest memory of 8 GPUs in GB, printed without
+    decimals; within 5 %.
 
-    Their first and last stage hold one layer less, and interleaved puts one layer on each of its stages.
+    Their first and last stage hold one layer less, and interleaved puts one layer on each of its
+    stages.
     """
     each = {2304: 3, 4096: 4}[hidden]
     for name, gigabytes in measured.items():
@@ -60,8 +66,13 @@ def saved_bytes(torch, model: Model, microbatch: int, checkpoint: bool = False) 
 
     h, a, dtype = model.hidden, model.heads, torch.bfloat16
     shapes = {"qkv": (3 * h, h), "proj": (h, h), "up": (4 * h, h), "down": (h, 4 * h)}
-    weight = {name: torch.randn(shape, dtype=dtype, requires_grad=True) for name, shape in shapes.items()}
-    bias = {name: torch.zeros(shape[0], dtype=dtype, requires_grad=True) for name, shape in shapes.items()}
+    weight = {
+        name: torch.randn(shape, dtype=dtype, requires_grad=True) for name, shape in shapes.items()
+    }
+    bias = {
+        name: torch.zeros(shape[0], dtype=dtype, requires_grad=True)
+        for name, shape in shapes.items()
+    }
     scale = torch.ones(h, dtype=dtype, requires_grad=True)
 
     def linear(x, name):
@@ -74,8 +85,12 @@ def saved_bytes(torch, model: Model, microbatch: int, checkpoint: bool = False) 
         mixed = linear(torch.nn.functional.layer_norm(x, (h,), scale), "qkv")
         q, k, v = mixed.view(microbatch, model.seq, 3, a, h // a).permute(2, 0, 3, 1, 4)
         scores = dropout(torch.softmax(q @ k.transpose(-1, -2) * (h // a) ** -0.5, -1))
-        x = x + dropout(linear((scores @ v).transpose(1, 2).reshape(microbatch, model.seq, h), "proj"))
-        wide = torch.nn.functional.gelu(linear(torch.nn.functional.layer_norm(x, (h,), scale), "up"))
+        x = x + dropout(
+            linear((scores @ v).transpose(1, 2).reshape(microbatch, model.seq, h), "proj")
+        )
+        wide = torch.nn.functional.gelu(
+            linear(torch.nn.functional.layer_norm(x, (h,), scale), "up")
+        )
         return x + dropout(linear(wide, "down"))
 
     own = {t.untyped_storage().data_ptr() for t in (*weight.values(), *bias.values(), scale)}

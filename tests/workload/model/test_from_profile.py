@@ -11,7 +11,8 @@ from ppsim.schedules import generate
 from ppsim.workload.model.from_profile import profile_memory
 from tests.inputs.profile.cases import MADE, MODEL, PROFILE
 
-# Hidden 64, sequences of 16, two in a microbatch, 100 tokens, 32 bits: a message has 2 x 16 x 64 x 4 bytes.
+# Hidden 64, sequences of 16, two in a microbatch, 100 tokens, 32 bits: a message has 2 x 16 x 64 x
+# 4 bytes.
 MESSAGE = 8192
 LAYER = 12 * 64**2 + 13 * 64
 ROWS = (
@@ -24,20 +25,25 @@ MEASURED = replace(PROFILE, activation=ROWS)
 
 
 def test_stages_hold_what_was_measured_for_their_layers():
-    """Two layers of a stage hold what two held; one half as much, three between two and four, eight twice what four."""
+    """Two layers of a stage hold what two held; one half as much, three between two and four, eight
+    twice what four.
+    """
     schedule = generate("1f1b", devices=4, microbatches=4)
     found = profile_memory(MEASURED, schedule, ("Ett", "ttm", "tttttttt", "tL"))
     middle = found.activations[1:3].tolist(), found.kept[1:3].tolist(), found.stash[1:3].tolist()
     assert middle == ([14000, 36000], [11500, 26000], [1000, 0])
     assert found.activations[[0, 3]].tolist() == [10000 + 500, 5000 + 600]
-    assert (found.kept[0], found.stash[0]) == (10500, 0)  # the first stage's W is the whole backward
+    # the first stage's W is the whole backward
+    assert (found.kept[0], found.stash[0]) == (10500, 0)
     assert (found.kept[3], found.stash[3]) == (5000 + 600, 1000 + 200)
     assert found.message.tolist() == [MESSAGE, MESSAGE, MESSAGE, 0]
     assert found.stored.tolist() == [MESSAGE, MESSAGE, MESSAGE, 5600]
 
 
 def test_states_follow_from_the_parameters_of_a_stage():
-    """In 32 bits weights and gradients take 4 bytes of a parameter, Adam's moments 8; ends have their matrices."""
+    """In 32 bits weights and gradients take 4 bytes of a parameter, Adam's moments 8; ends have
+    their matrices.
+    """
     schedule = generate("1f1b", devices=2, microbatches=4)
     found = profile_memory(MEASURED, schedule, ("Etm", "tttL")).static
     count = np.array([2 * LAYER + 100 * 64 + 16 * 64, 3 * LAYER + 100 * 64 + 2 * 64])
@@ -46,7 +52,9 @@ def test_states_follow_from_the_parameters_of_a_stage():
 
 
 def test_without_a_layout_each_device_has_its_share_of_the_model():
-    """Two layers a device, so one a stage with two chunks; ends are the first stage and the last."""
+    """Two layers a device, so one a stage with two chunks; ends are the first stage and the
+    last.
+    """
     found = profile_memory(MEASURED, generate("interleaved", devices=2, microbatches=4))
     assert found.activations.tolist() == [5500, 5000, 5000, 5600]
     one = profile_memory(MEASURED, generate("1f1b", devices=2, microbatches=4))
@@ -55,7 +63,9 @@ def test_without_a_layout_each_device_has_its_share_of_the_model():
 
 
 def test_stages_of_the_users_own_hold_what_each_was_measured_to():
-    """Half-precision weights have a copy in 32 bits beside two moments; others the moments alone."""
+    """Half-precision weights have a copy in 32 bits beside two moments; others the moments
+    alone.
+    """
     sizes = (
         StageSize(0, 640, 100, 200, 1100, 1300, 100),
         StageSize(1, 700, 100, 400, 2100, 600, 100),

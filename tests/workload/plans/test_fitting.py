@@ -18,9 +18,21 @@ from ppsim.workload.plans.task import usable_bytes
 
 GB200 = read_machine("gb200-nvl72")
 DENSE = {
-    "model": "LLAMA3_70B", "gpu": "DGX-GB200", "gpus": 64, "precision": "FP8", "gbs": 256, "mbs": 2, "seq": 8192,
-    "fsdp": 64, "tp": 1, "pp": 1, "cp": 1, "vp": 1, "framework": "Megatron-Bridge", "release": "26.04",
-}  # fmt: skip
+    "model": "LLAMA3_70B",
+    "gpu": "DGX-GB200",
+    "gpus": 64,
+    "precision": "FP8",
+    "gbs": 256,
+    "mbs": 2,
+    "seq": 8192,
+    "fsdp": 64,
+    "tp": 1,
+    "pp": 1,
+    "cp": 1,
+    "vp": 1,
+    "framework": "Megatron-Bridge",
+    "release": "26.04",
+}
 EXPERTS = {
     **DENSE,
     "model": "DeepSeekV3",
@@ -67,7 +79,9 @@ def test_each_way_is_the_least_that_fits(name, mbs):
 @pytest.mark.parametrize("name", ["llama3-8b", "mixtral-8x7b"])
 @pytest.mark.parametrize("room", [1.0001, 0.99, 0.95])
 def test_where_full_recompute_misses_by_little_the_time_does_not_jump(monkeypatch, name, room):
-    """All layers and a little of what they keep on the host, and not all activations there at twice the time."""
+    """All layers and a little of what they keep on the host, and not all activations there at twice
+    the time.
+    """
     model, machine = read_model(name), read_machine("dgx-h100")
     parallel = Parallel(dp=64, ep=8 if model.experts else 1, zero=3, mbs=8, microbatches=2)
     full = replace(parallel, recompute="full")
@@ -108,7 +122,9 @@ def test_offload_in_words_is_a_share_that_fits():
 
 
 def test_of_software_that_is_not_known_nothing_is_assumed():
-    assert setup_of({**EXPERTS, "framework": "ours"}).choices == (setup_of({**EXPERTS, "framework": "ours"}).parallel,)
+    assert setup_of({**EXPERTS, "framework": "ours"}).choices == (
+        setup_of({**EXPERTS, "framework": "ours"}).parallel,
+    )
     assert "memory" in setup_of({**EXPERTS, "framework": "", "software": "nemo"}).chosen
 
 
@@ -126,7 +142,8 @@ def test_layers_that_recompute_are_eighths_of_a_stages(layers, pp, counts):
 
 def test_modules_that_a_model_does_not_have_do_not_recompute():
     names = {
-        model: list(_modules(read_model(model), Parallel()))[-1].modules for model in ("llama3-8b", "mixtral-8x7b")
+        model: list(_modules(read_model(model), Parallel()))[-1].modules
+        for model in ("llama3-8b", "mixtral-8x7b")
     }
     assert not {"moe", "moe_act", "shared_experts", "mla_up_proj"} & {*names["llama3-8b"]}
     assert {"moe", "moe_act"} <= {*names["mixtral-8x7b"]}

@@ -1,4 +1,6 @@
-"""Launch flags and TOML: every name is one the framework has, with a value it takes, and combined as it allows."""
+"""Launch flags and TOML: every name is one the framework has, with a value it takes, and combined
+as it allows.
+"""
 
 from __future__ import annotations
 
@@ -18,24 +20,65 @@ from ppsim.workload.model.model import Model, read_model
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.flags import megatron_environment, megatron_flags, torchtitan_toml
 
-# Names of Megatron-LM's options (megatron/training/arguments.py, core 0.15) by the values that they take.
+# Names of Megatron-LM's options (megatron/training/arguments.py, core 0.15) by the values that they
+# take.
 WHOLE = (
-    "num-layers", "hidden-size", "ffn-hidden-size", "num-attention-heads", "num-query-groups", "kv-channels",
-    "seq-length", "vocab-size", "max-position-embeddings", "tensor-model-parallel-size",
-    "pipeline-model-parallel-size", "context-parallel-size", "micro-batch-size", "global-batch-size",
-    "expert-model-parallel-size", "expert-tensor-parallel-size", "num-experts", "moe-router-topk",
-    "moe-ffn-hidden-size", "moe-shared-expert-intermediate-size", "num-virtual-stages-per-pipeline-rank",
-    "microbatch-group-size-per-virtual-pipeline-stage", "recompute-num-layers", "q-lora-rank", "kv-lora-rank",
-    "qk-head-dim", "qk-pos-emb-head-dim", "v-head-dim", "mtp-num-layers",
-)  # fmt: skip
+    "num-layers",
+    "hidden-size",
+    "ffn-hidden-size",
+    "num-attention-heads",
+    "num-query-groups",
+    "kv-channels",
+    "seq-length",
+    "vocab-size",
+    "max-position-embeddings",
+    "tensor-model-parallel-size",
+    "pipeline-model-parallel-size",
+    "context-parallel-size",
+    "micro-batch-size",
+    "global-batch-size",
+    "expert-model-parallel-size",
+    "expert-tensor-parallel-size",
+    "num-experts",
+    "moe-router-topk",
+    "moe-ffn-hidden-size",
+    "moe-shared-expert-intermediate-size",
+    "num-virtual-stages-per-pipeline-rank",
+    "microbatch-group-size-per-virtual-pipeline-stage",
+    "recompute-num-layers",
+    "q-lora-rank",
+    "kv-lora-rank",
+    "qk-head-dim",
+    "qk-pos-emb-head-dim",
+    "v-head-dim",
+    "mtp-num-layers",
+)
 SET = (
-    "swiglu", "group-query-attention", "untie-embeddings-and-output-weights", "disable-bias-linear",
-    "multi-latent-attention", "sequence-parallel", "tp-comm-overlap", "use-distributed-optimizer",
-    "overlap-grad-reduce", "overlap-param-gather", "bf16", "fp16", "recompute-activations", "moe-grouped-gemm",
-    "moe-enable-deepep", "overlap-moe-expert-parallel-comm", "use-megatron-fsdp", "no-gradient-accumulation-fusion",
-    "use-tp-pp-dp-mapping", "use-precision-aware-optimizer", "activation-func-fp8-input-store",
-    "fp8-param-gather", "fp4-param-gather", "reuse-grad-buf-for-mxfp8-param-ag",
-)  # fmt: skip
+    "swiglu",
+    "group-query-attention",
+    "untie-embeddings-and-output-weights",
+    "disable-bias-linear",
+    "multi-latent-attention",
+    "sequence-parallel",
+    "tp-comm-overlap",
+    "use-distributed-optimizer",
+    "overlap-grad-reduce",
+    "overlap-param-gather",
+    "bf16",
+    "fp16",
+    "recompute-activations",
+    "moe-grouped-gemm",
+    "moe-enable-deepep",
+    "overlap-moe-expert-parallel-comm",
+    "use-megatron-fsdp",
+    "no-gradient-accumulation-fusion",
+    "use-tp-pp-dp-mapping",
+    "use-precision-aware-optimizer",
+    "activation-func-fp8-input-store",
+    "fp8-param-gather",
+    "fp4-param-gather",
+    "reuse-grad-buf-for-mxfp8-param-ag",
+)
 WORDS = {
     "position-embedding-type": ("learned_absolute", "rope"),
     "normalization": ("LayerNorm", "RMSNorm"),
@@ -123,8 +166,15 @@ def parse(flags: list[str]) -> Any:
 
 def find_broken(args: Any, world: int) -> list[str]:
     """List the rules of Megatron-LM's validate_args and TransformerConfig that the flags break."""
-    tp, pp, cp = args.tensor_model_parallel_size, args.pipeline_model_parallel_size, args.context_parallel_size
-    ep, group = args.expert_model_parallel_size or 1, args.num_query_groups or args.num_attention_heads
+    tp, pp, cp = (
+        args.tensor_model_parallel_size,
+        args.pipeline_model_parallel_size,
+        args.context_parallel_size,
+    )
+    ep, group = (
+        args.expert_model_parallel_size or 1,
+        args.num_query_groups or args.num_attention_heads,
+    )
     layout, chunks = args.pipeline_model_parallel_layout, args.num_virtual_stages_per_pipeline_rank
     stages = read_layout(layout, pp, args.num_layers).n_stages if layout else pp * (chunks or 1)
     rules = {
@@ -138,25 +188,36 @@ def find_broken(args: Any, world: int) -> list[str]:
         "head": args.kv_channels or args.hidden_size % args.num_attention_heads == 0,
         "overlapped tensor ranks": not args.tp_comm_overlap or args.sequence_parallel,
         "tensor and expert ranks": ep == 1 or tp == 1 or args.sequence_parallel,
-        "gathers": not args.overlap_param_gather or (args.use_distributed_optimizer and args.overlap_grad_reduce),
-        "narrow weights": args.use_distributed_optimizer or not (args.fp8_param_gather or args.fp4_param_gather),
+        "gathers": not args.overlap_param_gather
+        or (args.use_distributed_optimizer and args.overlap_grad_reduce),
+        "narrow weights": args.use_distributed_optimizer
+        or not (args.fp8_param_gather or args.fp4_param_gather),
         "narrow blocks": not args.reuse_grad_buf_for_mxfp8_param_ag or args.fp8_recipe == "mxfp8",
         "one precision": args.fp16 + args.bf16 == 1 and not (args.fp8_format and args.fp4_format),
         "experts": not args.num_experts or (args.bf16 and args.num_experts % ep == 0),
-        "full": (args.recompute_granularity == "full") == bool(args.recompute_method and args.recompute_num_layers),
+        "full": (args.recompute_granularity == "full")
+        == bool(args.recompute_method and args.recompute_num_layers),
         "selective": not (args.recompute_activations and args.recompute_granularity),
         "flex": not args.moe_enable_deepep or (args.moe_token_dispatcher_type == "flex" and ep > 1),
         "fsdp": args.use_megatron_fsdp == (args.ckpt_format == "fsdp_dtensor"),
         "groups": not args.microbatch_group_size_per_virtual_pipeline_stage or stages > pp,
         "hidden all-to-all": not args.overlap_moe_expert_parallel_comm
-        or (ep > 1 and stages > pp and args.bf16 and not args.recompute_method and (args.mtp_num_layers or 1) == 1),
+        or (
+            ep > 1
+            and stages > pp
+            and args.bf16
+            and not args.recompute_method
+            and (args.mtp_num_layers or 1) == 1
+        ),
     }
     return [name for name, held in rules.items() if not held]
 
 
 def cases(experts: bool):
     for (name, model), shape, habit in product(MODELS.items(), SHAPES, HABITS):
-        if bool(model.experts) == experts and (experts or shape.get("schedule") != "interleaved-overlap"):
+        if bool(model.experts) == experts and (
+            experts or shape.get("schedule") != "interleaved-overlap"
+        ):
             parallel = Parallel(**shape, **habit, ep=4 if experts and shape.get("dp", 1) > 1 else 1)
             for uneven in (False, True) if parallel.pp > 1 else (False,):
                 split = [8 // parallel.stages] * parallel.stages
@@ -182,7 +243,10 @@ def test_megatron_would_take_every_flag_or_the_plan_is_refused(experts):
         parsed += 1
     assert parsed >= 30
     assert refused == (
-        {"Megatron-LM trains no experts in fp16", "Megatron-LM hides no all-to-all where whole layers recompute"}
+        {
+            "Megatron-LM trains no experts in fp16",
+            "Megatron-LM hides no all-to-all where whole layers recompute",
+        }
         if experts
         else set()
     )
@@ -190,57 +254,107 @@ def test_megatron_would_take_every_flag_or_the_plan_is_refused(experts):
 
 def said_by(args: Any) -> dict[str, object]:
     """Return the options that were given, with their values."""
-    other = ("position_embedding_type", "normalization", "pipeline_model_parallel_layout", "moe_layer_freq")
-    return {name: value for name, value in vars(args).items() if value not in (None, False) and name not in other}
+    other = (
+        "position_embedding_type",
+        "normalization",
+        "pipeline_model_parallel_layout",
+        "moe_layer_freq",
+    )
+    return {
+        name: value
+        for name, value in vars(args).items()
+        if value not in (None, False) and name not in other
+    }
 
 
 def meant(model: Model, p: Parallel, layout: Layout) -> dict[str, object]:
-    """Return the options that describe a model and a plan, by what Megatron-LM's documentation says of each."""
+    """Return the options that describe a model and a plan, by what Megatron-LM's documentation says
+    of each.
+    """
     uneven = len(set(layout.layers)) > 1
     flex = bool(model.experts) and p.dispatch == "deepep" and p.ep > 1
-    has = {"layernorm"} | ({"moe_act"} if model.experts else set()) | ({"mla_up_proj"} if model.kv_lora else set())
+    has = (
+        {"layernorm"}
+        | ({"moe_act"} if model.experts else set())
+        | ({"mla_up_proj"} if model.kv_lora else set())
+    )
     fine = [name for name in p.modules if name in has] if p.recompute == "selective" else []
     share = {2: "optim_grads", 3: "optim_grads_params"}.get(p.zero)
     options = {
-        "num_layers": model.layers, "hidden_size": model.hidden, "ffn_hidden_size": model.ffn,
-        "num_attention_heads": model.heads, "seq_length": model.seq, "max_position_embeddings": model.seq,
-        "vocab_size": model.vocab, "tensor_model_parallel_size": p.tp, "pipeline_model_parallel_size": p.pp,
-        "context_parallel_size": p.cp, "micro_batch_size": p.mbs, "global_batch_size": p.dp * p.mbs * p.microbatches,
-        "untie_embeddings_and_output_weights": not model.tied, "disable_bias_linear": not model.biases,
-        "swiglu": model.gated, "multi_latent_attention": model.kv_lora > 0, "kv_lora_rank": model.kv_lora,
-        "q_lora_rank": model.q_lora, "qk_pos_emb_head_dim": model.rope_dim,
-        "qk_head_dim": model.head_dim if model.kv_lora else 0, "v_head_dim": model.v_dim if model.kv_lora else 0,
+        "num_layers": model.layers,
+        "hidden_size": model.hidden,
+        "ffn_hidden_size": model.ffn,
+        "num_attention_heads": model.heads,
+        "seq_length": model.seq,
+        "max_position_embeddings": model.seq,
+        "vocab_size": model.vocab,
+        "tensor_model_parallel_size": p.tp,
+        "pipeline_model_parallel_size": p.pp,
+        "context_parallel_size": p.cp,
+        "micro_batch_size": p.mbs,
+        "global_batch_size": p.dp * p.mbs * p.microbatches,
+        "untie_embeddings_and_output_weights": not model.tied,
+        "disable_bias_linear": not model.biases,
+        "swiglu": model.gated,
+        "multi_latent_attention": model.kv_lora > 0,
+        "kv_lora_rank": model.kv_lora,
+        "q_lora_rank": model.q_lora,
+        "qk_pos_emb_head_dim": model.rope_dim,
+        "qk_head_dim": model.head_dim if model.kv_lora else 0,
+        "v_head_dim": model.v_dim if model.kv_lora else 0,
         "group_query_attention": not model.kv_lora and model.kv_heads < model.heads,
-        "num_query_groups": model.kv_heads if not model.kv_lora and model.kv_heads < model.heads else 0,
-        "kv_channels": 0 if model.kv_lora or model.head_dim * model.heads == model.hidden else model.head_dim,
-        "num_experts": model.experts, "moe_router_topk": model.top_k, "mtp_num_layers": model.mtp,
+        "num_query_groups": model.kv_heads
+        if not model.kv_lora and model.kv_heads < model.heads
+        else 0,
+        "kv_channels": 0
+        if model.kv_lora or model.head_dim * model.heads == model.hidden
+        else model.head_dim,
+        "num_experts": model.experts,
+        "moe_router_topk": model.top_k,
+        "mtp_num_layers": model.mtp,
         "moe_ffn_hidden_size": model.expert_ffn if model.experts else 0,
-        "moe_shared_expert_intermediate_size": model.shared_ffn, "moe_grouped_gemm": model.experts > 0,
-        "expert_model_parallel_size": p.ep if model.experts else 0, "moe_enable_deepep": flex,
+        "moe_shared_expert_intermediate_size": model.shared_ffn,
+        "moe_grouped_gemm": model.experts > 0,
+        "expert_model_parallel_size": p.ep if model.experts else 0,
+        "moe_enable_deepep": flex,
         "expert_tensor_parallel_size": 1 if model.experts else 0,
         "moe_token_dispatcher_type": ("flex" if flex else "alltoall") if model.experts else "",
-        "num_virtual_stages_per_pipeline_rank": p.vp if p.vp > 1 and not uneven and not model.mtp else 0,
+        "num_virtual_stages_per_pipeline_rank": p.vp
+        if p.vp > 1 and not uneven and not model.mtp
+        else 0,
         "overlap_moe_expert_parallel_comm": p.schedule == "interleaved-overlap",
         "sequence_parallel": p.tp > 1 and p.sequence_parallel,
         "tp_comm_overlap": p.tp > 1 and p.sequence_parallel and p.overlap_tp,
-        "use_distributed_optimizer": p.zero > 0, "use_megatron_fsdp": p.zero > 1,
-        "no_gradient_accumulation_fusion": p.zero > 1, "ckpt_format": "fsdp_dtensor" if p.zero > 1 else "",
-        "data_parallel_sharding_strategy": share, "overlap_grad_reduce": p.overlap_dp,
+        "use_distributed_optimizer": p.zero > 0,
+        "use_megatron_fsdp": p.zero > 1,
+        "no_gradient_accumulation_fusion": p.zero > 1,
+        "ckpt_format": "fsdp_dtensor" if p.zero > 1 else "",
+        "data_parallel_sharding_strategy": share,
+        "overlap_grad_reduce": p.overlap_dp,
         "overlap_param_gather": p.overlap_dp and p.zero > 0,
         "recompute_activations": p.recompute == "selective" and not fine,
         "recompute_granularity": "full" if p.recompute == "full" else "selective" if fine else "",
-        "recompute_modules": fine, "use_precision_aware_optimizer": p.moment_bytes == 2,
-        "exp_avg_dtype": "bf16" if p.moment_bytes == 2 else "", "activation_func_fp8_input_store": p.narrow_activation,
+        "recompute_modules": fine,
+        "use_precision_aware_optimizer": p.moment_bytes == 2,
+        "exp_avg_dtype": "bf16" if p.moment_bytes == 2 else "",
+        "activation_func_fp8_input_store": p.narrow_activation,
         "exp_avg_sq_dtype": "bf16" if p.moment_bytes == 2 else "",
-        "recompute_method": ("block" if p.recompute_layers else "uniform") if p.recompute == "full" else "",
-        "recompute_num_layers": 1 if p.recompute == "full" else 0, "fp16": p.precision == "fp16",
-        "bf16": p.precision != "fp16", "fp8_format": {"fp8": "hybrid", "mxfp8": "e4m3"}.get(p.precision),
+        "recompute_method": ("block" if p.recompute_layers else "uniform")
+        if p.recompute == "full"
+        else "",
+        "recompute_num_layers": 1 if p.recompute == "full" else 0,
+        "fp16": p.precision == "fp16",
+        "bf16": p.precision != "fp16",
+        "fp8_format": {"fp8": "hybrid", "mxfp8": "e4m3"}.get(p.precision),
         "fp8_recipe": "mxfp8" if p.precision == "mxfp8" else "",
         "fp8_param_gather": p.narrow_weights and p.zero > 0 and p.precision in ("fp8", "mxfp8"),
         "fp4_param_gather": p.narrow_weights and p.zero > 0 and p.precision == "nvfp4",
-        "reuse_grad_buf_for_mxfp8_param_ag": p.narrow_weights and p.zero == 1 and p.precision == "mxfp8",
-        "fp4_format": "e2m1" if p.precision == "nvfp4" else "", "fp4_recipe": "nvfp4" if p.precision == "nvfp4" else "",
-    }  # fmt: skip
+        "reuse_grad_buf_for_mxfp8_param_ag": p.narrow_weights
+        and p.zero == 1
+        and p.precision == "mxfp8",
+        "fp4_format": "e2m1" if p.precision == "nvfp4" else "",
+        "fp4_recipe": "nvfp4" if p.precision == "nvfp4" else "",
+    }
     return {name: value for name, value in options.items() if value}
 
 
@@ -262,28 +376,42 @@ def test_torchtitan_has_every_key_with_a_value_of_its_type(experts):
             continue
         narrow = parallel.narrow_weights and parallel.precision == "fp8"
         assert tables.pop("quantize", None) == (NARROW if narrow else None)
-        wrong = [(t, k) for t, keys in tables.items() for k, v in keys.items() if type(v) is not TITAN[t][k]]
+        wrong = [
+            (t, k)
+            for t, keys in tables.items()
+            for k, v in keys.items()
+            if type(v) is not TITAN[t][k]
+        ]
         assert wrong == []
         degrees = tables["parallelism"]
         training = tables["training"]
         assert (training["global_batch_size"], training["seq_len"]) == (parallel.gbs, model.seq)
-        # As train.py has it: a pipeline splits the local batch, without one it is a forward of its own.
+        # As train.py has it: a pipeline splits the local batch, without one it is a forward of its
+        # own.
         local = training["local_batch_size"]
         accumulated = parallel.gbs // (local * parallel.dp)
         split = local // degrees.get("pipeline_parallel_microbatch_size", local)
-        assert (accumulated, split) == ((1, parallel.microbatches) if parallel.pp > 1 else (parallel.microbatches, 1))
+        assert (accumulated, split) == (
+            (1, parallel.microbatches) if parallel.pp > 1 else (parallel.microbatches, 1)
+        )
         assert local == parallel.mbs * split
         assert degrees["pipeline_parallel_degree"] == parallel.pp
-        assert degrees.get("pipeline_parallel_microbatch_size") == (parallel.mbs if parallel.pp > 1 else None)
+        assert degrees.get("pipeline_parallel_microbatch_size") == (
+            parallel.mbs if parallel.pp > 1 else None
+        )
         assert degrees["data_parallel_shard_degree"] == (parallel.dp if parallel.zero else 1)
         always = {0: None, 3: "always"}.get(parallel.zero, "never")
         assert degrees.get("fsdp_reshard_after_forward") == always
-        assert degrees.get("enable_async_tensor_parallel", False) == (parallel.tp > 1 and parallel.overlap_tp)
+        assert degrees.get("enable_async_tensor_parallel", False) == (
+            parallel.tp > 1 and parallel.overlap_tp
+        )
         deep = bool(model.experts) and parallel.dispatch == "deepep" and parallel.ep > 1
         assert degrees.get("expert_parallel_comm_backend") == ("deepep" if deep else None)
         assert degrees.get("expert_parallel_degree") == (parallel.ep if model.experts else None)
         assert tables["activation_checkpoint"]["mode"] == parallel.recompute
-        narrow = {"fp8": ["quantize.linear.float8"], "mxfp8": ["quantize.linear.mx"]}.get(parallel.precision)
+        narrow = {"fp8": ["quantize.linear.float8"], "mxfp8": ["quantize.linear.mx"]}.get(
+            parallel.precision
+        )
         assert tables.get("model", {}).get("converters") == narrow
         shard = degrees["data_parallel_shard_degree"]
         tp, cp = degrees["tensor_parallel_degree"], degrees["context_parallel_degree"]

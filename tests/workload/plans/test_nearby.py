@@ -33,9 +33,21 @@ MODEL, GPU = read_model("llama3-70b"), read_gpu("h100")
 BASE = Parallel(tp=4, pp=8, dp=2, microbatches=32)
 OTHER = replace(BASE, tp=8)  # another job
 ROW = {
-    "id": "ours", "software": "torchtitan", "model": "llama3-70b", "gpu": "H100", "gpus": 64, "precision": "BF16",
-    "tp": 8, "pp": 2, "cp": 1, "vp": 1, "mbs": 1, "gbs": 64, "seq": 8192, "schedule": "1F1B",
-}  # fmt: skip
+    "id": "ours",
+    "software": "torchtitan",
+    "model": "llama3-70b",
+    "gpu": "H100",
+    "gpus": 64,
+    "precision": "BF16",
+    "tp": 8,
+    "pp": 2,
+    "cp": 1,
+    "vp": 1,
+    "mbs": 1,
+    "gbs": 64,
+    "seq": 8192,
+    "schedule": "1F1B",
+}
 
 
 def setting(parallel=BASE, software="nemo", release=(), gpu=GPU, known=True):
@@ -43,7 +55,9 @@ def setting(parallel=BASE, software="nemo", release=(), gpu=GPU, known=True):
 
 
 def runs(*errors, **more):
-    return tuple(Measured(str(i), setting(**more), 10.0 + i, error) for i, error in enumerate(errors))
+    return tuple(
+        Measured(str(i), setting(**more), 10.0 + i, error) for i, error in enumerate(errors)
+    )
 
 
 def test_without_a_twin_or_an_anchor_a_prediction_stays():
@@ -57,7 +71,14 @@ def test_without_a_twin_or_an_anchor_a_prediction_stays():
 
 @pytest.mark.parametrize(
     "changes",
-    [{"tp": 8}, {"pp": 4}, {"mbs": 2}, {"schedule": "zb-1p"}, {"recompute": "full"}, {"precision": "fp8"}],
+    [
+        {"tp": 8},
+        {"pp": 4},
+        {"mbs": 2},
+        {"schedule": "zb-1p"},
+        {"recompute": "full"},
+        {"precision": "fp8"},
+    ],
 )
 def test_a_twin_differs_in_batch_and_number_of_gpus_alone(changes):
     found = Nearby(runs(0.3))
@@ -80,7 +101,9 @@ def test_a_twin_of_another_release_is_none():
 
 def test_twins_and_anchors_that_disagree_widen_the_range_and_move_the_middle_less():
     """Two runs at +20 %, against one at -20 % and one at +60 %: the means are alike."""
-    agree, apart = (Nearby(anchors=runs(*errors)).at(setting(OTHER)) for errors in ((0.2, 0.2), (-0.2, 0.6)))
+    agree, apart = (
+        Nearby(anchors=runs(*errors)).at(setting(OTHER)) for errors in ((0.2, 0.2), (-0.2, 0.6))
+    )
     assert 1 < apart.factor < agree.factor < math.exp(0.2)
     assert apart.half > 1.5 * agree.half
     opposite = Nearby(anchors=runs(-0.3, 0.3)).at(setting(OTHER))
@@ -89,7 +112,9 @@ def test_twins_and_anchors_that_disagree_widen_the_range_and_move_the_middle_les
 
 
 def test_the_more_anchors_agree_the_more_they_count():
-    factors = [Nearby(anchors=runs(*[0.2] * count)).at(setting(OTHER)).factor for count in (1, 2, 8)]
+    factors = [
+        Nearby(anchors=runs(*[0.2] * count)).at(setting(OTHER)).factor for count in (1, 2, 8)
+    ]
     assert math.log(factors[0]) == pytest.approx(0.2 * LEVEL**2 / (LEVEL**2 + EACH**2))
     assert factors == sorted(factors)
     assert factors[-1] < math.exp(0.2)
@@ -137,16 +162,23 @@ def test_an_anchor_corrects_the_rows_of_its_software_and_says_so(tmp_path):
     assert 1.3 < moved["predicted_step_s"] / plain["modelled_step_s"] < 1.5
     (tmp_path / "mine.json").write_text(json.dumps([measured]))
     (tmp_path / "rows.json").write_text(json.dumps([ROW]))
-    result = invoke("plan", "--against", str(tmp_path / "rows.json"), "--anchor", str(tmp_path / "mine.json"))
+    result = invoke(
+        "plan", "--against", str(tmp_path / "rows.json"), "--anchor", str(tmp_path / "mine.json")
+    )
     assert "1 anchor of torchtitan on h100: step x 1." in result.stdout
 
 
 def test_anchors_that_disagree_say_how_far(tmp_path):
     (plain,), _ = against([ROW])
-    two = [{**ROW, "id": name, "step_s": plain["modelled_step_s"] * far} for name, far in (("a", 0.8), ("b", 1.3))]
+    two = [
+        {**ROW, "id": name, "step_s": plain["modelled_step_s"] * far}
+        for name, far in (("a", 0.8), ("b", 1.3))
+    ]
     (tmp_path / "mine.json").write_text(json.dumps(two))
     (tmp_path / "rows.json").write_text(json.dumps([{**ROW, "tp": 4, "pp": 4}]))
-    result = invoke("plan", "--against", str(tmp_path / "rows.json"), "--anchor", str(tmp_path / "mine.json"))
+    result = invoke(
+        "plan", "--against", str(tmp_path / "rows.json"), "--anchor", str(tmp_path / "mine.json")
+    )
     said = " ".join(result.stdout.split())
     assert "2 anchors of torchtitan on h100: step x 1; " in said
     assert "their steps are \u221220.0% to +30.0% off the predicted ones" in said
@@ -154,7 +186,11 @@ def test_anchors_that_disagree_say_how_far(tmp_path):
 
 def test_software_that_the_library_lacks_keeps_its_name():
     """And is predicted as the usual software's, within the widest range."""
-    row = {**{k: v for k, v in ROW.items() if k != "software"}, "framework": "Our trainer 3", "step_s": 9.0}
+    row = {
+        **{k: v for k, v in ROW.items() if k != "software"},
+        "framework": "Our trainer 3",
+        "step_s": 9.0,
+    }
     (run,) = anchors_of([row])
     assert (run.setting.software, run.setting.known) == ("our trainer 3", False)
     (found,) = against([row])[0]
@@ -176,13 +212,18 @@ def test_why_no_anchor_can_be_predicted_is_said_shortly():
 
 @pytest.mark.parametrize("factor", [1e-300, 1 / 101, 101, 1e9])
 def test_an_anchor_far_from_its_prediction_is_refused_with_both_steps(factor):
-    """As where the unit is another, or the GPUs are those of one node; up to a hundred times is measured."""
+    """As where the unit is another, or the GPUs are those of one node; up to a hundred times is
+    measured.
+    """
     (plain,), _ = against([ROW])
     step = plain["modelled_step_s"]
     rows = [{**ROW, "id": "mine", "step_s": step * factor}]
     with pytest.raises(InputError, match="mine measured a step") as refused:
         anchors_of(rows, where="mine.json")
-    said = f"mine.json: mine measured a step of {step * factor:.3g} s, and the plan's own is {step:.3g} s"
+    said = (
+        f"mine.json: mine measured a step of {step * factor:.3g} s, and the plan's own is "
+        f"{step:.3g} s"
+    )
     assert str(refused.value) == said
     assert refused.value.hint.startswith("its unit")
     assert anchors_of([{**ROW, "step_s": step * min(max(factor, 1 / 99), 99)}])
@@ -193,17 +234,34 @@ def test_what_no_run_was_seen_of_is_named():
     assert unseen(found, setting()) == []
     two = Nearby(found.published, runs(0.1, gpu=read_gpu("b200")))
     assert unseen(two, setting()) == []
-    assert unseen(found, setting(software="torchtitan")) == ["the software torchtitan on hopper chips"]
+    assert unseen(found, setting(software="torchtitan")) == [
+        "the software torchtitan on hopper chips"
+    ]
     experts = replace(setting(), experts=True)
     assert unseen(found, experts) == ["a mixture of experts on hopper chips"]
     said = unseen(found, replace(experts, gpu="mi300x", family="cdna3"))
-    assert said == ["the GPU mi300x", "the software nemo on cdna3 chips", "a mixture of experts on cdna3 chips"]
+    assert said == [
+        "the GPU mi300x",
+        "the software nemo on cdna3 chips",
+        "a mixture of experts on cdna3 chips",
+    ]
 
 
 @pytest.mark.slow
 def test_plans_have_ranges_and_the_simplest_of_those_that_tie_comes_first():
     result = invoke(
-        "plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "8", "--gbs", "32", "--tp", "2", "--json"
+        "plan",
+        "--model",
+        "llama3-8b",
+        "--cluster",
+        "dgx-h100",
+        "--gpus",
+        "8",
+        "--gbs",
+        "32",
+        "--tp",
+        "2",
+        "--json",
     )
     found = json.loads(result.stdout)
     plans = found["plans"]

@@ -1,4 +1,6 @@
-"""Plans: every candidate is counted once, bounds leave out no winner, and results are the same wherever they run."""
+"""Plans: every candidate is counted once, bounds leave out no winner, and results are the same
+wherever they run.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,16 @@ from ppsim.workload.plans.bounds import least_share
 from ppsim.workload.plans.flags import megatron_flags, torchtitan_toml
 from ppsim.workload.plans.ranks import flowchart, group_links, rank_grid, span
 from ppsim.workload.plans.search import Evaluate, search
-from ppsim.workload.plans.space import Axes, check_axes, divisors, groups, layout_layers, layout_of, members, read_key
+from ppsim.workload.plans.space import (
+    Axes,
+    check_axes,
+    divisors,
+    groups,
+    layout_layers,
+    layout_of,
+    members,
+    read_key,
+)
 from ppsim.workload.plans.task import OUTCOMES, Found, Task, usable_bytes
 from tests.clock import HANG_S
 from tests.commands import KEPT_AT_ONCE, invoke, start_command, with_options
@@ -43,7 +54,19 @@ from tests.real.runs.cases import wait_for
 MODEL, MACHINE = read_model("llama3-8b"), read_machine("dgx-h100")
 NAMES = ("1f1b", "interleaved", "zb-1p", "dualpipe-v", "dualpipe", "bitpipe")
 SMALL = Axes(tp=(1, 2), cp=(1,), pp=(1, 2, 4), mbs=(1, 2), schedules=NAMES, fitted=())
-PLAN = ["plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "16", "--gbs", "64", "--seq", "4096"]
+PLAN = [
+    "plan",
+    "--model",
+    "llama3-8b",
+    "--cluster",
+    "dgx-h100",
+    "--gpus",
+    "16",
+    "--gbs",
+    "64",
+    "--seq",
+    "4096",
+]
 PLAN += ["--cp", "1", "--mbs", "1,2", "--pp", "2,4,8"]
 
 
@@ -63,7 +86,11 @@ def small_task(**changes) -> Task:
 
 
 def all_candidates(task: Task):
-    return [c for g in groups(task.model, 8, task.gpus, task.gbs, task.axes) for c in members(task.model, g, task.axes)]
+    return [
+        c
+        for g in groups(task.model, 8, task.gpus, task.gbs, task.axes)
+        for c in members(task.model, g, task.axes)
+    ]
 
 
 def test_every_candidate_multiplies_to_the_gpus_and_the_batch():
@@ -93,13 +120,21 @@ def is_twin(row: tuple[float, float, str], faster: tuple[float, float, str]) -> 
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
-    "task", [small_task(tp=(2,)), small_task(), expert_task()], ids=["dense", "any tensor size", "experts"]
+    "task",
+    [small_task(tp=(2,)), small_task(), expert_task()],
+    ids=["dense", "any tensor size", "experts"],
 )
 def test_the_plan_is_that_of_simulating_all_candidates(task):
-    """Bounds and rounds leave out no winner: the three best are those of the whole space, in order, without twins."""
+    """Bounds and rounds leave out no winner: the three best are those of the whole space, in order,
+    without twins.
+    """
     rows = [row for c in all_candidates(task) if "step_s" in (row := Evaluate(task)(c))]
     ordered = sorted((row["step_s"], row["memory_bytes"], row["key"]) for row in rows)
-    best = [row for place, row in enumerate(ordered) if not any(is_twin(row, other) for other in ordered[:place])][:3]
+    best = [
+        row
+        for place, row in enumerate(ordered)
+        if not any(is_twin(row, other) for other in ordered[:place])
+    ][:3]
     found = plan(task)
     assert [(row["step_s"], row["memory_bytes"], row["key"]) for row in found.rows] == best
     assert found.complete
@@ -108,7 +143,9 @@ def test_the_plan_is_that_of_simulating_all_candidates(task):
     assert found.counts["simulated"] < found.total / 2
 
 
-@pytest.mark.parametrize(("devices", "microbatches", "ends"), [(2, 2, 1.0), (4, 9, 1.0), (8, 8, 0.3), (5, 3, 0.0)])
+@pytest.mark.parametrize(
+    ("devices", "microbatches", "ends"), [(2, 2, 1.0), (4, 9, 1.0), (8, 8, 0.3), (5, 3, 0.0)]
+)
 def test_no_split_of_the_work_beats_the_bound(devices, microbatches, ends):
     """Random splits are above it, and one that falls from device to device meets it."""
     least = least_share(devices, microbatches, ends)
@@ -132,14 +169,20 @@ def test_the_front_is_that_of_simulating_all_candidates():
 
 
 def test_two_replicas_hold_weights_twice_and_share_what_zero_divides():
-    """Of four layers on four devices DualPipe holds eight; its optimizer states are divided over twice the ranks."""
+    """Of four layers on four devices DualPipe holds eight; its optimizer states are divided over
+    twice the ranks.
+    """
     model = replace(MODEL, seq=2048, layers=4, vocab=0)
     one = Parallel(pp=4, dp=2, microbatches=8, schedule="1f1b", overlap_dp=False)
     two = replace(one, schedule="dualpipe")
     for zero, doubled in enumerate(([2, 2, 2], [2, 2, 1], [2, 1, 1], [1, 1, 1])):
         held = [device_memory(model, replace(p, zero=zero)) for p in (one, two)]
-        parts = [getattr(held[1], part) / getattr(held[0], part) for part in ("weights", "gradients", "optimizer")]
-        assert np.allclose(np.array(parts).T, doubled, rtol=1e-4)  # the last norm is not on all stages
+        parts = [
+            getattr(held[1], part) / getattr(held[0], part)
+            for part in ("weights", "gradients", "optimizer")
+        ]
+        # the last norm is not on all stages
+        assert np.allclose(np.array(parts).T, doubled, rtol=1e-4)
     slow, fast = step_time(model, MACHINE, one), step_time(model, MACHINE, two)
     assert fast.pipeline < slow.pipeline
     assert fast.optimizer == pytest.approx(slow.optimizer, rel=1e-4)
@@ -147,10 +190,15 @@ def test_two_replicas_hold_weights_twice_and_share_what_zero_divides():
 
 
 def test_orders_by_costs_are_tried_for_the_fastest_of_their_placement():
-    """With fixed orders first: those of zb-auto and zb-v count as further candidates, and win where they are faster."""
+    """With fixed orders first: those of zb-auto and zb-v count as further candidates, and win where
+    they are faster.
+    """
     task = replace(small_task(schedules=("1f1b", "zb-1p"), pp=(4,), tp=(1,), mbs=(1,)), gbs=8)
     task = replace(task, model=replace(task.model, layers=10, vocab=1))
-    fixed, both = plan(task), plan(replace(task, axes=replace(task.axes, fitted=("zb-auto", "zb-v"))))
+    fixed, both = (
+        plan(task),
+        plan(replace(task, axes=replace(task.axes, fitted=("zb-auto", "zb-v")))),
+    )
     assert fixed.total < both.total <= fixed.total + 8
     assert both.total == sum(both.counts.values())
     assert both.rows[0]["step_s"] < fixed.rows[0]["step_s"]
@@ -161,9 +209,13 @@ def test_orders_by_costs_are_tried_for_the_fastest_of_their_placement():
 
 def test_zero_and_offload_are_chosen_like_sizes():
     """Where little memory is left the plan moves activations to the host, or divides gradients."""
-    task = small_task(schedules=("1f1b",), recompute=("none",), zero=(1, 2), offload=(0, 50), pp=(1, 2))
+    task = small_task(
+        schedules=("1f1b",), recompute=("none",), zero=(1, 2), offload=(0, 50), pp=(1, 2)
+    )
     free = plan(task).rows
-    least = min(row["memory_bytes"] for c in all_candidates(task) if "step_s" in (row := Evaluate(task)(c)))
+    least = min(
+        row["memory_bytes"] for c in all_candidates(task) if "step_s" in (row := Evaluate(task)(c))
+    )
     tight = plan(replace(task, cap=least)).rows
     assert free[0]["offload"] == 0
     assert free[0]["step_s"] <= tight[0]["step_s"]
@@ -203,13 +255,21 @@ def test_an_interruption_leaves_the_best_so_far():
 
 
 def test_plans_do_not_depend_on_the_order_in_which_workers_answer():
-    """A late answer may show that earlier ones were its near copies: what they kept off the list comes back."""
+    """A late answer may show that earlier ones were its near copies: what they kept off the list
+    comes back.
+    """
 
     def answer(candidate):
         draw = 23  # in which a late answer makes two early ones near copies
-        alike, alone = Random(f"{candidate.group} {candidate.schedule}{draw}"), Random(f"{candidate.key}{draw}")
+        alike, alone = (
+            Random(f"{candidate.group} {candidate.schedule}{draw}"),
+            Random(f"{candidate.key}{draw}"),
+        )
         row = {"outcome": "simulated", "key": candidate.key, "schedule": candidate.schedule}
-        return row | {"step_s": 100 + alike.random() + alone.random() / 1e6, "memory_bytes": alone.random()}
+        return row | {
+            "step_s": 100 + alike.random() + alone.random() / 1e6,
+            "memory_bytes": alone.random(),
+        }
 
     def rows(direction):
         found = Found()
@@ -241,11 +301,16 @@ def test_divisors_are_all_and_ascending():
 
 
 def test_groups_of_ranks_lie_where_megatron_puts_them():
-    """Eight GPUs as data 2 x pipeline 2 x tensor 2 on nodes of four: tensor ranks adjacent, stages four apart."""
+    """Eight GPUs as data 2 x pipeline 2 x tensor 2 on nodes of four: tensor ranks adjacent, stages
+    four apart.
+    """
     machine = replace(MACHINE, cluster=replace(MACHINE.cluster, devices_per_node=4))
     parallel = Parallel(tp=2, pp=2, dp=2)
     assert rank_grid(parallel).tolist() == [[[[0, 1]], [[4, 5]]], [[[2, 3]], [[6, 7]]]]
-    found = {links.kind: (links.ranks, links.count, links.link) for links in group_links(machine, parallel)}
+    found = {
+        links.kind: (links.ranks, links.count, links.link)
+        for links in group_links(machine, parallel)
+    }
     assert found == {
         "tp": ((0, 1), 4, "inside a node"),
         "pp": ((0, 4), 4, "between nodes"),
@@ -255,37 +320,61 @@ def test_groups_of_ranks_lie_where_megatron_puts_them():
     assert drawn[0] == "flowchart LR"
     assert sum("rank " in line for line in drawn) == 8
     wide = flowchart(machine, Parallel(tp=8, pp=2)).splitlines()
-    assert [line.strip() for line in wide if "more" in line] == ['D0P0M["4 more"]', 'D0P1M["4 more"]']
+    assert [line.strip() for line in wide if "more" in line] == [
+        'D0P0M["4 more"]',
+        'D0P1M["4 more"]',
+    ]
     assert '  D0P0 -->|"activations from node 0 to 1"| D0P1' in drawn
     assert '  D0 <-.->|"gradients inside node 0"| D1' in drawn
 
 
 def test_links_of_groups_say_how_many_ranks_share_a_node():
-    """On nodes of eight: of 12 ranks 2 apart four lie in a node; 16 apart each is alone; experts have their own."""
+    """On nodes of eight: of 12 ranks 2 apart four lie in a node; 16 apart each is alone; experts
+    have their own.
+    """
     found = {links.kind: links for links in group_links(MACHINE, Parallel(tp=2, dp=12, pp=2, ep=4))}
-    assert (found["dp"].nodes, found["dp"].per_node, found["dp"].link) == (3, 4, "between nodes, 4 of a group in each")
+    assert (found["dp"].nodes, found["dp"].per_node, found["dp"].link) == (
+        3,
+        4,
+        "between nodes, 4 of a group in each",
+    )
     assert (found["pp"].ranks, found["pp"].link) == ((0, 24), "between nodes")
     assert (found["ep"].size, found["ep"].count, found["ep"].link) == (4, 12, "inside a node")
-    assert (found["expert-dp"].size, found["expert-dp"].ranks[:3], found["expert-dp"].nodes) == (6, (0, 4, 8), 3)
+    assert (found["expert-dp"].size, found["expert-dp"].ranks[:3], found["expert-dp"].nodes) == (
+        6,
+        (0, 4, 8),
+        3,
+    )
     assert "cp" not in found
     assert "expert-dp" not in {links.kind for links in group_links(MACHINE, Parallel(tp=2, dp=12))}
 
 
 @pytest.mark.parametrize(
     ("ranks", "text"),
-    [((0,), "0"), ((0, 4, 8, 12), "0 4 8 12"), ((0, 1, 2, 3, 4), "0-4"), (tuple(range(2, 22, 4)), "2 6 ... 18")],
+    [
+        ((0,), "0"),
+        ((0, 4, 8, 12), "0 4 8 12"),
+        ((0, 1, 2, 3, 4), "0-4"),
+        (tuple(range(2, 22, 4)), "2 6 ... 18"),
+    ],
 )
 def test_ranks_are_written_shortly(ranks, text):
     assert span(ranks) == text
 
 
 def test_a_large_flowchart_shows_the_first_three_and_the_last():
-    """Arrows over a gap say nothing of nodes; of five replicas and six devices two and two are left out."""
-    lines = [line.strip() for line in flowchart(MACHINE, Parallel(tp=2, cp=2, pp=6, dp=5)).splitlines()]
+    """Arrows over a gap say nothing of nodes; of five replicas and six devices two and two are left
+    out.
+    """
+    lines = [
+        line.strip() for line in flowchart(MACHINE, Parallel(tp=2, cp=2, pp=6, dp=5)).splitlines()
+    ]
     assert [line for line in lines if line.startswith("subgraph D0P")] == [
-        'subgraph D0P0["pipeline device 0, node 0"]', 'subgraph D0P1["pipeline device 1, node 2"]',
-        'subgraph D0P2["pipeline device 2, node 5"]', 'subgraph D0P5["pipeline device 5, node 12"]',
-    ]  # fmt: skip
+        'subgraph D0P0["pipeline device 0, node 0"]',
+        'subgraph D0P1["pipeline device 1, node 2"]',
+        'subgraph D0P2["pipeline device 2, node 5"]',
+        'subgraph D0P5["pipeline device 5, node 12"]',
+    ]
     assert sum(line.startswith("subgraph D") and "data replica" in line for line in lines) == 4
     assert 'R0["rank 0<br/>context 0, tensor 0"]' in lines
     assert 'R3["rank 3<br/>context 1, tensor 1"]' in lines
@@ -301,7 +390,15 @@ def test_a_large_flowchart_shows_the_first_three_and_the_last():
 
 def test_launch_flags_say_what_the_plan_says():
     parallel = Parallel(
-        tp=4, pp=4, dp=2, vp=2, mbs=2, microbatches=8, schedule="interleaved", recompute="full", recompute_layers=2
+        tp=4,
+        pp=4,
+        dp=2,
+        vp=2,
+        mbs=2,
+        microbatches=8,
+        schedule="interleaved",
+        recompute="full",
+        recompute_layers=2,
     )
     found = read_key("4/1/1/4/2/2/8/2/interleaved/full/2/even/1/0")
     flags = megatron_flags(MODEL, parallel, layout_of(MODEL, found))
@@ -361,16 +458,37 @@ def test_megatron_flags_describe_experts_latent_attention_and_narrow_numbers():
     parallel = Parallel(tp=2, dp=4, ep=8, microbatches=8, precision="nvfp4")
     model = replace(read_model("deepseek-v3"), layers=4, dense_layers=1, mtp=0)
     assert megatron_flags(model, parallel, build_layout([4], 1, 0))[10:] == [
-        "--max-position-embeddings 4096", "--vocab-size 129280", "--position-embedding-type rope",
-        "--untie-embeddings-and-output-weights", "--disable-bias-linear", "--normalization RMSNorm", "--swiglu",
-        "--multi-latent-attention", "--kv-lora-rank 512", "--v-head-dim 128",
-        "--qk-head-dim 128", "--qk-pos-emb-head-dim 64", "--q-lora-rank 1536", "--num-experts 256",
-        "--moe-router-topk 8", "--moe-ffn-hidden-size 2048", "--moe-shared-expert-intermediate-size 2048",
-        "--moe-layer-freq '[0,1,1,1]'", "--expert-model-parallel-size 8", "--expert-tensor-parallel-size 1",
-        "--moe-token-dispatcher-type alltoall", "--moe-grouped-gemm", "--sequence-parallel",
-        "--tp-comm-overlap", "--use-distributed-optimizer", "--overlap-grad-reduce", "--overlap-param-gather",
-        "--fp4-format e2m1", "--fp4-recipe nvfp4", "--bf16",
-    ]  # fmt: skip
+        "--max-position-embeddings 4096",
+        "--vocab-size 129280",
+        "--position-embedding-type rope",
+        "--untie-embeddings-and-output-weights",
+        "--disable-bias-linear",
+        "--normalization RMSNorm",
+        "--swiglu",
+        "--multi-latent-attention",
+        "--kv-lora-rank 512",
+        "--v-head-dim 128",
+        "--qk-head-dim 128",
+        "--qk-pos-emb-head-dim 64",
+        "--q-lora-rank 1536",
+        "--num-experts 256",
+        "--moe-router-topk 8",
+        "--moe-ffn-hidden-size 2048",
+        "--moe-shared-expert-intermediate-size 2048",
+        "--moe-layer-freq '[0,1,1,1]'",
+        "--expert-model-parallel-size 8",
+        "--expert-tensor-parallel-size 1",
+        "--moe-token-dispatcher-type alltoall",
+        "--moe-grouped-gemm",
+        "--sequence-parallel",
+        "--tp-comm-overlap",
+        "--use-distributed-optimizer",
+        "--overlap-grad-reduce",
+        "--overlap-param-gather",
+        "--fp4-format e2m1",
+        "--fp4-recipe nvfp4",
+        "--bf16",
+    ]
     once = megatron_flags(model, replace(parallel, dispatch="deepep"), build_layout([4], 1, 0))
     assert {"--moe-token-dispatcher-type flex", "--moe-enable-deepep"} < set(once)
 
@@ -378,16 +496,24 @@ def test_megatron_flags_describe_experts_latent_attention_and_narrow_numbers():
 @pytest.mark.parametrize(
     ("layers", "lines"),
     [
-        ([2, 2], ["layers_per_stage = 2", "first_stage_less_layers = 0", "last_stage_less_layers = 0"]),
+        (
+            [2, 2],
+            ["layers_per_stage = 2", "first_stage_less_layers = 0", "last_stage_less_layers = 0"],
+        ),
         ([2, 1], []),
     ],
 )
 def test_torchtitan_divides_layers_as_the_plan_does(layers, lines):
-    """Its defaults count embedding and output as a layer each; a division of other sizes is written out."""
-    text = torchtitan_toml(MODEL, Parallel(pp=2, microbatches=4, schedule="1f1b"), build_layout(layers, 2, 0))
+    """Its defaults count embedding and output as a layer each; a division of other sizes is written
+    out.
+    """
+    text = torchtitan_toml(
+        MODEL, Parallel(pp=2, microbatches=4, schedule="1f1b"), build_layout(layers, 2, 0)
+    )
     table = tomllib.loads(text)["parallelism"]
     assert [line for line in lines if f"pipeline_parallel_{line}\n" not in text] == []
-    assert ("layers_per_stage" in text) == (layers == [2, 2])  # torchtitan refuses both ways at once
+    # torchtitan refuses both ways at once
+    assert ("layers_per_stage" in text) == (layers == [2, 2])
     written = [["tok_embeddings", "layers.0", "layers.1"], ["layers.2", "norm", "output"]]
     assert table.get("module_fqns_per_model_part") == (None if layers == [2, 2] else written)
 
@@ -398,7 +524,19 @@ def answer(*words: str) -> dict[str, Any]:
     return json.loads(result.stdout) | {"inputs": None}
 
 
-QUICK = ["plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "8", "--gbs", "8", "--seq", "4096"]
+QUICK = [
+    "plan",
+    "--model",
+    "llama3-8b",
+    "--cluster",
+    "dgx-h100",
+    "--gpus",
+    "8",
+    "--gbs",
+    "8",
+    "--seq",
+    "4096",
+]
 QUICK += ["--cp", "1", "--tp", "4,8", "--mbs", "1", "--schedules", "1f1b,interleaved"]
 
 
@@ -427,9 +565,9 @@ def test_plans_are_best_first_in_json_and_tables(tmp_path, monkeypatch):
     steps = [row["step_s"] for row in found["plans"]]
     tied = [row["tied"] for row in found["plans"]]
     assert steps[1:] == sorted(steps[1:])
-    assert max((step for step, tie in zip(steps, tied, strict=True) if tie), default=0) <= min(steps) * math.exp(
-        CLOSE[1]
-    )
+    assert max((step for step, tie in zip(steps, tied, strict=True) if tie), default=0) <= min(
+        steps
+    ) * math.exp(CLOSE[1])
     assert sum(found["outcomes"].values()) == found["candidates"]
     written = invoke(*QUICK, "--top", "4", "-q", "-o", "p.csv", "-o", "p.parquet", "-o", "r.mmd")
     assert written.exit_code == 0
@@ -459,7 +597,11 @@ def test_a_plan_goes_on_from_its_results(tmp_path):
     ("words", "columns", "said"),
     [
         (["--zero", "3"], ["zero"], ", microbatches of 1, ZeRO-3: "),
-        (["--offload", "0.5", "--recomputes", "none"], ["offload"], ", 50% of activations offloaded: "),
+        (
+            ["--offload", "0.5", "--recomputes", "none"],
+            ["offload"],
+            ", 50% of activations offloaded: ",
+        ),
         (["--recomputes", "full", "--precision", "fp8"], [], ", microbatches of 1, full recompute"),
         ([], [], ", microbatches of 1: "),
     ],
@@ -487,7 +629,11 @@ def test_what_a_plan_needs_beside_its_sizes_is_in_the_table_and_the_result(words
         (["--schedules", "1f1c"], 2, "1f1b"),
         (["--recomputes", "some"], 2, "none,selective,full"),
         (["--model", "nobody"], 2, "library"),
-        (["--schedules", "zb-1p", "--flags", "megatron"], 2, "of 1f1b,interleaved,interleaved-overlap"),
+        (
+            ["--schedules", "zb-1p", "--flags", "megatron"],
+            2,
+            "of 1f1b,interleaved,interleaved-overlap",
+        ),
         (["--cluster", "nowhere"], 2, "dgx-h100"),
         (["--precision", "nvfp4"], 2, "no fp4"),
         (["-o", "x.gif"], 2, ".html"),
@@ -503,8 +649,14 @@ def test_what_cannot_be_planned_is_one_error_with_a_way_out(changes, code, says)
 
 
 def test_every_way_out_of_a_batch_that_no_replicas_divide_is_one():
-    """8 x 8 ranks leave 23 replicas, which do not divide 32 sequences: what the hint names has candidates."""
-    axes, model, machine = Axes(tp=(8,), pp=(8,)), read_model("llama3-70b"), read_machine("dgx-h100")
+    """8 x 8 ranks leave 23 replicas, which do not divide 32 sequences: what the hint names has
+    candidates.
+    """
+    axes, model, machine = (
+        Axes(tp=(8,), pp=(8,)),
+        read_model("llama3-70b"),
+        read_machine("dgx-h100"),
+    )
     with pytest.raises(InputError, match="and tp 8, pp 8: dp 23 does not divide 32") as refused:
         check_axes(model, machine.per_node, 1472, 32, axes)
     assert refused.value.hint == "--gbs 46, or --gpus 1024, or leave out --pp"
@@ -515,11 +667,26 @@ def test_every_way_out_of_a_batch_that_no_replicas_divide_is_one():
 
 def test_a_plan_of_a_config_asks_how_long_sequences_are(tmp_path):
     config = {
-        "hidden_size": 1024, "num_attention_heads": 8, "num_hidden_layers": 4, "vocab_size": 4096,
+        "hidden_size": 1024,
+        "num_attention_heads": 8,
+        "num_hidden_layers": 4,
+        "vocab_size": 4096,
         "max_position_embeddings": 32768,
-    }  # fmt: skip
+    }
     (tmp_path / "config.json").write_text(json.dumps(config))
-    words = ["plan", "--model", str(tmp_path), "--cluster", "dgx-h100", "--gpus", "2", "--gbs", "2", "--pp", "1"]
+    words = [
+        "plan",
+        "--model",
+        str(tmp_path),
+        "--cluster",
+        "dgx-h100",
+        "--gpus",
+        "2",
+        "--gbs",
+        "2",
+        "--pp",
+        "1",
+    ]
     refused = invoke(*words)
     assert refused.exit_code == 1
     assert "how long sequences may be at most, 32,768 tokens" in str(refused.exception)
@@ -535,11 +702,15 @@ def test_dask_gives_the_same_plan_with_a_worker_killed_half_way():
     from distributed import LocalCluster
 
     plain = answer(*PLAN)
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50) as cluster:
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50
+    ) as cluster:
 
         def kill() -> None:
             working = cluster.scheduler.workers
-            wait_for(lambda: all(worker.processing for worker in list(working.values())), "work for both")
+            wait_for(
+                lambda: all(worker.processing for worker in list(working.values())), "work for both"
+            )
             os.kill(cluster.workers[0].pid, signal.SIGKILL)
 
         killer = threading.Thread(target=kill)
@@ -551,8 +722,22 @@ def test_dask_gives_the_same_plan_with_a_worker_killed_half_way():
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="signals of Linux")
 def test_an_interrupted_plan_keeps_its_results(tmp_path):
-    """However fast the machine is: rows are written as soon as there are any, and thousands are left."""
-    words = ["plan", "--model", "gpt3-175b", "--cluster", "dgx-h100", "--gpus", "1024", "--gbs", "1536", "--top", "999"]
+    """However fast the machine is: rows are written as soon as there are any, and thousands are
+    left.
+    """
+    words = [
+        "plan",
+        "--model",
+        "gpt3-175b",
+        "--cluster",
+        "dgx-h100",
+        "--gpus",
+        "1024",
+        "--gbs",
+        "1536",
+        "--top",
+        "999",
+    ]
     started = start_command(*words, "--results", "kept.csv", how=["-c", KEPT_AT_ONCE], cwd=tmp_path)
     wait_for(lambda: (tmp_path / "kept.csv").exists() or started.poll() is not None, "kept rows")
     started.send_signal(signal.SIGINT)
@@ -564,17 +749,36 @@ def test_an_interrupted_plan_keeps_its_results(tmp_path):
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
-    "name", ["1f1b", "interleaved", "interleaved-overlap", "zb-1p", "dualpipe", "dualpipe-v", "zb-auto", "seq1f1b"]
+    "name",
+    [
+        "1f1b",
+        "interleaved",
+        "interleaved-overlap",
+        "zb-1p",
+        "dualpipe",
+        "dualpipe-v",
+        "zb-auto",
+        "seq1f1b",
+    ],
 )
 @pytest.mark.parametrize(("pp", "overlap_p2p"), [(4, True), (2, False)])
 def test_a_plan_says_how_to_draw_its_pipeline(name, pp, overlap_p2p):
-    """``ppsim run`` with the times of stages, pairs and messages takes what the plan says that its pipeline takes."""
+    """``ppsim run`` with the times of stages, pairs and messages takes what the plan says that its
+    pipeline takes.
+    """
     model, vp = (
         replace(read_model("deepseek-v3"), layers=24),
         {"interleaved": 2, "interleaved-overlap": 3, "dualpipe-v": 2},
     )
     parallel = Parallel(
-        dp=4, pp=pp, ep=4, vp=vp.get(name, 1), microbatches=8, schedule=name, overlap_ep=True, overlap_p2p=overlap_p2p
+        dp=4,
+        pp=pp,
+        ep=4,
+        vp=vp.get(name, 1),
+        microbatches=8,
+        schedule=name,
+        overlap_ep=True,
+        overlap_p2p=overlap_p2p,
     )
     costs = stage_costs(model, MACHINE, parallel)
     program, *words = shlex.split(run_line(parallel, costs))
@@ -587,18 +791,32 @@ def test_a_plan_says_how_to_draw_its_pipeline(name, pp, overlap_p2p):
 @pytest.mark.slow
 def test_a_plan_without_a_pipeline_draws_none():
     assert run_line(Parallel(dp=8), stage_costs(MODEL, MACHINE, Parallel(dp=8))) == ""
-    found = ask_plan(model="llama3-8b", cluster="dgx-h100", gpus=8, gbs=8, pp=[4], tp=[1], schedules="1f1b")
+    found = ask_plan(
+        model="llama3-8b", cluster="dgx-h100", gpus=8, gbs=8, pp=[4], tp=[1], schedules="1f1b"
+    )
     assert f"run it: {found.to_json()['run']}" in str(found)
 
 
 def test_plans_say_how_sure_it_is_that_the_best_beats_them(monkeypatch):
-    """Of its layout from 3 % on, of another from 14 % on; both ends of each range are around the printed steps."""
+    """Of its layout from 3 % on, of another from 14 % on; both ends of each range are around the
+    printed steps.
+    """
     monkeypatch.setattr("ppsim.questions.plans.plan.count_cores", lambda: 1)
     sizes = {"gpus": 32, "gbs": 128, "mbs": [1], "cp": [1], "tp": [2, 8], "pp": [4], "top": 12}
-    found = ask_plan("llama3-8b", "dgx-h100", **sizes, schedules=["1f1b", "gpipe", "interleaved"], any_schedule=True)
+    found = ask_plan(
+        "llama3-8b",
+        "dgx-h100",
+        **sizes,
+        schedules=["1f1b", "gpipe", "interleaved"],
+        any_schedule=True,
+    )
     best, *others = found.plans
     assert (best["slower_low"], best["slower_high"]) == (0, 0)
-    alone = [plan for plan in others if (plan["tp"], plan["recompute"]) == (best["tp"], best["recompute"])]
+    alone = [
+        plan
+        for plan in others
+        if (plan["tp"], plan["recompute"]) == (best["tp"], best["recompute"])
+    ]
     assert 0 < len(alone) < len(others)
     for plan in others:
         slower = plan["step_s"] / best["step_s"]
@@ -607,16 +825,32 @@ def test_plans_say_how_sure_it_is_that_the_best_beats_them(monkeypatch):
         same = plan in alone and plan["zero"] == best["zero"]
         assert math.log(ratio) == pytest.approx(0.03 if same else 0.14)
     beaten = sum(plan["slower_low"] > 0 for plan in others)
-    said = f"{beaten} of the other {len(others)} plans would be slower than plan 1 in at least four runs of five"
+    said = (
+        f"{beaten} of the other {len(others)} plans would be slower than plan 1 in at least "
+        f"four runs of five"
+    )
     assert said in " ".join(str(found).split())
 
 
-@pytest.mark.parametrize(("vp", "said"), [(5, ""), (7, "80 layers do not divide over 4 devices x 7 chunks, so its 28")])
+@pytest.mark.parametrize(
+    ("vp", "said"), [(5, ""), (7, "80 layers do not divide over 4 devices x 7 chunks, so its 28")]
+)
 def test_a_plan_says_that_its_chunks_do_not_divide_the_layers(monkeypatch, vp, said):
     """And how Megatron-LM is told which stage holds how many."""
     monkeypatch.setattr("ppsim.questions.plans.plan.count_cores", lambda: 1)
-    sizes = {"gpus": 64, "gbs": 128, "mbs": [1], "tp": [4], "cp": [2], "pp": [4], "top": 1, "layouts": ["even"]}
-    text = " ".join(str(ask_plan("llama3-70b", "dgx-h100", **sizes, vp=[vp], software="megatron-lm")).split())
+    sizes = {
+        "gpus": 64,
+        "gbs": 128,
+        "mbs": [1],
+        "tp": [4],
+        "cp": [2],
+        "pp": [4],
+        "top": 1,
+        "layouts": ["even"],
+    }
+    text = " ".join(
+        str(ask_plan("llama3-70b", "dgx-h100", **sizes, vp=[vp], software="megatron-lm")).split()
+    )
     assert ("do not divide" in text) == bool(said)
     assert said in text
     assert ("--pipeline-model-parallel-layout 'Et|" in text) == bool(said)
@@ -625,21 +859,54 @@ def test_a_plan_says_that_its_chunks_do_not_divide_the_layers(monkeypatch, vp, s
 def test_runs_of_the_users_own_correct_all_plans_by_one_factor(tmp_path, monkeypatch):
     """They disagree by layout, and plans still rank as they are modelled."""
     monkeypatch.setattr("ppsim.questions.plans.plan.count_cores", lambda: 1)
-    runs = [{"id": f"tp {tp}", "software": "megatron-core", "model": "llama3-8b", "gpu": "H100", "gpus": 16, "tp": tp,
-             "pp": pp, "mbs": 1, "gbs": 64, "seq": 8192, "precision": "BF16", "step_s": seconds}
-            for tp, pp, seconds in ((1, 4, 4.0), (2, 2, 6.0), (4, 1, 30.0), (2, 1, 30.0))]  # fmt: skip
+    runs = [
+        {
+            "id": f"tp {tp}",
+            "software": "megatron-core",
+            "model": "llama3-8b",
+            "gpu": "H100",
+            "gpus": 16,
+            "tp": tp,
+            "pp": pp,
+            "mbs": 1,
+            "gbs": 64,
+            "seq": 8192,
+            "precision": "BF16",
+            "step_s": seconds,
+        }
+        for tp, pp, seconds in ((1, 4, 4.0), (2, 2, 6.0), (4, 1, 30.0), (2, 1, 30.0))
+    ]
     (tmp_path / "ours.json").write_text(json.dumps(runs))
-    sizes = {"gpus": 16, "gbs": 64, "mbs": [1], "cp": [1], "schedules": ["1f1b"], "layouts": ["even"], "top": 4}
+    sizes = {
+        "gpus": 16,
+        "gbs": 64,
+        "mbs": [1],
+        "cp": [1],
+        "schedules": ["1f1b"],
+        "layouts": ["even"],
+        "top": 4,
+    }
     plain = ask_plan("llama3-8b", "dgx-h100", **sizes)
     found = ask_plan("llama3-8b", "dgx-h100", **sizes, anchor=(str(tmp_path / "ours.json"),))
-    assert [plan["modelled_step_s"] for plan in found.plans] == [plan["modelled_step_s"] for plan in plain.plans]
+    assert [plan["modelled_step_s"] for plan in found.plans] == [
+        plan["modelled_step_s"] for plan in plain.plans
+    ]
     factors = {round(plan["step_s"] / plan["modelled_step_s"], 12) for plan in found.plans}
     assert factors == {round(found.to_json()["correction"]["step"], 12)}
     assert factors != {1.0}
 
 
 def test_compressed_attention_is_said_to_be_unseen():
-    sizes = {"gpus": 64, "gbs": 64, "tp": [1], "cp": [1], "pp": [1], "ep": [64], "mbs": [1], "top": 1}
+    sizes = {
+        "gpus": 64,
+        "gbs": 64,
+        "tp": [1],
+        "cp": [1],
+        "pp": [1],
+        "ep": [64],
+        "mbs": [1],
+        "top": 1,
+    }
     found = ask_plan("deepseek-v4-flash", "gb300-nvl72", **sizes)
     assert "no measured run was seen of compressed attention" in str(found)
 
@@ -655,6 +922,16 @@ def test_compressed_attention_is_said_to_be_unseen():
     ],
 )
 def test_a_plan_ends_with_what_launches_it(software, last):
-    sizes = {"gpus": 8, "gbs": 64, "tp": [2], "pp": [4], "mbs": [1], "schedules": ["1f1b"], "any": True}
-    text = str(ask_plan("llama3-8b", "dgx-h100", **sizes, **({"software": software} if software else {})))
+    sizes = {
+        "gpus": 8,
+        "gbs": 64,
+        "tp": [2],
+        "pp": [4],
+        "mbs": [1],
+        "schedules": ["1f1b"],
+        "any": True,
+    }
+    text = str(
+        ask_plan("llama3-8b", "dgx-h100", **sizes, **({"software": software} if software else {}))
+    )
     assert last in text.split("run it: ppsim run 1f1b", 1)[1]

@@ -1,4 +1,6 @@
-"""Published runs: what rows say, what is skipped with which reason, and how far predictions are from measurements."""
+"""Published runs: what rows say, what is skipped with which reason, and how far predictions are
+from measurements.
+"""
 
 from __future__ import annotations
 
@@ -24,37 +26,100 @@ from tests.commands import ROOT, invoke
 
 # Rows of three tables, as their files state them; sources in `source`.
 MEGATRON = {
-    "id": "mw6", "source": "arXiv 2104.04473 table 1", "framework": "Megatron-LM (SC21)", "model": "megatron-145.6B",
-    "gpu": "A100-80GB (Selene)", "gpus": 1536, "precision": "FP16", "tp": 8, "pp": 8, "dp": 24, "cp": 1, "vp": None,
-    "mbs": None, "gbs": 2304, "seq": 2048, "schedule": "interleaved", "recompute": "full",
-    "step_s": 24.8174, "architecture": {"layers": 80, "hidden": 12288, "heads": 96, "vocab": 51200},
-}  # fmt: skip
+    "id": "mw6",
+    "source": "arXiv 2104.04473 table 1",
+    "framework": "Megatron-LM (SC21)",
+    "model": "megatron-145.6B",
+    "gpu": "A100-80GB (Selene)",
+    "gpus": 1536,
+    "precision": "FP16",
+    "tp": 8,
+    "pp": 8,
+    "dp": 24,
+    "cp": 1,
+    "vp": None,
+    "mbs": None,
+    "gbs": 2304,
+    "seq": 2048,
+    "schedule": "interleaved",
+    "recompute": "full",
+    "step_s": 24.8174,
+    "architecture": {"layers": 80, "hidden": 12288, "heads": 96, "vocab": 51200},
+}
 VTRAIN = {
-    "id": "vs0152", "source": "VIA-Research/vTrain@f8dda84:data/ground_truth_single.csv:45",
-    "framework": "Megatron-DeepSpeed (vTrain, MICRO 2024)", "model": "GPT ", "gpu": "A100, one node of 8", "gpus": 8,
-    "precision": "FP16", "tp": 1, "pp": 1, "dp": 8, "cp": 1, "vp": 1, "gbs": 128, "mbs": 4, "seq": 1024,
-    "microbatches": 4.0, "schedule": "none", "recompute": "full",
-    "step_ms": 484.820972, "architecture": {"layers": 20, "hidden": 1024, "heads": 16},
-}  # fmt: skip
+    "id": "vs0152",
+    "source": "VIA-Research/vTrain@f8dda84:data/ground_truth_single.csv:45",
+    "framework": "Megatron-DeepSpeed (vTrain, MICRO 2024)",
+    "model": "GPT ",
+    "gpu": "A100, one node of 8",
+    "gpus": 8,
+    "precision": "FP16",
+    "tp": 1,
+    "pp": 1,
+    "dp": 8,
+    "cp": 1,
+    "vp": 1,
+    "gbs": 128,
+    "mbs": 4,
+    "seq": 1024,
+    "microbatches": 4.0,
+    "schedule": "none",
+    "recompute": "full",
+    "step_ms": 484.820972,
+    "architecture": {"layers": 20, "hidden": 1024, "heads": 16},
+}
 UNSEEN = read("unseen/zero_bubble")
 SIMUMAX = {
-    "id": "p424", "source": "MooreThreads/SimuMax", "framework": "Megatron-LM 0.14", "model": "llama3-70b",
-    "layers": 12, "gpu": "B200-SXM, one node", "gpus": 8, "precision": "BF16", "tp": 1, "pp": 2, "dp": 4, "cp": 1,
-    "vp": 1, "mbs": 1, "seq": 4096, "microbatches": 4, "gbs": 16, "schedule": "1F1B", "step_ms": 843.0,
+    "id": "p424",
+    "source": "MooreThreads/SimuMax",
+    "framework": "Megatron-LM 0.14",
+    "model": "llama3-70b",
+    "layers": 12,
+    "gpu": "B200-SXM, one node",
+    "gpus": 8,
+    "precision": "BF16",
+    "tp": 1,
+    "pp": 2,
+    "dp": 4,
+    "cp": 1,
+    "vp": 1,
+    "mbs": 1,
+    "seq": 4096,
+    "microbatches": 4,
+    "gbs": 16,
+    "schedule": "1F1B",
+    "step_ms": 843.0,
     "memory_alloc_GiB": 68149.2 / 1024,
-}  # fmt: skip
+}
 BRIDGE = {
-    "id": "p288", "framework": "NeMo 2 / Megatron-Core", "model": "LLAMA3_70B", "gpu": "DGX-H100", "gpus": 64,
-    "precision": "BF16", "step_s": 14.66, "tp": 4, "pp": 4, "cp": 2, "vp": 5, "mbs": 1, "gbs": 128, "seq": 8192,
-    "schedule": "interleaved 1F1B", "dp": 2, "microbatches": 64.0,
-}  # fmt: skip
+    "id": "p288",
+    "framework": "NeMo 2 / Megatron-Core",
+    "model": "LLAMA3_70B",
+    "gpu": "DGX-H100",
+    "gpus": 64,
+    "precision": "BF16",
+    "step_s": 14.66,
+    "tp": 4,
+    "pp": 4,
+    "cp": 2,
+    "vp": 5,
+    "mbs": 1,
+    "gbs": 128,
+    "seq": 8192,
+    "schedule": "interleaved 1F1B",
+    "dp": 2,
+    "microbatches": 64.0,
+}
 
 
 def test_rows_of_each_table_are_predicted_within_ten_percent():
     rows, summary = against([MEGATRON, VTRAIN, SIMUMAX, BRIDGE])
     assert [(row["id"], row["measured_step_s"]) for row in rows] == [
-        ("mw6", 24.8174), ("vs0152", 0.484820972), ("p424", 0.843), ("p288", 14.66),
-    ]  # fmt: skip
+        ("mw6", 24.8174),
+        ("vs0152", 0.484820972),
+        ("p424", 0.843),
+        ("p288", 14.66),
+    ]
     assert [row["id"] for row in rows if abs(row["error"]) > 0.1] == []
     assert (summary["rows"], summary["predicted"], summary["skipped"]) == (4, 4, 0)
 
@@ -74,7 +139,9 @@ def test_what_a_row_leaves_out_is_chosen_and_named():
     ],
 )
 def test_batches_that_a_row_leaves_out_are_filled_in(row, sizes, filled):
-    """Four microbatches a device; of one sequence in a pipeline, else of each size that divides a rank's sequences."""
+    """Four microbatches a device; of one sequence in a pipeline, else of each size that divides a
+    rank's sequences.
+    """
     choices, _ = _choices(row, read_model("llama3-8b"), Parallel(**sizes), [])
     assert [(choice.mbs, choice.microbatches) for choice in choices] == filled
 
@@ -112,7 +179,9 @@ def test_a_row_that_cannot_be_predicted_is_skipped_with_the_reason(changes, reas
 
 @pytest.mark.slow
 def test_a_published_run_is_one_of_its_plans_whatever_the_memory_model_says(monkeypatch):
-    """Runs that the memory model gives too many bytes ran all the same, so no plan is slower than they are."""
+    """Runs that the memory model gives too many bytes ran all the same, so no plan is slower than
+    they are.
+    """
     plain, other = {**VTRAIN, "gbs": 32}, {**VTRAIN, "gbs": 32, "tp": 2, "dp": 4, "mbs": 1}
     rows, _ = against([plain, other])
     groups = share_searches([("a", plain), ("b", other), ("c", {**VTRAIN, "gpu": "TPU"})])
@@ -145,7 +214,10 @@ def test_no_value_of_a_row_ends_the_table(key):
 
 def test_numbers_written_as_text_count_as_numbers():
     assert against([{**BRIDGE, "seq": "8,192"}])[0] == against([BRIDGE])[0]
-    texts = {key: str(value) if isinstance(value, int | float) else value for key, value in BRIDGE.items()}
+    texts = {
+        key: str(value) if isinstance(value, int | float) else value
+        for key, value in BRIDGE.items()
+    }
     assert against([texts])[0] == against([BRIDGE])[0]
 
 
@@ -209,24 +281,47 @@ def test_a_table_of_cells_says_what_one_of_json_does(tmp_path, suffix):
 def test_a_run_is_planned_anew_on_its_own_gpus_with_its_own_batch():
     question = question_of(VTRAIN)
     task = question.task
-    assert (task.model.layers, task.machine.gpu.name, task.gpus, task.gbs) == (20, "a100-80gb", 8, 128)
+    assert (task.model.layers, task.machine.gpu.name, task.gpus, task.gbs) == (
+        20,
+        "a100-80gb",
+        8,
+        128,
+    )
     assert question.seconds == against([VTRAIN])[0][0]["modelled_step_s"]
     assert question.held / 2**30 == pytest.approx(against([VTRAIN])[0][0]["predicted_peak_gib"])
 
 
 def test_keys_that_nobody_reads_are_named(tmp_path, capsys):
-    """With the key that they may stand for, of tables and of anchors; of the published tables none is."""
-    keys = {"cuda_graph": "none", "overlap-tp": True, "Recomputes": "full", "a2a_overlap": True, "memory_GiB": 3}
-    said = ["Recomputes (recompute?)", "a2a_overlap", "cuda_graph (cuda_graphs?)", "overlap-tp (overlap_tp?)"]
+    """With the key that they may stand for, of tables and of anchors; of the published tables none
+    is.
+    """
+    keys = {
+        "cuda_graph": "none",
+        "overlap-tp": True,
+        "Recomputes": "full",
+        "a2a_overlap": True,
+        "memory_GiB": 3,
+    }
+    said = [
+        "Recomputes (recompute?)",
+        "a2a_overlap",
+        "cuda_graph (cuda_graphs?)",
+        "overlap-tp (overlap_tp?)",
+    ]
     assert unknown_keys([keys, {"note": ""}]) == said
     shape = {"hidden": 4, "kv": 1, "gatedd": True, "params_B": 7}
-    assert unknown_keys([{"architecture": shape}]) == ["architecture.gatedd (gated?)", "architecture.params_B"]
+    assert unknown_keys([{"architecture": shape}]) == [
+        "architecture.gatedd (gated?)",
+        "architecture.params_B",
+    ]
     (tmp_path / "t.json").write_text(json.dumps([{**BRIDGE, **keys}]))
     named = f"keys of rows that are not read: {', '.join(said)}"
     assert named in invoke("plan", "--against", str(tmp_path / "t.json")).stdout
     found = json.loads(invoke("plan", "--against", str(tmp_path / "t.json"), "--json").stdout)
     assert found["summary"]["unknown_keys"] == said
-    anchored = invoke("plan", "--against", str(tmp_path / "t.json"), "--anchor", str(tmp_path / "t.json"))
+    anchored = invoke(
+        "plan", "--against", str(tmp_path / "t.json"), "--anchor", str(tmp_path / "t.json")
+    )
     assert named in " ".join(anchored.stderr.split())
     tables = (ROOT / "tests/data/published").glob("*.json.gz")
     assert not any(unknown_keys(read_table(str(table))) for table in tables)
@@ -277,9 +372,15 @@ def test_throughput_stands_for_a_step_that_is_not_published(row, published):
 
 @pytest.mark.parametrize(
     ("text", "name"),
-    [("none", "1f1b"), ("1F1B", "1f1b"), ("interleaved 1F1B", "interleaved"), ("ZB-1P", "zb-1p"),
-     ("V-Half", "v-half"), ("DualPipeV", "dualpipe-v")],
-)  # fmt: skip
+    [
+        ("none", "1f1b"),
+        ("1F1B", "1f1b"),
+        ("interleaved 1F1B", "interleaved"),
+        ("ZB-1P", "zb-1p"),
+        ("V-Half", "v-half"),
+        ("DualPipeV", "dualpipe-v"),
+    ],
+)
 def test_schedules_are_known_by_what_rows_call_them(text, name):
     chunks = 1 if name == "1f1b" else 5
     assert setup_of({**BRIDGE, "schedule": text, "vp": chunks}).parallel.schedule == name
@@ -290,12 +391,18 @@ BY_BRIDGE = {**BRIDGE, "framework": "Megatron-Core (Megatron-Bridge)", "model": 
 
 @pytest.mark.parametrize(
     ("release", "dispatch", "fused"),
-    [("26.06.01 NeMo Container", "hybridep", True), ("26.04 NeMo Container", "hybridep", False),
-     ("25.11 NeMo Container", "hybridep", False), ("25.09 NeMo Container", "alltoall", False),
-     (None, "hybridep", True)],
-)  # fmt: skip
+    [
+        ("26.06.01 NeMo Container", "hybridep", True),
+        ("26.04 NeMo Container", "hybridep", False),
+        ("25.11 NeMo Container", "hybridep", False),
+        ("25.09 NeMo Container", "alltoall", False),
+        (None, "hybridep", True),
+    ],
+)
 def test_a_release_says_how_experts_are_reached_and_how_much_is_fused(release, dispatch, fused):
-    """As Megatron-Bridge's recipes and release notes of the time say; the newest release where none is stated."""
+    """As Megatron-Bridge's recipes and release notes of the time say; the newest release where none
+    is stated.
+    """
     found = setup_of({**BY_BRIDGE, "release": release}).parallel
     assert (found.dispatch, found.fused_experts, found.gradient_bytes) == (dispatch, fused, 2)
 
@@ -304,45 +411,71 @@ def test_a_release_says_how_experts_are_reached_and_how_much_is_fused(release, d
 def test_no_models_name_and_no_note_decides_what_a_run_does(name):
     sizes = {"tp": 1, "pp": 1, "cp": 1, "dp": 64, "vp": 1, "ep": 8}
     one = setup_of({**BY_BRIDGE, **sizes}).parallel
-    assert setup_of({**BY_BRIDGE, **sizes, "model": name, "note": "CUDA graphs, deepep, no overlap"}).parallel == one
+    assert (
+        setup_of(
+            {**BY_BRIDGE, **sizes, "model": name, "note": "CUDA graphs, deepep, no overlap"}
+        ).parallel
+        == one
+    )
 
 
 @pytest.mark.parametrize(
     ("row", "kernels"),
-    [({"framework": "Megatron-LM", "source": "arXiv 2205.05198 Table 5"}, "eager"),
-     ({"framework": "Megatron-LM (SC21)"}, "eager"),
-     ({"framework": "Megatron-LM", "precision": "FP16", "gpu": "A100-80GB (Selene)"}, "fused"),
-     ({"framework": "Megatron-LM", "source": "arXiv 2405.01234"}, "fused"),
-     ({"framework": "Megatron-LM 0.14"}, "fused"),
-     ({"framework": "Megatron-DeepSpeed (vTrain)"}, "eager"),
-     ({"framework": "LLM Foundry (torch FSDP 1)"}, "torch"),
-     ({"framework": "ours"}, "fused")],
-)  # fmt: skip
+    [
+        ({"framework": "Megatron-LM", "source": "arXiv 2205.05198 Table 5"}, "eager"),
+        ({"framework": "Megatron-LM (SC21)"}, "eager"),
+        ({"framework": "Megatron-LM", "precision": "FP16", "gpu": "A100-80GB (Selene)"}, "fused"),
+        ({"framework": "Megatron-LM", "source": "arXiv 2405.01234"}, "fused"),
+        ({"framework": "Megatron-LM 0.14"}, "fused"),
+        ({"framework": "Megatron-DeepSpeed (vTrain)"}, "eager"),
+        ({"framework": "LLM Foundry (torch FSDP 1)"}, "torch"),
+        ({"framework": "ours"}, "fused"),
+    ],
+)
 def test_runs_before_2023_had_no_fused_attention(row, kernels):
-    """The software and its version, or the date of the paper: FlashAttention came to Megatron-LM in January 2023."""
+    """The software and its version, or the date of the paper: FlashAttention came to Megatron-LM in
+    January 2023.
+    """
     found = setup_of({**BRIDGE, "tp": 8, "pp": 8, "cp": 1, "vp": 1, "dp": 1, **row}).parallel
     assert (found.kernels, found.flash) == (kernels, kernels != "eager")
 
 
 @pytest.mark.parametrize(
     ("keys", "says"),
-    [({"dispatch": "deepep"}, {"dispatch": "deepep"}), ({"overlap_a2a": True}, {"overlap_ep": True}),
-     ({"overlap_a2a": "no"}, {"overlap_ep": False}), ({"cuda_graphs": "full"}, {"cuda_graphs": "full"}),
-     ({"cuda_graphs": "none"}, {"cuda_graphs": "none"}), ({"fused_experts": True}, {"fused_experts": True}),
-     ({"gradient_precision": "fp32"}, {"gradient_bytes": 4}), ({"offload": 0.5}, {"offload": 0.5}),
-     ({"overlap_tp": False}, {"overlap_tp": False}), ({"zero": 2, "pp": 1, "vp": 1, "gpus": 16}, {"zero": 2}),
-     ({"recompute": "layernorm, moe_act"}, {"recompute": "selective", "modules": ("layernorm", "moe_act")}),
-     ({"recompute": "selective: mlp"}, {"recompute": "selective", "modules": ("mlp",)}),
-     ({"recompute": "selective"}, {"recompute": "selective", "modules": ("core_attn",)}),
-     ({"software": "torchtitan"}, {"gradient_bytes": 4}), ({"software": "megatron-lm@2021"}, {"flash": False})],
-)  # fmt: skip
+    [
+        ({"dispatch": "deepep"}, {"dispatch": "deepep"}),
+        ({"overlap_a2a": True}, {"overlap_ep": True}),
+        ({"overlap_a2a": "no"}, {"overlap_ep": False}),
+        ({"cuda_graphs": "full"}, {"cuda_graphs": "full"}),
+        ({"cuda_graphs": "none"}, {"cuda_graphs": "none"}),
+        ({"fused_experts": True}, {"fused_experts": True}),
+        ({"gradient_precision": "fp32"}, {"gradient_bytes": 4}),
+        ({"offload": 0.5}, {"offload": 0.5}),
+        ({"overlap_tp": False}, {"overlap_tp": False}),
+        ({"zero": 2, "pp": 1, "vp": 1, "gpus": 16}, {"zero": 2}),
+        (
+            {"recompute": "layernorm, moe_act"},
+            {"recompute": "selective", "modules": ("layernorm", "moe_act")},
+        ),
+        ({"recompute": "selective: mlp"}, {"recompute": "selective", "modules": ("mlp",)}),
+        ({"recompute": "selective"}, {"recompute": "selective", "modules": ("core_attn",)}),
+        ({"software": "torchtitan"}, {"gradient_bytes": 4}),
+        ({"software": "megatron-lm@2021"}, {"flash": False}),
+    ],
+)
 def test_what_a_row_states_itself_wins(keys, says):
     found = setup_of({**BY_BRIDGE, "release": "26.04", **keys}).parallel
     assert {name: getattr(found, name) for name in says} == says
 
 
 @pytest.mark.parametrize(
-    "keys", [{"dispatch": "pigeon"}, {"overlap_a2a": "perhaps"}, {"software": "megatrons"}, {"cuda_graphs": 3}]
+    "keys",
+    [
+        {"dispatch": "pigeon"},
+        {"overlap_a2a": "perhaps"},
+        {"software": "megatrons"},
+        {"cuda_graphs": 3},
+    ],
 )
 def test_a_technique_that_nobody_knows_is_the_reason_why_a_row_is_left_out(keys):
     (row,), _ = against([{**BRIDGE, **keys}])
@@ -351,9 +484,14 @@ def test_a_technique_that_nobody_knows_is_the_reason_why_a_row_is_left_out(keys)
 
 @pytest.mark.parametrize(
     ("changes", "chosen"),
-    [({"precision": "mixed"}, "precision"), ({"recompute": "some of it"}, "recompute"),
-     ({"layout": "Et|tL"}, "layout"), ({"layout": 5}, "layout"), ({"recompute": "n/a", "layout": None}, "")],
-)  # fmt: skip
+    [
+        ({"precision": "mixed"}, "precision"),
+        ({"recompute": "some of it"}, "recompute"),
+        ({"layout": "Et|tL"}, "layout"),
+        ({"layout": 5}, "layout"),
+        ({"recompute": "n/a", "layout": None}, ""),
+    ],
+)
 def test_words_that_are_not_known_are_named(changes, chosen):
     assert setup_of({**BRIDGE, **changes}).chosen == chosen
 
@@ -377,7 +515,13 @@ def gains(rows: list[Row]) -> list[tuple[dict[str, Any], float]]:
     first: dict[str, Any] = {}
     for row, result in zip(rows, against(rows)[0], strict=True):
         first = result if row["schedule"] == "1F1B" else first
-        off = first["modelled_step_s"] / result["modelled_step_s"] * row["step_s"] / first["measured_step_s"] - 1
+        off = (
+            first["modelled_step_s"]
+            / result["modelled_step_s"]
+            * row["step_s"]
+            / first["measured_step_s"]
+            - 1
+        )
         found.append((result, off))
     return found
 
@@ -385,9 +529,17 @@ def gains(rows: list[Row]) -> list[tuple[dict[str, Any], float]]:
 def test_zero_bubble_schedules_gain_and_hold_as_published():
     """The 6.2 B model on eight A100 with 24 microbatches, which no fit saw."""
     found = gains([row for row in UNSEEN if row["id"].startswith("zb-4-6.2B-24")])
-    assert [row["id"].rpartition("24-")[2] for row, _ in found] == ["1F1B", "1F1B-I", "ZB-1p", "ZB-2p"]
+    assert [row["id"].rpartition("24-")[2] for row, _ in found] == [
+        "1F1B",
+        "1F1B-I",
+        "ZB-1p",
+        "ZB-2p",
+    ]
     assert all(abs(off) < 0.04 for _, off in found)
-    assert all(row["predicted_peak_gib"] == pytest.approx(row["measured_peak_gib"], rel=0.045) for row, _ in found)
+    assert all(
+        row["predicted_peak_gib"] == pytest.approx(row["measured_peak_gib"], rel=0.045)
+        for row, _ in found
+    )
 
 
 @pytest.mark.slow
@@ -396,30 +548,57 @@ def test_runs_of_the_zero_bubble_paper_that_no_fit_saw():
     found = gains(UNSEEN)
     assert sum(abs(off) for _, off in found) / len(found) < 0.025
     larger = [row for row, _ in found if "1.5B" not in row["id"]]
-    assert sum(abs(row["modelled_step_s"] / row["measured_step_s"] - 1) for row in larger) / len(larger) < 0.04
-    assert all(row["predicted_peak_gib"] == pytest.approx(row["measured_peak_gib"], rel=0.1) for row, _ in found)
+    assert (
+        sum(abs(row["modelled_step_s"] / row["measured_step_s"] - 1) for row in larger)
+        / len(larger)
+        < 0.04
+    )
+    assert all(
+        row["predicted_peak_gib"] == pytest.approx(row["measured_peak_gib"], rel=0.1)
+        for row, _ in found
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("sizes", "devices", "microbatches", "mbs", "rates", "off"),
-    [((22, 24, 2304), 8, 24, 6, (14.5, 13.11), 0.045), ((30, 32, 4096), 8, 24, 3, (4.32, 4.0), 0.045),
-     ((46, 40, 5120), 16, 48, 1, (1.81, 1.68), 0.045), ((62, 48, 6144), 32, 96, 1, (0.99, 0.91), 0.048)],
-)  # fmt: skip
-def test_an_optimizer_that_waits_for_no_device_gains_as_published(sizes, devices, microbatches, mbs, rates, off):
-    """ZB-2p with and without post-validation (table 10): 8 to 11 %, predicted within 4.5 points, never fitted.
+    [
+        ((22, 24, 2304), 8, 24, 6, (14.5, 13.11), 0.045),
+        ((30, 32, 4096), 8, 24, 3, (4.32, 4.0), 0.045),
+        ((46, 40, 5120), 16, 48, 1, (1.81, 1.68), 0.045),
+        ((62, 48, 6144), 32, 96, 1, (0.99, 0.91), 0.048),
+    ],
+)
+def test_an_optimizer_that_waits_for_no_device_gains_as_published(
+    sizes, devices, microbatches, mbs, rates, off
+):
+    """ZB-2p with and without post-validation (table 10): 8 to 11 %, predicted within 4.5 points,
+    never fitted.
 
-    On 32 devices 4.7 points too little: products that fill their tiles in part make the step longer.
+    On 32 devices 4.7 points too little: products that fill their tiles in part make the step
+    longer.
     """
     layers, heads, hidden = sizes
     row: Row = {
-        "source": "arXiv 2401.10241", "framework": "zero-bubble", "model": "GPT", "gpu": "A100-80GB",
-        "gpus": devices, "tp": 1, "pp": devices,
-        "mbs": mbs, "gbs": mbs * microbatches, "seq": 1024, "precision": "BF16", "schedule": "ZB-2p", "step_s": 1.0,
+        "source": "arXiv 2401.10241",
+        "framework": "zero-bubble",
+        "model": "GPT",
+        "gpu": "A100-80GB",
+        "gpus": devices,
+        "tp": 1,
+        "pp": devices,
+        "mbs": mbs,
+        "gbs": mbs * microbatches,
+        "seq": 1024,
+        "precision": "BF16",
+        "schedule": "ZB-2p",
+        "step_s": 1.0,
         "architecture": {"layers": layers, "hidden": hidden, "heads": heads, "vocab": 51200},
-    }  # fmt: skip
+    }
     first, waits = against([row, {**row, "post_validation": False}])[0]
-    assert waits["modelled_step_s"] / first["modelled_step_s"] == pytest.approx(rates[0] / rates[1], abs=off)
+    assert waits["modelled_step_s"] / first["modelled_step_s"] == pytest.approx(
+        rates[0] / rates[1], abs=off
+    )
 
 
 def test_a_peak_of_each_device_is_predicted_and_reserved_bytes_stand_alone():
@@ -432,7 +611,11 @@ def test_a_peak_of_each_device_is_predicted_and_reserved_bytes_stand_alone():
 def test_one_row_that_is_no_row_leaves_the_others(tmp_path):
     (tmp_path / "t.json").write_text(json.dumps([5, BRIDGE, None]))
     rows, summary = against(read_table(str(tmp_path / "t.json")))
-    assert [row.get("reason") for row in rows] == ["the row is no object", None, "the row is no object"]
+    assert [row.get("reason") for row in rows] == [
+        "the row is no object",
+        None,
+        "the row is no object",
+    ]
     assert (summary["predicted"], summary["skipped"]) == (1, 2)
 
 
@@ -443,13 +626,27 @@ def test_chunks_say_whether_a_schedule_is_interleaved():
 
 def test_layers_recompute_by_stage():
     row = {
-        **BRIDGE, "model": "DeepSeekV3", "gpu": "MI355X", "gpus": 256, "tp": 1, "pp": 16, "cp": 1, "vp": 2, "ep": 8,
-        "dp": 16, "gbs": 4096, "mbs": 2, "layout": "Et|t|(tt|)*29,tL", "recompute": "full",
-    }  # fmt: skip
+        **BRIDGE,
+        "model": "DeepSeekV3",
+        "gpu": "MI355X",
+        "gpus": 256,
+        "tp": 1,
+        "pp": 16,
+        "cp": 1,
+        "vp": 2,
+        "ep": 8,
+        "dp": 16,
+        "gbs": 4096,
+        "mbs": 2,
+        "layout": "Et|t|(tt|)*29,tL",
+        "recompute": "full",
+    }
     counts = [1, 1, 1, 1, *[0] * 27, 1]
     assert setup_of({**row, "recompute_layers": counts}).parallel.recompute_layers == tuple(counts)
     assert setup_of({**row, "recompute_layers": 1}).parallel.recompute_layers == 1
-    assert against([{**row, "recompute_layers": [1]}])[0][0]["reason"].startswith("1 numbers of recomputed layers")
+    assert against([{**row, "recompute_layers": [1]}])[0][0]["reason"].startswith(
+        "1 numbers of recomputed layers"
+    )
 
 
 @pytest.mark.parametrize(
@@ -467,7 +664,9 @@ def test_a_file_that_is_no_table_is_refused(tmp_path, text, message):
         read_table(str(tmp_path / "t.json"))
 
 
-@pytest.mark.parametrize(("rows", "printed"), [([], "0 of 0 runs"), ([{"id": "x"}], "x: left out, no model ''")])
+@pytest.mark.parametrize(
+    ("rows", "printed"), [([], "0 of 0 runs"), ([{"id": "x"}], "x: left out, no model ''")]
+)
 @pytest.mark.parametrize("options", [[], ["--improve"]])
 def test_a_table_of_which_no_run_can_be_predicted_is_answered(tmp_path, rows, printed, options):
     (tmp_path / "t.json").write_text(json.dumps(rows))
@@ -501,28 +700,46 @@ def test_what_measurements_say_of_runs_that_do_not_fit_is_counted_here():
     counts = []
     for name in ("measured_runs", "measured_runs_3"):
         rows = read_table(str(ROOT / f"tests/data/published/{name}.json.gz"))
-        found = [(row["predicted_peak_gib"], read_gpu(row["gpu"])) for row in against(rows)[0] if "gpu" in row]
+        found = [
+            (row["predicted_peak_gib"], read_gpu(row["gpu"]))
+            for row in against(rows)[0]
+            if "gpu" in row
+        ]
         counts.append(f"{sum(peak > gpu.memory_gib for peak, gpu in found)} of {len(found)}")
     said = " ".join((ROOT / "gallery/measurements.md").read_text().split())
-    assert f"By the model {counts[0]} runs of Megatron-Bridge's table and {counts[1]} others need more than" in said
+    assert (
+        f"By the model {counts[0]} runs of Megatron-Bridge's table and {counts[1]} others need "
+        f"more than" in said
+    )
 
 
 @pytest.mark.slow
 def test_the_best_plans_of_schedules_are_in_the_order_that_a_grid_search_measured():
-    """98.5B on 40 A100: of pairs more than 1 % apart all but 1F1B and ZB-1P of long sequences, 1.2 % apart, are."""
+    """98.5B on 40 A100: of pairs more than 1 % apart all but 1F1B and ZB-1P of long sequences, 1.2
+    % apart, are.
+    """
     rows = [line.strip("| ").split(" | ") for line in parts_of("best-of-each")[1].splitlines()[2:]]
     wrong = set()
     for steps in {row[0] for row in rows}:
-        pairs = [(float(row[2].strip(" %")), float(row[3].strip(" %")), row[1]) for row in rows if row[0] == steps]
-        apart = [(one, two) for one, two in combinations(pairs, 2) if abs(one[0] / two[0] - 1) > 0.01]
+        pairs = [
+            (float(row[2].strip(" %")), float(row[3].strip(" %")), row[1])
+            for row in rows
+            if row[0] == steps
+        ]
+        apart = [
+            (one, two) for one, two in combinations(pairs, 2) if abs(one[0] / two[0] - 1) > 0.01
+        ]
         assert len(apart) >= 8
-        wrong |= {(one[2], two[2]) for one, two in apart if (one[0] - two[0]) * (one[1] - two[1]) <= 0}
+        wrong |= {
+            (one[2], two[2]) for one, two in apart if (one[0] - two[0]) * (one[1] - two[1]) <= 0
+        }
     assert wrong == {("1f1b", "zb-1p")}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["given", "runs", "zero-bubble", "gains", "vocabulary", "best-of-each", "gpu", "gpu-runs"]
+    "name",
+    ["given", "runs", "zero-bubble", "gains", "vocabulary", "best-of-each", "gpu", "gpu-runs"],
 )
 def test_tables_of_measurements_are_what_their_command_writes(name):
     assert parts_of(name)[1].splitlines() == BLOCKS[name]()
@@ -530,28 +747,69 @@ def test_tables_of_measurements_are_what_their_command_writes(name):
 
 def test_readme_says_of_runs_left_out_what_measurements_say():
     """A stranger's error first: that of a job whose whole source was left out of the fit."""
-    table = [line.strip("| ").split(" | ") for line in parts_of("folds")[1].splitlines() if line.startswith("| each")]
-    numbers = {row[0].partition(" (")[0]: re.findall(r"[\d.]+", f"{row[3]} {row[4]}") for row in table}
+    table = [
+        line.strip("| ").split(" | ")
+        for line in parts_of("folds")[1].splitlines()
+        if line.startswith("| each")
+    ]
+    numbers = {
+        row[0].partition(" (")[0]: re.findall(r"[\d.]+", f"{row[3]} {row[4]}") for row in table
+    }
     source, half = numbers["each source"], numbers["each random half of 111 jobs"]
     said = " ".join((ROOT / "README.md").read_text().split())
-    first = f"off by {source[0]} % (mean; median {source[1]} %) where the job's whole source was left out"
-    assert 0 < said.index(first) < said.index(f"by {half[0]} % (median {half[1]} %) where others of its source")
+    first = (
+        f"off by {source[0]} % (mean; median {source[1]} %) where the job's whole source was "
+        f"left out"
+    )
+    assert (
+        0
+        < said.index(first)
+        < said.index(f"by {half[0]} % (median {half[1]} %) where others of its source")
+    )
     assert f"makes that {source[2]} % and {half[2]} %" in said
 
 
 def test_readme_says_of_real_runs_what_measurements_say():
-    """The smallest and the largest median of the sessions on this machine, and the run that README draws."""
+    """The smallest and the largest median of the sessions on this machine, and the run that README
+    draws.
+    """
     said = " ".join((ROOT / "README.md").read_text().split())
-    rows = [line.strip("| ").split(" | ") for line in (ROOT / "gallery/measurements.md").read_text().splitlines()]
-    sessions = [row[2] for row in rows if len(row) == 4 and row[0].startswith(("timed ops", "transformer stages"))]
+    rows = [
+        line.strip("| ").split(" | ")
+        for line in (ROOT / "gallery/measurements.md").read_text().splitlines()
+    ]
+    sessions = [
+        row[2]
+        for row in rows
+        if len(row) == 4 and row[0].startswith(("timed ops", "transformer stages"))
+    ]
     medians = sorted(float(text.split()[0]) for text in sessions[:7])
-    (other,) = [row[2] for row in rows if row[0].startswith("a run elsewhere: 1F1B on eight MI300X")]
-    assert f"off by {medians[0]:g} to {medians[-1]:g} % (medians of sessions), and by {other} on the run above" in said
+    (other,) = [
+        row[2] for row in rows if row[0].startswith("a run elsewhere: 1F1B on eight MI300X")
+    ]
+    assert (
+        f"off by {medians[0]:g} to {medians[-1]:g} % (medians of sessions), and by {other} on the "
+        f"run above" in said
+    )
 
 
 def test_the_page_names_runs_and_sources_with_what_is_left_out_and_large_errors_first(tmp_path):
-    sizes = {"model": "llama3-8b", "gpu": "DGX-H100", "framework": "Megatron-Core", "gpus": 8, "precision": "BF16"}
-    sizes |= {"gbs": 128, "mbs": 1, "seq": 8192, "tp": 1, "pp": 1, "dp": 8, "tokens_per_s_per_gpu": 13000}
+    sizes = {
+        "model": "llama3-8b",
+        "gpu": "DGX-H100",
+        "framework": "Megatron-Core",
+        "gpus": 8,
+        "precision": "BF16",
+    }
+    sizes |= {
+        "gbs": 128,
+        "mbs": 1,
+        "seq": 8192,
+        "tp": 1,
+        "pp": 1,
+        "dp": 8,
+        "tokens_per_s_per_gpu": 13000,
+    }
     rows = [
         {"id": "near", "source": "a paper, table 1", **sizes},
         {"id": "far", "source": "a blog <b>", **sizes, "tokens_per_s_per_gpu": 30000},

@@ -24,7 +24,9 @@ LARGE = flowchart(H100, Parallel(tp=4, cp=2, pp=8, dp=6, rank_order="tp-cp-ep-pp
 
 @given(tp=SIZES, cp=SIZES, pp=SIZES, dp=SIZES, order=ORDERS)
 def test_what_is_written_is_read(tp, cp, pp, dp, order):
-    """Sizes always; the order where two groups are numbered, else the first, which numbers alike."""
+    """Sizes always; the order where two groups are numbered, else the first, which numbers
+    alike.
+    """
     parallel = Parallel(tp=tp, cp=cp, pp=pp, dp=dp, rank_order=order)
     found = parse_ranks(flowchart(H100, parallel), "x")
     assert (found.tp, found.cp, found.pp, found.dp) == (tp, cp, pp, dp)
@@ -57,7 +59,9 @@ def test_a_flowchart_without_a_line_is_refused_or_reads_the_same(data, chart):
             parse_ranks(text, "x")
 
 
-@given(text=st.text(alphabet='flowchart LR\nsubgraph D0["data replica 0"]P%&|<->123;end', max_size=300))
+@given(
+    text=st.text(alphabet='flowchart LR\nsubgraph D0["data replica 0"]P%&|<->123;end', max_size=300)
+)
 def test_any_text_is_read_or_refused(text):
     for each in (text, f"flowchart LR\n{text}", CHART + text):
         with contextlib.suppress(InputError):
@@ -68,17 +72,37 @@ def test_any_text_is_read_or_refused(text):
     ("old", "new", "message"),
     [
         ("tensor 1", "tensor one", "line 6: not of a layout of ranks"),
-        ('R1["rank 1<br/>tensor 1"]', 'R1["rank 1<br/>tensor 0"]', "line 6: this place was drawn in line 5"),
+        (
+            'R1["rank 1<br/>tensor 1"]',
+            'R1["rank 1<br/>tensor 0"]',
+            "line 6: this place was drawn in line 5",
+        ),
         ('R1["rank 1<', 'R1["rank 0<', "line 6: this rank was drawn in line 5"),
-        ('P1["pipeline device 1', 'P1["pipeline device 0', "pipeline device 0 of data replica 0 again"),
+        (
+            'P1["pipeline device 1',
+            'P1["pipeline device 0',
+            "pipeline device 0 of data replica 0 again",
+        ),
         ('D1["data replica 1', 'D1["data replica 0', "data replica 0 again"),
         ('"pipeline device 1', '"pipeline device 2', "pipeline device 1 of 3 is not drawn"),
         ('"data replica 1"', '"data replica 99999999"', "data replica 1 of 100000000 is not drawn"),
         ("flowchart LR", "gantt", "is not a flowchart"),
-        ("rank 7<", "rank 8<", "rank 8 lies at data replica 1, pipeline device 1, context 0, tensor 1"),
+        (
+            "rank 7<",
+            "rank 8<",
+            "rank 8 lies at data replica 1, pipeline device 1, context 0, tensor 1",
+        ),
         ("end\n", "", "not of a layout of ranks"),
-        ("    direction LR\n", "    direction LR\n" + '    subgraph a["b"]\n' * 3, "not of a layout of ranks"),
-        ("flowchart LR\n", 'flowchart LR\nR9["rank 9<br/>tensor 0"]\n', "a rank outside of a pipeline device"),
+        (
+            "    direction LR\n",
+            "    direction LR\n" + '    subgraph a["b"]\n' * 3,
+            "not of a layout of ranks",
+        ),
+        (
+            "flowchart LR\n",
+            'flowchart LR\nR9["rank 9<br/>tensor 0"]\n',
+            "a rank outside of a pipeline device",
+        ),
         ('R1["rank 1<br/>tensor 1"]', 'M["99999999 more"]', "has 100000000 of 2 ranks"),
     ],
 )
@@ -95,7 +119,10 @@ def test_a_wrong_flowchart_is_refused_by_its_first_fault(tmp_path, old, new, mes
 
 def test_counts_that_contradict_what_is_drawn_are_refused():
     said = "of 6 replicas and 8 pipeline devices"
-    for wrong, message in (("of 7 replicas and 8", "7 data replicas"), ("of 6 replicas and 9", "9 pipeline devices")):
+    for wrong, message in (
+        ("of 7 replicas and 8", "7 data replicas"),
+        ("of 6 replicas and 9", "9 pipeline devices"),
+    ):
         with pytest.raises(InputError, match=message):
             parse_ranks(LARGE.replace(said[: len(wrong)], wrong), "x")
 
@@ -112,27 +139,63 @@ def test_read_gives_sizes_and_order(tmp_path):
     file = tmp_path / "ranks.mmd"
     file.write_text(LARGE)
     found = json.loads(invoke("read", str(file), "--json").stdout)
-    assert {name: found[name] for name in ("format", "gpus", "tp", "cp", "pp", "dp", "rank_order")} == {
-        "format": "ranks", "gpus": 384, "tp": 4, "cp": 2, "pp": 8, "dp": 6, "rank_order": "tp-cp-ep-pp-dp",
-    }  # fmt: skip
+    assert {
+        name: found[name] for name in ("format", "gpus", "tp", "cp", "pp", "dp", "rank_order")
+    } == {
+        "format": "ranks",
+        "gpus": 384,
+        "tp": 4,
+        "cp": 2,
+        "pp": 8,
+        "dp": 6,
+        "rank_order": "tp-cp-ep-pp-dp",
+    }
     assert "384 GPUs: tp 4, cp 2, pp 8, dp 6" in invoke("read", str(file)).stdout
     assert "--unit" in str(refused("read", str(file), "--unit", "us"))
 
 
-PLAN = ["plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gbs", "64", "--mbs", "1", "--schedules", "1f1b"]
+PLAN = [
+    "plan",
+    "--model",
+    "llama3-8b",
+    "--cluster",
+    "dgx-h100",
+    "--gbs",
+    "64",
+    "--mbs",
+    "1",
+    "--schedules",
+    "1f1b",
+]
 
 
 def test_a_plan_is_drawn_read_and_planned_again(tmp_path):
-    """The flowchart that a plan writes fixes the sizes of the next plan, and a model takes it as its own options."""
+    """The flowchart that a plan writes fixes the sizes of the next plan, and a model takes it as
+    its own options.
+    """
     file = str(tmp_path / "ranks.mmd")
-    first = json.loads(invoke(*PLAN, "--gpus", "16", "--tp", "4", "--pp", "2", "--json").stdout)["plans"]
+    first = json.loads(invoke(*PLAN, "--gpus", "16", "--tp", "4", "--pp", "2", "--json").stdout)[
+        "plans"
+    ]
     assert invoke(*PLAN, "--gpus", "16", "--tp", "4", "--pp", "2", "-o", file).exit_code == 0
     again = json.loads(invoke(*PLAN, "--rank-order", file, "--json").stdout)["plans"]
     sizes = {(row["tp"], row["cp"], row["pp"], row["dp"]) for row in again}
     assert len(sizes) == 1
     assert (again[0]["tp"], again[0]["pp"]) == (4, 2)
     assert again[0]["step_s"] == pytest.approx(first[0]["step_s"])
-    options = ["--tp", "4", "--pp", "2", "--dp", "2", "--mb", "8", "--cluster", "dgx-h100", "--json"]
+    options = [
+        "--tp",
+        "4",
+        "--pp",
+        "2",
+        "--dp",
+        "2",
+        "--mb",
+        "8",
+        "--cluster",
+        "dgx-h100",
+        "--json",
+    ]
     typed = json.loads(invoke("model", "llama3-8b", *options).stdout)
     named = json.loads(invoke("model", "llama3-8b", *options[6:], "--rank-order", file).stdout)
     assert named["stages"] == typed["stages"]

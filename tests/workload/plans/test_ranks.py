@@ -1,4 +1,6 @@
-"""Orders of ranks: groups as Megatron-LM's grids have them, what crosses nodes, and which sizes Megatron-LM takes."""
+"""Orders of ranks: groups as Megatron-LM's grids have them, what crosses nodes, and which sizes
+Megatron-LM takes.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ from ppsim.workload.plans.space import Axes, check_axes, groups
 from ppsim.workload.plans.stated import stated
 from tests.commands import invoke
 
-H100 = read_machine("dgx-h100")  # 8 GPUs; 450 GB/s and 5 us inside a node, 50 GB/s and 10 us between nodes
+# 8 GPUs; 450 GB/s and 5 us inside a node, 50 GB/s and 10 us between nodes
+H100 = read_machine("dgx-h100")
 FULL = Efficiency(Curve("", within=1, between=1), Software("fused", 0, 0, 0))
 LLAMA, MIXTRAL = read_model("llama3-8b"), read_model("mixtral-8x7b")
 DP_FIRST, PP_FIRST = sorted(set(RANK_ORDERS.values()))
@@ -33,30 +36,50 @@ SIZES = st.sampled_from([1, 2, 4])
 
 
 def grid_group(sizes: dict[str, int], order: str, kinds: set[str]) -> tuple[int, ...]:
-    """The group of rank 0 that varies in some dimensions of Megatron-LM's grid, the first of which is the nearest."""
+    """The group of rank 0 that varies in some dimensions of Megatron-LM's grid, the first of which
+    is the nearest.
+    """
     names = order.split("-")
-    numbers = np.arange(np.prod(list(sizes.values()))).reshape([sizes[name] for name in reversed(names)])
-    return tuple(numbers[tuple(slice(None) if name in kinds else 0 for name in reversed(names))].ravel().tolist())
+    numbers = np.arange(np.prod(list(sizes.values()))).reshape(
+        [sizes[name] for name in reversed(names)]
+    )
+    return tuple(
+        numbers[tuple(slice(None) if name in kinds else 0 for name in reversed(names))]
+        .ravel()
+        .tolist()
+    )
 
 
-@given(order=st.sampled_from([DP_FIRST, PP_FIRST]), tp=SIZES, cp=SIZES, pp=SIZES, dp=SIZES, ep=SIZES)
+@given(
+    order=st.sampled_from([DP_FIRST, PP_FIRST]), tp=SIZES, cp=SIZES, pp=SIZES, dp=SIZES, ep=SIZES
+)
 def test_groups_are_those_of_megatrons_grids(order, tp, cp, pp, dp, ep):
-    """One grid of all but experts, one of experts; both must have the same pipelines, which says what ep may be."""
+    """One grid of all but experts, one of experts; both must have the same pipelines, which says
+    what ep may be.
+    """
     if (tp * cp * dp) % ep:
         return
     dense = {"tp": tp, "cp": cp, "ep": 1, "dp": dp, "pp": pp}
     experts = {"tp": 1, "cp": 1, "ep": ep, "dp": tp * cp * dp // ep, "pp": pp}
     alike = grid_group(dense, order, {"pp"}) == grid_group(experts, order, {"pp"})
     if not alike:
-        sizes = {(g.tp, g.cp, g.ep, g.pp, g.dp) for g in groups(MIXTRAL, 8, tp * cp * pp * dp, 64, axes_of(order))}
+        sizes = {
+            (g.tp, g.cp, g.ep, g.pp, g.dp)
+            for g in groups(MIXTRAL, 8, tp * cp * pp * dp, 64, axes_of(order))
+        }
         assert (tp, cp, ep, pp, dp) not in sizes
         return
     parallel = Parallel(tp=tp, cp=cp, pp=pp, dp=dp, ep=ep, rank_order=order)
-    assert {kind: group_of(parallel, kind).ranks for kind in ("tp", "cp", "pp", "dp", "ep", "expert-dp")} == {
-        "tp": grid_group(dense, order, {"tp"}), "cp": grid_group(dense, order, {"cp"}),
-        "pp": grid_group(dense, order, {"pp"}), "dp": grid_group(dense, order, {"dp", "cp"}),
-        "ep": grid_group(experts, order, {"ep"}), "expert-dp": grid_group(experts, order, {"dp"}),
-    }  # fmt: skip
+    assert {
+        kind: group_of(parallel, kind).ranks for kind in ("tp", "cp", "pp", "dp", "ep", "expert-dp")
+    } == {
+        "tp": grid_group(dense, order, {"tp"}),
+        "cp": grid_group(dense, order, {"cp"}),
+        "pp": grid_group(dense, order, {"pp"}),
+        "dp": grid_group(dense, order, {"dp", "cp"}),
+        "ep": grid_group(experts, order, {"ep"}),
+        "expert-dp": grid_group(experts, order, {"dp"}),
+    }
     grid = rank_grid(parallel)
     assert tuple(grid[0, :, 0, 0]) == group_of(parallel, "pp").ranks
     assert tuple(sorted(grid[:, 0, :, 0].ravel())) == group_of(parallel, "dp").ranks
@@ -71,21 +94,30 @@ def axes_of(order: str, **sizes: tuple[int, ...]) -> Axes:
 
 @pytest.mark.parametrize("model", [LLAMA, MIXTRAL])
 def test_sizes_are_those_that_megatron_numbers_so(model):
-    """Experts' replicas must be as many as the others'; a dense model's experts are as wide as its tensor ranks."""
+    """Experts' replicas must be as many as the others'; a dense model's experts are as wide as its
+    tensor ranks.
+    """
 
     def megatron_takes(g):
         width = 1 if model.experts else g.tp
         return g.pp == 1 or g.tp * g.cp * g.dp // (width * g.ep) == g.dp
 
-    every, found = (list(groups(model, 8, 32, 64, axes_of(order))) for order in (DP_FIRST, PP_FIRST))
+    every, found = (
+        list(groups(model, 8, 32, 64, axes_of(order))) for order in (DP_FIRST, PP_FIRST)
+    )
     assert found == [group for group in every if megatron_takes(group)]
     assert any(group.pp > 1 for group in found)
     assert len(found) < len(every)
 
 
 def test_pipelines_inside_a_node_send_fast_and_reduce_slowly():
-    """Tensor 2 x pipeline 4 on nodes of eight, four replicas: messages by NVLink, gradients by a rank a node."""
-    near, far = (Parallel(tp=2, pp=4, dp=4, microbatches=8, rank_order=order) for order in (DP_FIRST, PP_FIRST))
+    """Tensor 2 x pipeline 4 on nodes of eight, four replicas: messages by NVLink, gradients by a
+    rank a node.
+    """
+    near, far = (
+        Parallel(tp=2, pp=4, dp=4, microbatches=8, rank_order=order)
+        for order in (DP_FIRST, PP_FIRST)
+    )
     assert [message_seconds(H100, FULL, p, 1e9, 0) for p in (near, far)] == pytest.approx(
         [1e9 / 50e9 + 10e-6, 1e9 / 450e9 + 5e-6]
     )
@@ -100,7 +132,10 @@ def test_pipelines_inside_a_node_send_fast_and_reduce_slowly():
 
 def test_one_replica_or_one_device_is_numbered_alike():
     for parallel in (Parallel(tp=4, cp=2, pp=4), Parallel(tp=2, cp=2, dp=4, ep=4)):
-        one, other = (stage_costs(MIXTRAL, H100, replace(parallel, rank_order=o)) for o in (DP_FIRST, PP_FIRST))
+        one, other = (
+            stage_costs(MIXTRAL, H100, replace(parallel, rank_order=o))
+            for o in (DP_FIRST, PP_FIRST)
+        )
         for name in ("time", "dp", "gather", "optimizer"):
             assert np.array_equal(getattr(one, name), getattr(other, name))
         assert np.array_equal(one.costs.comm, other.costs.comm)
@@ -110,15 +145,20 @@ def test_of_replicas_that_begin_in_a_node_the_slowest_counts():
     """Three devices of two ranks: the first replica is in node 0, the second in nodes 0 and 1."""
     lone = Parallel(tp=2, pp=3, rank_order=PP_FIRST)
     assert message_seconds(H100, FULL, lone, 1e9, 0) == pytest.approx(1e9 / 450e9 + 5e-6)
-    assert message_seconds(H100, FULL, replace(lone, dp=2), 1e9, 0) == pytest.approx(1e9 / 50e9 + 10e-6)
-    assert message_seconds(H100, FULL, replace(lone, dp=2), 1e9, 1) == pytest.approx(1e9 / 450e9 + 5e-6)
+    assert message_seconds(H100, FULL, replace(lone, dp=2), 1e9, 0) == pytest.approx(
+        1e9 / 50e9 + 10e-6
+    )
+    assert message_seconds(H100, FULL, replace(lone, dp=2), 1e9, 1) == pytest.approx(
+        1e9 / 450e9 + 5e-6
+    )
 
 
 def test_two_replicas_of_a_pipeline_inside_a_node_reduce_there_first():
     two = Parallel(tp=2, pp=4, dp=4, microbatches=8, schedule="dualpipe", rank_order=PP_FIRST)
     assert joined(H100, two, group_of(two, "dp")) == Group(8, 2, 2, 8)
     assert joined(H100, two, group_of(two, "dp")).per_node(H100) == 2
-    wide = replace(two, tp=4)  # a pipeline is two nodes: the other replica's ranks are on the other one
+    # a pipeline is two nodes: the other replica's ranks are on the other one
+    wide = replace(two, tp=4)
     assert joined(H100, wide, group_of(wide, "dp")).per_node(H100) == 1
 
 
@@ -132,7 +172,9 @@ def test_launch_flags_say_the_order():
     parallel = Parallel(tp=2, pp=4, dp=4, microbatches=8, schedule="1f1b", rank_order=PP_FIRST)
     layout = build_layout([8] * 4, 4, 0)
     assert "--use-tp-pp-dp-mapping" in megatron_flags(LLAMA, parallel, layout)
-    assert "--use-tp-pp-dp-mapping" not in megatron_flags(LLAMA, replace(parallel, rank_order=DP_FIRST), layout)
+    assert "--use-tp-pp-dp-mapping" not in megatron_flags(
+        LLAMA, replace(parallel, rank_order=DP_FIRST), layout
+    )
     with pytest.raises(InputError, match="does not number ranks"):
         torchtitan_toml(LLAMA, parallel, layout)
 
@@ -158,8 +200,33 @@ def test_rows_state_their_order():
         stated({"rank_order": "pp"})
 
 
-PLAN = ("plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "16", "--gbs", "16", "--pp", "4")
-NARROW = ("--tp", "1,2", "--schedules", "1f1b", "--mbs", "1", "--recomputes", "none", "--layouts", "even", "--cp", "1")
+PLAN = (
+    "plan",
+    "--model",
+    "llama3-8b",
+    "--cluster",
+    "dgx-h100",
+    "--gpus",
+    "16",
+    "--gbs",
+    "16",
+    "--pp",
+    "4",
+)
+NARROW = (
+    "--tp",
+    "1,2",
+    "--schedules",
+    "1f1b",
+    "--mbs",
+    "1",
+    "--recomputes",
+    "none",
+    "--layouts",
+    "even",
+    "--cp",
+    "1",
+)
 
 
 def test_a_plan_prints_where_ranks_lie():
@@ -176,7 +243,10 @@ def test_a_plan_prints_where_ranks_lie():
 
 @pytest.mark.parametrize(
     ("order", "first", "second"),
-    [(DP_FIRST, "inside node 0", "from node 0 to 1"), (PP_FIRST, "from node 0 to 1", "inside node 0")],
+    [
+        (DP_FIRST, "inside node 0", "from node 0 to 1"),
+        (PP_FIRST, "from node 0 to 1", "inside node 0"),
+    ],
 )
 def test_arrows_of_a_flowchart_say_which_way_they_go(order, first, second):
     """Two replicas of two devices of four GPUs, in nodes of eight: gradients, and activations."""

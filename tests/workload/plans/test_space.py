@@ -1,4 +1,6 @@
-"""The space of plans, by brute force: every size that divides, schedules by their placement, bounds below all of it."""
+"""The space of plans, by brute force: every size that divides, schedules by their placement, bounds
+below all of it.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,15 @@ from ppsim.workload.model.model import read_model
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans import search as search_module
 from ppsim.workload.plans.bounds import Whole, bound_candidates, least_seconds, list_candidates
-from ppsim.workload.plans.search import Evaluate, _leave_out, _limit, best_of, gpus_that_fit, make_row, search
+from ppsim.workload.plans.search import (
+    Evaluate,
+    _leave_out,
+    _limit,
+    best_of,
+    gpus_that_fit,
+    make_row,
+    search,
+)
 from ppsim.workload.plans.space import (
     FITTED,
     SCHEDULES,
@@ -45,7 +55,9 @@ MIXED = replace(read_model("mixtral-8x7b"), seq=2048, layers=6, kv_heads=4)
 
 
 def by_hand(model, gpus, gbs, axes):
-    """All numbers in ranges, and then what divides: heads over tp, sequences over 2 cp, ranks, experts and batches."""
+    """All numbers in ranges, and then what divides: heads over tp, sequences over 2 cp, ranks,
+    experts and batches.
+    """
     many = range(1, gpus + 1)
     powers = [1, 2, 4, 8, 16]
     for tp, cp, pp, dp, ep, mbs in product(powers[:4], powers[:3], many, many, many, powers):
@@ -57,7 +69,10 @@ def by_hand(model, gpus, gbs, axes):
         if (dp * cp * tp) % ep or (model.experts % ep if model.experts else ep > 1):
             continue
         found = {"tp": tp, "cp": cp, "pp": pp, "ep": ep, "mbs": mbs}
-        if all(getattr(axes, name) is None or value in getattr(axes, name) for name, value in found.items()):
+        if all(
+            getattr(axes, name) is None or value in getattr(axes, name)
+            for name, value in found.items()
+        ):
             yield Group(tp, cp, ep, pp, dp, mbs, gbs // dp // mbs)
 
 
@@ -90,32 +105,50 @@ def test_tensor_ranks_stay_in_a_node_and_context_ranks_are_few_for_short_sequenc
 
 
 def test_ends_may_have_stages_of_their_own():
-    """Embedding and output count as a layer each: eight layers divide over ten stages and no more."""
+    """Embedding and output count as a layer each: eight layers divide over ten stages and no
+    more.
+    """
     assert {g.pp for g in groups(DENSE, 1, 10, 10, Axes(mbs=(1,), cp=(1,)))} == {1, 2, 5, 10}
     assert {g.pp for g in groups(DENSE, 1, 11, 11, Axes(mbs=(1,), cp=(1,)))} == {1}
 
 
 def chosen(group, **axes):
-    defaults = {"layouts": ("even",), "recompute": ("none",), "schedules": ("1f1b", "interleaved", "zb-v-torch")}
+    defaults = {
+        "layouts": ("even",),
+        "recompute": ("none",),
+        "schedules": ("1f1b", "interleaved", "zb-v-torch"),
+    }
     return list(members(DENSE, group, Axes(**defaults | axes)))
 
 
 def test_members_have_the_chunks_that_their_placement_allows():
     names = ("1f1b", "interleaved", "zb-v-torch", "hanayo", "dualpipe", "dualpipe-v", "chimera")
     two = chosen(Group(1, 1, 1, 2, 4, 1, 8), schedules=names)
-    # interleaved takes all from 2 to (8 + 2) / 2 that leave no stage empty, where eight layers divide evenly or nearly
+    # interleaved takes all from 2 to (8 + 2) / 2 that leave no stage empty, where eight layers
+    # divide evenly or nearly
     chunks = {name: {c.vp for c in two if c.schedule == name} for name in names}
     assert chunks == {
-        "1f1b": {1}, "interleaved": {v for v in range(2, 6) if layout_layers(DENSE, 2 * v, "even")}, "zb-v-torch": {2},
-        "hanayo": {2, 4}, "dualpipe": {1}, "dualpipe-v": {2}, "chimera": {1},
-    }  # fmt: skip
+        "1f1b": {1},
+        "interleaved": {v for v in range(2, 6) if layout_layers(DENSE, 2 * v, "even")},
+        "zb-v-torch": {2},
+        "hanayo": {2, 4},
+        "dualpipe": {1},
+        "dualpipe-v": {2},
+        "chimera": {1},
+    }
     deep = replace(DENSE, layers=30)
     found = members(
-        deep, Group(1, 1, 1, 2, 4, 1, 8), Axes(layouts=("even",), recompute=("none",), schedules=("interleaved",))
+        deep,
+        Group(1, 1, 1, 2, 4, 1, 8),
+        Axes(layouts=("even",), recompute=("none",), schedules=("interleaved",)),
     )
     assert max(c.vp for c in found) == 12
     assert {c.vp for c in chosen(Group(1, 1, 1, 2, 4, 1, 8), vp=(2,))} == {2}
-    assert {c.schedule for c in chosen(Group(1, 1, 1, 8, 1, 1, 8), schedules=names)} == {"1f1b", "dualpipe", "chimera"}
+    assert {c.schedule for c in chosen(Group(1, 1, 1, 8, 1, 1, 8), schedules=names)} == {
+        "1f1b",
+        "dualpipe",
+        "chimera",
+    }
     assert [(c.vp, c.schedule) for c in chosen(Group(1, 1, 1, 1, 8, 1, 8), zero=(1,))] == [(1, "")]
     assert chosen(Group(1, 1, 1, 1, 8, 1, 8), vp=(2,)) == []
 
@@ -126,8 +159,11 @@ def test_members_recompute_eighths_of_a_stage_and_offload_what_is_kept():
     assert [(c.layers, c.offload) for c in full] == [(n, o) for n in (-1, 1, 2, 3) for o in (0, 50)]
     plain = chosen(group, schedules=("1f1b",), recompute=("none", "selective"), offload=(0, 50))
     assert [(c.recompute, c.layers, c.offload) for c in plain] == [
-        ("none", -1, 0), ("none", -1, 50), ("selective", -1, 0), ("selective", -1, 50)
-    ]  # fmt: skip
+        ("none", -1, 0),
+        ("none", -1, 50),
+        ("selective", -1, 0),
+        ("selective", -1, 50),
+    ]
 
 
 def test_members_divide_weights_only_without_a_pipeline_and_with_ranks_to_divide_over():
@@ -142,11 +178,15 @@ def test_members_divide_weights_only_without_a_pipeline_and_with_ranks_to_divide
 def test_layouts_are_for_pipelines_and_pairs_for_experts():
     layouts = ("even", "light-last", "light-ends")
     assert {c.layout for c in chosen(Group(1, 1, 1, 1, 8, 1, 8), layouts=layouts)} == {"even"}
-    assert {c.layout for c in chosen(Group(1, 1, 1, 4, 2, 1, 8), layouts=layouts, vp=(1,))} == set(layouts)
+    assert {c.layout for c in chosen(Group(1, 1, 1, 4, 2, 1, 8), layouts=layouts, vp=(1,))} == set(
+        layouts
+    )
     overlap = ("1f1b-overlap", "1f1b")
     group = Group(1, 1, 4, 2, 4, 1, 8)
     assert {c.schedule for c in members(MIXED, group, Axes(schedules=overlap))} == set(overlap)
-    assert {c.schedule for c in members(MIXED, group._replace(ep=1), Axes(schedules=overlap))} == {"1f1b"}
+    assert {c.schedule for c in members(MIXED, group._replace(ep=1), Axes(schedules=overlap))} == {
+        "1f1b"
+    }
 
 
 def test_a_pair_hides_all_to_all_where_there_is_one():
@@ -165,13 +205,25 @@ def test_a_pair_hides_all_to_all_where_there_is_one():
 
 @pytest.mark.parametrize(
     ("stages", "layout", "split"),
-    [(1, "even", (8,)), (4, "even", (2, 2, 2, 2)), (3, "even", (2, 4, 2)), (5, "even", (1, 2, 2, 2, 1)),
-     (9, "even", (0, 1, 1, 1, 2, 1, 1, 1, 0)), (10, "even", (0, 1, 1, 1, 1, 1, 1, 1, 1, 0)), (11, "even", None),
-     (4, "light-last", (2, 3, 2, 1)), (2, "light-last", None), (3, "light-last", None), (8, "light-last", None),
-     (4, "light-ends", (1, 3, 3, 1))],
-)  # fmt: skip
+    [
+        (1, "even", (8,)),
+        (4, "even", (2, 2, 2, 2)),
+        (3, "even", (2, 4, 2)),
+        (5, "even", (1, 2, 2, 2, 1)),
+        (9, "even", (0, 1, 1, 1, 2, 1, 1, 1, 0)),
+        (10, "even", (0, 1, 1, 1, 1, 1, 1, 1, 1, 0)),
+        (11, "even", None),
+        (4, "light-last", (2, 3, 2, 1)),
+        (2, "light-last", None),
+        (3, "light-last", None),
+        (8, "light-last", None),
+        (4, "light-ends", (1, 3, 3, 1)),
+    ],
+)
 def test_layouts_by_their_names(stages, layout, split):
-    """Ends count as layers where layers do not divide; light ends need four stages of two layers at least."""
+    """Ends count as layers where layers do not divide; light ends need four stages of two layers at
+    least.
+    """
     assert layout_layers(DENSE, stages, layout) == split
 
 
@@ -203,7 +255,12 @@ def small(model=DENSE, **changes):
 
 SLICED = ("1f1b", "seq1f1b", "seq1f1b-zb", "slimpipe")
 SPANS = ("1f1b", "zb-h2", "zb-v-torch", "dualpipe")
-LIGHT = {"layouts": ("even", "light-last", "light-ends"), "pp": (4, 8), "zero": (1, 2), "offload": (0, 50)}
+LIGHT = {
+    "layouts": ("even", "light-last", "light-ends"),
+    "pp": (4, 8),
+    "zero": (1, 2),
+    "offload": (0, 50),
+}
 
 
 def least_of(task, candidate):
@@ -213,7 +270,9 @@ def least_of(task, candidate):
     if parallel.pp > 1:
         devices = place(find(candidate.schedule).placement, parallel.pp, parallel.stages).devices
     costs = stage_costs(task.model, MACHINE, parallel, layout_of(task.model, candidate))
-    return least_seconds(costs, devices, parallel.microbatches, parallel.post_validation, parallel.pieces)
+    return least_seconds(
+        costs, devices, parallel.microbatches, parallel.post_validation, parallel.pieces
+    )
 
 
 @pytest.mark.parametrize(
@@ -223,14 +282,26 @@ def least_of(task, candidate):
         (small(MIXED, ep=(1, 4), pp=(2,)), 3),
         (small(replace(DENSE, layers=16), **LIGHT), 11),
         (small(replace(DENSE, layers=16), schedules=SLICED, vp=(1, 2), recompute=("none",)), 3),
-        (small(replace(DENSE, layers=16), schedules=SPANS, pp=(4, 8), base=Parallel(post_validation=True)), 1),
+        (
+            small(
+                replace(DENSE, layers=16),
+                schedules=SPANS,
+                pp=(4, 8),
+                base=Parallel(post_validation=True),
+            ),
+            1,
+        ),
         pytest.param(small(replace(DENSE, layers=16), **LIGHT), 1, marks=pytest.mark.slow),
-        pytest.param(small(replace(MIXED, layers=12), **LIGHT, ep=(1, 2)), 1, marks=pytest.mark.slow),
+        pytest.param(
+            small(replace(MIXED, layers=12), **LIGHT, ep=(1, 2)), 1, marks=pytest.mark.slow
+        ),
     ],
     ids=["dense", "experts", "light", "slices", "spans", "light-whole", "experts-whole"],
 )
 def test_bounds_are_below_what_candidates_take_and_hold(task, every):
-    """The time by whole layers, met without a pipeline; the memory by stages, met where a backward has the peak."""
+    """The time by whole layers, met without a pipeline; the memory by stages, met where a backward
+    has the peak.
+    """
     huge, met, tight = replace(task, cap=float("inf"), gbs=64), 0, 0
     candidates = list(list_candidates(huge))[::every]
     found = Found()
@@ -243,19 +314,24 @@ def test_bounds_are_below_what_candidates_take_and_hold(task, every):
         bound = bounds[candidate]
         assert bound.bytes_ <= row["memory_bytes"]
         tight += bound.bytes_ > 0.999 * row["memory_bytes"]
-        pipeline = sum(row["terms"][name] for name in ("compute", "recompute", "communication", "bubble"))
+        pipeline = sum(
+            row["terms"][name] for name in ("compute", "recompute", "communication", "bubble")
+        )
         assert bound.seconds <= pipeline
         assert least_of(huge, candidate) <= pipeline * (1 + 1e-9)
         if candidate.group.pp == 1 and candidate.zero == 1 and candidate.layers < 0:
             met += 1
             assert bound.seconds == pytest.approx(pipeline)
     assert met or task.axes.pp
-    # W keeps another share of a dense layer's activations than of a mixture's, and the bound takes one share.
+    # W keeps another share of a dense layer's activations than of a mixture's, and the bound takes
+    # one share.
     assert tight > (0.65 if task.model.experts else 0.7) * len(bounds)
 
 
 def test_a_long_pipeline_is_nearly_as_long_as_its_bound():
-    """1F1B of equal stages: (m + p - 1) (f + b), where the bound is a little less than the last of it."""
+    """1F1B of equal stages: (m + p - 1) (f + b), where the bound is a little less than the last of
+    it.
+    """
     model = replace(DENSE, vocab=1)
     task = small(model, pp=(4,), schedules=("1f1b", "zb-1p"), recompute=("none",))
     for candidate in list_candidates(task):
@@ -265,14 +341,18 @@ def test_a_long_pipeline_is_nearly_as_long_as_its_bound():
         least = whole.seconds(candidate, split)
         m = candidate.group.microbatches
         row = Evaluate(replace(task, cap=float("inf")))(candidate)
-        pipeline = sum(row["terms"][name] for name in ("compute", "recompute", "communication", "bubble"))
+        pipeline = sum(
+            row["terms"][name] for name in ("compute", "recompute", "communication", "bubble")
+        )
         ends = forward if split else forward + backward
         assert m * (forward + backward) / 4 < least < (m * (forward + backward) + 3 * ends) / 4
         assert least > 0.85 * pipeline
 
 
 def test_least_seconds_is_fill_and_work_of_the_busiest_device():
-    """Met by 1F1B whose last device is the busiest: after three forwards it does nothing but work."""
+    """Met by 1F1B whose last device is the busiest: after three forwards it does nothing but
+    work.
+    """
     layout = build_layout([1, 1, 1, 5], 4)
     parallel = Parallel(pp=4, microbatches=8)
     fast = replace(MACHINE, cluster=replace(MACHINE.cluster, devices_per_node=8))
@@ -282,7 +362,8 @@ def test_least_seconds_is_fill_and_work_of_the_busiest_device():
     assert found == pytest.approx(f[:3].sum() + 8 * (f[3] + b[3]))
     step = step_time(DENSE, fast, parallel, layout)
     assert found <= step.pipeline <= 1.1 * found + b.sum()
-    # Two replicas: each half of the microbatches; device 0 starts at once with the one, and works on stages 0 and 3.
+    # Two replicas: each half of the microbatches; device 0 starts at once with the one, and works
+    # on stages 0 and 3.
     both = np.array([[0, 1, 2, 3], [3, 2, 1, 0]])
     assert least_seconds(costs, both, 8) == pytest.approx(8 * (f[0] + b[0] + f[3] + b[3]) / 2)
     loop = np.array([[0, 1, 0, 1]])
@@ -291,19 +372,33 @@ def test_least_seconds_is_fill_and_work_of_the_busiest_device():
 
 @pytest.mark.parametrize(
     ("name", "pp", "vp", "microbatches", "held"),
-    [("1f1b", 4, 1, 8, 4 / 4), ("1f1b", 4, 1, 2, 2 / 4), ("gpipe", 4, 1, 8, 8 / 4), ("interleaved", 4, 2, 8, 11 / 8),
-     ("zb-1p", 4, 1, 8, (1 + 3) / 4), ("dualpipe", 4, 1, 3, None), ("zb-auto", 4, 1, 8, 1 / 4), ("", 1, 1, 8, 1.0)],
-)  # fmt: skip
+    [
+        ("1f1b", 4, 1, 8, 4 / 4),
+        ("1f1b", 4, 1, 2, 2 / 4),
+        ("gpipe", 4, 1, 8, 8 / 4),
+        ("interleaved", 4, 2, 8, 11 / 8),
+        ("zb-1p", 4, 1, 8, (1 + 3) / 4),
+        ("dualpipe", 4, 1, 3, None),
+        ("zb-auto", 4, 1, 8, 1 / 4),
+        ("", 1, 1, 8, 1.0),
+    ],
+)
 def test_devices_hold_at_least_what_the_schedule_lets_them(name, pp, vp, microbatches, held):
-    """In shares of the whole model's activations: min(p, m)/p; interleaved (p (v - 1) + 2 (p - 1) + 1)/(v p)."""
+    """In shares of the whole model's activations: min(p, m)/p; interleaved (p (v - 1) + 2 (p - 1) +
+    1)/(v p).
+    """
     found = least_held(name, pp, vp, microbatches)
-    assert (found and found.counts[0].sum(axis=1).max() / (pp * vp)) == (held if held is None else pytest.approx(held))
+    assert (found and found.counts[0].sum(axis=1).max() / (pp * vp)) == (
+        held if held is None else pytest.approx(held)
+    )
 
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("pp", [2, 3, 4, 6])
 def test_stages_of_any_bytes_hold_no_less_than_a_short_run_says(pp):
-    """Random bytes a stage, all schedules that plans try: the peak of the whole run, and what runs then, is above."""
+    """Random bytes a stage, all schedules that plans try: the peak of the whole run, and what runs
+    then, is above.
+    """
     draw = np.random.default_rng(pp)
     for schedule, vp in product((*SCHEDULES, *FITTED, *SLICED), (1, 2, 4)):
         for microbatches in (2 * pp, 3 * pp, 5 * pp + 1, 8 * pp)[:: 1 if EVERY == 1 else 2]:
@@ -316,23 +411,35 @@ def test_stages_of_any_bytes_hold_no_less_than_a_short_run_says(pp):
             nothing = np.zeros(made.n_stages)
             for _ in range(4):
                 held, kept, work = draw.exponential(size=(3, made.n_stages))
-                most = np.add(*held_at_peaks(made, StageMemory(nothing, nothing, nothing, held, kept, work)))
+                most = np.add(
+                    *held_at_peaks(made, StageMemory(nothing, nothing, nothing, held, kept, work))
+                )
                 beside = np.where(found.at_work >= 0, work[found.at_work], 0) / found.slices
                 least = found.counts @ held + found.pending @ kept + beside
                 assert (least <= most * (1 + 1e-9)).all(), (schedule, pp, vp, microbatches)
 
 
 def small_space(model=DENSE, **changes):
-    """A few thousand candidates with light ends, which hold less than whole stages on the device that holds most."""
+    """A few thousand candidates with light ends, which hold less than whole stages on the device
+    that holds most.
+    """
     return replace(
-        small(replace(model, layers=16), **LIGHT | {"mbs": (1, 2), "zero": (1,), "offload": (0,)} | changes), gbs=32
+        small(
+            replace(model, layers=16),
+            **LIGHT | {"mbs": (1, 2), "zero": (1,), "offload": (0,)} | changes,
+        ),
+        gbs=32,
     )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", [small_space(), small_space(MIXED, ep=(1, 2))], ids=["dense", "experts"])
+@pytest.mark.parametrize(
+    "task", [small_space(), small_space(MIXED, ep=(1, 2))], ids=["dense", "experts"]
+)
 def test_under_any_cap_the_plan_is_the_best_that_fits(task):
-    """Caps that one candidate just meets, from the least of all to the most: brute force over the whole space."""
+    """Caps that one candidate just meets, from the least of all to the most: brute force over the
+    whole space.
+    """
     free = replace(task, cap=float("inf"))
     rows = [row for c in list_candidates(free) if "step_s" in (row := Evaluate(free)(c))]
     sizes = sorted({row["memory_bytes"] for row in rows})
@@ -343,9 +450,19 @@ def test_under_any_cap_the_plan_is_the_best_that_fits(task):
 
 
 def test_the_least_memory_of_light_ends_is_what_the_model_says():
-    """Of Llama 3 8B on 2 x 8 devices: a bound by whole layers said 79 GiB, and refused what holds 71."""
+    """Of Llama 3 8B on 2 x 8 devices: a bound by whole layers said 79 GiB, and refused what holds
+    71.
+    """
     model = read_model("llama3-8b")
-    axes = Axes(tp=(1,), cp=(1,), pp=(8,), mbs=(2,), schedules=("1f1b",), recompute=("none",), layouts=("light-ends",))
+    axes = Axes(
+        tp=(1,),
+        cp=(1,),
+        pp=(8,),
+        mbs=(2,),
+        schedules=("1f1b",),
+        recompute=("none",),
+        layouts=("light-ends",),
+    )
     (row,) = plan(Task(model, MACHINE, 16, 32, axes, usable_bytes(MACHINE), keep=3))
     assert row["memory_bytes"] < usable_bytes(MACHINE)
 
@@ -356,7 +473,9 @@ def test_candidates_are_counted_by_what_keeps_them_out():
     assert found.total == len(bounds) + sum(found.counts.values())
     assert all(bound.bytes_ <= 12e9 for bound in bounds)
     assert [bound.seconds for bound in bounds] == sorted(bound.seconds for bound in bounds)
-    every = bound_candidates(replace(task, cap=float("inf")), list_candidates(task), other := Found())
+    every = bound_candidates(
+        replace(task, cap=float("inf")), list_candidates(task), other := Found()
+    )
     least = min(bound.bytes_ for bound in every)
     assert found.least is not None
     assert other.least is not None
@@ -377,11 +496,15 @@ def test_groups_that_cannot_beat_a_known_time_are_not_listed():
 
 
 def test_those_that_are_simulated_together_share_schedules():
-    """In a round the candidates of one schedule, pipeline and number of microbatches follow each other."""
+    """In a round the candidates of one schedule, pipeline and number of microbatches follow each
+    other.
+    """
     chosen = list[list[object]]()
 
     def run(function, tasks):
-        chosen.append([(task.schedule, task.vp, task.group.pp, task.group.microbatches) for task in tasks])
+        chosen.append(
+            [(task.schedule, task.vp, task.group.pp, task.group.microbatches) for task in tasks]
+        )
         return run_here(function, tasks)
 
     search(small(tp=(1, 2), mbs=(1, 2)), run, Found(), lambda *_: None)
@@ -400,19 +523,40 @@ def plan(task):
 
 
 def row(seconds, bytes_, key="1/1/1/2/4/1/8/1/1f1b/none/-1/even/1/0"):
-    return {"step_s": seconds, "memory_bytes": bytes_, "key": key, "schedule": read_key(key).schedule, "pareto": False}
+    return {
+        "step_s": seconds,
+        "memory_bytes": bytes_,
+        "key": key,
+        "schedule": read_key(key).schedule,
+        "pareto": False,
+    }
 
 
 def test_the_front_is_kept_beside_the_fastest():
-    """Of the same sizes and schedule a slower plan that holds no less is a twin of the faster one."""
+    """Of the same sizes and schedule a slower plan that holds no less is a twin of the faster
+    one.
+    """
     task = replace(small(), front=True, keep=2)
     keys = [f"{tp}/1/1/2/4/1/8/1/1f1b/none/-1/even/1/0" for tp in (1, 2, 4, 8)]
-    rows = [row(1.0, 9.0, keys[0]), row(2.0, 9.5, keys[1]), row(3.0, 4.0, keys[2]), row(4.0, 5.0, keys[3])]
+    rows = [
+        row(1.0, 9.0, keys[0]),
+        row(2.0, 9.5, keys[1]),
+        row(3.0, 4.0, keys[2]),
+        row(4.0, 5.0, keys[3]),
+    ]
     twin = row(3.5, 9.0, keys[0].replace("none", "full"))
     less = row(5.0, 3.0, keys[0].replace("none", "selective"))
     found = best_of(task, [*rows, twin, less])
-    assert [(one["step_s"], one["pareto"]) for one in found] == [(1.0, True), (2.0, False), (3.0, True), (5.0, True)]
-    assert [one["step_s"] for one in best_of(replace(task, front=False), [*rows, twin, less])] == [1.0, 2.0]
+    assert [(one["step_s"], one["pareto"]) for one in found] == [
+        (1.0, True),
+        (2.0, False),
+        (3.0, True),
+        (5.0, True),
+    ]
+    assert [one["step_s"] for one in best_of(replace(task, front=False), [*rows, twin, less])] == [
+        1.0,
+        2.0,
+    ]
     assert _limit(task, found) == ((1.0, 9.0), (3.0, 4.0), (5.0, 3.0))
     fastest = replace(task, front=False)
     assert _limit(fastest, found) == ((2.0, 0.0),)
@@ -425,10 +569,18 @@ def test_an_order_by_costs_gives_way_to_a_fixed_one_that_is_as_good():
     task = replace(small(fitted=("zb-auto",)), keep=9)
     fixed = "1/1/1/2/4/1/8/1/zb-1p/none/-1/even/1/0"
     ordered = fixed.replace("zb-1p", "zb-auto")
-    assert [one["key"] for one in best_of(task, [row(1.0, 5.0, ordered), row(1.0, 5.0, fixed)])] == [fixed]
-    assert [one["key"] for one in best_of(task, [row(2.0, 5.0, ordered), row(1.0, 5.0, fixed)])] == [fixed]
-    assert [one["key"] for one in best_of(task, [row(2.0, 4.0, ordered), row(1.0, 5.0, fixed)])] == [fixed, ordered]
-    assert [one["key"] for one in best_of(task, [row(1.0, 9.0, ordered), row(2.0, 5.0, fixed)])] == [ordered, fixed]
+    assert [
+        one["key"] for one in best_of(task, [row(1.0, 5.0, ordered), row(1.0, 5.0, fixed)])
+    ] == [fixed]
+    assert [
+        one["key"] for one in best_of(task, [row(2.0, 5.0, ordered), row(1.0, 5.0, fixed)])
+    ] == [fixed]
+    assert [
+        one["key"] for one in best_of(task, [row(2.0, 4.0, ordered), row(1.0, 5.0, fixed)])
+    ] == [fixed, ordered]
+    assert [
+        one["key"] for one in best_of(task, [row(1.0, 9.0, ordered), row(2.0, 5.0, fixed)])
+    ] == [ordered, fixed]
 
 
 def test_candidates_are_left_out_where_a_plan_is_as_fast_and_holds_no_more():
@@ -454,7 +606,9 @@ def test_candidates_are_left_out_where_a_plan_is_as_fast_and_holds_no_more():
 
 
 def test_states_that_do_not_fit_on_one_device_end_an_evaluation():
-    """The device with most of them: of two devices the one with the output matrix and norm holds more."""
+    """The device with most of them: of two devices the one with the output matrix and norm holds
+    more.
+    """
     model = replace(DENSE, layers=7)
     task = Task(model, MACHINE, 8, 16, Axes(), float("inf"))
     candidate = read_key("1/1/1/2/4/1/4/1/1f1b/none/-1/even/1/0")
@@ -462,11 +616,16 @@ def test_states_that_do_not_fit_on_one_device_end_an_evaluation():
     states = held.weights + held.gradients + held.optimizer
     assert states.min() < states.max()
     cap = float(states.mean())
-    assert Evaluate(replace(task, cap=cap))(candidate) == {"outcome": HELD, "memory_bytes": states.max()}
+    assert Evaluate(replace(task, cap=cap))(candidate) == {
+        "outcome": HELD,
+        "memory_bytes": states.max(),
+    }
 
 
 def test_the_least_that_is_needed_is_what_simulation_says():
-    """Where bounds leave candidates that do not fit in the end, and none fits, it is the least of what those hold."""
+    """Where bounds leave candidates that do not fit in the end, and none fits, it is the least of
+    what those hold.
+    """
     said, found = list[tuple[float, object]](), Found()
 
     def run(function, tasks):
@@ -480,7 +639,9 @@ def test_the_least_that_is_needed_is_what_simulation_says():
 
 
 def test_no_share_is_told_that_pruning_would_make_false():
-    """How many may still win falls by more than what is simulated, so no share of the work is known."""
+    """How many may still win falls by more than what is simulated, so no share of the work is
+    known.
+    """
     told: list[tuple[float | None, str]] = []
     search(small(), run_here, Found(), lambda *said: told.append(said))
     assert {share for share, _ in told} == {None}
@@ -489,7 +650,9 @@ def test_no_share_is_told_that_pruning_would_make_false():
 
 
 def test_a_row_says_where_its_time_goes():
-    """All per device: work of all stages and microbatches, shared by devices; what recomputes; what waits."""
+    """All per device: work of all stages and microbatches, shared by devices; what recomputes; what
+    waits.
+    """
     parallel = Parallel(tp=2, pp=2, dp=2, microbatches=8, recompute="full", recompute_layers=1)
     candidate = read_key("2/1/1/2/2/1/8/1/1f1b/full/1/even/1/0")
     costs = stage_costs(DENSE, MACHINE, parallel)
@@ -551,7 +714,8 @@ def test_one_context_rank_takes_sequences_of_any_length():
 
 
 @pytest.mark.parametrize(
-    ("layers", "stages", "split"), [(3, 7, None), (5, 7, (0, 1, 1, 1, 1, 1, 0)), (3, 5, (0, 1, 1, 1, 0))]
+    ("layers", "stages", "split"),
+    [(3, 7, None), (5, 7, (0, 1, 1, 1, 1, 1, 0)), (3, 5, (0, 1, 1, 1, 0))],
 )
 def test_no_stage_in_the_middle_is_empty(layers, stages, split):
     assert layout_layers(replace(DENSE, layers=layers), stages, "even") == split

@@ -1,8 +1,10 @@
-"""torch's schedule CSV: one row per rank, one cell per action, as torch.distributed.pipelining loads it.
+"""torch's schedule CSV: one row per rank, one cell per action, as torch.distributed.pipelining
+loads it.
 
-Both of its formats are read, ``compute_only`` and ``compute_comms``, and the older letters: there ``B`` is the
-backward for the input and ``BW`` the full backward. Copies and collectives, which torch has not, stand in the order of
-issue too, those without a stage as ``S0``. Stricter than torch's own parser, which takes ``1F0xyz`` for ``1F0``.
+Both of its formats are read, ``compute_only`` and ``compute_comms``, and the older letters: there
+``B`` is the backward for the input and ``BW`` the full backward. Copies and collectives, which
+torch has not, stand in the order of issue too, those without a stage as ``S0``. Stricter than
+torch's own parser, which takes ``1F0xyz`` for ``1F0``.
 """
 
 from __future__ import annotations
@@ -26,14 +28,19 @@ _CODES = {**{kind.name: int(kind) for kind in Kind}, "BW": _FULL}
 _ACTION = rf"(\d{{0,9}})({'|'.join(sorted(_CODES, key=len, reverse=True))})(\d{{0,9}})"
 _OP = re.compile(_ACTION, re.ASCII)
 _PLAIN = re.compile(rf"(?:{_ACTION}(?:,|$))++", re.ASCII)
-_BEGIN = re.compile(rf'[\s,"]*+(?:\(?\d{{1,9}}[A-Z]|(?:{"|".join(k.name for k in STAGELESS)})\d{{1,9}}[ \t]*[,\n])')
+_BEGIN = re.compile(
+    rf'[\s,"]*+(?:\(?\d{{1,9}}[A-Z]|(?:{"|".join(k.name for k in STAGELESS)})\d{{1,9}}[ \t]*[,\n])'
+)
 _CELL = re.compile(r'[^\s,"][^,]*')
 _QUOTES = ' \t"'
 _PAIR = re.compile(r"\(([^()]*)\)OVERLAP_F_B")
 OP = 200  # bytes of memory that an op takes while it is read
 BATCH = 100_000  # ops made into arrays at once
 MOST_EMPTY = 10_000_000
-_SYNTAX = "a cell is <stage><kind><microbatch>, such as 2F0, 1SEND_F3, 0REDUCE_GRAD or (0F4;7B0)OVERLAP_F_B"
+_SYNTAX = (
+    "a cell is <stage><kind><microbatch>, such as 2F0, 1SEND_F3, 0REDUCE_GRAD or "
+    "(0F4;7B0)OVERLAP_F_B"
+)
 
 
 class _Wrong(Exception):
@@ -49,8 +56,8 @@ def parse(text: str, source: str) -> Draft:
     """Read the rows as queues.
 
     Raises:
-        InputError: a cell that is no action, with its line and cell and a caret below it; an empty line; a file
-            that mixes both dialects.
+        InputError: a cell that is no action, with its line and cell and a caret below it; an empty
+            line; a file that mixes both dialects.
     """
     Meter(source, OBJECTS).take(OP * (text.count(",") - text.count(",,")))
     lines = tuple(split_lines(text, source, OP))
@@ -70,11 +77,16 @@ def parse(text: str, source: str) -> Draft:
     table = np.concatenate(tables)
     table = table[np.argsort(table[:, 0], kind="stable")]
     older = _modernise(table, source)
-    return Draft.from_table(source, table, devices=len(lines), lines=lines, older=older, idle=np.concatenate(idle))
+    return Draft.from_table(
+        source, table, devices=len(lines), lines=lines, older=older, idle=np.concatenate(idle)
+    )
 
 
 def _plain_table(
-    plain: list[tuple[str, str, str]], rows: list[tuple[int, int]], lines: tuple[str, ...], source: str
+    plain: list[tuple[str, str, str]],
+    rows: list[tuple[int, int]],
+    lines: tuple[str, ...],
+    source: str,
 ) -> NDArray[np.int64]:
     """Rows of a draft's table from lines without pairs, blanks or empty cells."""
     ops = np.zeros((len(plain), 7), np.int64)
@@ -88,7 +100,8 @@ def _plain_table(
     ops[:, 0] = ops[:, 4] - 1
     ops[:, 5] = np.arange(1, len(ops) + 1) - np.repeat(np.cumsum(count) - count, count)
     wrong = np.flatnonzero(
-        ((ops[:, 3] < 0) != np.isin(ops[:, 1], OF_STAGE)) | ((ops[:, 2] < 0) != np.isin(ops[:, 1], STAGELESS))
+        ((ops[:, 3] < 0) != np.isin(ops[:, 1], OF_STAGE))
+        | ((ops[:, 2] < 0) != np.isin(ops[:, 1], STAGELESS))
     )
     if len(wrong):  # found again, to say where
         line = int(ops[wrong[0], 4])
@@ -99,7 +112,9 @@ def _plain_table(
 def _row(line: str, row: int, source: str, idle: list[NDArray[np.int32]]) -> NDArray[np.int64]:
     """Read one line as rows of a draft's table; append its empty cells to ``idle``."""
     if not line.strip():
-        raise InputError(f"{source}, line {row}: empty", "torch takes an empty line for a rank: remove it")
+        raise InputError(
+            f"{source}, line {row}: empty", "torch takes an empty line for a rank: remove it"
+        )
     found, cell, at = list[tuple[int, ...]](), 1, 0
     for match in _CELL.finditer(line):
         cell, at = cell + line.count(",", at, match.start()), match.start()
@@ -119,7 +134,9 @@ def _empty_cells(taken: NDArray[np.int64], line: str, row: int, source: str) -> 
     """Shape (cells, 2): row and cell of each empty cell of a line."""
     cells = line.count(",") + 1
     if cells - len(taken) > MOST_EMPTY:
-        raise InputError(f"{source}, line {row}: {cells:,} cells, most of them empty", "leave empty cells out")
+        raise InputError(
+            f"{source}, line {row}: {cells:,} cells, most of them empty", "leave empty cells out"
+        )
     empty = np.ones(cells + 1, bool)
     empty[0] = empty[taken] = False
     numbers = np.flatnonzero(empty).astype(np.int32)
@@ -166,7 +183,9 @@ def _modernise(table: NDArray[np.int64], source: str) -> bool:
     return True
 
 
-def _unreadable(wrong: _Wrong, source: str, line: str, row: int, cell: int, span: tuple[int, int]) -> InputError:
+def _unreadable(
+    wrong: _Wrong, source: str, line: str, row: int, cell: int, span: tuple[int, int]
+) -> InputError:
     """Make the error of one cell, with the part of the line around it and carets below the cell."""
     message, hint = wrong.args
     first, last = span

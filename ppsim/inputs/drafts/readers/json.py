@@ -1,4 +1,6 @@
-"""Schedules in JSON: what ``ppsim run --json`` prints, or only its ``ops``, with or without times."""
+"""Schedules in JSON: what ``ppsim run --json`` prints, or only its ``ops``, with or without
+times.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ from ppsim.core.soundness import LONGEST
 from ppsim.errors import InputError
 
 SUFFIXES = (".json",)
-_SHAPE = 'a schedule is {"ops": {"device": [0, 0], "kind": ["F", "B"], "stage": [0, 0], "microbatch": [0, 0]}}'
+_SHAPE = (
+    'a schedule is {"ops": {"device": [0, 0], "kind": ["F", "B"], "stage": [0, 0], '
+    '"microbatch": [0, 0]}}'
+)
 
 
 class Ops(msgspec.Struct, frozen=True):
@@ -82,10 +87,17 @@ def parse(text: str, source: str) -> Draft:
     if run.makespan is not None and times is not None:
         finish = _finite([run.makespan], "makespan", source)[0]
         if finish < times[:, 1].max(initial=0.0):
-            raise InputError(f"{source}: the makespan, {finish:g}, is before the end of the last op", "leave it out")
-    messages = run.transfers and [_finite(getattr(run.transfers, n), n, source) for n in ("leave", "arrive")]
+            raise InputError(
+                f"{source}: the makespan, {finish:g}, is before the end of the last op",
+                "leave it out",
+            )
+    messages = run.transfers and [
+        _finite(getattr(run.transfers, n), n, source) for n in ("leave", "arrive")
+    ]
     if messages and len(messages[0]) != len(messages[1]):
-        raise InputError(f"{source}: the columns of transfers differ in length", "give every message both times")
+        raise InputError(
+            f"{source}: the columns of transfers differ in length", "give every message both times"
+        )
     draft = Draft.from_table(
         source,
         _table(run.ops, source),
@@ -96,7 +108,11 @@ def parse(text: str, source: str) -> Draft:
         messages=np.stack(messages, axis=1) if messages else None,
         n_slices=run.slices,
     )
-    rounds: dict[str, Any] = {"n_rounds": run.steps, "feeds_back": run.feeds_back, "flushes": run.flushes}
+    rounds: dict[str, Any] = {
+        "n_rounds": run.steps,
+        "feeds_back": run.feeds_back,
+        "flushes": run.flushes,
+    }
     return replace(draft, partly=tuple(run.partly), **rounds)
 
 
@@ -106,19 +122,31 @@ def _table(ops: Ops, source: str) -> NDArray[np.int64]:
     if unknown := set(ops.kind) - numbers.keys():
         given = shorten(min(unknown), 40)
         some = ", ".join(list(numbers)[:SOME_KINDS])
-        what = f"{source}: ops.kind must be a list of {some} and other kinds of ops, and has '{given}'"
+        what = (
+            f"{source}: ops.kind must be a list of {some} and other kinds of ops, and has '{given}'"
+        )
         raise InputError(what, _SHAPE)
     kind = np.array([numbers[name] for name in ops.kind], np.int64)
-    device, stage, microbatch = (_integers(ops, name, source) for name in ("device", "stage", "microbatch"))
+    device, stage, microbatch = (
+        _integers(ops, name, source) for name in ("device", "stage", "microbatch")
+    )
     if len(stage) == len(kind) and ((stage < 0) & ~np.isin(kind, STAGELESS)).any():
         raise InputError(f"{source}: ops.stage has -1", "count from 0")
     pair = np.full(len(kind), -1) if ops.pair is None else _integers(ops, "pair", source)
     if any(len(column) != len(kind) for column in (device, stage, microbatch, pair)):
-        raise InputError(f"{source}: the columns of ops differ in length", "give every op an entry in every column")
+        raise InputError(
+            f"{source}: the columns of ops differ in length",
+            "give every op an entry in every column",
+        )
     index = np.arange(len(kind))
     paired = pair >= 0
-    if paired.any() and not np.array_equal(pair[pair.clip(0, len(pair) - 1)][paired], index[paired]):
-        raise InputError(f"{source}: ops.pair does not go both ways", "partners hold each other's index, others -1")
+    if paired.any() and not np.array_equal(
+        pair[pair.clip(0, len(pair) - 1)][paired], index[paired]
+    ):
+        raise InputError(
+            f"{source}: ops.pair does not go both ways",
+            "partners hold each other's index, others -1",
+        )
     part = np.where(paired, np.where(pair > index, 1, 2), 0)
     begins = np.searchsorted(np.sort(device), device)
     cell = np.empty(len(kind), np.int64)
@@ -134,15 +162,22 @@ def _times(ops: Ops, source: str) -> NDArray[np.float64] | None:
     if ops.start is None or ops.end is None:
         raise InputError(f"{source}: ops has one of start and end", "give both, or none")
     if not len(ops.start) == len(ops.end) == len(ops.kind):
-        raise InputError(f"{source}: the columns of ops differ in length", "give every op an entry in every column")
-    return np.stack([_finite(ops.start, "ops.start", source), _finite(ops.end, "ops.end", source)], axis=1)
+        raise InputError(
+            f"{source}: the columns of ops differ in length",
+            "give every op an entry in every column",
+        )
+    return np.stack(
+        [_finite(ops.start, "ops.start", source), _finite(ops.end, "ops.end", source)], axis=1
+    )
 
 
 def _integers(ops: Ops, name: str, source: str) -> NDArray[np.int64]:
     try:
         array = np.array(getattr(ops, name), np.int64)
     except OverflowError:
-        raise InputError(f"{source}: ops.{name} has a number beyond all others", "count from 0") from None
+        raise InputError(
+            f"{source}: ops.{name} has a number beyond all others", "count from 0"
+        ) from None
     least = -1 if name in ("pair", "microbatch", "stage") else 0
     if ((array < least) | (array >= 1 << 31)).any():
         worst = array.min() if (array < least).any() else array.max()
@@ -153,5 +188,7 @@ def _integers(ops: Ops, name: str, source: str) -> NDArray[np.int64]:
 def _finite(values: list[float], name: str, source: str) -> NDArray[np.float64]:
     array = np.array(values, np.float64)
     if (np.abs(array) > LONGEST).any():
-        raise InputError(f"{source}: {name} has a value beyond {LONGEST:g}", "give times in a larger unit")
+        raise InputError(
+            f"{source}: {name} has a value beyond {LONGEST:g}", "give times in a larger unit"
+        )
     return array

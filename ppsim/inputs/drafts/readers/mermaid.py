@@ -1,8 +1,9 @@
 """Mermaid gantt text: a section per device, a bar per op, times as plain numbers.
 
-A bar is named ``2F0``, as ppsim writes it, or ``F0``, which takes its stage from the number of its section. Two names
-with ``+`` between are a pair. A comment ``%% slices: 4`` says that sequences are cut. Sections of one number are of one
-device; its ops were issued in the order of the numbers of their ids (``o12``), where all bars have one.
+A bar is named ``2F0``, as ppsim writes it, or ``F0``, which takes its stage from the number of its
+section. Two names with ``+`` between are a pair. A comment ``%% slices: 4`` says that sequences are
+cut. Sections of one number are of one device; its ops were issued in the order of the numbers of
+their ids (``o12``), where all bars have one.
 """
 
 from __future__ import annotations
@@ -21,10 +22,13 @@ from ppsim.errors import InputError
 
 SUFFIXES = (".mmd",)
 _HEADER = re.compile(
-    r"(?:---|gantt|title\b.*|displayMode:.*|dateFormat\b.*|axisFormat\b.*|tickInterval\b.*|todayMarker\b.*|%%.*|)"
+    r"(?:---|gantt|title\b.*|displayMode:.*|dateFormat\b.*|axisFormat\b.*|tickInterval\b.*"
+    r"|todayMarker\b.*|%%.*|)"
 )
 _SECTION = re.compile(r"section\s+(.*)")
-_NAME = re.compile(rf"(\d{{1,9}})?\s*({'|'.join(kind.name for kind in TIMED)})\s*(\d{{1,9}})", re.ASCII)
+_NAME = re.compile(
+    rf"(\d{{1,9}})?\s*({'|'.join(kind.name for kind in TIMED)})\s*(\d{{1,9}})", re.ASCII
+)
 _ID = re.compile(r"o(\d{1,9})", re.ASCII)
 _SLICES = re.compile(r"%%\s*slices:?\s*([1-9]\d{0,8})", re.ASCII)
 _NUMBER = re.compile(r"-?\d{1,40}(?:\.\d{1,40})?", re.ASCII)
@@ -46,13 +50,17 @@ def parse(text: str, source: str) -> Draft:
     """Read the bars with their times.
 
     Raises:
-        InputError: a line that is neither header, section nor bar, with its number; a bar outside any section, or
-            with times that are not numbers. Or it is a flowchart, which has no times.
+        InputError: a line that is neither header, section nor bar, with its number; a bar outside
+            any section, or with times that are not numbers. Or it is a flowchart, which has no
+            times.
     """
     if _FLOWCHART.match(text.lstrip()):
         drawn, shown = ", not a gantt", "a viewer of Mermaid shows it"
         if _RANK.search(text):
-            drawn, shown = ": where the ranks of a plan lie, not when they run", "ppsim read FILE.mmd gives their sizes"
+            drawn, shown = (
+                ": where the ranks of a plan lie, not when they run",
+                "ppsim read FILE.mmd gives their sizes",
+            )
         hint = f"{shown}; ppsim run -s 1f1b --devices 4 --mb 8 -o run.mmd writes a schedule"
         raise InputError(f"'{source}' is a flowchart{drawn}", hint)
     lines = tuple(split_lines(text, source, OP))
@@ -73,7 +81,9 @@ def parse(text: str, source: str) -> Draft:
             continue
         name, colon, details = (part.strip() for part in word.partition(":"))
         if not (name and colon and details) or not sections:
-            raise _unreadable(source, row, line, "a bar outside any section" if colon and name else "not a bar")
+            raise _unreadable(
+                source, row, line, "a bar outside any section" if colon and name else "not a bar"
+            )
         identity, begin, end = _span(details, source, row, line)
         members = [_NAME.fullmatch(member.strip()) for member in name.split("+", 2)]
         if len(members) > 2 or None in members:

@@ -84,9 +84,15 @@ def parse(text: str, source: str) -> Draft:
     trace = decode(text, Trace, source, _HINT, KEYS)
     scale: Any = trace.otherData.microseconds_per_unit
     if type(scale) not in (int, float) or not 0 < scale < np.inf:
-        raise InputError(f"{source}: microseconds_per_unit is no number above 0", "leave it out for 1000")
+        raise InputError(
+            f"{source}: microseconds_per_unit is no number above 0", "leave it out for 1000"
+        )
     devices = _devices(trace.traceEvents, source)
-    rows, times, messages = list[tuple[int, ...]](), list[tuple[float, float]](), list[tuple[float, float]]()
+    rows, times, messages = (
+        list[tuple[int, ...]](),
+        list[tuple[float, float]](),
+        list[tuple[float, float]](),
+    )
     finish = 0.0
     for event in trace.traceEvents:
         if event.ph != "X" or event.cat == "idle":
@@ -94,10 +100,14 @@ def parse(text: str, source: str) -> Draft:
         if members := _members(event.name):
             if event.pid not in devices:
                 raise InputError(
-                    f"{source}: {event.name} runs in process {quote(event.pid)}, which has no name 'device N'", _HINT
+                    f"{source}: {event.name} runs in process {quote(event.pid)}, which has no name "
+                    f"'device N'",
+                    _HINT,
                 )
             device, span = devices[event.pid], _span(event, source, scale)
-            for part, (stage, kind, microbatch) in enumerate(members, start=1 if len(members) == 2 else 0):
+            for part, (stage, kind, microbatch) in enumerate(
+                members, start=1 if len(members) == 2 else 0
+            ):
                 rows.append((device, kind, stage, microbatch, device + 1, len(rows) + 1, part))
                 times.append(span)
             finish = max(finish, span[1])
@@ -106,12 +116,17 @@ def parse(text: str, source: str) -> Draft:
             finish = max(finish, span[1])
             messages.append(span)
     if not rows:
-        raise InputError(f"{source} has no slices named like 2F0", "ppsim run -o x.trace.json writes such a trace")
+        raise InputError(
+            f"{source} has no slices named like 2F0",
+            "ppsim run -o x.trace.json writes such a trace",
+        )
     return Draft.from_table(
         source,
         np.array(rows, np.int64),
         np.array(times),
-        unit=shorten(trace.otherData.costs.unit if trace.otherData.unit is None else trace.otherData.unit),
+        unit=shorten(
+            trace.otherData.costs.unit if trace.otherData.unit is None else trace.otherData.unit
+        ),
         finish=finish,
         n_slices=trace.otherData.slices,
         n_rounds=trace.otherData.steps,
@@ -122,10 +137,14 @@ def parse(text: str, source: str) -> Draft:
 
 
 def _members(name: str) -> list[tuple[int, int, int]]:
-    """Read stage, kind and microbatch of the op that a slice is named for, of both of a pair, or of none."""
+    """Read stage, kind and microbatch of the op that a slice is named for, of both of a pair, or of
+    none.
+    """
     pair = _PAIR.fullmatch(name)
     found = [_OP.fullmatch(member) for member in (pair.groups() if pair else (name,))]
-    return [] if None in found else [(int(op[1]), int(Kind[op[2]]), int(op[3])) for op in found if op]
+    return (
+        [] if None in found else [(int(op[1]), int(Kind[op[2]]), int(op[3])) for op in found if op]
+    )
 
 
 def _devices(events: list[Event], source: str) -> dict[Process, int]:
@@ -140,7 +159,10 @@ def _devices(events: list[Event], source: str) -> dict[Process, int]:
             continue
         if found := _DEVICE.fullmatch(named.name[:200]):
             if int(found[1]) in devices.values():
-                raise InputError(f"{source} holds several runs: device {found[1]} is there twice", "write one per file")
+                raise InputError(
+                    f"{source} holds several runs: device {found[1]} is there twice",
+                    "write one per file",
+                )
             devices[event.pid] = int(found[1])
     return devices
 
@@ -150,8 +172,13 @@ def _span(event: Event, source: str, scale: float) -> tuple[float, float]:
     begin, took = event.ts, event.dur
     if isinstance(begin, str | None) or isinstance(took, str | None):
         lost = "ts" if isinstance(begin, str | None) else "dur"
-        raise InputError(f"{source}: {shorten(event.name, 40)} has no {lost}", "slices need ts and dur")
+        raise InputError(
+            f"{source}: {shorten(event.name, 40)} has no {lost}", "slices need ts and dur"
+        )
     start, end = begin / scale, (begin + took) / scale
     if not max(abs(start), abs(end)) <= LONGEST or end < start:
-        raise InputError(f"{source}: {shorten(event.name, 40)} has an impossible ts or dur", "microseconds, from 0")
+        raise InputError(
+            f"{source}: {shorten(event.name, 40)} has an impossible ts or dur",
+            "microseconds, from 0",
+        )
     return start, end

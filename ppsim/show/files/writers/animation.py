@@ -20,13 +20,17 @@ SHADES = 128
 
 
 def write(document: Document, out: IO[bytes], suffix: str) -> None:
-    """Write the frames, with ``document.inputs`` as JSON in the comment; equal bytes and errors as for a figure."""
+    """Write the frames, with ``document.inputs`` as JSON in the comment; equal bytes and errors as
+    for a figure.
+    """
     from PIL import Image
 
     figure, whole = render(lambda: draw_document(document), DOTS)
     height = len(whole)
     areas = [axes.get_window_extent() for axes in figure.axes]
-    times = max(timeline.makespan for timeline in document.timelines) * np.arange(1, FRAMES) / FRAMES
+    times = (
+        max(timeline.makespan for timeline in document.timelines) * np.arange(1, FRAMES) / FRAMES
+    )
     palette = Image.fromarray(whole).quantize(SHADES)
     frames = []
     for time in times:

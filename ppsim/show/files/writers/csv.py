@@ -1,7 +1,8 @@
 """torch's schedule CSV: ``compute_only`` from a schedule, ``compute_comms`` from a lowered one.
 
-torch infers the placement from the rows, so that any placement with one rank per stage can be written. Copies and
-collectives are cells in the order of issue, which ppsim reads back and torch refuses.
+torch infers the placement from the rows, so that any placement with one rank per stage can be
+written. Copies and collectives are cells in the order of issue, which ppsim reads back and torch
+refuses.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     schedule = require_one(document, suffix).schedule
     if schedule.placement.n_replicas > 1:
         raise InputError(
-            f"{schedule.name} holds each stage on two devices, and torch's CSV has one rank per stage",
+            f"{schedule.name} holds each stage on two devices, and torch's CSV has one rank per "
+            f"stage",
             "dualpipe-v or hanayo, which run in a V with one replica",
         )
     if schedule.n_slices > 1:
@@ -51,10 +53,17 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     back = parse(rows, "the CSV just written")
     for column in ("offsets", "kind", "stage", "microbatch", "pair"):
         if not np.array_equal(getattr(back, column), getattr(schedule, column)):
-            raise InputError(f"{schedule.name} does not survive torch's CSV: column {column} differs")
-    faults = [*loss_order(back), *(check(back, modes=("overlap",)).faults if back.has_comms else ())]
+            raise InputError(
+                f"{schedule.name} does not survive torch's CSV: column {column} differs"
+            )
+    faults = [
+        *loss_order(back),
+        *(check(back, modes=("overlap",)).faults if back.has_comms else ()),
+    ]
     if faults:
-        raise InvalidSchedule(f"{schedule.name} would go wrong in torch: {faults[0].message}", faults[0].hint)
+        raise InvalidSchedule(
+            f"{schedule.name} would go wrong in torch: {faults[0].message}", faults[0].hint
+        )
     out.write(rows.encode())
 
 

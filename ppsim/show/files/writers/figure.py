@@ -16,10 +16,12 @@ ABILITIES = Abilities(figure=True, view=True, memory=True, paper=(".pdf",))
 
 
 def write(document: Document, out: IO[bytes], suffix: str) -> None:
-    """Write the figure; equal documents give equal bytes, and the file carries ``document.inputs`` as JSON.
+    """Write the figure; equal documents give equal bytes, and the file carries ``document.inputs``
+    as JSON.
 
     Raises:
-        InputError: timelines in different units, an unknown style, or a width that no figure can have.
+        InputError: timelines in different units, an unknown style, or a width that no figure can
+            have.
     """
     title = ", ".join(document.titles)
     write_figure(lambda: draw_document(document), out, suffix, title=title, inputs=document.inputs)

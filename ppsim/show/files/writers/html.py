@@ -1,8 +1,9 @@
 """HTML: one interactive page with everything inside: numbers, ops and the scripts that draw them.
 
-The page draws cells where they can be told apart and pixels beyond (``report_draw.js``), anew for every view: loading a
-drawing library would take longer than unpacking and drawing 100,000 ops. Ops travel as columns in the JSON block
-``ppsim-data``: plain lists up to ``PLAIN`` values, above that gzip in base64 (``page_parts.compress_columns``).
+The page draws cells where they can be told apart and pixels beyond (``report_draw.js``), anew for
+every view: loading a drawing library would take longer than unpacking and drawing 100,000 ops. Ops
+travel as columns in the JSON block ``ppsim-data``: plain lists up to ``PLAIN`` values, above that
+gzip in base64 (``page_parts.compress_columns``).
 """
 
 from __future__ import annotations
@@ -97,12 +98,14 @@ LESSON_SCRIPTS = ("edit_lesson.js",)  # only in pages of a lesson
 MAP_SCRIPTS = ("report_map.js",)  # only in pages of a cluster
 PLACES = {"cards", "line", "page"}  # of a page, where columns of numbers stand
 MOST_GHOSTS = 50_000  # ops of all other timelines together
-OPS = ("kind", "stage", "chunk", "microbatch", "start", "end", "pair", "bound", "dependency")  # columns of a page
+# columns of a page
+OPS = ("kind", "stage", "chunk", "microbatch", "start", "end", "pair", "bound", "dependency")
 START = "\nstart().catch(fault);\n"  # after all scripts, whose constants it needs
 
 
 def write(document: Document, out: IO[bytes], suffix: str) -> None:
-    """Write one self-contained page for all timelines; the first is the baseline unless the document names others.
+    """Write one self-contained page for all timelines; the first is the baseline unless the
+    document names others.
 
     Raises:
         InputError: timelines in different units, which cannot share a time axis.
@@ -123,9 +126,15 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
 
 
 def make_page(document: Document, script: str, style: str = "", controls: str = "") -> bytes:
-    """Make a page of a document with its script, and with further style and controls above the chart if any."""
-    title = one_line(document.look.title or document.title or " · ".join(dict.fromkeys(document.titles)))
-    place = '<section id="cluster" aria-label="Where it runs"></section>\n' if document.cluster else ""
+    """Make a page of a document with its script, and with further style and controls above the
+    chart if any.
+    """
+    title = one_line(
+        document.look.title or document.title or " · ".join(dict.fromkeys(document.titles))
+    )
+    place = (
+        '<section id="cluster" aria-label="Where it runs"></section>\n' if document.cluster else ""
+    )
     # A live page shows its next answer while it starts: its columns must be there without waiting.
     data = contents(document, encode_column if controls else None, every=bool(controls))
     body = {
@@ -138,14 +147,19 @@ def make_page(document: Document, script: str, style: str = "", controls: str = 
 
 def all_scripts() -> str:
     """Every script that a live page needs for whatever it is given."""
-    return join_parts((*SCRIPTS, *INSIDE_SCRIPTS, *LANE_SCRIPTS, *STORY_SCRIPTS, *EDIT_SCRIPTS, *BUILD_SCRIPTS))
+    return join_parts(
+        (*SCRIPTS, *INSIDE_SCRIPTS, *LANE_SCRIPTS, *STORY_SCRIPTS, *EDIT_SCRIPTS, *BUILD_SCRIPTS)
+    )
 
 
-def contents(document: Document, pack: Pack | None = None, *, every: bool = False) -> dict[str, Any]:
-    """The page's data: inputs, colours and names, and per timeline its numbers, ops and curves, packed.
+def contents(
+    document: Document, pack: Pack | None = None, *, every: bool = False
+) -> dict[str, Any]:
+    """The page's data: inputs, colours and names, and per timeline its numbers, ops and curves,
+    packed.
 
-    Without ``pack`` they are packed for a file. With the looks of ``every`` kind it serves a page that is shown other
-    timelines later.
+    Without ``pack`` they are packed for a file. With the looks of ``every`` kind it serves a page
+    that is shown other timelines later.
 
     Raises:
         InputError: timelines in different units.
@@ -153,7 +167,8 @@ def contents(document: Document, pack: Pack | None = None, *, every: bool = Fals
     units = list(dict.fromkeys(t.unit for t in document.timelines))
     if len(units) > 1:
         raise InputError(
-            f"timelines in {' and '.join(units)} cannot share one time axis", "give all of them costs in one unit"
+            f"timelines in {' and '.join(units)} cannot share one time axis",
+            "give all of them costs in one unit",
         )
     idles = find_idles(document)
     shared = None
@@ -183,7 +198,10 @@ def contents(document: Document, pack: Pack | None = None, *, every: bool = Fals
         **({"cluster": pack_bytes(document.cluster.encode())} if document.cluster else {}),
         **({"story": story_object(document.story, pack)} if document.story else {}),
         "timelines": [
-            {**_entry(document, number, curves, pack), **({"waits": _waits(idle, pack)} if idle else {})}
+            {
+                **_entry(document, number, curves, pack),
+                **({"waits": _waits(idle, pack)} if idle else {}),
+            }
             for number, (curves, idle) in enumerate(zip(_curves(document), idles, strict=True))
         ],
     }
@@ -191,18 +209,31 @@ def contents(document: Document, pack: Pack | None = None, *, every: bool = Fals
 
 
 def story_object(story: Story, pack: Pack) -> dict[str, Any]:
-    """What the answer says, with the timelines to lay over the chart and the ops that two timelines share."""
+    """What the answer says, with the timelines to lay over the chart and the ops that two timelines
+    share.
+    """
     drawn = story.ghosts if sum(len(each.schedule) for each in story.ghosts) <= MOST_GHOSTS else ()
     ghosts = [
-        {"makespan": each.makespan, "offsets": each.schedule.offsets, "start": pack(each.start), "end": pack(each.end)}
+        {
+            "makespan": each.makespan,
+            "offsets": each.schedule.offsets,
+            "start": pack(each.start),
+            "end": pack(each.end),
+        }
         for each in map(compute_row, drawn)
     ]
-    twins = {} if story.twins is None else {"twins": [pack(np.ascontiguousarray(side)) for side in story.twins.T]}
+    twins = (
+        {}
+        if story.twins is None
+        else {"twins": [pack(np.ascontiguousarray(side)) for side in story.twins.T]}
+    )
     return {**_aligned(story.told), "ghosts": ghosts, **twins}
 
 
 def _aligned(told: Mapping[str, Any]) -> dict[str, Any]:
-    """What a story tells, the texts of its bars and of each column of its matrix with decimals below decimals."""
+    """What a story tells, the texts of its bars and of each column of its matrix with decimals
+    below decimals.
+    """
     found = dict(told)
     if bars := told.get("bars"):
         texts = align_decimals([bar["text"] for bar in bars])
@@ -218,7 +249,9 @@ def _aligned(told: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _view(document: Document) -> dict[str, Any]:
-    """What the page shows first: a window of time, and what is picked out (InputError: it shows nothing)."""
+    """What the page shows first: a window of time, and what is picked out (InputError: it shows
+    nothing).
+    """
     look, highlight = document.look, document.look.highlight
     for timeline in document.timelines:
         view_of(timeline, look.window, look.fold)
@@ -236,7 +269,9 @@ def _view(document: Document) -> dict[str, Any]:
 
 
 def _curves(document: Document) -> list[list[Curve]]:
-    """The curves of each timeline: memory in bytes, activations, and further ones, each quantity in one unit."""
+    """The curves of each timeline: memory in bytes, activations, and further ones, each quantity in
+    one unit.
+    """
     schedules = [timeline.schedule for timeline in document.timelines]
     counts = share_unit([activations(timeline) for timeline in document.timelines], schedules)
     held = [curve for curve in document.memory if curve.unit == BYTES]
@@ -244,8 +279,14 @@ def _curves(document: Document) -> list[list[Curve]]:
     if len(held) == len(counts):
         rows = [[curve, *row] for curve, row in zip(share_unit(held, schedules), rows, strict=True)]
     if document.executions:
-        rows = [[*row, card_use(execution)] for row, execution in zip(rows, document.executions, strict=True)]
-    return [row + list(document.curves[number] if document.curves else ()) for number, row in enumerate(rows)]
+        rows = [
+            [*row, card_use(execution)]
+            for row, execution in zip(rows, document.executions, strict=True)
+        ]
+    return [
+        row + list(document.curves[number] if document.curves else ())
+        for number, row in enumerate(rows)
+    ]
 
 
 def _cap(document: Document) -> dict[str, Any] | None:
@@ -253,7 +294,9 @@ def _cap(document: Document) -> dict[str, Any] | None:
     if document.cap is None:
         return None
     in_bytes = document.memory[0].unit == BYTES
-    size = binary_unit(max(float(curve.peak.max()) for curve in document.memory))[1] if in_bytes else 1
+    size = (
+        binary_unit(max(float(curve.peak.max()) for curve in document.memory))[1] if in_bytes else 1
+    )
     return {
         "value": document.cap / size,
         "text": f"cap {format_size(document.cap, document.memory[0].unit)}",
@@ -262,7 +305,9 @@ def _cap(document: Document) -> dict[str, Any] | None:
 
 
 def _entry(document: Document, number: int, curves: Sequence[Curve], pack: Pack) -> dict[str, Any]:
-    """One timeline: its numbers, ops and curves, of which further ones come last, and its change from its baseline."""
+    """One timeline: its numbers, ops and curves, of which further ones come last, and its change
+    from its baseline.
+    """
     timeline = document.timelines[number]
     baseline = document.baselines[number] if document.baselines else 0
     before = document.timelines[baseline].makespan
@@ -274,7 +319,11 @@ def _entry(document: Document, number: int, curves: Sequence[Curve], pack: Pack)
         "held": _held(curves[0]),
         **_peak_memory(curves[0]),
         **(_fold(timeline) if len(document.timelines) == 1 else {}),
-        **(_messages(document.executions[number], pack) if document.executions else _streams(timeline, pack)),
+        **(
+            _messages(document.executions[number], pack)
+            if document.executions
+            else _streams(timeline, pack)
+        ),
         **({"inside": _inside(document.insides[number], pack)} if document.insides else {}),
         **({"edit": edit_object(document, number, pack)} if document.costs else {}),
         "baseline": baseline,
@@ -288,12 +337,17 @@ def _peak_memory(curve: Curve) -> dict[str, Any]:
         return {}
     fullest = int(curve.peak.argmax())
     return {
-        "peak_memory": {"text": f"{format_number(curve.peak[fullest])} {curve.unit}", "note": f"on device {fullest}"}
+        "peak_memory": {
+            "text": f"{format_number(curve.peak[fullest])} {curve.unit}",
+            "note": f"on device {fullest}",
+        }
     }
 
 
 def _fold(timeline: Timeline) -> dict[str, Any]:
-    """Where a middle begins that repeats, where its first run ends, and how often it runs; nothing where none does."""
+    """Where a middle begins that repeats, where its first run ends, and how often it runs; nothing
+    where none does.
+    """
     found = find_repetition(timeline)
     if found is None:
         return {}
@@ -302,7 +356,9 @@ def _fold(timeline: Timeline) -> dict[str, Any]:
 
 
 def _held(curve: Curve) -> list[str]:
-    """What to say of each device's memory at the end of its row: the peak of the first curve, in its unit."""
+    """What to say of each device's memory at the end of its row: the peak of the first curve, in
+    its unit.
+    """
     unit = {"": "act", SHARES: "shares"}.get(curve.unit, curve.unit)
     return [f"{format_number(peak)} {unit}" for peak in curve.peak]
 
@@ -331,8 +387,12 @@ def _legend(document: Document, idles: Sequence[Idle | None]) -> list[dict[str, 
 def _looks(document: Document, every: bool) -> dict[str, Any]:
     """Colours and names: of the kinds up to the last that occurs, W at least, or of all."""
     colours = document.look.colours
-    last = max((int(timeline.schedule.kind.max(initial=0)) for timeline in document.timelines), default=0)
-    deep = every or any(timeline.schedule.placement.chunk.max() > 1 for timeline in document.timelines)
+    last = max(
+        (int(timeline.schedule.kind.max(initial=0)) for timeline in document.timelines), default=0
+    )
+    deep = every or any(
+        timeline.schedule.placement.chunk.max() > 1 for timeline in document.timelines
+    )
     step = 1 if deep else palette.LEVELS - 1  # the first and the last tint will do
     schedules = [timeline.schedule for timeline in document.timelines]
     several = every or any(schedule.has_lanes or schedule.feeds_back for schedule in schedules)
@@ -353,7 +413,11 @@ def _looks(document: Document, every: bool) -> dict[str, Any]:
         "lane_text": [palette.text_colour(fill) for fill in fills],
         "lane_edge": palette.COMM_ARROW,
         "causes": [
-            {"name": name, "meaning": meaning, "fill": [palette.CAUSE_FILL[name], palette.CAUSE_DARK[name]]}
+            {
+                "name": name,
+                "meaning": meaning,
+                "fill": [palette.CAUSE_FILL[name], palette.CAUSE_DARK[name]],
+            }
             for name, meaning in list(CAUSES.items())[: None if several else COPY]
         ],
         "bubble": (colours.bubble, colours.bubble_dark),
@@ -363,7 +427,12 @@ def _looks(document: Document, every: bool) -> dict[str, Any]:
 
 
 def _timeline(
-    timeline: Timeline, curves: Sequence[Curve], bound: float, around: Round | None, rounds: bool, pack: Pack
+    timeline: Timeline,
+    curves: Sequence[Curve],
+    bound: float,
+    around: Round | None,
+    rounds: bool,
+    pack: Pack,
 ) -> dict[str, Any]:
     metrics, timeline = replace(measure(timeline), bound=bound, round=around), compute_row(timeline)
     schedule = timeline.schedule
@@ -378,16 +447,24 @@ def _timeline(
         **asdict(replace(metrics, round=None), dict_factory=_without_round),
         "numbers": _numbers(metrics, schedule, timeline.unit, rounds),
         "offsets": schedule.offsets,
-        "ops": {name: pack(getattr(timeline if name in ("start", "end", "bound") else schedule, name)) for name in OPS},
+        "ops": {
+            name: pack(getattr(timeline if name in ("start", "end", "bound") else schedule, name))
+            for name in OPS
+        },
         "curves": [_curve(curve, pack) for curve in curves],
     }
 
 
 def _numbers(metrics: Metrics, schedule: Schedule, unit: str, rounds: bool) -> dict[str, Any]:
-    """Every column's value as it is written, with a note; those of ``rounds`` where some timeline goes round."""
+    """Every column's value as it is written, with a note; those of ``rounds`` where some timeline
+    goes round.
+    """
     shape = columns.shape_of(schedule)
     return {
-        column.key: {"text": column.text(column.value(metrics, shape), unit), "note": column.note_on(metrics, shape)}
+        column.key: {
+            "text": column.text(column.value(metrics, shape), unit),
+            "note": column.note_on(metrics, shape),
+        }
         if column.applies(metrics)
         else {"text": "-", "note": "it does not go round"}
         for column in columns.COLUMNS
@@ -447,7 +524,9 @@ def _inside(found: OpsInside, pack: Pack) -> dict[str, Any]:
 
 
 def _waits(idle: Idle, pack: Pack) -> dict[str, Any]:
-    """Segments of idle time before ops, which the ops place on device and time; what is left at the end is drain."""
+    """Segments of idle time before ops, which the ops place on device and time; what is left at the
+    end is drain.
+    """
     idle = idle_in_row(idle)
     last = np.diff(idle.op, append=-1) != 0  # before an op, where it ends
     columns: dict[str, NDArray[Any]] = {
@@ -469,18 +548,34 @@ def _curve(curve: Curve, pack: Pack) -> dict[str, Any]:
         "peak": curve.peak,
         "least": curve.least,
         **(
-            {"parts": curve.parts, "fills": palette.part_colours(curve.parts), "device": curve.device}
+            {
+                "parts": curve.parts,
+                "fills": palette.part_colours(curve.parts),
+                "device": curve.device,
+            }
             if curve.parts
             else {}
         ),
-        **({} if curve.host is None or len(curve.peak) > MOST_LINES else {"host": _host(curve, curve.host)}),
+        **(
+            {}
+            if curve.host is None or len(curve.peak) > MOST_LINES
+            else {"host": _host(curve, curve.host)}
+        ),
     }
 
 
 def _host(curve: Curve, host: Curve) -> dict[str, Any]:
-    """The line of the host that holds most, what to say of it, and the peaks that it shares an axis with."""
+    """The line of the host that holds most, what to say of it, and the peaks that it shares an axis
+    with.
+    """
     fullest = int(host.peak.argmax())
     time, value = steps(host, fullest)
     note = f" · dashed: on the host of device {fullest}, the fullest"
     peak = [float(curve.peak.max()), float(host.peak.max())]
-    return {"offsets": [0, len(time)], "time": time.tolist(), "value": value.tolist(), "peak": peak, "note": note}
+    return {
+        "offsets": [0, len(time)],
+        "time": time.tolist(),
+        "value": value.tolist(),
+        "peak": peak,
+        "note": note,
+    }

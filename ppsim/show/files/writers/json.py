@@ -35,14 +35,16 @@ def run_object(
 ) -> dict[str, Any]:
     """The object ``ppsim run --json`` prints, schema ``ppsim.run/1``.
 
-    ``ops`` holds columns of equal length in device-major queue order: device, kind, stage (-1 for none), microbatch,
-    start, end, and pair, the index of the partner op or -1; ``lanes`` names the streams where there are several. With
-    an execution ``transfers`` holds columns too, one entry per message in the order of the sends: source and target
-    device, op, the index in ``ops`` of the one whose result it carries, leave and arrive. Where sequences are cut into
-    ``slices``, slice k of microbatch m counts as microbatch m x slices + k in ``ops``; where a schedule goes round in
-    ``steps``, microbatch m of step n as n times the microbatches of a step, + m. ``feeds_back``: each step needs the
-    results of the step before. Without ``flushes`` a step begins before the one before it ends, with
-    ``weight_versions`` of the weights on each device. On the stages of ``partly`` R runs a part of the forward again.
+    ``ops`` holds columns of equal length in device-major queue order: device, kind, stage (-1 for
+    none), microbatch, start, end, and pair, the index of the partner op or -1; ``lanes`` names the
+    streams where there are several. With an execution ``transfers`` holds columns too, one entry
+    per message in the order of the sends: source and target device, op, the index in ``ops`` of the
+    one whose result it carries, leave and arrive. Where sequences are cut into ``slices``, slice k
+    of microbatch m counts as microbatch m x slices + k in ``ops``; where a schedule goes round in
+    ``steps``, microbatch m of step n as n times the microbatches of a step, + m. ``feeds_back``:
+    each step needs the results of the step before. Without ``flushes`` a step begins before the one
+    before it ends, with ``weight_versions`` of the weights on each device. On the stages of
+    ``partly`` R runs a part of the forward again.
     """
     schedule = timeline.schedule
     letters = np.array([kind.name for kind in Kind])
@@ -53,7 +55,11 @@ def run_object(
         **({"slices": schedule.n_slices} if schedule.n_slices > 1 else {}),
         **({"steps": schedule.n_rounds} if schedule.n_rounds > 1 else {}),
         **({"feeds_back": True} if schedule.feeds_back else {}),
-        **({} if schedule.flushes else {"flushes": False, "weight_versions": schedule.weight_versions}),
+        **(
+            {}
+            if schedule.flushes
+            else {"flushes": False, "weight_versions": schedule.weight_versions}
+        ),
         **({"partly": list(schedule.partly)} if schedule.partly else {}),
         "placement": schedule.placement.name,
         "unit": timeline.unit,
@@ -67,13 +73,19 @@ def run_object(
             "end": timeline.end,
             "pair": schedule.pair,
         },
-        **({"lanes": ["compute", *(stream.label for stream in used_streams(schedule))]} if schedule.has_lanes else {}),
+        **(
+            {"lanes": ["compute", *(stream.label for stream in used_streams(schedule))]}
+            if schedule.has_lanes
+            else {}
+        ),
         **({"transfers": _transfers(execution)} if execution else {}),
     }
 
 
 def _numbers(metrics: Metrics, shape: Shape) -> dict[str, Any]:
-    """All that is measured, and what the table of columns adds; without the bound where nobody worked it out."""
+    """All that is measured, and what the table of columns adds; without the bound where nobody
+    worked it out.
+    """
     columns = [column for column in columns_of("run") if column.applies(metrics)]
     numbers = {**vars(metrics), **{column.key: column.json(metrics, shape) for column in columns}}
     del numbers["round"]
@@ -98,6 +110,9 @@ def _transfers(execution: Execution) -> dict[str, Any]:
 def write(document: Document, out: IO[bytes], suffix: str) -> None:
     """One run as its object, several as ``{"schema": "ppsim.runs/1", "runs": [...]}``."""
     parts = zip_longest(document.timelines, document.executions, document.bounds, document.rounds)
-    runs = [run_object(t, document.inputs, execution, bound or float("nan"), own) for t, execution, bound, own in parts]
+    runs = [
+        run_object(t, document.inputs, execution, bound or float("nan"), own)
+        for t, execution, bound, own in parts
+    ]
     value = runs[0] if len(runs) == 1 else {"schema": "ppsim.runs/1", "runs": runs}
     out.write(dump_json(with_verdict(value, document.verdict), end=b"\n"))

@@ -23,12 +23,13 @@ SUFFIXES = (".mmd",)
 ABILITIES = Abilities(one_schedule=True)
 MOST_OPS = 400
 LARGEST = 10**12  # scale of times
-# Mermaid has four looks for a bar, here by colour key; what is hatched elsewhere has the border of another.
+# Mermaid has four looks for a bar, here by colour key; what is hatched elsewhere has the border of
+# another.
 STYLE = {"forward": "", "backward": "done, ", "input": "active, ", "weights": "crit, "}
 OTHER = "active, crit, "
 HATCHED = "done, crit, "
-# The variables of its theme for the fill of each look, by tint. All but the first share one colour of text, black,
-# which the lighter tint of I lets read.
+# The variables of its theme for the fill of each look, by tint. All but the first share one colour
+# of text, black, which the lighter tint of I lets read.
 FILLS = {
     "taskBkgColor": ("forward", 0),
     "doneTaskBkgColor": ("backward", 0),
@@ -42,17 +43,22 @@ BESIDE = 150  # pixels beside the bars
 
 
 def write(document: Document, out: IO[bytes], suffix: str) -> None:
-    """A section per device and stream, bars named like ``2F0``, whole times (InputError: too many, or too short)."""
+    """A section per device and stream, bars named like ``2F0``, whole times (InputError: too many,
+    or too short).
+    """
     timeline = require_one(document, suffix)
     if len(timeline.schedule) > MOST_OPS:
         raise InputError(
-            f"Mermaid cannot draw {len(timeline.schedule)} ops ({MOST_OPS} at most)", "an .svg or .html shows them all"
+            f"Mermaid cannot draw {len(timeline.schedule)} ops ({MOST_OPS} at most)",
+            "an .svg or .html shows them all",
         )
     out.write(text(timeline, document.titles[0], document.inputs).encode())
 
 
 def text(timeline: Timeline, title: str, inputs: Mapping[str, Any] | None = None) -> str:
-    """The gantt as Mermaid source; a comment says by which version and command of ``inputs`` it was made."""
+    """The gantt as Mermaid source; a comment says by which version and command of ``inputs`` it was
+    made.
+    """
     schedule, scale = timeline.schedule, _scale(timeline)
     heading = mermaid_line(f"{title}, time in {scaled_unit(timeline.unit, scale)}")
     lines = ["---", "displayMode: compact", "---"]
@@ -62,7 +68,9 @@ def text(timeline: Timeline, title: str, inputs: Mapping[str, Any] | None = None
         lines.append(f"%% slices: {schedule.n_slices}")
     lines += [_look(timeline), "gantt", f"    title {heading}"]
     lines += ["    dateFormat x", "    axisFormat %Q"]
-    for device, stream in product(range(schedule.n_devices), (Stream.COMPUTE, *used_streams(schedule))):
+    for device, stream in product(
+        range(schedule.n_devices), (Stream.COMPUTE, *used_streams(schedule))
+    ):
         queue = schedule.queue(device)
         leads = queue.start + np.flatnonzero(schedule.leads[queue])
         ops = [op for op in leads.tolist() if Kind(schedule.kind[op]).info.stream == stream]
@@ -78,17 +86,26 @@ def text(timeline: Timeline, title: str, inputs: Mapping[str, Any] | None = None
 
 
 def _look(timeline: Timeline) -> str:
-    """The line that gives the chart its colours, and the width at which every label fits its bar."""
+    """The line that gives the chart its colours, and the width at which every label fits its
+    bar.
+    """
     schedule, spans = timeline.schedule, timeline.end - timeline.start
     leads = schedule.leads & (spans > 0)
-    name = len(f"{schedule.n_stages - 1}{schedule.n_microbatches - 1}") + KIND_LETTERS[schedule.kind]
+    name = (
+        len(f"{schedule.n_stages - 1}{schedule.n_microbatches - 1}") + KIND_LETTERS[schedule.kind]
+    )
     letters = np.where(schedule.pair >= 0, 2 * name + 3, name)[leads] * LETTER + LETTER
     needed = float((letters / spans[leads]).max(initial=0.0)) * timeline.makespan + BESIDE
     theme = {variable: DEFAULT.tints[key][tint] for variable, (key, tint) in FILLS.items()} | {
         **dict.fromkeys(("taskTextColor", "taskTextLightColor"), "#ffffff"),
         **dict.fromkeys(("taskTextDarkColor", "taskTextOutsideColor"), "#000000"),
-        **dict.fromkeys(("taskBorderColor", "activeTaskBorderColor", "doneTaskBorderColor", "critBorderColor"), "#fff"),
-        **dict.fromkeys(("sectionBkgColor", "sectionBkgColor2", "altSectionBkgColor"), DEFAULT.bubble),
+        **dict.fromkeys(
+            ("taskBorderColor", "activeTaskBorderColor", "doneTaskBorderColor", "critBorderColor"),
+            "#fff",
+        ),
+        **dict.fromkeys(
+            ("sectionBkgColor", "sectionBkgColor2", "altSectionBkgColor"), DEFAULT.bubble
+        ),
     }
     width = round(min(max(NARROWEST, needed), WIDEST))
     settings = {"theme": "base", "gantt": {"useWidth": width}, "themeVariables": theme}
@@ -96,14 +113,21 @@ def _look(timeline: Timeline) -> str:
 
 
 def _scale(timeline: Timeline) -> int:
-    """The smallest power of ten that makes all times whole, or else one with four digits for the shortest bar."""
+    """The smallest power of ten that makes all times whole, or else one with four digits for the
+    shortest bar.
+    """
     times = np.concatenate([timeline.start, timeline.end])
     spans = timeline.end - timeline.start
     shortest = float(spans[spans > 0].min(initial=1.0))
     if shortest < 1 / LARGEST:
         raise InputError(
-            f"Mermaid's whole numbers cannot hold a bar of {shortest:g} {timeline.unit}", "an .svg or .html can"
+            f"Mermaid's whole numbers cannot hold a bar of {shortest:g} {timeline.unit}",
+            "an .svg or .html can",
         )
     least = 10 ** math.ceil(-math.log10(shortest))
-    scales = (s for s in (least, 10 * least, 100 * least) if np.allclose(times * s, np.round(times * s), 1e-12, 1e-6))
+    scales = (
+        s
+        for s in (least, 10 * least, 100 * least)
+        if np.allclose(times * s, np.round(times * s), 1e-12, 1e-6)
+    )
     return min(next(scales, 1000 * least), LARGEST)

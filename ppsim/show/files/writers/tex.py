@@ -1,4 +1,6 @@
-"""TikZ: a chart as text that a paper includes, in the document's own font and text width, with numbers it can edit."""
+"""TikZ: a chart as text that a paper includes, in the document's own font and text width, with
+numbers it can edit.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ POINT = 72.27  # TeX's points of an inch
 ROW = 11.0  # points
 NAMES = 52.0  # points left of the rows
 FONT = 7.0  # points of a number at most
-NOTE_FONT, NOTE_HIGH = 8.0, 14.0  # points of a note's letters and from one line of notes to the next
+# points of a note's letters and from one line of notes to the next
+NOTE_FONT, NOTE_HIGH = 8.0, 14.0
 LETTER = 4.6  # points of a letter of a title
 BOX = "\\rule[-1pt]{{{}pt}}{{7pt}}"
 # What TeX reads as its own.
@@ -46,7 +49,8 @@ UNICODE = "\\ifdefined\\Umathchar {}\\else ?\\fi{{}}"
 
 
 def write(document: Document, out: IO[bytes], suffix: str) -> None:
-    """One picture of all timelines on one axis, to be read with ``\\input``; it needs the package tikz.
+    """One picture of all timelines on one axis, to be read with ``\\input``; it needs the package
+    tikz.
 
     Raises:
         InputError: more cells than TeX draws in seconds, or streams beside compute.
@@ -58,15 +62,26 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     count = sum(len(panel.cells) for panel in panels)
     look = document.look
     if count > MOST_CELLS:
-        raise InputError(f"TikZ would draw {count} cells ({MOST_CELLS:,} at most)", "a .pdf, or --window A:B")
+        raise InputError(
+            f"TikZ would draw {count} cells ({MOST_CELLS:,} at most)", "a .pdf, or --window A:B"
+        )
     begin = look.window[0] if look.window else 0.0
     span = max(*(panel.view.length for panel in panels), look.until - begin) or 1.0
     scale = (document.width * POINT - NAMES) / span
-    lines = [f"% {one_line(str(document.inputs.get('command', 'ppsim')))}", "% \\usepackage{tikz}", *_colours(document)]
+    lines = [
+        f"% {one_line(str(document.inputs.get('command', 'ppsim')))}",
+        "% \\usepackage{tikz}",
+        *_colours(document),
+    ]
     lines += ["\\begin{tikzpicture}[x=1pt,y=-1pt,line width=0.3pt]"]
     if look.title:
         lines.append(
-            _text(0, -4, look.title, f"anchor=south west,align=left,text width={document.width * POINT:.4g}pt")
+            _text(
+                0,
+                -4,
+                look.title,
+                f"anchor=south west,align=left,text width={document.width * POINT:.4g}pt",
+            )
         )
     top = 0.0
     for panel in panels:
@@ -79,14 +94,19 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
         lines += _rows(panel, top, scale)
         for note, middle, line in notes:
             time, device = panel.place_note(note)
-            x, y = NAMES + middle * scale, top + (-(line - 0.5) * NOTE_HIGH if line else (device + 0.5) * ROW)
+            x, y = (
+                NAMES + middle * scale,
+                top + (-(line - 0.5) * NOTE_HIGH if line else (device + 0.5) * ROW),
+            )
             if line:
                 to = f"({NAMES + time * scale:.4g},{top + (device + NOTE_REACH) * ROW:.4g})"
                 lines.append(f"\\draw ({x:.4g},{y:.4g}) -- {to}; \\fill {to} circle (0.8pt);")
             lines.append(_text(x, y, note.text, "fill=white,draw=black,inner sep=1.5pt"))
         top += (panel.devices + 0.5) * ROW
     lines.append(_text(NAMES, top + 3, "Time", "anchor=west"))
-    lines.append(f"\\draw[->] ({NAMES + 26:.4g},{top + 3:.4g}) -- ({NAMES + 52:.4g},{top + 3:.4g});")
+    lines.append(
+        f"\\draw[->] ({NAMES + 26:.4g},{top + 3:.4g}) -- ({NAMES + 52:.4g},{top + 3:.4g});"
+    )
     lines += [_legend(document, top + ROW), "\\end{tikzpicture}%", ""]
     out.write("\n".join(lines).encode())
 
@@ -102,7 +122,10 @@ def _notes(panel: Panel, scale: float, span: float) -> list[tuple[Note, float, i
 def _colours(document: Document) -> list[str]:
     """A name for each colour, which a paper may define anew."""
     colours = [*document.look.colours.colours, document.look.colours.bubble]
-    return [f"\\definecolor{{ppsim{number}}}{{HTML}}{{{colour[1:]}}}%" for number, colour in enumerate(colours)]
+    return [
+        f"\\definecolor{{ppsim{number}}}{{HTML}}{{{colour[1:]}}}%"
+        for number, colour in enumerate(colours)
+    ]
 
 
 def _rows(panel: Panel, top: float, scale: float) -> list[str]:
@@ -123,8 +146,12 @@ def _rows(panel: Panel, top: float, scale: float) -> list[str]:
         lines.append(f"\\filldraw[fill=ppsim{colour}{share},draw=black] {box};")
         if shown[i] and texts[i]:
             ink = "white" if text_colour(fills[colour]) == "#ffffff" and cells.lit[i] else "black"
-            style = f"inner sep=0pt,text={ink},font=\\fontsize{{{size:.3g}}}{{{size:.3g}}}\\selectfont"
-            numbers.append(f"\\node[{style}] at ({(left + right) / 2:.2f},{y + ROW / 2:.4g}) {{{texts[i]}}};")
+            style = (
+                f"inner sep=0pt,text={ink},font=\\fontsize{{{size:.3g}}}{{{size:.3g}}}\\selectfont"
+            )
+            numbers.append(
+                f"\\node[{style}] at ({(left + right) / 2:.2f},{y + ROW / 2:.4g}) {{{texts[i]}}};"
+            )
     lines += numbers  # above all cells, as some reach over their neighbours
     for device in range(panel.devices):
         name = f"Device {device + look.base}"
@@ -139,9 +166,13 @@ def _legend(document: Document, top: float) -> str:
     palette = document.look.colours
     for entry in split_by_chunk(legend_entries(document.timelines, palette=palette), palette):
         wide = BOX.format(8 / len(entry.colours))
-        box = "".join(f"\\textcolor{{ppsim{known.index(colour)}}}{{{wide}}}" for colour in entry.colours)
+        box = "".join(
+            f"\\textcolor{{ppsim{known.index(colour)}}}{{{wide}}}" for colour in entry.colours
+        )
         names.append(f"\\mbox{{\\fboxsep0pt\\fboxrule0.3pt\\fbox{{{box}}} {escape(entry.name)}}}")
-    where = f"anchor=north west,align=center,text width={document.width * POINT:.4g}pt,inner sep=0pt"
+    where = (
+        f"anchor=north west,align=center,text width={document.width * POINT:.4g}pt,inner sep=0pt"
+    )
     return f"\\node[{where}] at (0,{top:.4g}) {{\\footnotesize {between.join(names)}}};"
 
 
@@ -154,8 +185,12 @@ def escape(text: str) -> str:
 
     What pdfTeX's first fonts lack is ``?`` there, and itself in engines that read Unicode.
     """
-    plain = "".join(sign for sign in unicodedata.normalize("NFC", one_line(text)) if sign.isprintable())
-    return "".join(SPECIAL.get(sign) or (sign if _in_fonts(sign) else UNICODE.format(sign)) for sign in plain)
+    plain = "".join(
+        sign for sign in unicodedata.normalize("NFC", one_line(text)) if sign.isprintable()
+    )
+    return "".join(
+        SPECIAL.get(sign) or (sign if _in_fonts(sign) else UNICODE.format(sign)) for sign in plain
+    )
 
 
 def _in_fonts(sign: str) -> bool:

@@ -1,10 +1,11 @@
-"""Chrome trace JSON, as Perfetto and chrome://tracing read it: one process per device, arrows for messages.
+"""Chrome trace JSON, as Perfetto and chrome://tracing read it: one process per device, arrows for
+messages.
 
-Slices carry torch's op names (``2F0``). Times in s, ms, us and ns are drawn to scale, one unit of any other as a
-millisecond; ``otherData`` states the unit and its microseconds. Where the timeline is of an execution, its messages
-have threads of their own in the device they leave, one per target or more where they overlap, and so have
-collectives; an arrow then goes from op to message to op. Idle time has a thread of its own, with a slice for each cause
-where it is known when inputs arrive.
+Slices carry torch's op names (``2F0``). Times in s, ms, us and ns are drawn to scale, one unit of
+any other as a millisecond; ``otherData`` states the unit and its microseconds. Where the timeline
+is of an execution, its messages have threads of their own in the device they leave, one per target
+or more where they overlap, and so have collectives; an arrow then goes from op to message to op.
+Idle time has a thread of its own, with a slice for each cause where it is known when inputs arrive.
 """
 
 from __future__ import annotations
@@ -39,11 +40,14 @@ ABILITIES = Abilities(memory=True)
 SLICE = 20_000
 COMPUTE_THREAD = 0
 IDLE_THREAD = 999_999
-# Beyond every process: Perfetto takes a thread numbered as its process for the main one and shows it first.
+# Beyond every process: Perfetto takes a thread numbered as its process for the main one and shows
+# it first.
 COLLECTIVES_THREAD = 1_000_000
 FIRST_MESSAGES_THREAD = COLLECTIVES_THREAD + 1
 # Each stream beside compute has a thread of its own.
-THREAD = [COLLECTIVES_THREAD * min(1, kind.info.stream or 0) + (kind.info.stream or 0) for kind in Kind]
+THREAD = [
+    COLLECTIVES_THREAD * min(1, kind.info.stream or 0) + (kind.info.stream or 0) for kind in Kind
+]
 CATEGORY = {kind: kind.info.name.replace(" ", "_") for kind in Kind}
 
 
@@ -52,8 +56,10 @@ class Beside:
     """Messages and collectives of an execution, with their threads."""
 
     execution: Execution  # the execution
-    carrier: NDArray[np.int64]  # shape (compute ops,), the message that carries each op's result away, -1 for none
-    thread: NDArray[np.int64]  # shape (messages,), of each message, in the process of the device it leaves
+    # shape (compute ops,), the message that carries each op's result away, -1 for none
+    carrier: NDArray[np.int64]
+    # shape (messages,), of each message, in the process of the device it leaves
+    thread: NDArray[np.int64]
     names: list[tuple[int, int, str]]  # device, thread and name of each thread that messages need
     collectives: NDArray[np.int64]  # indices into the lowered queues
 
@@ -70,7 +76,9 @@ class Run:
 
 
 def write(document: Document, out: IO[bytes], suffix: str) -> None:
-    """Write the events piece by piece, so that millions of ops need no second copy in memory; gzipped where asked."""
+    """Write the events piece by piece, so that millions of ops need no second copy in memory;
+    gzipped where asked.
+    """
     if suffix.endswith(".gz"):
         with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=out, mtime=0) as packed:
             return _write(document, cast(IO[bytes], packed))
@@ -107,7 +115,11 @@ def _write(document: Document, out: IO[bytes]) -> None:
 def _time_scale(document: Document) -> dict[str, Any]:
     """The unit of the document's times and its length in the trace; nothing where units differ."""
     units = {timeline.unit for timeline in document.timelines}
-    return {"unit": min(units), "microseconds_per_unit": microseconds(min(units))} if len(units) == 1 else {}
+    return (
+        {"unit": min(units), "microseconds_per_unit": microseconds(min(units))}
+        if len(units) == 1
+        else {}
+    )
 
 
 def _beside(execution: Execution) -> Beside:
@@ -123,7 +135,9 @@ def _beside(execution: Execution) -> Beside:
         (int(device), int(thread), f"to device {target}" + (f" ({track + 1})" if track else ""))
         for device, thread, target, track in zip(device, number, link % devices, track, strict=True)
     ]
-    return Beside(execution, find_carriers(execution), number[own], names, find_collectives(execution))
+    return Beside(
+        execution, find_carriers(execution), number[own], names, find_collectives(execution)
+    )
 
 
 def _events(run: Run, memory: Sequence[Curve], prefix: str) -> Iterator[list[dict[str, Any]]]:
@@ -158,20 +172,40 @@ def _events(run: Run, memory: Sequence[Curve], prefix: str) -> Iterator[list[dic
             ]
 
 
-def _names(schedule: Schedule, beside: Beside | None, prefix: str, first_process: int) -> Iterator[dict[str, Any]]:
+def _names(
+    schedule: Schedule, beside: Beside | None, prefix: str, first_process: int
+) -> Iterator[dict[str, Any]]:
     """Names and order of processes, one per device, and of threads."""
     streams = used_streams(schedule)
     for device in range(schedule.n_devices):
         process = first_process + device
-        yield {"ph": "M", "name": "process_name", "pid": process, "args": {"name": f"{prefix}device {device}"}}
-        yield {"ph": "M", "name": "process_sort_index", "pid": process, "args": {"sort_index": process}}
+        yield {
+            "ph": "M",
+            "name": "process_name",
+            "pid": process,
+            "args": {"name": f"{prefix}device {device}"},
+        }
+        yield {
+            "ph": "M",
+            "name": "process_sort_index",
+            "pid": process,
+            "args": {"sort_index": process},
+        }
         yield _thread_name(process, COMPUTE_THREAD, "compute")
         for stream in streams:
             yield _thread_name(process, COLLECTIVES_THREAD + stream, stream.label)
     if beside:
         gathering = np.unique(beside.execution.lowered.schedule.device[beside.collectives]).tolist()
-        for device, thread, name in [*((d, COLLECTIVES_THREAD, "collectives") for d in gathering), *beside.names]:
-            order = {"ph": "M", "name": "thread_sort_index", "tid": thread, "args": {"sort_index": thread}}
+        for device, thread, name in [
+            *((d, COLLECTIVES_THREAD, "collectives") for d in gathering),
+            *beside.names,
+        ]:
+            order = {
+                "ph": "M",
+                "name": "thread_sort_index",
+                "tid": thread,
+                "args": {"sort_index": thread},
+            }
             yield _thread_name(first_process + device, thread, name)
             yield order | {"pid": first_process + device}
 
@@ -194,11 +228,19 @@ def _slice(run: Run, op: int) -> dict[str, Any]:
         "chunk": schedule.chunk[op],
         "idle_before": max(start - before, 0.0),
     }
-    return _span(run, name, category, schedule.device[op], THREAD[schedule.kind[op]], (start, end), args)
+    return _span(
+        run, name, category, schedule.device[op], THREAD[schedule.kind[op]], (start, end), args
+    )
 
 
 def _span(
-    run: Run, name: str, category: str, device: int, thread: int, times: tuple[float, float], args: dict[str, Any]
+    run: Run,
+    name: str,
+    category: str,
+    device: int,
+    thread: int,
+    times: tuple[float, float],
+    args: dict[str, Any],
 ) -> dict[str, Any]:
     """A slice of one of a device's threads."""
     return {
@@ -214,15 +256,27 @@ def _span(
 
 
 def _idle(run: Run, idle: Idle, place: int) -> dict[str, Any]:
-    """A segment of idle time, named ``idle: compute`` by its cause, with the op that waits and the one waited for."""
+    """A segment of idle time, named ``idle: compute`` by its cause, with the op that waits and the
+    one waited for.
+    """
     ops = {"waits": idle.op[place], "for": idle.blamed[place]}
     args = {name: run.timeline.schedule.label(int(op)) for name, op in ops.items() if op != NONE}
     times = idle.start[place], idle.end[place]
-    return _span(run, f"idle: {NAMES[idle.cause[place]]}", "idle", idle.device[place], IDLE_THREAD, times, args)
+    return _span(
+        run,
+        f"idle: {NAMES[idle.cause[place]]}",
+        "idle",
+        idle.device[place],
+        IDLE_THREAD,
+        times,
+        args,
+    )
 
 
 def _message(run: Run, beside: Beside, message: int) -> dict[str, Any]:
-    """The slice of a message from leaving to arriving; its args say when its sides were posted, and its bytes."""
+    """The slice of a message from leaving to arriving; its args say when its sides were posted, and
+    its bytes.
+    """
     schedule, messages = beside.execution.lowered.schedule, beside.execution.messages
     send, times = int(messages.send[message]), (messages.leave[message], messages.arrive[message])
     args = {
@@ -232,23 +286,40 @@ def _message(run: Run, beside: Beside, message: int) -> dict[str, Any]:
         "receive_posted": messages.awaited[message],
         **({"bytes": messages.size[message]} if messages.size[message] else {}),
     }
-    return _span(run, schedule.label(send), "p2p", messages.source[message], beside.thread[message], times, args)
+    return _span(
+        run,
+        schedule.label(send),
+        "p2p",
+        messages.source[message],
+        beside.thread[message],
+        times,
+        args,
+    )
 
 
 def _collective(run: Run, execution: Execution, op: int) -> dict[str, Any]:
     schedule, timeline = execution.lowered.schedule, execution.timeline
-    kind, stage, times = Kind(schedule.kind[op]), schedule.stage[op], (timeline.start[op], timeline.end[op])
+    kind, stage, times = (
+        Kind(schedule.kind[op]),
+        schedule.stage[op],
+        (timeline.start[op], timeline.end[op]),
+    )
     name, args = f"{stage}{kind.name}", {"stage": stage}
     return _span(run, name, CATEGORY[kind], schedule.device[op], COLLECTIVES_THREAD, times, args)
 
 
 def _arrow(run: Run, op: int, flow: int) -> list[dict[str, Any]]:
-    """An arrow from the op that makes an input to the op that takes it, through the slice of its message if any."""
+    """An arrow from the op that makes an input to the op that takes it, through the slice of its
+    message if any.
+    """
     timeline, beside, schedule = run.timeline, run.beside, run.timeline.schedule
     source = int(schedule.dependency[op])
-    # An arrow leaves from inside its slice: one microsecond before the end, or half way through a shorter one.
+    # An arrow leaves from inside its slice: one microsecond before the end, or half way through a
+    # shorter one.
     inset = min(1.0, (timeline.end[source] - timeline.start[source]) * run.scale / 2)
-    stops = [("s", schedule.device[source], COMPUTE_THREAD, timeline.end[source] * run.scale - inset)]
+    stops = [
+        ("s", schedule.device[source], COMPUTE_THREAD, timeline.end[source] * run.scale - inset)
+    ]
     if beside:
         message = beside.carrier[source]
         leave = beside.execution.messages.leave[message] * run.scale
