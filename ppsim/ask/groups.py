@@ -36,6 +36,7 @@ _CHUNKS: dict[str, Any] = {
 _MICROBATCHES: dict[str, Any] = {"help": "Microbatches, M.", "common": True}
 
 
+# Names of options that rules speak of together.
 @dataclass(frozen=True)
 class _Own:
     """What only some schedules take."""
@@ -342,6 +343,11 @@ class FaceOptions(JsonOption):
     """How a command prints its answer."""
 
     quiet: bool = flag("--quiet", "-q", help="Print the result line only.", common=True)
+
+
+# options of the size of a pipeline, and of the look of charts
+SHAPE = tuple(each.name for each in fields(ShapeOptions))
+LOOK = tuple(each.name for each in fields(FigureOptions)[len(fields(OutputOptions)) :])
 
 
 def output_of(request: object) -> Any:

@@ -12,8 +12,16 @@ import click
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Chart, Drawn, Line, Part
-from ppsim.ask.given import SHAPE, TIMING, Given, Need
-from ppsim.ask.groups import FaceOptions, FigureOptions, NetworkOptions, OneSchedule, ShapeOptions
+from ppsim.ask.given import Given, Need
+from ppsim.ask.groups import (
+    SHAPE,
+    FaceOptions,
+    FigureOptions,
+    NetworkOptions,
+    OneSchedule,
+    ShapeOptions,
+)
+from ppsim.ask.option_names import TIMING
 from ppsim.ask.options import Request, common, flag, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.terminal import count_colours, shows_colours
@@ -22,7 +30,7 @@ from ppsim.ask.write import Writers, document_writers, find_targets, inputs_of
 from ppsim.base.numbers import format_number, format_share
 from ppsim.errors import InputError
 from ppsim.prices.build import build
-from ppsim.prices.dealing import (
+from ppsim.prices.data_parallel.dealing import (
     MOST,
     DealOptions,
     DealtJob,
@@ -35,9 +43,14 @@ from ppsim.prices.dealing import (
     loads_section,
     maps_of,
 )
-from ppsim.prices.lengths import LengthOptions, Load, Loads, lengths_object
+from ppsim.prices.data_parallel.lengths import LengthOptions, Load, Loads, lengths_object
+from ppsim.prices.data_parallel.replicas import (
+    ReplicaOptions,
+    Replicated,
+    costs_of_slowest,
+    time_replicas,
+)
 from ppsim.prices.options import CostOptions
-from ppsim.prices.replicas import ReplicaOptions, Replicated, costs_of_slowest, time_replicas
 from ppsim.prices.timing import SIMPLE, time_ops
 from ppsim.questions.across.explain_text import explain_lines, heading_lines, job_lines, story_of
 from ppsim.questions.across.rivals import Tried, try_changes

@@ -22,9 +22,9 @@ from ppsim.base.deadline import check_time
 from ppsim.base.numbers import format_share
 from ppsim.errors import PpsimError
 from ppsim.prices.build import build_memory
+from ppsim.prices.data_parallel.replicas import ReplicaOptions, time_replicas
 from ppsim.prices.parts.layout import layout_for
 from ppsim.prices.parts.profile import has_activation_bytes
-from ppsim.prices.replicas import ReplicaOptions, time_replicas
 from ppsim.questions.across.break_even import describe_limits, price_of_search
 from ppsim.questions.across.whatif import Run, changeable_options
 

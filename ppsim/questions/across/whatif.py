@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from ppsim.ask.given import COSTS, LAYER_TIMES, Given
+from ppsim.ask.given import Given
 from ppsim.ask.groups import OWN, NetworkOptions, OneSchedule, ShapeOptions
+from ppsim.ask.option_names import COSTS, LAYER_TIMES
 from ppsim.ask.options import Option, flatten, list_options
 from ppsim.ask.rules import check_given
 from ppsim.ask.types import Numbers
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
     from ppsim.core.costs import Costs
     from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
-    from ppsim.prices.lengths import Loads
-    from ppsim.prices.replicas import Replicas
+    from ppsim.prices.data_parallel.lengths import Loads
+    from ppsim.prices.data_parallel.replicas import Replicas
     from ppsim.schedules import Family
 
 KINDS = ("tf", "tb", "ti", "tw", "tr")  # in the order of a cost table's rows
@@ -129,8 +130,8 @@ class Run:
 
     def _price_replicas(self, schedule: Schedule, prices: Costs) -> Iterable[Costs]:
         """The costs of the replicas among which the slowest is."""
-        from ppsim.prices.dealing import find_slowest
-        from ppsim.prices.replicas import ReplicaOptions, Replicas, costs_of_slowest
+        from ppsim.prices.data_parallel.dealing import find_slowest
+        from ppsim.prices.data_parallel.replicas import ReplicaOptions, Replicas, costs_of_slowest
 
         load = self.loads.find(schedule, self.costs) if self.loads else None
         if load is None:

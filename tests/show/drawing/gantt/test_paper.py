@@ -8,8 +8,8 @@ import warnings
 import numpy as np
 import pytest
 
-from ppsim.show.drawing.gantt import plot
-from ppsim.show.drawing.gantt_layout import SMALLEST_LABEL, cells_of, label_width, thin_labels
+from ppsim.show.drawing.gantt.figure import plot
+from ppsim.show.drawing.gantt.layout import SMALLEST_LABEL, cells_of, label_width, thin_labels
 from ppsim.show.drawing.look import Look
 from tests.cases import timed
 from tests.commands import answer

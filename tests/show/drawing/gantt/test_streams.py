@@ -14,8 +14,8 @@ from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import measure
 from ppsim.schedules import generate
 from ppsim.search.rules.offload import add_offload
-from ppsim.show.drawing.gantt_layout import cells_of
-from ppsim.show.drawing.gantt_panel import Panel
+from ppsim.show.drawing.gantt.layout import cells_of
+from ppsim.show.drawing.gantt.panel import Panel
 from ppsim.show.drawing.lanes import COLLECTIVE, COPY_IN, COPY_OUT, compute_row, streams_of
 from ppsim.show.drawing.terminal import gantt
 from ppsim.show.files.document import Document

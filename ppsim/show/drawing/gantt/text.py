@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ppsim.base.text import shorten
-from ppsim.show.drawing.gantt_layout import DOTS, POINT
-from ppsim.show.drawing.letters import LONGEST_UNIT, is_symbol, text_width
+from ppsim.show.drawing.canvas import DOTS, POINT
+from ppsim.show.drawing.letters import (
+    LONGEST_TITLE,
+    LONGEST_UNIT,
+    cut_to_width,
+    is_symbol,
+    text_width,
+)
 from ppsim.show.drawing.view import View
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from ppsim.show.drawing.gantt_strokes import Design
+    from ppsim.show.drawing.gantt.design import Design
 
 BETWEEN_FACTS = "\u00a0\u00a0 "  # browsers would draw plain spaces as one
 # first without the size, then the peak, then the bubble
 FEWER_FACTS = ((0, None), (2, None), (2, 4), (2, 3))
-LONGEST_TITLE = 200  # characters, beyond which no title fits
-MOST_LINES = 3  # of the title above a figure
 SMALLEST_FONT = 5.0  # points of a title before it is cut
-NARROWEST_LETTER = 0.2  # of the font's size
 
 
 def draw_heading(
@@ -66,7 +68,7 @@ def draw_heading(
     if named + wide + 10 > across >= named * SMALLEST_FONT / large + wide + 10:
         large *= (across - wide - 10) / named
     needed = wide + 10 if wide <= across else 0.0
-    name = _cut(title, across - needed, large)
+    name = cut_to_width(title, across - needed, large)
     end = max(end / design.span, (text_width(name, large, "bold") + needed) / across)
     common: dict[str, Any] = {"transform": axes.transAxes, "va": "baseline", "parse_math": False}
     axes.text(0, above, name, fontsize=large, fontweight="bold", ha="left", **common)
@@ -84,35 +86,6 @@ def title_fits(title: str, numbers: Sequence[str], design: Design) -> bool:
     needed = text_width(fewest, design.font - 0.5) + 10
     room = design.across / POINT - needed
     return len(title) < LONGEST_TITLE and text_width(title, SMALLEST_FONT, "bold") <= room
-
-
-def wrap_title(text: str, room: float, size: float, weight: str = "bold") -> list[str]:
-    """Break a text between words into lines of so many points, at most ``MOST_LINES``, the last cut
-    where it must.
-    """
-    lines: list[str] = []
-    for word in shorten(text, MOST_LINES * LONGEST_TITLE).split():
-        if lines and text_width(f"{lines[-1]} {word}", size, weight) <= room:
-            lines[-1] += f" {word}"
-        else:
-            lines.append(word)
-    last = [" ".join(lines[MOST_LINES - 1 :])] if len(lines) > MOST_LINES else []
-    return [_cut(line, room, size, weight) for line in [*lines[: MOST_LINES - len(last)], *last]]
-
-
-def _cut(text: str, room: float, size: float, weight: str = "bold") -> str:
-    """Cut a text to what fits into so many points."""
-    # Nothing longer is measured, as that takes long: no figure has room for as many of the
-    # narrowest letters.
-    text = shorten(text, max(4, int(room / (NARROWEST_LETTER * size))))
-    if text_width(text, size, weight) <= room:
-        return text
-    fits = bisect_left(
-        range(len(text)),
-        x=True,
-        key=lambda end: text_width(f"{text[: end + 1]}...", size, weight) > room,
-    )
-    return f"{text[:fits].rstrip()}..." if fits else ""
 
 
 def draw_time_axis(axes: Axes, unit: str, design: Design, view: View | None = None) -> None:

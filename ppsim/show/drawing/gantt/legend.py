@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ppsim.core.ops import Kind
-from ppsim.show.drawing.gantt_layout import POINT
-from ppsim.show.drawing.gantt_panel import Panel
-from ppsim.show.drawing.gantt_strokes import HATCHING, Design
+from ppsim.show.drawing.canvas import POINT
+from ppsim.show.drawing.gantt.design import HATCHING, Design
+from ppsim.show.drawing.gantt.panel import Panel
 from ppsim.show.drawing.lanes import COLLECTIVE
 from ppsim.show.drawing.legend import LANE_FILL, Entry, legend_entries, split_by_chunk
 from ppsim.show.drawing.letters import text_width

@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.show.drawing.gantt_layout import (
+from ppsim.show.drawing.canvas import DOTS, POINT
+from ppsim.show.drawing.gantt.layout import (
     BAND,
-    DOTS,
     LABEL_HEIGHT,
     LEAST_BAND,
     MOST_VECTOR_CELLS,
-    POINT,
     TALLEST,
     border_width,
     choose_labels,
     row_height,
 )
-from ppsim.show.drawing.gantt_marks import place_notes, row_notes_width
-from ppsim.show.drawing.gantt_panel import Panel
-from ppsim.show.drawing.gantt_strokes import Design
+from ppsim.show.drawing.gantt.notes import place_notes, row_notes_width
+from ppsim.show.drawing.gantt.panel import Panel
 from ppsim.show.drawing.lanes import COLLECTIVE
 from ppsim.show.drawing.letters import text_width
 from ppsim.show.drawing.link_panel import link_margins
+from ppsim.show.drawing.look import PLAIN, Look, Note
 from ppsim.show.drawing.memory_panel import names_width
+from ppsim.show.drawing.palette import Palette
 
 FONT, SMALL_FONT = 6.5, 6.0  # points
 WIDE = 5 * DOTS  # from here on a figure has the larger font
@@ -40,6 +41,8 @@ LEAST_MESSAGE = 1.5  # points of a typical message, below which lanes are strips
 MARKS = 1.35  # heights of the font above the rows for the names of phases and of a folded middle
 GAPS_FROM = 15  # dots of a row, below which rows touch
 BORDERED_SHARE = 0.25  # of the cells may be too narrow for borders before all lose them
+
+HATCHING = "////////"  # the more signs, the closer the lines
 
 
 def design_for(
@@ -187,3 +190,41 @@ def _has_arrows(panels: Sequence[Panel]) -> bool:
     """Whether every panel that has messages can show them."""
     talking = [panel for panel in panels if panel.timeline.schedule.crosses.any()]
     return bool(talking) and all(panel.messages is not None for panel in talking)
+
+
+@dataclass(frozen=True)
+class Design:
+    """The measures that all panels of a figure share."""
+
+    style: str  # screen or paper
+    font: float  # size in points
+    left: int  # dots beside the rows, where the devices' names stand
+    across: int  # dots from time 0 to ``span``
+    span: float  # the longest makespan
+    row: int  # dots of a row
+    gap: float  # share of a row that stays empty, above and below
+    head: int  # dots above a panel for its title and facts, 0 for none
+    border: float  # line width around cells in points
+    vector: bool  # whether cells are drawn one by one
+    arrows: bool  # whether messages are drawn as arrows
+    # those of the lane below each row, downwards; none where no lane is drawn
+    bands: tuple[int, ...]
+    # share of a row that the lane takes, with the empty part below it; ``gap`` where there is none
+    lane: float
+    look: Look = PLAIN  # palette, labels and what else the user chose
+    marks: int = 0  # dots above the rows for the names of phases and of a folded middle, 0 for none
+    # the bands that show shares of time, as what is in them is too short to see
+    strips: tuple[int, ...] = ()
+    # the user's, each with its time and its line above the rows
+    notes: tuple[tuple[Note, float, int], ...] = ()
+    inside: bool = False  # whether the segments of ops are drawn below each row's cells
+
+    @property
+    def palette(self) -> Palette:
+        """The colours."""
+        return self.look.colours
+
+    @property
+    def scale(self) -> float:
+        """Points per unit of time."""
+        return self.across / POINT / self.span

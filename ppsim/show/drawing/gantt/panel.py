@@ -22,7 +22,7 @@ from ppsim.engine.simple.columns import peak_share, shape_of
 from ppsim.engine.simple.metrics import measure
 from ppsim.engine.simple.segments import STREAMS, OpsInside
 from ppsim.errors import InputError
-from ppsim.show.drawing.gantt_layout import (
+from ppsim.show.drawing.gantt.layout import (
     Cells,
     Messages,
     cells_of,

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 from ppsim.base.notes import note
 from ppsim.base.numbers import format_share
-from ppsim.show.drawing.gantt_design import design_for
-from ppsim.show.drawing.gantt_layout import DOTS, POINT
-from ppsim.show.drawing.gantt_panel import Panel
+from ppsim.show.drawing.canvas import DOTS, POINT
+from ppsim.show.drawing.gantt.design import design_for
+from ppsim.show.drawing.gantt.panel import Panel
 from ppsim.show.drawing.view import find_repetition
 
 WIDTHS = 3.3, 6.75, 9.0, 12.0, 16.0  # inches that are tried: a column, a page, and more

@@ -18,6 +18,7 @@ from ppsim.core.ops import ONCE_A_STEP, TIMED, Kind
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.segments import OpsInside
+from ppsim.show.drawing.canvas import DOTS
 from ppsim.show.drawing.palette import (
     CAUSE_FILL,
     DEFAULT,
@@ -30,8 +31,6 @@ from ppsim.show.drawing.palette import (
     level_of,
 )
 
-DOTS = 300
-POINT = DOTS / 72
 MOST_VECTOR_CELLS = 5_000
 MOST_MESSAGES = 200
 SMALLEST_LABEL = 4.5  # points
@@ -343,16 +342,6 @@ def row_height(devices: int, rows: int, *, labels: bool, arrows: bool, narrow: b
     least = ROW_OF_ARROWS if arrows else LABELLED_ROW if labels else LEAST_ROW
     inches = min(tallest, max(least, PANEL / devices), TALLEST / rows)
     return max(1, int(inches * DOTS))
-
-
-def tick_step(row: float, font: float) -> int:
-    """Label every n-th device: 1 where names fit rows of ``row`` points, else the least power of
-    two that does.
-    """
-    step = 1
-    while row < font and step * row < 1.5 * font:
-        step *= 2
-    return step
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import measure
 from ppsim.schedules import generate
 from ppsim.show.drawing.canvas import write_figure
-from ppsim.show.drawing.gantt import plot
-from ppsim.show.drawing.gantt_layout import cells_of, raster
+from ppsim.show.drawing.gantt.figure import plot
+from ppsim.show.drawing.gantt.layout import cells_of, raster
 from ppsim.show.drawing.palette import (
     DEFAULT,
     FEW_COLOURS,

@@ -13,8 +13,8 @@ from ppsim.analysis.idle import CAUSES, NAMES, arrivals, explain_idle
 from ppsim.core.costs import costs_for
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.schedules import generate
-from ppsim.show.drawing.gantt import plot
-from ppsim.show.drawing.gantt_layout import cells_of, idle_cells, join_cells, raster
+from ppsim.show.drawing.gantt.figure import plot
+from ppsim.show.drawing.gantt.layout import cells_of, idle_cells, join_cells, raster
 from ppsim.show.drawing.legend import legend_entries
 from ppsim.show.drawing.palette import BUBBLE_DARK, CAUSE_DARK, CAUSE_FILL, COLOURS, luminance
 from ppsim.show.files.document import Document

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import click
 
 from ppsim.ask.blocks import Block, Line
-from ppsim.ask.given import DETAILED, Need
+from ppsim.ask.given import Need
+from ppsim.ask.option_names import DETAILED
 from ppsim.ask.options import flag, option
 from ppsim.base.notes import long_work
 from ppsim.base.numbers import format_change, format_number, format_share
 from ppsim.errors import InputError
-from ppsim.prices.lengths import Load, load_map
-from ppsim.prices.replicas import ReplicaOptions, Replicated
+from ppsim.prices.data_parallel.lengths import Load, load_map
+from ppsim.prices.data_parallel.replicas import ReplicaOptions, Replicated
 
 if TYPE_CHECKING:
     import numpy as np

@@ -17,26 +17,22 @@ from ppsim.core.curve import Curve
 from ppsim.core.timeline import Timeline
 from ppsim.engine.memory.usage import SHARES, share_unit
 from ppsim.errors import InputError
-from ppsim.show.drawing.canvas import load_matplotlib
-from ppsim.show.drawing.gantt_design import HEAD, design_for
-from ppsim.show.drawing.gantt_layout import DOTS, POINT, TALLEST
-from ppsim.show.drawing.gantt_legend import (
+from ppsim.show.drawing.canvas import DOTS, POINT, load_matplotlib
+from ppsim.show.drawing.gantt.design import HEAD, Design, design_for
+from ppsim.show.drawing.gantt.layout import TALLEST
+from ppsim.show.drawing.gantt.legend import (
     LEGEND_LINE,
     draw_legend_line,
     figure_legend,
     legend_lines,
 )
-from ppsim.show.drawing.gantt_marks import NOTE_LINE, draw_marks, write_notes
-from ppsim.show.drawing.gantt_panel import Panel
-from ppsim.show.drawing.gantt_paper import fit_for_paper
-from ppsim.show.drawing.gantt_strokes import Design, draw_gantt
-from ppsim.show.drawing.gantt_text import (
-    draw_heading,
-    draw_time_arrow,
-    draw_time_axis,
-    title_fits,
-    wrap_title,
-)
+from ppsim.show.drawing.gantt.marks import draw_marks, write_notes
+from ppsim.show.drawing.gantt.notes import NOTE_LINE
+from ppsim.show.drawing.gantt.panel import Panel
+from ppsim.show.drawing.gantt.paper import fit_for_paper
+from ppsim.show.drawing.gantt.strokes import draw_gantt
+from ppsim.show.drawing.gantt.text import draw_heading, draw_time_arrow, draw_time_axis, title_fits
+from ppsim.show.drawing.letters import wrap_text
 from ppsim.show.drawing.link_panel import GAP as LINK_GAP
 from ppsim.show.drawing.link_panel import draw_links, link_panel_height
 from ppsim.show.drawing.look import PLAIN, Look
@@ -170,7 +166,7 @@ def _draw(panels: Sequence[Panel], style: str, width: int, cap: float | None) ->
     )
     title_font = design.font + 1.5
     whole = (
-        wrap_title(look.title, (width - design.left) / POINT - LEGEND_MARGIN, title_font)
+        wrap_text(look.title, (width - design.left) / POINT - LEGEND_MARGIN, title_font)
         if above
         else []
     )

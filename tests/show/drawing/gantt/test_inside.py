@@ -17,10 +17,11 @@ from ppsim.engine.simple.segments import (
     segment_costs,
 )
 from ppsim.schedules import generate
-from ppsim.show.drawing.gantt import plot
-from ppsim.show.drawing.gantt_design import design_for
-from ppsim.show.drawing.gantt_layout import DOTS, inside_cells
-from ppsim.show.drawing.gantt_panel import Panel
+from ppsim.show.drawing.canvas import DOTS
+from ppsim.show.drawing.gantt.design import design_for
+from ppsim.show.drawing.gantt.figure import plot
+from ppsim.show.drawing.gantt.layout import inside_cells
+from ppsim.show.drawing.gantt.panel import Panel
 from ppsim.show.drawing.look import PLAIN
 
 LAYER = Segments(

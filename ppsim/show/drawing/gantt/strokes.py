@@ -9,7 +9,6 @@ axes, which are set.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,20 +17,20 @@ from numpy.typing import NDArray
 from ppsim.analysis.idle import NAMES
 from ppsim.base.notes import note
 from ppsim.core.ops import Kind
-from ppsim.show.drawing.gantt_layout import (
+from ppsim.show.drawing.canvas import POINT
+from ppsim.show.drawing.gantt.design import HATCHING, Design
+from ppsim.show.drawing.gantt.layout import (
     COLOUR_COUNT,
     LEAST_BORDERED,
-    POINT,
     Cells,
     Messages,
     join_cells,
     raster,
-    tick_step,
 )
-from ppsim.show.drawing.gantt_panel import Panel
+from ppsim.show.drawing.gantt.panel import Panel
 from ppsim.show.drawing.lanes import COLLECTIVE, Bars, Lane, busy_share
 from ppsim.show.drawing.legend import LANE_FILL
-from ppsim.show.drawing.look import PLAIN, Look, Note
+from ppsim.show.drawing.letters import tick_step
 from ppsim.show.drawing.palette import (
     CAUSE_FILL,
     COMM_ARROW,
@@ -43,10 +42,10 @@ from ppsim.show.drawing.palette import (
     channels,
     text_colour,
 )
+from ppsim.show.drawing.paths import add_path, rectangles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.path import Path
 
 
 LANE_EDGE = 0.25  # points
@@ -55,45 +54,6 @@ STRIP_DOTS = 24  # of a column of a strip of messages
 LEAST_SHARE = 0.2  # of a message's colour in a column where one is under way at all
 BUBBLE_HATCHING = "////"
 LANE_HATCHING = "//////"  # of gradients that are reduced, where parameters are plain
-HATCHING = "////////"  # the more signs, the closer the lines
-
-
-@dataclass(frozen=True)
-class Design:
-    """The measures that all panels of a figure share."""
-
-    style: str  # screen or paper
-    font: float  # size in points
-    left: int  # dots beside the rows, where the devices' names stand
-    across: int  # dots from time 0 to ``span``
-    span: float  # the longest makespan
-    row: int  # dots of a row
-    gap: float  # share of a row that stays empty, above and below
-    head: int  # dots above a panel for its title and facts, 0 for none
-    border: float  # line width around cells in points
-    vector: bool  # whether cells are drawn one by one
-    arrows: bool  # whether messages are drawn as arrows
-    # those of the lane below each row, downwards; none where no lane is drawn
-    bands: tuple[int, ...]
-    # share of a row that the lane takes, with the empty part below it; ``gap`` where there is none
-    lane: float
-    look: Look = PLAIN  # palette, labels and what else the user chose
-    marks: int = 0  # dots above the rows for the names of phases and of a folded middle, 0 for none
-    # the bands that show shares of time, as what is in them is too short to see
-    strips: tuple[int, ...] = ()
-    # the user's, each with its time and its line above the rows
-    notes: tuple[tuple[Note, float, int], ...] = ()
-    inside: bool = False  # whether the segments of ops are drawn below each row's cells
-
-    @property
-    def palette(self) -> Palette:
-        """The colours."""
-        return self.look.colours
-
-    @property
-    def scale(self) -> float:
-        """Points per unit of time."""
-        return self.across / POINT / self.span
 
 
 def draw_gantt(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
@@ -155,13 +115,6 @@ def draw_gantt(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
             )
     if design.arrows and panel.messages is not None:
         _draw_arrows(axes, panel.messages, design.gap)
-
-
-def add_path(axes: Axes, path: Path, **look: Any) -> None:
-    """Add a shape on whole dots, without an edge unless its look says otherwise."""
-    from matplotlib.patches import PathPatch
-
-    axes.add_artist(PathPatch(path, **{"linewidth": 0, "snap": True} | look))
 
 
 def fill_track(
@@ -314,19 +267,6 @@ def _fill_strips(
             interpolation="nearest",
             zorder=3,
         )
-
-
-def rectangles(
-    left: NDArray[Any], right: NDArray[Any], top: NDArray[Any], bottom: NDArray[Any]
-) -> Path:
-    """Rectangles as one path, each edge of shape (rectangles,)."""
-    from matplotlib.path import Path
-
-    corners = np.stack(
-        [left, top, right, top, right, bottom, left, bottom, left, top], axis=1
-    ).reshape(-1, 2)
-    codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY]
-    return Path(corners, np.tile(np.array(codes, Path.code_type), len(left)))
 
 
 def number_cells(

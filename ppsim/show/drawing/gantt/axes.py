@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppsim.core.ops import ONCE_A_STEP, Kind
-from ppsim.show.drawing.gantt_layout import colours_of
-from ppsim.show.drawing.gantt_strokes import add_path, rectangles
+from ppsim.show.drawing.gantt.layout import colours_of
 from ppsim.show.drawing.look import PLAIN, Look
 from ppsim.show.drawing.palette import LEVELS, text_colour
+from ppsim.show.drawing.paths import add_path, rectangles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -26,10 +26,12 @@ from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError
 from ppsim.schedules import generate
 from ppsim.show.drawing import canvas
-from ppsim.show.drawing import gantt_layout as layout
-from ppsim.show.drawing.gantt import STYLES, plot
-from ppsim.show.drawing.gantt_legend import legend_lines
+from ppsim.show.drawing.canvas import DOTS
+from ppsim.show.drawing.gantt import layout
+from ppsim.show.drawing.gantt.figure import STYLES, plot
+from ppsim.show.drawing.gantt.legend import legend_lines
 from ppsim.show.drawing.legend import Entry
+from ppsim.show.drawing.letters import tick_step
 from ppsim.show.drawing.look import Look
 from ppsim.show.drawing.palette import (
     BLACK,
@@ -108,7 +110,7 @@ def test_rows_never_exceed_eight_inches_and_never_vanish(devices, panels, labels
     rows = devices * panels
     height = layout.row_height(devices, rows, labels=labels, arrows=arrows, narrow=narrow)
     assert height >= 1
-    assert height * rows <= max(8 * layout.DOTS, rows)
+    assert height * rows <= max(8 * DOTS, rows)
 
 
 def test_few_devices_have_rows_of_the_papers_height_and_many_are_thinner():
@@ -119,7 +121,7 @@ def test_few_devices_have_rows_of_the_papers_height_and_many_are_thinner():
 
 
 def test_every_device_is_named_where_names_fit_else_a_power_of_two():
-    assert [layout.tick_step(row, 6.5) for row in (12, 6.5, 6.4, 4.3, 0.48)] == [1, 1, 2, 4, 32]
+    assert [tick_step(row, 6.5) for row in (12, 6.5, 6.4, 4.3, 0.48)] == [1, 1, 2, 4, 32]
 
 
 def test_ops_without_length_take_no_cell():
@@ -438,7 +440,7 @@ def test_a_machine_without_fonts_draws_without_a_word(monkeypatch):
 @pytest.mark.slow
 def test_figures_need_no_pyplot_and_matplotlib_only_when_drawn():
     code = (
-        "import sys, io, ppsim.show.drawing.gantt as f; assert 'matplotlib' not in "
+        "import sys, io, ppsim.show.drawing.gantt.figure as f; assert 'matplotlib' not in "
         "sys.modules;from ppsim import costs_for, simulate; from ppsim.schedules import "
         "generate;s = generate('1f1b', devices=2, microbatches=2); f.plot(simulate(s, "
         "costs_for(s))).savefig(io.BytesIO());assert 'matplotlib.pyplot' not in sys.modules"

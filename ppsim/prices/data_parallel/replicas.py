@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ppsim.core.costs import Costs
     from ppsim.core.schedule import Schedule
-    from ppsim.prices.lengths import Load
+    from ppsim.prices.data_parallel.lengths import Load
 
 Slower = tuple[int, int | None, float]
 MOST = 4096
