@@ -33,15 +33,6 @@ if TYPE_CHECKING:
     from ppsim.workload.plans.rank_chart import RankLayout
 
 SCHEMA = "ppsim.read/1"
-FORMATS = {
-    "primus": "Primus dumps",
-    "kineto": "Kineto traces",
-    "record": "a record",
-    "table": "a table of ops",
-    "timeline": "a schedule with times",
-    "schedule": "a schedule without times",
-    "ranks": "where ranks lie",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,7 +272,7 @@ class Shape(Answer[ReadRequest]):
 
     def blocks(self) -> Iterator[Block]:
         """What it is."""
-        yield Line(f"file       {self.request.files[0]}: {FORMATS['schedule']}", 11)
+        yield Line(f"file       {self.request.files[0]}: a schedule without times", 11)
         yield Line(_schedule_line(self.schedule), 11)
         yield from _command_line(self.command)
 
@@ -310,7 +301,7 @@ class Ranks(Answer[ReadRequest]):
     def blocks(self) -> Iterator[Block]:
         """What it is, sizes, order, and what takes it."""
         found = self.layout
-        yield Line(f"file       {self.request.files[0]}: {FORMATS['ranks']}", 11)
+        yield Line(f"file       {self.request.files[0]}: where ranks lie", 11)
         yield Line(f"sizes      {self._sizes()}", 11)
         yield Line(
             f"order      {found.rank_order}, the nearest first; expert-parallel ranks "
@@ -381,7 +372,9 @@ def _terms_object(terms: Terms) -> dict[str, Any]:
 
 
 def _headline(observed: RealRun, kept: RealRun) -> Iterator[str]:
-    yield f"file       {observed.source}: {FORMATS[observed.format]}"
+    from ppsim.real.traces.read import title_of
+
+    yield f"file       {observed.source}: {title_of(observed.format)}"
     yield _schedule_line(observed.schedule)
     numbers, makespans = observed.iterations, observed.makespans
     if (job := observed.job) is not None and len(job.replicas) > 1:

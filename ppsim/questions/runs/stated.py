@@ -81,10 +81,10 @@ def told_unit(unit: str | None, path: str) -> str:
 
 def table_unit(unit: str | None, path: str) -> str:
     """As :func:`told_unit`, of tables only: the times of other runs have their unit."""
-    from ppsim.real.traces.read import shows_table
+    from ppsim.real.traces.read import lacks_unit
 
     told = told_unit(unit, path)
-    return told if told and shows_table(path) else ""
+    return told if told and lacks_unit(path) else ""
 
 
 def read_whole(file: str, unit: str = "") -> RealRun | None:
