@@ -159,7 +159,6 @@ class Steps(TimesOfKinds):
         schedule).
         """
         from ppsim.core.ops import Kind
-        from ppsim.core.steps import add_optimizer
 
         if (schedule.kind == Kind.OPT).any():
             if self.post_validation:
@@ -167,6 +166,8 @@ class Steps(TimesOfKinds):
                     f"{schedule.name} has its optimizer step already", "leave out --post-validation"
                 )
             return schedule
+        from ppsim.core.steps import add_optimizer
+
         if not schedule.flushes:
             self._refuse_asynchronous(schedule)
         return add_optimizer(
