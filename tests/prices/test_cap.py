@@ -18,7 +18,7 @@ def ask(*words: str) -> dict[str, Any]:
     return json.loads(invoke(*words, "--json").stdout)
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("cap", ["3", "4", "5,4,3,2", "8"])
 @pytest.mark.parametrize("name", NAMES)
 def test_run_and_memory_have_one_verdict(name, cap):
@@ -137,7 +137,7 @@ CAPPED = ("1f1b", "zb-v", "interleaved:3", "seq1f1b", "dualpipe")
 CAPS = ("1", "1.75", "3", "3.5", "4", "5", "4,3,2,1", "4,4,4,4")
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("cap", CAPS)
 @pytest.mark.parametrize("name", CAPPED)
 def test_a_number_counts_the_same_activations_in_every_command(name, cap):

@@ -599,7 +599,7 @@ def cells_of(
         if costs.chunked and not grid.microbatches:
             numbers = {each: [_count_chunks(spec, costs, min(counts), each)] for each in counts}
         for each, size, m in (
-            (each, size, m) for each in spelled for size in counts for m in numbers[size]
+            (name, count, m) for name in spelled for count in counts for m in numbers[count]
         ):
             stages, devices = (size, None) if grid.stages else (None, size)
             share = size / (split_chunks(each)[1] or family.chunks) if grid.stages else size
