@@ -65,7 +65,7 @@ def answer(*words: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_how_many_plans_are_listed_changes_no_best(question):
     words = QUESTIONS[question]
