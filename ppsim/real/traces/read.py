@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -206,7 +207,11 @@ def _stated(source: str, texts: Mapping[str, str]) -> RealRun:
     if timeline is None:
         raise InputError(f"{source} is a schedule without times, so it shows no run", HINT)
     times, first = (timeline.start[None], timeline.end[None]), np.ones(1, np.int64)
-    return RealRun.of_ops(source, "timeline", timeline.schedule, first, *times, unit=timeline.unit)
+    told: dict[str, Any] = {
+        "unit": timeline.unit,
+        "stated_ends": np.array([timeline.makespan]),
+    }
+    return RealRun.of_ops(source, "timeline", timeline.schedule, first, *times, **told)
 
 
 def _read_record(path: str, schedule: str) -> RealRun:
