@@ -119,21 +119,42 @@ def tensor_waits(
     return waits
 
 
-def lost_overlap(names: Sequence[str], times: Floats, scatter: float, parallel: Parallel) -> Floats:
+def lost_overlap(
+    names: Sequence[str],
+    times: Floats,
+    scatter: float,
+    gathers: Sequence[float],
+    parallel: Parallel,
+) -> Floats:
     """Compute what a split backward loses of a layer's overlap, in seconds: added to I, taken from
     W. Shape (2,).
 
     A whole backward scatters (without sequence parallelism: sums) the gradient of a product's
     inputs beside the product that makes its weights' gradient. Where the latter waits for W, I
-    waits for the scatter alone.
+    waits for the scatter alone. The inputs that a whole backward gathers beside the gradient of
+    inputs are gathered in W, each beside the products before it: the pre_process of a
+    WeightGradStore, in the zero-bubble authors' fork of Megatron-LM and in Primus.
+
+    Args:
+        names: shape (n,), of the layer's operators.
+        times: shape (3, n), their seconds in F, I and W.
+        scatter: seconds of a scatter.
+        gathers: seconds of the gathers in F, I and W.
+        parallel: how the layer is trained.
     """
     moved = np.zeros(2)
     beside_all = float(parallel.kernels == "fused")
+    blocks = [needs for needs, makes in BLOCKS if makes in names] if scatter else []
     message = scatter if parallel.sequence_parallel else 2 * scatter
-    for needs, makes in BLOCKS if scatter else ():
-        if makes in names:
-            weights = float(times[WEIGHTS, [name in needs for name in names]].sum())
-            moved += [message, added(weights, message, beside_all)]
+    gather = gathers[WEIGHTS] if parallel.sequence_parallel else 0.0
+    for needs in blocks:
+        inputs, weights = times[INPUTS:, [name in needs for name in names]].sum(axis=1)
+        moved += [
+            message - added(inputs, gather, beside_all),
+            added(weights, message, beside_all),
+        ]
+    every = float(times[WEIGHTS].sum())
+    moved[1] -= added(every, len(blocks) * gather, beside_all)
     return moved
 
 
