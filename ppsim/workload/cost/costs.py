@@ -243,10 +243,17 @@ def _tied_seconds(
 @lru_cache(maxsize=4096)
 def on_one_stage(parallel: Parallel) -> Parallel:
     """Leave out what the work of a stage does not depend on, so that plans which differ in no more
-    share it.
+    share it. Slices are what a stage works on one by one.
     """
     return replace(
-        parallel, pp=1, vp=1, microbatches=1, schedule="", slices=0, recompute_layers=None
+        parallel,
+        pp=1,
+        vp=1,
+        microbatches=1,
+        schedule="",
+        slices=0,
+        parts=parallel.pieces,
+        recompute_layers=None,
     )
 
 
@@ -319,7 +326,7 @@ def _stage(
     weights = hypot(max(weights - moved[1], 0.0), layers * parallel.split_ms / 1e3)
     inputs, weights = inputs + again + moved[0], weights + for_weights
     times = np.array([forward, backward, inputs, weights, again + for_weights])
-    return times, float(communication[:3].sum())
+    return parallel.parts * times, parallel.parts * float(communication[:3].sum())
 
 
 def _tower(encoder: Encoder, machine: Machine, parallel: Parallel, found: Efficiency) -> Floats:
