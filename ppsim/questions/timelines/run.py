@@ -393,9 +393,11 @@ class Run(Answer[RunRequest]):
         whose = f", replica {self.replicas.slowest}" if self.load and self.replicas else ""
         yield Line([(title_of(self.schedule), "name"), f"  {shape_line(self.schedule)}{whose}"])
         if self.request.gantt:
-            from ppsim.show.drawing.terminal_marks import marks_of_messages
+            marks = None
+            if self.execution:
+                from ppsim.show.drawing.terminal_marks import marks_of_messages
 
-            marks = marks_of_messages(self.execution) if self.execution else None
+                marks = marks_of_messages(self.execution)
             yield Chart(self.timeline, self.metrics, marks, self.request.lanes)
         yield ""
         for line in summary(self.timeline, self.metrics).splitlines():
