@@ -14,6 +14,7 @@ __all__ = [
     "rounds",
     "serving",
     "several",
+    "software",
     "timing",
     "trained",
 ]
