@@ -36,10 +36,16 @@ class LengthOptions:
 
     needs: ClassVar[tuple[Need, ...]] = (
         Need(
-            ("padded", "mbs"),
+            ("padded",),
             lambda g: bool(g["lengths"]),
             "{options} is of sequences of different lengths, and there are none",
             "add --lengths FILE, or --lengths lognormal:2048:1.2:7",
+        ),
+        Need(
+            ("mbs",),
+            lambda g: bool(g["lengths"] or g["model"]),
+            "{options} is of sequences of different lengths or of a model, and there are none",
+            "add --lengths lognormal:2048:1.2:7, or --model NAME --cluster NAME",
         ),
     )
 
@@ -59,7 +65,7 @@ class LengthOptions:
     mbs: int | None = option(
         "--mbs",
         type=click.IntRange(1, MOST_EACH),
-        help="Sequences in each microbatch, of a distribution of --lengths (1).",
+        help="Sequences in each microbatch, of --model or of a distribution of --lengths (1).",
     )
     cp_of: str | None = option(
         "--cp-of",
