@@ -14,15 +14,8 @@ const mostDevices = () => Math.max(...TIMELINES.map(timeline => timeline.devices
 /** Whether every device has its row: in the editor, which moves ops from row to row, and after edits. */
 const allRows = () => !tall() || editor.on || TIMELINES.some(timeline => timeline.edited) || !view.rows && !view.pinned.length;
 
-/** The devices that have rows, from above: pinned ones, then those of the range that are not. */
-function devicesInSight({ devices }) {
-  const every = Array.from({ length: devices }, (_, device) => device);
-  if (allRows()) return every;
-  const pinned = view.pinned.filter(device => device < devices);
-  const [first, count] = view.rows ?? [0, devices];
-  const range = every.slice(first, first + count).filter(device => !pinned.includes(device));
-  return pinned.length || range.length ? [...pinned, ...range] : every.slice(-1);
-}
+/** The devices that have rows, from above. */
+const devicesInSight = ({ devices }) => allRows() ? everyDevice(devices, 1) : rowsInSight(devices);
 
 /** Of each device its row, or -1. */
 function rowOfEach({ devices }, inSight) {

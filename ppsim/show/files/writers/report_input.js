@@ -179,11 +179,7 @@ function wheel(event) {
   }
   event.preventDefault();
   const turn = clamp(event.deltaY || event.deltaX, -200, 200) / 300;
-  const panel = shown.panels.find(({ top, height }) => event.clientY - chartBox().top < top + height) ?? shown.panels[0];
-  if (tall() && event.shiftKey) {
-    const share = (event.clientY - chartBox().top - panel.top) / panel.height;
-    return zoomRows(Math.exp(turn), clamp(share, 0, 1));
-  }
+  if (tall() && event.shiftKey) return wheelRows(event, turn);
   const x = event.clientX - chartBox().left - shown.left;
   const [from, to] = view.range;
   return zoom(Math.exp(turn), from + clamp(x / shown.plotWidth, 0, 1) * (to - from));

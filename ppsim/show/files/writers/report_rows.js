@@ -5,6 +5,15 @@ const MANY = 32; // devices from which the overview is always there
 const OVERVIEW = 48; // pixels of its height, for all timelines together
 let overviewOf = []; // what the overview was drawn of
 
+/** The devices in sight where not all are: pinned ones, then those of the range that are not. */
+function rowsInSight(devices) {
+  const every = everyDevice(devices, 1);
+  const pinned = view.pinned.filter(device => device < devices);
+  const [first, count] = view.rows ?? [0, devices];
+  const range = every.slice(first, first + count).filter(device => !pinned.includes(device));
+  return pinned.length || range.length ? [...pinned, ...range] : every.slice(-1);
+}
+
 /** Show so many devices from a first one on, below those that are pinned. */
 function showRows(first, count) {
   const most = mostDevices();
@@ -33,6 +42,13 @@ function pinchRows(fingers, event, apart) {
   fingers.apart = apart([a, b]);
   const [{ top, height }] = shown.panels;
   zoomRows(factor, clamp(((a[1] + b[1]) / 2 - chartBox().top - top) / height, 0, 1));
+}
+
+/** The same by the wheel, around the pointer. */
+function wheelRows(event, turn) {
+  const y = event.clientY - chartBox().top;
+  const { top, height } = shown.panels.find(panel => y < panel.top + panel.height) ?? shown.panels[0];
+  zoomRows(Math.exp(turn), clamp((y - top) / height, 0, 1));
 }
 
 /** What a key does to rows, if anything. */
@@ -100,6 +116,15 @@ function pinOnly(words) {
   return found.size ? pinDevices([...found].sort((a, b) => a - b)) : say('Name devices, such as 0, 4-7');
 }
 
+/** Devices as ranges: 0, 4 to 7. */
+function rangesOf(devices) {
+  const parts = [];
+  for (const device of devices)
+    if (parts.length && parts.at(-1)[1] === device - 1) parts.at(-1)[1] = device;
+    else parts.push([device, device]);
+  return parts.map(([first, last]) => first === last ? `${first}` : `${first} to ${last}`).join(', ');
+}
+
 function sayRows() {
   const most = mostDevices();
   const [first, count] = view.rows ?? [0, most];
@@ -129,7 +154,7 @@ function showOverview() {
   if (drawnOf.length !== overviewOf.length || drawnOf.some((each, i) => each !== overviewOf[i])) {
     overviewOf = drawnOf;
     const canvases = TIMELINES.map(timeline => {
-      const devices = Array.from({ length: timeline.devices }, (_, device) => device);
+      const devices = everyDevice(timeline.devices, 1);
       const panel = { timeline, devices, row: 1, lane: 0 };
       const { spans } = inSight(timeline, geometry, devices);
       return cellPixels(panel, geometry, spans, chooser(timeline, view), palette(isDark(), causes));

@@ -82,15 +82,6 @@ function sumsOf(timeline, devices, from, to) {
   return [...rows, ['idle', [Math.max(0, whole - busy), 0]], ...sums].map(([name, [time, count]]) => [name, time, count, whole]);
 }
 
-/** Devices as ranges: 0, 4 to 7. */
-function rangesOf(devices) {
-  const parts = [];
-  for (const device of devices)
-    if (parts.length && parts.at(-1)[1] === device - 1) parts.at(-1)[1] = device;
-    else parts.push([device, device]);
-  return parts.map(([first, last]) => first === last ? `${first}` : `${first} to ${last}`).join(', ');
-}
-
 function showSums() {
   const { selected } = view;
   $('sums').hidden = !selected;
@@ -99,7 +90,8 @@ function showSums() {
   const heading = element('h2', { textContent: `Selected: ${interval(from, to)}` });
   const tables = TIMELINES.flatMap((timeline, i) => {
     if (!rows[i]) return [];
-    const where = `device${rows[i].length > 1 ? 's' : ''} ${rangesOf(rows[i])}`;
+    const [first, last] = [rows[i][0], rows[i].at(-1)];
+    const where = first === last ? `device ${first}` : `devices ${tall() ? rangesOf(rows[i]) : `${first} to ${last}`}`;
     const sums = sumsOf(timeline, rows[i], from, to);
     const times = inColumn(sums.map(([, time]) => time));
     const lines = sums.map(([name, time, count, whole], at) => [name, times[at], percent(whole ? time / whole : 0), count || '']);
