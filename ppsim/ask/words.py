@@ -92,7 +92,7 @@ def recomputed(schedules: Iterable[Schedule]) -> list[str]:
     again = [schedule for schedule in schedules if schedule.recomputed.any()]
     if not again:
         return []
-    if all(schedule.partly for schedule in again):
+    if all(schedule.partial_recompute for schedule in again):
         return [
             "where a part of a stage runs again, an activation counts from its F on, which keeps "
             "the rest"

@@ -113,7 +113,7 @@ class PartlyRecomputed:
         Where nothing says how much that is, an activation counts from its F on.
         """
         stored = held.stored.copy()
-        for stage in self.schedule.partly:
+        for stage in self.schedule.partial_recompute:
             kept = self._kept(held, self.rules[stage]) if self.rules else held.activations
             stored[stage] = kept[stage]
         return replace(held, stored=np.minimum(stored, held.activations))

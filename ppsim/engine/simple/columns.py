@@ -35,13 +35,13 @@ class Shape(NamedTuple):
 
 
 def shape_of(schedule: Schedule) -> Shape:
-    """The size of a schedule."""
+    """Return the size of a schedule."""
     sizes = schedule.n_devices, schedule.n_stages, schedule.whole_microbatches
     return Shape(*sizes, schedule.n_slices, schedule.n_rounds)
 
 
 def work_of(schedule: Schedule) -> str:
-    """What a schedule runs, in words: 8 microbatches x 4 slices."""
+    """Return a text on the size of the work: 8 microbatches x 4 slices."""
     whole, slices, rounds = schedule.whole_microbatches, schedule.n_slices, schedule.n_rounds
     what = "batch" if schedule.feeds_back else "microbatch"
     text = f"{whole} {what}{'es' if whole != 1 else ''}" + (
@@ -52,7 +52,7 @@ def work_of(schedule: Schedule) -> str:
 
 
 def size_object(schedule: Schedule) -> dict[str, Any]:
-    """The name and the size of a schedule, as objects of JSON tell them."""
+    """Return the name and the size of a schedule for JSON."""
     devices, stages, microbatches, *_ = shape_of(schedule)
     size = {
         "devices": devices,
@@ -89,7 +89,7 @@ class Column:
         return self.metric or self.key
 
     def value(self, metrics: Metrics, shape: Shape) -> float:
-        """The number of a run."""
+        """Return the number of a run."""
         return self.of(metrics, shape) if self.of else getattr(metrics, self.key)
 
     def text(self, value: float, unit: str = "") -> str:
@@ -113,11 +113,11 @@ class Column:
         )
 
     def applies(self, metrics: Metrics) -> bool:
-        """Whether a run has the number: those of a round are of runs that go round alone."""
+        """Return whether a run has the number; only repeating schedules have numbers of a round."""
         return not self.of_round or metrics.round is not None
 
     def json(self, metrics: Metrics, shape: Shape) -> Any:
-        """The value in JSON: per device where it is measured per device."""
+        """Return the value in JSON: per device where it is measured per device."""
         return (
             getattr(metrics, self.key) if hasattr(metrics, self.key) else self.value(metrics, shape)
         )
@@ -135,7 +135,7 @@ def peak_share(metrics: Metrics, shape: Shape) -> float:
 
 
 def is_share(shape: Shape) -> bool:
-    """Whether one stage of one slice is a device's 1/P share of the model."""
+    """Return whether one stage of one slice is a device's 1/P share of the model."""
     return shape.stages * shape.slices == shape.devices
 
 
@@ -144,7 +144,7 @@ def _ideal(metrics: Metrics, _: Shape) -> str:
 
 
 def _peaks(metrics: Metrics, shape: Shape, share: str = "") -> str:
-    """The device of the peak, and the peaks of all."""
+    """Return a text with the device of the peak, and all peaks."""
     peaks = metrics.peak_activations
     each = (
         " ".join(str(p) for p in peaks) if len(peaks) <= 16 else f"{peaks.min()} to {peaks.max()}"
@@ -154,14 +154,16 @@ def _peaks(metrics: Metrics, shape: Shape, share: str = "") -> str:
 
 
 def _peaks_in_both_units(metrics: Metrics, shape: Shape) -> str:
-    """The same, with the peak in 1/P shares of the model where a stage is not a whole one."""
+    """Return the same text, with the peak in 1/P shares of the model if a stage is not one
+    share.
+    """
     if is_share(shape):
         return _peaks(metrics, shape)
     return _peaks(metrics, shape, f", {format_number(peak_share(metrics, shape))} of a 1/P share")
 
 
 def _bound(metrics: Metrics, _: Shape) -> str:
-    """What the bound proves, and how far the makespan is from it."""
+    """Return a text on the kind of bound, and the makespan's distance from it."""
     proved = "no order of these ops in this memory takes less"
     return (
         f"{proved}, {format_share(metrics.gap)} below"
@@ -171,12 +173,12 @@ def _bound(metrics: Metrics, _: Shape) -> str:
 
 
 def _of_round(name: str) -> Callable[[Metrics, Shape], float]:
-    """A number of the round, not a number where there is none."""
+    """Return a function that reads a number of the round, NaN if there is no round."""
     return lambda metrics, _: getattr(metrics.round, name) if metrics.round else float("nan")
 
 
 def _period(metrics: Metrics, _: Shape) -> str:
-    """What decides the period, and how far it is from its bound."""
+    """Return a text on the cause of the period, and its distance from its bound."""
     found = metrics.round
     assert found is not None
     above = found.period - found.bound
@@ -188,7 +190,7 @@ def _period(metrics: Metrics, _: Shape) -> str:
 
 
 def _rate(metrics: Metrics, _: Shape) -> str:
-    """What the rate counts."""
+    """Return the unit that the rate counts."""
     return f"{metrics.round.counts if metrics.round else ''} per unit of time"
 
 
@@ -345,5 +347,5 @@ COLUMNS = (
 
 
 def columns_of(place: str) -> tuple[Column, ...]:
-    """The columns shown in a place, in their order."""
+    """Return the columns of a place, in their order."""
     return tuple(column for column in COLUMNS if place in column.places)

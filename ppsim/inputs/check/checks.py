@@ -51,7 +51,7 @@ def check(
     queues: str = "",
     expected: Expected = ANY,
 ) -> CheckReport:
-    """Check a draft.
+    """Return the faults of a draft.
 
     Args:
         draft: the draft, with or without comm ops, with or without times.
@@ -163,7 +163,7 @@ def _placement(draft: Draft) -> Iterator[Fault]:
 
 
 def _firsts(draft: Draft, ops: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """The first of these ops for each stage and device, and how many there are of them."""
+    """Return the first of these ops for each stage and device, and their number."""
     where = draft.stage[ops].astype(np.int64) * draft.n_devices + draft.device[ops]
     _, first, count = np.unique(where, return_index=True, return_counts=True)
     return sorted(zip(ops[first].tolist(), count.tolist(), strict=True))

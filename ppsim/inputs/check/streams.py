@@ -1,4 +1,4 @@
-"""Faults of ops that neither compute nor are messages.
+"""Faults of copies and collectives: ops that neither compute nor are messages.
 
 Of several streams: copies without their other half, ops twice, waits in a circle. Of FSDP: compute
 on freed parameters, gradients reduced too early or twice.
@@ -21,7 +21,7 @@ from ppsim.inputs.check.faults import Fault, at
 
 
 def stream_faults(draft: Draft) -> Iterator[Fault]:
-    """Find the faults of ops beside those that compute; none where there are no others."""
+    """Yield the faults of ops that do not compute."""
     if draft.computes.all() or not draft.timed.all():
         return
     schedule = draft.whole_schedule()

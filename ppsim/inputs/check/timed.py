@@ -1,6 +1,4 @@
-"""Faults of a schedule that comes with times: two ops at once on a device, ops before what they
-need.
-"""
+"""Faults of a schedule with times: two ops at once on a device, or ops before their inputs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Deal sequences anew: the longest first onto the least of load, then moves that shorten the
-simulated step.
+"""Dealing of sequences: the longest first to the replica with the least load, then moves that
+shorten the simulated step.
 
 A move takes a sequence to another microbatch, swaps two sequences, or swaps two microbatches of
 the replica that ends last. The best dealing so far is always valid, and never longer than the one
@@ -71,7 +71,7 @@ class _State:
 
 
 def deal(problem: Problem, seconds: float, seed: int = 0, kicks: int = KICKS) -> Dealt:
-    """Search a dealing with a shorter step.
+    """Search for a dealing with a shorter step.
 
     Args:
         problem: what is dealt.
@@ -396,7 +396,7 @@ class _Search:
         return self._timed(slots)
 
     def _does_not_fit(self) -> InputError:
-        """Say what does not fit into microbatches."""
+        """Return the error for sequences that do not fit into microbatches."""
         problem = self.problem
         tokens = np.zeros(1) if problem.tokens is None else problem.tokens
         if float(tokens.max()) > problem.most:

@@ -163,7 +163,7 @@ def fit_block(placement: Placement, interval: int, split: bool = True) -> Block:
 
 
 def _at(slot: int, size: int, interval: int) -> list[int]:
-    """The places in the interval of an op of ``size`` slots."""
+    """Return the slots of an op of ``size`` slots in the interval."""
     return [(slot + k) % interval for k in range(size)]
 
 
@@ -217,7 +217,7 @@ def complete(block: Block, microbatches: int) -> list[Packed]:
 
 
 def _input(block: Block, backward: bool, stage: int) -> tuple[bool, int]:
-    """The op that gives the input of another; of stage -1 where nothing does."""
+    """Return the op that produces the input of another; of stage -1 if there is none."""
     if not backward:
         return False, stage - 1
     return (True, stage + 1) if stage + 1 < block.placement.n_stages else (False, stage)

@@ -37,8 +37,8 @@ def _fold(values: Ranges, join: np.ufunc, choose: Callable[..., NDArray[np.float
 
 
 def most_even_split(times: Ranges, allowed: NDArray[np.bool_]) -> tuple[int, ...] | None:
-    """Return the layers of each stage with the least sum of squared times, of allowed ranges; None
-    where none is.
+    """Return the layers of each stage with the least sum of squared times, from allowed ranges;
+    None if there are none.
     """
     costs = np.where(allowed, times**2, np.inf)
     best, chosen = costs[0, 0], []

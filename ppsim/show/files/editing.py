@@ -109,7 +109,7 @@ def edit_object(document: Document, number: int, pack: Pack) -> dict[str, Any]:
         **_costs_object(timeline, costs, pack),
         **({"queues": _queues_object(schedule, pack)} if schedule.has_lanes else {}),
         **({"slices": schedule.n_slices} if schedule.n_slices > 1 else {}),
-        **({"partly": list(schedule.partly)} if schedule.partly else {}),
+        **({"partly": list(schedule.partial_recompute)} if schedule.partial_recompute else {}),
         **{
             name: bound
             for name, bound in zip(("bound", "bound_split"), bounds, strict=True)

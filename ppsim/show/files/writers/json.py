@@ -60,7 +60,7 @@ def run_object(
             if schedule.flushes
             else {"flushes": False, "weight_versions": schedule.weight_versions}
         ),
-        **({"partly": list(schedule.partly)} if schedule.partly else {}),
+        **({"partly": list(schedule.partial_recompute)} if schedule.partial_recompute else {}),
         "placement": schedule.placement.name,
         "unit": timeline.unit,
         **_numbers(replace(measure(timeline), bound=bound, round=around), shape_of(schedule)),
