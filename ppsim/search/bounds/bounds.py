@@ -105,7 +105,7 @@ def bound_schedule(
         busy = np.bincount(schedule.device, np.where(computing, took, 0.0))
         alone = bound_schedule(schedule.compute_only, costs) if costs.each is None else Bounds(0, 0)
         most = float(busy.max(initial=0.0))
-        encoded = alone.makespan + _around(schedule, took)
+        encoded = alone.makespan + _encoder_time(schedule, took)
         return Bounds(max(most, encoded), max(most, alone.span))
     work = None if costs.each is not None else work_of(schedule, costs)
     # ops missing, twice or of times of their own: nothing is known but what devices run
@@ -145,7 +145,7 @@ def bound_either(schedule: Schedule, costs: Costs) -> float:
     return float("nan") if work is None else bound_work(work, np.inf, 1.0).makespan
 
 
-def _around(schedule: Schedule, took: NDArray[np.float64]) -> float:
+def _encoder_time(schedule: Schedule, took: NDArray[np.float64]) -> float:
     """Return the least time of an encoder before all other ops, if every microbatch has one, plus
     that after the last B.
     """

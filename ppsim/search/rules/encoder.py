@@ -146,7 +146,7 @@ def add_encoder(schedule: Schedule, costs: Costs, encoder: Encoder) -> Schedule:
         _plan(task, first)
         for first in dict.fromkeys((count, min(schedule.n_devices, count), count // 2, 0))
     ]
-    made = [_insert(task, placed) for placed in (*plans, _around(task))]
+    made = [_insert(task, placed) for placed in (*plans, _placed_outside(task))]
     return min(
         made,
         key=lambda each: round(simulate(each, costs).makespan / max(alone.makespan, 1e-300), 9),
@@ -320,7 +320,7 @@ def _plan(task: _Task, forwards_first: int) -> list[_Placed]:
     return placed
 
 
-def _around(task: _Task) -> list[_Placed]:
+def _placed_outside(task: _Task) -> list[_Placed]:
     """Return the placement with all forwards before the pipeline and all backwards after it, each
     on the least busy device.
     """
