@@ -353,3 +353,14 @@ LOOK = tuple(each.name for each in fields(FigureOptions)[len(fields(OutputOption
 def output_of(request: object) -> Any:
     """Where a request's answer is written; nowhere where it says nothing of it."""
     return getattr(request, "output", OutputOptions())
+
+
+def iteration_option(default: str) -> Any:
+    """Declare the option that chooses iterations of a real run."""
+    return option(
+        "--iteration",
+        default=default,
+        show_default=True,
+        help="Real runs: which iteration; a number, median, or for times over several all or a "
+        "range such as 4-20.",
+    )

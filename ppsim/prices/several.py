@@ -94,8 +94,6 @@ def time_schedules(
         InputError: none takes the shape, their numbers of devices differ, or an option has an
             effect on none.
     """
-    from ppsim.schedules import reads_ops
-
     size = shape.stages or shape.devices
     if stages := stages_of(costs, size):
         shape = replace(shape, stages=stages)
@@ -112,6 +110,8 @@ def time_schedules(
     check_used(schedules.values(), costs)
     devices = {name: schedule.n_devices for name, schedule in schedules.items()}
     if len(set(devices.values())) > 1:
+        from ppsim.schedules import reads_ops
+
         given = f"--stages {shape.stages}" if shape.stages else "what they state"
         given = "--layout" if costs.layout and not size else given
         counts = ", ".join(f"{n} for {name}" for name, n in devices.items())

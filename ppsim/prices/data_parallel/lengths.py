@@ -132,15 +132,16 @@ def scale_costs(schedule: Schedule, made: Costs, factors: NDArray[np.float64]) -
     """Return costs with factors of microbatches, shape (1 or stages, microbatches)."""
     import numpy as np
 
-    from ppsim.core.ops import COMPUTE
-    from ppsim.core.sequences import linear_times
-
     if made.each is None and len(factors) == 1:
+        from ppsim.core.ops import COMPUTE
+
         scale = factors.repeat(schedule.n_slices, axis=1)
         base = (
             np.ones((len(COMPUTE), schedule.n_microbatches)) if made.scale is None else made.scale
         )
         return replace(made, scale=base * scale)
+    from ppsim.core.sequences import linear_times
+
     times = linear_times(schedule, made, by_stage=len(factors) > 1)
     return replace(made, each=times.durations(factors.reshape(-1, 1))[:, 0])
 

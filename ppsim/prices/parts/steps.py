@@ -160,7 +160,6 @@ class Steps(TimesOfKinds):
         schedule).
         """
         from ppsim.core.ops import Kind
-        from ppsim.core.steps import add_optimizer
 
         if (schedule.kind == Kind.OPT).any():
             if self.post_validation:
@@ -168,6 +167,8 @@ class Steps(TimesOfKinds):
                     f"{schedule.name} has its optimizer step already", "leave out --post-validation"
                 )
             return schedule
+        from ppsim.core.steps import add_optimizer
+
         if not schedule.flushes:
             self._refuse_asynchronous(schedule)
         return add_optimizer(

@@ -433,8 +433,6 @@ def _refuse_unknown(request: ValidateRequest, names: Sequence[str]) -> None:
 
 def _read_trace(request: ValidateRequest, trace: str) -> RealRun:
     """Read a run made elsewhere, and refuse one of another schedule than named."""
-    from ppsim.real.validation.traced import refuse_other
-
     specs = request.specs
     if len(specs) > 1:
         raise InputError(
@@ -444,6 +442,8 @@ def _read_trace(request: ValidateRequest, trace: str) -> RealRun:
     if observed.format == "record":
         raise InputError(f"{observed.source} is a record of ours", f"--from-record {trace}")
     if specs and observed.job is not None:
+        from ppsim.real.validation.traced import refuse_other
+
         refuse_other(observed, build_schedule(specs[0], request.shape))
     return observed
 

@@ -251,8 +251,6 @@ class Jitter(Answer[JitterRequest]):
     @property
     def verdict(self) -> str:
         """Which schedule to trust, and how far."""
-        from ppsim.analysis.jitter import count_wins, rate_ranking
-
         sampled = self.sampled
         count = f"{len(sampled[0].makespans):,} samples"
         best = min(sampled, key=lambda s: s.percentile(50))
@@ -262,6 +260,8 @@ class Jitter(Answer[JitterRequest]):
                 f"{best.name}: half of {count} stay within {format_number(half)} {best.unit}, "
                 f"99% within {format_number(most)}"
             )
+        from ppsim.analysis.jitter import count_wins, rate_ranking
+
         share = count_wins(sampled)[sampled.index(best)]
         middle = f"half of them within {format_number(best.percentile(50))} {best.unit}"
         return (

@@ -344,11 +344,12 @@ class Run(Answer[RunRequest]):
 
     def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.run/1``."""
-        from ppsim.search.rules.encoder import misfits_object
         from ppsim.show.files.writers.json import run_object
 
         suggested: dict[str, Any] = {"reorder": self.reordered.to_json()} if self.reordered else {}
         if self.request.costs.encoder:
+            from ppsim.search.rules.encoder import misfits_object
+
             suggested["encoder"] = misfits_object(self.timeline, self.costs)
         if self.replicas:
             suggested["replicas"] = self.replicas.to_json()
@@ -389,11 +390,11 @@ class Run(Answer[RunRequest]):
 
     def blocks(self) -> Iterator[Block]:
         """The chart and the numbers, each with what it means."""
-        from ppsim.show.drawing.terminal_marks import marks_of_messages
-
         whose = f", replica {self.replicas.slowest}" if self.load and self.replicas else ""
         yield Line([(title_of(self.schedule), "name"), f"  {shape_line(self.schedule)}{whose}"])
         if self.request.gantt:
+            from ppsim.show.drawing.terminal_marks import marks_of_messages
+
             marks = marks_of_messages(self.execution) if self.execution else None
             yield Chart(self.timeline, self.metrics, marks, self.request.lanes)
         yield ""
@@ -607,9 +608,10 @@ class Grid(Answer[RunRequest]):
     def rows(self) -> list[list[str]]:
         """What each device does in each slot, empty where it waits."""
         from ppsim.analysis.grid import cells_of
-        from ppsim.engine.simple.longest_path import simulate
 
         if not self.request.lowered:
+            from ppsim.engine.simple.longest_path import simulate
+
             return cells_of(simulate(self.schedule, self._slots))
         return cells_of(
             execute_slots(self.schedule, self._slots, self.request.network.order).timeline

@@ -126,10 +126,10 @@ def find_idles(document: Document) -> list[Idle | None]:
     """Return the idle time of each timeline by cause; None if arrival times of inputs are
     unknown.
     """
-    from ppsim.analysis.idle import explain_known
-
     if document.idles:
         return list(document.idles)
+    from ppsim.analysis.idle import explain_known
+
     runs = document.executions or (None,) * len(document.timelines)
     return [
         explain_known(timeline, run) for timeline, run in zip(document.timelines, runs, strict=True)

@@ -190,8 +190,9 @@ def test_explain_says_what_lengths_cost_and_what_to_try(tmp_path):
     assert "dealt anew" not in said
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
-    "more", [(), ("--comm", "0.1", "--p2p", "batched"), ("--replicas", "3,1=1.3")]
+    "more", [("--replicas", "3,1=1.3"), (), ("--comm", "0.1", "--p2p", "batched")]
 )
 def test_what_explain_tries_takes_the_lengths_of_every_replica(more, tmp_path):
     path, _ = write_lengths(tmp_path)
@@ -268,6 +269,7 @@ def test_compare_deals_for_each_schedule(tmp_path):
     assert all(new["makespan"] < old["makespan"] for new, old in zip(dealt, given, strict=True))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("job", ["ST", "SE"])
 @pytest.mark.parametrize("how", [(), ("--across",)])
 def test_a_recorded_job_is_dealt_anew_beside_its_step_as_recorded(job, how):

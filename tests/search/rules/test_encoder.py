@@ -24,8 +24,8 @@ from ppsim.schedules import generate
 from ppsim.search.bounds.bounds import bound_schedule
 from ppsim.search.rules.encoder import (
     Encoder,
-    _placed_outside,
     _Bubbles,
+    _placed_outside,
     _Task,
     add_encoder,
     encoder_memory,

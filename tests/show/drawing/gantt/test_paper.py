@@ -41,6 +41,7 @@ def test_a_sparse_number_lies_on_its_own_colour_and_meets_no_other(name, scale):
         assert shown.mean() > 0.5
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", EIGHT)
 def test_what_has_no_room_for_its_numbers_says_so(name, tmp_path):
     """At one column each of eight schedules lacks numbers, and the width or option that it names

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.base.source import name_of
+from ppsim.base.source import name_of, read_text
 from ppsim.base.typed_json import decode
 from ppsim.core.schedule import Schedule, place
 from ppsim.errors import InputError, InvalidSchedule
 from ppsim.real.traces.clocks import align_clocks
+from ppsim.real.traces.reader import Reader, RunFiles, TraceFile
 from ppsim.real.traces.run import KINDS, Entry, RealRun, early_share, ready_times, schedule_of
 
 HINT = (
@@ -79,14 +81,32 @@ class Candidate:
         return float(off) / max(float((self.end - self.start).sum()), 1e-9)
 
 
-def matches(text: str) -> bool:
-    """Tell whether a text is one rank's file."""
-    return text.lstrip().startswith("{") and '"fwd_start"' in text and '"bwd_start"' in text
+def matches(file: TraceFile) -> bool:
+    """Tell whether a file is one rank's."""
+    return file.shows('"fwd_start"', '"bwd_start"') and file.text.lstrip().startswith("{")
 
 
 def is_config(text: str) -> bool:
     """Tell whether a text is the config.json beside them."""
     return text.lstrip().startswith("{") and '"pp_size"' in text and '"fwd_start"' not in text
+
+
+def read_files(run: RunFiles) -> RealRun:
+    """Read a run from each rank's file, with the config.json that is given or lies beside them."""
+    texts = run.texts
+    return read_primus(run.source, texts, _config(run.others, next(iter(texts))))
+
+
+def _config(others: Mapping[str, TraceFile], beside: str) -> str | None:
+    """Find the config.json among other files, or beside a path."""
+    for file in others.values():
+        if file.is_text and is_config(file.text):
+            return file.text
+    for name in ("config.json", "config.json.gz"):
+        path = Path(beside).parent / name
+        if path.is_file() and is_config(text := read_text(str(path), HINT)):
+            return text
+    return None
 
 
 def read_primus(source: str, texts: Mapping[str, str], config: str | None) -> RealRun:
@@ -259,3 +279,13 @@ def _order(
     ]
     back = part != "fwd"
     return [chunks - 1 - c if back else c for c, _ in order], [m for _, m in order]
+
+
+READER = Reader(
+    name="primus",
+    title="Primus dumps",
+    expects="Primus' pp_rank_N.json",
+    place=20,
+    matches=matches,
+    read=read_files,
+)

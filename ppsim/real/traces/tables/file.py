@@ -22,8 +22,8 @@ from ppsim.base.unpack.parquet import MAGIC, open_parquet
 from ppsim.base.unpack.texts import Lines, csv_rows
 from ppsim.core.job import OPS_SCHEMA
 from ppsim.errors import InputError
-from ppsim.real.traces.table_columns import ROW, Column, Gathered
-from ppsim.real.traces.table_words import is_known, is_text, meanings
+from ppsim.real.traces.tables.columns import ROW, Column, Gathered
+from ppsim.real.traces.tables.words import is_known, is_text, meanings
 
 SUFFIXES = (".csv", ".jsonl", ".ndjson", ".parquet")
 SPARSE, SLACK = 50, 1_000_000  # cells of JSON lines for each that a row holds, and besides

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.base.unpack.limits import Meter
-from ppsim.real.traces.table_words import is_text
+from ppsim.real.traces.tables.words import is_text
 
 Column = NDArray[Any]
 CELL, TEXT = 8, 64  # bytes of a number, or of a text besides its characters

@@ -17,8 +17,8 @@ from ppsim.base.unpack.limits import Meter
 from ppsim.core.job import OPS_SCHEMA
 from ppsim.core.ops import COMPUTES, Kind
 from ppsim.errors import InputError
-from ppsim.real.traces.table_file import HINT, File, check_headers, find_names, read_file
-from ppsim.real.traces.table_words import (
+from ppsim.real.traces.tables.file import HINT, File, check_headers, find_names, read_file
+from ppsim.real.traces.tables.words import (
     COLUMNS,
     GROUPS,
     PER_SECOND,
@@ -91,7 +91,7 @@ class OpTable:
         )
 
 
-def matches(data: bytes) -> bool:
+def is_table(data: bytes) -> bool:
     """Tell whether a file's content is a table with a column of kinds and one of times."""
     names = find_names(data)
     if names == ["parquet"] or "schema" in names:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ppsim.core.ops import COMPUTES, Kind
 from ppsim.errors import InputError
-from ppsim.real.traces.table import UNKNOWN, OpTable
+from ppsim.real.traces.tables.table import UNKNOWN, OpTable
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]

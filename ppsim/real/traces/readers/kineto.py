@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,7 @@ from ppsim.base.source import name_of
 from ppsim.errors import InputError
 from ppsim.real.traces.clocks import align_clocks
 from ppsim.real.traces.kineto_json import HINT
+from ppsim.real.traces.reader import Reader, RunFiles, TraceFile
 from ppsim.real.traces.run import KINDS, Entry, RealRun, Times, schedule_of
 from ppsim.real.traces.torch_trace import Action, Receive, Trace, arrivals_of, begin_of, parse_trace
 
@@ -34,29 +35,34 @@ class Steps:
     messages: Mapping[Key, list[tuple[float, float]]]
 
 
-def matches(text: str) -> bool:
-    """Tell whether a text is a trace with a pipeline's spans, and not one of ours."""
-    return '"traceEvents"' in text and ('"PP:' in text or PLAIN.search(text) is not None)
+def matches(file: TraceFile) -> bool:
+    """Tell whether a file is a trace with a pipeline's spans, and not one of ours."""
+    if not file.shows('"traceEvents"'):
+        return False
+    return '"PP:' in file.text or PLAIN.search(file.text) is not None
 
 
-def refuse_unmarked(source: str, texts: Iterable[str]) -> None:
-    """Refuse torch.profiler's traces that mark no op of a pipeline, and say how to record it
-    (InputError).
+def is_profile(file: TraceFile) -> bool:
+    """Tell whether a file is a trace of torch.profiler."""
+    return file.shows('"traceEvents"', '"schemaVersion"')
+
+
+def read_files(run: RunFiles) -> RealRun:
+    """Read a run from each process's trace.
+
+    Raises:
+        InputError: no trace marks an op of a pipeline, or processes share no whole step.
     """
-    if any(is_profile(text) for text in texts):
+    if not any(matches(file) for file in run.files.values()):
         raise InputError(
-            f"{source} is a trace of torch.profiler that marks no op of a pipeline: torch marks "
-            "those of ScheduleGPipe and of schedules with several stages a device (LoopedBFS, "
-            "interleaved, zero bubble, ZBV, DualPipeV) or from a CSV, not of Schedule1F1B, and "
-            "Megatron-LM marks none",
+            f"{run.source} is a trace of torch.profiler that marks no op of a pipeline: torch "
+            "marks those of ScheduleGPipe and of schedules with several stages a device "
+            "(LoopedBFS, interleaved, zero bubble, ZBV, DualPipeV) or from a CSV, not of "
+            "Schedule1F1B, and Megatron-LM marks none",
             "record the run: 'from ppsim.record import record' and 'with record(FOLDER):' around "
             "its steps",
         )
-
-
-def is_profile(text: str) -> bool:
-    """Tell whether a text is a trace of torch.profiler."""
-    return '"traceEvents"' in text and '"schemaVersion"' in text
+    return read_kineto(run.source, run.texts)
 
 
 def read_kineto(source: str, texts: Mapping[str, str]) -> RealRun:
@@ -185,3 +191,14 @@ def _nearest(begins: NDArray[np.float64], times: NDArray[np.float64]) -> NDArray
     return np.where(
         earlier == later, np.minimum(before, behind), np.where(earlier < later, before, behind)
     )
+
+
+READER = Reader(
+    name="kineto",
+    title="Kineto traces",
+    expects="Kineto traces one per process",
+    place=30,
+    matches=matches,
+    read=read_files,
+    resembles=is_profile,
+)

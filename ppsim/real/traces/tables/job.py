@@ -14,10 +14,10 @@ from ppsim.core.ops import BACKWARDS, FORWARDS, SENDS, Kind, mask
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.engine.simple.terms import measure_terms
 from ppsim.real.traces.clocks import least_latencies, offset_of
-from ppsim.real.traces.job_grid import Bools, Grid, Ints, Times, grid_of, leave_out, whole_steps
 from ppsim.real.traces.run import schedule_of
-from ppsim.real.traces.table import OTHER, UNKNOWN, OpTable
-from ppsim.real.traces.table_words import GROUPS, communicates, group_of
+from ppsim.real.traces.tables.grid import Bools, Grid, Ints, Times, grid_of, leave_out, whole_steps
+from ppsim.real.traces.tables.table import OTHER, UNKNOWN, OpTable
+from ppsim.real.traces.tables.words import GROUPS, communicates, group_of
 
 ROUNDED = 1e-3  # of a step: clocks that are apart by less agree
 MOST_EACH = 64  # ops of one name that a device does between two steps
