@@ -180,18 +180,18 @@ def ask_command(request: type[R], answer: Callable[[R], Answer[Any] | None]) -> 
 def show(found: Answer[Any], output: Any, face: Mapping[str, Any]) -> int:
     """Write the files of an answer and print it; if a file cannot be written, print nothing.
 
-    What was measured, and cannot be had again, is printed first.
+    An answer with new measurements is printed before its files are written.
     """
     writers = found.writers(output) if output.output else []
-    if found.measured:
+    if found.is_irreplaceable:
         _print(found, output, face)
     with write_with(writers):
-        if not found.measured:
+        if not found.is_irreplaceable:
             _print(found, output, face)
     for target, _ in writers:
         if target != "-":
             click.echo(f"wrote {target}", err=True)
-    if failure := found.failure():
+    if failure := found.error_after_output():
         raise failure
     return found.exit_code
 

@@ -78,7 +78,7 @@ def run_verdict(schedule: Schedule, metrics: Metrics, unit: str) -> str:
 
 
 def _bound_of(metrics: Metrics, unit: str) -> str:
-    """What is proved of other orders; empty where nobody asked."""
+    """Return the bound on other orders as text; empty if it was not asked for."""
     if isnan(metrics.bound):
         return ""
     if metrics.gap > ATTAINED:

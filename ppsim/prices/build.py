@@ -232,7 +232,7 @@ def refuse_unused(used: Collection[str], names: Iterable[str], costs: CostOption
 
 
 def draws_by_replica(costs: CostOptions) -> bool:
-    """Whether each data-parallel replica draws factors of its own for its microbatches."""
+    """Return whether each data-parallel replica draws separate factors for its microbatches."""
     return any(
         isinstance(part, Unequal) and part.draws_by_replica for part in ask_costs(costs).parts
     )

@@ -114,11 +114,11 @@ class PartlyRecomputed:
         """
         stored = held.stored.copy()
         for stage in self.schedule.partial_recompute:
-            kept = self._kept(held, self.rules[stage]) if self.rules else held.activations
+            kept = self._kept_by_rule(held, self.rules[stage]) if self.rules else held.activations
             stored[stage] = kept[stage]
         return replace(held, stored=np.minimum(stored, held.activations))
 
-    def _kept(self, held: MemoryModel, rule: str) -> Amounts:
+    def _kept_by_rule(self, held: MemoryModel, rule: str) -> Amounts:
         """What F keeps by one rule, shape (stages,)."""
         if model := self.asked.model:
             layout = self.asked.layout_of(self.schedule)

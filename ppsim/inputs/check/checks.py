@@ -71,7 +71,7 @@ def check(
     tables = Tables.of(draft)
     messages = ExpectedMessages.of(draft, tables)
     mismatched: list[Fault] = []
-    found = [_placement(draft), _once(draft, tables)]
+    found = [_placement(draft), _repeated_or_missing(draft, tables)]
     if draft.start is not None:
         found.append(timed.overlaps(draft))
     found += [
@@ -169,7 +169,7 @@ def _firsts(draft: Draft, ops: NDArray[np.int64]) -> list[tuple[int, int]]:
     return sorted(zip(ops[first].tolist(), count.tolist(), strict=True))
 
 
-def _once(draft: Draft, tables: Tables) -> Iterator[Fault]:
+def _repeated_or_missing(draft: Draft, tables: Tables) -> Iterator[Fault]:
     """Find ops that run twice, and ops that no device runs."""
     for op in tables.repeats[draft.computes[tables.repeats]]:
         first = tables.first[draft.kind[op], draft.stage[op], draft.microbatch[op]]

@@ -25,7 +25,7 @@ def stream_faults(draft: Draft) -> Iterator[Fault]:
     if draft.computes.all() or not draft.timed.all():
         return
     schedule = draft.whole_schedule()
-    yield from _twice(draft)
+    yield from _repeated_ops(draft)
     yield from _left_out(draft)
     inputs = find_inputs(schedule)
     op = np.repeat(np.arange(len(draft)), np.diff(inputs.offsets))
@@ -50,7 +50,7 @@ def stream_faults(draft: Draft) -> Iterator[Fault]:
             yield Fault("deadlock", str(error), error.hint)
 
 
-def _twice(draft: Draft) -> Iterator[Fault]:
+def _repeated_ops(draft: Draft) -> Iterator[Fault]:
     beside = np.flatnonzero(draft.kind >= len(COMPUTE))
     # once, wherever that is
     device = np.where(np.isin(draft.kind, (Kind.EF, Kind.EB)), 0, draft.device)

@@ -426,7 +426,7 @@ class _Run:
             """Keeps each schedule that the solver finds."""
 
             def on_solution_callback(self) -> None:
-                run._take(model.read(self.value))
+                run._keep_if_better(model.read(self.value))
 
         def prove(steps: float) -> None:
             attained = limit_bound(
@@ -443,7 +443,7 @@ class _Run:
             prove(solver.best_objective_bound)
         return status in (self.cp.OPTIMAL, self.cp.INFEASIBLE)
 
-    def _take(self, schedule: Schedule) -> None:
+    def _keep_if_better(self, schedule: Schedule) -> None:
         """Keep a schedule that fits and, timed as given, is better."""
         if not fits(self.problem, schedule):
             return

@@ -77,8 +77,8 @@ def partition(
         return None
     try:
         with interrupt_at(search.until + FIRST_S):
-            search.take(next(_starts(problem)))
-            search.tell()
+            search.evaluate(next(_starts(problem)))
+            search.report_progress()
         with interrupt_at(search.until + GRACE_S):
             if problem.n_splits <= MOST_LISTED:
                 _list_all(search)
@@ -130,7 +130,7 @@ def _list_all(search: SplitSearch) -> None:
         if done.all() or len(search.best(enough, search.bound * (1 + ROUNDING))) == enough:
             search.complete = True
         size = min(2 * size, most)
-        search.tell()
+        search.report_progress()
 
 
 def _unevenness(problem: SplitProblem, ends: Ends) -> Floats:
@@ -158,7 +158,7 @@ def _improve(search: SplitSearch) -> None:
             return
     _time_near_best(search)
     spare += bound_by_weights(search, DUAL_STEPS)
-    search.tell()
+    search.report_progress()
     solve_by_cuts(search, spare)
 
 
@@ -199,10 +199,10 @@ def _descend(search: SplitSearch, ends: Ends) -> None:
         if ends.tobytes() in timed:
             return
         timed.add(ends.tobytes())
-        makespan = search.take(ends)
+        makespan = search.evaluate(ends)
         stale = 0 if makespan < best * (1 - ROUNDING) else stale + 1
         best = min(best, makespan)
-        search.tell()
+        search.report_progress()
 
 
 def _least_near(search: SplitSearch, ends: Ends) -> Ends:

@@ -54,7 +54,7 @@ def solve_by_cuts(search: SplitSearch, spare: list[Cut]) -> None:
         split, bound = answer
         search.bound = max(search.bound, bound)
         ends = np.cumsum(split[:-1]).astype(np.int16)
-        search.take(ends)
+        search.evaluate(ends)
         weights = search.problem.weigh(ends[:, None])[:, 0]
         spare.sort(key=lambda cut: float(cut.rate @ weights) + cut.constant)
         for _ in range(MORE):
@@ -62,7 +62,7 @@ def solve_by_cuts(search: SplitSearch, spare: list[Cut]) -> None:
                 search.cuts.append(spare.pop())
         if not search.fits(split):
             refused.append(split)
-        search.tell()
+        search.report_progress()
 
 
 def list_by_cuts(search: SplitSearch) -> Iterator[tuple[Split, float]]:

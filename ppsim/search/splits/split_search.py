@@ -40,7 +40,7 @@ class SplitSearch:
             self.found[layers_in(column, self.problem.n_layers)] = makespan
         return makespans
 
-    def take(self, ends: Ends) -> float:
+    def evaluate(self, ends: Ends) -> float:
         """Time one split, keep its cut, and the split itself if it fits the problem's cap; return
         its makespan.
         """
@@ -75,7 +75,7 @@ class SplitSearch:
                     break
         return result
 
-    def tell(self) -> None:
+    def report_progress(self) -> None:
         """Report the best makespan, the bound and the number of splits timed."""
         best = self.best(1)
         self.report(best[0][1] if best else np.inf, self.bound, len(self.found))

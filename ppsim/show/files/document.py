@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Story:
-    """What an answer says of a picture, for pages."""
+    """An answer's explanation of a picture, for pages."""
 
     # bars, tables and steps, as ``report_story.js`` shows them; a search has ``steps``
     told: Mapping[str, Any]

@@ -1,5 +1,5 @@
-"""How a model is trained on a cluster: the sizes of its parallel groups and the software's
-habits.
+"""Parallelism of training on a cluster: the sizes of all groups, and the techniques of the
+software.
 """
 
 from __future__ import annotations

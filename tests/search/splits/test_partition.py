@@ -618,8 +618,8 @@ def test_climbs_in_batches_end_where_all_at_once_do(cap, monkeypatch):
     for batch in (search.BATCH, 12):
         monkeypatch.setattr(search, "BATCH", batch)
         tried = SplitSearch(problem, None, lambda *_: None, math.inf)
-        tried.take(ends)
-        reached.append(tried.take(_least_near(tried, ends)))
+        tried.evaluate(ends)
+        reached.append(tried.evaluate(_least_near(tried, ends)))
     assert reached[0] == reached[1]
 
 

@@ -209,7 +209,7 @@ def contents(
 
 
 def story_object(story: Story, pack: Pack) -> dict[str, Any]:
-    """What the answer says, with the timelines to lay over the chart and the ops that two timelines
+    """Return the explanation, the timelines to lay over the chart, and the ops that two timelines
     share.
     """
     drawn = story.ghosts if sum(len(each.schedule) for each in story.ghosts) <= MOST_GHOSTS else ()
