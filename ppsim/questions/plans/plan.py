@@ -47,6 +47,7 @@ from ppsim.questions.plans.explorer import (
     chosen,
     gpu_label,
     plan_page_of,
+    rank_lines,
     usable_memory_text,
 )
 from ppsim.questions.plans.measured import NEAR, Corrections, correct_plans, sureness, uneven_stages
