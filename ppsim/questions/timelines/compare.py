@@ -212,7 +212,7 @@ class Comparison(Answer[CompareRequest]):
     def _any_fits(self) -> bool:
         return any(row.fits for row in self.rows)
 
-    def failure(self) -> PpsimError | None:
+    def error_after_output(self) -> PpsimError | None:
         """That none fits, and the least cap that one does."""
         return (
             None
