@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
-from ppsim.ask.given import COSTS, DETAILED, LAYER_TIMES, STEP, Need
+from ppsim.ask.given import Need
 from ppsim.ask.groups import NetworkOptions
+from ppsim.ask.option_names import COSTS, DETAILED, LAYER_TIMES, STEP
 from ppsim.ask.options import common, option
 from ppsim.prices.part import Asked, Part
 from ppsim.prices.software import Techniques, parallel_with
