@@ -367,7 +367,10 @@ def _layer(
         gather_seconds(machine, found, group, whole * share) for share in gathered_shares(parallel)
     ]
     keys = gather_seconds(machine, found, group_of(parallel, "cp"), kept)
-    waits = tensor_waits(operators.names, times, scatter, gathers, parallel)
+    latents = attention_input_share(model, layer) * whole
+    narrow = gather_seconds(machine, found, group, latents, summed=not parallel.sequence_parallel)
+    inward = narrow / scatter if scatter else 1.0
+    waits = tensor_waits(operators.names, times, scatter, gathers, parallel, inward)
     waits += context_waits(operators.names, times, keys, parallel)
     if layer.mlp == "experts":
         exchange = parallel.load * exchange_seconds(
@@ -381,7 +384,7 @@ def _layer(
     total = passes(operators, machine.gpu, found, parallel.precision, waits)
     selected = {name for module in parallel.modules for name in MODULES[module]}
     chosen = [i for i, name in enumerate(operators.names) if name in selected]
-    lost = lost_overlap(operators.names, times, scatter, gathers, parallel)
+    lost = lost_overlap(operators.names, times, scatter, gathers, parallel, inward)
     waits = np.append(waits, waits[1:].sum())
     return total, waits, float(times[ops.FORWARD, chosen].sum()), lost
 
@@ -427,6 +430,18 @@ def gathered_bytes(model: Model, parallel: Parallel, layer: Layer) -> tuple[floa
         width = 3 * model.state_heads * model.state_dim + 2 * model.state_groups * model.state_size
         keys = width / p.tp * ops.ITEM * tokens
     return tokens * model.hidden * ops.ITEM, keys * (layer.mixer != "none")
+
+
+def attention_input_share(model: Model, layer: Layer) -> float:
+    """Return what tensor ranks gather ahead of a layer's attention, as a share of hidden states.
+
+    Of latents each rank makes those of its own tokens, so it gathers the latents of queries (hidden
+    states where queries have none), those of keys and values, and the part of keys that holds the
+    position, as Megatron-LM's multi_latent_attention.py does.
+    """
+    if not model.kv_lora or layer.mixer in (*STATES, "none"):
+        return 1.0
+    return ((model.q_lora or model.hidden) + model.kv_lora + model.rope_dim) / model.hidden
 
 
 def gathered_shares(parallel: Parallel) -> tuple[float, float, float]:

@@ -29,15 +29,26 @@ from ppsim.workload.cost.costs import (
     step_time,
 )
 from ppsim.workload.cost.overlap import expert_pair, lost_overlap, tensor_waits
+from ppsim.workload.cost.tensor_split import layer_splits
 from ppsim.workload.cost.update import joined
 from ppsim.workload.hardware.efficiency import Curve, Efficiency, Software, passes
 from ppsim.workload.hardware.hardware import Machine, read_machine
-from ppsim.workload.model.contents import contents_of, message_bytes, parameters_of_stages
+from ppsim.workload.model.contents import (
+    StageContent,
+    contents_of,
+    count_layer_parameters,
+    message_bytes,
+    parameters_of_stages,
+)
 from ppsim.workload.model.model import (
     Layer,
     Model,
+    copied_parameters,
     count_parameters,
     flops_per_token,
+    kinds_of,
+    library,
+    mtp_kind,
     mtp_parameters,
     read_model,
 )
@@ -253,6 +264,18 @@ def test_tensor_ranks_wait_for_what_nothing_runs_beside():
         replace(LLAMA, ffn=8 * LLAMA.ffn, heads=256, kv_heads=64), replace(waiting, kernels="fused")
     )
     assert beside == pytest.approx((6 + 4 * slowed) * once)
+
+
+def test_latents_are_gathered_in_place_of_hidden_states_ahead_of_attention():
+    """DeepSeek-V3: three of the five of attention move 1536 + 512 + 64 numbers of 7168 a token."""
+    model = replace(V3, experts=0, top_k=0)
+    waiting = Parallel(tp=8, overlap_tp=False, kernels="torch")
+    state, latent = (
+        gather_seconds(H100, FULL, Group(8, 1), 4096 * width * 2) for width in (7168, 2112)
+    )
+    assert waits_of_a_layer(model, waiting) == pytest.approx(7 * state + 3 * latent)
+    summed = waits_of_a_layer(model, replace(waiting, sequence_parallel=False))
+    assert summed == pytest.approx(6 * state + 2 * latent, rel=1e-3)
 
 
 def test_gathers_around_a_ring_leave_what_is_longer_than_the_products_beside_them():
@@ -487,8 +510,8 @@ def test_copies_to_the_host_delay_a_stage_that_is_shorter():
 
 
 def test_parameters_of_stages_are_those_of_the_model():
-    """Tensor ranks divide all but experts, expert ranks those; layers of multi-token prediction
-    count too.
+    """Tensor ranks divide all but experts and what each of them holds whole, expert ranks experts;
+    layers of multi-token prediction count too.
     """
     for model, parallel in (
         (LLAMA, Parallel(tp=4, pp=4)),
@@ -499,7 +522,9 @@ def test_parameters_of_stages_are_those_of_the_model():
         outer, experts = parameters_of_stages(model, parallel, contents_of(model, parallel)).sum(
             axis=1
         )
-        total = outer * parallel.tp + experts * parallel.ep
+        kinds = [*kinds_of(model), *[mtp_kind(model)] * model.mtp]
+        copied = sum(copied_parameters(model, kind) for kind in kinds) + model.hidden
+        total = outer * parallel.tp + experts * parallel.ep - (parallel.tp - 1) * copied
         # of the embedding, where a later token is predicted
         copies = model.vocab * model.hidden * (model.mtp > 0)
         assert total == pytest.approx(
@@ -515,6 +540,38 @@ def test_parameters_of_stages_are_those_of_the_model():
     assert on_two.sum() == count_parameters(tied) + LLAMA.vocab * LLAMA.hidden
 
 
+def test_tensor_ranks_hold_what_projects_to_latents_and_the_router_whole():
+    """The shapes of DeepSeek-V3 as its modeling_deepseek.py has them, and what Megatron-LM's
+    multi_latent_attention.py duplicates: both projections down with their norms; heads are divided.
+    """
+    h, heads, tp = 7168, 128, 8
+    down = h * 1536 + 1536 + h * (512 + 64) + 512
+    up = 1536 * heads * (128 + 64) + 512 * heads * (128 + 128) + heads * 128 * h
+    router, shared = 256 * h, 3 * h * 2048
+    copied = 2 * h + down + router
+    rank = copied + (up + shared) // tp
+    parallel = Parallel(tp=tp, ep=tp)
+    layer = Layer(mlp="experts")
+    alone = StageContent(kinds=((layer, 1),), mtp=0, embedding=False, heads=0, recomputed=0)
+    assert count_layer_parameters(V3, parallel, alone) == (rank, 256 * 3 * h * 2048 // tp)
+    assert rank / ((copied + up + shared) / tp) > 1.4  # of what an even share of all would be
+
+
+@pytest.mark.parametrize("name", sorted(library()))
+def test_a_rank_holds_the_weights_of_its_products(name):
+    """The parameters that are counted are the products' own, and norms, biases and the like."""
+    model = read_model(name)
+    for tp in (2, 4, 8):
+        parallel = Parallel(tp=tp)
+        try:
+            splits = layer_splits(model, parallel)
+        except InputError:  # sizes that do not divide over so many
+            continue
+        for split in splits:
+            beside = split.counted - split.held
+            assert split.others / tp * (1 - 1e-9) <= beside <= split.others, (tp, split.layer)
+
+
 def test_gradients_are_reduced_over_replicas_and_experts_over_theirs():
     """ZeRO-1 scatters gradients in 32 bits and gathers weights in 16; without it an all-reduce does
     both, 2(n-1)/n.
@@ -525,7 +582,8 @@ def test_gradients_are_reduced_over_replicas_and_experts_over_theirs():
     dense = Parallel(tp=2, cp=2, dp=8)  # 16 ranks, 2 apart: four of a node
     found = stage_costs(LLAMA, H100, dense, efficiency=FULL)
     held = found.parameters[0]
-    assert held == count_parameters(LLAMA) / 2
+    norms = (2 * LLAMA.layers + 1) * LLAMA.hidden  # which both tensor ranks hold whole
+    assert held == (count_parameters(LLAMA) + norms) / 2
     ring, hops = 15 / 16 / (4 * 50 * GB), held / 40e6 * (3 * 10e-6 + 9 * HOP)
     assert found.dp[0] == pytest.approx(4 * held * ring + hops)
     assert found.gather[0] == pytest.approx(2 * held * ring + hops)
