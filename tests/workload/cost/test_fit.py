@@ -102,8 +102,8 @@ def test_published_runs_of_the_library_are_as_they_are_predicted_now():
 
 
 def test_mxfp8_follows_fp8_of_its_family():
-    """A run in FP8 moves FP8; MXFP8, 0.105 from its usual number and 0.028 from 0.94 of FP8, follows
-    by its share of both, by hand. Another family's does not.
+    """A run in FP8 moves FP8; MXFP8, 0.105 from its usual number and 0.028 from 0.94 of FP8,
+    follows by its share of both, by hand. Another family's does not.
     """
     keys = tuple(
         ("curve", family, name) for family in ("blackwell", "hopper") for name in ("fp8", "mxfp8")
