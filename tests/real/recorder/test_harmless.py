@@ -343,10 +343,10 @@ def test_no_thread_waits_for_what_comes_next(tmp_path):
         for thread in threading.enumerate():
             if thread.name == "ppsim.record":
                 thread.join(HANG_S)
-        assert ours.path is not None
-        assert ours.path.read_bytes().endswith(row)
+        (made,) = tmp_path.iterdir()
+        assert made.read_bytes().endswith(row)
     ours.close()
-    assert ours.path.read_bytes() == b"{}\n[]\n"
+    assert made.read_bytes() == b"{}\n[]\n"
 
 
 FORKED = """

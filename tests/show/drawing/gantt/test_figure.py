@@ -411,7 +411,7 @@ def test_a_title_of_ones_own_is_wrapped_where_it_is_too_long():
 
 def test_the_layout_counts_points_as_matplotlib_does():
     """72 of them are an inch, at the dots of a figure."""
-    assert plot(timeline(), width=3.3).dpi == 72 * layout.POINT
+    assert plot(timeline(), width=3.3).dpi == 72 * canvas.POINT
 
 
 @pytest.mark.parametrize("suffix", [".svg", ".png"])
