@@ -282,9 +282,10 @@ class Comparison(Answer[CompareRequest]):
         document = replace(document, insides=insides)
         if suffix == ".html":
             from ppsim.prices.editable import make_editable
-            from ppsim.show.files.workers import lines_of_page
 
             if lines := [*self._gain_lines(), *self.limits.lines()]:
+                from ppsim.show.files.workers import lines_of_page
+
                 document = replace(document, below=lines_of_page(lines))
             document = make_editable(document, self.costs, self.given)
         return (
