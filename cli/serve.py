@@ -126,7 +126,7 @@ def _serve(ctx: click.Context, asked: ServeRequest) -> None:
         if not asked.no_open:
             webbrowser.open(address)
         Thread(target=load_kernels, daemon=True).start()
-        logging.disable()  # what is noted of a client's doings is no news
+        logging.disable()  # what is noted of a client's doings is not a news
         notes.shown.note = lambda text: None
         config = uvicorn.Config(
             app,

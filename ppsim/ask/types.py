@@ -176,7 +176,7 @@ class Share(click.ParamType[Any]):
 class MayStandAlone(click.ParamType[Any]):
     """A value that an option may go without."""
 
-    # what the option means then; a word that :meth:`begins` does not know is no value of it
+    # what the option means then; a word that :meth:`begins` does not know is not a value of it
     alone: str
 
     def begins(self, word: str) -> bool:

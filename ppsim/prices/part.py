@@ -131,7 +131,7 @@ class Asked:
     model: Trained | None = None  # the model that is trained, whose bytes win over those of parts
 
     def __getitem__(self, name: str) -> Any:
-        """The value of an option of another part."""
+        """Return the value of an option of another part."""
         return self.values[name]
 
     @cached_property
@@ -191,7 +191,7 @@ def refuse_factors(costs: Costs) -> None:
 
 @dataclass(frozen=True)
 class TimesOfKinds(Part):
-    """A part with options that each give the time of one kind of op beside F, B, I, W and R."""
+    """A part with options that each give the time of one kind of op other than F, B, I, W and R."""
 
     kinds: ClassVar[tuple[str, ...]]  # names of these options
 
@@ -221,7 +221,7 @@ class TimesOfKinds(Part):
 
 
 def kinds_of(name: str) -> tuple[Kind, ...]:
-    """The kinds of op whose time an option gives."""
+    """Return the kinds of op whose time an option gives."""
     from ppsim.core.ops import TIMED, Kind, Stream
 
     if name == "t_evict":

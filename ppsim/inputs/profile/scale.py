@@ -127,12 +127,12 @@ def parse_slice_scale(
 
 
 def is_drawn(text: str) -> bool:
-    """Whether factors are drawn from a distribution."""
+    """Return whether factors are drawn from a distribution."""
     return _rows_of(text)[1].partition(":")[0] in DISTRIBUTIONS
 
 
 def names_file(text: str) -> bool:
-    """Whether a text names a file of factors: it has neither numbers nor a distribution nor
+    """Return whether a text names a file of factors: it has neither numbers nor a distribution nor
     attention's share.
     """
     return _is_path(_rows_of(text)[1])
@@ -144,7 +144,7 @@ def _is_path(text: str) -> bool:
 
 
 def _rows_of(text: str) -> tuple[list[int], str]:
-    """The kinds of op that a text is for, and the rest of it."""
+    """Return the kinds of op that a text is for, and the rest of it."""
     named = re.fullmatch(rf"([{LETTERS}]+)=(.*)", text, re.DOTALL)
     return (
         ([LETTERS.index(letter) for letter in named[1]], named[2])

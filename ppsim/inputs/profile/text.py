@@ -22,7 +22,7 @@ from ppsim.inputs.profile.profile import (
     StageSize,
 )
 
-ALIKE = 1.05  # ratio of two times that is no change
+ALIKE = 1.05  # ratio of two times that is not a change
 NAMES = {
     "F": "forward",
     "B": "backward",
@@ -100,8 +100,8 @@ def sentence(profile: Profile) -> str:
 
 
 def op_rows(profile: Profile) -> list[tuple[str, ...]]:
-    """The table of ops: name, median, 10th and 90th percentile in ms, count, and what to know of
-    it.
+    """Return the table of ops: name, median, 10th and 90th percentile in ms, count, and what to
+    know of it.
     """
     flags = (
         "launch-bound" if op.launch_bound else "wide spread" * (op.p90_ms > 1.5 * op.p10_ms)
@@ -121,7 +121,7 @@ def op_rows(profile: Profile) -> list[tuple[str, ...]]:
 
 
 def message_rows(profile: Profile, link: str) -> tuple[list[str], list[list[str]]]:
-    """The table of a link's messages: patterns, and a row of medians in ms for each size."""
+    """Return the table of a link's messages: patterns, and a row of medians in ms for each size."""
     rows = [m for m in profile.message if m.link == link]
     patterns = [p for p in PATTERNS if any(m.pattern == p for m in rows)]
     median = {(m.bytes, m.pattern): f"{m.median_ms:.3f}" for m in rows}
@@ -225,7 +225,7 @@ def differing(found: Differences) -> list[Difference]:
 
 
 def _ratio(before: float, after: float) -> float:
-    """Divide, where nothing after nothing is no change and something after nothing has no limit."""
+    """Return one time over another: 1 for none over none, infinity for some over none."""
     return after / before if before else 1.0 if after == 0 else math.inf
 
 

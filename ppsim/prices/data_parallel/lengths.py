@@ -31,7 +31,7 @@ NAMED = 4  # replicas named
 
 @dataclass(frozen=True)
 class LengthOptions:
-    """How long the sequences of every replica's microbatches are."""
+    """Options for the lengths of sequences in every replica's microbatches."""
 
     needs: ClassVar[tuple[Need, ...]] = (
         Need(
@@ -295,7 +295,7 @@ def load_map(title: str, load: Load, ends: NDArray[np.float64], unit: str) -> Lo
 
 
 def lengths_object(load: Load) -> dict[str, Any]:
-    """The object of JSON: how long microbatches are, by replica."""
+    """Return the object of JSON: how long microbatches are, by replica."""
     factors = load.factors
     found = factors[:, 0] if factors.shape[1] == 1 else factors
     return {

@@ -56,7 +56,7 @@ class OneSplit:
 
 @dataclass(frozen=True)
 class ServedQuestion:
-    """What a call asks to split for serving."""
+    """The request of a split for serving."""
 
     schedule: Schedule
     costs: CostOptions

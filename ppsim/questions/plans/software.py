@@ -30,7 +30,7 @@ EXPERTS = ("dispatch", "dispatch_bytes", "expert_load", "fused_experts", "overla
 
 @dataclass(frozen=True)
 class SoftwareOptions:
-    """What the run's software does; None leaves it to the software's file."""
+    """Techniques of the run's software; None uses the software's file."""
 
     software: str | None = common(
         "--software",

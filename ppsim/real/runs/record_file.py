@@ -70,7 +70,7 @@ class Link:
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """How schedules were run, as far as it is read again."""
+    """The settings of a run that are read from its record."""
 
     ops: str
     costs: str

@@ -55,7 +55,7 @@ class Iteration(msgspec.Struct, frozen=True):
 
 
 class Config(msgspec.Struct, frozen=True):
-    """What config.json says of the run."""
+    """The run's settings in config.json."""
 
     pp_size: int
     vp_size: int | None = None
