@@ -1,5 +1,5 @@
-"""Recompute of a part of each stage, some layers or modules: the time of R, and what F keeps beside
-it.
+"""Recompute of a part of each stage, some layers or modules: the time of R, and the activations
+that F keeps.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class PartlyRecomputed:
             name for rule in rules if rule.startswith("modules:") for name in modules_of(rule)
         ):
             if name not in MODULES:
-                raise InputError(f"--recompute: '{name}' is no module", ", ".join(MODULES))
+                raise InputError(f"--recompute: not a module: '{name}'", ", ".join(MODULES))
         return rules
 
     def time(self, made: Costs, times: LayerTimes | None) -> Costs:

@@ -147,7 +147,7 @@ def scale_costs(schedule: Schedule, made: Costs, factors: NDArray[np.float64]) -
 
 
 def beside_collectives(schedule: Schedule, made: Costs, collective: NDArray[np.float64]) -> Costs:
-    """Return costs where an op takes at least as long as the collective beside it.
+    """Return costs where each op takes at least as long as the collective in parallel with it.
 
     Beside a forward runs one collective of its microbatch, of shape (microbatches,); beside B and
     I, which move gradients too, one twice as long; beside W none. A pair takes those of both ops.

@@ -122,8 +122,8 @@ class ReplicaFactors(click.ParamType[Any]):
                 count, slower = int(head), [_slower(part) for part in rest]
         except ValueError:
             self.fail(
-                f"'{value}' is no number of replicas, nor a factor for each: 8, 8,2=1.2,5.3=1.5 or "
-                f"1,1,1.2."
+                f"not replicas: '{value}'; expected their number or factors, "
+                f"e.g. 8, 8,2=1.2,5.3=1.5 or 1,1,1.2."
             )
         if not 1 <= count <= MOST or any(
             not 0 <= r < count or not f > 0 or not isfinite(f) for r, _, f in slower
@@ -144,7 +144,7 @@ def _slower(part: str) -> Slower:
 
 @dataclass(frozen=True)
 class ReplicaOptions:
-    """Data-parallel replicas beside the one that is shown."""
+    """Data-parallel replicas besides the shown one."""
 
     replicas: Replicas | None = option(
         "--replicas",

@@ -78,7 +78,7 @@ def plan_request(fields: Mapping[str, Any]) -> PlanPageRequest:
     return _request_of(PlanPageRequest, fields)
 
 
-def tell(fields: Mapping[str, Any], folder: Path) -> Story:
+def explain_first(fields: Mapping[str, Any], folder: Path) -> Story:
     """Say why the first schedule that fields ask for takes its time, and what to try next.
 
     Raises:
@@ -357,7 +357,7 @@ def _schedule_path(spec: str, folder: Path) -> str:
         from ppsim.inputs.drafts.read import readable
 
         raise InputError(
-            f"'{name}' has no ending to tell what it is", "one of .toml " + " ".join(readable())
+            f"'{name}' has no suffix that names a format", "one of .toml " + " ".join(readable())
         )
     return str(path)
 

@@ -682,7 +682,7 @@ def compare_measured(found: MemoryReport, path: str) -> dict[str, Any]:
 
 
 def measured_lines(beside: dict[str, Any]) -> Iterator[str]:
-    """Lines of measured peaks beside the schedule's, and which device holds most."""
+    """Yield lines on measured peaks against the schedule's, and the fullest device."""
     yield f"\n{'':<9}{'here':>10} {'measured':>10} {'error':>7}  GiB"
     for row in beside["devices"]:
         error = "-" if row["error"] is None else format_change(row["error"])

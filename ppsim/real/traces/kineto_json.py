@@ -120,7 +120,7 @@ def parse_file(text: str, path: str) -> File:
     source = f"'{name_of(path)}'"
     file = decode(text, File, source, HINT, KEYS)
     if not 0 <= file.epoch_ns <= LATEST_US * 1e3:
-        raise InputError(f"{source}: baseTimeNanoseconds is no time since 1970", HINT)
+        raise InputError(f"{source}: baseTimeNanoseconds is not a time since 1970", HINT)
     return file
 
 
