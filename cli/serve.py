@@ -71,7 +71,7 @@ def _serve(ctx: click.Context, asked: ServeRequest) -> None:
 
     from ppsim.base import notes
     from ppsim.base.interruptible import run_interruptibly
-    from ppsim.questions.across.view import load_kernels, plan_request, tell, view
+    from ppsim.questions.across.view import explain_first, load_kernels, plan_request, view
     from ppsim.questions.across.view_model import Planner, library_names
     from ppsim.schedules import families, takes_chunks
     from ppsim.show.server.app import DROPPED, make_app
@@ -115,7 +115,7 @@ def _serve(ctx: click.Context, asked: ServeRequest) -> None:
             view,
             Path(folder),
             hosts,
-            tell=tell,
+            explain=explain_first,
             plan=lambda fields: planner.page(plan_request(fields)),
             any_address=everywhere,
             changes=changes,
@@ -126,7 +126,7 @@ def _serve(ctx: click.Context, asked: ServeRequest) -> None:
         if not asked.no_open:
             webbrowser.open(address)
         Thread(target=load_kernels, daemon=True).start()
-        logging.disable()  # what is noted of a client's doings is no news
+        logging.disable()  # what is noted of a client's doings is not a news
         notes.shown.note = lambda text: None
         config = uvicorn.Config(
             app,

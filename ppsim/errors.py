@@ -7,7 +7,7 @@ PpsimError (1: the answer is no)
 │   └── UnknownSchedule (2)
 └── MissingDependency (3: this environment lacks something)
 
-An answer that measurements do not decide is no error: a command exits with 4 then.
+An answer that measurements do not decide is not an error: a command exits with 4 then.
 """
 
 from __future__ import annotations

@@ -83,7 +83,9 @@ def dualpipe_v(shape: Shape) -> Iterator[Packed]:
 
 
 def _queue(half: int, device: int, microbatches: int, near: Packed, far: Packed) -> Packed:
-    """The eight phases, ``device`` places after the entry of stream 0, ``half`` before the turn."""
+    """Return the eight phases, ``device`` places after the entry of stream 0, ``half`` before the
+    turn.
+    """
     q = Queue(forward0=near, backward0=near, forward1=far, backward1=far)
     to_turn, from_entry = half - device - 1, device + 1
     # 1: F0, until the first microbatch comes back

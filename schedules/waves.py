@@ -94,8 +94,8 @@ def bitpipe(shape: Shape) -> Iterator[Packed]:
 
 
 def _in_slots(shape: Shape, placement: str) -> Iterator[Packed]:
-    """Queues in the order of slots: forward of stage s in slot s of its microbatch, backward in
-    slot 2S - 1 - s.
+    """Yield queues in the order of slots: forward of stage s in slot s of its microbatch, backward
+    in slot 2S - 1 - s.
     """
     devices = place(placement, shape.devices, shape.stages).devices
     entries = [_enter(shape, replica, len(devices)) for replica in range(len(devices))]

@@ -91,7 +91,7 @@ class Room:
         return int(self.cap * chunks + 1e-9) if self.stated and self.unit == "activations" else 0
 
     def number(self, held: float) -> str:
-        """An amount in words, a count without its unit."""
+        """Return an amount in words, a count without its unit."""
         if self.unit != "B":
             return format_number(held)
         from ppsim.base.units import format_size
@@ -99,7 +99,7 @@ class Room:
         return format_size(held)
 
     def text(self, held: float) -> str:
-        """An amount with its unit."""
+        """Return an amount with its unit."""
         if self.unit == "B":
             return self.number(held)
         share = " of a 1/P share" if self.unit == "activations" else ""
@@ -119,7 +119,7 @@ class Explanation:
     slack: Slack | None
     gains: list[Gain]  # what a hundredth less of each time gives, the largest first
     # what changes are compared with: the timeline itself; of several replicas that of the slowest;
-    # where times were measured or stated, the schedule timed anew with the costs that they show
+    # where times were measured or stated, the schedule timed again with the costs that they show
     base: Timeline
     stated: bool = False  # whether the times are not simulated
 

@@ -11,9 +11,9 @@ for a computation, the part by which that op takes longer than the mean op of it
 are ``fill``, and those before its first backward of it ``turnaround``; after its last op a device
 has nothing left to do (``drain``).
 
-Where devices copy or reduce beside compute, a device is idle while it computes nothing, and the
-walk goes through these ops too: one that runs is ``copy`` or ``collective``; so is one that waits
-for its stream. An op on all devices whose input is there on one of them waits for the others
+Where devices copy or reduce in parallel with compute, a device is idle while it computes nothing,
+and the walk goes through these ops too: one that runs is ``copy`` or ``collective``; so is one that
+waits for its stream. An op on all devices whose input is there on one of them waits for the others
 (``barrier``).
 
 Where a schedule goes round, a result on its way from the last stage back to the first is
@@ -130,7 +130,7 @@ class _Segments(NamedTuple):
         return _Segments._make(column[order] for column in self)
 
     def followed_by(self, other: _Segments) -> _Segments:
-        """These segments, then the others."""
+        """Return these segments, then the others."""
         return _Segments._make(np.concatenate(pair) for pair in zip(self, other, strict=True))
 
 

@@ -28,8 +28,8 @@ def attribute_gaps(
     seg_start: Any,  # receives the start of the segment
     seg_end: Any,  # receives its end
 ) -> int:
-    """Split the idle time before every op into segments of one cause each; returns how many there
-    are.
+    """Split the idle time before every op into segments of one cause each; return the number of
+    segments.
 
     A gap is walked backwards in time. At each instant the chain of inputs that the waiting op
     depends on has exactly one link that is not done: it is on its way, it is running, or it could

@@ -338,7 +338,8 @@ def _check(noise: Noise, samples: int, devices: int, links: int) -> None:
             )
         if name in MOST and value > MOST[name]:
             raise InputError(
-                f"{name.replace('_', ' ')} of {value:g} is no noise", f"{MOST[name]:g} at most"
+                f"{name.replace('_', ' ')} of {value:g} is too large for noise",
+                f"{MOST[name]:g} at most",
             )
         if name.endswith("slowdown") and value < 1:
             raise InputError(

@@ -119,7 +119,7 @@ class Slowdown:
             return self.steps[:, None] / self._unit
         parts = [(getattr(self.measured, n), getattr(self.ideal, n)) for n in PARTS]
         found = []
-        # beside it one healthy replica stands for all others
+        # one healthy replica stands for all others
         for r in range(len(self.job.replicas)):
             two = (
                 np.stack([own[:, r], np.broadcast_to(ideal[:, 0], own[:, r].shape)], 1)

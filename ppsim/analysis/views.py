@@ -67,7 +67,7 @@ def find_op(schedule: Schedule, text: str) -> int:
     match = LABEL.fullmatch(label)
     if match is None:
         raise InputError(
-            f"'{text[:40]}' is no op", "stage, kind and microbatch, such as 2B5, or B5@2"
+            f"not an op: '{text[:40]}'", "stage, kind and microbatch, such as 2B5, or B5@2"
         )
     kind = Kind[match[2].upper()]
     stage = NONE if match[1] is None else int(match[1])

@@ -43,16 +43,16 @@ class Answer(ABC, Generic[Asked]):
 
     @abstractmethod
     def json_object(self) -> dict[str, Any]:
-        """The numbers that ``--json`` prints; columns may be arrays."""
+        """Return the numbers that ``--json`` prints; columns may be arrays."""
 
     def whole_object(self) -> dict[str, Any]:
-        """The object that ``--json`` prints: the schema, the verdict, then the numbers."""
+        """Return the object that ``--json`` prints: the schema, the verdict, then the numbers."""
         from ppsim.base.json_output import with_verdict
 
         return with_verdict(self.json_object(), self.verdict)
 
     def to_json(self) -> dict[str, Any]:
-        """The object that ``--json`` prints, as dicts, lists, numbers and texts."""
+        """Return the object that ``--json`` prints, as dicts, lists, numbers and texts."""
         from ppsim.base.json_output import dump_json
 
         found: dict[str, Any] = json.loads(dump_json(self.whole_object()))
@@ -77,7 +77,7 @@ class Answer(ABC, Generic[Asked]):
         yield from self.blocks()
 
     def writers(self, output: Any) -> Writers:
-        """Each file asked for, with the function that writes it."""
+        """Return each file asked for, with the function that writes it."""
         raise PpsimError(f"{self.request.question} writes no files")
 
     def notes(self) -> Iterator[str]:
@@ -133,11 +133,11 @@ class Answer(ABC, Generic[Asked]):
         return text_of(self.shown())
 
     def charts(self) -> Sequence[tuple[str, Timeline]]:
-        """The timelines of a notebook's card, each with its title."""
+        """Return the timelines of a notebook's card, each with its title."""
         return ()
 
     def _repr_html_(self) -> str:
-        """The card that a notebook shows."""
+        """Return the card that a notebook shows."""
         from ppsim.ask.card import card_html
 
         return card_html(self.verdict, self.charts(), self.blocks())

@@ -27,7 +27,7 @@ class Line:
 
 
 def heading(text: str) -> Line:
-    """A name, or the headings of a table of text."""
+    """Return a name, or the headings of a table of text."""
     return Line([(text, "name")])
 
 

@@ -52,5 +52,5 @@ def card_html(
 
 
 def _cut(line: str) -> str:
-    """A line that is not too long, with a sign where it goes on."""
+    """Return a line that is not too long, with a sign where it goes on."""
     return line if len(line) <= LETTERS else line[: LETTERS - 1] + "\u2026"

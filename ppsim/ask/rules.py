@@ -26,7 +26,7 @@ NEEDS = (
     Need(
         ("format",),
         lambda g: bool(g["output"]),
-        "{options} says how to write -o, and there is no -o",
+        "{options} needs -o FILE",
         "add -o FILE, or -o - for stdout",
     ),
     Need(

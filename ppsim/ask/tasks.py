@@ -30,7 +30,7 @@ Map = Callable[..., Iterator[tuple[str, Row]]]
 
 @dataclass(frozen=True)
 class TaskOptions:
-    """Where tasks run, and where their results are kept."""
+    """The place of tasks (this machine or a cluster), and the file of their results."""
 
     dask: str | None = option(
         "--dask",

@@ -81,7 +81,7 @@ def print_table(table: Table) -> None:
 
 
 def find_style(tone: str, screen: Console) -> str:
-    """The style of a tone on a console, as rich has it."""
+    """Return the style of a tone on a console, as rich has it."""
     # no grey of sixteen reads on every theme
     if tone == "quiet" and screen.color_system not in (None, "standard"):
         from ppsim.show.drawing.palette import TERMINAL_MUTED
@@ -118,7 +118,7 @@ def _toned(parts: Sequence[Part], screen: Console) -> Text:
 
 
 def _wrap(whole: Text, width: int, indent: int) -> list[Text]:
-    """The lines of a text between words, those after the first behind blanks."""
+    """Return the lines of a text between words, those after the first behind blanks."""
     from rich.text import Text
 
     lines = textwrap.wrap(
@@ -142,7 +142,7 @@ def _wrap(whole: Text, width: int, indent: int) -> list[Text]:
 def _fit_columns(
     headings: Sequence[str], rows: Sequence[Sequence[str]], width: int, spare: Sequence[str]
 ) -> list[int]:
-    """The columns that fit into a width, the names first."""
+    """Return the columns that fit into a width, the names first."""
     from rich.cells import cell_len
 
     texts = [
@@ -161,7 +161,7 @@ def _fit_columns(
 
 
 def _on_one_line(heading: str) -> str:
-    """A heading of two lines as one; a name cut after an underscore is joined."""
+    """Return a heading of two lines as one; a name cut after an underscore is joined."""
     return heading.replace("_\n", "_").replace("\n", " ").strip()
 
 

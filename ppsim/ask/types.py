@@ -109,7 +109,7 @@ class Counts(click.ParamType[Any]):
             match = RANGE.fullmatch(part)
             if not match:
                 self.fail(
-                    f"'{part}' is no count; write 8, 8:64:8 (in steps) or 8:128:x2 (by a factor).",
+                    f"not a count: '{part}'; expected 8, 8:64:8 (steps) or 8:128:x2 (a factor).",
                     param,
                     ctx,
                 )
@@ -142,7 +142,7 @@ class CountList(click.ParamType[Any]):
         if len(parts) > MOST_COUNTS or not all(
             part.isascii() and part.isdigit() and len(part) < 10 for part in parts
         ):
-            self.fail(f"'{value}' is no list of whole numbers such as 3,4,4,3.", param, ctx)
+            self.fail(f"not a list of whole numbers: '{value}'; expected e.g. 3,4,4,3.", param, ctx)
         return list(map(int, parts))
 
 
@@ -160,9 +160,9 @@ class Share(click.ParamType[Any]):
         try:
             share = float(text.removesuffix("%")) / (100 if percent else 1)
         except ValueError:
-            self.fail(f"'{value}' is not a share such as 5% or 0.05.", param, ctx)
+            self.fail(f"not a share: '{value}'; expected e.g. 5% or 0.05.", param, ctx)
         if not 0 <= share < float("inf"):
-            self.fail(f"'{value}' is not a share such as 5% or 0.05.", param, ctx)
+            self.fail(f"not a share: '{value}'; expected e.g. 5% or 0.05.", param, ctx)
         if share > 1 and not percent:
             self.fail(
                 f"'{value}' is {share:.0%} of the measured time; write {value}% if you mean "
@@ -176,7 +176,7 @@ class Share(click.ParamType[Any]):
 class MayStandAlone(click.ParamType[Any]):
     """A value that an option may go without."""
 
-    # what the option means then; a word that :meth:`begins` does not know is no value of it
+    # what the option means then; a word that :meth:`begins` does not know is not a value of it
     alone: str
 
     def begins(self, word: str) -> bool:
@@ -279,9 +279,9 @@ class Window(click.ParamType[Any]):
         try:
             first, last = map(float, str(value).split(":"))
         except ValueError:
-            self.fail(f"'{value}' is no window such as 10:25.", param, ctx)
+            self.fail(f"not a window: '{value}'; expected e.g. 10:25.", param, ctx)
         if not 0 <= first < last < float("inf"):
-            self.fail(f"'{value}' is no window: A:B with 0 <= A < B.", param, ctx)
+            self.fail(f"not a window: '{value}'; expected A:B with 0 <= A < B.", param, ctx)
         return Stretch((first, last))
 
 
@@ -319,7 +319,7 @@ class Noted(click.ParamType[Any]):
             r"(.{1,200})@([0-9]{1,12}(?:\.[0-9]{1,12})?):dev([0-9]{1,7})", str(value)
         )
         if not found:
-            self.fail(f"'{value}' is no note such as 'W fills here@12:dev2'.", param, ctx)
+            self.fail(f"not a note: '{value}'; expected e.g. 'W fills here@12:dev2'.", param, ctx)
         return Note(found[1], float(found[2]), int(found[3]))
 
 
@@ -338,5 +338,9 @@ class Highlighted(click.ParamType[Any]):
         if by == CRITICAL and not number:
             return Highlight(CRITICAL)
         if by not in PICKED or not (number.isascii() and number.isdigit() and len(number) < 10):
-            self.fail(f"'{value}' is none of mb=3, device=1, stage=2 and critical.", param, ctx)
+            self.fail(
+                f"not a highlight: '{value}'; expected e.g. mb=3, device=1, stage=2 or critical.",
+                param,
+                ctx,
+            )
         return Highlight(by, int(number))

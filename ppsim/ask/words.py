@@ -30,7 +30,7 @@ MOST_MISFITS = 4  # lines on ops of an encoder outside the bubbles
 
 
 def shape_line(schedule: Schedule) -> str:
-    """The size in words: 4 devices x 2 chunks = 8 stages, 8 microbatches x 4 slices."""
+    """Return the size in words: 4 devices x 2 chunks = 8 stages, 8 microbatches x 4 slices."""
     return (
         f"{counted(schedule.n_devices, 'device')} x {counted(schedule.n_chunks, 'chunk')} = "
         f"{counted(schedule.n_stages, 'stage')}, {work_of(schedule)}"
@@ -39,7 +39,7 @@ def shape_line(schedule: Schedule) -> str:
 
 
 def result_line(name: str, metrics: Metrics, shape: Shape, unit: str) -> str:
-    """The numbers of one run on one line."""
+    """Return the numbers of one run on one line."""
     shown = [c for c in columns_of("line") if c.applies(metrics)]
     numbers = (f"{c.heading} {c.text(c.value(metrics, shape), unit)}" for c in shown)
     share = (
@@ -49,7 +49,7 @@ def result_line(name: str, metrics: Metrics, shape: Shape, unit: str) -> str:
 
 
 def summary(timeline: Timeline, metrics: Metrics) -> str:
-    """The numbers of one run, one line each, with what they mean."""
+    """Return the numbers of one run, one line each, with what they mean."""
     shape = shape_of(timeline.schedule)
     rows = (
         (
@@ -142,7 +142,7 @@ def encoder_lines(timeline: Timeline, costs: Costs) -> list[str]:
 
 
 def title_of(schedule: Schedule) -> str:
-    """The schedule's name as figures write it."""
+    """Return the schedule's name as figures write it."""
     family = _family(schedule.name)
     return family.title if family else schedule.name
 
@@ -160,18 +160,18 @@ def _family(name: str) -> Family | None:
 
 
 def title_with_chunks(schedule: Schedule) -> str:
-    """The same, with the stages of a device where there are several."""
+    """Return the same, with the stages of a device where there are several."""
     return title_of(schedule) + (f" (V={schedule.n_chunks})" if schedule.n_chunks > 1 else "")
 
 
 def counted(number: int, noun: str) -> str:
-    """A number and its noun: 1 device, 4 devices."""
+    """Return a number and its noun: 1 device, 4 devices."""
     plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
     return f"{number} {noun if number == 1 else plural}"
 
 
 def needs(family: Family) -> str:
-    """The rules of a schedule as one line."""
+    """Return the rules of a schedule as one line."""
     return "; ".join(rule.text for rule in family.rules) or "any P, V, M"
 
 
@@ -190,13 +190,13 @@ _SHORT = {
 
 
 def short_needs(family: Family) -> str:
-    """The rules of a schedule in letters, those that take a sentence left out."""
+    """Return the rules of a schedule in letters, those that take a sentence left out."""
     texts = [_SHORT.get(rule.text, rule.text) for rule in family.rules]
     return ", ".join(text for text in texts if len(text) <= len("M >= P + P / 2")) or "-"
 
 
 def family_object(family: Family) -> dict[str, Any]:
-    """A schedule's facts for --json."""
+    """Return a schedule's facts for --json."""
     return {
         "name": family.name,
         "title": family.title,

@@ -112,7 +112,7 @@ def rehearse(target: str, *, plain: bool = False) -> None:
         plain: whether it must be a plain file's.
 
     Raises:
-        InputError: the path cannot be written, or is no plain file's.
+        InputError: the path cannot be written, or is not a plain file's.
     """
     if target == "-":
         return

@@ -36,7 +36,7 @@ def read_bytes(path: str, *, stdin: bool = False, largest: int = LARGEST) -> byt
         largest: the limit in bytes, where the environment sets none.
 
     Raises:
-        InputError: the file cannot be read, is no regular file, is larger than the limit, or its
+        InputError: the file cannot be read, is not a regular file, is larger than the limit, or its
             gzip stream is damaged.
     """
     largest = size_limit(largest)

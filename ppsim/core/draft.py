@@ -102,7 +102,7 @@ class Draft(Columns):
                 )
         if (slices := int(table[:, 3].max()) + 1) % n_slices:
             raise InputError(
-                f"{source}: {slices} microbatches are no whole number of {n_slices} slices",
+                f"{source}: {slices} microbatches are not a multiple of {n_slices} slices",
                 "slices is the number of pieces that each sequence is cut into",
             )
         device, part = table[:, 0], table[:, 6]

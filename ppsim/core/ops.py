@@ -193,7 +193,7 @@ class KindInfo:
     stream: Stream | None = None  # the stream it runs on; None where lowering puts it into queues
     scope: Scope = Scope.STAGE  # where it runs
     gives: Result | None = None  # what it leaves; what ``direction`` says is not repeated
-    needs: tuple[Need, ...] = ()  # what it waits for beside what ``works_on`` says
+    needs: tuple[Need, ...] = ()  # its inputs besides that of ``works_on``
     # whether it starts only when the compute op before it in its device's queue has ended
     gated: bool = False
 

@@ -51,7 +51,7 @@ class Sequences:
         return len(self.counts)
 
     def factors(self, microbatches: int) -> Floats:
-        """Return how many times as long each microbatch takes, shape (R, Q, M); 0 for an empty
+        """Return each microbatch's time over that of a mean one, shape (R, Q, M); 0 for an empty
         one.
         """
         slot = self.replica * microbatches + self.microbatch

@@ -7,8 +7,8 @@ there, and corrects the step later if the norm was too large (Qi et al., Zero Bu
 Parallelism, section 4).
 
 Gradients of a stage are reduced behind its last backward, and weights gathered at the start of a
-step in the order in which a device needs them, both beside compute: FSDP's and the distributed
-optimizer's overlap.
+step in the order in which a device needs them, both in parallel with compute: FSDP's and the
+distributed optimizer's overlap.
 """
 
 from __future__ import annotations

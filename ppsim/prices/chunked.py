@@ -37,7 +37,7 @@ class Chunks:
     fitted: FittedLaw | None = None  # the law, where it is fitted to measured chunks
 
     def to_json(self) -> dict[str, Any]:
-        """The object of ``--json``; times in the unit of the costs."""
+        """Return the object of ``--json``; times in the unit of the costs."""
         return {
             "sizes": self.run.sizes,
             "time_to_first_token": self.run.time,

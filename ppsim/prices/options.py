@@ -48,7 +48,7 @@ def _find_parts() -> Iterator[type[Part]]:
 
 
 PARTS: tuple[type[Part], ...] = tuple(sorted(_find_parts(), key=lambda kind: kind.place))
-# The options that give the time of a kind of op beside F, B, I, W and R.
+# The options that give the time of a kind of op other than F, B, I, W and R.
 BESIDE = tuple(name for kind in PARTS if issubclass(kind, TimesOfKinds) for name in kind.kinds)
 # The options that a schedule may not use, and which are refused then.
 REFUSED_UNUSED = tuple(name for kind in PARTS for name in kind.lacks)

@@ -32,9 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Part:
-    """Options that together say one thing of costs; subclasses override the roles that they
-    play.
-    """
+    """A group of options for one aspect of costs; subclasses override the roles that they play."""
 
     # Where its options stand in the help. Parts are asked from the last one to the first, so of two
     # sources of times the one that stands later counts.
@@ -76,47 +74,49 @@ class Part:
         raise NotImplementedError
 
     def change(self, schedule: Schedule, costs: Costs, asked: Asked) -> Costs:
-        """Return the costs with what the options change."""
+        """Return the costs with the changes of these options."""
         return costs
 
     def used(self, schedule: Schedule, asked: Asked) -> set[str]:
-        """Return which options of ``lacks`` the schedule uses."""
+        """Return the options of ``lacks`` that the schedule uses."""
         return set()
 
     def lack(self, name: str) -> str:
-        """Return what a schedule lacks that does not use an option."""
+        """Return the feature whose absence makes an option useless."""
         return self.lacks[name]
 
     def look_inside(self, schedule: Schedule, asked: Asked) -> OpsInside | None:
-        """Return what runs inside the ops of a schedule, or None where the options do not say."""
+        """Return the segments inside the ops of a schedule; None if these options do not give
+        them.
+        """
         return None
 
     # What others ask of its options.
 
     def layout_of(self, schedule: Schedule) -> Layout | None:
-        """Return which layers each stage holds, or None where the options do not say."""
+        """Return the layers of each stage; None if these options do not give them."""
         return None
 
     def layers(self, schedule: Schedule) -> NDArray[np.float64] | None:
-        """Return how many layers each stage holds, shape (stages,), or None."""
+        """Return the number of layers of each stage, shape (stages,), or None."""
         return None
 
     def layer_times(self) -> LayerTimes | None:
-        """Return the times of layers that a source makes those of stages from, or None."""
+        """Return the times of layers from which a source derives those of stages, or None."""
         return None
 
     def attention_share(self) -> float | None:
-        """Return attention's share of a forward's time, or None where the options do not say."""
+        """Return attention's share of a forward's time; None if these options do not give it."""
         return None
 
     # What stages hold.
 
     def hold(self, schedule: Schedule, asked: Asked) -> MemoryModel | None:
-        """Return what stages hold, or None where the options do not say."""
+        """Return the memory model of the stages; None if these options do not give one."""
         return None
 
     def keep(self, held: MemoryModel, schedule: Schedule, asked: Asked) -> MemoryModel:
-        """Return what stages hold with what the options change."""
+        """Return the memory model with the changes of these options."""
         return held
 
 
@@ -131,7 +131,7 @@ class Asked:
     model: Trained | None = None  # the model that is trained, whose bytes win over those of parts
 
     def __getitem__(self, name: str) -> Any:
-        """The value of an option of another part."""
+        """Return the value of an option of another part."""
         return self.values[name]
 
     @cached_property
@@ -140,11 +140,11 @@ class Asked:
         return next(part for part in self.parts if part.is_source)
 
     def layout_of(self, schedule: Schedule) -> Layout | None:
-        """Return which layers each stage holds; None where no option says so."""
+        """Return the layers of each stage; None if no option gives them."""
         return self._first("layout_of", schedule)
 
     def layers(self, schedule: Schedule) -> NDArray[np.float64] | None:
-        """Return how many layers each stage holds, shape (stages,); None where nothing says so.
+        """Return the number of layers of each stage, shape (stages,); None if unknown.
 
         A layout comes before a model, and a model before a profile.
         """
@@ -157,11 +157,13 @@ class Asked:
         return self._first("layers", schedule)
 
     def attention_share(self) -> float | None:
-        """Return attention's share of a forward's time; None where no option says so."""
+        """Return attention's share of a forward's time; None if no option gives it."""
         return self._first("attention_share")
 
     def hold(self, schedule: Schedule) -> MemoryModel:
-        """Return what stages hold: bytes of the model, or what the first part says that says so."""
+        """Return the memory model of the stages: bytes of the model, or the first one that a part
+        gives.
+        """
         from ppsim.engine.memory.usage import BYTES, cut_in_slices
 
         if self.model:
@@ -174,7 +176,7 @@ class Asked:
         return cut_in_slices(held, schedule.n_slices if held.unit == BYTES else 1)
 
     def _first(self, role: str, *arguments: Any) -> Any:
-        """Return what the first part says in a role that says anything; None where none does."""
+        """Return the first value that is not None of this role over all parts, or None."""
         for part in self.parts:
             said = getattr(part, role)(*arguments)
             if said is not None:
@@ -183,7 +185,7 @@ class Asked:
 
 
 def refuse_factors(costs: Costs) -> None:
-    """Refuse factors of times where a function gives what each op takes (InputError)."""
+    """Refuse factors of times if a function gives the time of each op (InputError)."""
     if costs.each is not None:
         what = "--mb-scale, --slice-scale and --speed change no times that a function gives"
         raise InputError(what, "let the function return what each op takes")
@@ -191,19 +193,19 @@ def refuse_factors(costs: Costs) -> None:
 
 @dataclass(frozen=True)
 class TimesOfKinds(Part):
-    """A part with options that each give the time of one kind of op beside F, B, I, W and R."""
+    """A part whose options each set the time of one kind of op other than F, B, I, W and R."""
 
     kinds: ClassVar[tuple[str, ...]]  # names of these options
 
     def used(self, schedule: Schedule, asked: Asked) -> set[str]:
-        """Return which options give the time of an op that the schedule has."""
+        """Return the options that set the time of an op of the schedule."""
         import numpy as np
 
         has = {*np.unique(schedule.kind).tolist()}
         return {name for name in self.kinds if has & {*kinds_of(name)}}
 
     def lack(self, name: str) -> str:
-        """Return what a schedule lacks that does not use an option."""
+        """Return the kind of op that a schedule lacks to use an option."""
         return self.lacks.get(name) or f"no {kinds_of(name)[0].name}"
 
     def change(self, schedule: Schedule, costs: Costs, asked: Asked) -> Costs:
@@ -221,7 +223,7 @@ class TimesOfKinds(Part):
 
 
 def kinds_of(name: str) -> tuple[Kind, ...]:
-    """The kinds of op whose time an option gives."""
+    """Return the kinds of op whose time an option sets."""
     from ppsim.core.ops import TIMED, Kind, Stream
 
     if name == "t_evict":

@@ -1,5 +1,5 @@
-"""Recompute of a part of each stage, some layers or modules: the time of R, and what F keeps beside
-it.
+"""Recompute of a part of each stage, some layers or modules: the time of R, and the activations
+that F keeps.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class PartlyRecomputed:
             name for rule in rules if rule.startswith("modules:") for name in modules_of(rule)
         ):
             if name not in MODULES:
-                raise InputError(f"--recompute: '{name}' is no module", ", ".join(MODULES))
+                raise InputError(f"--recompute: not a module: '{name}'", ", ".join(MODULES))
         return rules
 
     def time(self, made: Costs, times: LayerTimes | None) -> Costs:
@@ -86,7 +86,7 @@ class PartlyRecomputed:
     def _share_of_layers(
         self, times: LayerTimes | None, counts: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """The share of each stage's forward that its first layers take."""
+        """Return the share of each stage's forward that its first layers take."""
         layout = self.asked.layout_of(self.schedule)
         if layout and times:
             from ppsim.workload.layout.costs import stage_forwards
@@ -100,7 +100,7 @@ class PartlyRecomputed:
         return np.minimum(counts, held) / np.maximum(held, 1e-9)
 
     def _layers_held(self) -> NDArray[np.float64]:
-        """The layers of each stage, of a layout, a model or a profile."""
+        """Return the layers of each stage, of a layout, a model or a profile."""
         layers = self.asked.layers(self.schedule)
         if layers is not None:
             return layers
@@ -119,7 +119,7 @@ class PartlyRecomputed:
         return replace(held, stored=np.minimum(stored, held.activations))
 
     def _kept_by_rule(self, held: MemoryModel, rule: str) -> Amounts:
-        """What F keeps by one rule, shape (stages,)."""
+        """Return the activations that F keeps by one rule, shape (stages,)."""
         if model := self.asked.model:
             layout = self.asked.layout_of(self.schedule)
             return model.kept_by(rule, self.schedule, layout.content if layout else None)
@@ -134,5 +134,5 @@ class PartlyRecomputed:
 
 
 def modules_of(rule: str) -> tuple[str, ...]:
-    """The modules that a rule names."""
+    """Return the modules that a rule names."""
     return tuple(rule.removeprefix("modules:").split(","))

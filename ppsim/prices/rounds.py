@@ -80,11 +80,11 @@ class HowMany:
     counts: str  # what the rate counts
 
     def to_json(self) -> dict[str, Any]:
-        """The objects of ``--json``."""
+        """Return the objects of ``--json``."""
         return {"in_flight": [asdict(each) for each in self.tried], "enough_in_flight": self.enough}
 
     def blocks(self, own: int, unit: str) -> Iterator[Block]:
-        """A table around the first number beyond which nothing is gained, and that number."""
+        """Yield a table around the first number beyond which nothing is gained, and that number."""
         rows = [
             [
                 str(each.batches),
@@ -105,7 +105,7 @@ class HowMany:
             yield Line(f"from {self.enough} in flight on nothing more is gained")
 
     def _shown(self, own: int) -> Sequence[InFlight]:
-        """The rows around the answer, with the first and the one asked about."""
+        """Return the rows around the answer, with the first and the one asked about."""
         last = self.enough or len(self.tried)
         near = range(max(1, last - MOST_SHOWN + 3), last + 2)
         return [each for each in self.tried if each.batches in (1, own) or each.batches in near]

@@ -31,7 +31,7 @@ MOST_ROWS = 64
 
 @dataclass(frozen=True)
 class ServedOptions:
-    """How a model is served."""
+    """Options for serving a model."""
 
     needs: ClassVar[tuple[Need, ...]] = (
         Need(
@@ -129,7 +129,7 @@ class ServedMemory:
         return all(each.room >= 0 and each.blocks != 0 for each in self.devices)
 
     def to_json(self) -> dict[str, Any]:
-        """The numbers of ``--json``, in bytes."""
+        """Return the numbers of ``--json``, in bytes."""
         least = self.deciding
         return {
             "context": self.served.context,
@@ -144,7 +144,7 @@ class ServedMemory:
         }
 
     def blocks(self) -> Iterator[Block]:
-        """A row for each device, and the device that decides."""
+        """Yield a row for each device, and the device that decides."""
         headings = ["device", "layers", "weights", "a sequence", "room", "tokens", "blocks"]
         shown = self.devices if len(self.devices) <= MOST_ROWS else self.devices[:MOST_ROWS]
         least = self.deciding
@@ -176,7 +176,7 @@ class ServedMemory:
 
 
 def _row(device: ServedDevice) -> list[str]:
-    """The cells of a device's row."""
+    """Return the cells of a device's row."""
     tokens = (
         ["any", "any"] if device.tokens is None else [f"{device.tokens:,}", f"{device.blocks:,}"]
     )

@@ -30,7 +30,7 @@ EXPERTS = ("dispatch", "dispatch_bytes", "expert_load", "fused_experts", "overla
 
 @dataclass(frozen=True)
 class Techniques:
-    """What the run's software does in a step; None leaves it to the software's file."""
+    """Techniques of the run's software in a step; None uses the software's file."""
 
     software: str | None = option(
         "--software",

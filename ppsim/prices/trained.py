@@ -30,7 +30,7 @@ def model_option(what: str) -> Any:
 
 @dataclass(frozen=True)
 class TrainedOptions:
-    """How a model is trained beside its pipeline; None takes the usual."""
+    """Options for training a model besides its pipeline; None is the default."""
 
     needs: ClassVar[tuple[Need, ...]] = (
         Need(
@@ -120,8 +120,8 @@ class Trained:
         return memory_model(self.model, parallel, schedule.placement.devices, layout)
 
     def parallel(self, schedule: Schedule) -> Parallel:
-        """The sizes of all kinds of parallelism on a schedule (InputError: they do not divide each
-        other).
+        """Return the sizes of all kinds of parallelism on a schedule (InputError: they do not
+        divide each other).
         """
         from ppsim.base.toml import Refused
         from ppsim.workload.model.parallel import Parallel
@@ -146,14 +146,14 @@ class Trained:
             raise InputError(f"--{refused}", f"another --{refused.key}") from None
 
     def layers_of(self, schedule: Schedule) -> list[int]:
-        """The layers of each stage, without a layout."""
+        """Return the layers of each stage, without a layout."""
         from ppsim.workload.model.contents import contents_of
 
         return [content.layers for content in contents_of(self.model, self.parallel(schedule))]
 
     def share_of(self, modules: tuple[str, ...]) -> float:
-        """The share of a forward's products that modules have, of all layers (InputError: the model
-        has none).
+        """Return the share of a forward's products that modules have, of all layers (InputError:
+        the model has none).
         """
         from ppsim.workload.cost.costs import MODULES
         from ppsim.workload.model.model import kinds_of

@@ -183,8 +183,8 @@ def test_progress_ends_at_all_of_it():
     ("noise", "samples", "says"),
     [
         (Noise(cv=-0.1), 10, "cv must be zero or more"),
-        (Noise(cv=1e308), 10, "cv of 1e[+]308 is no noise"),
-        (Noise(slow_devices=1, slowdown=1e300), 10, "slowdown of 1e[+]300 is no noise"),
+        (Noise(cv=1e308), 10, "cv of 1e[+]308 is too large for noise"),
+        (Noise(slow_devices=1, slowdown=1e300), 10, "slowdown of 1e[+]300 is too large for noise"),
         (Noise(cv=float("nan")), 10, "cv must be zero or more"),
         (Noise(slowdown=float("inf")), 10, "slowdown must be"),
         (Noise(slowdown=0.0), 10, "slowdown must be 1 or more, got 0"),

@@ -47,8 +47,8 @@ def test_a_model_gives_the_bytes_where_times_have_a_unit():
     [
         ({"tf": 1.0, "unit": "ms"}, "needs the bytes of an activation"),
         ({}, "needs times in a unit of time, and theirs is t_F"),
-        ({"profile": PROFILE, "host_link": "55"}, "--host-link 55 is no bandwidth"),
-        ({"profile": PROFILE, "host_link": "0GB/s"}, "is no bandwidth"),
+        ({"profile": PROFILE, "host_link": "55"}, "--host-link: not a bandwidth: '55'"),
+        ({"profile": PROFILE, "host_link": "0GB/s"}, "not a bandwidth"),
         ({"profile": PROFILE, "host_link": "fast/s"}, "'fast' is not a size"),
         (
             {"profile": PROFILE, "host_link": "1B/s"},

@@ -83,7 +83,7 @@ def test_messages_of_stages_that_take_no_time_arrive(p2p):
         ([*LAYOUT, "--devices", "3"], "rule stage-count"),
         ([*LAYOUT, "--stages", "5"], "the layout has 4 stages, and 1f1b has 5"),
         (["--layout", "t|tL", "--mb", "2"], "rule embedding-first"),
-        (["--layout", "Et|q", "--mb", "2"], "'q' is no layer"),
+        (["--layout", "Et|q", "--mb", "2"], "not a layer: 'q'"),
         ([*LAYOUT, "--grid"], "--grid"),
     ],
 )

@@ -118,7 +118,7 @@ def test_files_say_which_stages_run_a_part_again(tmp_path):
     [
         ({"recompute": "layers:2"}, "nothing says how many layers"),
         ({"recompute": "modules:mlp"}, "nothing says what the modules take"),
-        ({"recompute": "modules:mlp,experts", "tr": 1}, "'experts' is no module"),
+        ({"recompute": "modules:mlp,experts", "tr": 1}, "not a module: 'experts'"),
         ({"recompute": "layers:1,full"}, "2 rules of recompute"),
     ],
 )

@@ -43,7 +43,7 @@ def parse_link(text: str, devices: int) -> LinkChange:
         text.strip(),
     )
     if match is None:
-        raise InputError(f"'{text[:40]}' is no link", HINT)
+        raise InputError(f"not a link: '{text[:40]}'", HINT)
     if match[6] and match[6] not in NAMED:
         raise InputError(f"'{text[:40]}' has a link of no known name", f"one of {', '.join(NAMED)}")
     source, target = int(match[1]), int(match[3])

@@ -47,7 +47,7 @@ class MemoryModel:
     static: Mapping[str, Amounts] = field(default_factory=dict)
     # what an encoder's forward leaves for its backward, on the device that runs both
     encoder: int = 0
-    # held on each device beside its stages', by name; shape (devices,)
+    # memory of each device besides its stages', by name; shape (devices,)
     on_device: Mapping[str, Amounts] = field(default_factory=dict)
     # ``B``; ``activations``: stage-microbatches; or ``layer activations``: layer-microbatches
     unit: str = BYTES

@@ -75,7 +75,8 @@ def _steps(schedule: Schedule) -> Floats:
 def _list_edges(schedule: Schedule) -> NDArray[np.int64]:
     """Return the inputs of ops without duplicates, rows target, source, and op whose message it is.
 
-    Ops that start together have theirs as the first one's. The op before on the lane is no input.
+    Ops that start together have theirs as the first one's. The op before on the lane is not an
+    input.
     """
     if not schedule.has_lanes:  # general code takes eight times as long
         op = np.flatnonzero(schedule.dependency != NONE)

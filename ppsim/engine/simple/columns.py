@@ -76,7 +76,7 @@ class Column:
     form: str  # ``time``, ``share`` or ``count``
     # its value, where that is not the metric of its key
     of: Callable[[Metrics, Shape], float] | None = None
-    # what to say beside it instead of the meaning, from the run's other numbers and its unit of
+    # a remark instead of the meaning, from the run's other numbers and its unit of
     # times
     note: Callable[[Metrics, Shape], str] | None = None
     # What a summary says, where other places have a column for a part of it.

@@ -16,7 +16,7 @@ SLACK = 1e-9
 
 
 def overlaps(draft: Draft) -> Iterator[Fault]:
-    """Find every two ops, or pairs, that one device runs at the same time."""
+    """Yield a fault for every two ops, or pairs, that one device runs at the same time."""
     start, end, slack = _times(draft)
     # the second op stands for a pair
     whole = np.delete(np.arange(len(draft)), draft.first_of_pairs)
@@ -46,7 +46,7 @@ def overlaps(draft: Draft) -> Iterator[Fault]:
 
 
 def early(draft: Draft, op: NDArray[np.int64], need: NDArray[np.int64]) -> Iterator[Fault]:
-    """Find every op that starts before the end of one that it needs."""
+    """Yield a fault for every op that starts before the end of its input."""
     start, end, slack = _times(draft)
     for this, other in zip(op.tolist(), need.tolist(), strict=True):
         if start[this] < end[other] - slack:

@@ -24,7 +24,7 @@ NOT_A_LINK = "same-device"
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where, when and how a profile was measured."""
+    """The machine, time and method of a profile's measurement."""
 
     machine: str  # operating system and architecture
     cpu: str  # the processor's name
@@ -72,7 +72,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class OpTime:
-    """How long one op takes."""
+    """The measured time of one op."""
 
     # ``layers`` (transformer layers), ``embedding``, ``head`` (norm, projection and loss), or
     # ``stage`` (a whole stage, from a trace)
@@ -110,7 +110,7 @@ class OpTime:
 
 @dataclass(frozen=True)
 class Message:
-    """How long one message takes."""
+    """The measured time of one message."""
 
     # ``same-host``, ``between-hosts``, ``host-staged`` (through host memory), or ``same-device``: a
     # copy within one device, a lower bound and never a link
@@ -170,11 +170,11 @@ class Fit:
         )
 
     def at(self, size: float) -> float:
-        """The line's time for a message of ``size`` bytes, in ms."""
+        """Return the line's time for a message of ``size`` bytes, in ms."""
         return self.alpha_ms + self.ms_per_byte * size
 
     def covers(self, size: float) -> bool:
-        """Whether it was fitted to sizes on both sides of ``size``, or to it."""
+        """Return whether it was fitted to sizes on both sides of ``size``, or to it."""
         return self.low_bytes <= size <= self.high_bytes
 
 

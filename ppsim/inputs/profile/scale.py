@@ -117,7 +117,7 @@ def parse_slice_scale(
             why = (
                 "nothing says what share attention is"
                 if part is None
-                else f"'{text[:40]}' is no share of attention"
+                else f"not a share of attention: '{text[:40]}'"
             )
             raise InputError(why, SLICE_HINT)
         shares = {Kind.I: 2 * part / (1 + part), Kind.W: 0.0}
@@ -127,12 +127,12 @@ def parse_slice_scale(
 
 
 def is_drawn(text: str) -> bool:
-    """Whether factors are drawn from a distribution."""
+    """Return whether factors are drawn from a distribution."""
     return _rows_of(text)[1].partition(":")[0] in DISTRIBUTIONS
 
 
 def names_file(text: str) -> bool:
-    """Whether a text names a file of factors: it has neither numbers nor a distribution nor
+    """Return whether a text names a file of factors: it has neither numbers nor a distribution nor
     attention's share.
     """
     return _is_path(_rows_of(text)[1])
@@ -144,7 +144,7 @@ def _is_path(text: str) -> bool:
 
 
 def _rows_of(text: str) -> tuple[list[int], str]:
-    """The kinds of op that a text is for, and the rest of it."""
+    """Return the kinds of op that a text is for, and the rest of it."""
     named = re.fullmatch(rf"([{LETTERS}]+)=(.*)", text, re.DOTALL)
     return (
         ([LETTERS.index(letter) for letter in named[1]], named[2])
@@ -166,7 +166,7 @@ def _parse_row(text: str, n: int, hint: str, replica: int = 0) -> NDArray[np.flo
         factors = np.array([float(part) for part in re.split(r"[,\s]+", text.strip())])
     except ValueError:
         # never what the file holds
-        raise InputError(f"{named} is no list of factors", hint) from None
+        raise InputError(f"not a list of factors: {named}", hint) from None
     if not (np.isfinite(factors) & (factors >= 0)).all():
         raise InputError("a factor must be zero or more and finite", hint)
     return factors
@@ -177,7 +177,7 @@ def _draw(name: str, rest: str, n: int, text: str, replica: int) -> NDArray[np.f
     spread = float(match[1]) if match else -1.0
     if match is None or not 0 <= spread < 1:
         raise InputError(
-            f"'{text[:40]}' is no distribution of factors",
+            f"not a distribution of factors: '{text[:40]}'",
             f"{name}:SPREAD:SEED with a spread below 1",
         )
     seed = int(match[2] or 0)

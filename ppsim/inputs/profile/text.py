@@ -22,7 +22,7 @@ from ppsim.inputs.profile.profile import (
     StageSize,
 )
 
-ALIKE = 1.05  # ratio of two times that is no change
+ALIKE = 1.05  # ratio of two times that is not a change
 NAMES = {
     "F": "forward",
     "B": "backward",
@@ -84,7 +84,7 @@ def result_line(profile: Profile) -> str:
 
 
 def sentence(profile: Profile) -> str:
-    """Return what the ops of a stage and its message take in one sentence."""
+    """Return one sentence on the times of a stage's ops and of its message."""
     found = summary(profile)
     times = [
         f"{NAMES[kind]} {found[f'{kind}_ms']:.3g} ms" for kind in KINDS if f"{kind}_ms" in found
@@ -100,9 +100,7 @@ def sentence(profile: Profile) -> str:
 
 
 def op_rows(profile: Profile) -> list[tuple[str, ...]]:
-    """The table of ops: name, median, 10th and 90th percentile in ms, count, and what to know of
-    it.
-    """
+    """Return the table of ops: name, median, 10th and 90th percentile in ms, count, and remarks."""
     flags = (
         "launch-bound" if op.launch_bound else "wide spread" * (op.p90_ms > 1.5 * op.p10_ms)
         for op in profile.op
@@ -121,7 +119,7 @@ def op_rows(profile: Profile) -> list[tuple[str, ...]]:
 
 
 def message_rows(profile: Profile, link: str) -> tuple[list[str], list[list[str]]]:
-    """The table of a link's messages: patterns, and a row of medians in ms for each size."""
+    """Return the table of a link's messages: patterns, and a row of medians in ms for each size."""
     rows = [m for m in profile.message if m.link == link]
     patterns = [p for p in PATTERNS if any(m.pattern == p for m in rows)]
     median = {(m.bytes, m.pattern): f"{m.median_ms:.3f}" for m in rows}
@@ -132,7 +130,7 @@ def message_rows(profile: Profile, link: str) -> tuple[list[str], list[list[str]
 
 
 def heading(profile: Profile) -> Iterator[str]:
-    """Say what was measured, on what."""
+    """Yield lines on the measured model and the machine."""
     made, model = profile.provenance, profile.model
     yield (
         f"{made.device} on {made.cpu}, {made.cores} cores, load {made.load:g}, torch "
@@ -149,7 +147,7 @@ def heading(profile: Profile) -> Iterator[str]:
 
 
 def lines(profile: Profile) -> Iterator[str]:
-    """Write what follows from the times of ops, and what a microbatch holds."""
+    """Yield lines on ratios of op times, and on the memory of a microbatch."""
     for kind in KINDS:
         if line := layer_line(profile.op, kind):
             yield (
@@ -180,7 +178,7 @@ def _held_text(row: Activation | StageSize, write: Callable[[int], str]) -> str:
 
 
 def fit_lines(profile: Profile) -> Iterator[str]:
-    """Write the fitted times of messages."""
+    """Yield lines on the fitted times of messages."""
     together = relative_errors(profile.message, profile.fit)
     for fit in profile.fit:
         speed = (
@@ -217,7 +215,7 @@ def differences(before: Profile, after: Profile) -> Differences:
 
 
 def differing(found: Differences) -> list[Difference]:
-    """Choose the times that differ by more than the spread or 5 %, the largest change first."""
+    """Return the times that differ by more than the spread or 5 %, the largest change first."""
     rows = [row for row in found.times if not row.overlap or not 1 / ALIKE <= row.ratio <= ALIKE]
     return sorted(
         rows, key=lambda row: -abs(math.log(row.ratio)) if 0 < row.ratio < math.inf else -math.inf
@@ -225,7 +223,7 @@ def differing(found: Differences) -> list[Difference]:
 
 
 def _ratio(before: float, after: float) -> float:
-    """Divide, where nothing after nothing is no change and something after nothing has no limit."""
+    """Return one time over another: 1 for none over none, infinity for some over none."""
     return after / before if before else 1.0 if after == 0 else math.inf
 
 

@@ -1,4 +1,4 @@
-"""Dealing the sequences of --lengths anew, and packing them under a limit of tokens."""
+"""Dealing the sequences of --lengths again, and packing them under a limit of tokens."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Build = Callable[[int], "tuple[Schedule, Costs]"]
 
 @dataclass(frozen=True)
 class DealOptions:
-    """How the sequences of --lengths are dealt anew."""
+    """Options for dealing the sequences of --lengths again."""
 
     needs: ClassVar[tuple[Need, ...]] = (
         Need(
@@ -94,7 +94,7 @@ class DealOptions:
 
 @dataclass(frozen=True)
 class DealtLoad:
-    """Sequences dealt anew.
+    """Sequences dealt again.
 
     Attributes:
         schedule: what runs, with as many microbatches as they are dealt to.
@@ -150,7 +150,7 @@ class DealtLoad:
             yield Line(f"empty      {bare}", 11)
 
     def deal_object(self) -> dict[str, Any]:
-        """The object of JSON: the step before and after, and its bound."""
+        """Return the object of JSON: the step before and after, and its bound."""
         packed = {"steps_by_microbatches": {str(count): step for count, step in self.tried.items()}}
         return {
             "before": self.before,
@@ -168,7 +168,7 @@ def deal_load(
     load: Load,
     several: ReplicaOptions,
 ) -> DealtLoad:
-    """Deal the sequences of a load anew.
+    """Deal the sequences of a load again.
 
     Args:
         options: how.
@@ -360,7 +360,7 @@ def _spread(sequences: Sequences, microbatches: int) -> Sequences:
 
 @dataclass(frozen=True)
 class DealtJob:
-    """Recorded microbatches dealt anew, step by step.
+    """Recorded microbatches dealt again, step by step.
 
     Attributes:
         across: whether microbatches may go to other replicas.
@@ -392,7 +392,7 @@ class DealtJob:
         return f"dealt      {times} (simulated; recorded {format_number(self.recorded)}); {bound}"
 
     def deal_object(self) -> dict[str, Any]:
-        """The object of JSON."""
+        """Return the object of JSON."""
         return {
             "recorded": self.recorded,
             "before": self.before,
@@ -402,7 +402,7 @@ class DealtJob:
 
 
 def deal_job(options: DealOptions, slowdown: Slowdown) -> DealtJob:
-    """Deal the microbatches of a recorded job anew in each of its steps.
+    """Deal the microbatches of a recorded job again in each of its steps.
 
     A microbatch takes its times with it; messages and collectives take the times of their place.
 
@@ -491,7 +491,7 @@ def _plain(value: float) -> float | int:
 
 
 def assignment_object(sequences: Sequences) -> dict[str, list[Any]]:
-    """The object of JSON of an assignment, by columns."""
+    """Return the object of JSON of an assignment, by columns."""
     rows = assignment_rows(sequences)
     return {name: [row[name] for row in rows] for name in rows[0]}
 
@@ -513,7 +513,7 @@ def describe_lengths(replicas: Replicated) -> str:
 
 
 def maps_of(load: Load, replicas: Replicated, dealt: DealtLoad | None) -> tuple[LoadMap, ...]:
-    """Return what a picture shows of a load, and of the one before it was dealt anew."""
+    """Return what a picture shows of a load, and of the one before it was dealt again."""
     if dealt:
         return dealt.maps(replicas.unit)
     return (load_map("microbatches", load, replicas.ends.max(axis=1), replicas.unit),)

@@ -32,7 +32,7 @@ NAMED = 4  # replicas named
 
 @dataclass(frozen=True)
 class LengthOptions:
-    """How long the sequences of every replica's microbatches are."""
+    """Options for the lengths of sequences in every replica's microbatches."""
 
     needs: ClassVar[tuple[Need, ...]] = (
         Need(
@@ -154,7 +154,7 @@ def scale_costs(schedule: Schedule, made: Costs, factors: NDArray[np.float64]) -
 
 
 def beside_collectives(schedule: Schedule, made: Costs, collective: NDArray[np.float64]) -> Costs:
-    """Return costs where an op takes at least as long as the collective beside it.
+    """Return costs where each op takes at least as long as the collective in parallel with it.
 
     Beside a forward runs one collective of its microbatch, of shape (microbatches,); beside B and
     I, which move gradients too, one twice as long; beside W none. A pair takes those of both ops.
@@ -309,7 +309,7 @@ def load_map(title: str, load: Load, ends: NDArray[np.float64], unit: str) -> Lo
 
 
 def lengths_object(load: Load) -> dict[str, Any]:
-    """The object of JSON: how long microbatches are, by replica."""
+    """Return the object of JSON: how long microbatches are, by replica."""
     factors = load.factors
     found = factors[:, 0] if factors.shape[1] == 1 else factors
     return {

@@ -69,14 +69,14 @@ class Replicas:
             yield replace(own, each=own.durations(schedule) * row[schedule.device])
 
     def distinct_costs(self, schedule: Schedule, costs: Costs, options: CostOptions) -> list[Costs]:
-        """The costs of the replicas, those with the same times once."""
+        """Return the costs of the replicas, those with the same times once."""
         alike = self.first_alike(schedule.n_devices, options)
         return [
             own for at, own in enumerate(self.costs(schedule, costs, options)) if alike[at] == at
         ]
 
     def first_alike(self, devices: int, options: CostOptions) -> list[int]:
-        """The first replica whose ops take the times of each; replicas that draw factors all
+        """Return the first replica whose ops take the times of each; replicas that draw factors all
         differ.
         """
         rows, drawn, first = (
@@ -87,14 +87,14 @@ class Replicas:
         return [first.setdefault((row.tobytes(), at * drawn), at) for at, row in enumerate(rows)]
 
     def equal_costs(self, schedule: Schedule, costs: Costs) -> list[Costs]:
-        """The costs of replicas that all have the same work, those with the same times once."""
+        """Return the costs of replicas that have equal work, once for equal times."""
         rows = {row.tobytes(): row for row in self.factors(schedule.n_devices)}.values()
         return [
             replace(costs, each=costs.durations(schedule) * row[schedule.device]) for row in rows
         ]
 
     def with_healthy(self, replica: int) -> Replicas:
-        """The replicas with one of them as fast as the costs say."""
+        """Return the replicas with one of them as fast as the costs say."""
         return replace(self, slower=tuple(each for each in self.slower if each[0] != replica))
 
 
@@ -122,8 +122,8 @@ class ReplicaFactors(click.ParamType[Any]):
                 count, slower = int(head), [_slower(part) for part in rest]
         except ValueError:
             self.fail(
-                f"'{value}' is no number of replicas, nor a factor for each: 8, 8,2=1.2,5.3=1.5 or "
-                f"1,1,1.2."
+                f"not replicas: '{value}'; expected their number or factors, "
+                f"e.g. 8, 8,2=1.2,5.3=1.5 or 1,1,1.2."
             )
         if not 1 <= count <= MOST or any(
             not 0 <= r < count or not f > 0 or not isfinite(f) for r, _, f in slower
@@ -144,7 +144,7 @@ def _slower(part: str) -> Slower:
 
 @dataclass(frozen=True)
 class ReplicaOptions:
-    """Data-parallel replicas beside the one that is shown."""
+    """Data-parallel replicas besides the shown one."""
 
     replicas: Replicas | None = option(
         "--replicas",

@@ -112,9 +112,7 @@ class Copies(TimesOfKinds):
         text = self.host_link or ""
         rate, in_bytes = parse_size(text.removesuffix("/s")) if text.endswith("/s") else (0, False)
         if not (rate and in_bytes):
-            raise InputError(
-                f"--host-link {text[:40]} is no bandwidth", "bytes a second, such as 55GB/s"
-            )
+            raise InputError(f"--host-link: not a bandwidth: '{text[:40]}'", "e.g. 55GB/s")
         if costs.unit not in MICROSECONDS:
             what = f"--host-link needs times in a unit of time, and theirs is {costs.unit}"
             raise InputError(what, "--tf 2.5 --unit ms, or --profile FILE")

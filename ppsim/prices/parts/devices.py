@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Devices(Part):
-    """How fast devices are, and what share of the model times are for."""
+    """Speeds of devices, and the share of the model that times are for."""
 
     place: ClassVar[int] = 80
     called_by: ClassVar[tuple[str, ...]] = ("speed",)

@@ -1,4 +1,4 @@
-"""Times of ops beside F, B, I, W and R: of embeddings and output layers on all devices, and of
+"""Times of ops other than F, B, I, W and R: of embeddings and output layers on all devices, and of
 collectives.
 """
 

@@ -28,8 +28,8 @@ STEPS = 4  # of a decoder that are shown where nobody says how many
 
 @dataclass(frozen=True)
 class Steps(TimesOfKinds):
-    """How often a schedule goes round, and what surrounds a training step; a decoder goes round by
-    itself.
+    """Repetitions of a schedule, and the ops around a training step; a decoder repeats without
+    options.
     """
 
     place: ClassVar[int] = 50

@@ -37,7 +37,7 @@ DETAILED = 4  # likewise where sends and receives are ops
 
 
 def price_of_search(ops: int, run: Run) -> int:
-    """What making and timing a run costs, in ops simulated."""
+    """Return the cost of making and timing a run, in simulated ops."""
     timed = ops * (DETAILED if run.network.detailed else 1)
     timed *= run.loads.n_replicas if run.loads else 1
     if run.keeps_queues or not run.queues_follow_costs:
@@ -74,12 +74,12 @@ def describe_limits(base: Run, rival: Run, timeline: Timeline) -> str:
 
 
 def _price(runs: Sequence[Run]) -> int:
-    """What finding the limits of two runs costs, in ops simulated."""
+    """Return the cost of finding the limits of two runs, in simulated ops."""
     return RUNS * sum(price_of_search(len(run.schedule or ()), run) for run in runs)
 
 
 def _split_limits(rival: Run, base: Run) -> Iterator[str]:
-    """How long a split backward may take, in full ones."""
+    """Return the range of a split backward's time, in full ones."""
     prices = rival.price(rival.schedule or rival.build())
     whole, halves = prices.time[Kind.B].sum(), prices.time[[Kind.I, Kind.W]].sum()
     if prices.each is not None or not (whole > 0 and halves > 0):
@@ -95,7 +95,7 @@ def _split_limits(rival: Run, base: Run) -> Iterator[str]:
 
 
 def _message_limits(rival: Run, base: Run) -> Iterator[str]:
-    """How long a message may take, or how many times as long as now."""
+    """Return the range of a message's time, or of its factor over the present one."""
     prices = base.price(base.schedule or base.build())
     stated = base.measured is None and not (base.costs.profile or base.costs.costs)
     if stated:

@@ -219,7 +219,7 @@ class Check(Answer[CheckRequest]):
         return "good" if self.valid else "fault"
 
     def line(self) -> Iterator[Block]:
-        """Whether it is valid, or how many faults there are."""
+        """Return whether it is valid, or how many faults there are."""
         yield count_faults(self.report)
 
     def shown(self) -> Iterator[Block]:
@@ -343,7 +343,7 @@ def _expected(schedule: str | None, shape: ShapeOptions) -> Expected:
 
 
 def order_note(draft: Draft, expected: Expected) -> str:
-    """Whether the order is that of the schedule named, empty without one."""
+    """Return whether the order is that of the schedule named, empty without one."""
     if expected.schedule is None:
         return ""
     from ppsim.inputs.check.expected import same_order

@@ -143,7 +143,7 @@ class Converted(Answer[ConvertRequest]):
 
     @property
     def verdict(self) -> str:
-        """What the file holds, and whose times the new files state."""
+        """The content of the file, and the source of the new files' times."""
         schedule = self.draft.schedule()
         times = "times of the options" if self.costs else "its own times"
         files = counted(len(self.request.output.output), "file")

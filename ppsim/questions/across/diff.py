@@ -131,7 +131,7 @@ def answer(request: DiffRequest) -> Diff:
 
 @dataclass(frozen=True)
 class Diff(Answer[DiffRequest]):
-    """Where the time of two runs differs.
+    """The differences of two runs in time.
 
     Attributes:
         found: the difference by cause, device and op.
@@ -158,7 +158,7 @@ class Diff(Answer[DiffRequest]):
 
     @property
     def verdict(self) -> str:
-        """Which run is shorter, by how much, and why."""
+        """The shorter run, the difference, and the reason."""
         from ppsim.analysis.diff import closing
 
         return closing(self.found, self._names)

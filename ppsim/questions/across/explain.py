@@ -251,7 +251,7 @@ def _try_changes(
 
 @dataclass(frozen=True)
 class Explained(Answer[ExplainRequest]):
-    """Why devices are idle, what decides the time, and what would help.
+    """Causes of idle time, the critical path, and the changes that help.
 
     Attributes:
         explanation: idle time by cause, the critical path, what each time gains.
@@ -282,7 +282,7 @@ class Explained(Answer[ExplainRequest]):
 
     @property
     def advice(self) -> str:
-        """What to do first of all that is simulated; of replicas, what mends all of them."""
+        """The best first change of all simulated ones; for replicas, one that helps all of them."""
         from ppsim.analysis.explain import advise, best_of
 
         if self.slowdown is None:
@@ -315,7 +315,7 @@ class Explained(Answer[ExplainRequest]):
         return told | words | detail_lines | self._job_object()
 
     def _job_object(self) -> dict[str, Any]:
-        """What a healthy run would take, of a run that shows its replicas."""
+        """Return the JSON object of a healthy run, if the run shows its replicas."""
         found = self.slowdown
         if self.replicas:
             lengths = {"lengths": lengths_object(self.load)} if self.load else {}
@@ -338,7 +338,7 @@ class Explained(Answer[ExplainRequest]):
 
     @cached_property
     def slowdown(self) -> Slowdown | None:
-        """What a healthy run would take; None of a run that does not show its replicas."""
+        """The slowdown over a healthy run; None if the run does not show its replicas."""
         job = self.stated.job if self.stated else None
         if job is None:
             return None
@@ -348,7 +348,7 @@ class Explained(Answer[ExplainRequest]):
 
     @cached_property
     def mending(self) -> list[Mended]:
-        """What would mend such a run, each simulated, what saves most first."""
+        """The remedies of such a run, each simulated, the largest saving first."""
         if self.slowdown is None:
             return []
         from ppsim.analysis.mending import mend
@@ -360,13 +360,13 @@ class Explained(Answer[ExplainRequest]):
 
     @cached_property
     def dealt_job(self) -> DealtJob | None:
-        """What dealing the microbatches of a recorded job anew gives, where it was asked for."""
+        """The gain of dealing a recorded job's microbatches again, if asked for."""
         wanted = self.request.dealing.wanted and self.slowdown is not None
         return deal_job(self.request.dealing, self.slowdown) if wanted and self.slowdown else None
 
     @property
     def verdict(self) -> str:
-        """What the run takes, what to do first, and how much that gains."""
+        """The time of the run, the first change to make, and its gain."""
         timeline, metrics = self.explanation.timeline, self.explanation.metrics
         time = f"{format_number(timeline.makespan)} {timeline.unit}"
         name = self.stated.title if self.stated else timeline.schedule.name
@@ -422,7 +422,7 @@ class Explained(Answer[ExplainRequest]):
 
     @property
     def story(self) -> Story:
-        """What a page says of the run."""
+        """The explanation of the run on a page."""
         notes = [*self._more_lines, *self.remarks]
         return page_explanation(self.explanation, self.changes, self.room, self.advice, notes)
 
@@ -440,7 +440,7 @@ class Explained(Answer[ExplainRequest]):
         return found
 
     def _last_lines(self) -> Iterator[str]:
-        """What is said after the changes: what is not shown, and what more memory gives."""
+        """Yield the lines after the changes: rows not shown, and the gain of more memory."""
         yield from (f"  {line}" for line in self.remarks)
         if self._more_lines:
             yield ""
@@ -466,8 +466,8 @@ class Explained(Answer[ExplainRequest]):
         return [(target, partial(save, target, suffix)) for target, suffix in find_targets(output)]
 
     def detail_lines(self) -> list[str]:
-        """What is said of the device and the op asked for, empty for none (InputError: there is no
-        such one).
+        """Return lines on the device and the op asked for; empty without (InputError: not in the
+        schedule).
         """
         device = self.request.of_device
         if device is None and self._op is None:
@@ -567,7 +567,7 @@ def _stated_run(given: Given, request: ExplainRequest) -> Stated | None:
 
 
 def _may_be_file(spec: str) -> bool:
-    """Whether a spelling may name a file with times, and not a family."""
+    """Return whether a spelling may name a file with times, and not a family."""
     from ppsim.schedules import reads_ops
 
     file, _, _ = spec.rpartition(":")

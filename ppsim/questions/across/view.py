@@ -1,6 +1,4 @@
-"""What the live page asks for: fields into a document, within limits and without files of this
-machine.
-"""
+"""Documents for the live page: from its fields, within limits and without files of this machine."""
 
 from __future__ import annotations
 
@@ -80,7 +78,7 @@ def plan_request(fields: Mapping[str, Any]) -> PlanPageRequest:
     return _request_of(PlanPageRequest, fields)
 
 
-def tell(fields: Mapping[str, Any], folder: Path) -> Story:
+def explain_first(fields: Mapping[str, Any], folder: Path) -> Story:
     """Say why the first schedule that fields ask for takes its time, and what to try next.
 
     Raises:
@@ -149,8 +147,7 @@ def _request_of(kind: type[R], fields: Mapping[str, Any]) -> R:
 
 
 def _priced(request: ViewRequest) -> tuple[CostOptions, NetworkOptions]:
-    """What ops cost and how messages travel: as the options say, or as the model's stages on the
-    cluster do.
+    """Return costs and network: from the options, or from the model's stages on the cluster.
 
     Raises:
         InputError: costs beside a model, a model without a cluster, or sizes without a model.
@@ -319,8 +316,8 @@ def _simulate(
 
 
 def _inputs(given: Given, prices: Costs, stated: bool) -> dict[str, Any]:
-    """What makes the page again; no command where a dropped file's times are compared with more
-    than one schedule.
+    """Return the inputs that make the page again; no command if a dropped file's times are compared
+    with several schedules.
     """
     count = len(given["names"]) + len(given["schedule"])
     command = (
@@ -360,7 +357,7 @@ def _schedule_path(spec: str, folder: Path) -> str:
         from ppsim.inputs.drafts.read import readable
 
         raise InputError(
-            f"'{name}' has no ending to tell what it is", "one of .toml " + " ".join(readable())
+            f"'{name}' has no suffix that names a format", "one of .toml " + " ".join(readable())
         )
     return str(path)
 

@@ -332,7 +332,8 @@ class _Change:
         now = self._now(option.name)
         if now is None or (place and not isinstance(option.type, Numbers)):
             raise InputError(
-                f"--what-if {self.part}: {option.spelling} is no number to change so", "KEY=VALUE"
+                f"--what-if {self.part}: {option.spelling} is not a number, so it has no factor",
+                "KEY=VALUE",
             )
         if not place:
             return (

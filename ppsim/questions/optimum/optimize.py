@@ -298,7 +298,7 @@ class Optimized(Answer[OptimizeRequest]):
 
     @property
     def bound(self) -> float:
-        """What no schedule beats, of the objective."""
+        """A lower bound on the objective over all schedules."""
         return self.outcome.bound
 
     @property

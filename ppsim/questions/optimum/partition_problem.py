@@ -205,8 +205,8 @@ def search_planned(
 
 
 def searches_soon(spec: str, schedule: Schedule, layers: int) -> bool:
-    """Whether all splits of a schedule are searched within a hint: few enough, and its order keeps
-    to no costs.
+    """Return whether all splits of a schedule are searched within a hint: few enough, and its order
+    keeps to no costs.
     """
     from ppsim.schedules import family_of
 

@@ -56,7 +56,7 @@ class OneSplit:
 
 @dataclass(frozen=True)
 class ServedQuestion:
-    """What a call asks to split for serving."""
+    """The request of a split for serving."""
 
     schedule: Schedule
     costs: CostOptions
@@ -167,8 +167,8 @@ def _times_of_ranges(asked: ServedQuestion) -> NDArray[np.float64]:
 
 
 def _tokens_of_ranges(asked: ServedQuestion) -> NDArray[np.float64]:
-    """Return the tokens that fit beside layers a to b on each stage; minus infinity where not one
-    block does.
+    """Return the tokens that fit with layers a to b on each stage; minus infinity if not one block
+    does.
     """
     import numpy as np
 

@@ -34,7 +34,7 @@ TIMED_S, OP_S, DEVICE_S, LATE_S = 1.5e-7, 2e-7, 1.5e-5, 2.0
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """What to search for."""
+    """Options of the objective and the limits of a search."""
 
     devices: int | None = common("--devices", "--pp", type=COUNT, help="Pipeline devices, P.")
     chunks: int | None = common(

@@ -144,7 +144,7 @@ def answer(request: LayoutRequest) -> Layout:
 
 @dataclass(frozen=True)
 class Layout(Answer[LayoutRequest]):
-    """Which layers each stage holds.
+    """The layers of each stage.
 
     Attributes:
         found: the layers of each stage.

@@ -438,7 +438,7 @@ def make_task(request: PlanRequest) -> Task:
     if space.cap:
         size, in_bytes = parse_size(space.cap)
         if not in_bytes or not size:
-            raise InputError(f"--cap {space.cap} is no memory of a GPU", "a size such as 75GiB")
+            raise InputError(f"--cap: not a memory size: '{space.cap}'", "e.g. 75GiB")
         cap = float(size)
     base = parallel_with(request.runs, space.precision, model, machine.gpu)
     axes = make_axes(model, machine, space, base, _able(request))
@@ -550,7 +550,7 @@ class Plans(Answer[PlanRequest]):
             {k: v for k, v in row.items() if k not in ("key", "outcome")} for row in self.found.rows
         ]
         rows = [
-            row | costs_beside(self.task, row["step_s"]) | (gain.to_json() if gain else {})
+            row | operating_costs(self.task, row["step_s"]) | (gain.to_json() if gain else {})
             for row, gain in zip(rows, self.gains, strict=True)
         ]
         return [
@@ -645,7 +645,7 @@ class Plans(Answer[PlanRequest]):
                 "replica",
                 4,
             )
-        if beside := operation_line(costs_beside(self.task, self.found.rows[0]["step_s"])):
+        if beside := operation_line(operating_costs(self.task, self.found.rows[0]["step_s"])):
             yield Line(beside, 4)
         if self.request.runs.optimizer:
             yield Line(optimizer_line(self._optimizer), 4)
@@ -937,10 +937,8 @@ class Plans(Answer[PlanRequest]):
             )
 
 
-def costs_beside(task: Task, seconds: float) -> dict[str, float]:
-    """Return what a step costs beside its time, as far as the cluster file says what running the
-    cluster takes.
-    """
+def operating_costs(task: Task, seconds: float) -> dict[str, float]:
+    """Return the cost of a step besides its time, if the cluster file states prices."""
     from ppsim.workload.plans.operation import goodput, step_kwh, step_price
 
     operation, whole = (
@@ -973,7 +971,7 @@ def optimizer_line(step: OptimizerStep) -> str:
 
 
 def operation_line(found: Mapping[str, float]) -> str:
-    """Write what a step costs beside its time."""
+    """Return a line on the cost of a step besides its time."""
     words = []
     if "price" in found:
         words.append(f"a step costs {found['price']:.4g}")

@@ -25,7 +25,7 @@ PRECISIONS = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4")
 
 @dataclass(frozen=True)
 class SpaceOptions:
-    """What a plan may choose; None leaves it free."""
+    """The choices of a plan; None leaves one free."""
 
     tp: list[int] | None = common(
         "--tp", help="Tensor-parallel ranks: 4,8 (any power of 2 inside a node)."
@@ -102,7 +102,7 @@ class Able:
     free: bool = False
 
     def runs(self, schedule: str) -> bool:
-        """Whether plans may have a schedule."""
+        """Return whether plans may have a schedule."""
         return self.free or schedule in self.schedules
 
 

@@ -31,7 +31,7 @@ LARGEST = {"cpu": 16 << 20, "cuda": 256 << 20}
 
 @dataclass(frozen=True)
 class ProfileOutput:
-    """Where the profile goes."""
+    """The file of the profile."""
 
     output: tuple[str, ...] = common(
         "--output",
@@ -196,7 +196,7 @@ def answer(request: CalibrateRequest) -> Calibration | None:
 
 
 class Calibration(ShownProfile):
-    """What ops and messages cost here, to be written as a profile."""
+    """Measured costs of ops and messages, to be written as a profile."""
 
     def writers(self, output: ProfileOutput) -> Writers:
         """Each file asked for: the profile, TOML."""

@@ -56,7 +56,7 @@ def answer_diff(request: ProfileDiffRequest) -> ProfileDiff:
 
 @dataclass(frozen=True)
 class ShownProfile(Answer[Request]):
-    """What ops and messages cost.
+    """The costs of ops and messages in a profile.
 
     Attributes:
         profile: the measured times and where they are from.
@@ -120,7 +120,7 @@ class ShownProfile(Answer[Request]):
 
 @dataclass(frozen=True)
 class ProfileDiff(Answer[ProfileDiffRequest]):
-    """How two profiles differ."""
+    """The differences of two profiles."""
 
     found: Differences  # settings, times, and rows of one profile only
 

@@ -128,7 +128,9 @@ def answer(request: ReadRequest) -> ObservedRun | Shape | Timers | Written | Ran
 
 
 def _origin(files: Sequence[str]) -> Origin | None:
-    """How a single file was made, None for a folder, several files or standard input."""
+    """Return the provenance of a single file, None for a folder, several files or standard
+    input.
+    """
     from ppsim.show.files.provenance import read_origin
 
     return read_origin(files[0]) if len(files) == 1 and os.path.isfile(files[0]) else None
@@ -281,7 +283,7 @@ class Shape(Answer[ReadRequest]):
 
 @dataclass(frozen=True)
 class Ranks(Answer[ReadRequest]):
-    """Where ranks lie.
+    """The places of ranks.
 
     Attributes:
         layout: sizes of groups and the order of ranks.

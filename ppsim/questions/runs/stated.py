@@ -94,7 +94,7 @@ def read_draft(
 
     if chosen:
         raise InputError(
-            f"'{file}' is no real run, so --iteration has nothing to choose", "leave it out"
+            f"'{file}' is not a real run, so --iteration has no effect", "leave it out"
         )
     return read(file)
 

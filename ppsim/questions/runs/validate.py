@@ -93,7 +93,7 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """Where measurements come from where nothing is run, and where they are kept."""
+    """Sources of measurements without a new run, and the file that keeps them."""
 
     record: str | None = common(
         "--record", metavar="FILE", help="Keep the raw measurements, as JSON; .gz makes it small."

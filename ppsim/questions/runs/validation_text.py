@@ -44,7 +44,7 @@ def verdict_of(value: dict[str, Any], held_out: bool, runs: str) -> str:
 
 
 def job_lines(run: RealRun, value: dict[str, Any]) -> Iterator[Block]:
-    """What was predicted, and the errors with each term of the costs."""
+    """Yield lines on the prediction, and its errors with each term of the costs."""
     from ppsim.ask.words import counted
 
     shape = f"{counted(value['replicas'], 'replica')} x {counted(value['devices'], 'device')}"
@@ -187,7 +187,7 @@ def _on_a_gpu(record: Record) -> Iterator[str]:
 
 
 def picker_of(validation: Validation, titles: Sequence[str]) -> Story:
-    """What ``report_picker.js`` compares timelines by, predicted and measured ones read alike."""
+    """Return the data by which ``report_picker.js`` compares timelines, predicted and measured."""
     import numpy as np
 
     from ppsim.analysis.diff import MEANINGS, TERMS, terms_of

@@ -53,7 +53,7 @@ MOST_COUNT = 10**9  # more devices or links than any run has
 
 @dataclass(frozen=True)
 class NoiseOptions:
-    """How uneven the hardware is."""
+    """Options for noise of the hardware."""
 
     cv: float = common(
         "--cv",

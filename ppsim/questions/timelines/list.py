@@ -103,7 +103,7 @@ def answer(request: ListRequest) -> Schedules | Shelves | Description:
 
 @dataclass(frozen=True)
 class Example:
-    """What a schedule takes with 4 devices and 8 microbatches.
+    """The time of a schedule with 4 devices and 8 microbatches.
 
     Attributes:
         bubble: idle share of the iteration, or of a round where it goes round.

@@ -179,7 +179,7 @@ def answer(request: MemoryRequest) -> Memory | MemoryServed:
 
 @dataclass(frozen=True)
 class Memory(Answer[MemoryRequest]):
-    """What the devices hold over time.
+    """Memory of the devices over time.
 
     Attributes:
         report: peaks, when they are and what holds them, and which devices pass the cap.
@@ -309,7 +309,7 @@ class Memory(Answer[MemoryRequest]):
             yield "files mark no cap: the devices have different ones"
 
     def error_after_output(self) -> PpsimError | None:
-        """What does not fit, and what would."""
+        """Return the error that the run does not fit, with alternatives."""
         return None if self.fits else does_not_fit(self.report, self.alternatives, self.unsearched)
 
     def _fullest(self) -> tuple[str, str]:
@@ -399,7 +399,7 @@ def answer_served(request: MemoryRequest) -> MemoryServed:
 
 @dataclass(frozen=True)
 class MemoryServed(Answer[MemoryRequest]):
-    """What the devices of a pipeline that serves hold.
+    """Memory of the devices of a pipeline that serves.
 
     Attributes:
         schedule: the pipeline.
@@ -413,7 +413,7 @@ class MemoryServed(Answer[MemoryRequest]):
 
     @property
     def verdict(self) -> str:
-        """What fits, and which device decides."""
+        """The number of sequences that fit, and the device that limits them."""
         return f"{self.schedule.name} on {self.schedule.n_devices} devices: {self.held.sentence()}"
 
     def json_object(self) -> dict[str, Any]:
@@ -429,7 +429,7 @@ class MemoryServed(Answer[MemoryRequest]):
         }
 
     def blocks(self) -> Iterator[Block]:
-        """What each device holds and has room for."""
+        """Yield the content and the free memory of each device."""
         model = self.request.model or ""
         yield Line(
             [
@@ -441,7 +441,7 @@ class MemoryServed(Answer[MemoryRequest]):
         yield from self.held.blocks()
 
     def error_after_output(self) -> PpsimError | None:
-        """What does not fit."""
+        """Return the error that the model does not fit."""
         if self.held.fits:
             return None
         return PpsimError(
@@ -682,7 +682,7 @@ def compare_measured(found: MemoryReport, path: str) -> dict[str, Any]:
 
 
 def measured_lines(beside: dict[str, Any]) -> Iterator[str]:
-    """Lines of measured peaks beside the schedule's, and which device holds most."""
+    """Yield lines on measured peaks against the schedule's, and the fullest device."""
     yield f"\n{'':<9}{'here':>10} {'measured':>10} {'error':>7}  GiB"
     for row in beside["devices"]:
         error = "-" if row["error"] is None else format_change(row["error"])

@@ -282,7 +282,7 @@ class Run(Answer[RunRequest]):
 
     @property
     def schedule(self) -> Schedule:
-        """What ran."""
+        """The schedule."""
         return self.timeline.schedule
 
     @property
@@ -303,7 +303,7 @@ class Run(Answer[RunRequest]):
 
     @cached_property
     def how_many(self) -> HowMany | None:
-        """How many batches in flight a decoder of equal batches can use; None where no number is
+        """The number of batches in flight that a decoder of equal batches can use; None if not
         asked for.
         """
         request = self.request
@@ -340,12 +340,12 @@ class Run(Answer[RunRequest]):
 
     @cached_property
     def inputs(self) -> dict[str, Any]:
-        """How to make the answer again."""
+        """The inputs that make the answer again."""
         return inputs_of(self.given, self.costs)
 
     @property
     def verdict(self) -> str:
-        """What the run takes, how much of it is idle, what no order beats, and whether it fits."""
+        """The makespan, the idle share, the bound, and whether the run fits."""
         text = run_verdict(self.schedule, self.metrics, self.timeline.unit)
         if self.replicas:
             count = counted(len(self.replicas.ends), "replica")
@@ -444,7 +444,9 @@ class Run(Answer[RunRequest]):
         return [(title_of(self.schedule), self.timeline)]
 
     def error_after_output(self) -> PpsimError | None:
-        """What does not fit, and what would where no options of messages are given."""
+        """Return the error that the run does not fit, with alternatives if no options of messages
+        are given.
+        """
         request, held = self.request, self.held
         if not held or not held.over:
             return None

@@ -526,7 +526,9 @@ class TimeCell:
 
 
 def _is_sound(capped: bool, _: str, row: Mapping[str, Any]) -> bool:
-    """Whether a row can be one of :class:`TimeCell`: it has all numbers, each of its kind."""
+    """Return whether a row can be one of :class:`TimeCell`: all numbers are there, each of its
+    kind.
+    """
     if row.get("applies") is not True:
         return matches(row, {"name": str, "applies": bool, "reason": str})
     columns = [column for place in ("rows", "sweep") for column in columns_of(place)]

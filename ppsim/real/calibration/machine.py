@@ -1,6 +1,4 @@
-"""The machine that numbers are measured on: its torch and device, and what is told of it beside the
-numbers.
-"""
+"""The machine of a measurement: its torch and device, and its description in files."""
 
 from __future__ import annotations
 

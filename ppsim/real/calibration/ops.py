@@ -53,8 +53,8 @@ class Part:
 
 
 def layer_counts(layers: int) -> list[int]:
-    """The layer counts measured: none, which shows what every action costs beside its layers; 1, 2,
-    4; the model's.
+    """Return the numbers of layers to measure: 0, for the cost of every action without layers; 1,
+    2, 4; the model's.
     """
     return sorted({n for n in (0, 1, 2, 4) if n <= 2 * layers} | {layers})
 

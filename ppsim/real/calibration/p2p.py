@@ -189,8 +189,8 @@ def _both_ways(side: Side, outgoing: Any, incoming: Any, samples: Samples) -> No
 
 
 def _collectives(side: Side, outgoing: Any, samples: Samples) -> None:
-    """What gradients and sharded parameters need, over the two: ``outgoing`` is what each
-    contributes.
+    """Return the collectives of gradients and sharded parameters over the two; ``outgoing`` is each
+    one's input.
     """
     import torch
     from torch import distributed

@@ -55,7 +55,7 @@ def find_module(spec: str) -> UserModule:
     if spec.endswith(".py"):
         path, function = spec, "stage"
     if not path.endswith(".py"):
-        raise InputError(f"'{shorten(spec)}' is no FILE.py:FUNCTION", "--module model.py:stage")
+        raise InputError(f"not FILE.py:FUNCTION: '{shorten(spec)}'", "--module model.py:stage")
     found = UserModule(path, function)
     _load(found)
     return found

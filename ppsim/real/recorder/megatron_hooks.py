@@ -34,7 +34,7 @@ def hook(recorder: Notes, schedules: Any) -> Iterator[None]:
 
 
 class _Hooks:
-    """What is noted before and after each call, and the forwards whose backward has not run."""
+    """Callbacks before and after each call, and the forwards whose backward has not run."""
 
     def __init__(self, recorder: Notes) -> None:
         self.recorder = recorder

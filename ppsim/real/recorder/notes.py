@@ -188,8 +188,8 @@ class Notes:
             self._writing.release()
 
     def _overlaps(self, at: int) -> bool:
-        """Whether the op at a place began before the end of the one before it, which has ended:
-        both may be a pair.
+        """Return whether the op at a place began before the end of the one before it, which has
+        ended: both may be a pair.
         """
         start, ns = self.rows[at].start, self.clock.ns
         return self.clock.passed(start) and ns(start) < ns(self.rows[at - 1].end)

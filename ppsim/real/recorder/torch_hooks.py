@@ -100,9 +100,7 @@ def _weight_kind(*_: Any, **__: Any) -> str:
 
 
 class _Hooks:
-    """What is noted before and after each call of torch's, and what is known of messages on their
-    way.
-    """
+    """Callbacks before and after torch's calls, and the messages in flight."""
 
     def __init__(self, recorder: Notes) -> None:
         self.recorder, self.mark = recorder, recorder.mark

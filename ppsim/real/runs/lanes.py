@@ -63,7 +63,7 @@ def lanes_in(lowered: Lowered) -> NDArray[np.int64]:
 
 
 def waits_in(lowered: Lowered) -> dict[int, tuple[int, ...]]:
-    """What entries wait for on other streams of their own device.
+    """Return the entries on other streams of their device that entries wait for.
 
     Others wait at no more than the op before on their stream, a receive, or for all devices.
     """

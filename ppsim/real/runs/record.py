@@ -236,9 +236,7 @@ def _schedule_from(queues: record_file.Queues, where: str) -> Schedule:
             np.array(getattr(queues, key), np.int32) for key in ("stage", "microbatch", "pair")
         )
     except (KeyError, IndexError):
-        raise InputError(
-            f"{where}.kind holds something that is no kind", f"{', '.join(CODES)}"
-        ) from None
+        raise InputError(f"{where}.kind has an unknown kind", f"{', '.join(CODES)}") from None
     except (ValueError, OverflowError):
         raise InputError(
             f"{where} has rows of unequal length, or too large a number", HINT

@@ -70,7 +70,7 @@ class Link:
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """How schedules were run, as far as it is read again."""
+    """The settings of a run that are read from its record."""
 
     ops: str
     costs: str
@@ -122,7 +122,7 @@ def read_file(path: str) -> tuple[File, dict[str, Any]]:
     if not found.runs:
         raise InputError(f"{source} holds no run", HINT)
     if not 0 < found.resolution_us <= LONGEST:
-        raise InputError(f"{source}: resolution_us is no number above 0", HINT)
+        raise InputError(f"{source}: resolution_us is not a number above 0", HINT)
     settings = decode(found.settings, Settings, f"{source}: settings", HINT)
     numbers = (
         settings.message_bytes,

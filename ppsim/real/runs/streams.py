@@ -33,7 +33,7 @@ class Wall:
         """Do nothing: no work is pending."""
 
     def passed(self, mark: Any) -> bool:
-        """Whether the moment is over, which it is."""
+        """Return whether the moment is over, which it is."""
         return True
 
     def rebase(self, mark: Any) -> None:
@@ -80,7 +80,7 @@ class Events:
         torch.cuda.synchronize()
 
     def passed(self, mark: Any) -> bool:
-        """Whether the GPU has reached the event."""
+        """Return whether the GPU has reached the event."""
         return bool(mark.query())
 
     def rebase(self, mark: Any) -> None:

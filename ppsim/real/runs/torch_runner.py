@@ -114,7 +114,7 @@ def check(schedules: Sequence[Schedule], message_bytes: int) -> None:
             )
     if message_bytes % FLOAT_BYTES:
         raise InputError(
-            f"--runner torch sends float32, and {message_bytes} bytes are no whole number of them",
+            f"--runner torch sends float32, and {message_bytes} bytes are not a multiple of 4",
             f"--message {message_bytes // FLOAT_BYTES * FLOAT_BYTES + FLOAT_BYTES}",
         )
 

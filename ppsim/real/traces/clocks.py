@@ -48,8 +48,8 @@ def align_clocks(observed: RealRun) -> RealRun:
 
 
 def offset_of(least: Times) -> Times | None:
-    """What each clock is ahead of device 0's, of least latencies by source and target; None where
-    some are unknown.
+    """Return each clock's lead over device 0's, from the least latencies by source and target; None
+    if some are unknown.
     """
     offset = np.full(len(least), np.nan)
     offset[0] = 0.0

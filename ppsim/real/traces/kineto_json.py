@@ -1,6 +1,4 @@
-"""What torch.profiler's JSON holds, as types; a fault is named with its place before anything is
-used.
-"""
+"""Types of torch.profiler's JSON; a fault is named with its place before anything is used."""
 
 from __future__ import annotations
 
@@ -51,7 +49,7 @@ class Arguments(msgspec.Struct, frozen=True):
 
 
 class Collective(msgspec.Struct, frozen=True):
-    """What NCCL's kernels tell of a message; numbers are texts in some versions."""
+    """A message in NCCL's kernels; numbers are texts in some versions."""
 
     name: object = msgspec.field(name="Collective name", default="")
     elements: object = msgspec.field(name="In msg nelems", default=0)
@@ -59,7 +57,7 @@ class Collective(msgspec.Struct, frozen=True):
 
 
 class Launch(msgspec.Struct, frozen=True):
-    """What joins a kernel with the call that launched it."""
+    """The link between a kernel and the call that launched it."""
 
     correlation: int | None = None
 
@@ -71,7 +69,7 @@ class Device(msgspec.Struct, frozen=True):
 
 
 class Distributed(msgspec.Struct, frozen=True):
-    """What torch.distributed says of the process."""
+    """The process, as torch.distributed describes it."""
 
     rank: int | None = None
 
@@ -122,7 +120,7 @@ def parse_file(text: str, path: str) -> File:
     source = f"'{name_of(path)}'"
     file = decode(text, File, source, HINT, KEYS)
     if not 0 <= file.epoch_ns <= LATEST_US * 1e3:
-        raise InputError(f"{source}: baseTimeNanoseconds is no time since 1970", HINT)
+        raise InputError(f"{source}: baseTimeNanoseconds is not a time since 1970", HINT)
     return file
 
 

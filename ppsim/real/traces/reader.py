@@ -1,4 +1,4 @@
-"""What a reader of real runs is, and the files that it is given."""
+"""The interface of a reader of real runs, and the files that it gets."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TraceFile:
         return decode_text(self.data, f"'{name_of(self.path)}'")
 
     def shows(self, *words: str) -> bool:
-        """Whether the file is text that contains all of these words."""
+        """Return whether the file is text that contains all of these words."""
         return self.is_text and all(word in self.text for word in words)
 
 

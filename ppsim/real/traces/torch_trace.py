@@ -140,7 +140,7 @@ def profile_of(traces: Sequence[Trace], command: str) -> Profile:
 
 
 def provenance_of(command: str, note: str, **told: str) -> Provenance:
-    """Where a run made elsewhere was measured, as far as its files tell."""
+    """Return the provenance of a run made elsewhere, as far as its files state it."""
     unknown = dict.fromkeys(
         ("machine", "cpu", "device", "clocks", "torch", "python", "date"), "unknown"
     )

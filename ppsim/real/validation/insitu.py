@@ -106,8 +106,8 @@ def observed_costs(run: Measured, others: Sequence[Measured], late: float | None
 
 
 def _time_of_other_kind(others: Sequence[Measured], kind: Kind, nominal: Samples) -> Samples:
-    """The time of a kind beside compute as other runs show it, everywhere alike; the nominal one
-    where none does.
+    """Return the time of a kind other than F, B, I and W in other runs; the nominal one if none
+    shows it.
     """
     seen = [(run.end - run.start)[:, run.lowered.schedule.kind == kind].ravel() for run in others]
     return (

@@ -1,5 +1,5 @@
-"""Predict runs with copies to the host and ops on all devices: by the exact model of streams side
-by side.
+"""Predict runs with copies to the host and ops on all devices, by the exact model of several
+streams.
 
 Calls of sends and receives and gaps count at the end of the op before them; a message takes what an
 op that waited for it waited. Ops on all devices start together, once the last is ready and all have
@@ -97,8 +97,8 @@ def _makespan(run: Measured, each: Times, terms: Overheads, meeting: float) -> f
 
 
 def _meeting(runs: Sequence[Measured]) -> float:
-    """How long ops on all devices take to meet once the last is ready: the median; 0 where none
-    are.
+    """Return the median time in which ops on all devices meet after the last is ready; 0 without
+    such ops.
     """
     found = [np.empty(0)]
     for run in runs:

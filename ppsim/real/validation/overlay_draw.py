@@ -155,7 +155,7 @@ def _legend(overlays: Sequence[Overlay], design: Design) -> list[Entry]:
 
 
 def _marked(design: Design) -> bool:
-    """Whether the halves are high enough for a word beside each."""
+    """Return whether the halves are high enough for a word beside each."""
     return design.row / POINT >= 1.1 * MARK
 
 

@@ -35,8 +35,8 @@ from ppsim.real.validation.ops_only import measured_of
 def record_of(
     observed: RealRun, schedule: Schedule, profile: Profile | None, command: str
 ) -> Record:
-    """Make a record of the iterations of a run made elsewhere, without the first where there are
-    more.
+    """Return a record of the iterations of a run made elsewhere, without the first if there are
+    several.
 
     A profile has costs of ops and messages alone; without one each iteration's costs come from the
     other ones.
@@ -96,7 +96,7 @@ def refuse_other(observed: RealRun, schedule: Schedule) -> None:
                 else f"{has[at]} where the schedule has {wanted[at]}"
             )
             raise InputError(
-                f"{observed.source} is no run of {schedule.name}: on device {device} it shows "
+                f"{observed.source} is not a run of {schedule.name}: on device {device} it shows "
                 f"{what}",
                 "another -s, --devices or --mb, or none of them: the schedule is read off the run",
             )
@@ -105,9 +105,7 @@ def refuse_other(observed: RealRun, schedule: Schedule) -> None:
 def _with_costs(
     runs: list[Measured], profile: Profile | None, schedule: Schedule
 ) -> list[Measured]:
-    """Give each run what its ops were meant to cost: the profile's times, or the times of the other
-    runs.
-    """
+    """Return each run with nominal costs: the profile's times, or the times of the other runs."""
     if profile:
         return [
             replace(run, costs=replace(costs_from(profile, schedule), comm=0.0)) for run in runs
@@ -126,14 +124,16 @@ def _source_of_costs(runs: Sequence[Measured], profile: Profile | None) -> str:
 def _with_messages(
     observed: RealRun, schedule: Schedule, profile: Profile | None, command: str
 ) -> Record:
-    """Make a record of traces that show when messages were received."""
+    """Return a record of traces that show the arrival of messages."""
     if schedule.placement.n_replicas > 1:
         raise InputError(
             f"{schedule.name} holds each stage on two devices, and a trace does not tell them apart"
         )
     refuse_other(observed, schedule)
     if (observed.schedule.pair != schedule.pair).any():
-        raise InputError(f"{observed.source} is no run of {schedule.name}: other ops run as pairs")
+        raise InputError(
+            f"{observed.source} is not a run of {schedule.name}: other ops run as pairs"
+        )
     lowered = lower_as_torch(schedule)
     devices, steps = split_steps(observed.traces)
     runs = [_run_of_step(lowered, devices, found, number) for number, found in enumerate(steps)]
@@ -161,7 +161,7 @@ def _with_messages(
 def _run_of_step(
     lowered: Lowered, devices: Sequence[Steps], numbers: Sequence[int], step: int
 ) -> Measured:
-    """Make a run of one step, its times counted from the start of its first device."""
+    """Return the run of one step, with times from the start of its first device."""
     schedule = lowered.schedule
     times = np.zeros((3, len(schedule)))
     for device, (held, number) in enumerate(zip(devices, numbers, strict=True)):

@@ -43,7 +43,7 @@ class Verdict:
 
     @property
     def predicted(self) -> float:
-        """Predicted makespan beside the measured one: that of the median error."""
+        """The predicted makespan, from the measured one and the median error."""
         return self.makespan * (1 + self.errors["held-out"])
 
     @property

@@ -137,7 +137,7 @@ def bound_either(schedule: Schedule, costs: Costs) -> float:
     """Return a lower bound on the makespan of every order with full or split backwards, in any
     memory.
 
-    Not a number where ops run beside compute, go round, or have times of their own.
+    Not a number where ops run in parallel with compute, go round, or have times of their own.
     """
     if schedule.has_lanes or schedule.feeds_back or costs.each is not None:
         return float("nan")

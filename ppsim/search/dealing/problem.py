@@ -62,7 +62,8 @@ def make_pipeline(
     """Return the pipeline of replicas that run a schedule at these costs.
 
     Raises:
-        InputError: devices copy or reduce beside compute, or a function gives the durations.
+        InputError: devices copy or reduce in parallel with compute, or a function gives the
+        durations.
     """
     refuse_lanes(schedule, "dealing", hint="a schedule that only computes")
     times = linear_times(schedule, costs, by_stage=by_stage)

@@ -13,7 +13,7 @@ from ppsim.errors import InputError, PpsimError
 from ppsim.search.orders.optimize import Known, Outcome
 from ppsim.search.problem import ROUNDING, Problem, evaluate, solves
 
-# The columns of a schedule, beside its name and placement.
+# The columns of a schedule besides its name and placement.
 COLUMNS = {
     "offsets": np.int64,
     "kind": np.uint8,

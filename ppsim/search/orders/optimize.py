@@ -131,7 +131,7 @@ def optimize(
 
     for n, problem in enumerate(problems):
         fitting = [entry.solution for entry in known[n] if entry.fits]
-        # Seeds as they are: a search numbers microbatches anew.
+        # Seeds as they are: a search numbers microbatches again.
         for found in chain(
             fitting, (evaluate(problem, s, s.name) for s in seeds if fits(problem, s))
         ):

@@ -88,7 +88,7 @@ class Block:
         return int((self.backward if backward else self.forward)[stage])
 
     def _released(self) -> NDArray[np.int64]:
-        """The slot after W, or after the full backward, shape (stages,)."""
+        """Return the slot after W, or after the full backward, shape (stages,)."""
         if not self.split:
             return self.backward + 2
         after = np.zeros(self.placement.n_stages, np.int64)

@@ -43,7 +43,7 @@ SCHEMA = "ppsim.encoder/1"
 EXAMPLE = "forward = 0.5 and backward = 1.0"
 Floats = NDArray[np.float64]
 NEAR = 1e-9  # of the makespan
-# microbatches x bubbles; what a microbatch takes beside, in bubbles
+# microbatches x bubbles; extra time of a microbatch, in bubbles
 MOST_WORK, LEAST_EACH = 50_000_000, 1_000
 
 

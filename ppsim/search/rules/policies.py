@@ -29,7 +29,7 @@ Knobs = tuple[float, float, float, tuple[bool, bool]]
 
 
 def write_policies(problem: Problem) -> Iterator[tuple[str, Queues]]:
-    """Write a schedule for each choice of the knobs that does not get stuck."""
+    """Yield a schedule for each setting of the knobs that does not deadlock."""
     several = problem.n_stages > problem.n_devices
     firsts = [(f, i) for f in (True, False) for i in (True, False)] if several else [(True, True)]
     yield from write_near_cap(problem)
@@ -37,8 +37,8 @@ def write_policies(problem: Problem) -> Iterator[tuple[str, Queues]]:
 
 
 def write_near_cap(problem: Problem) -> Iterator[tuple[str, Queues]]:
-    """Write schedules with about as many F in flight as the caps allow; none where they allow more
-    than any depth.
+    """Yield schedules with about as many F in flight as the caps allow; none if the caps do not
+    limit the depth.
     """
     held = problem.least_caps > 0
     share = (
@@ -71,7 +71,7 @@ def _write_all(problem: Problem, choices: Iterable[Knobs]) -> Iterator[tuple[str
 
 
 def make_policy(problem: Problem) -> Policy:
-    """Make the knobs and the state of the devices."""
+    """Return the knobs and the state of the devices."""
     stages, devices = problem.n_stages, problem.n_devices
     counts = np.bincount(problem.device, minlength=devices)
     own = np.argsort(problem.device, kind="stable")

@@ -23,7 +23,7 @@ COMM_ARROW = "#8A2C59"
 COMM_LANE = "#B9216B"
 COLLECTIVE = "#7C2600"  # gathered parameters and reduced gradients, in the same lane
 COPY_LANE = "#49474E"
-# what runs beside F, B, I and W in a device's row
+# kinds other than F, B, I and W in a device's row
 VOCABULARY = "vocabulary", ("#818464", "#818464", "#8F9270")
 ENCODER = "encoder", ("#F974C7", "#F974C7", "#FB93D3")
 _SHADES = COLOURS | dict([VOCABULARY, ENCODER])

@@ -60,7 +60,7 @@ BASIC = {
     "encoder": Style(color="white", bgcolor="magenta"),
 }
 PLAIN = Style()
-# What goes on beside compute, by band of the lane; several of them in one column.
+# What goes on in parallel with compute, by band of the lane; several of them in one column.
 LANE_SIGNS = {
     COPY_OUT: (">", "copy out"),
     COPY_IN: ("<", "copy in"),
@@ -168,7 +168,8 @@ def gantt(
     encoding: str = "utf-8",  # of the terminal
     *,
     marks: Marks | None = None,  # what devices wait for, to be drawn in their idle time
-    lanes: bool = False,  # whether what a device does beside compute has a line of its own below it
+    # whether what a device does in parallel with compute has a line of its own below it
+    lanes: bool = False,
 ) -> Group:
     """Return the chart as rich renderables, at most ``columns`` wide; each device's numbers if they
     fit.

@@ -130,7 +130,7 @@ def _spread(axes: Axes, x: NDArray[np.float64], y: NDArray[np.float64]) -> None:
 
 
 def _folded(label: str, axes: Axes) -> str:
-    """An axis label on two lines where one is longer than the axis."""
+    """Return an axis label on two lines where one is longer than the axis."""
     tall = axes.get_window_extent().height * POINTS / axes.figure.dpi
     words = shorten(label, LONGEST_LABEL).split(" ")
     if text_width(" ".join(words), FONT) < tall or len(words) < 2:

@@ -50,7 +50,7 @@ HEADERS = {
 }
 
 Show = Callable[[Mapping[str, Any], Path], Document]
-Tell = Callable[[Mapping[str, Any], Path], Story]
+Explain = Callable[[Mapping[str, Any], Path], Story]
 Plan = Callable[[Mapping[str, Any]], bytes]
 # brings a watched file up to date: its name, how often it has changed
 Changes = Callable[[], tuple[str, int]]
@@ -67,7 +67,7 @@ def make_app(
     *,
     # says why the first schedule takes its time, and what to try next; None for a page that does
     # not ask
-    tell: Tell | None = None,
+    explain: Explain | None = None,
     # makes the page of plans for a model on a cluster; None for a page without them
     plan: Plan | None = None,
     # whether it may be asked for under every numeric address too, which no site can name as its own
@@ -93,13 +93,13 @@ def make_app(
     async def refuse(request: Request, error: Exception) -> Response:
         return _refusal(*error.args)
 
-    answers = _Answers(show, folder, tell, plan, changes)
+    answers = _Answers(show, folder, explain, plan, changes)
     app = Starlette(
         routes=[
             Route("/", index),
             Route("/changes", answers.changed),
             Route("/view", answers.view, methods=["POST"]),
-            *([Route("/why", answers.why, methods=["POST"])] if tell else ()),
+            *([Route("/why", answers.why, methods=["POST"])] if explain else ()),
             *([Route("/plan", wait), Route("/planned", answers.plans)] if plan else ()),
             Route("/export", answers.export, methods=["POST"]),
             Route("/drop", answers.drop, methods=["POST"]),
@@ -117,14 +117,14 @@ class _Answers:
         self,
         show: Show,
         folder: Path,
-        tell: Tell | None,
+        explain: Explain | None,
         plan: Plan | None,
         changes: Changes | None,
     ) -> None:
-        self.show, self.folder, self.tell, self.plan, self.changes = (
+        self.show, self.folder, self.explain, self.plan, self.changes = (
             show,
             folder,
-            tell,
+            explain,
             plan,
             changes,
         )
@@ -140,12 +140,12 @@ class _Answers:
         )
 
     async def why(self, request: Request) -> Response:
-        tell = self.tell
-        assert tell
+        explain = self.explain
+        assert explain
         asked = await _read(request, LARGEST_ASKED, "the request")
 
         def work() -> Response:
-            return _json(story_object(tell(_fields(asked), self.folder), encode_column))
+            return _json(story_object(explain(_fields(asked), self.folder), encode_column))
 
         return await self._in_turn(request, self.shown, work)
 
@@ -296,7 +296,7 @@ def _fields(content: bytearray) -> dict[str, Any]:
         found = None
     if not isinstance(found, dict):
         raise InputError(
-            "the request is no JSON object", '{"names": ["1f1b"], "devices": 4, "mb": 8}'
+            "the request is not a JSON object", '{"names": ["1f1b"], "devices": 4, "mb": 8}'
         )
     return found
 

@@ -329,7 +329,9 @@ def _stage(
 
 
 def _tower(encoder: Encoder, machine: Machine, parallel: Parallel, found: Efficiency) -> Floats:
-    """Times F, I, W and B of an encoder beside the embedding; a frozen one has no backward."""
+    """Return the times F, I, W and B of an encoder at the embedding; a frozen one has no
+    backward.
+    """
     times = encoder.layers * passes(
         ops.encoder_operators(encoder, parallel), machine.gpu, found, parallel.precision
     )

@@ -1,4 +1,4 @@
-"""Measured peaks of pipeline devices, from files as people have them, beside predicted ones."""
+"""Measured memory peaks of pipeline devices, from common files, against predicted ones."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ from ppsim.workload.model.operators import (
 from ppsim.workload.model.parallel import Parallel
 
 ITERATIONS = 5  # of Newton and Schulz, as everybody runs them
-# bytes that a number of a product's result costs beside it: two are read, one is written
+# bytes moved per number of a product's result: two are read, one is written
 ELEMENTWISE = 3 * ITEM
 EXPERTS = ("experts in", "experts out")
 

@@ -33,8 +33,8 @@ LAYERS = 4  # of a chunk that are simulated, which share what the first and last
 
 
 def expert_pair(names: Sequence[str], times: Floats, waits: Floats, exchange: float) -> float:
-    """Compute the seconds of an expert layer's F beside another microbatch's B, in Megatron-Core's
-    combined order.
+    """Return the seconds of an expert layer's F in parallel with another microbatch's B, in
+    Megatron-Core's combined order.
 
     Args:
         names: shape (n,), of the layer's operators.
@@ -130,8 +130,8 @@ def lost_overlap(
     parallel: Parallel,
     into_attention: float = 1.0,
 ) -> Floats:
-    """Compute what a split backward loses of a layer's overlap, in seconds: added to I, taken from
-    W. Shape (2,).
+    """Return the seconds of overlap that a split backward loses in a layer: added to I, taken from
+    W; shape (2,).
 
     A whole backward scatters (without sequence parallelism: sums) the gradient of a product's
     inputs beside the product that makes its weights' gradient. Where the latter waits for W, I
@@ -185,8 +185,8 @@ def context_waits(names: Sequence[str], times: Floats, gather: float, parallel: 
 def added(
     compute: float, communication: float, share: float = 1.0, slowed: Sequence[float] = CONTENTION
 ) -> float:
-    """Compute the seconds that communication adds to compute, where a share of it can run
-    beside.
+    """Return the seconds that communication adds to compute if a share of it can run in
+    parallel.
     """
     ends = run_streams([0, 1], [compute * share, communication], [[], []], slowed)[1]
     return max(ends) - compute * share

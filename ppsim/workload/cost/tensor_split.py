@@ -386,7 +386,7 @@ def _exchange(
 
 
 def remarks(model: Model, parallel: Parallel, layer: Layer) -> list[str]:
-    """Return what a reader must know beside the parts of a layer."""
+    """Return remarks on a layer besides its parts."""
     said = []
     plain = layer.mixer not in (*STATES, *COMPRESSED, "none") and not model.kv_lora
     if plain and parallel.tp > model.kv_heads:

@@ -279,7 +279,7 @@ class Machine:
         return max(1.0, shared.oversubscription * share)
 
     def latency(self, crosses_nodes: bool) -> float:
-        """Return the seconds that a message needs beside its bytes."""
+        """Return the seconds of a message besides those of its bytes."""
         link = (self.cluster.inter or self.cluster.intra) if crosses_nodes else self.cluster.intra
         return link.alpha_us * 1e-6
 
@@ -343,7 +343,7 @@ def read_machine(spec: str) -> Machine:
         largest = max(kind.machine.per_node for kind in kinds)
         if uneven := [kind for kind in kinds if kind.gpus % largest]:
             raise InputError(
-                f"'{spec}': {uneven[0].gpus} x {uneven[0].machine.gpu.name} are no multiple of "
+                f"'{spec}': {uneven[0].gpus} x {uneven[0].machine.gpu.name} are not a multiple of "
                 f"{largest}, the GPUs of "
                 "the largest node: ranks that work together would begin in the middle of one",
                 f"a count in [[nodes]] that gives a multiple of {largest} GPUs",

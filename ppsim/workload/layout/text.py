@@ -110,7 +110,7 @@ def _parse_lists(text: str) -> tuple[str, ...]:
             else 0
         )
         raise _fault(
-            text, min(_start(text) + at, len(text) - 1), "this is no list", LISTS, "lists"
+            text, min(_start(text) + at, len(text) - 1), "this is not a list", LISTS, "lists"
         ) from error
     listed = (
         isinstance(stages, list) and stages and not any(isinstance(held, str) for held in stages)
@@ -139,7 +139,7 @@ def _evaluate(text: str, node: ast.expr) -> Any:
                 ]
                 hint = f'"{near[0]}" for that word' if near else ", ".join(WORDS)
                 raise _fault(
-                    text, _place(text, node), f"'{shorten(word)}' is no layer", hint, "words"
+                    text, _place(text, node), f"not a layer: '{shorten(word)}'", hint, "words"
                 )
             return WORDS[word]
         case ast.BinOp(left=left, op=ast.Add(), right=right):
@@ -190,7 +190,7 @@ def _bad_letter(text: str, at: int) -> InputError:
         if near
         else "E embedding, t layer, m MTP layer, L loss, | between stages"
     )
-    return _fault(text, at, f"'{shorten(sign)}' is no layer", hint, "letters")
+    return _fault(text, at, f"not a layer: '{shorten(sign)}'", hint, "letters")
 
 
 def _fault(text: str, at: int, what: str, hint: str, rule: str) -> InputError:

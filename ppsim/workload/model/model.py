@@ -47,7 +47,7 @@ class Layer(NamedTuple):
 
 @dataclass(frozen=True)
 class Encoder:
-    """A tower beside the embedding, such as one for images; its attention sees all of its tokens.
+    """A tower in front of the model, such as one for images; its attention sees all of its tokens.
 
     Attributes:
         hidden: hidden size.

@@ -1,4 +1,4 @@
-"""The search for plans, their flags and ranks, and published runs beside them."""
+"""The search for plans, their flags and ranks, and published runs."""
 
 __all__ = [
     "by_speed",

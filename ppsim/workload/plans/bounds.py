@@ -93,8 +93,8 @@ def bound_candidates(task: Task, candidates: Iterable[Candidate], found: Found) 
 
 
 class GroupBounds:
-    """The whole model with the sizes of a group: its work on one pipeline device, the bytes of its
-    stages.
+    """Lower bounds of a group's sizes: the whole model's work on one pipeline device, and the bytes
+    of its stages.
     """
 
     def __init__(self, task: Task, group: Group) -> None:
@@ -289,8 +289,8 @@ class GroupBounds:
         return held + kept * (layers // vp * counts + layers % vp * fewest)
 
     def _rows(self, candidate: Candidate) -> Floats:
-        """What each stage of a candidate needs, in the order of :class:`StageMemory`, shape
-        (stages, 6).
+        """Return the memory of each stage of a candidate, in the order of :class:`StageMemory`,
+        shape (stages, 6).
         """
         _, vp, schedule, recompute, layers, layout, zero, offload = candidate
         model, g = self.task.model, self.group

@@ -120,7 +120,7 @@ def megatron_flags(model: Model, parallel: Parallel, layout: Layout) -> list[str
 
 
 def _megatron_memory(model: Model, p: Parallel) -> list[str]:
-    """Write what saves memory beside whole layers: modules that the model has, moments, inputs of
+    """Return flags that save memory besides recompute of whole layers: modules, moments, inputs of
     activations.
     """
     absent = set() if model.experts else {"moe_act", "moe", "shared_experts"}
@@ -220,7 +220,7 @@ def _megatron_groups(parallel: Parallel) -> list[str]:
 
 
 def _megatron_model(model: Model) -> list[str]:
-    """Write the flags that a model's layers need beside their sizes."""
+    """Return the flags of a model's layers besides their sizes."""
     flags = [f"--max-position-embeddings {model.seq}"]
     flags += [f"--vocab-size {model.vocab}"] if model.vocab else []
     if not model.learned_positions:

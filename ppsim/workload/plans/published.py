@@ -1,4 +1,4 @@
-"""Published runs beside what the cost model predicts for them."""
+"""Published runs, and the cost model's predictions of them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _predict(setup: Setup) -> tuple[Parallel, Step, StageCosts]:
 def anchors_of(
     rows: Iterable[Row], own: UserNames = NONE, where: str = "rows"
 ) -> tuple[Measured, ...]:
-    """Turn measured rows into runs by which others are corrected.
+    """Return the measured rows of a table as runs that correct others.
 
     Args:
         rows: as of a table.
@@ -122,8 +122,7 @@ def _setting(row: Row, setup: Setup, parallel: Parallel) -> Setting:
 def against(
     rows: list[Row], runs: Nearby | None = None, own: UserNames = NONE
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Predict every row of a table beside its measurement; a row that cannot be predicted has a
-    ``reason`` instead.
+    """Return the prediction of every row of a table; a row without one has a ``reason`` instead.
 
     Args:
         rows: the table.

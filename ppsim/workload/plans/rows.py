@@ -215,7 +215,7 @@ def setup_of(row: Row, own: UserNames = NONE) -> Setup:
             be chosen.
     """
     if not isinstance(row, dict):
-        raise Skipped("the row is no object")
+        raise Skipped("the row is not an object")
     model, machine = _model(row, own), _machine(row, own)
     numbers = {key: count_of(row, key, 1) for key in ("tp", "pp", "cp", "ep")}
     gpus = count_of(row, "gpus", 0)

@@ -144,7 +144,7 @@ class Software:
 
     @property
     def below(self) -> tuple[Software, ...]:
-        """What it is built on, from the ground up, and itself.
+        """The software that it is built on, from the ground up, and itself.
 
         Raises:
             InputError: its file names no software of the library, or one that is built on itself.
@@ -166,9 +166,7 @@ class Software:
 
     @property
     def launched_by(self) -> str:
-        """How its launch flags are written: megatron, torchtitan, or empty where no writer
-        knows.
-        """
+        """The format of its launch flags: megatron, torchtitan, or empty if there is no writer."""
         return self._own_or_inherited("flags", "")
 
     @property

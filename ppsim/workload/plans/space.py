@@ -110,7 +110,7 @@ class Axes:
 def with_techniques(
     base: Parallel, paired: bool, zero: int, offload: int, schedule: str = ""
 ) -> Parallel:
-    """Set ZeRO, offload, overlap, and what the software does otherwise with a schedule.
+    """Return the sizes with ZeRO, offload, overlap, and the software's settings for a schedule.
 
     ``paired``: all-to-all may hide behind the other half of a pair.
     """

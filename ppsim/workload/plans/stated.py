@@ -84,7 +84,7 @@ def parallel_of(row: Row, gpu: Gpu, model: Model | None = None) -> Parallel:
     parallel = apply(Parallel(adapters=adapters, by_schedule=otherwise), said)
     share = number_of(row, "offload") or 0.0
     if share > 1:
-        raise Skipped(f"offload {row.get('offload')!r} is no share of 0 to 1")
+        raise Skipped(f"offload: not a share from 0 to 1: {row.get('offload')!r}")
     return replace(parallel, offload=share)
 
 

@@ -53,7 +53,7 @@ def test_what_is_none_of_these_is_refused(text, said):
 @pytest.mark.parametrize("kind", ["", "W="])
 def test_what_a_file_holds_is_never_quoted(tmp_path, kind):
     (tmp_path / "f.csv").write_text("secret 1,2\n")
-    with pytest.raises(InputError, match="is no list of factors") as error:
+    with pytest.raises(InputError, match="not a list of factors") as error:
         parse_scale([f"{kind}{tmp_path / 'f.csv'}"], 2)
     assert "secret" not in str(error.value)
 

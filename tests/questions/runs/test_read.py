@@ -118,7 +118,7 @@ def test_convert_writes_an_iteration_with_its_times(tmp_path):
     error = refused(
         "convert", str(tmp_path / "y.csv"), "-o", str(tmp_path / "z.json"), "--iteration", "7"
     )
-    assert "is no real run" in str(error)
+    assert "is not a real run" in str(error)
 
 
 def test_calibrate_makes_a_profile_of_a_real_run_that_run_takes(tmp_path):

@@ -168,7 +168,7 @@ def test_what_is_wrong_with_a_stage_is_said_with_its_place(tmp_path, function, s
         ),
         pytest.param(
             ("--module", "stage", "--stages", "4"),
-            "'stage' is no FILE.py:FUNCTION",
+            "not FILE.py:FUNCTION: 'stage'",
             marks=[NEEDS_TORCH, pytest.mark.slow],
         ),
     ],

@@ -124,7 +124,7 @@ def test_validate_takes_a_table_and_says_which_term_explains_what():
     told = refused(
         "validate", "--trace", str(STRAGGLERS), "-s", "gpipe", "--devices", "4", "--mb", "4"
     )
-    assert "is no run of gpipe" in str(told)
+    assert "is not a run of gpipe" in str(told)
     assert (
         invoke("validate", "--trace", str(STRAGGLERS), "--tolerance", "0.1%", "-q").exit_code == 1
     )

@@ -145,7 +145,7 @@ def test_two_chunks_per_rank_are_predicted_where_messages_queue(tmp_path):
 
 def test_a_run_of_another_schedule_is_refused():
     words = ("validate", "--trace", str(PRIMUS), "--mb", "16", "--devices")
-    assert "is no run of gpipe: on device 0 it shows 0B0" in str(
+    assert "is not a run of gpipe: on device 0 it shows 0B0" in str(
         refused(*words, "8", "-s", "gpipe")
     )
     assert "shows 8 devices, and 1f1b has 4" in str(refused(*words, "4", "-s", "1f1b"))

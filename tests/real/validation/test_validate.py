@@ -306,7 +306,7 @@ def test_traces_of_a_run_are_compared_with_the_prediction(tmp_path):
 def test_traces_of_another_schedule_or_with_a_rank_missing_are_refused(tmp_path):
     folder = folder_of(tmp_path, "gpipe-rank0", "gpipe-rank1")
     shape = ("--devices", "2", "--mb", "4", "--trace", folder)
-    assert "is no run of 1f1b: on device 0 it shows 0F2 where the schedule has 0B0" in str(
+    assert "is not a run of 1f1b: on device 0 it shows 0F2 where the schedule has 0B0" in str(
         refused("validate", "-s", "1f1b", *shape)
     )
     (tmp_path / "gpipe-rank1.json.gz").unlink()

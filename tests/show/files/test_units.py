@@ -81,7 +81,7 @@ def test_a_trace_with_a_senseless_scale_is_refused(tmp_path, stated):
     trace["otherData"]["microseconds_per_unit"] = stated
     with open(path, "w") as file:
         json.dump(trace, file)
-    with pytest.raises(InputError, match="microseconds_per_unit is no number above 0"):
+    with pytest.raises(InputError, match="microseconds_per_unit is not a number above 0"):
         read(path)
 
 

@@ -21,7 +21,7 @@ from typing import Any
 from ppsim.ask.options import list_options
 from ppsim.base.compiled import cache_folder
 from ppsim.errors import PpsimError
-from ppsim.questions.across.view import ViewRequest, plan_request, tell, view
+from ppsim.questions.across.view import ViewRequest, explain_first, plan_request, view
 from ppsim.questions.across.view_model import PlanPageRequest
 from tests.commands import ROOT, invoke
 
@@ -52,8 +52,11 @@ ASKED: tuple[tuple[Ask, dict[str, Any]], ...] = (
     ),
     (view, {"names": ["1f1b"], "devices": 2, "mb": 2, "model": "llama3-8b", "cluster": "dgx-h100"}),
     (view, {"names": ["dropped:x.json", "1f1b"]}),
-    (tell, {"names": ["1f1b"], "devices": 2, "mb": 2}),
-    (tell, {"names": ["seq1f1b"], "devices": 2, "mb": 4, "slice_scale": "1,2", "slices": 2}),
+    (explain_first, {"names": ["1f1b"], "devices": 2, "mb": 2}),
+    (
+        explain_first,
+        {"names": ["seq1f1b"], "devices": 2, "mb": 4, "slice_scale": "1,2", "slices": 2},
+    ),
     (
         lambda fields, folder: plan_request(fields),
         {"model": "llama3-8b", "cluster": "dgx-h100", "gpus": 8, "gbs": 8},

@@ -27,8 +27,8 @@ from ppsim.questions.across.view import (
     MOST_CELLS,
     MOST_SCHEDULES,
     ViewRequest,
+    explain_first,
     plan_request,
-    tell,
     view,
 )
 from ppsim.questions.across.view_model import Planner
@@ -49,7 +49,7 @@ HOST = "127.0.0.1:8765"
 
 @pytest.fixture
 def app(tmp_path):
-    return make_app(b"<page>", view, tmp_path, frozenset({HOST}), tell=tell)
+    return make_app(b"<page>", view, tmp_path, frozenset({HOST}), explain=explain_first)
 
 
 def asked(names: str, **values: object) -> dict[str, object]:
@@ -741,7 +741,9 @@ def whole_app(tmp_path, monkeypatch):
     def plan(fields):
         return str(plan_request(fields)).encode()
 
-    return make_app(b"<page>", view, tmp_path / "drops", frozenset({HOST}), tell=tell, plan=plan)
+    return make_app(
+        b"<page>", view, tmp_path / "drops", frozenset({HOST}), explain=explain_first, plan=plan
+    )
 
 
 def test_random_requests_get_an_answer_in_words(whole_app):

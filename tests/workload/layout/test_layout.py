@@ -157,8 +157,8 @@ def test_a_count_that_is_not_the_models_is_refused_with_the_nearest_layout():
     ("text", "what"),
     [
         ("Et*|L", "character 3 .*needs a number"),
-        ("Ex|L", "character 2 .*'x' is no layer"),
-        ("Ee|L", "character 2 .*'e' is no layer"),
+        ("Ex|L", "character 2 .*not a layer: 'x'"),
+        ("Ee|L", "character 2 .*not a layer: 'e'"),
         ("(E|L", "character 1 .*not closed"),
         ("E)L", "character 2 .*closes no bracket"),
         ("(t)|L", r"character 1 .*needs \*n"),
@@ -197,17 +197,17 @@ def test_lists_of_words_are_read_as_the_string_of_their_letters(text, string):
     [
         (
             '[["embedding","decodr"],["loss"]]',
-            "character 15 .*'decodr' is no layer",
+            "character 15 .*not a layer: 'decodr'",
             '"decoder" for that word',
         ),
         (
             '[["E","decoder"],["loss"]]',
-            "character 3 .*'E' is no layer",
+            "character 3 .*not a layer: 'E'",
             '"embedding" for that word',
         ),
         (
             '[["vision"],["loss"]]',
-            "character 3 .*'vision' is no layer",
+            "character 3 .*not a layer: 'vision'",
             "embedding, decoder, mtp, loss",
         ),
         ('["embedding","decoder","loss"]', "each stage is one list", "such as [["),
@@ -217,7 +217,7 @@ def test_lists_of_words_are_read_as_the_string_of_their_letters(text, string):
             "such as [[",
         ),
         ("[]", "each stage is one list", "such as [["),
-        ('[["embedding"]', "character 1 .*this is no list", "such as [["),
+        ('[["embedding"]', "character 1 .*this is not a list", "such as [["),
         ('[["embedding"] - ["loss"]]', "character 2 .*only words", "such as [["),
         ('[["embedding"], "loss" * 2]', "character 17 .*only words", "such as [["),
         ("[__import__('os').getcwd()]", "character 2 .*only words", "such as [["),
@@ -227,8 +227,8 @@ def test_lists_of_words_are_read_as_the_string_of_their_letters(text, string):
             "a smaller number",
         ),
         ('[["decoder"] * 1000] * 99999', "more than 1,000,000 letters", "a smaller number"),
-        ("[" * 9999, "this is no list", "such as [["),
-        ("[[embedding]" + "+[decoder]" * 9999 + "]", "this is no list", "such as [["),
+        ("[" * 9999, "this is not a list", "such as [["),
+        ("[[embedding]" + "+[decoder]" * 9999 + "]", "this is not a list", "such as [["),
         ('[["decoder"],["loss"]]', r"rule embedding-first\)", "'Et|L'"),
     ],
 )

@@ -613,9 +613,9 @@ def test_one_row_that_is_no_row_leaves_the_others(tmp_path):
     (tmp_path / "t.json").write_text(json.dumps([5, BRIDGE, None]))
     rows, summary = against(read_table(str(tmp_path / "t.json")))
     assert [row.get("reason") for row in rows] == [
-        "the row is no object",
+        "the row is not an object",
         None,
-        "the row is no object",
+        "the row is not an object",
     ]
     assert (summary["predicted"], summary["skipped"]) == (1, 2)
 

@@ -431,5 +431,5 @@ def test_a_share_that_waits_on_the_host_is_all_at_most():
         0.5,
         1,
     ]
-    with pytest.raises(Skipped, match=r"offload 1\.5 is no share of 0 to 1"):
+    with pytest.raises(Skipped, match=r"offload: not a share from 0 to 1: 1\.5"):
         parallel_of({"offload": 1.5}, read_gpu("h100"))

@@ -56,7 +56,8 @@ def parse(text: str, source: str) -> Draft:
     """Read the rows as queues.
 
     Raises:
-        InputError: a cell that is no action, with its line and cell and a caret below it; an empty
+        InputError: a cell that is not an action, with its line and cell and a caret below it; an
+        empty
             line; a file that mixes both dialects.
     """
     Meter(source, OBJECTS).take(OP * (text.count(",") - text.count(",,")))

@@ -87,7 +87,7 @@ def parse(text: str, source: str) -> Draft:
     scale: Any = trace.otherData.microseconds_per_unit
     if type(scale) not in (int, float) or not 0 < scale < np.inf:
         raise InputError(
-            f"{source}: microseconds_per_unit is no number above 0", "leave it out for 1000"
+            f"{source}: microseconds_per_unit is not a number above 0", "leave it out for 1000"
         )
     devices = _devices(trace.traceEvents, source)
     rows, times, messages = (

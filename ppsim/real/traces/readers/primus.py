@@ -55,7 +55,7 @@ class Iteration(msgspec.Struct, frozen=True):
 
 
 class Config(msgspec.Struct, frozen=True):
-    """What config.json says of the run."""
+    """The run's settings in config.json."""
 
     pp_size: int
     vp_size: int | None = None
@@ -87,7 +87,7 @@ def matches(file: TraceFile) -> bool:
 
 
 def is_config(text: str) -> bool:
-    """Tell whether a text is the config.json beside them."""
+    """Return whether a text is the config.json of the files."""
     return text.lstrip().startswith("{") and '"pp_size"' in text and '"fwd_start"' not in text
 
 
@@ -98,7 +98,7 @@ def read_files(run: RunFiles) -> RealRun:
 
 
 def _config(others: Mapping[str, TraceFile], beside: str) -> str | None:
-    """Find the config.json among other files, or beside a path."""
+    """Return the config.json among other files, or in a path's folder."""
     for file in others.values():
         if file.is_text and is_config(file.text):
             return file.text

@@ -24,7 +24,7 @@ _COMPUTES = np.append(COMPUTES, False)
 
 @dataclass(frozen=True)
 class Grid:
-    """Where each row of a table stands among K steps and R replicas.
+    """The place of each row of a table among K steps and R replicas.
 
     Attributes:
         table: the rows; their device, stage and microbatch are known where they compute.

@@ -224,8 +224,8 @@ def _between(name: str, group: int | None, label: Ints) -> Between:
 
 
 def _spans(schedule: Schedule, start: Times) -> tuple[Times, Times]:
-    """When the first op of each device and chunk starts, and the last one: shape (K, R, P, V), the
-    last with V + 1.
+    """Return the first start and the last end of each device's and chunk's ops, shape (K, R, P, V),
+    the last with V + 1.
 
     The last column is of all the device's ops.
     """
@@ -363,7 +363,7 @@ def _match_in_order(
 
 
 def _kind_names(grid: Grid) -> Iterator[tuple[str, str]]:
-    """What the file calls each kind of op and message."""
+    """Return the file's name of each kind of op and message."""
     for code in np.unique(grid.table.kind[grid.table.kind != OTHER]).tolist():
         name = grid.table.name[grid.table.kind == code][0]
         yield Kind(code).name, grid.table.names[name]

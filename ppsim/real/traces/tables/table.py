@@ -75,7 +75,7 @@ class OpTable:
     notes: tuple[str, ...] = ()
 
     def has(self, column: str) -> bool:
-        """Whether any row has a value."""
+        """Return whether any row has a value."""
         return bool((self.columns[column] != UNKNOWN).any())
 
     def keep(self, rows: NDArray[np.bool_]) -> OpTable:

@@ -1,4 +1,4 @@
-"""What people call the columns of a table of ops, the kinds of ops, and the groups of
+"""Common names of the columns of a table of ops, of the kinds of ops, and of the groups of
 collectives.
 """
 
@@ -213,8 +213,8 @@ def group_of(name: str) -> str:
 
 
 def communicates(name: str) -> bool:
-    """Whether an op between is a message or a collective by its name, and not work of a device
-    alone.
+    """Return whether an op between is a message or a collective by its name, and not work of a
+    device alone.
     """
     words = set(_WORDS.split(name.lower()))
     return bool(

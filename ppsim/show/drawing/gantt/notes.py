@@ -11,7 +11,7 @@ from ppsim.show.drawing.gantt.panel import Panel
 from ppsim.show.drawing.letters import text_width
 from ppsim.show.drawing.look import Note
 
-BESIDE = 4.0  # points between the rows and what is beside them
+BESIDE = 4.0  # points between the rows and their notes
 # Of a note in heights of the font: free beside its text, its box's height, and from one line of
 # notes to the next.
 NOTE_PAD, NOTE_HIGH, NOTE_LINE = 0.15, 1.3, 1.75

@@ -1,6 +1,6 @@
 """HTML: one interactive page that contains numbers, ops and the scripts that draw them.
 
-The page draws cells where they can be told apart and pixels beyond (``report_draw.js``), anew for
+The page draws cells where they can be told apart and pixels beyond (``report_draw.js``), again for
 every view: loading a drawing library would take longer than unpacking and drawing 100,000 ops. Ops
 travel as columns in the JSON block ``ppsim-data``: plain lists up to ``PLAIN`` values, above that
 gzip in base64 (``page_parts.compress_columns``).

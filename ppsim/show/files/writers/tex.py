@@ -53,7 +53,7 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     tikz.
 
     Raises:
-        InputError: more cells than TeX draws in seconds, or streams beside compute.
+        InputError: more cells than TeX draws in seconds, or streams in parallel with compute.
     """
     for timeline in document.timelines:
         refuse_lanes(timeline.schedule, "TikZ")

@@ -44,7 +44,7 @@ IDLE_THREAD = 999_999
 # it first.
 COLLECTIVES_THREAD = 1_000_000
 FIRST_MESSAGES_THREAD = COLLECTIVES_THREAD + 1
-# Each stream beside compute has a thread of its own.
+# Each stream in parallel with compute has a thread of its own.
 THREAD = [
     COLLECTIVES_THREAD * min(1, kind.info.stream or 0) + (kind.info.stream or 0) for kind in Kind
 ]
@@ -311,8 +311,8 @@ def _collective(run: Run, execution: Execution, op: int) -> dict[str, Any]:
 
 
 def _arrow(run: Run, op: int, flow: int) -> list[dict[str, Any]]:
-    """An arrow from the op that makes an input to the op that takes it, through the slice of its
-    message if any.
+    """Return an arrow from the op that makes an input to the op that takes it, through the slice of
+    its message if any.
     """
     timeline, beside, schedule = run.timeline, run.beside, run.timeline.schedule
     source = int(schedule.dependency[op])
