@@ -393,6 +393,19 @@ def test_a_schedule_that_is_never_drained_has_a_rate():
     assert held[1] == {**held[0], "older weights": held[0]["weights"]}
 
 
+@pytest.mark.parametrize("words", [(), ("--t-optimizer", "1")])
+def test_steps_that_need_more_versions_have_no_period_and_say_why(words):
+    """With fewer microbatches than devices two versions of the weights are too few."""
+    few = ("run", "pipedream-2bw", "--devices", "4", "--mb", "3", *words)
+    found = numbers(*few)
+    assert "period" not in found
+    why = "no period with 3 microbatches a step on 4 devices, as it needs more than two versions"
+    assert why in found["counts"]
+    assert why in " ".join(answer(*few)[1].split())
+    enough = numbers("run", "pipedream-2bw", "--devices", "4", "--mb", "4", *words)
+    assert ("period" in enough, "no period" in enough["counts"]) == (True, False)
+
+
 def test_idle_time_has_the_cause_optimizer():
     """Devices that are done early wait for the norm of all gradients; explain, compare and pages
     know the cause.

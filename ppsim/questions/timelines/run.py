@@ -348,8 +348,8 @@ class Run(Answer[RunRequest]):
             suggested["chunked"] = self.chunks.to_json()
         if self.how_many:
             suggested |= self.how_many.to_json()
-        if counts := counts_lines([self.schedule.name]):
-            suggested["counts"] = counts[0]
+        if counts := counts_lines([self.schedule]):
+            suggested["counts"] = "; ".join(counts)
         if self.held:
             suggested |= {"cap": self.held.cap, "fits": not self.held.over}
         return (
@@ -386,7 +386,7 @@ class Run(Answer[RunRequest]):
         yield ""
         for line in summary(self.timeline, self.metrics).splitlines():
             yield Line([line[:19], (line[19:34], "name"), (line[34:], "quiet")], 34)
-        yield from map(Line, counts_lines([self.schedule.name]))
+        yield from map(Line, counts_lines([self.schedule]))
         if self.chunks:
             yield ""
             yield from map(Line, self.chunks.lines())
@@ -428,7 +428,7 @@ class Run(Answer[RunRequest]):
         messages may hang.
         """
         if self.request.face.quiet:
-            yield from counts_lines([self.schedule.name])
+            yield from counts_lines([self.schedule])
         if self.held and self.load:
             yield self.load.describe_memory()
         if self.reordered and not self.request.face.as_json:
