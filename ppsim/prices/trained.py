@@ -82,6 +82,16 @@ class Trained:
         """What every backward runs again: none, selective or full."""
         return self.options.again or "none"
 
+    @cached_property
+    def twice_as_long(self) -> Trained:
+        """The same model trained on sequences twice as long."""
+        return replace(self, options=replace(self.options, sequence=2 * self.model.seq))
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a microbatch."""
+        return (self.options.mbs or 1) * self.model.seq
+
     def add_recompute(self, costs: Costs) -> Costs:
         """Return costs where B and I, and a pair, run the share of the forward again that is
         recomputed.

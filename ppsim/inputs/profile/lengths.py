@@ -149,7 +149,9 @@ def count_microbatches(path: str) -> Ints:
     return counts
 
 
-def read_context_parallel(path: str, replicas: int, microbatches: int) -> tuple[Floats, Floats]:
+def read_context_parallel(
+    path: str, replicas: int, microbatches: int
+) -> tuple[Floats, Floats, Floats]:
     """Read over how many ranks the context of each microbatch is split.
 
     Args:
@@ -158,9 +160,9 @@ def read_context_parallel(path: str, replicas: int, microbatches: int) -> tuple[
         microbatches: M.
 
     Returns:
-        Two arrays of shape (R, M): how many times as long the microbatch takes, 1/cp where no
-            factor
-        is given and 1 without a row, and the time of a forward's collective beside its compute.
+        Three arrays of shape (R, M): how many times as long the microbatch takes, 1/cp where no
+        factor is given and 1 without a row; the time of a forward's collective beside its compute;
+        and the ranks, 1 without a row.
 
     Raises:
         InputError: the file cannot be read, or names another replica or microbatch.
@@ -189,11 +191,14 @@ def read_context_parallel(path: str, replicas: int, microbatches: int) -> tuple[
     key = replica * microbatches + microbatch
     if len(np.unique(key)) < len(key):
         raise InputError(f"{source} has two rows of one microbatch", "one for each")
-    factor, collective = np.ones((replicas, microbatches)), np.zeros((replicas, microbatches))
+    factor, collective, ranks = (
+        np.full((replicas, microbatches), default) for default in (1.0, 0.0, 1.0)
+    )
     for at in np.argsort(replica, kind="stable").tolist():  # rows of all replicas come first
         own = slice(None) if replica[at] < 0 else slice(int(replica[at]), int(replica[at]) + 1)
         factor[own, microbatch[at]], collective[own, microbatch[at]] = took[at], beside[at]
-    return factor, collective
+        ranks[own, microbatch[at]] = cp[at]
+    return factor, collective, ranks
 
 
 def _with_times(found: Sequences, law: Law | None, *, padded: bool) -> Sequences:

@@ -30,7 +30,10 @@ from ppsim.questions.across.whatif import Run, changeable_options
 
 if TYPE_CHECKING:
     from ppsim.analysis.explain import Explanation, Room, WhatIf
+    from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
+    from ppsim.prices.lengths import Load
+    from ppsim.prices.options import CostOptions
     from ppsim.schedules import Family
 
 BUDGET = 4_000_000  # ops that are simulated for rivals, a few seconds
@@ -297,6 +300,9 @@ def _most_held(run: Run, timeline: Timeline, *, in_bytes: bool) -> tuple[float, 
 
     schedule = timeline.schedule
     costs = run.costs if in_bytes else replace(run.costs, profile=None)
+    load = run.loads.find(schedule, run.costs) if run.loads else None
+    if load:
+        return _most_loaded(run, schedule, costs, load)
     if costs.layout or (costs.profile and has_activation_bytes(costs.profile)):
         from ppsim.prices.cap import activations_per_unit
 
@@ -304,6 +310,24 @@ def _most_held(run: Run, timeline: Timeline, *, in_bytes: bool) -> tuple[float, 
         peak = float(curves(timeline, model).peak.max())
         return peak / activations_per_unit(schedule, model.unit), model.unit
     return peak_share(measure(timeline), shape_of(schedule)), ACTIVATIONS
+
+
+def _most_loaded(run: Run, schedule: Schedule, costs: CostOptions, load: Load) -> tuple[float, str]:
+    """Return the most that a device of any replica holds, of microbatches of different lengths, in
+    a unit of ``--cap``, and its name.
+    """
+    from ppsim.engine.memory.usage import curves
+    from ppsim.prices.cap import activations_per_unit
+    from ppsim.prices.replicas import LoadedRuns, ReplicaOptions
+
+    if costs.profile and not has_activation_bytes(costs.profile):
+        costs = replace(costs, profile=None)
+    prices = run.price(schedule)
+    held, _ = build_memory(schedule, prices, costs)
+    several = ReplicaOptions(run.replicas)
+    runs = LoadedRuns(schedule, prices, load, several, run.network, run.costs.links)
+    peak = max(float(curves(*each).peak.max()) for each in runs.hold(held))
+    return peak / activations_per_unit(schedule, held.unit), held.unit
 
 
 def _partition_line(base: Run, given: Given) -> str:

@@ -38,9 +38,15 @@ from ppsim.prices.dealing import (
     loads_section,
     save_assignment,
 )
-from ppsim.prices.lengths import LengthOptions, Load, find_load, lengths_object
+from ppsim.prices.lengths import LengthOptions, Load, Loads, find_load, lengths_object
 from ppsim.prices.options import CostOptions, ask_costs
-from ppsim.prices.replicas import ReplicaOptions, Replicated, costs_of_slowest, time_replicas
+from ppsim.prices.replicas import (
+    LoadedRuns,
+    ReplicaOptions,
+    Replicated,
+    costs_of_slowest,
+    time_replicas,
+)
 from ppsim.prices.timing import execute_slots, note_queues, time_ops
 
 if TYPE_CHECKING:
@@ -205,7 +211,9 @@ def answer(request: RunRequest) -> Run | Grid:
     each = time_replicas(
         schedule, prices, network, request.costs, request.several, load, to_torch=request.lowered
     )
+    loaded = None
     if load and each:
+        loaded = LoadedRuns(schedule, prices, load, request.several, network, request.costs.links)
         prices = costs_of_slowest(schedule, prices, request.several, load, each.slowest)
     timeline, execution = time_ops(
         schedule, prices, network, request.costs.links, to_torch=request.lowered
@@ -215,9 +223,9 @@ def answer(request: RunRequest) -> Run | Grid:
         from ppsim.analysis.reorder import reorder
 
         order = reorder(schedule, prices)
-    held = (
-        report_held(timeline, prices, request.costs, read_cap(request.cap)) if request.cap else None
-    )
+    held = None
+    if request.cap:
+        held = report_held(timeline, prices, request.costs, read_cap(request.cap), loaded)
     metrics = measure_with_bound(
         timeline, prices, request.costs.tokens, detailed=execution is not None
     )
@@ -416,11 +424,12 @@ class Run(Answer[RunRequest]):
 
         from ppsim.questions.timelines.memory import Case, does_not_fit, find_alternatives
 
-        if request.own or request.merge_bw or request.network.detailed:
+        if request.own or request.merge_bw or request.network.detailed or self.dealt:
             error = does_not_fit(held, (), unsearched=False)
             error.hint += ", or ppsim memory with this --cap, which says what fits"
             return error
-        case = Case(request.schedule.spec, request.shape, request.costs, None)
+        loads = Loads(request.lengths, request.several.count)
+        case = Case(request.schedule.spec, request.shape, request.costs, None, loads)
         return does_not_fit(held, *find_alternatives(held, case))
 
     def notes(self) -> Iterator[str]:
@@ -548,8 +557,13 @@ class Run(Answer[RunRequest]):
         wanted = shown if self.request.memory is None else self.request.memory
         if self.held or not wanted or not abilities_of(suffix).memory:
             return document
+        sizes = self.load.sizes()[self.replicas.slowest] if self.load and self.replicas else None
         return add_memory(
-            document, [self.costs], self.request.costs, asked=bool(self.request.memory)
+            document,
+            [self.costs],
+            self.request.costs,
+            asked=bool(self.request.memory),
+            sizes=sizes,
         )
 
     def _faster_order(self, found: Reordered) -> str:
