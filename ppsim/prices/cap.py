@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
     from ppsim.engine.memory.report import MemoryReport
-    from ppsim.prices.replicas import LoadedRuns
+    from ppsim.prices.data_parallel.replicas import LoadedRuns
 
 OF_A_SHARE = "of a 1/P share"
 
@@ -65,10 +65,10 @@ def number_at_least(value: float) -> str:
 
 def write_count(value: float, per_unit: float, unit: str) -> str:
     """Write a count in the unit of ``--cap``, and where that differs in the memory model's."""
-    from ppsim.engine.memory.usage import ACTIVATIONS
-
     if per_unit == 1:
         return f"{format_number(value)} {unit}"
+    from ppsim.engine.memory.usage import ACTIVATIONS
+
     if unit != ACTIVATIONS:
         return f"{format_number(value)} of slices ({format_number(value / per_unit)} {unit})"
     return f"{format_number(value)} {unit} ({format_number(value / per_unit)} {OF_A_SHARE})"

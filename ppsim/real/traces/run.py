@@ -18,7 +18,7 @@ from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
 from ppsim.errors import InputError
 from ppsim.inputs.drafts.read import require_sound
-from ppsim.real.traces.table_words import PER_SECOND
+from ppsim.real.traces.tables.words import PER_SECOND
 from ppsim.real.traces.torch_trace import Trace
 
 Times = NDArray[np.float64]

@@ -128,6 +128,7 @@ def lost_overlap(
     names: Sequence[str],
     times: Floats,
     scatter: float,
+    gathers: Sequence[float],
     parallel: Parallel,
     into_attention: float = 1.0,
 ) -> Floats:
@@ -136,16 +137,36 @@ def lost_overlap(
 
     A whole backward scatters (without sequence parallelism: sums) the gradient of a product's
     inputs beside the product that makes its weights' gradient. Where the latter waits for W, I
-    waits for the scatter alone.
+    waits for the scatter alone. The inputs that a whole backward gathers beside the gradient of
+    inputs are gathered in W, each beside the products before it: the pre_process of a
+    WeightGradStore, in the zero-bubble authors' fork of Megatron-LM and in Primus.
+
+    Args:
+        names: shape (n,), of the layer's operators.
+        times: shape (3, n), their seconds in F, I and W.
+        scatter: seconds of a scatter.
+        gathers: seconds of the gathers in F, I and W.
+        parallel: how the layer is trained.
+        into_attention: how long attention's inputs take to gather or scatter, as a share of the
+            time that hidden states take.
     """
     moved = np.zeros(2)
     beside_all = float(parallel.kernels == "fused")
     message = scatter if parallel.sequence_parallel else 2 * scatter
-    for needs, makes in BLOCKS if scatter else ():
-        if makes in names:
-            weights = float(times[WEIGHTS, [name in needs for name in names]].sum())
-            inward = message * (into_attention if makes == ATTENTION_OUT else 1.0)
-            moved += [inward, added(weights, inward, beside_all)]
+    shares = {
+        needs: into_attention if makes == ATTENTION_OUT else 1.0
+        for needs, makes in BLOCKS
+        if scatter and makes in names
+    }
+    gather = gathers[WEIGHTS] if parallel.sequence_parallel else 0.0
+    for needs, share in shares.items():
+        inputs, weights = times[INPUTS:, [name in needs for name in names]].sum(axis=1)
+        moved += [
+            share * message - added(inputs, share * gather, beside_all),
+            added(weights, share * message, beside_all),
+        ]
+    every = float(times[WEIGHTS].sum())
+    moved[1] -= added(every, sum(shares.values()) * gather, beside_all)
     return moved
 
 

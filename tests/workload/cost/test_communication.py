@@ -29,7 +29,7 @@ from ppsim.workload.cost.costs import (
     stage_costs,
     step_time,
 )
-from ppsim.workload.cost.overlap import expert_pair, tensor_waits
+from ppsim.workload.cost.overlap import expert_pair, lost_overlap, tensor_waits
 from ppsim.workload.cost.tensor_split import layer_splits
 from ppsim.workload.cost.update import joined
 from ppsim.workload.hardware.efficiency import Curve, Efficiency, Software, passes
@@ -651,24 +651,28 @@ def test_a_step_is_the_pipeline_what_shows_of_reductions_and_the_optimizer():
     assert late.seconds - step.seconds == pytest.approx(0.01 * math.log2(24 / 8) * (48 + 0.75))
     assert step.pipeline == pytest.approx((5 + 3) * 6)
     assert step.bubble == pytest.approx(3 / 8)
-    # of device 2 no reduction shows behind B and 8 - 2 of its gather behind F
-    assert step.reduction == 6.0
+    # Device 1's last B begins at 40, and its reduction ends at 49; the gather of device 2 ends at 8
+    # and its first F at 6.
+    assert step.reduction == 1.0 + 2.0
     assert step.optimizer == 0.75
-    assert step.seconds == pytest.approx(48 + 6 + 0.75)
+    assert step.seconds == pytest.approx(48 + 3 + 0.75)
     tokens = 3 * 2 * 5 * 8192
-    assert step.tokens_per_s == pytest.approx(tokens / 54.75)
-    flops = flops_per_token(LLAMA) * tokens / 54.75 / 24
+    assert step.tokens_per_s == pytest.approx(tokens / 51.75)
+    flops = flops_per_token(LLAMA) * tokens / 51.75 / 24
     assert (step.tflops, step.mfu) == pytest.approx((flops / 1e12, flops / 989.4e12))
     open_ = step_time(
         LLAMA, H100, replace(parallel, overlap_dp=False), efficiency=FULL, costs=costs
     )
-    assert open_.reduction == 9.0 + 2.5
+    # Device 1 is done at 44, and reduces until 53; all gathers come first.
+    assert open_.reduction == pytest.approx(5.0 + 8.0)
     chunks = step_time(
         LLAMA, H100, replace(parallel, pp=2, vp=2, microbatches=4), efficiency=FULL, costs=costs
     )
     # interleaved: (p - 1)/v of (f + b) of a device
     assert chunks.pipeline == pytest.approx(4 * 2 * 6 + 6)
-    assert chunks.reduction == 5.0 + 0.5 + 0.5  # stages 1 and 3 are device 1's
+    # Stage 1's last B begins on device 1 at 46, its reduction ends at 55; device 0 has gathered
+    # stages 0 and 2 at 9, and the first F of stage 2 ends at 6.
+    assert chunks.reduction == pytest.approx(1.0 + 3.0)
     assert chunks.optimizer == 1.0
 
 
@@ -799,3 +803,53 @@ def test_ends_gather_for_the_output_and_tied_tables_add_up_their_gradients():
     table = 128256 * 4096 / 8 * 4
     more = tied.optimizer[0] - apart.optimizer[0]
     assert more == pytest.approx(table / (50 * GB) + 10e-6)
+
+
+def test_chunks_reduce_behind_the_last_backwards_of_chunks_before_them():
+    """Interleaved 1F1B of two devices ends with two backwards of the later chunk on each device,
+    then two of the earlier one: the later chunk's reduction has all of these to hide behind.
+    """
+    time = [[2.0] * 4, [4.0] * 4, [2.0] * 4, [2.0] * 4, [0.0] * 4]
+    parallel = Parallel(pp=2, vp=2, dp=2, microbatches=4, schedule="interleaved")
+
+    def seen(dp: list[float], gather: list[float]) -> float:
+        costs = costs_of(time, dp, gather, [0.0] * 4)
+        return step_time(LLAMA, H100, parallel, efficiency=FULL, costs=costs).reduction
+
+    nothing = [0.0] * 4
+    assert seen([0.0, 0.0, 12.0, 0.0], nothing) == 0.0  # stage 2, from the start of its last B
+    assert seen([0.0, 0.0, 13.0, 0.0], nothing) == pytest.approx(1.0)
+    assert seen([4.0, 0.0, 12.0, 0.0], nothing) == pytest.approx(4.0)  # one after the other
+    assert seen([5.0, 0.0, 0.0, 0.0], nothing) == pytest.approx(1.0)  # stage 0 has its own B alone
+    assert seen(nothing, [2.0, 0.0, 4.0, 0.0]) == 0.0  # stage 2 begins at 4 on device 0
+    assert seen(nothing, [2.0, 0.0, 5.0, 0.0]) == pytest.approx(1.0)
+
+
+def test_a_run_without_a_pipeline_reduces_behind_its_last_backward():
+    """One stage of F 2 and B 4: 1 of a reduction of 5 is seen, and 3 of a gather of 5."""
+    time = [[2.0], [4.0], [2.0], [2.0], [0.0]]
+    costs = costs_of(time, [5.0], [5.0], [0.0])
+    parallel = Parallel(dp=2, microbatches=3)
+    step = step_time(LLAMA, H100, parallel, efficiency=FULL, costs=costs)
+    assert (step.pipeline, step.reduction) == (18.0, 1.0 + 3.0)
+    apart = replace(parallel, overlap_dp=False)
+    assert step_time(LLAMA, H100, apart, efficiency=FULL, costs=costs).reduction == 5.0 + 5.0
+
+
+def test_a_split_backward_scatters_alone_and_gathers_beside_its_weights():
+    """A block whose I and W take 8 each, a scatter of 3 and gathers of 2.
+
+    The scatter, which a whole backward hides beside W, is all seen in I; the gather goes from I to
+    W. Multiprocessors that communicate do not compute: what is hidden slows compute meanwhile.
+    """
+    names, times = ("MLP in", "MLP out"), np.array([[8.0, 0.0], [8.0, 0.0], [8.0, 0.0]])
+    slowed = 1.31 * 20 / 132  # of communication that is hidden: overlap.CONTENTION
+    parallel = Parallel(tp=2)
+    moved = lost_overlap(names, times, 3.0, (2.0, 2.0, 2.0), parallel)
+    assert moved == pytest.approx([3 - slowed * 2, slowed * 3 - slowed * 2])
+    alone = lost_overlap(names, times, 3.0, (2.0, 2.0, 2.0), replace(parallel, kernels="torch"))
+    assert alone == pytest.approx([1.0, 1.0])  # nothing overlaps, so nothing is lost: I + W is B
+    sums = replace(parallel, sequence_parallel=False)
+    found = lost_overlap(names, times, 3.0, (2.0, 2.0, 2.0), sums)
+    assert found == pytest.approx([6.0, slowed * 6])
+    assert lost_overlap(names, times, 0.0, (0.0, 0.0, 0.0), parallel).tolist() == [0.0, 0.0]
