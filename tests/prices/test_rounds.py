@@ -476,3 +476,51 @@ def test_steps_without_meaning_are_refused(words, why):
     code, _, said = answer(*words, "--devices", "4", *more)
     assert code == 2
     assert why in said
+
+
+def test_a_decoder_is_explained_by_its_period():
+    """What is said first, what is tried and what 1% gains are of a round without end: the makespan
+    of the steps shown says that more batches always help.
+    """
+    words = ("decode", "--devices", "4", "--feedback", "0.5")
+    found = numbers("explain", *words, "--mb", "4")
+    ran = numbers("run", *words, "--mb", "4")
+    for key in ("period", "period_bound", "rate", "round_bubble", "period_cause"):
+        assert found[key] == ran[key]
+    assert [each["change"] for each in found["what_if"]] == ["mb=5"]
+    (more,) = found["what_if"]
+    assert (more["period"], more["period_per_mb"]) == (5, 1)
+    assert found["advice"] == (
+        "first: keep 5 batches in flight, 11.1% less time per microbatch "
+        "(bubble of a round 11.1% to 0.0%)"
+    )
+    assert (
+        "takes 4.5 t_F from one round to the next, idle 11.1% of it; first: keep 5"
+        in (found["verdict"])
+    )
+    # the round trip of a batch takes 4 x 1 + 0.5: each forward 1% less is 0.01 of it
+    assert [gain["gain"] for gain in found["sensitivity"][:4]] == [pytest.approx(0.01)] * 4
+    full = numbers("explain", *words, "--mb", "5")
+    assert full["what_if"] == []
+    assert "none of these changes helps; every device is always busy" in full["advice"]
+    text = answer("explain", *words, "--mb", "4")[1]
+    assert "a round takes 4.5 t_F, without end: a batch travels around in 4.5" in text
+    assert "5 t_F a round, 1 per microbatch, bubble of a round 0.0%" in text
+
+
+def test_changes_of_what_goes_round_are_compared_by_its_period():
+    words = ("decode", "--devices", "4", "--mb", "4", "--feedback", "0.5")
+    found = numbers("explain", *words, "--what-if", "mb=6", "--what-if", "tf.1=2")["what_if"]
+    assert [each["period"] for each in found] == [6, 8]
+    forward = numbers("explain", "forward-only", "--devices", "4", "--mb", "8")
+    assert (forward["period"], "always busy" in forward["advice"]) == (8, True)
+    steps = numbers("explain", "1f1b", *STEPS)
+    assert steps["period"] == 35
+    rivals = {each["change"]: each["period"] for each in steps["what_if"]}
+    for name in ("zb-v", "zb-1p"):
+        if f"schedule={name}" in rivals:
+            ran = numbers("run", name, *STEPS)
+            assert rivals[f"schedule={name}"] == pytest.approx(ran["period"])
+    assert any(name.startswith("schedule=") for name in rivals)
+    # one step without an optimizer does not go round
+    assert "period" not in numbers("explain", "1f1b", "--devices", "4", "--mb", "8")
