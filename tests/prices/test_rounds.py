@@ -524,3 +524,19 @@ def test_changes_of_what_goes_round_are_compared_by_its_period():
     assert any(name.startswith("schedule=") for name in rivals)
     # one step without an optimizer does not go round
     assert "period" not in numbers("explain", "1f1b", "--devices", "4", "--mb", "8")
+
+
+@pytest.mark.parametrize("name", ["1f1b", "interleaved", "zb-1p", "dualpipe"])
+def test_a_step_takes_its_makespan_and_the_longest_optimizer(name):
+    """What the refusal of steps with messages as ops says, in the model that times both."""
+    shape = (name, "--devices", "4", "--mb", "8", "--comm", "0.25")
+    one = numbers("run", *shape)["makespan"]
+    steps = numbers("run", *shape, "--steps", "3", "--t-optimizer", "1,2,3,0.5")
+    assert steps["period"] == pytest.approx(one + 3)
+    assert steps["makespan"] == pytest.approx(3 * (one + 3))
+    for more in (("--steps", "2"), ("--steps", "1")):
+        code, _, said = answer("run", *shape, *more, "--p2p", "overlap")
+        assert code == 2
+        assert "all devices end a step together, so each takes that makespan" in said
+    code, _, said = answer("run", "pipedream-2bw", *shape[1:5], "--steps", "2", "--p2p", "overlap")
+    assert (code, "leave out --p2p and --cluster" in said) == (2, True)
