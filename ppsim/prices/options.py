@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ppsim.prices.parts.function import FunctionOfSchedule
     from ppsim.prices.parts.layout import LayoutString
     from ppsim.prices.parts.links import Links
+    from ppsim.prices.parts.modelled import ModelOnCluster
     from ppsim.prices.parts.numbers import Numbers
     from ppsim.prices.parts.others import Others
     from ppsim.prices.parts.profile import MeasuredProfile
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     class CostOptions(
         Recompute,
         FunctionOfSchedule,
+        ModelOnCluster,
         EncoderFile,
         SegmentFile,
         MeasuredProfile,
@@ -72,7 +74,7 @@ if TYPE_CHECKING:
         Copies,
         Numbers,
     ):
-        """What ops cost; None where the default holds."""
+        """Options of op costs; None is the default."""
 
 else:
 
@@ -118,5 +120,5 @@ def ask_costs(
 
 
 def is_given(value: object) -> bool:
-    """Whether an option of costs has a value that asks for something."""
+    """Return whether an option of costs is set and not switched off."""
     return value is not None and value is not False and value != ()

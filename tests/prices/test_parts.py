@@ -90,7 +90,7 @@ def test_a_source_without_times_is_none():
 
     with pytest.raises(TypeError, match="abstract"):
         Empty()  # type: ignore[abstract]
-    assert sum(issubclass(kind, Source) for kind in PARTS) == 6
+    assert sum(issubclass(kind, Source) for kind in PARTS) == 7
 
 
 @pytest.mark.parametrize("kind", PARTS, ids=lambda kind: kind.__name__)

@@ -135,6 +135,15 @@ def test_a_context_that_is_split_leaves_a_share_of_its_tokens(tmp_path):
     assert found["peak"] == [7.25, 7.25]
 
 
+def test_a_distribution_is_drawn_as_run_draws_it():
+    """With several sequences in a microbatch too, and without a model."""
+    words = ("1f1b", "--devices", "4", "--mb", "8", "--lengths", "choice:512,1024:3", "--mbs", "3")
+    held = ask("memory", *words)
+    size = max(map(max, held["peak_of_replicas"]))
+    assert ask("run", *words, "--cap", f"{size + 1e-6:.9f}")["fits"]
+    assert not ask("run", *words, "--cap", f"{size - 1e-6:.9f}")["fits"]
+
+
 def test_lengths_without_meaning_for_memory_are_refused(tmp_path):
     path = write(tmp_path / "l.csv", [[[100]] * 8])
     said = str(refused("memory", "1f1b", "--devices", "4", "--mb", "8", "--padded"))
