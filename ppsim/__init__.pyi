@@ -288,8 +288,8 @@ def compare(
     t_reduce: float = 0.0,
     lengths: str | None = None,
     padded: bool = False,
-    mbs: int | None = None,
     cp_of: str | None = None,
+    mbs: int | None = None,
     deal: bool = False,
     across: bool = False,
     max_tokens: int | None = None,
@@ -480,11 +480,11 @@ def compare(
             lognormal:MEAN:SIGMA:SEED, uniform:LEAST:MOST:SEED, zipf:EXPONENT:MOST:SEED,
             choice:512,1024:SEED of tokens. The times given are those of a mean microbatch.
         padded: Pad every sequence to the longest of its microbatch (packed).
-        mbs: Sequences in each microbatch, of --model or of a distribution of --lengths (1).
         cp_of: Context parallelism of microbatches: csv, jsonl or parquet with columns
             microbatch, cp and perhaps replica, factor (1/cp), collective: the time of the one
             that runs beside each forward, twice as long beside B and I; an op takes the longer
             of both.
+        mbs: Sequences in each microbatch, of --model or of a distribution of --lengths (1).
         deal: Deal the sequences of --lengths anew over the microbatches of their replica, as
             many as before: never a longer step. -o FILE.csv writes the assignment.
         across: Deal sequences to other replicas too.
@@ -1057,8 +1057,8 @@ def explain(
     t_reduce: float = 0.0,
     lengths: str | None = None,
     padded: bool = False,
-    mbs: int | None = None,
     cp_of: str | None = None,
+    mbs: int | None = None,
     deal: bool = False,
     across: bool = False,
     max_tokens: int | None = None,
@@ -1265,11 +1265,11 @@ def explain(
             lognormal:MEAN:SIGMA:SEED, uniform:LEAST:MOST:SEED, zipf:EXPONENT:MOST:SEED,
             choice:512,1024:SEED of tokens. The times given are those of a mean microbatch.
         padded: Pad every sequence to the longest of its microbatch (packed).
-        mbs: Sequences in each microbatch, of --model or of a distribution of --lengths (1).
         cp_of: Context parallelism of microbatches: csv, jsonl or parquet with columns
             microbatch, cp and perhaps replica, factor (1/cp), collective: the time of the one
             that runs beside each forward, twice as long beside B and I; an op takes the longer
             of both.
+        mbs: Sequences in each microbatch, of --model or of a distribution of --lengths (1).
         deal: Deal the sequences of --lengths anew over the microbatches of their replica, as
             many as before: never a longer step. -o FILE.csv writes the assignment.
         across: Deal sequences to other replicas too.
@@ -1373,8 +1373,8 @@ def jitter(
     t_reduce: float = 0.0,
     lengths: str | None = None,
     padded: bool = False,
-    mbs: int | None = None,
     cp_of: str | None = None,
+    mbs: int | None = None,
     samples: int = 10000,
     seed: int = 0,
     dask: str | None = None,
@@ -1502,11 +1502,11 @@ def jitter(
             lognormal:MEAN:SIGMA:SEED, uniform:LEAST:MOST:SEED, zipf:EXPONENT:MOST:SEED,
             choice:512,1024:SEED of tokens. The times given are those of a mean microbatch.
         padded: Pad every sequence to the longest of its microbatch (packed).
-        mbs: Sequences in each microbatch, of --model or of a distribution of --lengths (1).
         cp_of: Context parallelism of microbatches: csv, jsonl or parquet with columns
             microbatch, cp and perhaps replica, factor (1/cp), collective: the time of the one
             that runs beside each forward, twice as long beside B and I; an op takes the longer
             of both.
+        mbs: Sequences in each microbatch, of --model or of a distribution of --lengths (1).
         samples: Iterations to draw. (default 10000)
         seed: Seed of the random numbers.
         dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
@@ -1624,6 +1624,9 @@ def memory(
     zero: int | None = None,
     again: Literal["none", "selective", "full"] | None = None,
     cap: str | None = None,
+    lengths: str | None = None,
+    padded: bool = False,
+    cp_of: str | None = None,
     measured: str | None = None,
     serve: bool = False,
     weight_bits: int | None = None,
@@ -1763,6 +1766,15 @@ def memory(
         cap: The most a device may hold: a number counts activations of a device's 1/P share of
             the model, with --layout of one layer; with a unit, such as 60GiB, bytes of --model
             or --profile; a list has one for each device.
+        lengths: Lengths of the sequences of every replica: csv, jsonl or parquet with columns
+            replica, microbatch, tokens (or factor) and perhaps stage; or
+            lognormal:MEAN:SIGMA:SEED, uniform:LEAST:MOST:SEED, zipf:EXPONENT:MOST:SEED,
+            choice:512,1024:SEED of tokens. The times given are those of a mean microbatch.
+        padded: Pad every sequence to the longest of its microbatch (packed).
+        cp_of: Context parallelism of microbatches: csv, jsonl or parquet with columns
+            microbatch, cp and perhaps replica, factor (1/cp), collective: the time of the one
+            that runs beside each forward, twice as long beside B and I; an op takes the longer
+            of both.
         measured: Measured peaks of the devices, beside these.
         serve: What a pipeline that serves --model holds: weights, and room for keys and values
             in --cap.
@@ -2607,8 +2619,8 @@ def run(
     t_reduce: float = 0.0,
     lengths: str | None = None,
     padded: bool = False,
-    mbs: int | None = None,
     cp_of: str | None = None,
+    mbs: int | None = None,
     deal: bool = False,
     across: bool = False,
     max_tokens: int | None = None,
@@ -2819,11 +2831,11 @@ def run(
             lognormal:MEAN:SIGMA:SEED, uniform:LEAST:MOST:SEED, zipf:EXPONENT:MOST:SEED,
             choice:512,1024:SEED of tokens. The times given are those of a mean microbatch.
         padded: Pad every sequence to the longest of its microbatch (packed).
-        mbs: Sequences in each microbatch, of --model or of a distribution of --lengths (1).
         cp_of: Context parallelism of microbatches: csv, jsonl or parquet with columns
             microbatch, cp and perhaps replica, factor (1/cp), collective: the time of the one
             that runs beside each forward, twice as long beside B and I; an op takes the longer
             of both.
+        mbs: Sequences in each microbatch, of --model or of a distribution of --lengths (1).
         deal: Deal the sequences of --lengths anew over the microbatches of their replica, as
             many as before: never a longer step. -o FILE.csv writes the assignment.
         across: Deal sequences to other replicas too.

@@ -23,7 +23,7 @@ from ppsim.base.numbers import format_change, format_number, format_share
 from ppsim.core.costs import Costs
 from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.longest_path import simulate
-from ppsim.engine.simple.metrics import Metrics, measure
+from ppsim.engine.simple.metrics import Metrics, Round, measure
 
 if TYPE_CHECKING:
     from ppsim.analysis.observed import Observed
@@ -38,7 +38,8 @@ class WhatIf:
 
     text: str  # what is changed, in words
     metrics: Metrics  # of the run with the change
-    per_microbatch: float  # its time per microbatch
+    # its time per microbatch; of a schedule that goes round, of rounds without end
+    per_microbatch: float
     advice: str  # the change as an instruction
     timeline: Timeline  # of the run with the change
     name: str = ""  # the change without what it assumes
@@ -60,6 +61,16 @@ class WhatIf:
         schedule.
         """
         return self.timeline.schedule.placement.n_replicas
+
+    @property
+    def time(self) -> float:
+        """Its makespan, or the period of rounds without end."""
+        return self.metrics.round.period if self.metrics.round else self.metrics.makespan
+
+    @property
+    def bubble(self) -> float:
+        """The idle share of its makespan, or of a round without end."""
+        return self.metrics.round.bubble if self.metrics.round else self.metrics.bubble_rate
 
     def ties_with(self, other: WhatIf) -> bool:
         """Return whether a change has the same time and memory as another."""
@@ -122,6 +133,24 @@ class Explanation:
     # where times were measured or stated, the schedule timed again with the costs that they show
     base: Timeline
     stated: bool = False  # whether the times are not simulated
+    # what the run does without end, by which changes are compared; None where it does not go round
+    around: Round | None = None
+    gains_of_round: bool = False  # whether gains are of its period, else of the makespan
+
+    @property
+    def per_microbatch(self) -> float:
+        """The time of what changes are compared with per microbatch, of rounds without end where it
+        goes round.
+        """
+        schedule = self.base.schedule
+        if self.around:
+            return self.around.period / schedule.whole_microbatches
+        return self.base.makespan / schedule.run_microbatches
+
+    @property
+    def bubble(self) -> float:
+        """The idle share of what changes are compared with, or of a round without end."""
+        return self.around.bubble if self.around else measure(self.base).bubble_rate
 
 
 def explain(
@@ -166,15 +195,14 @@ def explain_times(found: Observed) -> Explanation:
     )
 
 
-def what_if(text: str, advice: str, timeline: Timeline) -> WhatIf:
-    """Return the change whose run has this timeline."""
-    return WhatIf(
-        text,
-        measure(timeline),
-        timeline.makespan / timeline.schedule.run_microbatches,
-        advice,
-        timeline,
-    )
+def what_if(text: str, advice: str, timeline: Timeline, around: Round | None = None) -> WhatIf:
+    """A change whose run has this timeline, and goes round so where changes are compared by it."""
+    metrics, schedule = replace(measure(timeline), round=around), timeline.schedule
+    if around:
+        each = around.period / schedule.whole_microbatches
+    else:
+        each = timeline.makespan / schedule.run_microbatches
+    return WhatIf(text, metrics, each, advice, timeline)
 
 
 def best_of(
@@ -187,7 +215,7 @@ def best_of(
     What can be done goes before what only shows a loss. None where nothing is faster than the run;
     where the run itself holds too much, any change that fits is taken.
     """
-    now = explanation.base.makespan / explanation.base.schedule.run_microbatches
+    now = explanation.per_microbatch
     fit = [change for change in changes if change.fits]
     for is_bound in (False, True):
         kind = [change for change in fit if change.is_bound == is_bound]
@@ -202,17 +230,19 @@ def best_of(
 
 def advise(explanation: Explanation, changes: Sequence[WhatIf], room: Room | None = None) -> str:
     """Return one sentence: the first change to make, and the range in which it helps."""
-    timeline, before = explanation.base, measure(explanation.base).bubble_rate
-    now = timeline.makespan / timeline.schedule.run_microbatches
+    before, now = explanation.bubble, explanation.per_microbatch
     best = best_of(explanation, changes, room)
     if best is None and not explanation.idle.by_cause:
         return "no device is ever idle: only faster ops make it faster"
+    if best is None and explanation.around:
+        return f"none of these changes helps; {explanation.around.why}"
     if best is None:
         cause = max(explanation.idle.by_cause, key=explanation.idle.by_cause.__getitem__)
         most = f"most of the idle time is {cause}: {CAUSES[cause]}"
         return f"none of these changes helps; {most}"
     change = best.per_microbatch / now - 1 if now else 0.0
-    rates = f"(bubble_rate {format_share(before)} to {format_share(best.metrics.bubble_rate)})"
+    share = "bubble of a round" if explanation.around else "bubble_rate"
+    rates = f"({share} {format_share(before)} to {format_share(best.bubble)})"
     if room is not None and room.is_over:
         held = f"which holds {room.number(best.held)}, not {room.text(room.held)}"
         time = f"{format_change(change)} time per microbatch"
@@ -230,7 +260,7 @@ def advise_more_memory(
 
     Empty where there is none.
     """
-    now = explanation.base.makespan / explanation.base.schedule.run_microbatches
+    now = explanation.per_microbatch
     best = best_of(explanation, changes, room)
     least = min(now, best.per_microbatch if best else now) * (1 - 1e-3)
     larger = [change for change in changes if not change.fits and change.per_microbatch < least]
@@ -257,6 +287,7 @@ def explain_object(
         explanation.timeline.schedule,
         explanation.slack,
     )
+    around = explanation.around
     return {
         "schema": SCHEMA,
         "inputs": inputs,
@@ -266,6 +297,7 @@ def explain_object(
         "microbatches": schedule.whole_microbatches,
         "unit": timeline.unit,
         "makespan": timeline.makespan,
+        **(_round_object(around) if around else {}),
         "idle": float(explanation.idle.by_device.sum()),
         "idle_by_cause": explanation.idle.by_cause,
         "causes_by_device": {
@@ -289,13 +321,33 @@ def explain_object(
             {
                 "change": change.text,
                 "makespan": change.metrics.makespan,
-                "makespan_per_mb": change.per_microbatch,
+                "makespan_per_mb": _makespan_per_mb(change),
                 "bubble_rate": change.metrics.bubble_rate,
             }
+            | ({"period": change.time, "period_per_mb": change.per_microbatch} if around else {})
             | ({"held": change.held, "fits": change.fits} if room else {})
             for change in changes
         ],
         **({"memory": {"held": room.held, "cap": room.cap, "unit": room.unit}} if room else {}),
         "advice": advise(explanation, changes, room),
         "advice_with_more_memory": advise_more_memory(explanation, changes, room) or None,
+    }
+
+
+def _makespan_per_mb(change: WhatIf) -> float:
+    """Return the makespan per microbatch, whatever changes are compared by."""
+    if change.metrics.round is None:
+        return change.per_microbatch
+    return change.metrics.makespan / change.timeline.schedule.run_microbatches
+
+
+def _round_object(around: Round) -> dict[str, Any]:
+    """Return what rounds without end take, by the keys of ``ppsim run --json``."""
+    return {
+        "period": around.period,
+        "period_bound": around.bound,
+        "period_cause": around.why,
+        "rate": around.rate,
+        "rate_counts": around.counts,
+        "round_bubble": around.bubble,
     }

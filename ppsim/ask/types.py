@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from abc import ABC, abstractmethod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -173,15 +174,15 @@ class Share(click.ParamType[Any]):
         return share
 
 
-class MayStandAlone(click.ParamType[Any]):
+class MayStandAlone(click.ParamType[Any], ABC):
     """A value that an option may go without."""
 
     # what the option means then; a word that :meth:`begins` does not know is not a value of it
     alone: str
 
+    @abstractmethod
     def begins(self, word: str) -> bool:
         """Return whether the word after the option is its value, right or wrong."""
-        raise NotImplementedError
 
 
 class Offloaded(MayStandAlone):

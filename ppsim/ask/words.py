@@ -103,12 +103,21 @@ def recomputed(schedules: Iterable[Schedule]) -> list[str]:
     ]
 
 
-def counts_lines(names: Iterable[str]) -> list[str]:
-    """Say what M and idle shares count, for schedules of these names where that is not one step
-    with a flush.
+def counts_lines(schedules: Iterable[Schedule]) -> list[str]:
+    """Say what M and idle shares count, for schedules where that is not one step with a flush, and
+    why one that never flushes has no period.
     """
-    counts = {name: family.counts for name in dict.fromkeys(names) if (family := _family(name))}
-    return [f"{name}: {text}" for name, text in counts.items() if text]
+    lines = dict[str, None]()
+    for schedule in schedules:
+        family, M, P = _family(schedule.name), schedule.round_microbatches, schedule.n_devices
+        if family and family.counts:
+            lines[f"{schedule.name}: {family.counts}"] = None
+        if schedule.needs_more_versions:
+            lines[
+                f"{schedule.name} has no period with {M} microbatches a step on {P} devices, as it "
+                f"needs more than two versions of the weights: --mb {P} or more"
+            ] = None
+    return [*lines]
 
 
 def encoder_lines(timeline: Timeline, costs: Costs) -> list[str]:

@@ -341,6 +341,13 @@ class Schedule(Columns):
         return 1 if self.flushes else 2
 
     @property
+    def needs_more_versions(self) -> bool:
+        """Whether steps that never flush are so short that two versions of the weights are too few
+        (PipeDream-2BW, arXiv 2006.09503, section 3.1: M must be P at least).
+        """
+        return not self.flushes and self.round_microbatches < self.n_devices
+
+    @property
     def whole_microbatches(self) -> int:
         """M of one round, whatever slices sequences are cut into."""
         return self.n_microbatches // (self.n_slices * self.n_rounds)

@@ -59,6 +59,15 @@ class Sequences:
         shape = (self.n_replicas, microbatches, found.shape[1])
         return np.ascontiguousarray(found.reshape(shape).transpose(0, 2, 1))
 
+    def lengths(self, microbatches: int) -> Floats:
+        """Return the length of each microbatch, shape (R, Q, M), in tokens or factors; padding
+        counts.
+        """
+        slot = self.replica * microbatches + self.microbatch
+        slots = self.n_replicas * microbatches
+        found = join_times(self.length, slot, slots, padded=self.padded)
+        return found.reshape(self.n_replicas, microbatches, -1).transpose(0, 2, 1)
+
     def moved(self, replica: Ints, microbatch: Ints, counts: Ints) -> Sequences:
         """Return the same sequences in other microbatches."""
         return replace(self, replica=replica, microbatch=microbatch, counts=counts)

@@ -31,6 +31,9 @@ from ppsim.prices.parts.steps import goes_round
 from ppsim.prices.parts.unequal import Unequal
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from ppsim.core.costs import Costs
     from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
@@ -258,13 +261,15 @@ def add_memory(
     *,
     asked: bool,
     model: Trained | None = None,
+    sizes: NDArray[np.float64] | None = None,
 ) -> Document:
     """Add to a document what the devices of each timeline hold over time, in bytes of the ``model``
     if there is one.
 
     A profile without the bytes of activations counts activations, unless memory was ``asked`` for.
+    ``sizes`` are of microbatches of different lengths, shape (1 or stages, microbatches).
     """
-    from ppsim.engine.memory.usage import curves
+    from ppsim.engine.memory.usage import curves, resize
 
     if costs.profile and not asked and not has_activation_bytes(costs.profile):
         costs = replace(costs, profile=None)
@@ -272,6 +277,8 @@ def add_memory(
     models = tuple(
         build_memory(timeline.schedule, price, costs, model)[0] for timeline, price in pairs
     )
+    if sizes is not None:
+        models = tuple(resize(each, sizes) for each in models)
     held = zip(document.timelines, models, strict=True)
     return replace(document, memory=tuple(curves(*each) for each in held), memory_models=models)
 

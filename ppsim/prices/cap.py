@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
     from ppsim.engine.memory.report import MemoryReport
+    from ppsim.prices.data_parallel.replicas import LoadedRuns
 
 OF_A_SHARE = "of a 1/P share"
 
@@ -88,9 +89,11 @@ class Cap:
             raise InputError(what, "one number, or one for each device")
         return self.amounts * (devices if len(self.amounts) == 1 else 1)
 
-    def of_schedule(self, schedule: Schedule, unit: str) -> int | tuple[int, ...]:
-        """Return the cap in a memory model's unit, rounded down: one number, or one for each
-        device.
+    def of_schedule(
+        self, schedule: Schedule, unit: str, *, whole: bool = True
+    ) -> float | tuple[float, ...]:
+        """Return the cap in a memory model's unit, rounded down where amounts are ``whole``: one
+        number, or one for each device.
 
         Raises:
             InputError: the cap is in bytes and the unit is not, or the other way round, or the list
@@ -100,8 +103,9 @@ class Cap:
         per_unit = activations_per_unit(schedule, unit)
         rounding = 1.0 if self.in_bytes else 1 + 1e-9
         caps = self.of_devices(schedule.n_devices)
-        whole = tuple(int(cap * per_unit * rounding) for cap in caps)
-        return whole if len(self.amounts) > 1 else whole[0]
+        exact = [cap * per_unit * rounding for cap in caps]
+        found = tuple(map(int, exact)) if whole else tuple(exact)
+        return found if len(self.amounts) > 1 else found[0]
 
     def check_unit(self, unit: str) -> None:
         """Refuse a cap that cannot be compared with amounts of a unit (InputError)."""
@@ -169,24 +173,40 @@ def read_cap(text: str) -> Cap:
     return Cap(text, tuple(map(float, parts)), in_bytes=False)
 
 
-def report_held(timeline: Timeline, prices: Costs, costs: CostOptions, cap: Cap) -> MemoryReport:
+def report_held(
+    timeline: Timeline,
+    prices: Costs,
+    costs: CostOptions,
+    cap: Cap,
+    replicas: LoadedRuns | None = None,
+) -> MemoryReport:
     """Report what the devices of a run hold against the cap, in its unit.
+
+    Of ``replicas`` with microbatches of different lengths that is the one furthest above the cap.
 
     Raises:
         InputError: the cap is in bytes and nothing gives those of an activation, or it is of other
             devices.
     """
-    from ppsim.engine.memory.report import report
+    from ppsim.engine.memory.report import report, report_replicas
 
     schedule = timeline.schedule
     cap.of_devices(schedule.n_devices)
-    held = build_memory(schedule, prices, costs if cap.in_bytes else replace(costs, profile=None))[
-        0
-    ]
-    return report(timeline, held, cap.of_schedule(schedule, held.unit))
+    own = costs if cap.in_bytes else replace(costs, profile=None)
+    held = build_memory(schedule, prices, own)[0]
+    if replicas is None:
+        return report(timeline, held, cap.of_schedule(schedule, held.unit))
+    caps = cap.of_schedule(schedule, held.unit, whole=False)
+    return report_replicas(replicas.hold(held), caps)
 
 
-def measure_excess(timeline: Timeline, prices: Costs, costs: CostOptions, cap: Cap) -> float:
+def measure_excess(
+    timeline: Timeline,
+    prices: Costs,
+    costs: CostOptions,
+    cap: Cap,
+    replicas: LoadedRuns | None = None,
+) -> float:
     """Return the most that a device holds above its cap, at most 0 where all fit, in the unit of
     the cap.
 
@@ -195,7 +215,7 @@ def measure_excess(timeline: Timeline, prices: Costs, costs: CostOptions, cap: C
     import numpy as np
 
     schedule = timeline.schedule
-    found = report_held(timeline, prices, costs, cap)
+    found = report_held(timeline, prices, costs, cap, replicas)
     peaks = np.array([peak.value for peak in found.peaks], np.float64)
     peaks = peaks / activations_per_unit(schedule, found.curve.unit)
     above = peaks - np.array(cap.of_devices(schedule.n_devices))

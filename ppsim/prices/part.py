@@ -6,6 +6,7 @@ help. It plays the roles below that it overrides; every other role leaves things
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -43,10 +44,6 @@ class Part:
     needs: ClassVar[tuple[Need, ...]] = ()
     # What a schedule lacks that does not use an option, by option; the option is refused then.
     lacks: ClassVar[Mapping[str, str]] = {}
-    # Whether it gives the times of all ops.
-    is_source: ClassVar[bool] = False
-    # Whether these are times of whole sequences, which slices divide among them.
-    is_of_whole_sequences: ClassVar[bool] = False
 
     # The schedule.
 
@@ -68,10 +65,6 @@ class Part:
         return schedule
 
     # The times of its ops.
-
-    def price(self, schedule: Schedule, asked: Asked) -> Costs:
-        """Return the times of all ops and messages; a source overrides it."""
-        raise NotImplementedError
 
     def change(self, schedule: Schedule, costs: Costs, asked: Asked) -> Costs:
         """Return the costs with the changes of these options."""
@@ -121,6 +114,18 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Source(Part, ABC):
+    """A part that gives the times of all ops and messages."""
+
+    # Whether these are times of whole sequences, which slices divide among them.
+    is_of_whole_sequences: ClassVar[bool] = False
+
+    @abstractmethod
+    def price(self, schedule: Schedule, asked: Asked) -> Costs:
+        """Return the times of all ops and messages."""
+
+
+@dataclass(frozen=True)
 class Asked:
     """The cost options of one request."""
 
@@ -135,9 +140,9 @@ class Asked:
         return self.values[name]
 
     @cached_property
-    def source(self) -> Part:
+    def source(self) -> Source:
         """The part that gives the times of ops."""
-        return next(part for part in self.parts if part.is_source)
+        return next(part for part in self.parts if isinstance(part, Source))
 
     def layout_of(self, schedule: Schedule) -> Layout | None:
         """Return the layers of each stage; None if no option gives them."""

@@ -111,6 +111,15 @@ class HowMany:
         return [each for each in self.tried if each.batches in (1, own) or each.batches in near]
 
 
+def find_enough(schedule: Schedule, make: Callable[[int], tuple[Schedule, Costs]]) -> int | None:
+    """Find from how many batches in flight on nothing more is gained; None where that is more than
+    are tried, or takes long to find.
+    """
+    if schedule.n_stages * MOST_TRIED > MOST_EVENTS // 8:
+        return None
+    return find_how_many(make, None).enough
+
+
 def find_how_many(make: Callable[[int], tuple[Schedule, Costs]], tokens: int | None) -> HowMany:
     """Find how many batches in flight are enough; ``make`` gives a decoder and its costs with so
     many.

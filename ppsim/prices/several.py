@@ -20,7 +20,12 @@ from ppsim.prices.build import (
 from ppsim.prices.cap import Cap, measure_excess
 from ppsim.prices.data_parallel.dealing import DealOptions, deal_load
 from ppsim.prices.data_parallel.lengths import LengthOptions, find_load
-from ppsim.prices.data_parallel.replicas import ReplicaOptions, Replicas, time_replicas
+from ppsim.prices.data_parallel.replicas import (
+    LoadedRuns,
+    ReplicaOptions,
+    Replicas,
+    time_replicas,
+)
 from ppsim.prices.options import CostOptions
 from ppsim.prices.timing import SIMPLE, time_ops
 
@@ -66,6 +71,9 @@ def time_schedule(
 
             dealt = deal_load(dealing, build_with, (schedule, prices), load, several)
             schedule, prices, load = dealt.schedule, dealt.costs, dealt.load
+        loaded = None
+        if load:
+            loaded = LoadedRuns(schedule, prices, load, several, network, costs.links)
         if each := time_replicas(schedule, prices, network, costs, several, load):
             replicas = several.replicas or Replicas(len(each.ends), ())
             prices = list(replicas.costs(schedule, prices, costs, load))[each.slowest]
@@ -75,7 +83,7 @@ def time_schedule(
     except PpsimError as error:
         return Row(spec, reason=f"{error} ({error.hint})" if error.hint else str(error))
     metrics = measure_with_bound(timeline, prices, costs.tokens, detailed=execution is not None)
-    excess = measure_excess(timeline, prices, costs, cap) if cap else None
+    excess = measure_excess(timeline, prices, costs, cap, loaded) if cap else None
     return Row(spec, timeline, metrics, execution=execution, excess=excess)
 
 

@@ -56,6 +56,7 @@ def execute_messages(
     """
     if not to_torch and not network.detailed:
         return None
+    _refuse_steps(schedule)
     import numpy as np
 
     from ppsim.engine.detailed.cluster import network_from_options
@@ -97,6 +98,32 @@ def execute_messages(
             FSDP,
         )
     return execute(lowered, costs, made)
+
+
+def _refuse_steps(schedule: Schedule) -> None:
+    """Refuse a training step with its optimizer (InputError), and say how long it takes with
+    messages as ops.
+
+    Lowered queues hold computes, sends and receives of one device; no op of theirs is joined by all
+    devices, as the norm of all gradients is, or runs on a stream beside compute.
+    """
+    from ppsim.core.ops import Kind
+
+    if not (schedule.kind == Kind.OPT).any():
+        return
+    what = (
+        f"messages as ops run in queues of single devices, and {schedule.name} ends each step with "
+        f"its optimizer"
+    )
+    if (schedule.kind == Kind.NORM).any():
+        what += ", for which all devices wait"
+        hint = (
+            "leave out --steps, --t-optimizer and what goes with them: all devices end a step "
+            "together, so each takes that makespan and the longest --t-optimizer"
+        )
+    else:
+        hint = "the simple model: leave out --p2p and --cluster, messages take --comm and --link"
+    raise InputError(what, hint)
 
 
 def _lower(schedule: Schedule, network: NetworkOptions, batch: bool, to_torch: bool) -> Lowered:

@@ -34,8 +34,14 @@ class TrainedOptions:
 
     needs: ClassVar[tuple[Need, ...]] = (
         Need(
-            ("tp", "cp", "ep", "dp", "mbs", "sequence", "zero", "again"),
+            ("tp", "cp", "ep", "dp", "sequence", "zero", "again"),
             lambda g: bool(g["model"]),
+            "{options} says how --model is trained, and there is none",
+            "add --model NAME",
+        ),
+        Need(
+            ("mbs",),
+            lambda g: bool(g["model"] or g["lengths"]),
             "{options} says how --model is trained, and there is none",
             "add --model NAME",
         ),
@@ -81,6 +87,16 @@ class Trained:
     def recomputes(self) -> str:
         """The recompute of every backward: none, selective or full."""
         return self.options.again or "none"
+
+    @cached_property
+    def twice_as_long(self) -> Trained:
+        """The same model trained on sequences twice as long."""
+        return replace(self, options=replace(self.options, sequence=2 * self.model.seq))
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a microbatch."""
+        return (self.options.mbs or 1) * self.model.seq
 
     def add_recompute(self, costs: Costs) -> Costs:
         """Return costs where B and I, and a pair, run the share of the forward again that is

@@ -184,3 +184,10 @@ def test_a_real_notebook_shows_cards_on_one_screen(folder, tmp_path, monkeypatch
         assert all(
             inside <= outside and 20 < high <= SCREEN["height"] for inside, outside, high in sizes
         ), sizes
+
+
+def test_a_card_numbers_the_microbatches_of_each_step():
+    card = ppsim.run("1f1b", devices=2, microbatches=3, steps=2, t_optimizer=2)._repr_html_()
+    numbers = re.findall(r"<text x=\"\d+\" y=\"[\d.]+\">(\d+)</text>", card)
+    assert numbers
+    assert set(numbers) == {"0", "1", "2"}

@@ -13,7 +13,7 @@ import pytest
 
 from ppsim.ask.options import list_options
 from ppsim.prices.options import PARTS, REFUSED_UNUSED, CostOptions, ask_costs
-from ppsim.prices.part import Part
+from ppsim.prices.part import Part, Source
 from tests.commands import ROOT
 
 
@@ -65,7 +65,7 @@ def test_a_part_says_what_its_options_leave_no_room_for(tmp_path):
         "needs: ClassVar[tuple] = (Need(('tf',), lambda g: g['flat'] is None, 'times twice: "
         "{options}'),)"
     )
-    part = example().replace("    is_source", f"    {needs}\n    is_source")
+    part = example().replace("    flat: float", f"    {needs}\n    flat: float")
     part = part.replace(
         "from ppsim.ask.options", "from ppsim.ask.given import Need\nfrom ppsim.ask.options"
     )
@@ -80,6 +80,17 @@ def test_each_part_has_its_own_place():
     """Places differ, so that the order in which parts are asked is one."""
     assert len({kind.place for kind in PARTS}) == len(PARTS) > 10
     assert list(PARTS) == sorted(PARTS, key=lambda kind: kind.place)
+
+
+def test_a_source_without_times_is_none():
+    """Nothing is made of a class that gives no times; each source that is there gives them."""
+
+    class Empty(Source):
+        place = 1
+
+    with pytest.raises(TypeError, match="abstract"):
+        Empty()  # type: ignore[abstract]
+    assert sum(issubclass(kind, Source) for kind in PARTS) == 7
 
 
 @pytest.mark.parametrize("kind", PARTS, ids=lambda kind: kind.__name__)

@@ -393,6 +393,19 @@ def test_a_schedule_that_is_never_drained_has_a_rate():
     assert held[1] == {**held[0], "older weights": held[0]["weights"]}
 
 
+@pytest.mark.parametrize("words", [(), ("--t-optimizer", "1")])
+def test_steps_that_need_more_versions_have_no_period_and_say_why(words):
+    """With fewer microbatches than devices two versions of the weights are too few."""
+    few = ("run", "pipedream-2bw", "--devices", "4", "--mb", "3", *words)
+    found = numbers(*few)
+    assert "period" not in found
+    why = "no period with 3 microbatches a step on 4 devices, as it needs more than two versions"
+    assert why in found["counts"]
+    assert why in " ".join(answer(*few)[1].split())
+    enough = numbers("run", "pipedream-2bw", "--devices", "4", "--mb", "4", *words)
+    assert ("period" in enough, "no period" in enough["counts"]) == (True, False)
+
+
 def test_idle_time_has_the_cause_optimizer():
     """Devices that are done early wait for the norm of all gradients; explain, compare and pages
     know the cause.
@@ -463,3 +476,67 @@ def test_steps_without_meaning_are_refused(words, why):
     code, _, said = answer(*words, "--devices", "4", *more)
     assert code == 2
     assert why in said
+
+
+def test_a_decoder_is_explained_by_its_period():
+    """What is said first, what is tried and what 1% gains are of a round without end: the makespan
+    of the steps shown says that more batches always help.
+    """
+    words = ("decode", "--devices", "4", "--feedback", "0.5")
+    found = numbers("explain", *words, "--mb", "4")
+    ran = numbers("run", *words, "--mb", "4")
+    for key in ("period", "period_bound", "rate", "round_bubble", "period_cause"):
+        assert found[key] == ran[key]
+    assert [each["change"] for each in found["what_if"]] == ["mb=5"]
+    (more,) = found["what_if"]
+    assert (more["period"], more["period_per_mb"]) == (5, 1)
+    assert found["advice"] == (
+        "first: keep 5 batches in flight, 11.1% less time per microbatch "
+        "(bubble of a round 11.1% to 0.0%)"
+    )
+    assert (
+        "takes 4.5 t_F from one round to the next, idle 11.1% of it; first: keep 5"
+        in (found["verdict"])
+    )
+    # the round trip of a batch takes 4 x 1 + 0.5: each forward 1% less is 0.01 of it
+    assert [gain["gain"] for gain in found["sensitivity"][:4]] == [pytest.approx(0.01)] * 4
+    full = numbers("explain", *words, "--mb", "5")
+    assert full["what_if"] == []
+    assert "none of these changes helps; every device is always busy" in full["advice"]
+    text = answer("explain", *words, "--mb", "4")[1]
+    assert "a round takes 4.5 t_F, without end: a batch travels around in 4.5" in text
+    assert "5 t_F a round, 1 per microbatch, bubble of a round 0.0%" in text
+
+
+def test_changes_of_what_goes_round_are_compared_by_its_period():
+    words = ("decode", "--devices", "4", "--mb", "4", "--feedback", "0.5")
+    found = numbers("explain", *words, "--what-if", "mb=6", "--what-if", "tf.1=2")["what_if"]
+    assert [each["period"] for each in found] == [6, 8]
+    forward = numbers("explain", "forward-only", "--devices", "4", "--mb", "8")
+    assert (forward["period"], "always busy" in forward["advice"]) == (8, True)
+    steps = numbers("explain", "1f1b", *STEPS)
+    assert steps["period"] == 35
+    rivals = {each["change"]: each["period"] for each in steps["what_if"]}
+    for name in ("zb-v", "zb-1p"):
+        if f"schedule={name}" in rivals:
+            ran = numbers("run", name, *STEPS)
+            assert rivals[f"schedule={name}"] == pytest.approx(ran["period"])
+    assert any(name.startswith("schedule=") for name in rivals)
+    # one step without an optimizer does not go round
+    assert "period" not in numbers("explain", "1f1b", "--devices", "4", "--mb", "8")
+
+
+@pytest.mark.parametrize("name", ["1f1b", "interleaved", "zb-1p", "dualpipe"])
+def test_a_step_takes_its_makespan_and_the_longest_optimizer(name):
+    """What the refusal of steps with messages as ops says, in the model that times both."""
+    shape = (name, "--devices", "4", "--mb", "8", "--comm", "0.25")
+    one = numbers("run", *shape)["makespan"]
+    steps = numbers("run", *shape, "--steps", "3", "--t-optimizer", "1,2,3,0.5")
+    assert steps["period"] == pytest.approx(one + 3)
+    assert steps["makespan"] == pytest.approx(3 * (one + 3))
+    for more in (("--steps", "2"), ("--steps", "1")):
+        code, _, said = answer("run", *shape, *more, "--p2p", "overlap")
+        assert code == 2
+        assert "all devices end a step together, so each takes that makespan" in said
+    code, _, said = answer("run", "pipedream-2bw", *shape[1:5], "--steps", "2", "--p2p", "overlap")
+    assert (code, "leave out --p2p and --cluster" in said) == (2, True)

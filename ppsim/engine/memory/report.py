@@ -4,8 +4,8 @@ as one object.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,11 @@ class MemoryReport:
     curve: Curve  # each device's memory over time
     peaks: list[Peak]  # each device's peak
     # the most a device may hold: one number, one for each device, or None
-    cap: int | tuple[int, ...] | None = None
+    cap: float | tuple[float, ...] | None = None
+    # of data-parallel replicas with microbatches of their own the one that this is of, and the peak
+    # of each device of each, shape (replicas, devices)
+    replica: int | None = None
+    peaks_of_replicas: NDArray[np.float64] | None = None
 
     @property
     def fullest(self) -> Peak:
@@ -50,17 +54,17 @@ class MemoryReport:
         return self.cap[device] if isinstance(self.cap, tuple) else self.cap
 
     @property
-    def common_cap(self) -> int | None:
+    def common_cap(self) -> float | None:
         """The cap that all devices share; None if caps differ."""
         return None if isinstance(self.cap, tuple) else self.cap
 
     @property
-    def least_spare(self) -> tuple[int, Peak]:
+    def least_spare(self) -> tuple[float, Peak]:
         """The smallest free memory of a device below its cap, negative above it, and that device's
         peak.
         """
         return min(
-            ((int(self.cap_of(p.device) - p.value), p) for p in self.peaks),
+            ((self.cap_of(p.device) - p.value, p) for p in self.peaks),
             key=lambda pair: pair[0],
         )
 
@@ -78,19 +82,37 @@ class Excess:
     device: int
     time: float
     op: int
-    excess: int
+    excess: float
 
 
 def report(
-    timeline: Timeline, model: MemoryModel, cap: int | tuple[int, ...] | None = None
+    timeline: Timeline, model: MemoryModel, cap: float | tuple[float, ...] | None = None
 ) -> MemoryReport:
     """Compute the curves and peaks of a timeline."""
     return MemoryReport(timeline, model, curves(timeline, model), peaks(timeline, model), cap)
 
 
+def report_replicas(
+    runs: Iterable[tuple[Timeline, MemoryModel]], cap: float | tuple[float, ...] | None = None
+) -> MemoryReport:
+    """Report the replica nearest to its cap, or furthest above it, without a cap the fullest.
+
+    Args:
+        runs: the timeline of each data-parallel replica, with what its stages hold.
+        cap: the most a device may hold.
+    """
+    found = list[MemoryReport]()
+    for timeline, model in runs:
+        found.append(report(timeline, model, cap))
+    spare = [each.least_spare[0] if cap else -each.fullest.value for each in found]
+    worst = spare.index(min(spare))
+    peaks = np.array([[peak.value for peak in each.peaks] for each in found], np.float64)
+    return replace(found[worst], replica=worst, peaks_of_replicas=peaks)
+
+
 def find_excess(report: MemoryReport, peak: Peak) -> Excess:
     """Find when the device of a peak above the cap first exceeds it."""
-    cap = int(report.cap_of(peak.device))
+    cap = report.cap_of(peak.device)
     time, value = steps(report.curve, peak.device)
     first = float(time[np.argmax(value > cap)])
     return Excess(peak.device, first, op_at(report.timeline, peak.device, first), peak.value - cap)
@@ -144,6 +166,7 @@ def memory_object(
         "parts": {
             name: [peak.parts[name] for peak in report.peaks] for name in report.peaks[0].parts
         },
+        **_replicas_object(report),
         "cap": report.cap,
         "fits": not over,
         "over": [
@@ -157,3 +180,10 @@ def memory_object(
             "value": curve.value,
         },
     }
+
+
+def _replicas_object(report: MemoryReport) -> dict[str, Any]:
+    """Return which replica is reported, and the peak of each device of each; empty for one."""
+    if report.peaks_of_replicas is None:
+        return {}
+    return {"replica": report.replica, "peak_of_replicas": report.peaks_of_replicas.tolist()}

@@ -5,7 +5,8 @@ its activation before the other op frees one. F allocates a microbatch's activat
 it. Split, I frees a part and leaves the gradients that W needs (the weight-gradient stash), and W
 frees the rest. Where the backward recomputes, F keeps its stage's input only, and R allocates the
 rest. Amounts are whole numbers: bytes, or stage-microbatches where nothing is known about the
-model.
+model. Where microbatches are of different lengths, each has its own amounts, and stage-microbatches
+are parts of a mean one.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from ppsim.core.ops import ALL, PART, REST, TIMED, Kind
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
 
-Amounts = NDArray[np.int64]
+Amounts = NDArray[Any]  # whole numbers, or numbers of mean microbatches with DIGITS digits
+DIGITS = 9
+OF_A_MICROBATCH = ("activations", "kept", "stash", "work_b", "work_i", "message", "stored")
 BYTES, ACTIVATIONS, LAYER_ACTIVATIONS = "B", "activations", "layer activations"
 MOST_BYTES = 1 << 50  # that one stage may hold, so that sums stay within 64 bits
 SHARES = "1/P shares"  # of the model: an activation of one of V stages on a device is 1/V of one
@@ -32,7 +35,11 @@ NO_BUFFERS = np.empty(0, np.intp), np.empty(0), np.empty(0, np.int64)
 
 @dataclass(frozen=True)
 class MemoryModel:
-    """The memory of each stage, in ``unit``; every array has shape (stages,)."""
+    """The memory of each stage, in ``unit``; every array has shape (stages,).
+
+    Those that a microbatch leaves, or needs while it runs, have shape (stages, microbatches) where
+    microbatches are of different lengths.
+    """
 
     activations: Amounts  # what a forward leaves for a microbatch
     kept: Amounts  # the part of it that I cannot free, held until W
@@ -58,10 +65,10 @@ class Peak:
     """The peak of one device."""
 
     device: int  # the device
-    value: int  # the memory held
+    value: float  # the memory held, whole unless microbatches are of different lengths
     time: float  # when that is first reached
     op: int  # index of the op that runs or has just ended, -1 before the first
-    parts: Mapping[str, int]  # amounts by name, static ones included; they sum to ``value``
+    parts: Mapping[str, float]  # amounts by name, static ones included; they sum to ``value``
 
 
 def activation_model(schedule: Schedule, release: Kind = Kind.W) -> MemoryModel:
@@ -80,8 +87,30 @@ def cut_in_slices(model: MemoryModel, slices: int) -> MemoryModel:
 
     All but what is always held grows with the length of the sequence.
     """
-    parts = ("activations", "kept", "stash", "work_b", "work_i", "message", "stored")
-    return replace(model, **{name: -(-getattr(model, name) // slices) for name in parts})
+    return replace(model, **{name: -(-getattr(model, name) // slices) for name in OF_A_MICROBATCH})
+
+
+def resize(
+    model: MemoryModel, sizes: NDArray[np.float64], twice: MemoryModel | None = None
+) -> MemoryModel:
+    """Return what a stage holds of microbatches of different sizes; bytes are rounded up.
+
+    Args:
+        model: what it holds of a microbatch of size 1.
+        sizes: shape (1 or stages, microbatches).
+        twice: what it holds of one of size 2, where that is not twice as much.
+    """
+
+    def of_sizes(name: str) -> Amounts:
+        one = getattr(model, name)[:, None]
+        more = one if twice is None else getattr(twice, name)[:, None] - one
+        found = one + (sizes - 1) * more if twice else one * sizes
+        if model.unit == BYTES:
+            return np.ceil(np.round(np.maximum(found, 0.0), 3)).astype(np.int64)
+        return np.round(found, DIGITS)
+
+    sized: dict[str, Any] = {name: of_sizes(name) for name in OF_A_MICROBATCH}
+    return replace(model, **sized)
 
 
 def layer_model(schedule: Schedule, content: Sequence[str]) -> MemoryModel:
@@ -117,7 +146,7 @@ def curves(timeline: Timeline, model: MemoryModel, name: str = "memory") -> Curv
     :func:`ppsim.engine.simple.metrics.peak_activations`, which goes by the order of the queue.
     """
     schedule = timeline.schedule
-    begin, end = np.zeros(len(schedule), np.int64), np.zeros(len(schedule), np.int64)
+    begin, end = (np.zeros(len(schedule), model.activations.dtype) for _ in range(2))
     for _, at_start, at_end in _changes(timeline, model):
         begin += at_start
         end += at_end
@@ -174,7 +203,8 @@ def _on_host(timeline: Timeline, model: MemoryModel) -> Curve | None:
     out, back = (schedule.kind == kind for kind in (Kind.OFFLOAD, Kind.RELOAD))
     if not out.any():
         return None
-    amount, nothing = model.activations[schedule.stage], np.zeros(schedule.n_devices, np.int64)
+    amount = _of_ops(model.activations, schedule)
+    nothing = np.zeros(schedule.n_devices, np.int64)
     curve = _curve(
         timeline, np.where(out, amount, 0), -np.where(back, amount, 0), nothing, NO_BUFFERS
     )
@@ -207,6 +237,8 @@ def _curve(
     value, device, time = np.cumsum(change)[last], device[last], time[last]
     first = np.searchsorted(device, np.arange(schedule.n_devices))
     value -= np.concatenate(([0], value))[first][device]
+    if value.dtype != np.int64:
+        value = np.round(value, DIGITS)
     changed = np.append(True, value[1:] != value[:-1])
     changed[first] = True
     offsets = np.searchsorted(device[changed], np.arange(schedule.n_devices + 1))
@@ -278,10 +310,16 @@ def peaks(timeline: Timeline, model: MemoryModel) -> list[Peak]:
     )
     parts = {**sum_static(schedule, model), **_held_at(timeline, model, times)}
     for device in range(schedule.n_devices):
-        named = {name: int(amount[device]) for name, amount in parts.items()}
+        named = {name: _number(amount[device]) for name, amount in parts.items()}
         op = op_at(timeline, device, times[device])
-        result.append(Peak(device, int(value[device]), float(times[device]), op, named))
+        result.append(Peak(device, _number(value[device]), float(times[device]), op, named))
     return result
+
+
+def _number(amount: float) -> float:
+    """Return an amount as an integer where it is whole, else with DIGITS digits."""
+    whole = int(amount)
+    return whole if whole == amount else round(float(amount), DIGITS)
 
 
 def op_at(timeline: Timeline, device: int, time: float) -> int:
@@ -301,7 +339,7 @@ def _held_at(
     held: dict[str, Amounts] = {}
     for name, at_start, at_end in _changes(timeline, model):
         change = np.where(started, at_start, 0) + np.where(ended, at_end, 0)
-        held.setdefault(name, np.zeros(schedule.n_devices, np.int64))
+        held.setdefault(name, np.zeros(schedule.n_devices, change.dtype))
         np.add.at(held[name], device, change)
     op, time, amount = _arrivals(timeline, model)
     if len(op):
@@ -313,31 +351,30 @@ def _held_at(
 def _changes(timeline: Timeline, model: MemoryModel) -> Iterator[tuple[str, Amounts, Amounts]]:
     """Yield each part by name, with the change that every op makes at its start and at its end."""
     schedule = timeline.schedule
-    kind, stage, nothing = schedule.kind, schedule.stage, np.zeros(len(schedule), np.int64)
+    kind, nothing = schedule.kind, np.zeros(len(schedule), np.int64)
     at = {of.name: kind == of for of in TIMED}
-    amount = {
-        "": 0 * model.kept,
-        ALL: model.activations,
-        PART: model.activations - model.kept,
-        REST: model.kept,
-    }
-    taken = np.stack([of.info.allocates * model.activations for of in TIMED])[kind, stage]
+    whole, kept = _of_ops(model.activations, schedule), _of_ops(model.kept, schedule)
+    allocates = np.array([of.info.allocates for of in TIMED])[kind]
+    frees = [np.array([of.info.frees == what for of in TIMED])[kind] for what in (ALL, PART, REST)]
+    taken = np.where(allocates, whole, 0)
     if schedule.recomputed.any():
-        taken -= np.where(at["R"], model.stored[stage], 0)
-        taken = np.where(at["F"] & schedule.recomputed, model.stored[stage], taken)
-    freed = np.stack([amount[of.info.frees] for of in TIMED])
+        stored = _of_ops(model.stored, schedule)
+        taken -= np.where(at["R"], stored, 0)
+        taken = np.where(at["F"] & schedule.recomputed, stored, taken)
+    freed = np.select(frees, [whole, whole - kept, kept], 0)
     if schedule.only_forwards:
         taken = nothing
-    yield "activations", taken, -freed[kind, stage]
+    yield "activations", taken, -freed
     if model.stash.any():
-        stash = model.stash[stage]
+        stash = _of_ops(model.stash, schedule)
         yield (
             "weight-gradient stash",
             nothing,
             np.where(at["I"], stash, 0) - np.where(at["W"], stash, 0),
         )
     if model.work_b.any() or model.work_i.any():
-        work = np.where(at["B"], model.work_b[stage], 0) + np.where(at["I"], model.work_i[stage], 0)
+        work = np.where(at["B"], _of_ops(model.work_b, schedule), 0)
+        work = work + np.where(at["I"], _of_ops(model.work_i, schedule), 0)
         yield "work", work, -work
     if model.encoder:
         trained = bool((kind == Kind.EB).any())
@@ -375,4 +412,16 @@ def _buffers(schedule: Schedule, model: MemoryModel) -> Amounts:
     """Return the size of each op's input: the output of the stage before, or the gradient of its
     own output.
     """
-    return model.message[schedule.stage - (schedule.kind == Kind.F)]
+    return _of_ops(model.message, schedule, schedule.kind == Kind.F)
+
+
+def _of_ops(amount: Amounts, schedule: Schedule, before: NDArray[np.bool_] | int = 0) -> Amounts:
+    """Return the amount of each op's stage and microbatch, shape (ops,), of some ops that of the
+    stage ``before``.
+
+    What has no stage takes and frees nothing, so any amount will do.
+    """
+    stage = schedule.stage - before
+    if amount.ndim == 1:
+        return amount[stage]
+    return amount[stage, schedule.microbatch // schedule.n_slices]

@@ -123,9 +123,11 @@ def count_microbatches(path: str) -> Ints:
     return counts
 
 
-def read_context_parallel(path: str, replicas: int, microbatches: int) -> tuple[Floats, Floats]:
-    """Return the time factor and the collective time of each microbatch whose context is split over
-    ranks.
+def read_context_parallel(
+    path: str, replicas: int, microbatches: int
+) -> tuple[Floats, Floats, Floats]:
+    """Return the time factor, the collective time and the ranks of each microbatch whose context is
+    split over ranks.
 
     Args:
         path: a file with a row for each such microbatch; one without a replica is of all of them.
@@ -133,9 +135,9 @@ def read_context_parallel(path: str, replicas: int, microbatches: int) -> tuple[
         microbatches: M.
 
     Returns:
-        Two arrays of shape (R, M): how many times as long the microbatch takes, 1/cp where no
-            factor
-        is given and 1 without a row, and the time of a forward's collective beside its compute.
+        Three arrays of shape (R, M): how many times as long the microbatch takes, 1/cp where no
+        factor is given and 1 without a row; the time of a forward's collective beside its compute;
+        and the ranks, 1 without a row.
 
     Raises:
         InputError: the file cannot be read, or names another replica or microbatch.
@@ -164,11 +166,14 @@ def read_context_parallel(path: str, replicas: int, microbatches: int) -> tuple[
     key = replica * microbatches + microbatch
     if len(np.unique(key)) < len(key):
         raise InputError(f"{source} has two rows of one microbatch", "one for each")
-    factor, collective = np.ones((replicas, microbatches)), np.zeros((replicas, microbatches))
+    factor, collective, ranks = (
+        np.full((replicas, microbatches), default) for default in (1.0, 0.0, 1.0)
+    )
     for at in np.argsort(replica, kind="stable").tolist():  # rows of all replicas come first
         own = slice(None) if replica[at] < 0 else slice(int(replica[at]), int(replica[at]) + 1)
         factor[own, microbatch[at]], collective[own, microbatch[at]] = took[at], beside[at]
-    return factor, collective
+        ranks[own, microbatch[at]] = cp[at]
+    return factor, collective, ranks
 
 
 def _with_times(found: Sequences, law: Law | None, *, padded: bool) -> Sequences:

@@ -31,8 +31,10 @@ NAMED = 4  # replicas named
 
 
 @dataclass(frozen=True)
-class LengthOptions:
-    """Options for the lengths of sequences in every replica's microbatches."""
+class SequenceLengths:
+    """Options for the lengths of sequences in every replica's microbatches, whatever their
+    number.
+    """
 
     needs: ClassVar[tuple[Need, ...]] = (
         Need(
@@ -40,12 +42,6 @@ class LengthOptions:
             lambda g: bool(g["lengths"]),
             "{options} is of sequences of different lengths, and there are none",
             "add --lengths FILE, or --lengths lognormal:2048:1.2:7",
-        ),
-        Need(
-            ("mbs",),
-            lambda g: bool(g["lengths"] or g["model"]),
-            "{options} is of sequences of different lengths or of a model, and there are none",
-            "add --lengths lognormal:2048:1.2:7, or --model NAME --cluster NAME",
         ),
     )
 
@@ -62,11 +58,6 @@ class LengthOptions:
     padded: bool = flag(
         "--padded", help="Pad every sequence to the longest of its microbatch (packed)."
     )
-    mbs: int | None = option(
-        "--mbs",
-        type=click.IntRange(1, MOST_EACH),
-        help="Sequences in each microbatch, of --model or of a distribution of --lengths (1).",
-    )
     cp_of: str | None = option(
         "--cp-of",
         metavar="FILE",
@@ -75,6 +66,27 @@ class LengthOptions:
         "replica, factor (1/cp), collective: the time of the one that runs beside each forward, "
         "twice as long beside "
         "B and I; an op takes the longer of both.",
+    )
+
+
+@dataclass(frozen=True)
+class LengthOptions(SequenceLengths):
+    """How long the sequences of every replica's microbatches are."""
+
+    needs: ClassVar[tuple[Need, ...]] = (
+        *SequenceLengths.needs,
+        Need(
+            ("mbs",),
+            lambda g: bool(g["lengths"] or g["model"]),
+            "{options} is of sequences of different lengths or of a model, and there are none",
+            "add --lengths lognormal:2048:1.2:7, or --model NAME --cluster NAME",
+        ),
+    )
+
+    mbs: int | None = option(
+        "--mbs",
+        type=click.IntRange(1, MOST_EACH),
+        help="Sequences in each microbatch, of --model or of a distribution of --lengths (1).",
     )
 
 
@@ -88,11 +100,13 @@ class Load:
             or the stages where each has a factor.
         beside: shape (R, M), the time of the collective beside a forward of each microbatch, or
             None.
+        ranks: shape (R, M), over how many ranks the context of each microbatch is split, or None.
     """
 
     sequences: Sequences
     factors: NDArray[np.float64]
     beside: NDArray[np.float64] | None = None
+    ranks: NDArray[np.float64] | None = None
 
     @property
     def n_replicas(self) -> int:
@@ -110,10 +124,26 @@ class Load:
         more = f" and of {len(said) - NAMED} more" if len(said) > NAMED else ""
         return f"microbatches without sequences: {', '.join(said[:NAMED])}{more}" if said else ""
 
+    def sizes(self, tokens: float | None = None) -> NDArray[np.float64]:
+        """Return the length of each microbatch on a rank of its context, shape (R, Q, M), over that
+        of the mean one, or over so many ``tokens`` where lengths are tokens.
+        """
+        import numpy as np
+
+        found = self.sequences.lengths(self.factors.shape[2])
+        mean = found.sum(axis=(0, 2), keepdims=True) / self.sequences.counts.sum()
+        if tokens and self.sequences.in_tokens:
+            mean = np.full_like(mean, tokens)
+        sizes = found / np.where(mean > 0, mean, 1.0)
+        return sizes if self.ranks is None else sizes / self.ranks[:, None]
+
     def describe_memory(self) -> str:
-        """Say that memory is counted for mean microbatches, and how long the longest is."""
-        longest = format_number(float(self.factors.max()))
-        return f"memory is counted for mean microbatches; the longest is {longest} times as long"
+        """Say that memory goes by tokens, and how long the longest microbatch is."""
+        longest = format_number(float(self.sizes().max()))
+        return (
+            f"memory goes by the tokens of each microbatch; the longest has {longest} times the "
+            f"mean's"
+        )
 
     def costs(self, schedule: Schedule, made: Costs, replica: int) -> Costs:
         """Return the costs of a replica, from those of mean microbatches."""
@@ -201,9 +231,12 @@ def find_load(
         return load
     from ppsim.inputs.profile.lengths import read_context_parallel
 
-    factor, beside = read_context_parallel(options.cp_of, load.n_replicas, M)
+    factor, beside, ranks = read_context_parallel(options.cp_of, load.n_replicas, M)
     return replace(
-        load, factors=load.factors * factor[:, None], beside=beside if beside.any() else None
+        load,
+        factors=load.factors * factor[:, None],
+        beside=beside if beside.any() else None,
+        ranks=ranks,
     )
 
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from ppsim.core.costs import Costs
     from ppsim.core.schedule import Schedule
+    from ppsim.core.timeline import Timeline
+    from ppsim.engine.memory.usage import MemoryModel
     from ppsim.prices.data_parallel.lengths import Load
 
 Slower = tuple[int, int | None, float]
@@ -359,6 +361,44 @@ def costs_of_slowest(
         if (row == 1).all()
         else replace(own, each=own.durations(schedule) * row[schedule.device])
     )
+
+
+@dataclass(frozen=True)
+class LoadedRuns:
+    """The runs of replicas whose microbatches are of different lengths.
+
+    Attributes:
+        schedule: of all of them.
+        prices: the costs of mean microbatches.
+        load: the lengths.
+        options: how slow replicas are.
+        network: how messages are carried.
+        links: of them those that differ.
+    """
+
+    schedule: Schedule
+    prices: Costs
+    load: Load
+    options: ReplicaOptions
+    network: NetworkOptions
+    links: tuple[str, ...] = ()
+
+    def hold(
+        self, held: MemoryModel, twice: MemoryModel | None = None, tokens: float | None = None
+    ) -> Iterator[tuple[Timeline, MemoryModel]]:
+        """Yield the timeline of each replica, with what its stages hold.
+
+        Args:
+            held: what a stage holds of a mean microbatch, or of one with so many ``tokens``.
+            twice: what it holds of one twice as long, where that is not twice as much.
+            tokens: of the microbatch that ``held`` is of, where a model tells them.
+        """
+        from ppsim.engine.memory.usage import resize
+
+        for replica, sizes in enumerate(self.load.sizes(tokens)):
+            own = costs_of_slowest(self.schedule, self.prices, self.options, self.load, replica)
+            timeline, _ = time_ops(self.schedule, own, self.network, self.links)
+            yield timeline, resize(held, sizes, twice)
 
 
 def busy_times(schedule: Schedule, costs: Costs) -> NDArray[np.float64]:

@@ -10,7 +10,7 @@ import click
 from ppsim.ask.given import Need, never
 from ppsim.ask.option_names import COSTS, DETAILED, STEP
 from ppsim.ask.options import option
-from ppsim.prices.part import Asked, Part
+from ppsim.prices.part import Asked, Source
 
 if TYPE_CHECKING:
     from ppsim.ask.groups import ShapeOptions
@@ -19,12 +19,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Chunks(Part):
+class Chunks(Source):
     """The chunks of a prompt; times by the law are in ms where no unit is given."""
 
     place: ClassVar[int] = 60
     called_by: ClassVar[tuple[str, ...]] = ("chunked",)
-    is_source: ClassVar[bool] = True
     needs: ClassVar[tuple[Need, ...]] = (
         Need(
             ("chunked",),

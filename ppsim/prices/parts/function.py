@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ppsim.ask.options import given_object
-from ppsim.prices.part import Asked, Part
+from ppsim.prices.part import Asked, Source
 
 if TYPE_CHECKING:
     from ppsim.core.costs import Costs
@@ -15,12 +15,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class FunctionOfSchedule(Part):
+class FunctionOfSchedule(Source):
     """The function of a schedule's costs that :meth:`ppsim.Costs.of` returns."""
 
     place: ClassVar[int] = 140
     called_by: ClassVar[tuple[str, ...]] = ("costs",)
-    is_source: ClassVar[bool] = True
 
     costs: Callable[[Schedule], Costs] | None = given_object("ppsim.core.costs.Prices")
 

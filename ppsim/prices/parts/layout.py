@@ -12,7 +12,7 @@ from ppsim.ask.groups import Value
 from ppsim.ask.option_names import LAYER_TIMES
 from ppsim.ask.options import common, option
 from ppsim.errors import InputError
-from ppsim.prices.part import Asked, Part
+from ppsim.prices.part import Asked, Source
 
 if TYPE_CHECKING:
     from ppsim.ask.groups import ShapeOptions
@@ -27,12 +27,11 @@ MOST_CHUNKS = 8  # tried for a hint
 
 
 @dataclass(frozen=True)
-class LayoutString(Part):
+class LayoutString(Source):
     """The layers of each stage, and times of layers where no profile has them."""
 
     place: ClassVar[int] = 90
     called_by: ClassVar[tuple[str, ...]] = ("layout",)
-    is_source: ClassVar[bool] = True
     is_of_whole_sequences: ClassVar[bool] = True
     lacks: ClassVar[Mapping[str, str]] = {"b_over_f": "no backward"}
     needs: ClassVar[tuple[Need, ...]] = (

@@ -11,7 +11,7 @@ from ppsim.ask.given import Need
 from ppsim.ask.groups import NetworkOptions
 from ppsim.ask.option_names import COSTS, DETAILED, LAYER_TIMES, STEP
 from ppsim.ask.options import common, option
-from ppsim.prices.part import Asked, Part
+from ppsim.prices.part import Asked, Source
 from ppsim.prices.software import Techniques, parallel_with
 
 if TYPE_CHECKING:
@@ -155,12 +155,11 @@ def network_of(network: NetworkOptions, modelled: Modelled | None) -> NetworkOpt
 
 
 @dataclass(frozen=True)
-class ModelOnCluster(Part):
+class ModelOnCluster(Source):
     """A model on a cluster, which :func:`model_of` makes of options."""
 
     place: ClassVar[int] = 135
     called_by: ClassVar[tuple[str, ...]] = ("modelled",)
-    is_source: ClassVar[bool] = True
 
     modelled: Modelled | None = None  # no option: it is made of several
 

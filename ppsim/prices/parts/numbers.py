@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from ppsim.ask.groups import Value
 from ppsim.ask.option_names import COSTS
 from ppsim.ask.options import common, option
-from ppsim.prices.part import Asked, Part
+from ppsim.prices.part import Asked, Source
 
 if TYPE_CHECKING:
     from ppsim.core.costs import Costs
@@ -18,11 +18,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Numbers(Part):
+class Numbers(Source):
     """Times of ops as numbers, which count where no other part gives them."""
 
     place: ClassVar[int] = 10
-    is_source: ClassVar[bool] = True
     lacks: ClassVar[Mapping[str, str]] = {
         "tb": "no full backward",
         "ti": "no I, and --tb gives its full backward",

@@ -10,7 +10,7 @@ import click
 from ppsim.ask.given import Need
 from ppsim.ask.option_names import COSTS, LAYER_TIMES
 from ppsim.ask.options import common
-from ppsim.prices.part import Asked, Part
+from ppsim.prices.part import Asked, Source
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,14 +22,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class MeasuredProfile(Part):
+class MeasuredProfile(Source):
     """A profile that ``ppsim calibrate`` has measured; a layout says which of its layers each stage
     holds.
     """
 
     place: ClassVar[int] = 110
     called_by: ClassVar[tuple[str, ...]] = ("profile",)
-    is_source: ClassVar[bool] = True
     is_of_whole_sequences: ClassVar[bool] = True
     needs: ClassVar[tuple[Need, ...]] = (
         Need(

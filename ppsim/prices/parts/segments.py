@@ -10,7 +10,7 @@ import click
 from ppsim.ask.given import Need
 from ppsim.ask.option_names import COSTS, LAYER_TIMES
 from ppsim.ask.options import option
-from ppsim.prices.part import Asked, Part
+from ppsim.prices.part import Asked, Source
 
 if TYPE_CHECKING:
     from ppsim.core.costs import Costs
@@ -19,12 +19,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class SegmentFile(Part):
+class SegmentFile(Source):
     """Segments of ops, from which the times of ops and of pairs follow."""
 
     place: ClassVar[int] = 120
     called_by: ClassVar[tuple[str, ...]] = ("segments",)
-    is_source: ClassVar[bool] = True
     is_of_whole_sequences: ClassVar[bool] = True
     needs: ClassVar[tuple[Need, ...]] = (
         Need(

@@ -45,7 +45,8 @@ class Steps(TimesOfKinds):
             lambda g: not any(g[name] for name in DETAILED),
             "{options} is of ops that only the simple model times, and messages as ops need the "
             "detailed one",
-            "leave it out, or the options of messages as ops",
+            "leave it out: where all devices end a step together it takes the makespan without the "
+            "optimizer, and the longest --t-optimizer; or leave out the options of messages as ops",
         ),
         Need(
             ("steps", "tokens", "post_validation", *kinds),
@@ -192,7 +193,7 @@ class Steps(TimesOfKinds):
                 f"with a gather"
             )
             raise InputError(why, "leave out --t-gather")
-        if (self.steps or 1) > 1 and M < P:
+        if (self.steps or 1) > 1 and schedule.needs_more_versions:
             why = (
                 f"{name} with {M} microbatches a step on {P} devices needs more than two "
                 f"versions of the weights"
@@ -227,11 +228,12 @@ class Steps(TimesOfKinds):
 def goes_round(schedule: Schedule) -> bool:
     """Return whether a schedule has a period.
 
-    It is shown going round, ends with an optimizer step, runs forwards alone, or never flushes and
-    two versions of the weights suffice for it.
+    It is shown going round, ends with an optimizer step, runs forwards alone, or never flushes;
+    none of them where two versions of the weights do not suffice for it.
     """
     from ppsim.core.ops import Kind
 
-    if schedule.n_rounds > 1 or schedule.only_forwards or bool((schedule.kind == Kind.OPT).any()):
-        return True
-    return not schedule.flushes and schedule.round_microbatches >= schedule.n_devices
+    if schedule.needs_more_versions:
+        return False
+    ends_steps = bool((schedule.kind == Kind.OPT).any())
+    return schedule.n_rounds > 1 or schedule.only_forwards or ends_steps or not schedule.flushes

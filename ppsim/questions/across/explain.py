@@ -80,6 +80,7 @@ if TYPE_CHECKING:
 
 PAGE = 9.0  # inches of a figure in a page
 CAUSE_INDENT = 22  # where the words of a row of causes begin
+MOST_GAINS = 20_000  # ops times devices, up to which the period is found for each time 1% less
 LEAST_GAIN = 1e-3  # of a step, below which a dealing is not worth a line
 
 
@@ -239,8 +240,15 @@ def _try_changes(
     if request.changes:
         from ppsim.analysis.explain import what_if
 
-        timed = ((change, *change_run(change, base, given)) for change in request.changes)
-        return Tried(tuple(what_if(text, change, timeline) for change, text, timeline in timed))
+        found = []
+        for change in request.changes:
+            text, timeline, run = change_run(change, base, given)
+            around = run.find_round(timeline) if explanation.around else None
+            if explanation.around and around is None:
+                what = f"--what-if {change}: {timeline.schedule.name} has no period to compare by"
+                raise InputError(what, "ppsim compare, or leave out --steps")
+            found.append(what_if(text, change, timeline, around))
+        return Tried(tuple(found))
     if stated and stated.job and len(stated.job.replicas) > 1:
         if request.cap is not None:
             what = "--cap is for schedules that are tried, and a job of several replicas has none"
@@ -288,8 +296,10 @@ class Explained(Answer[ExplainRequest]):
         if self.slowdown is None:
             return advise(self.explanation, self.changes, self.room)
 
-        base, best = self.explanation.base, best_of(self.explanation, self.changes, self.room)
-        now = base.makespan / base.schedule.run_microbatches
+        best, now = (
+            best_of(self.explanation, self.changes, self.room),
+            self.explanation.per_microbatch,
+        )
         changed = best.per_microbatch / now if best and now else 1.0
         mended = min((each.step for each in self.mending), default=1.0)
         least = mended / (float(self.slowdown.steps.mean()) or 1.0)
@@ -369,8 +379,12 @@ class Explained(Answer[ExplainRequest]):
         """The time of the run, the first change to make, and its gain."""
         timeline, metrics = self.explanation.timeline, self.explanation.metrics
         time = f"{format_number(timeline.makespan)} {timeline.unit}"
+        idle = metrics.bubble_rate
+        if around := self.explanation.around:
+            time = f"{format_number(around.period)} {timeline.unit} from one round to the next"
+            idle = around.bubble
         name = self.stated.title if self.stated else timeline.schedule.name
-        return f"{name} takes {time}, idle {format_share(metrics.bubble_rate)} of it; {self.advice}"
+        return f"{name} takes {time}, idle {format_share(idle)} of it; {self.advice}"
 
     def blocks(self) -> Iterator[Block]:
         """Causes, critical path, gains and changes; or one device or op from detail_lines."""
@@ -711,10 +725,22 @@ def _explain_simulated(request: ExplainRequest) -> tuple[Explanation, Run, Simul
         if execution
         else None
     )
+    around = base.find_round(timeline) if base.replicas is None and load is None else None
+    of_round = bool(around) and len(schedule) * schedule.n_devices <= MOST_GAINS
+    if of_round:
+        again = partial(_period_of, schedule)
     found = explain(timeline, prices, execution, again)
+    found = replace(found, around=around, gains_of_round=of_round)
     if base.replicas and not load:
         found = replace(found, base=base.time())
     return found, base, Simulated(prices, mean_prices, execution, each, load)
+
+
+def _period_of(schedule: Schedule, costs: Costs) -> float:
+    """Return the period of a schedule under other costs."""
+    from ppsim.analysis.period import find_period
+
+    return find_period(schedule, costs).time
 
 
 def _is_row(line: str) -> re.Match[str] | None:

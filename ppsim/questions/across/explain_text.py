@@ -72,7 +72,8 @@ def explain_lines(
         texts = (
             f"{gain.what} {format_part(gain.gain, timeline.makespan)} {unit}" for gain in gains
         )
-        yield f"1% less gains: {' · '.join(texts)}"
+        of = " a round" if explanation.gains_of_round else " in all" if explanation.around else ""
+        yield f"1% less gains{of}: {' · '.join(texts)}"
     if changes:
         yield ""
         anew = explanation.base is not timeline
@@ -84,13 +85,19 @@ def explain_lines(
     spans, shares, rates = (
         align_right(cells)
         for cells in (
-            [format_number(change.metrics.makespan) for change in changes],
+            [format_number(change.time) for change in changes],
             [format_number(change.per_microbatch) for change in changes],
-            [format_share(change.metrics.bubble_rate) for change in changes],
+            [format_share(change.bubble) for change in changes],
         )
     )
+    span_of, bubble = "", "bubble_rate"
+    if explanation.around:
+        span_of, bubble = " a round", "bubble of a round"
     for change, span, share, rate in zip(changes, spans, shares, rates, strict=True):
-        yield f"  {change.text:<{named}} {span} {unit}, {share} per microbatch, bubble_rate {rate}"
+        yield (
+            f"  {change.text:<{named}} {span} {unit}{span_of}, {share} per microbatch, "
+            f"{bubble} {rate}"
+        )
 
 
 def heading_lines(explanation: Explanation, stated: Stated | None) -> Iterator[str]:
@@ -109,6 +116,10 @@ def heading_lines(explanation: Explanation, stated: Stated | None) -> Iterator[s
             yield f"note: {note}"
     whole = timeline.makespan * schedule.n_devices
     share = format_share(explanation.metrics.bubble_rate)
+    if around := explanation.around:
+        period, bound = format_number(around.period), format_number(around.bound)
+        least = f"no order takes less than {bound}" if bound != period else "no order takes less"
+        yield f"a round takes {period} {unit}, without end: {around.why}; {least}"
     yield f"{format_number(total)} of {format_number(whole)} device·{unit} are idle ({share})"
 
 
@@ -178,7 +189,7 @@ def page_explanation(
     from ppsim.show.files.document import Story
 
     timeline, path = explanation.timeline, explanation.path
-    unit, base = timeline.unit, explanation.base
+    unit = timeline.unit
     steps = [
         {
             "text": text,
@@ -187,7 +198,7 @@ def page_explanation(
         }
         for text, at in path_steps(timeline.schedule, path)[:MOST_STEPS]
     ]
-    now = base.makespan / base.schedule.run_microbatches
+    now = explanation.per_microbatch
     best = best_of(explanation, changes, room)
     told = {
         "first": best.text if best else "",
@@ -200,7 +211,7 @@ def page_explanation(
         "changes": [
             {
                 "text": change.text,
-                "makespan": f"{format_number(change.metrics.makespan)} {unit}",
+                "makespan": f"{format_number(change.time)} {unit}",
                 "change": f"{format_change(change.per_microbatch / now - 1 if now else 0)} time "
                 f"per microbatch",
             }

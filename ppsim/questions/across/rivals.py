@@ -31,7 +31,11 @@ from ppsim.questions.across.whatif import Run, changeable_options
 
 if TYPE_CHECKING:
     from ppsim.analysis.explain import Explanation, Room, WhatIf
+    from ppsim.core.costs import Costs
+    from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
+    from ppsim.prices.data_parallel.lengths import Load
+    from ppsim.prices.options import CostOptions
     from ppsim.schedules import Family
 
 BUDGET = 4_000_000  # ops that are simulated for rivals, a few seconds
@@ -74,10 +78,11 @@ def try_changes(explanation: Explanation, base: Run, given: Given, cap: str | No
     from ppsim.analysis.explain import best_of
 
     room = _find_room(explanation, base, cap)
-    plain = [_simulate(each, base, room) for each in _plain_attempts(base, given)]
+    goes_round = explanation.around is not None
+    plain = [_simulate(each, base, room, goes_round) for each in _plain_attempts(base, given)]
     attempts, left = _within_budget(_order_by_cause(explanation, base, _rivals(base, room)))
     found = {each.text: each for each in attempts}
-    rivals = [each for each in (_simulate(one, base, room) for one in attempts) if each]
+    rivals = [each for each in (_simulate(one, base, room, goes_round) for one in attempts) if each]
     rivals.sort(key=lambda change: change.rank)
     fit = [change for change in rivals if change.fits]
     more = [change for change in rivals if not change.fits]
@@ -87,7 +92,7 @@ def try_changes(explanation: Explanation, base: Run, given: Given, cap: str | No
     if not explanation.base.schedule.flushes:
         notes.append(f"{explanation.base.schedule.name} never flushes: {UNTRIED}")
     best = best_of(explanation, changes, room)
-    base_time = explanation.base.makespan / explanation.base.schedule.run_microbatches
+    base_time = explanation.per_microbatch
     if best is not None and best.name in found and best.per_microbatch < base_time:
         limits = describe_limits(base, found[best.name].run, best.timeline)
         limits = _describe_weights(base, best, fit, base_time) + limits
@@ -149,11 +154,35 @@ def _plain_attempts(base: Run, given: Given) -> Iterator[_Attempt]:
         healed = replace(base, replicas=base.replicas.with_healthy(slowest))
         text = f"replica {slowest} as the others"
         yield _Attempt(text, f"mend replica {slowest}: as fast as the others", healed)
+    if base.schedule.feeds_back:
+        yield from _more_in_flight(base, count)
+        return
     own_count = base.loads is None and not _is_laned(base) and base.schedule.flushes
     if count is not None and base.spec and family_of(base.spec) and own_count:
         shape = replace(base.shape, microbatches=2 * count)
         doubled = replace(base, shape=shape, schedule=None)
         yield _Attempt(f"mb={2 * count}", f"use {2 * count} microbatches", doubled)
+
+
+def _more_in_flight(base: Run, count: int | None) -> Iterator[_Attempt]:
+    """As many batches in flight as a decoder can use, where those are more."""
+    from ppsim.prices.rounds import find_enough
+
+    assert base.schedule
+    if count is None or not base.by_options or base.costs.mb_scale:
+        return
+
+    def make(batches: int) -> tuple[Schedule, Costs]:
+        shape = replace(base.shape, microbatches=batches)
+        run = replace(base, shape=shape, costs=replace(base.costs, steps=1), schedule=None)
+        schedule = run.build()
+        return schedule, run.price(schedule)
+
+    enough = find_enough(base.schedule, make)
+    if enough is not None and enough > count:
+        shape = replace(base.shape, microbatches=enough)
+        advice = f"keep {enough} batches in flight"
+        yield _Attempt(f"mb={enough}", advice, replace(base, shape=shape, schedule=None))
 
 
 def _is_laned(base: Run) -> bool:
@@ -251,8 +280,10 @@ def _within_budget(priced: list[tuple[int, _Attempt]]) -> tuple[list[_Attempt], 
     return kept, left
 
 
-def _simulate(attempt: _Attempt, base: Run, room: Room) -> WhatIf | None:
-    """Simulate a change; None where the schedule refuses the shape or the costs."""
+def _simulate(attempt: _Attempt, base: Run, room: Room, goes_round: bool = False) -> WhatIf | None:
+    """Simulate a change; None where the schedule refuses the shape or the costs, or ``goes_round``
+    no more where the run does.
+    """
     from ppsim.analysis.explain import what_if
     from ppsim.engine.memory.usage import BYTES
 
@@ -260,11 +291,14 @@ def _simulate(attempt: _Attempt, base: Run, room: Room) -> WhatIf | None:
     try:
         timeline = attempt.run.time()
         held, _ = _most_held(attempt.run, timeline, in_bytes=room.unit == BYTES)
+        around = attempt.run.find_round(timeline) if goes_round else None
     except PpsimError:
+        return None
+    if goes_round and around is None:
         return None
     fits = attempt.is_bound or room.takes(held)
     more = "" if fits else f" (holds {room.number(held)}, not {room.number(room.cap)})"
-    made = what_if(attempt.text + _halved(base, timeline) + more, attempt.advice, timeline)
+    made = what_if(attempt.text + _halved(base, timeline) + more, attempt.advice, timeline, around)
     return replace(made, name=attempt.text, held=held, fits=fits, is_bound=attempt.is_bound)
 
 
@@ -297,6 +331,9 @@ def _most_held(run: Run, timeline: Timeline, *, in_bytes: bool) -> tuple[float, 
 
     schedule = timeline.schedule
     costs = run.costs if in_bytes else replace(run.costs, profile=None)
+    load = run.loads.find(schedule, run.costs) if run.loads else None
+    if load:
+        return _most_loaded(run, schedule, costs, load)
     if costs.layout or (costs.profile and has_activation_bytes(costs.profile)):
         from ppsim.prices.cap import activations_per_unit
 
@@ -307,6 +344,24 @@ def _most_held(run: Run, timeline: Timeline, *, in_bytes: bool) -> tuple[float, 
     from ppsim.engine.simple.metrics import measure
 
     return peak_share(measure(timeline), shape_of(schedule)), ACTIVATIONS
+
+
+def _most_loaded(run: Run, schedule: Schedule, costs: CostOptions, load: Load) -> tuple[float, str]:
+    """Return the most that a device of any replica holds, of microbatches of different lengths, in
+    a unit of ``--cap``, and its name.
+    """
+    from ppsim.engine.memory.usage import curves
+    from ppsim.prices.cap import activations_per_unit
+    from ppsim.prices.data_parallel.replicas import LoadedRuns, ReplicaOptions
+
+    if costs.profile and not has_activation_bytes(costs.profile):
+        costs = replace(costs, profile=None)
+    prices = run.price(schedule)
+    held, _ = build_memory(schedule, prices, costs)
+    several = ReplicaOptions(run.replicas)
+    runs = LoadedRuns(schedule, prices, load, several, run.network, run.costs.links)
+    peak = max(float(curves(*each).peak.max()) for each in runs.hold(held))
+    return peak / activations_per_unit(schedule, held.unit), held.unit
 
 
 def _partition_line(base: Run, given: Given) -> str:

@@ -37,12 +37,14 @@ from ppsim.prices.build import (
 from ppsim.prices.options import BESIDE, REFUSED_UNUSED, CostOptions, is_given
 from ppsim.prices.part import kinds_of
 from ppsim.prices.parts.layout import layout_for
+from ppsim.prices.parts.steps import goes_round
 from ppsim.prices.timing import time_ops
 
 if TYPE_CHECKING:
     from ppsim.core.costs import Costs
     from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
+    from ppsim.engine.simple.metrics import Round
     from ppsim.prices.data_parallel.lengths import Loads
     from ppsim.prices.data_parallel.replicas import Replicas
     from ppsim.schedules import Family
@@ -128,6 +130,14 @@ class Run:
         timed = (time_ops(schedule, one, self.network, self.costs.links)[0] for one in each)
         return max(timed, key=lambda timeline: timeline.makespan)
 
+    def find_round(self, timeline: Timeline) -> Round | None:
+        """Find what the run of this timeline does without end; None where it does not go round."""
+        if self.network.detailed or not goes_round(timeline.schedule):
+            return None
+        from ppsim.prices.rounds import measure_round
+
+        return measure_round(timeline, self.price(timeline.schedule), self.costs.tokens)
+
     def _price_replicas(self, schedule: Schedule, prices: Costs) -> Iterable[Costs]:
         """The costs of the replicas among which the slowest is."""
         load = self.loads.find(schedule, self.costs) if self.loads else None
@@ -175,8 +185,9 @@ class Run:
         return replace(self, edits=(*self.edits, edit))
 
 
-def change_run(change: str, base: Run, given: Given) -> tuple[str, Timeline]:
-    """Time the run with a change made; the change in words says what it leaves as it was.
+def change_run(change: str, base: Run, given: Given) -> tuple[str, Timeline, Run]:
+    """Time the run with a change made, and return both; the change in words says what it leaves as
+    it was.
 
     Raises:
         InputError: an unknown key, a value that does not fit it, or a change without effect.
@@ -194,7 +205,7 @@ def change_run(change: str, base: Run, given: Given) -> tuple[str, Timeline]:
             without = reduce(lambda run, other: _Change(other, run, keys).made(), others, base)
             _check_read(part, run, without, timeline)
     left = f" (without {', '.join(run.left_out)})" * bool(run.left_out)
-    return change + left + " (queues keep their order)" * run.is_kept, timeline
+    return change + left + " (queues keep their order)" * run.is_kept, timeline, run
 
 
 def _key_of(part: str) -> str:

@@ -345,12 +345,12 @@ class Comparison(Answer[CompareRequest]):
             "peak act. counts microbatches of a device's 1/P share of the model; * nothing is "
             "faster with less"
         )
-        yield from map(Line, counts_lines(each.schedule.name for each in self.timelines))
+        yield from map(Line, counts_lines(each.schedule for each in self.timelines))
         if cap:
             amount = cap.describe(self.request.costs.layout) + (" a device" if cap.in_bytes else "")
             yield Line(f"cap {amount}; - within it, * of those within it")
             if self.request.lengths.lengths is not None:
-                yield Line("memory is counted for mean microbatches")
+                yield Line("memory goes by the tokens of each microbatch")
         yield from recomputed(each.schedule for each in self.timelines)
         yield from (Line(f"{r.name} does not apply: {r.reason}") for r in rows if r.reason)
 

@@ -30,6 +30,8 @@ from ppsim.prices.cap import (
     read_cap,
     write_count,
 )
+from ppsim.prices.data_parallel.lengths import LengthOptions, Load, Loads, SequenceLengths
+from ppsim.prices.data_parallel.replicas import LoadedRuns, ReplicaOptions
 from ppsim.prices.options import CostOptions
 from ppsim.prices.parts.layout import layout_for
 from ppsim.prices.serving import (
@@ -41,6 +43,7 @@ from ppsim.prices.serving import (
     serve_layout,
     spec_of,
 )
+from ppsim.prices.timing import SIMPLE
 from ppsim.prices.trained import Trained, TrainedOptions, model_option
 
 if TYPE_CHECKING:
@@ -87,6 +90,9 @@ class MemoryRequest(Request):
     needs: ClassVar[tuple[Need, ...]] = (
         Need(
             (
+                "lengths",
+                "padded",
+                "cp_of",
                 *COSTS,
                 *LAYER_TIMES,
                 *UNEVEN,
@@ -120,6 +126,7 @@ class MemoryRequest(Request):
     model: str | None = model_option("Bytes")
     training: TrainedOptions = group(TrainedOptions, "Training of --model")
     cap: str | None = cap_option("--model or --profile")
+    lengths: SequenceLengths = group(SequenceLengths, "Lengths")
     measured: str | None = common(
         "--measured", metavar="FILE", help="Measured peaks of the devices, beside these."
     )
@@ -154,11 +161,14 @@ def answer(request: MemoryRequest) -> Memory | MemoryServed:
     """Count what is asked for."""
     if request.serve:
         return answer_served(request)
-    from ppsim.engine.memory.report import report
+    from ppsim.engine.memory.report import report, report_replicas
 
     model = Trained(request.model, request.training) if request.model else None
-    case = Case(request.schedule.spec, request.shape, request.costs, model)
-    timeline, held, prices = case.simulate()
+    sequences = LengthOptions(**asdict(request.lengths), mbs=request.training.mbs)
+    loads = Loads(sequences, request.training.dp)
+    case = Case(request.schedule.spec, request.shape, request.costs, model, loads)
+    runs, prices = case.simulate()
+    timeline, held = runs[0]
     if model and timeline.schedule.only_forwards:
         what = (
             f"{timeline.schedule.name} does not train, and the memory of a model is that of "
@@ -168,13 +178,15 @@ def answer(request: MemoryRequest) -> Memory | MemoryServed:
             what,
             f"ppsim memory {timeline.schedule.name} --serve --model {request.model} --cap SIZE",
         )
-    most = None
+    load, most = loads.find(timeline.schedule, request.costs), None
     if request.cap is not None:
-        most = read_cap(request.cap).of_schedule(timeline.schedule, held.unit)
-    found = report(timeline, held, most)
+        cap = read_cap(request.cap)
+        most = cap.of_schedule(timeline.schedule, held.unit, whole=load is None)
+    found = report_replicas(runs, most) if load else report(timeline, held, most)
     near, unsearched = find_alternatives(found, case) if found.over else ((), False)
     beside = None if request.measured is None else compare_measured(found, request.measured)
-    return Memory(request, found, inputs_of(Given.of(request), prices), near, unsearched, beside)
+    inputs = inputs_of(Given.of(request), prices)
+    return Memory(request, found, inputs, near, unsearched, beside, load)
 
 
 @dataclass(frozen=True)
@@ -187,6 +199,7 @@ class Memory(Answer[MemoryRequest]):
         alternatives: what fits, where a device passes the cap.
         unsearched: whether splits of the layout that ppsim partition searches may fit as well.
         beside: measured peaks beside these; None where none were given.
+        load: what the microbatches of every replica take, where lengths are given.
     """
 
     report: MemoryReport
@@ -194,6 +207,7 @@ class Memory(Answer[MemoryRequest]):
     alternatives: tuple[Alternative, ...] = ()
     unsearched: bool = False
     beside: dict[str, Any] | None = None
+    load: Load | None = None
 
     @property
     def timeline(self) -> Timeline:
@@ -201,7 +215,7 @@ class Memory(Answer[MemoryRequest]):
         return self.report.timeline
 
     @property
-    def peak(self) -> list[int]:
+    def peak(self) -> list[float]:
         """The most each device holds, in bytes or activations."""
         return [peak.value for peak in self.report.peaks]
 
@@ -267,6 +281,8 @@ class Memory(Answer[MemoryRequest]):
         yield Line([(COUNTED_BYTES if unit == BYTES else COUNTED_ACTIVATIONS, "quiet")])
         if unit != BYTES:
             yield from recomputed([schedule])
+        if self.load:
+            yield Line(self.load.describe_memory())
         if self.request.breakdown:
             yield Drawn(self._breakdown, at_least=100)
         if self.beside is not None:
@@ -452,37 +468,56 @@ class MemoryServed(Answer[MemoryRequest]):
 
 @dataclass(frozen=True)
 class Case:
-    """A schedule's spelling and shape, with its costs and the model whose bytes its stages hold."""
+    """A schedule's spelling and shape, with its costs, the model whose bytes its stages hold, and
+    the lengths of its microbatches.
+    """
 
     spec: str
     shape: ShapeOptions
     costs: CostOptions
     model: Trained | None
+    loads: Loads
 
-    def simulate(self) -> tuple[Timeline, MemoryModel, Costs]:
-        """Time the schedule, with what its stages hold and the costs that recomputation leads
-        to.
+    def simulate(self) -> tuple[list[tuple[Timeline, MemoryModel]], Costs]:
+        """Time the schedule of each replica with microbatches of its own, with what its stages
+        hold; and the costs of mean microbatches that recomputation leads to.
         """
         from ppsim.engine.simple.longest_path import simulate
 
         schedule, prices = build(self.spec, self.shape, self.costs, model=self.model)
         held, prices = build_memory(schedule, prices, self.costs, self.model)
-        return simulate(schedule, prices), held, prices
+        load = self.loads.find(schedule, self.costs)
+        if load is None:
+            return [(simulate(schedule, prices), held)], prices
+        runs = LoadedRuns(schedule, prices, load, ReplicaOptions(), SIMPLE, self.costs.links)
+        if self.model is None:
+            return [*runs.hold(held)], prices
+        twice, _ = build_memory(schedule, prices, self.costs, self.model.twice_as_long)
+        tokens = self.model.tokens
+        return [*runs.hold(held, twice, tokens)], prices
 
-    def fix(self, options: str, cap: int, **costs: Any) -> Alternative | None:
-        """The same with other costs, which ``options`` spell, if that fits a cap in the memory
-        model's unit.
+    def fullest(self) -> tuple[Timeline, float]:
+        """Time the schedule, and return the most that a device of any replica holds, in the unit of
+        ``--cap``.
         """
         from ppsim.engine.memory.usage import curves
+
+        runs, _ = self.simulate()
+        timeline, held = runs[0]
+        peak = max(float(curves(*each).peak.max()) for each in runs)
+        return timeline, peak / activations_per_unit(timeline.schedule, held.unit)
+
+    def fix(self, options: str, cap: float, **costs: Any) -> Alternative | None:
+        """The same with other costs, which ``options`` spell, if that fits a cap in the unit of
+        ``--cap``.
+        """
         from ppsim.schedules import Alternative
 
         try:
-            timeline, held, _ = replace(self, costs=replace(self.costs, **costs)).simulate()
+            timeline, peak = replace(self, costs=replace(self.costs, **costs)).fullest()
         except PpsimError:
             return None
-        peak = curves(timeline, held).peak.max()
-        per_unit = activations_per_unit(timeline.schedule, held.unit)
-        return Alternative(options, peak / per_unit, timeline.makespan) if peak <= cap else None
+        return Alternative(options, peak, timeline.makespan) if peak <= cap else None
 
 
 def find_alternatives(found: MemoryReport, case: Case) -> tuple[tuple[Alternative, ...], bool]:
@@ -491,19 +526,17 @@ def find_alternatives(found: MemoryReport, case: Case) -> tuple[tuple[Alternativ
 
     Where devices have different caps, what fits the least of them on all.
     """
-    from ppsim.engine.memory.usage import ACTIVATIONS, curves
+    from ppsim.engine.memory.usage import ACTIVATIONS
     from ppsim.schedules import Request as Sought
     from ppsim.schedules import Trial, find_fitting
 
     def attempt(request: Sought) -> Trial:
-        timeline, held, _ = replace(
-            case, spec=request.spec, shape=ShapeOptions(**request.numbers)
-        ).simulate()
-        per_unit = activations_per_unit(timeline.schedule, held.unit)
-        return Trial(curves(timeline, held).peak.max() / per_unit, timeline.makespan)
+        other = replace(case, spec=request.spec, shape=ShapeOptions(**request.numbers))
+        timeline, peak = other.fullest()
+        return Trial(peak, timeline.makespan)
 
     devices = range(len(found.peaks))
-    most = int(min(map(found.cap_of, devices)))
+    most = min(map(found.cap_of, devices))
     schedule, unit = found.timeline.schedule, found.curve.unit
     cap = most / activations_per_unit(schedule, unit)
     near = find_fitting(Sought(case.spec, asdict(case.shape)), schedule, cap, attempt)
@@ -511,7 +544,7 @@ def find_alternatives(found: MemoryReport, case: Case) -> tuple[tuple[Alternativ
     again = (
         None
         if unit == ACTIVATIONS or case.costs.recompute
-        else case.fix("--recompute", most, recompute=True)
+        else case.fix("--recompute", cap, recompute=True)
     )
     split, unsearched = None, False
     if case.costs.layout:
@@ -519,12 +552,12 @@ def find_alternatives(found: MemoryReport, case: Case) -> tuple[tuple[Alternativ
 
         layout = layout_for(schedule, case.costs.layout)
         unsearched = not searches_soon(case.spec, schedule, layout.n_layers)
-        split = None if unsearched else _split_otherwise(schedule, layout, case, most, unit)
+        split = None if unsearched else _split_otherwise(schedule, layout, case, cap, unit)
     return tuple(each for each in (again, split, *near) if each), unsearched
 
 
 def _split_otherwise(
-    schedule: Schedule, layout: Layout, case: Case, most: int, unit: str
+    schedule: Schedule, layout: Layout, case: Case, cap: float, unit: str
 ) -> Alternative | None:
     """The same layers on other stages, in the fastest split that fits, where it is found soon."""
     if "".join(layout.content).count("L") > 1:  # ppsim partition has one loss
@@ -533,17 +566,14 @@ def _split_otherwise(
     from ppsim.questions.optimum.partition_problem import Asked, find_fitting_layout
 
     unsplit = replace(case.costs, layout=None)
-    cap = (
-        f"{most}B"
-        if unit == BYTES
-        else number_at_least(most / activations_per_unit(schedule, unit))
-    )
-    asked = Asked(case.spec, case.shape, unsplit, layout.n_layers, layout.n_mtp, 0, case.model, cap)
+    size = f"{int(cap)}B" if unit == BYTES else number_at_least(cap)
+    sizes = layout.n_layers, layout.n_mtp, 0
+    asked = Asked(case.spec, case.shape, unsplit, *sizes, case.model, size)
     try:
         text = find_fitting_layout(asked, schedule)
     except PpsimError:
         return None
-    return case.fix(f"--layout {shlex.quote(text)}", most, layout=text) if text else None
+    return case.fix(f"--layout {shlex.quote(text)}", cap, layout=text) if text else None
 
 
 def _bar_parts(found: MemoryReport, device: int, line: str) -> list[Part]:
@@ -578,7 +608,7 @@ def does_not_fit(found: MemoryReport, near: Sequence[Alternative], unsearched: b
     partition searches.
     """
     unit, peak = found.curve.unit, found.over[0]
-    cap = int(found.cap_of(peak.device))
+    cap = found.cap_of(peak.device)
     always = sum(peak.parts[name] for name in found.model.static)
     if always > cap:
         when = f"holds {format_size(always, unit)} before its first activation"
@@ -639,13 +669,14 @@ def spare_text(found: MemoryReport) -> str:
     """
     spare, peak = found.least_spare
     unit = found.curve.unit
-    held = f"device {peak.device} holds {format_size(peak.value, unit)}"
+    whose = "" if found.replica is None else f" of replica {found.replica}"
+    held = f"device {peak.device}{whose} holds {format_size(peak.value, unit)}"
     if spare < 0:
         return f"does not fit {format_cap(found)}: {held}, {format_size(-spare, unit)} too much"
     return f"fits {format_cap(found)}: {held}, {format_size(spare, unit)} to spare"
 
 
-def format_amount(value: int, unit: str) -> str:
+def format_amount(value: float, unit: str) -> str:
     """Write an amount with its unit."""
     return format_size(value, unit) + ("" if unit == "B" else f" {unit}")
 

@@ -46,8 +46,15 @@ from ppsim.prices.data_parallel.dealing import (
     loads_section,
     save_assignment,
 )
-from ppsim.prices.data_parallel.lengths import LengthOptions, Load, find_load, lengths_object
+from ppsim.prices.data_parallel.lengths import (
+    LengthOptions,
+    Load,
+    Loads,
+    find_load,
+    lengths_object,
+)
 from ppsim.prices.data_parallel.replicas import (
+    LoadedRuns,
     ReplicaOptions,
     Replicated,
     costs_of_slowest,
@@ -224,7 +231,9 @@ def answer(request: RunRequest) -> Run | Grid:
     each = time_replicas(
         schedule, prices, network, request.costs, request.several, load, to_torch=request.lowered
     )
+    loaded = None
     if load and each:
+        loaded = LoadedRuns(schedule, prices, load, request.several, network, request.costs.links)
         prices = costs_of_slowest(schedule, prices, request.several, load, each.slowest)
     timeline, execution = time_ops(
         schedule, prices, network, request.costs.links, to_torch=request.lowered
@@ -234,9 +243,9 @@ def answer(request: RunRequest) -> Run | Grid:
         from ppsim.analysis.reorder import reorder
 
         order = reorder(schedule, prices)
-    held = (
-        report_held(timeline, prices, request.costs, read_cap(request.cap)) if request.cap else None
-    )
+    held = None
+    if request.cap:
+        held = report_held(timeline, prices, request.costs, read_cap(request.cap), loaded)
     metrics = measure_with_bound(
         timeline, prices, request.costs.tokens, detailed=execution is not None
     )
@@ -377,8 +386,8 @@ class Run(Answer[RunRequest]):
             suggested["chunked"] = self.chunks.to_json()
         if self.how_many:
             suggested |= self.how_many.to_json()
-        if counts := counts_lines([self.schedule.name]):
-            suggested["counts"] = counts[0]
+        if counts := counts_lines([self.schedule]):
+            suggested["counts"] = "; ".join(counts)
         if self.held:
             suggested |= {"cap": self.held.cap, "fits": not self.held.over}
         if self.step:
@@ -419,7 +428,7 @@ class Run(Answer[RunRequest]):
         yield ""
         for line in summary(self.timeline, self.metrics).splitlines():
             yield Line([line[:19], (line[19:34], "name"), (line[34:], "quiet")], 34)
-        yield from map(Line, counts_lines([self.schedule.name]))
+        yield from map(Line, counts_lines([self.schedule]))
         if self.step:
             yield Line([f"{'step':<19}", (step_text(self.step), "name")], 19)
         if self.chunks:
@@ -453,11 +462,12 @@ class Run(Answer[RunRequest]):
 
         from ppsim.questions.timelines.memory import Case, does_not_fit, find_alternatives
 
-        if request.own or request.merge_bw or request.network.detailed:
+        if request.own or request.merge_bw or request.network.detailed or self.dealt:
             error = does_not_fit(held, (), unsearched=False)
             error.hint += ", or ppsim memory with this --cap, which says what fits"
             return error
-        case = Case(request.schedule.spec, request.shape, request.costs, None)
+        loads = Loads(request.lengths, request.several.count)
+        case = Case(request.schedule.spec, request.shape, request.costs, None, loads)
         return does_not_fit(held, *find_alternatives(held, case))
 
     def notes(self) -> Iterator[str]:
@@ -465,7 +475,7 @@ class Run(Answer[RunRequest]):
         messages may hang.
         """
         if self.request.face.quiet:
-            yield from counts_lines([self.schedule.name])
+            yield from counts_lines([self.schedule])
         if self.held and self.load:
             yield self.load.describe_memory()
         if self.reordered and not self.request.face.as_json:
@@ -585,8 +595,13 @@ class Run(Answer[RunRequest]):
         wanted = shown if self.request.memory is None else self.request.memory
         if self.held or not wanted or not abilities_of(suffix).memory:
             return document
+        sizes = self.load.sizes()[self.replicas.slowest] if self.load and self.replicas else None
         return add_memory(
-            document, [self.costs], self.request.costs, asked=bool(self.request.memory)
+            document,
+            [self.costs],
+            self.request.costs,
+            asked=bool(self.request.memory),
+            sizes=sizes,
         )
 
     def _faster_order(self, found: Reordered) -> str:

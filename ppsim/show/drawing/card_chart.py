@@ -122,7 +122,7 @@ def _cells(
     fills = _fills(timeline)
     scale = width / (timeline.makespan or 1.0)
     paths, texts_of = defaultdict(list), defaultdict(list)
-    digits = LETTER * len(str(schedule.n_microbatches - 1)) + 2
+    digits = LETTER * len(str(schedule.round_microbatches - 1)) + 2
     widths = scale * (end - start)
     # All cells of a kind have their numbers, or none has.
     kinds = np.setdiff1d(schedule.kind, ONCE_A_STEP).tolist() if numbers else []
@@ -143,9 +143,8 @@ def _cells(
             )
             if int(schedule.kind[op]) in numbered:
                 place_of = f'x="{x + wide / 2:.0f}" y="{y + height / 2 + 2.5:.1f}"'
-                texts_of[text_colour(colour)].append(
-                    f"<text {place_of}>{schedule.microbatch[op]}</text>"
-                )
+                number = schedule.microbatch[op] % schedule.round_microbatches
+                texts_of[text_colour(colour)].append(f"<text {place_of}>{number}</text>")
     parts += [f'<path fill="{colour}" d="{"".join(path)}"/>' for colour, path in paths.items()]
     look = 'text-anchor="middle" font-size="9"'
     parts += [

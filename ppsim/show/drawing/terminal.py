@@ -21,7 +21,7 @@ from rich.style import Style
 from rich.text import Text
 
 from ppsim.base.numbers import format_number
-from ppsim.core.ops import Kind
+from ppsim.core.ops import ONCE_A_STEP, Kind
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.metrics import Metrics
@@ -254,9 +254,9 @@ def _labelled_kinds(
     schedule: Schedule, length: NDArray[np.float64], grid: Grid, colour: bool
 ) -> set[int]:
     """Return the kinds whose every cell has room for its number."""
-    digits = len(str(schedule.n_microbatches - 1))
+    digits = len(str(schedule.round_microbatches - 1))
     counts, kinds = np.bincount(schedule.kind, minlength=len(Kind)), set()
-    for kind in (kind for kind in IN_ROW if counts[kind]):
+    for kind in (kind for kind in IN_ROW if counts[kind] and kind not in ONCE_A_STEP):
         least = length.min(where=(schedule.kind == kind) & (length > 0), initial=np.inf)
         need = digits + (kind.info.hatched or not colour)  # these show the kind's letter too
         if need <= np.floor(least / grid.column + 1e-9) < np.inf:
@@ -326,7 +326,7 @@ def _cell(
         int(schedule.microbatch[op]),
         int(schedule.chunk[op]),
     )
-    number = str(microbatch) if int(kind) in labelled else ""
+    number = str(microbatch % schedule.round_microbatches) if int(kind) in labelled else ""
     if colours < FEW_COLOURS:
         letter = kind.name.lower() if chunk % 2 else kind.name
         return (letter + number)[:width].ljust(width, signs.rest), BASIC[

@@ -98,7 +98,7 @@ class Document:
     style: str = "screen"
     width: float = 6.75
     memory: tuple[Curve, ...] = ()
-    cap: int | None = None
+    cap: float | None = None
     curves: tuple[tuple[Curve, ...], ...] = ()
     baselines: tuple[int, ...] = ()
     executions: tuple[Execution, ...] = ()

@@ -6,13 +6,18 @@ import json
 from dataclasses import replace
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 from ppsim.core.costs import costs_for
+from ppsim.core.ops import Kind
+from ppsim.core.rounds import repeat_rounds
+from ppsim.core.steps import add_optimizer
 from ppsim.engine.detailed.execute import execute
 from ppsim.engine.detailed.spec import Network
 from ppsim.engine.lowering.lower import lower
 from ppsim.engine.memory.usage import activation_model, curves
+from ppsim.engine.simple.longest_path import simulate
 from ppsim.schedules import generate
 from tests.browser import started
 from tests.cases import timed
@@ -169,6 +174,48 @@ def test_the_wheel_zooms_around_the_pointer(reader):
     label, x = start[2]
     assert dict(zoomed)[label] == pytest.approx(x, abs=1)
     assert dict(zoomed)[start[3][0]] > start[3][1] + 10
+
+
+def test_steps_number_their_own_microbatches_and_an_optimizer_step_none(reader):
+    """Two steps of four microbatches: each counts from 0, the tip and what is picked out name the
+    step, and a cell of the optimizer has no number.
+    """
+    one = add_optimizer(
+        generate("1f1b", devices=2, microbatches=4), barrier=True, gathers=False, reduces=False
+    )
+    twice = repeat_rounds(one, 2)
+    costs = replace(costs_for(twice), others={Kind.OPT: np.full(2, 2.0)})
+    timeline = simulate(twice, costs)
+    shown, optimizer, later, picked = reader(
+        """
+        const [zero, five] = ticks().map(([, x]) => x);
+        const at = time => zero + time * (five - zero) / 5;
+        const shown = numbers();
+        point('pointermove', at(OPT), 20);
+        const optimizer = by('tip').textContent;
+        point('pointermove', at(NEXT), 20);
+        const later = by('tip').textContent;
+        point('pointerdown', at(NEXT), 20, { button: 0 });
+        point('pointerup', at(NEXT), 20);
+        await frame();
+        return [shown, optimizer, later, by('status').textContent];
+        """.replace("OPT", str(_middle(timeline, "OPT3"))).replace(
+            "NEXT", str(_middle(timeline, "0F4"))
+        ),
+        timeline,
+    )
+    assert sorted(set(shown)) == ["0", "1", "2", "3"]
+    assert len(shown) == 2 * 2 * 2 * 4  # F and B of two steps on two devices
+    assert optimizer.startswith("OPT3  optimizer step · step 0")
+    assert "microbatch" not in optimizer.partition("\n")[0]
+    assert later.startswith("0F4  forward · stage 0 · chunk 0 · step 1, microbatch 0")
+    assert picked.startswith("Step 1, microbatch 0: ")
+
+
+def _middle(timeline, label):
+    """When the first op of a label is half done."""
+    op = next(op for op in range(len(timeline.schedule)) if timeline.schedule.label(op) == label)
+    return float(timeline.start[op] + timeline.end[op]) / 2
 
 
 def test_hover_tells_the_op_and_a_click_picks_its_microbatch(reader):

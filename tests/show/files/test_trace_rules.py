@@ -111,3 +111,21 @@ def test_counters_go_forward_and_end_at_nothing(events):
     for points in counters.values():
         assert [time for time, _ in points] == sorted(time for time, _ in points)
         assert points[-1][1] == 0
+
+
+def test_ops_of_steps_name_the_step_and_number_its_own_microbatches(tmp_path):
+    """What runs once a step has no microbatch; without steps nothing names one."""
+    words = ["run", "1f1b", "--devices", "2", "--mb", "3", "--t-optimizer", "1", "-q"]
+    found = {}
+    for steps in ("1", "2"):
+        path = tmp_path / f"{steps}.trace.json"
+        ran = CliRunner().invoke(group, [*words, "--steps", steps, "-o", str(path)])
+        assert ran.exit_code == 0, ran.output
+        events = json.loads(path.read_text())["traceEvents"]
+        own = [event for event in events if event["ph"] == "X" and event["cat"] != "idle"]
+        found[steps] = {event["name"]: event["args"] for event in own}
+    which = ("step", "microbatch")
+    assert {name: found["2"]["1F4"].get(name) for name in which} == {"step": 1, "microbatch": 1}
+    assert {name: found["2"]["OPT5"].get(name) for name in which} == {"step": 1, "microbatch": None}
+    assert {name: found["1"]["1F1"].get(name) for name in which} == {"step": None, "microbatch": 1}
+    assert "microbatch" not in found["1"]["OPT2"]

@@ -63,6 +63,6 @@ def draw_into(ax: Axes, timeline: Timeline, title: str = "", look: Look = PLAIN)
         colour = text_colour(palette.colours[colours[op]])
         where, number = (
             (start[op] + length[op] / 2, schedule.device[op]),
-            str(schedule.microbatch[op] + look.base),
+            str(schedule.microbatch[op] % schedule.round_microbatches + look.base),
         )
         ax.text(*where, number, color=colour, ha="center", va="center", size=6, clip_on=True)

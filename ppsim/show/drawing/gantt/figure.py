@@ -63,7 +63,7 @@ def plot(
     style: str = "screen",
     width: float = 6.75,
     memory: Sequence[Curve] = (),
-    cap: int | None = None,
+    cap: float | None = None,
     executions: Sequence[Execution] = (),
     idles: Sequence[Idle] = (),
     insides: Sequence[OpsInside] = (),

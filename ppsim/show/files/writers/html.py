@@ -21,7 +21,7 @@ from ppsim.base.numbers import align_decimals, format_number
 from ppsim.base.text import one_line
 from ppsim.base.units import binary_unit, format_size
 from ppsim.core.curve import Curve
-from ppsim.core.ops import TIMED, Kind
+from ppsim.core.ops import ONCE_A_STEP, TIMED, Kind
 from ppsim.core.timeline import Timeline
 from ppsim.engine.memory.usage import BYTES, SHARES, activations, share_unit, steps
 from ppsim.engine.simple import columns
@@ -419,6 +419,7 @@ def _looks(document: Document, every: bool) -> dict[str, Any]:
                 "fill": colours.fill(kind)[::step],
                 "text": [palette.text_colour(fill) for fill in colours.fill(kind)[::step]],
                 **({"hatch": colours.hatch(kind)[::step]} if any(colours.hatch(kind)) else {}),
+                **({"once": True} if kind in ONCE_A_STEP else {}),
             }
             for kind in TIMED
             if every or kind <= max(last, Kind.W)
@@ -457,6 +458,7 @@ def _timeline(
         "chunks": schedule.n_chunks,
         "replicas": schedule.placement.n_replicas,
         "microbatches": schedule.n_microbatches,
+        "round": schedule.round_microbatches,
         "work": columns.work_of(schedule),
         **asdict(replace(metrics, round=None), dict_factory=_without_round),
         "numbers": _numbers(metrics, schedule, timeline.unit, rounds),

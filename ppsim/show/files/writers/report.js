@@ -135,7 +135,8 @@ function sayPicked() {
   if (!ops.length) return say(`No op of ${by} ${value}`);
   const first = ops.reduce((time, op) => Math.min(time, timeline.ops.start[op]), Infinity);
   const last = ops.reduce((time, op) => Math.max(time, timeline.ops.end[op]), 0);
-  return say(`${by[0].toUpperCase()}${by.slice(1)} ${value}: ${ops.length} ops, the first starts at ${number(first)}, `
+  const what = by === 'microbatch' ? whichOf(timeline, value) : `${by} ${value}`;
+  return say(`${what[0].toUpperCase()}${what.slice(1)}: ${ops.length} ops, the first starts at ${number(first)}, `
     + `the last ends at ${timed(last)}`);
 }
 

@@ -43,11 +43,12 @@ const interval = (from, to) => `${number(from)} → ${number(to)} (${timed(to - 
 function tellOp(timeline, op, x, y) {
   const { ops } = timeline;
   const cell = cellOf(timeline, op);
-  const lines = membersOf(timeline, cell).flatMap(member => [
-    bold(labelOf(timeline, member)),
-    `  ${LOOKS.kinds[ops.kind[member]].name} · stage ${ops.stage[member]} · chunk ${ops.chunk[member]}`
-      + ` · microbatch ${ops.microbatch[member]}\n`,
-  ]);
+  const lines = membersOf(timeline, cell).flatMap(member => {
+    const where = ops.stage[member] < 0 ? [] : [`stage ${ops.stage[member]}`, `chunk ${ops.chunk[member]}`];
+    const which = whichOf(timeline, ops.microbatch[member], ops.kind[member]);
+    const facts = [LOOKS.kinds[ops.kind[member]].name, ...where, ...(which ? [which] : [])];
+    return [bold(labelOf(timeline, member)), `  ${facts.join(' · ')}\n`];
+  });
   const critical = view.critical && criticalPath(timeline).includes(cell) ? '\non the critical path' : '';
   const pair = ops.pair[cell] >= 0 ? 'a pair, run as one · ' : '';
   const why = reason(timeline, op);

@@ -57,11 +57,12 @@ function lanes(panel, geometry, view, theme) {
     const high = (bottom - top) * panel.row;
     const size = Math.min(10, 0.9 * high);
     const wide = (drawnAt(lane.right[i]) - drawnAt(lane.left[i])) * geometry.scale;
-    if (dim || lane.microbatch[i] < 0 || size < 7 || wide < 0.62 * size * String(lane.microbatch[i]).length + 3) continue;
+    const shown = String(numberIn(panel.timeline, lane.microbatch[i], lane.kind?.[i]));
+    if (dim || !shown || lane.microbatch[i] < 0 || size < 7 || wide < 0.62 * size * shown.length + 3) continue;
     const x = (xOf(geometry, lane.left[i]) + xOf(geometry, lane.right[i])) / 2;
     const y = (top + bottom) / 2 * panel.row + 0.36 * size;
     numbers.push(`<text x="${px(x)}" y="${px(y)}" font-size="${px(size)}" text-anchor="middle"`
-      + ` fill="${LOOKS.lane_text[bands[place]]}">${lane.microbatch[i]}</text>`);
+      + ` fill="${LOOKS.lane_text[bands[place]]}">${shown}</text>`);
   }
   return parts.map(([lit, dimmed], place) => {
     const look = `fill="${LOOKS.lane[bands[place]]}" stroke="${LOOKS.lane_edge}" stroke-width="0.75"`;
@@ -156,7 +157,7 @@ function tellMessage(timeline, i, x, y) {
   const [name, stage] = [['activation', 'gradient', 'parameters or gradients (FSDP)'][lane.band[i]], lane.stage[i]];
   const times = interval(lane.left[i], lane.right[i]);
   if (!timeline.links) return tip(x, y, bold(LOOKS.kinds[lane.kind[i]].name),
-    `${stage < 0 ? '' : ` of stage ${stage}`} · microbatch ${lane.microbatch[i]}\ndevice ${lane.device[i]} · ${times}`);
+    `${stage < 0 ? '' : ` of stage ${stage}`} · ${whichOf(timeline, lane.microbatch[i], lane.kind[i])}\ndevice ${lane.device[i]} · ${times}`);
   if (lane.microbatch[i] < 0)
     return tip(x, y, bold(name), `  stage ${stage} · device ${lane.device[i]} · ${times}`);
   const queued = lane.left[i] - Math.max(lane.posted[i], lane.awaited[i]);
@@ -166,7 +167,7 @@ function tellMessage(timeline, i, x, y) {
   if (lane.size[i]) facts.push(ofBytes(lane.size[i]));
   const route = `device ${lane.device[i]} → ${lane.target[i]} · ${times}`;
   return tip(x, y, bold(name),
-    ` of stage ${stage} · microbatch ${lane.microbatch[i]}\n${route}\n${facts.join(' · ')}`);
+    ` of stage ${stage} · ${whichOf(timeline, lane.microbatch[i])}\n${route}\n${facts.join(' · ')}`);
 }
 
 /** What to say where messages cannot be told apart in this view. */

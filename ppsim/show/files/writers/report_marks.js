@@ -14,10 +14,11 @@ function marks(view, geometry, panel, sight, choose, theme, index) {
 function labels(panel, geometry, { spans }, choose) {
   const { timeline, row, lane } = panel;
   const { ops } = timeline;
-  const digits = String(timeline.microbatches - 1).length;
+  const digits = String(ofStep(timeline) - 1).length;
   const groups = new Map();
   spans.forEach(([first, last, at]) => {
     for (let op = first; op < last; op++) {
+      if (LOOKS.kinds[ops.kind[op]].once) continue;
       const group = groups.get(ops.colour[op]) ?? { width: Infinity, ops: [] };
       groups.set(ops.colour[op], group);
       if (ops.right[op] > ops.left[op]) group.width = Math.min(group.width, ops.right[op] - ops.left[op]);
@@ -36,7 +37,7 @@ function labels(panel, geometry, { spans }, choose) {
       if (right - left < 0.62 * size * digits) return '';
       const x = (left + right) / 2;
       const y = (at + middle) * row + 0.36 * size;
-      return `<text x="${px(x)}" y="${px(y)}">${ops.microbatch[op]}</text>`;
+      return `<text x="${px(x)}" y="${px(y)}">${numberIn(timeline, ops.microbatch[op])}</text>`;
     });
     return `<g font-size="${px(size)}" fill="${fill}" text-anchor="middle"${view.story ? halo({ page: FILLS[colour] }) : ''}>${texts.join('')}</g>`;
   }).join('');

@@ -121,8 +121,21 @@ function opAt(timeline, device, time) {
 
 const cellOf = (timeline, op) => timeline.ops.pair[op] >= 0 ? Math.min(op, timeline.ops.pair[op]) : op;
 const membersOf = (timeline, cell) => timeline.ops.pair[cell] >= 0 ? [cell, cell + 1] : [cell];
-const labelOf = (timeline, op) =>
-  `${timeline.ops.stage[op]}${LOOKS.kinds[timeline.ops.kind[op]].letter}${timeline.ops.microbatch[op]}`;
+const labelOf = ({ ops }, op) =>
+  `${ops.stage[op] < 0 ? '' : ops.stage[op]}${LOOKS.kinds[ops.kind[op]].letter}${ops.microbatch[op]}`;
+
+/** Microbatches of a step. */
+const ofStep = timeline => timeline.round ?? timeline.microbatches;
+
+/** The number of a microbatch in its step; empty for what a kind of op does once a step. */
+const numberIn = (timeline, microbatch, kind) => LOOKS.kinds[kind]?.once ? '' : microbatch % ofStep(timeline);
+
+/** Which microbatch it is, and of which step where there are several. */
+function whichOf(timeline, microbatch, kind) {
+  const step = ofStep(timeline) < timeline.microbatches ? [`step ${Math.floor(microbatch / ofStep(timeline))}`] : [];
+  const shown = numberIn(timeline, microbatch, kind);
+  return [...step, ...(shown === '' ? [] : [`microbatch ${shown}`])].join(', ');
+}
 const nameOf = (timeline, cell) => membersOf(timeline, cell).map(op => labelOf(timeline, op)).join('+');
 
 /** The op before a cell on its device, or -1. */

@@ -24,7 +24,7 @@ from ppsim.base.json_output import dump_json
 from ppsim.base.times import microseconds
 from ppsim.core.curve import Curve
 from ppsim.core.lanes import used_streams
-from ppsim.core.ops import Kind
+from ppsim.core.ops import ONCE_A_STEP, Kind
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
 from ppsim.engine.memory.usage import activations, in_flight, scale_bytes, steps
@@ -226,13 +226,22 @@ def _slice(run: Run, op: int) -> dict[str, Any]:
     before = timeline.end[op - 1] if op > schedule.offsets[schedule.device[op]] else 0.0
     args = {
         "stage": schedule.stage[op],
-        "microbatch": schedule.microbatch[op],
+        **_which(schedule, op),
         "chunk": schedule.chunk[op],
         "idle_before": max(start - before, 0.0),
     }
     return _span(
         run, name, category, schedule.device[op], THREAD[schedule.kind[op]], (start, end), args
     )
+
+
+def _which(schedule: Schedule, op: int) -> dict[str, Any]:
+    """The number of an op's microbatch in its step, of what runs once a step none; and the step
+    where there are several.
+    """
+    step, microbatch = divmod(int(schedule.microbatch[op]), schedule.round_microbatches)
+    steps = {"step": step} if schedule.n_rounds > 1 else {}
+    return steps if schedule.kind[op] in ONCE_A_STEP else {**steps, "microbatch": microbatch}
 
 
 def _span(
