@@ -32,6 +32,7 @@ from ppsim.show.drawing.gantt_paper import fit_for_paper
 from ppsim.show.drawing.gantt_strokes import Design, draw_gantt
 from ppsim.show.drawing.gantt_text import (
     draw_heading,
+    draw_line_start,
     draw_time_arrow,
     draw_time_axis,
     title_fits,
@@ -195,7 +196,9 @@ def _draw(panels: Sequence[Panel], style: str, width: int, cap: float | None) ->
         y -= design.head + tall
         axes = add_axes(figure, design, y, tall)
         draw_gantt(axes, panel, design, tall)
-        if design.head:
+        if panel.wrapped:
+            draw_line_start(axes, panel.look.window, design, tall)
+        elif design.head:
             name = "" if above and len(panels) == 1 else panel.title
             marks = design.marks + notes * (number == 0)
             draw_heading(axes, name, _facts(panels, number, style), panel.end, design, tall, marks)
