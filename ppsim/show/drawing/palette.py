@@ -11,27 +11,26 @@ from typing import Any
 from ppsim.core.ops import TIMED, Kind, Stream
 
 # By colour key of a kind (:class:`ppsim.core.ops.KindInfo`): the tints of a device's first and last
-# chunk (others' lie between), and the terminal's second shade of the first, for every other
-# microbatch, so that two of a kind stay apart. How far apart the tints are: ``PROMISED``.
+# chunk, of which the last is lighter for every kind, as in the papers; others' lie between. How far
+# apart the tints are: ``PROMISED``. They were found by a search for the largest of its numbers.
 COLOURS = {
-    "forward": ("#113BA9", "#5963E1", "#3256B5"),
-    "backward": ("#88A77A", "#47583B", "#99B38D"),
-    "input": ("#0B6D6D", "#01A099", "#2D8181"),
-    "weights": ("#987F00", "#C8AC0F", "#A69124"),
+    "forward": ("#213AA1", "#415FC7"),
+    "backward": ("#4A603D", "#728459"),
+    "input": ("#499597", "#51BCC8"),
+    "weights": ("#98690E", "#AF9329"),
 }
 COMM_ARROW = "#8A2C59"
 COMM_LANE = "#B9216B"
 COLLECTIVE = "#7C2600"  # gathered parameters and reduced gradients, in the same lane
 COPY_LANE = "#49474E"
 # what runs beside F, B, I and W in a device's row
-VOCABULARY = "vocabulary", ("#818464", "#818464", "#8F9270")
-ENCODER = "encoder", ("#F974C7", "#F974C7", "#FB93D3")
-_SHADES = COLOURS | dict([VOCABULARY, ENCODER])
+VOCABULARY = "vocabulary", ("#90967E", "#90967E")
+ENCODER = "encoder", ("#FC6CB4", "#FC6CB4")
+_TINTS = COLOURS | dict([VOCABULARY, ENCODER])
 IN_ROW = tuple(kind for kind in TIMED if kind.info.stream == Stream.COMPUTE and kind.info.colour)
 LEVELS = 8  # tints of a kind, from that of a device's first chunk to that of its last
 # of a hatched cell that is lines, which blend with the fill where they would be too fine
 HATCHED_SHARE = 0.35
-SHADE = {kind: _SHADES[kind.info.colour][2] for kind in IN_ROW}
 BUBBLE = "#F1F3F6"
 BUBBLE_DARK = "#0B0E12"  # the same on a dark page
 HIGHLIGHT = ("#D1242F", "#FF7B72")  # what the reader picked out, on a light and on a dark page
@@ -48,25 +47,25 @@ CAUSE_FILL = {
     "order": "#5A1E47",
     "imbalance": "#7A4153",
     "collective": "#310033",
-    "fill": "#BAB7C8",
+    "fill": "#CCCCD2",
     "turnaround": "#E8D3F7",
     "drain": "#E0F8DB",
     "copy": "#0700ED",
     "barrier": "#2A2219",
-    "feedback": "#746725",
+    "feedback": "#42422A",
     "optimizer": "#07090C",
 }
 CAUSE_DARK = {
-    "host": "#AC6544",
-    "message": "#D27C50",
-    "compute": "#F496B7",
-    "order": "#047F99",
+    "host": "#904818",
+    "message": "#CC7E78",
+    "compute": "#F696A8",
+    "order": "#127890",
     "imbalance": "#6C085B",
     "collective": "#9F79E4",
     "fill": "#52414E",
     "turnaround": "#4E3034",
     "drain": "#1D2638",
-    "copy": "#B7CDDC",
+    "copy": "#C0D8EA",
     "barrier": "#DFF19E",
     "feedback": "#CDA8FF",
     "optimizer": "#CEFED9",
@@ -209,6 +208,11 @@ def blend(above: str, below: str, share: float) -> str:
     return "#" + "".join(f"{round(share * a + (1 - share) * b):02X}" for a, b in pairs)
 
 
+def second_shade(fill: str) -> str:
+    """Return the shade of every other microbatch in a terminal, so that neighbours stay apart."""
+    return blend("#ffffff", fill, 0.15)
+
+
 def along(ramp: Ramp, count: int) -> list[str]:
     """So many colours from the first of a ramp over its middle to its last."""
     first, middle, last = ramp
@@ -293,7 +297,7 @@ class Palette:
         return tuple(line for kind in TIMED for line in self.hatch(kind))
 
 
-DEFAULT = Palette("default", {key: shades[:2] for key, shades in _SHADES.items()})
+DEFAULT = Palette("default", _TINTS)
 # Colours of the papers that a figure is to be compared with, in the order of ``COLOURS``; a full
 # backward of zb and an input gradient of megatron, which those papers do not draw, have colours
 # between.
@@ -323,7 +327,7 @@ class Promise:
 # Of palettes that are for every kind of colour vision, or for print in grey: what the words of
 # ``--palette`` say.
 PROMISED = {
-    "default": Promise(seen=12, in_grey=11, chunks_in_grey=5.5),
+    "default": Promise(seen=11.7, in_grey=8.9, chunks_in_grey=4.4),
     "okabe-ito": Promise(seen=10),
     "mono": Promise(in_grey=20, chunks_in_grey=9.5),
 }
@@ -338,8 +342,8 @@ def _of_paper(name: str) -> Palette:
     fills = OF_PAPERS[name].split()
     tints = dict(zip(COLOURS, zip(fills[::2], fills[1::2], strict=True), strict=True))
     tints |= {
-        key: (MONO_BESIDE[key],) * 2 if name == "mono" else shades[:2]
-        for key, shades in (VOCABULARY, ENCODER)
+        key: (MONO_BESIDE[key],) * 2 if name == "mono" else own
+        for key, own in (VOCABULARY, ENCODER)
     }
     lines = HATCHED_BUBBLE if name == "mono" else ""
     return Palette(
