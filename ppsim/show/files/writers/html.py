@@ -196,7 +196,7 @@ def contents(
         "memory": bool(document.memory),
         "columns": [
             {"key": column.key, "heading": column.heading, "places": sorted(column.places & PLACES)}
-            for column in columns.COLUMNS
+            for column in columns.all_columns()
             if column.places & PLACES
             and (document.bounds or column.key not in ("bound", "gap"))
             and (any(document.rounds) or not column.of_round)
@@ -479,7 +479,7 @@ def _numbers(metrics: Metrics, schedule: Schedule, unit: str, rounds: bool) -> d
         }
         if column.applies(metrics)
         else {"text": "-", "note": "it does not go round"}
-        for column in columns.COLUMNS
+        for column in columns.all_columns()
         if column.places & PLACES and (rounds or not column.of_round)
     }
 
