@@ -14,18 +14,18 @@ from ppsim.core.ops import TIMED, Kind, Stream
 # chunk, of which the last is lighter for every kind, as in the papers; others' lie between. How far
 # apart the tints are: ``PROMISED``. They were found by a search for the largest of its numbers.
 COLOURS = {
-    "forward": ("#213AA1", "#415FC7"),
-    "backward": ("#4A603D", "#728459"),
-    "input": ("#499597", "#51BCC8"),
-    "weights": ("#98690E", "#AF9329"),
+    "forward": ("#333B98", "#4C5ACA"),
+    "backward": ("#759265", "#7CBD74"),
+    "input": ("#156563", "#1F8A95"),
+    "weights": ("#866E22", "#A29824"),
 }
 COMM_ARROW = "#8A2C59"
 COMM_LANE = "#B9216B"
 COLLECTIVE = "#7C2600"  # gathered parameters and reduced gradients, in the same lane
 COPY_LANE = "#49474E"
 # what runs beside F, B, I and W in a device's row
-VOCABULARY = "vocabulary", ("#90967E", "#90967E")
-ENCODER = "encoder", ("#FC6CB4", "#FC6CB4")
+VOCABULARY = "vocabulary", ("#727254", "#727254")
+ENCODER = "encoder", ("#FC72C6", "#FC72C6")
 _TINTS = COLOURS | dict([VOCABULARY, ENCODER])
 IN_ROW = tuple(kind for kind in TIMED if kind.info.stream == Stream.COMPUTE and kind.info.colour)
 LEVELS = 8  # tints of a kind, from that of a device's first chunk to that of its last
@@ -42,30 +42,30 @@ RAMP: tuple[Ramp, Ramp] = (("#0B1B3F", "#3A6EA5", "#CC8400"), ("#F2F7FC", "#62A8
 # kind of colour vision.
 CAUSE_FILL = {
     "host": "#8291FC",
-    "message": "#F4C188",
-    "compute": "#F14C92",
+    "message": "#EAC6A2",
+    "compute": "#F04290",
     "order": "#5A1E47",
-    "imbalance": "#7A4153",
+    "imbalance": "#9C5A5A",
     "collective": "#310033",
-    "fill": "#CCCCD2",
+    "fill": "#C0BACC",
     "turnaround": "#E8D3F7",
     "drain": "#E0F8DB",
     "copy": "#0700ED",
     "barrier": "#2A2219",
-    "feedback": "#42422A",
+    "feedback": "#666030",
     "optimizer": "#07090C",
 }
 CAUSE_DARK = {
-    "host": "#904818",
-    "message": "#CC7E78",
-    "compute": "#F696A8",
-    "order": "#127890",
+    "host": "#9C604E",
+    "message": "#BA968A",
+    "compute": "#F496B7",
+    "order": "#546684",
     "imbalance": "#6C085B",
     "collective": "#9F79E4",
-    "fill": "#52414E",
+    "fill": "#6C4848",
     "turnaround": "#4E3034",
     "drain": "#1D2638",
-    "copy": "#C0D8EA",
+    "copy": "#B7CDDC",
     "barrier": "#DFF19E",
     "feedback": "#CDA8FF",
     "optimizer": "#CEFED9",
@@ -210,7 +210,7 @@ def blend(above: str, below: str, share: float) -> str:
 
 def second_shade(fill: str) -> str:
     """Return the shade of every other microbatch in a terminal, so that neighbours stay apart."""
-    return blend("#ffffff", fill, 0.15)
+    return blend("#ffffff", fill, 0.1)
 
 
 def along(ramp: Ramp, count: int) -> list[str]:
@@ -327,7 +327,7 @@ class Promise:
 # Of palettes that are for every kind of colour vision, or for print in grey: what the words of
 # ``--palette`` say.
 PROMISED = {
-    "default": Promise(seen=11.7, in_grey=8.9, chunks_in_grey=4.4),
+    "default": Promise(seen=11.2, in_grey=8.8, chunks_in_grey=4.4),
     "okabe-ito": Promise(seen=10),
     "mono": Promise(in_grey=20, chunks_in_grey=9.5),
 }
