@@ -11,27 +11,26 @@ from typing import Any
 from ppsim.core.ops import TIMED, Kind, Stream
 
 # By colour key of a kind (:class:`ppsim.core.ops.KindInfo`): the tints of a device's first and last
-# chunk (others' lie between), and the terminal's second shade of the first, for every other
-# microbatch, so that two of a kind stay apart. How far apart the tints are: ``PROMISED``.
+# chunk, of which the last is lighter for every kind, as in the papers; others' lie between. How far
+# apart the tints are: ``PROMISED``. They were found by a search for the largest of its numbers.
 COLOURS = {
-    "forward": ("#113BA9", "#5963E1", "#3256B5"),
-    "backward": ("#88A77A", "#47583B", "#99B38D"),
-    "input": ("#0B6D6D", "#01A099", "#2D8181"),
-    "weights": ("#987F00", "#C8AC0F", "#A69124"),
+    "forward": ("#333B98", "#4C5ACA"),
+    "backward": ("#759265", "#7CBD74"),
+    "input": ("#156563", "#1F8A95"),
+    "weights": ("#866E22", "#A29824"),
 }
 COMM_ARROW = "#8A2C59"
 COMM_LANE = "#B9216B"
 COLLECTIVE = "#7C2600"  # gathered parameters and reduced gradients, in the same lane
 COPY_LANE = "#49474E"
 # kinds other than F, B, I and W in a device's row
-VOCABULARY = "vocabulary", ("#818464", "#818464", "#8F9270")
-ENCODER = "encoder", ("#F974C7", "#F974C7", "#FB93D3")
-_SHADES = COLOURS | dict([VOCABULARY, ENCODER])
+VOCABULARY = "vocabulary", ("#727254", "#727254")
+ENCODER = "encoder", ("#FC72C6", "#FC72C6")
+_TINTS = COLOURS | dict([VOCABULARY, ENCODER])
 IN_ROW = tuple(kind for kind in TIMED if kind.info.stream == Stream.COMPUTE and kind.info.colour)
 LEVELS = 8  # tints of a kind, from that of a device's first chunk to that of its last
 # of a hatched cell that is lines, which blend with the fill where they would be too fine
 HATCHED_SHARE = 0.35
-SHADE = {kind: _SHADES[kind.info.colour][2] for kind in IN_ROW}
 BUBBLE = "#F1F3F6"
 BUBBLE_DARK = "#0B0E12"  # the same on a dark page
 HIGHLIGHT = ("#D1242F", "#FF7B72")  # what the reader picked out, on a light and on a dark page
@@ -43,27 +42,27 @@ RAMP: tuple[Ramp, Ramp] = (("#0B1B3F", "#3A6EA5", "#CC8400"), ("#F2F7FC", "#62A8
 # kind of colour vision.
 CAUSE_FILL = {
     "host": "#8291FC",
-    "message": "#F4C188",
-    "compute": "#F14C92",
+    "message": "#EAC6A2",
+    "compute": "#F04290",
     "order": "#5A1E47",
-    "imbalance": "#7A4153",
+    "imbalance": "#9C5A5A",
     "collective": "#310033",
-    "fill": "#BAB7C8",
+    "fill": "#C0BACC",
     "turnaround": "#E8D3F7",
     "drain": "#E0F8DB",
     "copy": "#0700ED",
     "barrier": "#2A2219",
-    "feedback": "#746725",
+    "feedback": "#666030",
     "optimizer": "#07090C",
 }
 CAUSE_DARK = {
-    "host": "#AC6544",
-    "message": "#D27C50",
+    "host": "#9C604E",
+    "message": "#BA968A",
     "compute": "#F496B7",
-    "order": "#047F99",
+    "order": "#546684",
     "imbalance": "#6C085B",
     "collective": "#9F79E4",
-    "fill": "#52414E",
+    "fill": "#6C4848",
     "turnaround": "#4E3034",
     "drain": "#1D2638",
     "copy": "#B7CDDC",
@@ -209,6 +208,11 @@ def blend(above: str, below: str, share: float) -> str:
     return "#" + "".join(f"{round(share * a + (1 - share) * b):02X}" for a, b in pairs)
 
 
+def second_shade(fill: str) -> str:
+    """Return the shade of every other microbatch in a terminal, so that neighbours stay apart."""
+    return blend("#ffffff", fill, 0.1)
+
+
 def along(ramp: Ramp, count: int) -> list[str]:
     """Return ``count`` colours along a ramp: from its first over its middle to its last."""
     first, middle, last = ramp
@@ -291,7 +295,7 @@ class Palette:
         return tuple(line for kind in TIMED for line in self.hatch(kind))
 
 
-DEFAULT = Palette("default", {key: shades[:2] for key, shades in _SHADES.items()})
+DEFAULT = Palette("default", _TINTS)
 # Colours of the papers that a figure is to be compared with, in the order of ``COLOURS``; a full
 # backward of zb and an input gradient of megatron, which those papers do not draw, have colours
 # between.
@@ -321,7 +325,7 @@ class Promise:
 # Of palettes that are for every kind of colour vision, or for print in grey: what the words of
 # ``--palette`` say.
 PROMISED = {
-    "default": Promise(seen=12, in_grey=11, chunks_in_grey=5.5),
+    "default": Promise(seen=11.2, in_grey=8.8, chunks_in_grey=4.4),
     "okabe-ito": Promise(seen=10),
     "mono": Promise(in_grey=20, chunks_in_grey=9.5),
 }
@@ -336,8 +340,8 @@ def _of_paper(name: str) -> Palette:
     fills = OF_PAPERS[name].split()
     tints = dict(zip(COLOURS, zip(fills[::2], fills[1::2], strict=True), strict=True))
     tints |= {
-        key: (MONO_BESIDE[key],) * 2 if name == "mono" else shades[:2]
-        for key, shades in (VOCABULARY, ENCODER)
+        key: (MONO_BESIDE[key],) * 2 if name == "mono" else own
+        for key, own in (VOCABULARY, ENCODER)
     }
     lines = HATCHED_BUBBLE if name == "mono" else ""
     return Palette(

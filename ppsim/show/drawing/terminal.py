@@ -32,11 +32,10 @@ from ppsim.show.drawing.palette import (
     FEW_COLOURS,
     IN_ROW,
     LEVELS,
-    SHADE,
     TERMINAL_MUTED,
     XTERM,
-    channels,
     level_of,
+    second_shade,
     text_colour,
     xterm_colour,
 )
@@ -341,7 +340,7 @@ def _cell(
         return text, xterm_style(XTERM[kind.info.colour][2 * level // LEVELS][microbatch % 2])
     fill = DEFAULT.colours[LEVELS * kind + level]
     if microbatch % 2:
-        fill = _darker(fill) if chunk else SHADE[kind]
+        fill = second_shade(fill)
     return text, Style(color=text_colour(fill), bgcolor=fill)
 
 
@@ -349,10 +348,6 @@ def xterm_style(number: int) -> Style:
     """Return the style of a cell in one of xterm's colours, with a readable text colour."""
     ink = 231 if text_colour(xterm_colour(number)) == "#ffffff" else 16
     return Style(color=f"color({ink})", bgcolor=f"color({number})")
-
-
-def _darker(colour: str) -> str:
-    return "#" + "".join(f"{int(channel * 0.86):02x}" for channel in channels(colour))
 
 
 def _scale(

@@ -51,11 +51,11 @@ def test_every_label_has_room_in_its_bar(name, shape):
 
 
 def test_kinds_have_the_colours_of_all_pictures_and_text_reads_on_them():
-    """F, B and W in their first tints, I in its last; each look of a bar is one kind's."""
+    """F and B in their first tints, I and W in their last; each look of a bar is one kind's."""
     theme = settings(timed("dualpipe", 4, 8))["themeVariables"]
     assert theme["taskBkgColor"] == DEFAULT.tints["forward"][0]
     assert theme["doneTaskBkgColor"] == DEFAULT.tints["backward"][0]
-    assert theme["critBkgColor"] == DEFAULT.tints["weights"][0]
+    assert theme["critBkgColor"] == DEFAULT.tints["weights"][1]
     fills = [theme[f"{look}BkgColor"] for look in ("task", "doneTask", "activeTask", "crit")]
     assert len({*fills}) == 4
     assert theme["activeTaskBkgColor"] == DEFAULT.tints["input"][1]

@@ -38,6 +38,8 @@ LEAST_CELL = 3  # dots a cell needs on average to be drawn one by one
 ARROW_GAP, ROW_GAP = 0.17, 0.06  # share of a row that stays empty above and below
 LEAST_SEGMENT = 3.0  # points of a typical segment, below which cells are drawn as one
 LEAST_MESSAGE = 1.5  # points of a typical message, below which lanes are strips
+LINE_HEAD = round(0.1 * DOTS)  # above a line of a timeline that is drawn in several, for its time
+LINE_ROW = 0.115  # inches of a device's row in these at most
 MARKS = 1.35  # heights of the font above the rows for the names of phases and of a folded middle
 GAPS_FROM = 15  # dots of a row, below which rows touch
 BORDERED_SHARE = 0.25  # of the cells may be too narrow for borders before all lose them
@@ -71,6 +73,8 @@ def design_for(
     strips = 2 if inside else len(bands)
     rows = math.ceil(rows * (1 + BAND * strips))
     row = row_height(devices, rows, labels=labels, arrows=arrows, narrow=narrow)
+    if panels[0].wrapped:
+        row = min(row, round(LINE_ROW * DOTS))
     if look.font_size:
         row = max(row, min(round(font / LABEL_HEIGHT * POINT), int(TALLEST / rows * DOTS)))
     band = round(BAND * row)
@@ -94,12 +98,7 @@ def design_for(
         span=span,
         row=row + band * strips,
         gap=gap,
-        head=(
-            round(HEAD * max(1.0, font / FONT))
-            if len(panels) > 1 or style == "screen" or look.title
-            else 0
-        )
-        + marks,
+        head=_head(panels, style, font) + marks,
         border=border_width(min(_typical_cell(panels, scale) if vector else 0.0, row / POINT)),
         vector=vector,
         arrows=arrows,
@@ -113,6 +112,14 @@ def design_for(
         ),
         inside=inside,
     )
+
+
+def _head(panels: Sequence[Panel], style: str, font: float) -> int:
+    """Return the dots above a panel for its title and facts, or for the time of a line."""
+    if panels[0].wrapped:
+        return LINE_HEAD
+    titled = len(panels) > 1 or style == "screen" or panels[0].look.title
+    return round(HEAD * max(1.0, font / FONT)) if titled else 0
 
 
 def _horizontal(

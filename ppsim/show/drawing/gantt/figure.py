@@ -31,7 +31,13 @@ from ppsim.show.drawing.gantt.notes import NOTE_LINE
 from ppsim.show.drawing.gantt.panel import Panel
 from ppsim.show.drawing.gantt.paper import fit_for_paper
 from ppsim.show.drawing.gantt.strokes import draw_gantt
-from ppsim.show.drawing.gantt.text import draw_heading, draw_time_arrow, draw_time_axis, title_fits
+from ppsim.show.drawing.gantt.text import (
+    draw_heading,
+    draw_line_start,
+    draw_time_arrow,
+    draw_time_axis,
+    title_fits,
+)
 from ppsim.show.drawing.letters import wrap_text
 from ppsim.show.drawing.link_panel import GAP as LINK_GAP
 from ppsim.show.drawing.link_panel import draw_links, link_panel_height
@@ -191,7 +197,9 @@ def _draw(panels: Sequence[Panel], style: str, width: int, cap: float | None) ->
         y -= design.head + tall
         axes = add_axes(figure, design, y, tall)
         draw_gantt(axes, panel, design, tall)
-        if design.head:
+        if panel.wrapped:
+            draw_line_start(axes, panel.look.window, design, tall)
+        elif design.head:
             name = "" if above and len(panels) == 1 else panel.title
             marks = design.marks + notes * (number == 0)
             draw_heading(axes, name, _facts(panels, number, style), panel.end, design, tall, marks)

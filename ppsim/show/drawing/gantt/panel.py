@@ -58,6 +58,7 @@ class Panel:
     links: LinkUse | None = None
     inside: OpsInside | None = None
     thin: bool = False  # whether every n-th cell has its number where not all have room
+    wrapped: bool = False  # whether it is one line of a timeline that is drawn in several
 
     @property
     def devices(self) -> int:

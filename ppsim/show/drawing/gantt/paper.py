@@ -1,11 +1,14 @@
-"""Figures for papers: readable numbers, a folded middle if few are, and a note with better
-options.
+"""Figures for papers: readable numbers, a folded middle or several lines if few are, and a note
+with better options.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from ppsim.base.notes import note
 from ppsim.base.numbers import format_share
@@ -16,12 +19,15 @@ from ppsim.show.drawing.view import find_repetition
 
 WIDTHS = 3.3, 6.75, 9.0, 12.0, 16.0  # inches that are tried: a column, a page, and more
 ENOUGH = 0.25  # share of numbered cells, below which a middle that repeats is folded
+LINES = 2, 3  # in which a timeline is drawn that has too few numbers in one
+MOST_ROWS = 24  # of all lines together
+LEGIBLE = 0.4  # share of numbered cells, below which a timeline is drawn in lines
 MORE = 0.2  # of the cells that a wider figure must number beyond, to be worth a word
 
 
 def fit_for_paper(panels: Sequence[Panel], width: int) -> list[Panel]:
-    """Return panels with readable numbers in a figure of ``width`` dots: thinned, folded, or with a
-    note.
+    """Return panels with readable numbers in a figure of ``width`` dots: thinned, folded, in lines,
+    or with a note.
     """
     look = panels[0].look
     if look.labels != "auto":
@@ -40,7 +46,14 @@ def fit_for_paper(panels: Sequence[Panel], width: int) -> list[Panel]:
             f"{panels[0].title} is folded to fit {width / DOTS:g} inches; --window 0:{end} draws "
             f"all of it"
         )
-    if share < 1:
+    if share < LEGIBLE and (lines := _lines(panels, width)) and _numbered(lines, width) > share:
+        drawn, share = lines, _numbered(lines, width)
+        room = f", where {format_share(share)} of the cells have their number" * (share < 1)
+        note(
+            f"{panels[0].title} is drawn in {len(lines)} lines to fit {width / DOTS:g} inches"
+            f"{room}; --window 0:{panels[0].timeline.makespan:.10g} draws it in one"
+        )
+    elif share < 1:
         names = ", ".join(panel.title for panel in panels)
         ways = ["--fold"] if better else []
         wider = (each for each in WIDTHS if each * DOTS > width)
@@ -52,6 +65,33 @@ def fit_for_paper(panels: Sequence[Panel], width: int) -> list[Panel]:
         room = f"{format_share(share)} of the cells have their number"
         note(f"{names}: too wide for {width / DOTS:g} inches, where {room}: {hint} shows more")
     return drawn
+
+
+def _lines(panels: Sequence[Panel], width: int) -> list[Panel] | None:
+    """Return the panel in the fewest lines in which most cells have their number, or in the most;
+    None where it must be in one.
+
+    Lines are equally long, a multiple of the shortest cell, which cuts few.
+    """
+    panel, look = panels[0], panels[0].look
+    beside = panel.memory is not None or panel.lane is not None or panel.inside is not None
+    fixed = look.window or look.fold or look.until or look.notes or look.phases or look.title
+    counts = [count for count in LINES if count * panel.devices <= MOST_ROWS]
+    if len(panels) > 1 or beside or fixed or look.per_device or not counts:
+        return None
+    step, end = float(panel.cells.width.min(initial=np.inf)), panel.timeline.makespan
+    found: list[Panel] = []
+    for count in counts:
+        long = math.ceil(end / count / step - 1e-9) * step
+        windows = [(at * long, min((at + 1) * long, end)) for at in range(count)]
+        found = [
+            replace(panel, look=replace(look, window=window), thin=True, wrapped=True)
+            for window in windows
+            if window[0] < window[1]
+        ]
+        if _numbered(found, width) >= LEGIBLE:
+            break
+    return found
 
 
 def _folded(panels: Sequence[Panel]) -> Panel | None:

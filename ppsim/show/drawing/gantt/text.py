@@ -108,6 +108,16 @@ def draw_time_axis(axes: Axes, unit: str, design: Design, view: View | None = No
     axes.set_xlabel(label, fontsize=design.font, labelpad=1, parse_math=is_symbol(unit))
 
 
+def draw_line_start(
+    axes: Axes, window: tuple[float, float] | None, design: Design, tall: int
+) -> None:
+    """Write above a line of a timeline when it begins, where that is not at once."""
+    if window and window[0]:
+        above, small = 1 + 0.025 * DOTS / tall, design.font - 1
+        text = f"t = {window[0]:,.10g}"
+        axes.text(0, above, text, fontsize=small, color="#444444", transform=axes.transAxes)
+
+
 def draw_time_arrow(axes: Axes, design: Design) -> None:
     """Draw the word Time and an arrow to the right."""
     font = design.font

@@ -29,12 +29,12 @@ STYLE = {"forward": "", "backward": "done, ", "input": "active, ", "weights": "c
 OTHER = "active, crit, "
 HATCHED = "done, crit, "
 # The variables of its theme for the fill of each look, by tint. All but the first share one colour
-# of text, black, which the lighter tint of I lets read.
+# of text, black, which the lighter tints of I and W let read.
 FILLS = {
     "taskBkgColor": ("forward", 0),
     "doneTaskBkgColor": ("backward", 0),
     "activeTaskBkgColor": ("input", 1),
-    "critBkgColor": ("weights", 0),
+    "critBkgColor": ("weights", 1),
 }
 KIND_LETTERS = np.array([len(kind.name) for kind in Kind])
 LETTER = 7.0  # pixels of a label's letter

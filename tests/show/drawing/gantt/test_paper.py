@@ -41,27 +41,53 @@ def test_a_sparse_number_lies_on_its_own_colour_and_meets_no_other(name, scale):
         assert shown.mean() > 0.5
 
 
+def drawn(name, folder, *more):
+    """How many numbers a figure for one column or another width has, and what is said."""
+    file = folder / "x.svg"
+    words = ["run", name, "--devices", "8", "--mb", "16", "--style", "paper", "-q"]
+    code, _, err = answer(*words, *more, "-o", str(file))
+    assert code == 0
+    return len(re.findall(r">\d+</text>", file.read_text())), " ".join(err.split())
+
+
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", EIGHT)
+def test_two_cells_of_five_have_their_number_in_one_column_or_all_is_in_lines(name, tmp_path):
+    """In lines there are more numbers than in one line, which the option that it names draws."""
+    numbers, said = drawn(name, tmp_path, "--width", "3.3")
+    cells = len(cells_of(timed(name, 8, 16)))
+    assert numbers >= 0.4 * cells
+    lines = re.findall(r"is drawn in (\d) lines to fit 3.3 inches.*(--window 0:[\d.]+) draws", said)
+    assert bool(lines) == (name in ("interleaved", "zb-v", "v-half", "gis"))
+    for count, option in lines:
+        one, _ = drawn(name, tmp_path, "--width", "3.3", *option.split())
+        assert count in "23"
+        assert one < min(0.4 * cells, numbers)
+
+
+@pytest.mark.parametrize("name", ["1f1b", "dualpipe", "gpipe", "zb-1p"])
 def test_what_has_no_room_for_its_numbers_says_so(name, tmp_path):
-    """At one column each of eight schedules lacks numbers, and the width or option that it names
-    has more of them.
-    """
-    words = ["run", name, "--devices", "8", "--mb", "16", "--style", "paper", "-q"]
-
-    def numbers(*more):
-        file = tmp_path / "x.svg"
-        code, _, err = answer(*words, *more, "-o", str(file))
-        assert code == 0
-        return len(re.findall(r">\d+</text>", file.read_text())), " ".join(err.split())
-
-    few, said = numbers("--width", "3.3")
+    """The width or option that it names has more of them."""
+    few, said = drawn(name, tmp_path, "--width", "3.3")
     (hint,) = re.findall(
         r"too wide for 3.3 inches, where [\d.]+% of the cells have their number: (.*) shows more",
         said,
     )
-    wider, _ = numbers("--width", re.findall(r"--width ([\d.]+)", hint)[0])
+    wider, _ = drawn(name, tmp_path, "--width", re.findall(r"--width ([\d.]+)", hint)[0])
     assert wider > few > 0
+
+
+def test_lines_hold_every_cell_once_and_say_when_they_begin():
+    """Side by side they are as long as the timeline; a cell that is cut lies in two."""
+    run = timed("zb-v", 8, 16)
+    figure, said = quietly(run)
+    assert any("drawn in 3 lines" in each for each in said)
+    starts = [text.get_text() for axes in figure.axes for text in axes.texts]
+    assert [each for each in starts if each.startswith("t = ")] == ["t = 17.5", "t = 35"]
+    numbers = [text for text in starts if text.isdigit()]
+    assert 0.9 * len(run.schedule) <= len(numbers) <= len(run.schedule)
+    spans = [axes.get_xlim() for axes in figure.axes]
+    assert spans == [(0, 17.5)] * 3
 
 
 def test_all_numbers_need_no_word(tmp_path):
