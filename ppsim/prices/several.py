@@ -16,10 +16,10 @@ from ppsim.prices.build import (
     stages_of,
 )
 from ppsim.prices.cap import Cap, measure_excess
-from ppsim.prices.dealing import DealOptions, deal_load
+from ppsim.prices.dealing import DealOptions, deal_load, price_slowest
 from ppsim.prices.lengths import LengthOptions, find_load
 from ppsim.prices.options import CostOptions
-from ppsim.prices.replicas import ReplicaOptions, Replicas, time_replicas
+from ppsim.prices.replicas import ReplicaOptions
 from ppsim.prices.timing import SIMPLE, time_ops
 
 if TYPE_CHECKING:
@@ -64,9 +64,7 @@ def time_schedule(
 
             dealt = deal_load(dealing, build_with, (schedule, prices), load, several)
             schedule, prices, load = dealt.schedule, dealt.costs, dealt.load
-        if each := time_replicas(schedule, prices, network, costs, several, load):
-            replicas = several.replicas or Replicas(len(each.ends), ())
-            prices = list(replicas.costs(schedule, prices, costs, load))[each.slowest]
+        prices = price_slowest(schedule, prices, network, costs, several, load)
         timeline, execution = time_ops(schedule, prices, network, costs.links)
     except UnknownSchedule:
         raise

@@ -24,6 +24,7 @@ class Chunks(Part):
     place: ClassVar[int] = 60
     called_by: ClassVar[tuple[str, ...]] = ("chunked",)
     is_source: ClassVar[bool] = True
+    decides_ops: ClassVar[tuple[str, ...]] = ("chunked", "chunk", "page", "law")
     needs: ClassVar[tuple[Need, ...]] = (
         Need(
             ("chunked",),

@@ -24,6 +24,7 @@ class SegmentFile(Part):
     place: ClassVar[int] = 120
     called_by: ClassVar[tuple[str, ...]] = ("segments",)
     is_source: ClassVar[bool] = True
+    gives_whole_costs: ClassVar[bool] = True
     is_of_whole_sequences: ClassVar[bool] = True
     needs: ClassVar[tuple[Need, ...]] = (
         Need(

@@ -22,8 +22,7 @@ from ppsim.base.deadline import check_time
 from ppsim.base.numbers import format_share
 from ppsim.errors import PpsimError
 from ppsim.prices.build import build_memory
-from ppsim.prices.parts.layout import layout_for
-from ppsim.prices.parts.profile import has_activation_bytes
+from ppsim.prices.options import ask_costs
 from ppsim.prices.replicas import ReplicaOptions, time_replicas
 from ppsim.questions.across.break_even import describe_limits, price_of_search
 from ppsim.questions.across.whatif import Run, changeable_options
@@ -296,7 +295,7 @@ def _most_held(run: Run, timeline: Timeline, *, in_bytes: bool) -> tuple[float, 
 
     schedule = timeline.schedule
     costs = run.costs if in_bytes else replace(run.costs, profile=None)
-    if costs.layout or (costs.profile and has_activation_bytes(costs.profile)):
+    if ask_costs(costs).knows_memory:
         from ppsim.prices.cap import activations_per_unit
 
         model, _ = build_memory(schedule, run.price(schedule), costs)
@@ -325,14 +324,14 @@ def _partition_line(base: Run, given: Given) -> str:
         )
         said, typed = {}, [each for each in given.typed if each.name in taken]
     line = command_line(Given("partition", {**given.values, **said}, typed))
-    if not base.costs.layout:
+    layout = base.asked.layout_of(base.schedule)
+    if layout is None:
         needed = (
             "their number in --num-layers"
-            if base.costs.profile
+            if base.asked.gives_messages and not base.measured
             else "the time of each one in --t-layer"
         )
         return f"{line}, with {needed}"
-    layout = layout_for(base.schedule, base.costs.layout)
     layers = "" if isinstance(base.costs.t_layer, list) else f" --num-layers {layout.n_layers}"
     return line + layers + f" --mtp-num-layers {layout.n_mtp}" * bool(layout.n_mtp)
 
