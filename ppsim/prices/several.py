@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ppsim.ask.groups import OWN, GridOptions, NetworkOptions, ShapeOptions
+from ppsim.ask.groups import OWN, NetworkOptions, ShapeOptions
 from ppsim.errors import InputError, PpsimError, UnknownSchedule
 from ppsim.prices.build import (
     build_costs,
     build_schedule,
+    check_taken,
     check_used,
     measure_with_bound,
     stages_of,
@@ -133,21 +134,6 @@ def check_shape(specs: Sequence[str], size: object, microbatches: object) -> Non
         raise InputError("the number of devices is missing", "give --devices")
     if not microbatches:
         raise InputError("the number of microbatches is missing", "give --mb")
-
-
-def check_taken(specs: Sequence[str], shape: ShapeOptions | GridOptions) -> None:
-    """Refuse options that belong to some schedules where none of these takes them."""
-    from ppsim.schedules import family_of
-
-    taken = {option for spec in specs if (family := family_of(spec)) for option in family.options}
-    for name in OWN:
-        value = getattr(shape, name)
-        if value is not None and name not in taken:
-            raise InputError(
-                f"none of {', '.join(specs)} takes a {name.replace('_', ' ')}", "leave it out"
-            )
-        if isinstance(value, int) and value < 1:
-            raise InputError(f"{name.replace('_', ' ')} must be at least 1, got {value}")
 
 
 def options_taken(spec: str, shape: ShapeOptions) -> ShapeOptions:
