@@ -36,6 +36,7 @@ _CHUNKS: dict[str, Any] = {
 _MICROBATCHES: dict[str, Any] = {"help": "Microbatches, M.", "common": True}
 
 
+# Names of options that rules speak of together.
 @dataclass(frozen=True)
 class _Own:
     """What only some schedules take."""
@@ -344,6 +345,11 @@ class FaceOptions(JsonOption):
     quiet: bool = flag("--quiet", "-q", help="Print the result line only.", common=True)
 
 
+# options of the size of a pipeline, and of the look of charts
+SHAPE = tuple(each.name for each in fields(ShapeOptions))
+LOOK = tuple(each.name for each in fields(FigureOptions)[len(fields(OutputOptions)) :])
+
+
 def output_of(request: object) -> Any:
     """Where a request's answer is written; nowhere where it says nothing of it."""
     return getattr(request, "output", OutputOptions())
@@ -358,3 +364,17 @@ def iteration_option(default: str) -> Any:
         help="Real runs: which iteration; a number, median, or for times over several all or a "
         "range such as 4-20.",
     )
+
+
+def cap_option(sizes: str = "--profile") -> str | None:
+    """Declare the option; ``sizes`` names the options that say how many bytes an activation has."""
+    found: str | None = common(
+        "--cap",
+        metavar="SIZE[,SIZE...]",
+        help="The most a device may hold: a number counts activations of a device's 1/P share of "
+        "the model, "
+        f"with --layout of one layer; with a unit, such as 60GiB, bytes of {sizes}; a list has one "
+        f"for "
+        "each device.",
+    )
+    return found

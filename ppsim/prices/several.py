@@ -17,10 +17,10 @@ from ppsim.prices.build import (
     stages_of,
 )
 from ppsim.prices.cap import Cap, measure_excess
-from ppsim.prices.dealing import DealOptions, deal_load, price_slowest
-from ppsim.prices.lengths import LengthOptions, find_load
+from ppsim.prices.data_parallel.dealing import DealOptions, deal_load, price_slowest
+from ppsim.prices.data_parallel.lengths import LengthOptions, find_load
+from ppsim.prices.data_parallel.replicas import ReplicaOptions
 from ppsim.prices.options import CostOptions
-from ppsim.prices.replicas import ReplicaOptions
 from ppsim.prices.timing import SIMPLE, time_ops
 
 if TYPE_CHECKING:

@@ -167,7 +167,7 @@ BAD = {
         "Did you mean '--devices'?",
     ),
     "Megatron's option of another command": (
-        ["run", "1f1b", "--tensor-model-parallel-size", "4"],
+        ["jitter", "1f1b", "--tensor-model-parallel-size", "4"],
         2,
         "size'.\n",
     ),
@@ -263,11 +263,6 @@ BAD = {
         ["sweep", "1f1b", "--devices", "4", "--mb", "1:100000000"],
         2,
         "more than 10,000 counts",
-    ),
-    "endless sweep": (
-        ["sweep", "1f1b", "gpipe", "--devices", "1:10000", "--mb", "1:10000"],
-        2,
-        "10,000 shapes",
     ),
     "missing profile": ([*RUN, "--profile", "/nowhere/p.toml"], 2, "/nowhere/p.toml"),
     "none applies": (

@@ -17,13 +17,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.core import curve as units
 from ppsim.core.curve import Curve
 from ppsim.core.ops import ALL, PART, REST, TIMED, Kind
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
 
 Amounts = NDArray[np.int64]
-BYTES, ACTIVATIONS, LAYER_ACTIVATIONS = "B", "activations", "layer activations"
+BYTES, ACTIVATIONS = units.BYTES, units.ACTIVATIONS
+LAYER_ACTIVATIONS = units.LAYER_ACTIVATIONS
 MOST_BYTES = 1 << 50  # that one stage may hold, so that sums stay within 64 bits
 SHARES = "1/P shares"  # of the model: an activation of one of V stages on a device is 1/V of one
 ROUNDING = 1e-12  # of the makespan

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ppsim.ask.given import LAYER_TIMES, Need
+from ppsim.ask.given import Need
 from ppsim.ask.groups import Value
+from ppsim.ask.option_names import LAYER_TIMES
 from ppsim.ask.options import common, option
 from ppsim.errors import InputError
 from ppsim.prices.part import Asked, Part

@@ -12,8 +12,9 @@ import click
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block
-from ppsim.ask.given import GIVEN_COSTS, Given, Need, never
+from ppsim.ask.given import Given, Need, never
 from ppsim.ask.groups import FigureOptions, iteration_option
+from ppsim.ask.option_names import GIVEN_COSTS
 from ppsim.ask.options import Request, flag, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.words import counted, shape_line, title_of

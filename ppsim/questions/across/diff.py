@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Line, Table
-from ppsim.ask.given import SHAPE, TIMING, Given
+from ppsim.ask.given import Given
 from ppsim.ask.groups import (
+    SHAPE,
     FaceOptions,
     FigureOptions,
     NetworkOptions,
     ShapeOptions,
     iteration_option,
 )
+from ppsim.ask.option_names import TIMING
 from ppsim.ask.options import Request, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.types import ScheduleName

@@ -13,8 +13,9 @@ import click
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Chart, Drawn, Line, Part
-from ppsim.ask.given import SHAPE, TIMING, Given, Need
+from ppsim.ask.given import Given, Need
 from ppsim.ask.groups import (
+    SHAPE,
     FaceOptions,
     FigureOptions,
     NetworkOptions,
@@ -22,15 +23,15 @@ from ppsim.ask.groups import (
     ShapeOptions,
     iteration_option,
 )
+from ppsim.ask.option_names import TIMING
 from ppsim.ask.options import Request, common, flag, group, option
-from ppsim.ask.request import ask
 from ppsim.ask.terminal import count_colours, shows_colours
 from ppsim.ask.words import title_of
 from ppsim.ask.write import Writers, document_writers, find_targets, inputs_of
 from ppsim.base.numbers import format_number, format_share
 from ppsim.errors import InputError
 from ppsim.prices.build import build
-from ppsim.prices.dealing import (
+from ppsim.prices.data_parallel.dealing import (
     MOST,
     DealOptions,
     DealtJob,
@@ -43,9 +44,15 @@ from ppsim.prices.dealing import (
     loads_section,
     maps_of,
 )
-from ppsim.prices.lengths import LengthOptions, Load, Loads, lengths_object
+from ppsim.prices.data_parallel.lengths import LengthOptions, Load, Loads, lengths_object
+from ppsim.prices.data_parallel.replicas import (
+    ReplicaOptions,
+    Replicated,
+    costs_of_slowest,
+    time_replicas,
+)
 from ppsim.prices.options import CostOptions
-from ppsim.prices.replicas import ReplicaOptions, Replicated, costs_of_slowest, time_replicas
+from ppsim.prices.parts.modelled import ModelledOptions, model_of, network_of
 from ppsim.prices.timing import SIMPLE, time_ops
 from ppsim.questions.across.explain_text import explain_lines, heading_lines, job_lines, story_of
 from ppsim.questions.across.rivals import Tried, try_changes
@@ -113,6 +120,7 @@ class ExplainRequest(Request):
     iteration: str = iteration_option("median")
     shape: ShapeOptions = group(ShapeOptions, "Shape")
     costs: CostOptions = group(CostOptions, "Costs")
+    modelled: ModelledOptions = group(ModelledOptions, "Costs")
     network: NetworkOptions = group(NetworkOptions, "Messages")
     changes: tuple[str, ...] = common(
         "--what-if",
@@ -170,6 +178,8 @@ def explain(schedule: str | None = None, **options: Any) -> Explained:
     Raises:
         InputError: an option that is refused, or files that show no run.
     """
+    from ppsim.ask.request import ask
+
     return answer(ask(ExplainRequest, {"names": schedule} | options))
 
 
@@ -183,13 +193,17 @@ def answer(request: ExplainRequest) -> Explained:
     dealt: DealtLoad | None = None
     tried: Tried
     if stated:
-        if typed := given.spellings(("replicas", "t_reduce", "lengths", "cp_of")):
+        if typed := given.spellings(("replicas", "t_reduce", "lengths", "cp_of", "model")):
             what = f"{', '.join(typed)} is of simulated runs, and this one states its times"
             raise InputError(what, "leave it out")
         explanation, base = _explain_stated(stated)
         prices = stated.found.costs
         inputs = inputs_of(given) | {"run": stated.text}
     else:
+        modelled = model_of(request.modelled, request.network, request.lengths.mbs)
+        costs = replace(request.costs, modelled=modelled)
+        network = network_of(request.network, modelled)
+        request = replace(request, costs=costs, network=network)
         explanation, base, simulated = _explain_simulated(request)
         prices = simulated.prices
         inputs, execution = inputs_of(given, prices), simulated.execution

@@ -22,8 +22,8 @@ from ppsim.base.deadline import check_time
 from ppsim.base.numbers import format_share
 from ppsim.errors import PpsimError
 from ppsim.prices.build import build_memory
+from ppsim.prices.data_parallel.replicas import ReplicaOptions, time_replicas
 from ppsim.prices.options import ask_costs
-from ppsim.prices.replicas import ReplicaOptions, time_replicas
 from ppsim.questions.across.break_even import describe_limits, price_of_search
 from ppsim.questions.across.whatif import Run, changeable_options
 
@@ -252,7 +252,7 @@ def _within_budget(priced: list[tuple[int, _Attempt]]) -> tuple[list[_Attempt], 
 def _simulate(attempt: _Attempt, base: Run, room: Room) -> WhatIf | None:
     """Simulate a change; None where the schedule refuses the shape or the costs."""
     from ppsim.analysis.explain import what_if
-    from ppsim.engine.memory.usage import BYTES
+    from ppsim.core.curve import BYTES
 
     check_time()
     try:
@@ -291,16 +291,16 @@ def _most_held(run: Run, timeline: Timeline, *, in_bytes: bool) -> tuple[float, 
 
     Bytes, if wanted, where a profile has them; layers where there is a layout.
     """
-    from ppsim.engine.memory.usage import ACTIVATIONS, curves
-
     schedule = timeline.schedule
     costs = run.costs if in_bytes else replace(run.costs, profile=None)
     if ask_costs(costs).knows_memory:
+        from ppsim.engine.memory.usage import curves
         from ppsim.prices.cap import activations_per_unit
 
         model, _ = build_memory(schedule, run.price(schedule), costs)
         peak = float(curves(timeline, model).peak.max())
         return peak / activations_per_unit(schedule, model.unit), model.unit
+    from ppsim.core.curve import ACTIVATIONS
     from ppsim.engine.simple.columns import peak_share, shape_of
     from ppsim.engine.simple.metrics import measure
 

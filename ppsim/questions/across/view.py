@@ -10,8 +10,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from ppsim.ask.given import GIVEN_COSTS, SHAPE, TIMING, Given
-from ppsim.ask.groups import NetworkOptions, SeveralSchedules, ShapeOptions
+from ppsim.ask.given import Given
+from ppsim.ask.groups import SHAPE, NetworkOptions, SeveralSchedules, ShapeOptions
+from ppsim.ask.option_names import GIVEN_COSTS, TIMING
 from ppsim.ask.options import Option, Request, flatten, group, make
 from ppsim.ask.request import ask, find_options
 from ppsim.ask.words import title_of
@@ -102,7 +103,7 @@ def tell(fields: Mapping[str, Any], folder: Path) -> Story:
         own = flatten(request) | flatten(options_taken(source, request.shape))
         named = {
             name: own[name]
-            for name in request.given - {"names", "schedule"}
+            for name in request.given - {"names", "schedule", *asdict(request.model)}
             if own[name] is not None
         }
         named = {

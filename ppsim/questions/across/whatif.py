@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from ppsim.ask.given import COSTS, LAYER_TIMES, Given
+from ppsim.ask.given import Given
 from ppsim.ask.groups import OWN, NetworkOptions, OneSchedule, ShapeOptions
+from ppsim.ask.option_names import COSTS, LAYER_TIMES
 from ppsim.ask.options import Option, flatten, list_options
 from ppsim.ask.rules import check_given
 from ppsim.ask.types import Numbers
@@ -48,8 +49,8 @@ if TYPE_CHECKING:
     from ppsim.core.costs import Costs
     from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
-    from ppsim.prices.lengths import Loads
-    from ppsim.prices.replicas import Replicas
+    from ppsim.prices.data_parallel.lengths import Loads
+    from ppsim.prices.data_parallel.replicas import Replicas
     from ppsim.schedules import Family
 
 KINDS = ("tf", "tb", "ti", "tw", "tr")  # in the order of a cost table's rows
@@ -136,8 +137,8 @@ class Run:
         prices = self.price(schedule)
         load = self.loads.find(schedule, self.costs) if self.loads else None
         if load or self.replicas:
-            from ppsim.prices.dealing import price_slowest
-            from ppsim.prices.replicas import ReplicaOptions
+            from ppsim.prices.data_parallel.dealing import price_slowest
+            from ppsim.prices.data_parallel.replicas import ReplicaOptions
 
             several = ReplicaOptions(self.replicas)
             prices = price_slowest(schedule, prices, self.network, self.costs, several, load)

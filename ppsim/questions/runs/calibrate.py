@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 
 import click
 
-from ppsim.ask.given import MEASURING, Given, Need
+from ppsim.ask.given import Given, Need
 from ppsim.ask.groups import FaceOptions, iteration_option
+from ppsim.ask.option_names import MEASURING
 from ppsim.ask.options import Request, common, flag, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.types import COUNT

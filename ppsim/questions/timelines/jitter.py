@@ -23,9 +23,15 @@ from ppsim.base.numbers import format_change, format_number, format_share
 from ppsim.base.patterns import matches
 from ppsim.errors import InputError
 from ppsim.prices.build import build_costs
-from ppsim.prices.lengths import LengthOptions, find_load, law_of, refuse_rounds, shares_of
+from ppsim.prices.data_parallel.lengths import (
+    LengthOptions,
+    find_load,
+    law_of,
+    refuse_rounds,
+    shares_of,
+)
+from ppsim.prices.data_parallel.replicas import ReplicaOptions, Replicas, refuse_steps
 from ppsim.prices.options import CostOptions
-from ppsim.prices.replicas import ReplicaOptions, Replicas, refuse_steps
 from ppsim.prices.several import time_schedules
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Drawn, Line, Part, Table
-from ppsim.ask.given import COSTS, LAYER_TIMES, STEP, UNEVEN, Given, Need
-from ppsim.ask.groups import FaceOptions, FigureOptions, OneSchedule, ShapeOptions
+from ppsim.ask.given import Given, Need
+from ppsim.ask.groups import FaceOptions, FigureOptions, OneSchedule, ShapeOptions, cap_option
+from ppsim.ask.option_names import COSTS, LAYER_TIMES, STEP, UNEVEN
 from ppsim.ask.options import Request, common, flag, group
 from ppsim.ask.request import ask
 from ppsim.ask.words import recomputed, shape_line, title_of
@@ -24,7 +25,6 @@ from ppsim.prices.build import build, build_memory
 from ppsim.prices.cap import (
     OF_A_SHARE,
     activations_per_unit,
-    cap_option,
     number_at_least,
     read_cap,
     write_count,

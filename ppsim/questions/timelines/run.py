@@ -9,10 +9,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Chart, Line
-from ppsim.ask.given import DETAILED, GIVEN_COSTS, LOOK, UNEVEN, Need
-from ppsim.ask.groups import FaceOptions, FigureOptions, NetworkOptions, OneSchedule, ShapeOptions
+from ppsim.ask.given import Need
+from ppsim.ask.groups import (
+    LOOK,
+    FaceOptions,
+    FigureOptions,
+    NetworkOptions,
+    OneSchedule,
+    ShapeOptions,
+    cap_option,
+)
+from ppsim.ask.option_names import DETAILED, GIVEN_COSTS, UNEVEN
 from ppsim.ask.options import Request, flag, flatten, given_object, group, list_options
-from ppsim.ask.request import ask
 from ppsim.ask.words import (
     counted,
     counts_lines,
@@ -25,12 +33,11 @@ from ppsim.ask.words import (
     title_of,
 )
 from ppsim.ask.write import Writers, document_writers, find_targets, inputs_of
-from ppsim.base.numbers import format_number, format_share
+from ppsim.base.numbers import format_number, format_part, format_share
 from ppsim.engine.simple.columns import shape_of
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import add_memory, build, look_inside_costs, measure_with_bound
-from ppsim.prices.cap import cap_option, read_cap, report_held
-from ppsim.prices.dealing import (
+from ppsim.prices.data_parallel.dealing import (
     DealOptions,
     DealtLoad,
     assignment_object,
@@ -38,9 +45,15 @@ from ppsim.prices.dealing import (
     loads_section,
     save_assignment,
 )
-from ppsim.prices.lengths import LengthOptions, Load, find_load, lengths_object
+from ppsim.prices.data_parallel.lengths import LengthOptions, Load, find_load, lengths_object
+from ppsim.prices.data_parallel.replicas import (
+    ReplicaOptions,
+    Replicated,
+    costs_of_slowest,
+    time_replicas,
+)
 from ppsim.prices.options import CostOptions, ask_costs
-from ppsim.prices.replicas import ReplicaOptions, Replicated, costs_of_slowest, time_replicas
+from ppsim.prices.parts.modelled import ModelledOptions, model_of, network_of
 from ppsim.prices.timing import execute_slots, note_queues, time_ops
 
 if TYPE_CHECKING:
@@ -126,6 +139,7 @@ class RunRequest(Request):
     schedule: OneSchedule = group(OneSchedule, "Shape")
     shape: ShapeOptions = group(ShapeOptions, "Shape")
     costs: CostOptions = group(CostOptions, "Costs")
+    modelled: ModelledOptions = group(ModelledOptions, "Costs")
     output: FigureOptions = group(FigureOptions, "Output")
     cap: str | None = cap_option()
     face: FaceOptions = group(FaceOptions, "Output")
@@ -175,6 +189,8 @@ def run(schedule: str | Schedule, **options: Any) -> Any:
     Raises:
         InputError: an option or a shape that is refused.
     """
+    from ppsim.ask.request import ask
+
     return answer(
         ask(RunRequest, {"names" if isinstance(schedule, str) else "own": schedule} | options)
     )
@@ -182,7 +198,11 @@ def run(schedule: str | Schedule, **options: Any) -> Any:
 
 def answer(request: RunRequest) -> Run | Grid:
     """Time what is asked for."""
-    spec, network = request.own or request.schedule.spec, request.network
+    modelled = model_of(request.modelled, request.network, request.lengths.mbs)
+    costs = replace(request.costs, modelled=modelled)
+    network = network_of(request.network, modelled)
+    request = replace(request, costs=costs, network=network)
+    spec = request.own or request.schedule.spec
     if request.lowered:
         network = replace(network, p2p=network.p2p or "overlap")
     schedule, prices = build(spec, request.shape, request.costs, network, request.merge_bw)
@@ -215,9 +235,11 @@ def answer(request: RunRequest) -> Run | Grid:
         from ppsim.analysis.reorder import reorder
 
         order = reorder(schedule, prices)
-    held = (
-        report_held(timeline, prices, request.costs, read_cap(request.cap)) if request.cap else None
-    )
+    held = None
+    if request.cap:
+        from ppsim.prices.cap import read_cap, report_held
+
+        held = report_held(timeline, prices, request.costs, read_cap(request.cap))
     metrics = measure_with_bound(
         timeline, prices, request.costs.tokens, detailed=execution is not None
     )
@@ -311,6 +333,15 @@ class Run(Answer[RunRequest]):
         return find_how_many(make, request.costs.tokens)
 
     @cached_property
+    def step(self) -> dict[str, float]:
+        """The times of a whole step of a model, in seconds; empty without a model."""
+        modelled = self.request.costs.modelled
+        if modelled is None:
+            return {}
+        layout = ask_costs(self.request.costs).layout_of(self.schedule)
+        return modelled.step_object(self.schedule, layout)
+
+    @cached_property
     def inputs(self) -> dict[str, Any]:
         """How to make the answer again."""
         return inputs_of(self.given, self.costs)
@@ -353,6 +384,8 @@ class Run(Answer[RunRequest]):
             suggested["counts"] = counts[0]
         if self.held:
             suggested |= {"cap": self.held.cap, "fits": not self.held.over}
+        if self.step:
+            suggested["step"] = self.step
         return (
             run_object(
                 self.timeline, self.inputs, self.execution, self.metrics.bound, self.metrics.round
@@ -390,6 +423,8 @@ class Run(Answer[RunRequest]):
         for line in summary(self.timeline, self.metrics).splitlines():
             yield Line([line[:19], (line[19:34], "name"), (line[34:], "quiet")], 34)
         yield from map(Line, counts_lines([self.schedule.name]))
+        if self.step:
+            yield Line([f"{'step':<19}", (step_text(self.step), "name")], 19)
         if self.chunks:
             yield ""
             yield from map(Line, self.chunks.lines())
@@ -472,11 +507,11 @@ class Run(Answer[RunRequest]):
         """
         output, title = self._look(look), title_of(self.schedule)
         if ax is not None:
-            from ppsim.show.drawing.axes import draw_into
+            from ppsim.show.drawing.gantt.axes import draw_into
 
             draw_into(ax, self.timeline, output.title or title, output.look)
             return ax.figure
-        from ppsim.show.drawing.gantt import plot
+        from ppsim.show.drawing.gantt.figure import plot
 
         executions = [self.execution] if self.execution else []
         style = output.style or "screen"
@@ -507,6 +542,8 @@ class Run(Answer[RunRequest]):
 
     def _also(self, kind: type[Request], options: dict[str, Any]) -> Any:
         """The request of another question about the same run."""
+        from ppsim.ask.request import ask
+
         own = flatten(self.request)
         shared = {
             option.name: own[option.name]
@@ -568,6 +605,15 @@ class Run(Answer[RunRequest]):
             f"reorder: {times}, {gain} less, of {found.tried} orders simulated; run the "
             f"microbatches as {order}"
         )
+
+
+def step_text(step: dict[str, float]) -> str:
+    """Return what a step of a model takes, and what of it the pipeline does not."""
+    whole = step["seconds"]
+    return (
+        f"{format_number(whole)} s: the pipeline, {format_part(step['reduction'], whole)} s of "
+        f"gradients and weights, {format_part(step['optimizer'], whole)} s of the optimizer"
+    )
 
 
 def _fit_text(held: MemoryReport) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from hashlib import sha256
-from itertools import islice, product
+from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import click
@@ -23,6 +23,7 @@ from ppsim.ask.groups import (
     OutputOptions,
     SeveralSchedules,
     ShapeOptions,
+    cap_option,
 )
 from ppsim.ask.options import Request, common, flag, group
 from ppsim.ask.request import ask
@@ -45,7 +46,7 @@ from ppsim.prices.build import (
     stages_of,
     times_used,
 )
-from ppsim.prices.cap import Cap, cap_option, fits_none, read_cap
+from ppsim.prices.cap import Cap, fits_none, read_cap
 from ppsim.prices.chunked import count_chunks
 from ppsim.prices.options import CostOptions, ask_costs
 from ppsim.prices.several import check_shape, options_taken, time_schedule
@@ -605,8 +606,8 @@ def cells_of(
         numbers = {count: grid.microbatches or [] for count in counts}
         if costs.chunked and not grid.microbatches:
             numbers = {each: [_count_chunks(spec, costs, min(counts), each)] for each in counts}
-        for each, (size, m) in product(
-            spelled, [(count, m) for count in counts for m in numbers[count]]
+        for each, size, m in (
+            (name, count, m) for name in spelled for count in counts for m in numbers[count]
         ):
             stages, devices = (size, None) if grid.stages else (None, size)
             share = size / (split_chunks(each)[1] or family.chunks) if grid.stages else size

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -180,4 +181,8 @@ def _read_timeline(source: str, files: Mapping[str, TraceFile]) -> RealRun:
     if timeline is None:
         raise InputError(f"{source} is a schedule without times, so it shows no run", expected())
     times, first = (timeline.start[None], timeline.end[None]), np.ones(1, np.int64)
-    return RealRun.of_ops(source, TIMELINE, timeline.schedule, first, *times, unit=timeline.unit)
+    stated: dict[str, Any] = {
+        "unit": timeline.unit,
+        "stated_ends": np.array([timeline.makespan]),
+    }
+    return RealRun.of_ops(source, TIMELINE, timeline.schedule, first, *times, **stated)

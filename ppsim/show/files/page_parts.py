@@ -93,8 +93,12 @@ def strip_indents(template: str) -> str:
 
 
 def strip_spaces(style: str) -> str:
-    """Return a style without comments and without the spaces around its braces and semicolons."""
-    return re.sub(r"\s*([{};])\s*", r"\1", re.sub(r"/\*.*?\*/", "", style, flags=re.S))
+    """Return a style without comments, without spaces around braces and semicolons and behind
+    colons and commas, and without the last semicolon of a block; what may end a quoted text stays.
+    """
+    plain = re.sub(r"/\*.*?\*/", "", style, flags=re.S)
+    packed = re.sub(r"\s*([{};])\s*", r"\1", plain).replace(";}", "}")
+    return re.sub(r'([:,])\s+(?!")', r"\1", packed)
 
 
 def pack_bytes(content: bytes) -> str:

@@ -77,6 +77,8 @@ SCRIPTS = (
     "report_input.js",
 )
 INSIDE_SCRIPTS = ("report_inside.js",)  # only in pages that have segments
+ROW_SCRIPTS = ("report_rows.js",)  # only in pages of more devices than lines
+ROW_STYLE = "report_rows.css"
 LANE_SCRIPTS = ("report_lanes.js", "report_links.js")  # only in pages that have messages
 STORY_SCRIPTS = ("report_story.js",)  # only in pages that tell one
 PICKER_SCRIPTS = ("report_picker.js",)  # only in pages that show two of many runs
@@ -112,6 +114,8 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     """
     laned = document.executions or any(each.schedule.has_lanes for each in document.timelines)
     scripts = SCRIPTS + LANE_SCRIPTS * bool(laned)
+    tall = any(each.schedule.n_devices > MOST_LINES for each in document.timelines)
+    scripts += ROW_SCRIPTS * tall
     scripts += STORY_SCRIPTS * bool(document.story)
     scripts += EDIT_SCRIPTS * is_editable(document)
     scripts += LESSON_SCRIPTS * bool(document.lesson)
@@ -121,7 +125,7 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     scripts += PICKER_SCRIPTS * bool(document.story and "picker" in document.story.told)
     scripts += MAP_SCRIPTS * bool(document.cluster)
     script = compress_script(join_parts(scripts) + START)
-    style = ["report_map.css"] * bool(document.cluster)
+    style = ["report_map.css"] * bool(document.cluster) + [ROW_STYLE] * tall
     out.write(make_page(document, script, join_parts(style)))
 
 
@@ -148,7 +152,15 @@ def make_page(document: Document, script: str, style: str = "", controls: str = 
 def all_scripts() -> str:
     """Every script that a live page needs for whatever it is given."""
     return join_parts(
-        (*SCRIPTS, *INSIDE_SCRIPTS, *LANE_SCRIPTS, *STORY_SCRIPTS, *EDIT_SCRIPTS, *BUILD_SCRIPTS)
+        (
+            *SCRIPTS,
+            *ROW_SCRIPTS,
+            *INSIDE_SCRIPTS,
+            *LANE_SCRIPTS,
+            *STORY_SCRIPTS,
+            *EDIT_SCRIPTS,
+            *BUILD_SCRIPTS,
+        )
     )
 
 
