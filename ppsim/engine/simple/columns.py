@@ -37,13 +37,13 @@ class Shape(NamedTuple):
 
 
 def shape_of(schedule: Schedule) -> Shape:
-    """The size of a schedule."""
+    """Return the size of a schedule."""
     sizes = schedule.n_devices, schedule.n_stages, schedule.whole_microbatches
     return Shape(*sizes, schedule.n_slices, schedule.n_rounds)
 
 
 def work_of(schedule: Schedule) -> str:
-    """What a schedule runs, in words: 8 microbatches x 4 slices."""
+    """Return a text on the size of the work: 8 microbatches x 4 slices."""
     whole, slices, rounds = schedule.whole_microbatches, schedule.n_slices, schedule.n_rounds
     what = "batch" if schedule.feeds_back else "microbatch"
     text = f"{whole} {what}{'es' if whole != 1 else ''}" + (
@@ -54,7 +54,7 @@ def work_of(schedule: Schedule) -> str:
 
 
 def size_object(schedule: Schedule) -> dict[str, Any]:
-    """The name and the size of a schedule, as objects of JSON tell them."""
+    """Return the name and the size of a schedule for JSON."""
     devices, stages, microbatches, *_ = shape_of(schedule)
     size = {
         "devices": devices,
@@ -92,7 +92,7 @@ class Column:
         return self.metric or self.key
 
     def value(self, metrics: Metrics, shape: Shape) -> float:
-        """The number of a run."""
+        """Return the number of a run."""
         return self.of(metrics, shape) if self.of else getattr(metrics, self.key)
 
     def text(self, value: float, unit: str = "") -> str:
@@ -116,11 +116,11 @@ class Column:
         )
 
     def applies(self, metrics: Metrics) -> bool:
-        """Whether a run has the number: those of a round are of runs that go round alone."""
+        """Return whether a run has the number; only repeating schedules have numbers of a round."""
         return not self.of_round or metrics.round is not None
 
     def json(self, metrics: Metrics, shape: Shape) -> Any:
-        """The value in JSON: per device where it is measured per device."""
+        """Return the value in JSON: per device where it is measured per device."""
         return (
             getattr(metrics, self.key) if hasattr(metrics, self.key) else self.value(metrics, shape)
         )
@@ -138,7 +138,7 @@ def peak_share(metrics: Metrics, shape: Shape) -> float:
 
 
 def is_share(shape: Shape) -> bool:
-    """Whether one stage of one slice is a device's 1/P share of the model."""
+    """Return whether one stage of one slice is a device's 1/P share of the model."""
     return shape.stages * shape.slices == shape.devices
 
 
@@ -151,5 +151,5 @@ def all_columns() -> tuple[Column, ...]:
 
 
 def columns_of(place: str) -> tuple[Column, ...]:
-    """The columns shown in a place, in their order."""
+    """Return the columns of a place, in their order."""
     return tuple(column for column in all_columns() if place in column.places)

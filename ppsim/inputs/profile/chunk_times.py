@@ -62,7 +62,7 @@ def read_law(text: str) -> tuple[Law, FittedLaw | None]:
 
 
 def fit_law(path: str) -> FittedLaw:
-    """Fit the law with the least relative squares, no term negative, to a table's chunks.
+    """Return the law with the least squared relative error over a table's chunks, no term negative.
 
     Raises:
         InputError: the table cannot be read, says no times, or has too few sizes of chunks to tell

@@ -1,4 +1,4 @@
-"""Lengths of sequences: a file of what a loader hands out, or a distribution of tokens.
+"""Lengths of sequences: a file of a data loader's output, or a distribution of tokens.
 
 A file (csv, jsonl, parquet) has a row for each sequence: its tokens or its factor, and where it
 says so its replica, its microbatch and the stage that the length is for. A distribution is
@@ -70,7 +70,7 @@ _NUMBER = r"[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]{1,3})?"
 
 @dataclass(frozen=True)
 class Shares:
-    """What lengths become microbatches of: the replicas and microbatches that share them."""
+    """The replicas and microbatches among which lengths are divided."""
 
     replicas: int | None  # R, or None for as many as a file has
     microbatches: int  # M
@@ -79,7 +79,7 @@ class Shares:
 
 
 def is_distribution(text: str) -> bool:
-    """Whether lengths are drawn from a distribution; else the text names a file."""
+    """Return whether a text is a distribution of lengths; otherwise it names a file."""
     return text.partition(":")[0] in DRAWS
 
 
@@ -124,7 +124,8 @@ def count_microbatches(path: str) -> Ints:
 
 
 def read_context_parallel(path: str, replicas: int, microbatches: int) -> tuple[Floats, Floats]:
-    """Read over how many ranks the context of each microbatch is split.
+    """Return the time factor and the collective time of each microbatch whose context is split over
+    ranks.
 
     Args:
         path: a file with a row for each such microbatch; one without a replica is of all of them.
@@ -204,7 +205,8 @@ def _drawn(text: str, shares: Shares) -> Sequences:
 
 
 def draw_tokens(text: str, n: int, replica: int, steps: int | None = None) -> Floats:
-    """Draw tokens of ``n`` sequences of a replica, shape (n,), or of many steps, shape (steps, n).
+    """Return random tokens of ``n`` sequences of a replica, shape (n,), or of many steps, shape
+    (steps, n).
 
     Every replica draws numbers of its own, and a step of many other ones than the step alone.
     """
@@ -410,7 +412,7 @@ def _place_of_stage(replica: Ints, microbatch: Ints, stage: Ints) -> Ints:
 
 
 def _columns_of(names: Sequence[str], wanted: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
-    """Find the file's column of each of those wanted, where it has one."""
+    """Return the file's column for each wanted one that it has."""
     simple = {str(name).strip().lower().replace(" ", "_").replace("-", "_"): name for name in names}
     found = {}
     for ours, words in wanted.items():
@@ -488,7 +490,7 @@ def _is_empty(cell: object) -> bool:
 
 
 def _number(cell: object) -> float:
-    """Return a cell as a number, not a number where it is none."""
+    """Return a cell as a number; NaN if it is not one."""
     if isinstance(cell, bool) or not isinstance(cell, int | float | str):
         return float("nan")
     try:

@@ -80,7 +80,7 @@ class LengthOptions:
 
 @dataclass(frozen=True)
 class Load:
-    """What the microbatches of every replica take.
+    """Times of the microbatches of every replica.
 
     Attributes:
         sequences: which microbatch each is in.

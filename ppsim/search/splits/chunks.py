@@ -42,7 +42,7 @@ class Chunking:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """What chunks run through."""
+    """The pipeline that chunks pass through."""
 
     stages: tuple[float, ...]  # how many times as long as by the law each stage takes
     latency: float = 0.0  # of a message between two stages
@@ -67,7 +67,7 @@ def cut_fixed(length: int, size: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=64)
 def find_chunking(length: int, page: int, law: Law, pipeline: Pipeline) -> Chunking:
-    """Find the best chunks of a prompt of so many tokens; all but the last are whole pages."""
+    """Return the best chunks of a prompt of ``length`` tokens; all but the last are whole pages."""
     fixed = min(_cuts_of_one_size(length, page, law, pipeline), key=_rank)
     best = min([fixed, *_cuts_of_equal_times(length, page, law, pipeline, fixed.time)], key=_rank)
     return Chunking(best, fixed, _bound(length, page, law, pipeline))
@@ -103,8 +103,8 @@ def _cuts_of_equal_times(
 
 
 def cut_equal(length: int, page: int, law: Law, chunks: int) -> tuple[int, ...] | None:
-    """Cut a prompt into at most so many chunks whose longest takes the least time; None where pages
-    are too large.
+    """Return a cut into at most ``most`` chunks with the least time of the longest chunk; None if
+    pages are too large.
     """
     low, high = 0.0, float(law.times([length])[0]) + law.prefix * length
     found = None

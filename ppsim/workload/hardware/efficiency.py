@@ -1,5 +1,5 @@
-"""How much of a GPU's peaks training reaches: one curve for a family of chips, fitted on published
-runs.
+"""Efficiency of GPUs in training: the reached share of peak, one curve per family of chips, fitted
+on published runs.
 
 The file ``library/efficiency.toml`` holds the numbers and the rows that each was fitted on;
 ``tests/benchmarks/fit_efficiency.py`` writes it.
@@ -19,13 +19,12 @@ from ppsim.workload.hardware.hardware import UNITS, Gpu
 from ppsim.workload.model.operators import FLASH, FORWARD, LINEAR, WIDE, Floats, Operators
 from ppsim.workload.model.parallel import Parallel
 
-SCHEMA = "ppsim.efficiency/2"
+SCHEMA = "ppsim.efficiency/3"
 # shares of matrix units' peaks, which power limits
 MATRIX = ("bf16", "fp8", "mxfp8", "fp4", "attention")
 SHARES_OF_PEAKS = (*MATRIX, "hbm", "within", "between")
 ROUTED = ("routing", "permute", "experts in", "experts' activation", "experts out", "unpermute")
-SHARES = {"softmax": "scores", "attention dropout": "scores"}
-SHARES |= dict.fromkeys(ROUTED, "routed")
+SHARES = dict.fromkeys(ROUTED, "routed")
 # Rows and columns of a product that a multiprocessor makes at a time; libraries choose the shape
 # that wastes least.
 TILES = ((128, 256), (256, 128), (128, 128))
@@ -38,7 +37,7 @@ PATH = Path(__file__).parents[1] / "library" / "efficiency.toml"
 
 @dataclass(frozen=True)
 class Curve:
-    """What a family of chips reaches, as shares of its peaks.
+    """Efficiency of a family of chips, as shares of its peaks.
 
     A product of m x k by k x n, whose results fill a share of ``TILES`` that multiprocessors make
     in w waves of a ``TILE`` each, reaches its precision's share x that share x w / (w + waves) x k
@@ -95,7 +94,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Software:
-    """What software adds, whatever the GPU.
+    """Overheads of software, independent of the GPU.
 
     Attributes:
         name: its kernels between the products: fused, compiled, torch or eager, as
@@ -105,13 +104,10 @@ class Software:
         collective_us: time that each further rank of a node adds to a collective.
         elementwise: how many of the bytes counted for elementwise work are moved.
         routed: the same for routing, permuting, activating and casting in expert layers.
-        scores: the same for attention's scores.
-        output_kernels: how many times as many kernels output and loss launch.
         expert_kernels: how many times as many an expert layer launches.
         sharp: how sharply the longer of GPU and host counts: the exponent of their norm.
         attention: share of the curve's attention that its kernel reaches.
         states: as of ``Shared``.
-        growth: as of ``Shared``.
         exchange: ``alltoall`` or ``dispatched`` of ``Shared``.
     """
 
@@ -121,19 +117,16 @@ class Software:
     collective_us: float = 12.0
     elementwise: float = 1.0
     routed: float = 1.0
-    scores: float = 1.0
     states: float = 1.0
-    output_kernels: float = 1.0
     expert_kernels: float = 1.0
     sharp: float = 4.0
     attention: float = 1.0
-    growth: float = 0.0
     exchange: float = 1.0
 
 
 @dataclass(frozen=True)
 class Shared:
-    """What all families and kernels share.
+    """Constants common to all families and kernels.
 
     Attributes:
         power: the exponent with which a chip's watts for each TFLOP/s raise its shares of the
@@ -146,7 +139,6 @@ class Shared:
         states: how many times as long as by their FLOPs and bytes kernels of layers with a state
             take: 4, as Mamba-2's take as long as FlashAttention-2 at 2,048 tokens and a sixth at
             16,384 (arXiv 2405.21060, section 1).
-        growth: share by which a step grows each time that its GPUs double, from eight on.
         alltoall: the exponent of the shares that gathers reach of links' bandwidths, with which
             NCCL's all-to-all does.
         dispatched: the same of kernels made for experts, nearer to 1: DeepEP's reach 153 of 160
@@ -159,7 +151,6 @@ class Shared:
     partial: float
     routed: float
     states: float
-    growth: float
     alltoall: float
     dispatched: float
 
@@ -175,7 +166,7 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Efficiency:
-    """What a GPU reaches, and what the software on it adds."""
+    """Efficiency of a GPU, and overheads of the software on it."""
 
     curve: Curve
     software: Software
@@ -223,7 +214,6 @@ def _efficiency(
         launch_us=software.launch_us * (shared.grace if gpu.host == "grace" else 1.0),
         routed=software.routed * (shared.routed if fused else 1.0),
         states=shared.states,
-        growth=shared.growth,
         exchange=shared.alltoall if dispatch == "alltoall" else shared.dispatched,
         expert_kernels={"none": shared.launched, "partial": shared.partial, "full": 1.0}[graphs],
     )
@@ -275,7 +265,9 @@ def _filled(side: Floats, flops: Floats, gpu: Gpu, curve: Curve) -> Floats:
     rows, columns = side[[0, 0, 1]], side[[1, 2, 2]]
     sums = side[[2, 1, 0]]
     together = flops / (2 * side.prod(axis=0))
-    whole = np.min([_up(rows, high) * _up(columns, wide) for high, wide in TILES], axis=0)
+    whole = np.min(
+        [_rounded_up(rows, high) * _rounded_up(columns, wide) for high, wide in TILES], axis=0
+    )
     waves = together * whole / TILE / gpu.multiprocessors
     result: Floats = (
         rows * columns / whole * waves / (waves + curve.waves) * sums / (sums + curve.deep)
@@ -283,7 +275,7 @@ def _filled(side: Floats, flops: Floats, gpu: Gpu, curve: Curve) -> Floats:
     return result
 
 
-def _up(sizes: Floats, tile: int) -> Floats:
+def _rounded_up(sizes: Floats, tile: int) -> Floats:
     result: Floats = np.ceil(sizes / tile) * tile
     return result
 
@@ -323,9 +315,7 @@ def passes(
     software = found.software
     times = seconds(operators, gpu, found, precision).sum(axis=1) + waits
     more = software.expert_kernels if "router" in operators.names else 1.0
-    kernels = operators.kernels.sum(axis=1) * (
-        software.output_kernels if operators.names[-1] == "loss" else more
-    )
+    kernels = operators.kernels.sum(axis=1) * more
     calls = software.calls if np.any(waits) else 0.0
     host = (kernels + calls * np.array([1.0, 0.5, 0.5])) * software.launch_us * 1e-6
     return _longer(
