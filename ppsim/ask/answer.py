@@ -14,7 +14,6 @@ from ppsim.ask.blocks import Block, Line
 from ppsim.ask.given import Given
 from ppsim.ask.groups import output_of
 from ppsim.ask.options import Request, flatten
-from ppsim.ask.request import ask
 from ppsim.ask.terminal import text_of
 from ppsim.ask.write import Writers, write_with
 from ppsim.errors import PpsimError
@@ -126,6 +125,8 @@ class Answer(ABC, Generic[Asked]):
         """Return the request's output options with some replaced."""
         own = flatten(output_of(self.request))
         given = {name: value for name, value in own.items() if name in self.request.given}
+        from ppsim.ask.request import ask
+
         return ask(type(self.request), given | options, check=False).output  # type: ignore[attr-defined]
 
     def __str__(self) -> str:

@@ -364,3 +364,17 @@ def iteration_option(default: str) -> Any:
         help="Real runs: which iteration; a number, median, or for times over several all or a "
         "range such as 4-20.",
     )
+
+
+def cap_option(sizes: str = "--profile") -> str | None:
+    """Declare the option; ``sizes`` names the options that say how many bytes an activation has."""
+    found: str | None = common(
+        "--cap",
+        metavar="SIZE[,SIZE...]",
+        help="The most a device may hold: a number counts activations of a device's 1/P share of "
+        "the model, "
+        f"with --layout of one layer; with a unit, such as 60GiB, bytes of {sizes}; a list has one "
+        f"for "
+        "each device.",
+    )
+    return found

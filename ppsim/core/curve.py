@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 
 from ppsim.core.columns import reduce_rows
 
+# Units of what devices hold.
+BYTES, ACTIVATIONS, LAYER_ACTIVATIONS = "B", "activations", "layer activations"
+
 
 @dataclass(frozen=True)
 class Curve:

@@ -31,7 +31,6 @@ from ppsim.core.ops import (
     mask,
     pack,
 )
-from ppsim.core.slices import SLICE_ORDER, find_early_slices
 from ppsim.core.soundness import prove_placement, prove_queues
 from ppsim.errors import InvalidSchedule
 
@@ -235,6 +234,8 @@ class Schedule(Columns):
         """Raise InvalidSchedule if slices run too early, or microbatches do not divide into
         slices.
         """
+        from ppsim.core.slices import SLICE_ORDER, find_early_slices
+
         if self.n_slices < 1 or self.n_microbatches % self.n_slices:
             raise InvalidSchedule(
                 f"{self.name}: {self.n_microbatches} microbatches in slices of {self.n_slices}"

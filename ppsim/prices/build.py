@@ -15,12 +15,12 @@ Parts are asked from the last to the first, in the order of their options in the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ppsim.ask.groups import NetworkOptions, ShapeOptions
+from ppsim.ask.groups import OWN, GridOptions, NetworkOptions, ShapeOptions
 from ppsim.base.notes import note
 from ppsim.errors import InputError
 from ppsim.prices.options import REFUSED_UNUSED, CostOptions, ask_costs, is_given
@@ -217,21 +217,46 @@ def check_used(schedules: Collection[Schedule], costs: CostOptions) -> None:
         refuse_unused(used, [schedule.name for schedule in schedules], costs)
 
 
-def refuse_unused(used: Collection[str], names: Iterable[str], costs: CostOptions) -> None:
-    """Refuse an option that is not among those used by the schedules of these names
+def check_taken(specs: Sequence[str], shape: ShapeOptions | GridOptions) -> None:
+    """Refuse an option of some families that none of these takes (InputError: or below 1)."""
+    from ppsim.schedules import family_of
+
+    taken = {option for spec in specs if (family := family_of(spec)) for option in family.options}
+    refuse_unused(taken, specs, shape)
+    for name in OWN:
+        value = getattr(shape, name)
+        if isinstance(value, int) and value < 1:
+            raise InputError(f"{name.replace('_', ' ')} must be at least 1, got {value}")
+
+
+def refuse_unused(
+    used: Collection[str],
+    names: Iterable[str],
+    options: CostOptions | ShapeOptions | GridOptions,
+) -> None:
+    """Refuse an option that is given and not among those used by the schedules of these names
     (InputError).
     """
-    asked = ask_costs(costs)
-    for part in reversed(asked.parts):
+    for name, one, several in _reasons(options):
+        if is_given(getattr(options, name)) and name not in used:
+            named = list(dict.fromkeys(names))
+            reason = one if len(named) == 1 else several
+            raise InputError(
+                f"--{name.replace('_', '-')} has no effect: {', '.join(named)} {reason}",
+                "leave it out",
+            )
+
+
+def _reasons(options: CostOptions | ShapeOptions | GridOptions) -> Iterator[tuple[str, str, str]]:
+    """Yield each option that schedules may leave unused, and why one, or several of them, do."""
+    if not isinstance(options, CostOptions):
+        for name in OWN:
+            what = name.replace("_", " ")
+            yield name, f"takes no {what}", f"take no {what}"
+        return
+    for part in reversed(ask_costs(options).parts):
         for name in part.lacks:
-            if is_given(asked[name]) and name not in used:
-                named = list(dict.fromkeys(names))
-                have = "has" if len(named) == 1 else "have"
-                raise InputError(
-                    f"--{name.replace('_', '-')} has no effect: {', '.join(named)} {have} "
-                    f"{part.lack(name)}",
-                    "leave it out",
-                )
+            yield name, f"has {part.lack(name)}", f"have {part.lack(name)}"
 
 
 def draws_by_replica(costs: CostOptions) -> bool:

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ppsim.ask.options import common
 from ppsim.base.numbers import format_number
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import build_memory
@@ -26,20 +25,6 @@ if TYPE_CHECKING:
     from ppsim.prices.data_parallel.replicas import LoadedRuns
 
 OF_A_SHARE = "of a 1/P share"
-
-
-def cap_option(sizes: str = "--profile") -> str | None:
-    """Declare the option; ``sizes`` names the options that say how many bytes an activation has."""
-    found: str | None = common(
-        "--cap",
-        metavar="SIZE[,SIZE...]",
-        help="The most a device may hold: a number counts activations of a device's 1/P share of "
-        "the model, "
-        f"with --layout of one layer; with a unit, such as 60GiB, bytes of {sizes}; a list has one "
-        f"for "
-        "each device.",
-    )
-    return found
 
 
 def activations_per_unit(schedule: Schedule, unit: str) -> float:

@@ -52,6 +52,8 @@ PARTS: tuple[type[Part], ...] = tuple(sorted(_find_parts(), key=lambda kind: kin
 BESIDE = tuple(name for kind in PARTS if issubclass(kind, TimesOfKinds) for name in kind.kinds)
 # The options that a schedule may not use, and which are refused then.
 REFUSED_UNUSED = tuple(name for kind in PARTS for name in kind.lacks)
+# The options that change which ops a schedule has.
+DECIDING_OPS = frozenset(name for kind in PARTS for name in kind.decides_ops)
 
 if TYPE_CHECKING:
     # The parts whose options are read elsewhere by their names; a type checker runs no scan.

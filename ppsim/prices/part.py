@@ -45,6 +45,15 @@ class Part:
     # What a schedule lacks that does not use an option, by option; the option is refused then.
     lacks: ClassVar[Mapping[str, str]] = {}
 
+    # Whether it gives all costs at once, so that no option for one kind of op changes them.
+    gives_whole_costs: ClassVar[bool] = False
+    # Whether these are times of messages too.
+    gives_messages: ClassVar[bool] = False
+    # Whether it says in bytes what stages hold.
+    holds_bytes: ClassVar[bool] = False
+    # Its options that change which ops a schedule has.
+    decides_ops: ClassVar[tuple[str, ...]] = ()
+
     # The schedule.
 
     def fill_shape(self, spec: str | Schedule, shape: ShapeOptions, asked: Asked) -> ShapeOptions:
@@ -108,6 +117,10 @@ class Part:
         """Return the memory model of the stages; None if these options do not give one."""
         return None
 
+    def knows_memory(self) -> bool:
+        """Return whether it says what stages hold, in more than a count of activations."""
+        return False
+
     def keep(self, held: MemoryModel, schedule: Schedule, asked: Asked) -> MemoryModel:
         """Return the memory model with the changes of these options."""
         return held
@@ -143,6 +156,26 @@ class Asked:
     def source(self) -> Source:
         """The part that gives the times of ops."""
         return next(part for part in self.parts if isinstance(part, Source))
+
+    @property
+    def states_each_time(self) -> bool:
+        """Whether options give the time of each kind of op."""
+        return not self.measured and not any(part.gives_whole_costs for part in self.parts)
+
+    @property
+    def gives_messages(self) -> bool:
+        """Whether a real run or a part gives the times of messages."""
+        return self.measured is not None or any(part.gives_messages for part in self.parts)
+
+    @property
+    def holds_bytes(self) -> bool:
+        """Whether a model or a part says in bytes what stages hold."""
+        return self.model is not None or any(part.holds_bytes for part in self.parts)
+
+    @property
+    def knows_memory(self) -> bool:
+        """Whether a part says what stages hold, in more than a count of activations."""
+        return any(part.knows_memory() for part in self.parts)
 
     def layout_of(self, schedule: Schedule) -> Layout | None:
         """Return the layers of each stage; None if no option gives them."""

@@ -8,24 +8,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ppsim.ask.groups import OWN, GridOptions, NetworkOptions, ShapeOptions
+from ppsim.ask.groups import OWN, NetworkOptions, ShapeOptions
 from ppsim.errors import InputError, PpsimError, UnknownSchedule
 from ppsim.prices.build import (
     build_costs,
     build_schedule,
+    check_taken,
     check_used,
     measure_with_bound,
     stages_of,
 )
 from ppsim.prices.cap import Cap, measure_excess
-from ppsim.prices.data_parallel.dealing import DealOptions, deal_load
+from ppsim.prices.data_parallel.dealing import DealOptions, deal_load, price_slowest
 from ppsim.prices.data_parallel.lengths import LengthOptions, find_load
-from ppsim.prices.data_parallel.replicas import (
-    LoadedRuns,
-    ReplicaOptions,
-    Replicas,
-    time_replicas,
-)
+from ppsim.prices.data_parallel.replicas import LoadedRuns, ReplicaOptions
 from ppsim.prices.options import CostOptions
 from ppsim.prices.timing import SIMPLE, time_ops
 
@@ -74,9 +70,7 @@ def time_schedule(
         loaded = None
         if load:
             loaded = LoadedRuns(schedule, prices, load, several, network, costs.links)
-        if each := time_replicas(schedule, prices, network, costs, several, load):
-            replicas = several.replicas or Replicas(len(each.ends), ())
-            prices = list(replicas.costs(schedule, prices, costs, load))[each.slowest]
+        prices = price_slowest(schedule, prices, network, costs, several, load)
         timeline, execution = time_ops(schedule, prices, network, costs.links)
     except UnknownSchedule:
         raise
@@ -145,21 +139,6 @@ def check_shape(specs: Sequence[str], size: object, microbatches: object) -> Non
         raise InputError("the number of devices is missing", "give --devices")
     if not microbatches:
         raise InputError("the number of microbatches is missing", "give --mb")
-
-
-def check_taken(specs: Sequence[str], shape: ShapeOptions | GridOptions) -> None:
-    """Refuse options that belong to some schedules where none of these takes them."""
-    from ppsim.schedules import family_of
-
-    taken = {option for spec in specs if (family := family_of(spec)) for option in family.options}
-    for name in OWN:
-        value = getattr(shape, name)
-        if value is not None and name not in taken:
-            raise InputError(
-                f"none of {', '.join(specs)} takes a {name.replace('_', ' ')}", "leave it out"
-            )
-        if isinstance(value, int) and value < 1:
-            raise InputError(f"{name.replace('_', ' ')} must be at least 1, got {value}")
 
 
 def options_taken(spec: str, shape: ShapeOptions) -> ShapeOptions:

@@ -24,6 +24,7 @@ from ppsim.cli import group
 from ppsim.errors import PpsimError
 from ppsim.questions import list_questions, module_of
 from tests.cases import EVERY, HUNTS
+from tests.questions.examples import example_of
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"
@@ -289,6 +290,11 @@ ONE_BY_ONE = {
     "read": ["read", TRACE],
     "validate a record": ["validate", "--from-record", RECORD],
     "calibrate from traces": ["calibrate", "-o", "p.toml", "--from-trace", TRACE],
+}
+ONE_BY_ONE |= {
+    name: example_of(name)
+    for name in list_questions()
+    if name not in {"list", *(words[0] for words in ONE_BY_ONE.values())}
 }
 # Options that may leave every number as it is, and why that is no fault.
 PERMITS = {

@@ -58,6 +58,12 @@ def draw(folder: Path, figures: tuple[FigureEntry, ...]) -> None:
     (folder / "README.md").write_text("\n".join([head, *sections, *drawn]))
 
 
+def count_schedules(text: str) -> str:
+    """Return README's text with the number of schedules that there are."""
+    count = len(schedules.families())
+    return re.sub(r"It generates \d+ schedules", f"It generates {count} schedules", text)
+
+
 def links_to(sections: list[str]) -> str:
     """Links to sections of the index, by their headings."""
     titles = [section.partition("\n")[0].removeprefix("## ") for section in sections]
@@ -105,6 +111,8 @@ def main(words: list[str]) -> int:
         if not words:
             for path in Path(folder).iterdir():
                 shutil.copy(path, GALLERY)
+            readme = Path("README.md")
+            readme.write_text(count_schedules(readme.read_text()))
             for entry in figures:
                 if photograph_of(entry):
                     photograph(GALLERY / entry.file, GALLERY / photograph_of(entry))

@@ -10,6 +10,7 @@ import pytest
 import ppsim
 from ppsim.questions import list_functions
 from tests.commands import invoke
+from tests.questions.examples import answer_of
 
 SHAPE: dict[str, Any] = {"devices": 2, "microbatches": 3}
 ROOT = Path(__file__).parents[2]
@@ -39,6 +40,11 @@ SLOW: dict[str, Callable[[str], Any]] = {
 
 MEASURES = {"calibrate"}  # this machine, for seconds
 ROWS = {"sweep"}  # answered in rows, below
+ANSWERS |= {
+    name: lambda file, name=name: answer_of(name)  # type: ignore[misc]
+    for name in list_functions()
+    if name not in {*ANSWERS, *SLOW, *MEASURES, *ROWS}
+}
 
 
 @pytest.mark.parametrize(

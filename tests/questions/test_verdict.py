@@ -8,6 +8,7 @@ import pytest
 
 from ppsim.questions import list_questions
 from tests.commands import invoke, refused
+from tests.questions.examples import example_of
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"
@@ -53,6 +54,7 @@ ASKED = {
     "check, faults": (["check", "broken.csv"], WITHOUT),
     "convert": (["convert", "order.csv"], PAGE),
 }
+ASKED |= {name: (example_of(name), WITHOUT) for name in list_questions() if name not in ASKED}
 SLOW = {"plan", "validate"}
 NO_OBJECT = {"convert"}
 ROW = {

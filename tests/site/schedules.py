@@ -58,8 +58,12 @@ A [blank sheet](blank.html) begins with empty rows (`ppsim run 1f1b {shape} --bl
 
 
 def uses() -> dict[str, str]:
-    """Return when to use each schedule, by name."""
-    return tomllib.loads(WHEN.read_text())
+    """Return when to use each schedule, by name; its idea where no sentence says so."""
+    said = tomllib.loads(WHEN.read_text())
+    return {
+        family.name: said.get(family.name, family.idea.partition("\n")[0])
+        for family in schedules.families()
+    } | said
 
 
 def schedule_pages() -> dict[str, str]:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.core import curve as units
 from ppsim.core.curve import Curve
 from ppsim.core.ops import ALL, PART, REST, TIMED, Kind
 from ppsim.core.schedule import NONE, Schedule
@@ -26,7 +27,8 @@ from ppsim.core.timeline import Timeline
 Amounts = NDArray[Any]  # whole numbers, or numbers of mean microbatches with DIGITS digits
 DIGITS = 9
 OF_A_MICROBATCH = ("activations", "kept", "stash", "work_b", "work_i", "message", "stored")
-BYTES, ACTIVATIONS, LAYER_ACTIVATIONS = "B", "activations", "layer activations"
+BYTES, ACTIVATIONS = units.BYTES, units.ACTIVATIONS
+LAYER_ACTIVATIONS = units.LAYER_ACTIVATIONS
 MOST_BYTES = 1 << 50  # that one stage may hold, so that sums stay within 64 bits
 SHARES = "1/P shares"  # of the model: an activation of one of V stages on a device is 1/V of one
 ROUNDING = 1e-12  # of the makespan

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
@@ -16,7 +17,14 @@ from ppsim.base.notes import long_work
 from ppsim.base.numbers import format_change, format_number, format_share
 from ppsim.errors import InputError
 from ppsim.prices.data_parallel.lengths import Load, load_map
-from ppsim.prices.data_parallel.replicas import ReplicaOptions, Replicated
+from ppsim.prices.data_parallel.replicas import (
+    ReplicaOptions,
+    Replicated,
+    costs_of_slowest,
+    find_replicas,
+    refuse_steps,
+    time_each,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,9 +32,11 @@ if TYPE_CHECKING:
 
     from ppsim.analysis.mending import Mended
     from ppsim.analysis.slowdown import Slowdown
+    from ppsim.ask.groups import NetworkOptions
     from ppsim.core.costs import Costs
     from ppsim.core.schedule import Schedule
     from ppsim.core.sequences import Sequences
+    from ppsim.prices.options import CostOptions
     from ppsim.search.dealing.deal import Dealt
     from ppsim.search.dealing.problem import Pipeline
     from ppsim.show.drawing.load_map import LoadMap
@@ -228,6 +238,30 @@ def find_slowest(
         return None
     pipeline = pipeline_of(schedule, costs, load, several)
     return int(_ends(pipeline, load).argmax())
+
+
+def price_slowest(
+    schedule: Schedule,
+    prices: Costs,
+    network: NetworkOptions,
+    costs: CostOptions,
+    several: ReplicaOptions,
+    load: Load | None = None,
+) -> Costs:
+    """Return the costs of the replica that ends last; ``prices`` where there is one alone."""
+    replicas = find_replicas(several, load)
+    if replicas is None:
+        return prices
+    refuse_steps(schedule)
+    if load and not network.detailed:
+        found = find_slowest(schedule, prices, load, several)
+        if found is not None:
+            return costs_of_slowest(schedule, prices, several, load, found)
+    slowest = 0
+    if load or len({*replicas.first_alike(schedule.n_devices, costs)}) > 1:
+        ends = time_each(replicas, schedule, prices, network, costs, load)
+        slowest = int(ends.max(axis=1).argmax())
+    return next(islice(replicas.costs(schedule, prices, costs, load), slowest, None))
 
 
 def _ends(pipeline: Pipeline, load: Load) -> NDArray[np.float64]:

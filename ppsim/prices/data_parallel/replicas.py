@@ -70,13 +70,6 @@ class Replicas:
             own = load.costs(schedule, drawn, replica) if load else drawn
             yield replace(own, each=own.durations(schedule) * row[schedule.device])
 
-    def distinct_costs(self, schedule: Schedule, costs: Costs, options: CostOptions) -> list[Costs]:
-        """Return the costs of the replicas, those with the same times once."""
-        alike = self.first_alike(schedule.n_devices, options)
-        return [
-            own for at, own in enumerate(self.costs(schedule, costs, options)) if alike[at] == at
-        ]
-
     def first_alike(self, devices: int, options: CostOptions) -> list[int]:
         """Return the first replica whose ops take the times of each; replicas that draw factors all
         differ.
@@ -283,6 +276,45 @@ def refuse_steps(schedule: Schedule) -> None:
         raise InputError(what, "--steps 1")
 
 
+def find_replicas(options: ReplicaOptions, load: Load | None) -> Replicas | None:
+    """Return the replicas of the options, or those of a load; None where there is one alone
+    (InputError: an option is of several).
+    """
+    if load:
+        return options.replicas or Replicas(load.n_replicas, ())
+    if options.replicas is None and options.t_reduce:
+        raise InputError("--t-reduce is of replicas, and there are none", "add --replicas 8")
+    return options.replicas
+
+
+def time_each(
+    replicas: Replicas,
+    schedule: Schedule,
+    prices: Costs,
+    network: NetworkOptions,
+    costs: CostOptions,
+    load: Load | None = None,
+    *,
+    to_torch: bool = False,
+) -> NDArray[np.float64]:
+    """Return when each device of each replica ends, shape (R, P).
+
+    Replicas with the same factors are timed once, unless each draws factors for its microbatches or
+    has a ``load``.
+    """
+    import numpy as np
+
+    alike = list(range(replicas.count)) if load else replicas.first_alike(schedule.n_devices, costs)
+    ends = np.zeros((len(alike), schedule.n_devices))
+    for replica, own in enumerate(replicas.costs(schedule, prices, costs, load)):
+        if alike[replica] != replica:
+            ends[replica] = ends[alike[replica]]
+            continue
+        timeline, _ = time_ops(schedule, own, network, costs.links, to_torch=to_torch)
+        np.maximum.at(ends[replica], schedule.device, timeline.end)
+    return ends
+
+
 def time_replicas(
     schedule: Schedule,
     prices: Costs,
@@ -293,32 +325,12 @@ def time_replicas(
     *,
     to_torch: bool = False,
 ) -> Replicated | None:
-    """Time every replica by the model that the options ask for; None for none.
-
-    Replicas with the same factors are timed once, unless each draws factors for its microbatches or
-    has a ``load``.
-    """
-    import numpy as np
-
-    replicas = options.replicas
-    if load:
-        replicas = replicas or Replicas(load.n_replicas, ())
+    """Time every replica by the model that the options ask for; None for none."""
+    replicas = find_replicas(options, load)
     if replicas is None:
-        if options.t_reduce:
-            raise InputError("--t-reduce is of replicas, and there are none", "add --replicas 8")
         return None
     refuse_steps(schedule)
-
-    def ends_of(own: Costs) -> NDArray[np.float64]:
-        timeline, _ = time_ops(schedule, own, network, costs.links, to_torch=to_torch)
-        found = np.zeros(schedule.n_devices)
-        np.maximum.at(found, schedule.device, timeline.end)
-        return found
-
-    alike = list(range(replicas.count)) if load else replicas.first_alike(schedule.n_devices, costs)
-    ends = np.zeros((len(alike), schedule.n_devices))
-    for replica, own in enumerate(replicas.costs(schedule, prices, costs, load)):
-        ends[replica] = ends_of(own) if alike[replica] == replica else ends[alike[replica]]
+    ends = time_each(replicas, schedule, prices, network, costs, load, to_torch=to_torch)
     if load is None and not draws_by_replica(costs):
         return Replicated(ends, prices.unit, options.t_reduce)
     means = (
@@ -327,7 +339,9 @@ def time_replicas(
         else _even_draws(schedule, prices, costs, replicas.count)
     )
     even = replicas.equal_costs(schedule, means)
-    step = max(float(ends_of(own).max()) for own in even)
+    step = max(
+        time_ops(schedule, own, network, costs.links, to_torch=to_torch)[0].makespan for own in even
+    )
     work = max(float(busy_times(schedule, own).max()) for own in even)
     return Replicated(ends, prices.unit, options.t_reduce, Even(step, work))
 

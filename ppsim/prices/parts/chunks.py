@@ -24,6 +24,7 @@ class Chunks(Source):
 
     place: ClassVar[int] = 60
     called_by: ClassVar[tuple[str, ...]] = ("chunked",)
+    decides_ops: ClassVar[tuple[str, ...]] = ("chunked", "chunk", "page", "law")
     needs: ClassVar[tuple[Need, ...]] = (
         Need(
             ("chunked",),

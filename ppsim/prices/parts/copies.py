@@ -30,6 +30,7 @@ class Copies(TimesOfKinds):
     place: ClassVar[int] = 20
     kinds: ClassVar[tuple[str, ...]] = ("t_offload", "t_reload", "t_evict")
     called_by: ClassVar[tuple[str, ...]] = ("offload", *kinds, "host_link", "host_link_shared")
+    decides_ops: ClassVar[tuple[str, ...]] = ("offload",)
     needs: ClassVar[tuple[Need, ...]] = (
         Need(
             ("host_link",),

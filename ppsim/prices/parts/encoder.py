@@ -23,6 +23,7 @@ class EncoderFile(Part):
 
     place: ClassVar[int] = 130
     called_by: ClassVar[tuple[str, ...]] = ("encoder",)
+    decides_ops: ClassVar[tuple[str, ...]] = ("encoder",)
 
     encoder: str | None = option(
         "--encoder",

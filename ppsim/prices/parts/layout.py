@@ -32,6 +32,8 @@ class LayoutString(Source):
 
     place: ClassVar[int] = 90
     called_by: ClassVar[tuple[str, ...]] = ("layout",)
+    gives_whole_costs: ClassVar[bool] = True
+    decides_ops: ClassVar[tuple[str, ...]] = ("layout",)
     is_of_whole_sequences: ClassVar[bool] = True
     lacks: ClassVar[Mapping[str, str]] = {"b_over_f": "no backward"}
     needs: ClassVar[tuple[Need, ...]] = (
@@ -122,6 +124,10 @@ class LayoutString(Source):
     def used(self, schedule: Schedule, asked: Asked) -> set[str]:
         """Return the factor of backwards where the schedule has some."""
         return set() if schedule.only_forwards else {"b_over_f"}
+
+    def knows_memory(self) -> bool:
+        """Return that activations are those of layers."""
+        return True
 
     def hold(self, schedule: Schedule, asked: Asked) -> MemoryModel:
         """Return activations of layers."""

@@ -160,6 +160,9 @@ class ModelOnCluster(Source):
 
     place: ClassVar[int] = 135
     called_by: ClassVar[tuple[str, ...]] = ("modelled",)
+    gives_whole_costs: ClassVar[bool] = True
+    gives_messages: ClassVar[bool] = True
+    holds_bytes: ClassVar[bool] = True
 
     modelled: Modelled | None = None  # no option: it is made of several
 

@@ -29,6 +29,9 @@ class MeasuredProfile(Source):
 
     place: ClassVar[int] = 110
     called_by: ClassVar[tuple[str, ...]] = ("profile",)
+    gives_whole_costs: ClassVar[bool] = True
+    gives_messages: ClassVar[bool] = True
+    holds_bytes: ClassVar[bool] = True
     is_of_whole_sequences: ClassVar[bool] = True
     needs: ClassVar[tuple[Need, ...]] = (
         Need(
@@ -72,6 +75,10 @@ class MeasuredProfile(Source):
 
         model = read(self.profile or "").model
         return model.sequence / (model.sequence + 12 * model.hidden) if model else None
+
+    def knows_memory(self) -> bool:
+        """Return whether the profile has the bytes of activations."""
+        return has_activation_bytes(self.profile or "")
 
     def hold(self, schedule: Schedule, asked: Asked) -> MemoryModel:
         """Return the bytes that the profile has."""

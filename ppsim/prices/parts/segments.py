@@ -24,6 +24,7 @@ class SegmentFile(Source):
 
     place: ClassVar[int] = 120
     called_by: ClassVar[tuple[str, ...]] = ("segments",)
+    gives_whole_costs: ClassVar[bool] = True
     is_of_whole_sequences: ClassVar[bool] = True
     needs: ClassVar[tuple[Need, ...]] = (
         Need(

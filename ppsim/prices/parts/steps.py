@@ -34,6 +34,7 @@ class Steps(TimesOfKinds):
 
     place: ClassVar[int] = 50
     kinds: ClassVar[tuple[str, ...]] = ("t_optimizer", "t_gather", "t_reduce_grad")
+    decides_ops: ClassVar[tuple[str, ...]] = ("steps", "post_validation", *kinds)
     needs: ClassVar[tuple[Need, ...]] = (
         Need(
             ("post_validation", *kinds),
@@ -231,9 +232,9 @@ def goes_round(schedule: Schedule) -> bool:
     It is shown going round, ends with an optimizer step, runs forwards alone, or never flushes;
     none of them where two versions of the weights do not suffice for it.
     """
-    from ppsim.core.ops import Kind
-
     if schedule.needs_more_versions:
         return False
+    from ppsim.core.ops import Kind
+
     ends_steps = bool((schedule.kind == Kind.OPT).any())
     return schedule.n_rounds > 1 or schedule.only_forwards or ends_steps or not schedule.flushes

@@ -25,7 +25,6 @@ from ppsim.ask.groups import (
 )
 from ppsim.ask.option_names import TIMING
 from ppsim.ask.options import Request, common, flag, group, option
-from ppsim.ask.request import ask
 from ppsim.ask.terminal import count_colours, shows_colours
 from ppsim.ask.words import title_of
 from ppsim.ask.write import Writers, document_writers, find_targets, inputs_of
@@ -185,6 +184,8 @@ def explain(schedule: str | None = None, **options: Any) -> Explained:
     Raises:
         InputError: an option that is refused, or files that show no run.
     """
+    from ppsim.ask.request import ask
+
     return answer(ask(ExplainRequest, {"names": schedule} | options))
 
 

@@ -24,8 +24,7 @@ from ppsim.base.numbers import format_share
 from ppsim.errors import PpsimError
 from ppsim.prices.build import build_memory
 from ppsim.prices.data_parallel.replicas import ReplicaOptions, time_replicas
-from ppsim.prices.parts.layout import layout_for
-from ppsim.prices.parts.profile import has_activation_bytes
+from ppsim.prices.options import ask_costs
 from ppsim.questions.across.break_even import describe_limits, price_of_search
 from ppsim.questions.across.whatif import Run, changeable_options
 
@@ -133,8 +132,6 @@ def _names(names: list[str]) -> str:
 
 def _plain_attempts(base: Run, given: Given) -> Iterator[_Attempt]:
     """Levelled stages, messages that take no time, a slow replica healed, more microbatches."""
-    from ppsim.schedules import family_of
-
     assert base.schedule
     prices, count = base.price(base.schedule), base.shape.microbatches
     if np.ptp(prices.time, axis=1).any() and prices.each is None:
@@ -157,6 +154,8 @@ def _plain_attempts(base: Run, given: Given) -> Iterator[_Attempt]:
     if base.schedule.feeds_back:
         yield from _more_in_flight(base, count)
         return
+    from ppsim.schedules import family_of
+
     own_count = base.loads is None and not _is_laned(base) and base.schedule.flushes
     if count is not None and base.spec and family_of(base.spec) and own_count:
         shape = replace(base.shape, microbatches=2 * count)
@@ -166,11 +165,10 @@ def _plain_attempts(base: Run, given: Given) -> Iterator[_Attempt]:
 
 def _more_in_flight(base: Run, count: int | None) -> Iterator[_Attempt]:
     """As many batches in flight as a decoder can use, where those are more."""
-    from ppsim.prices.rounds import find_enough
-
     assert base.schedule
     if count is None or not base.by_options or base.costs.mb_scale:
         return
+    from ppsim.prices.rounds import find_enough
 
     def make(batches: int) -> tuple[Schedule, Costs]:
         shape = replace(base.shape, microbatches=batches)
@@ -284,8 +282,7 @@ def _simulate(attempt: _Attempt, base: Run, room: Room, goes_round: bool = False
     """Simulate a change; None where the schedule refuses the shape or the costs, or ``goes_round``
     no more where the run does.
     """
-    from ppsim.analysis.explain import what_if
-    from ppsim.engine.memory.usage import BYTES
+    from ppsim.core.curve import BYTES
 
     check_time()
     try:
@@ -296,6 +293,8 @@ def _simulate(attempt: _Attempt, base: Run, room: Room, goes_round: bool = False
         return None
     if goes_round and around is None:
         return None
+    from ppsim.analysis.explain import what_if
+
     fits = attempt.is_bound or room.takes(held)
     more = "" if fits else f" (holds {room.number(held)}, not {room.number(room.cap)})"
     made = what_if(attempt.text + _halved(base, timeline) + more, attempt.advice, timeline, around)
@@ -327,19 +326,19 @@ def _most_held(run: Run, timeline: Timeline, *, in_bytes: bool) -> tuple[float, 
 
     Bytes, if wanted, where a profile has them; layers where there is a layout.
     """
-    from ppsim.engine.memory.usage import ACTIVATIONS, curves
-
     schedule = timeline.schedule
     costs = run.costs if in_bytes else replace(run.costs, profile=None)
     load = run.loads.find(schedule, run.costs) if run.loads else None
     if load:
         return _most_loaded(run, schedule, costs, load)
-    if costs.layout or (costs.profile and has_activation_bytes(costs.profile)):
+    if ask_costs(costs).knows_memory:
+        from ppsim.engine.memory.usage import curves
         from ppsim.prices.cap import activations_per_unit
 
         model, _ = build_memory(schedule, run.price(schedule), costs)
         peak = float(curves(timeline, model).peak.max())
         return peak / activations_per_unit(schedule, model.unit), model.unit
+    from ppsim.core.curve import ACTIVATIONS
     from ppsim.engine.simple.columns import peak_share, shape_of
     from ppsim.engine.simple.metrics import measure
 
@@ -354,7 +353,7 @@ def _most_loaded(run: Run, schedule: Schedule, costs: CostOptions, load: Load) -
     from ppsim.prices.cap import activations_per_unit
     from ppsim.prices.data_parallel.replicas import LoadedRuns, ReplicaOptions
 
-    if costs.profile and not has_activation_bytes(costs.profile):
+    if costs.profile and not ask_costs(costs).knows_memory:
         costs = replace(costs, profile=None)
     prices = run.price(schedule)
     held, _ = build_memory(schedule, prices, costs)
@@ -381,14 +380,14 @@ def _partition_line(base: Run, given: Given) -> str:
         )
         said, typed = {}, [each for each in given.typed if each.name in taken]
     line = command_line(Given("partition", {**given.values, **said}, typed))
-    if not base.costs.layout:
+    layout = base.asked.layout_of(base.schedule)
+    if layout is None:
         needed = (
             "their number in --num-layers"
-            if base.costs.profile
+            if base.asked.gives_messages and not base.measured
             else "the time of each one in --t-layer"
         )
         return f"{line}, with {needed}"
-    layout = layout_for(base.schedule, base.costs.layout)
     layers = "" if isinstance(base.costs.t_layer, list) else f" --num-layers {layout.n_layers}"
     return line + layers + f" --mtp-num-layers {layout.n_mtp}" * bool(layout.n_mtp)
 

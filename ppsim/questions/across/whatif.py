@@ -10,7 +10,7 @@ that a schedule whose queues follow costs follows these.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -34,9 +34,15 @@ from ppsim.prices.build import (
     refuse_unused,
     times_used,
 )
-from ppsim.prices.options import BESIDE, REFUSED_UNUSED, CostOptions, is_given
-from ppsim.prices.part import kinds_of
-from ppsim.prices.parts.layout import layout_for
+from ppsim.prices.options import (
+    BESIDE,
+    DECIDING_OPS,
+    REFUSED_UNUSED,
+    CostOptions,
+    ask_costs,
+    is_given,
+)
+from ppsim.prices.part import Asked, kinds_of
 from ppsim.prices.parts.steps import goes_round
 from ppsim.prices.timing import time_ops
 
@@ -80,7 +86,12 @@ class Run:
     @property
     def by_options(self) -> bool:
         """Whether options state the times of ops."""
-        return not (self.measured or self.costs.profile or self.costs.segments or self.costs.layout)
+        return self.asked.states_each_time
+
+    @property
+    def asked(self) -> Asked:
+        """The parts that the options of costs call."""
+        return ask_costs(self.costs, self.network, self.measured)
 
     def price(self, schedule: Schedule) -> Costs:
         """Make the costs of a schedule."""
@@ -126,9 +137,14 @@ class Run:
         """Time the run, of several replicas the slowest."""
         schedule = self.build()
         prices = self.price(schedule)
-        each = self._price_replicas(schedule, prices)
-        timed = (time_ops(schedule, one, self.network, self.costs.links)[0] for one in each)
-        return max(timed, key=lambda timeline: timeline.makespan)
+        load = self.loads.find(schedule, self.costs) if self.loads else None
+        if load or self.replicas:
+            from ppsim.prices.data_parallel.dealing import price_slowest
+            from ppsim.prices.data_parallel.replicas import ReplicaOptions
+
+            several = ReplicaOptions(self.replicas)
+            prices = price_slowest(schedule, prices, self.network, self.costs, several, load)
+        return time_ops(schedule, prices, self.network, self.costs.links)[0]
 
     def find_round(self, timeline: Timeline) -> Round | None:
         """Find what the run of this timeline does without end; None where it does not go round."""
@@ -137,26 +153,6 @@ class Run:
         from ppsim.prices.rounds import measure_round
 
         return measure_round(timeline, self.price(timeline.schedule), self.costs.tokens)
-
-    def _price_replicas(self, schedule: Schedule, prices: Costs) -> Iterable[Costs]:
-        """The costs of the replicas among which the slowest is."""
-        load = self.loads.find(schedule, self.costs) if self.loads else None
-        if load is None:
-            if self.replicas is None:
-                return [prices]
-            return self.replicas.distinct_costs(schedule, prices, self.costs)
-        from ppsim.prices.data_parallel.replicas import ReplicaOptions, Replicas, costs_of_slowest
-
-        several = ReplicaOptions(self.replicas)
-        found = None
-        if not self.network.detailed:
-            from ppsim.prices.data_parallel.dealing import find_slowest
-
-            found = find_slowest(schedule, prices, load, several)
-        if found is not None:
-            return [costs_of_slowest(schedule, prices, several, load, found)]
-        replicas = self.replicas or Replicas(load.n_replicas, ())
-        return replicas.costs(schedule, prices, self.costs, load)
 
     def use(self, spec: str, **shape: Any) -> Run:
         """The run of another schedule, without the options that only other schedules take.
@@ -304,7 +300,7 @@ class _Change:
             return run.edit(self._time_edit(name, match[2], value))
         if name == "comm":
             self._refuse_cluster()
-            if run.measured or run.costs.profile:
+            if run.asked.gives_messages:
                 self._read(value)
                 return run.edit(
                     lambda costs: replace(costs, comm=self._read(value, np.asarray(costs.comm)))
@@ -325,7 +321,7 @@ class _Change:
             return replace(run, shape=replace(run.shape, **numbers), schedule=None)
         if hasattr(run.network, name):
             return replace(run, network=replace(run.network, **numbers))
-        schedule = None if name in ("recompute", "layout", "offload", "encoder") else run.schedule
+        schedule = None if name in DECIDING_OPS else run.schedule
         return replace(run, costs=replace(run.costs, **numbers), schedule=schedule)
 
     def _typed(self, option: Option, value: str) -> Any:
@@ -381,8 +377,8 @@ class _Change:
             return np.array(
                 np.broadcast_to(1.0 if costs.speed is None else costs.speed, schedule.n_devices)
             )
-        if name == "t_layer" and costs.layout:
-            return layer_times(costs).of_layers(layout_for(schedule, costs.layout).n_layers)
+        if name == "t_layer" and (layout := self.run.asked.layout_of(schedule)):
+            return layer_times(costs).of_layers(layout.n_layers)
         if name in LAYER_TIMES:
             times = layer_times(costs)
             return np.asarray(
@@ -434,14 +430,14 @@ class _Change:
         return self.run.edit(edit)
 
     def _move_layers(self, stages: str, value: str) -> Run:
-        """Move layers between stages: ``1/8``, one of the eight layers of the first, or ``1`` with
-        a profile.
+        """Move layers between stages: ``1/8``, one of the eight layers of the first, or ``1`` where
+        the costs say how many it has.
         """
         from ppsim.analysis.changes import move_work
 
         source, target = map(int, re.split("[->]", stages))
         count, slash, layers = value.partition("/")
-        held = self._read(layers) if slash else self._profile_layers()
+        held = self._read(layers) if slash else self._layers_of(source)
         share = float(self._read(count) / held) if held else 2.0
         if share > 1 or source == target:
             raise InputError(
@@ -456,14 +452,14 @@ class _Change:
 
         return self.run.edit(edit)
 
-    def _profile_layers(self) -> float:
-        """Layers of a stage as the profile has them, 0 where there is none."""
-        if not self.run.costs.profile:
+    def _layers_of(self, stage: int) -> float:
+        """Return how many layers a stage has; 0 where the costs do not say."""
+        schedule = self.run.schedule or self.run.build()
+        layers = self.run.asked.layers(schedule)
+        if layers is None:
             return 0.0
-        from ppsim.inputs.profile.profile import read
-
-        model, schedule = read(self.run.costs.profile).model, self.run.schedule or self.run.build()
-        return model.layers * schedule.n_devices / schedule.n_stages if model else 0.0
+        self._check_place(stage, len(layers))
+        return float(layers[stage])
 
     def _refuse_cluster(self) -> None:
         if self.run.network.cluster:

@@ -14,7 +14,7 @@ from ppsim.base.deadline import interrupt_at
 from ppsim.base.signals import first_signal
 from ppsim.prices.build import build_costs, build_memory, build_schedule, check_used, layer_times
 from ppsim.prices.cap import activations_per_unit, number_at_least, read_cap
-from ppsim.prices.options import CostOptions
+from ppsim.prices.options import CostOptions, ask_costs
 from ppsim.prices.trained import Trained
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ppsim.search.splits.partition import Partition
     from ppsim.search.splits.split_search import Report, Split
     from ppsim.search.splits.splits import Sizes, SplitProblem
+    from ppsim.workload.layout.costs import LayerTimes
     from ppsim.workload.layout.layout import Layout
 
 # ops of all splits that a hint is searched among, and its seconds
@@ -91,9 +92,13 @@ class Asked:
         timeline = timeline or simulate(schedule, self.price(schedule, layout))
         return curves(timeline, self._memory(schedule, layout))
 
-    def _memory(self, schedule: Schedule, layout: Layout) -> MemoryModel:
+    @property
+    def holds_bytes(self) -> bool:
+        """Whether the costs or a model say in bytes what stages hold."""
+        return ask_costs(self.costs, model=self.model).holds_bytes
 
-        if not self.model and (not self.costs.profile or self.cap is None):
+    def _memory(self, schedule: Schedule, layout: Layout) -> MemoryModel:
+        if not self.model and (self.cap is None or not self.holds_bytes):
             from ppsim.engine.memory.usage import layer_model
 
             return layer_model(schedule, layout.content)
@@ -108,7 +113,7 @@ class Asked:
 
         costs, weights = self.costs, np.ones(self.layers)
         none = one = self
-        if not costs.profile:
+        if self._layer_times(schedule):
             times = layer_times(costs)
             weights = times.of_layers(self.layers).copy()
             t_mtp = times.of_mtp if self.mtp else None
@@ -125,16 +130,23 @@ class Asked:
         from ppsim.engine.memory.usage import BYTES, LAYER_ACTIVATIONS
 
         read_cap(self.cap).single()
-        unit = BYTES if self.model or costs.profile else LAYER_ACTIVATIONS
+        unit = BYTES if self.holds_bytes else LAYER_ACTIVATIONS
         cap = read_cap(self.cap).of_schedule(schedule, unit)
         assert isinstance(cap, int)
         # What an op holds that takes no time does not count (ppsim.engine.memory.usage.curves).
         instant = np.zeros((schedule.n_stages, self.layers + 1), np.bool_)
         instant[:, 0] = base.time[Kind.F] == 0
         instant[(base.time[Kind.F] == 0) & (rate.time[Kind.F] * weights.min() == 0)] = True
-        if not self.model and not costs.profile and not self.mtp and not instant[:, 1:].any():
+        if not self.holds_bytes and not self.mtp and not instant[:, 1:].any():
             return replace(problem, cap=cap)
         return replace(problem, cap=cap, sizes=self._list_sizes(schedule, instant))
+
+    def _layer_times(self, schedule: Schedule) -> LayerTimes | None:
+        """Return the times of layers that those of stages are made from; None where the costs give
+        those of stages.
+        """
+        layout = str(self.make_layout(schedule, [0] * schedule.n_stages))
+        return ask_costs(replace(self.costs, layout=layout)).source.layer_times()
 
     def _list_sizes(self, schedule: Schedule, instant: NDArray[np.bool_]) -> Sizes:
         """List what each stage holds with each number of layers, by the memory of layouts that have

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from ppsim.ask.groups import NetworkOptions, ShapeOptions
 from ppsim.errors import InputError
-from ppsim.prices.build import build_costs, build_schedule, check_used
+from ppsim.prices.build import build_costs, build_schedule, check_taken, check_used
 from ppsim.prices.options import CostOptions
-from ppsim.prices.several import check_taken, options_taken
+from ppsim.prices.several import options_taken
 from ppsim.prices.timing import time_ops
 from ppsim.questions.runs.stated import Stated, read_stated
 

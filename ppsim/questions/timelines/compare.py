@@ -16,6 +16,7 @@ from ppsim.ask.groups import (
     NetworkOptions,
     SeveralSchedules,
     ShapeOptions,
+    cap_option,
 )
 from ppsim.ask.options import Request, flag, group
 from ppsim.ask.request import ask
@@ -25,7 +26,7 @@ from ppsim.base.numbers import format_change, format_number
 from ppsim.engine.simple.columns import Column, columns_of
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import add_memory, build_costs, look_inside_costs
-from ppsim.prices.cap import Cap, cap_option, fits_none, read_cap
+from ppsim.prices.cap import Cap, fits_none, read_cap
 from ppsim.prices.data_parallel.dealing import DealOptions
 from ppsim.prices.data_parallel.lengths import LengthOptions
 from ppsim.prices.data_parallel.replicas import ReplicaOptions

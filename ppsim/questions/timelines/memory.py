@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Drawn, Line, Part, Table
 from ppsim.ask.given import Given, Need
-from ppsim.ask.groups import FaceOptions, FigureOptions, OneSchedule, ShapeOptions
+from ppsim.ask.groups import FaceOptions, FigureOptions, OneSchedule, ShapeOptions, cap_option
 from ppsim.ask.option_names import COSTS, LAYER_TIMES, STEP, UNEVEN
 from ppsim.ask.options import Request, common, flag, group
 from ppsim.ask.request import ask
@@ -25,7 +25,6 @@ from ppsim.prices.build import build, build_memory
 from ppsim.prices.cap import (
     OF_A_SHARE,
     activations_per_unit,
-    cap_option,
     number_at_least,
     read_cap,
     write_count,
@@ -482,12 +481,12 @@ class Case:
         """Time the schedule of each replica with microbatches of its own, with what its stages
         hold; and the costs of mean microbatches that recomputation leads to.
         """
-        from ppsim.engine.simple.longest_path import simulate
-
         schedule, prices = build(self.spec, self.shape, self.costs, model=self.model)
         held, prices = build_memory(schedule, prices, self.costs, self.model)
         load = self.loads.find(schedule, self.costs)
         if load is None:
+            from ppsim.engine.simple.longest_path import simulate
+
             return [(simulate(schedule, prices), held)], prices
         runs = LoadedRuns(schedule, prices, load, ReplicaOptions(), SIMPLE, self.costs.links)
         if self.model is None:

@@ -17,10 +17,10 @@ from ppsim.ask.groups import (
     NetworkOptions,
     OneSchedule,
     ShapeOptions,
+    cap_option,
 )
 from ppsim.ask.option_names import DETAILED, GIVEN_COSTS, UNEVEN
 from ppsim.ask.options import Request, flag, flatten, given_object, group, list_options
-from ppsim.ask.request import ask
 from ppsim.ask.words import (
     counted,
     counts_lines,
@@ -37,7 +37,6 @@ from ppsim.base.numbers import format_number, format_part, format_share
 from ppsim.engine.simple.columns import shape_of
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import add_memory, build, look_inside_costs, measure_with_bound
-from ppsim.prices.cap import cap_option, read_cap, report_held
 from ppsim.prices.data_parallel.dealing import (
     DealOptions,
     DealtLoad,
@@ -197,6 +196,8 @@ def run(schedule: str | Schedule, **options: Any) -> Any:
     Raises:
         InputError: an option or a shape that is refused.
     """
+    from ppsim.ask.request import ask
+
     return answer(
         ask(RunRequest, {"names" if isinstance(schedule, str) else "own": schedule} | options)
     )
@@ -245,6 +246,8 @@ def answer(request: RunRequest) -> Run | Grid:
         order = reorder(schedule, prices)
     held = None
     if request.cap:
+        from ppsim.prices.cap import read_cap, report_held
+
         held = report_held(timeline, prices, request.costs, read_cap(request.cap), loaded)
     metrics = measure_with_bound(
         timeline, prices, request.costs.tokens, detailed=execution is not None
@@ -551,6 +554,8 @@ class Run(Answer[RunRequest]):
 
     def _also(self, kind: type[Request], options: dict[str, Any]) -> Any:
         """The request of another question about the same run."""
+        from ppsim.ask.request import ask
+
         own = flatten(self.request)
         shared = {
             option.name: own[option.name]

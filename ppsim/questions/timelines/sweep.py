@@ -23,6 +23,7 @@ from ppsim.ask.groups import (
     OutputOptions,
     SeveralSchedules,
     ShapeOptions,
+    cap_option,
 )
 from ppsim.ask.options import Request, common, flag, group
 from ppsim.ask.request import ask
@@ -37,11 +38,18 @@ from ppsim.base.tables import TABLES, table_suffix
 from ppsim.engine.simple.columns import Column, columns_of
 from ppsim.errors import InputError, PpsimError
 from ppsim.inputs.profile.chunk_times import is_law_file
-from ppsim.prices.build import build_costs, build_schedule, refuse_unused, stages_of, times_used
-from ppsim.prices.cap import Cap, cap_option, fits_none, read_cap
+from ppsim.prices.build import (
+    build_costs,
+    build_schedule,
+    check_taken,
+    refuse_unused,
+    stages_of,
+    times_used,
+)
+from ppsim.prices.cap import Cap, fits_none, read_cap
 from ppsim.prices.chunked import count_chunks
 from ppsim.prices.options import CostOptions, ask_costs
-from ppsim.prices.several import check_shape, check_taken, options_taken, time_schedule
+from ppsim.prices.several import check_shape, options_taken, time_schedule
 
 if TYPE_CHECKING:
     from rich.console import Console

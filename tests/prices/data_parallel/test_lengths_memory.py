@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,11 +29,11 @@ def write(path: Path, tokens: list[list[list[int]]]) -> str:
     return str(path)
 
 
-def ask(*words: str) -> dict:
+def ask(*words: str) -> dict[str, Any]:
     return json.loads(invoke(*words, "--json").stdout)
 
 
-def peak_of(ops: dict, sizes: np.ndarray, devices: int) -> list[float]:
+def peak_of(ops: dict[str, Any], sizes: np.ndarray, devices: int) -> list[float]:
     """Walk each device's queue: F takes its microbatch's activation, B or W gives it back; of a
     pair both run at once.
     """

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from ppsim.inputs.profile.scale import parse_scale
-from tests.commands import invoke, refused
+from tests.commands import answer, invoke, refused
 
 SHAPE = ("--devices", "4", "--mb", "8")
 
@@ -156,3 +156,33 @@ def test_replicas_of_a_measured_run_are_its_own():
     from tests.real_runs import STRAGGLERS
 
     assert "states its times" in str(refused("explain", str(STRAGGLERS), "--replicas", "4"))
+
+
+SLOWEST = [
+    ("--replicas", "3,1=1.3"),
+    ("--replicas", "3,2.1=1.5,0=1.1", "--p2p", "overlap", "--comm", "0.5"),
+    ("--replicas", "4", "--mb-scale", "lognormal:0.5:3"),
+    ("--lengths", "uniform:100:900:7", "--replicas", "3"),
+    ("--lengths", "uniform:100:900:7", "--replicas", "3,1=1.4", "--p2p", "blocking"),
+]
+
+
+@pytest.mark.parametrize("options", SLOWEST)
+def test_run_compare_and_what_if_show_the_same_slowest_replica(options):
+    """One request by three commands: the pipeline that ends last, whatever finds it."""
+    shape = ("--devices", "3", "--mb", "6", *options, "--json")
+    ran = json.loads(answer("run", "1f1b", *shape)[1])
+    compared = json.loads(answer("compare", "gpipe", "1f1b", *shape)[1])["schedules"]
+    asked = ("--what-if", "schedule=1f1b")
+    changed = json.loads(answer("explain", "gpipe", *shape, *asked)[1])["what_if"]
+    slowest = max(ran["replicas"]["makespans"])
+    assert compared[1]["makespan"] == pytest.approx(slowest, rel=1e-12)
+    assert changed[0]["makespan"] == pytest.approx(slowest, rel=1e-12)
+
+
+def test_a_what_if_refuses_what_its_request_does():
+    """Replicas wait after one step, so several are refused in a change as in a run."""
+    shape = ("--devices", "2", "--mb", "4", "--replicas", "2,1=1.2")
+    said = str(refused("run", "1f1b", *shape, "--steps", "2"))
+    assert "replicas wait for each other after one step" in said
+    assert str(refused("explain", "1f1b", *shape, "--what-if", "steps=2")) == said

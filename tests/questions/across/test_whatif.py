@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ppsim.cli import group
 from ppsim.schedules import find
 from tests.cases import PLAIN
-from tests.commands import with_options
+from tests.commands import invoke, with_options
 
 P, M = 4, 8
 DEFAULTS = {
@@ -244,3 +244,17 @@ def test_an_order_found_is_in_the_object_with_its_makespan(words):
     moved = [factors[each] for each in found["order"]]
     assert found["makespan"] == pytest.approx(ask("run", *words, "--mb-scale", written(moved)))
     assert found["makespan"] <= json.loads(result.stdout)["makespan"]
+
+
+def test_the_times_of_a_model_are_changed_where_they_are_made():
+    """A model on a cluster gives all times, so a factor of one op edits them, as of a profile."""
+    model = ("--model", "llama2-7b", "--cluster", "dgx-h100", "--tp", "2")
+    shape = ("explain", "1f1b", *model, "--devices", "4", "--mb", "8", "--json")
+
+    def makespan(change: str) -> float:
+        (row,) = json.loads(invoke(*shape, "--what-if", change).stdout)["what_if"]
+        return float(row["makespan"])
+
+    same = makespan("tf=x1,tb=x1")
+    assert makespan("tf=x2,tb=x2") == pytest.approx(2 * same, rel=1e-3)
+    assert same < makespan("tf.1=x2") < makespan("tf=x2")

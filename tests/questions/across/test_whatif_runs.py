@@ -11,6 +11,7 @@ from tests.cases import SOME
 from tests.commands import invoke
 
 NUMBERS = st.sampled_from([0.5, 1.0, 1.5, 3.0])
+STEPS = {"steps": ["1", "2", "3"], "t-optimizer": ["0.5", "2"], "t-reduce-grad": ["1.5"]}
 COPIES = {"offload": ["1", "all", "50%"], "t-offload": ["0.5", "2"], "t-reload": ["0.5", "3"]}
 
 
@@ -34,7 +35,7 @@ def options(P: int, M: int) -> dict[str, st.SearchStrategy[str]]:
         "order": st.sampled_from(["early", "even-first", "torch"]),
         "link": st.integers(0, max(P - 2, 0)).map(lambda d: f"{d}-{d + 1}=2.5"),
         "mb-scale": factors,
-        **{name: st.sampled_from(values) for name, values in COPIES.items()},
+        **{name: st.sampled_from(values) for name, values in {**COPIES, **STEPS}.items()},
     }
 
 
@@ -85,6 +86,8 @@ COPIED = {
 @example(("interleaved", {"devices": "4", "mb": "8", "chunks": "3"}, {}, "looped-bfs"))
 @example(("interleaved", {"devices": "4", "mb": "8", "chunks": "3"}, {}, "1f1b"))
 @example(("1f1b-overlap", {"devices": "4", "mb": "8", "tfb": "2"}, {}, "1f1b"))
+@example(("1f1b", {"devices": "2", "mb": "4"}, {"steps": "2"}, "1f1b"))
+@example(("zb-1p", {"devices": "2", "mb": "4"}, {"t-optimizer": "2"}, "zb-1p"))
 def test_a_what_if_is_the_run_with_that_option(case):
     """Queues follow costs as in ``run``; what another schedule does not take is named."""
     name, first, changed, other = case
