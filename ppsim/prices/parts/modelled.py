@@ -32,6 +32,7 @@ OTHER_TIMES = (
     *(name for name in COSTS if name not in ("comm", "unit")),
     *("comm", "unit", *LAYER_TIMES, *STEP, "profile", "segments", "recompute", "tr", "offload"),
     *("encoder", "costs", "links", "lengths", "cp_of", "chunked", "steps", "feedback"),
+    *("replicas", "t_reduce"),
 )
 
 

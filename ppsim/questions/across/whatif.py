@@ -78,7 +78,10 @@ class Run:
     @property
     def by_options(self) -> bool:
         """Whether options state the times of ops."""
-        return not (self.measured or self.costs.profile or self.costs.segments or self.costs.layout)
+        costs = self.costs
+        return not (
+            self.measured or costs.profile or costs.segments or costs.layout or costs.modelled
+        )
 
     def price(self, schedule: Schedule) -> Costs:
         """Make the costs of a schedule."""
@@ -293,7 +296,7 @@ class _Change:
             return run.edit(self._time_edit(name, match[2], value))
         if name == "comm":
             self._refuse_cluster()
-            if run.measured or run.costs.profile:
+            if run.measured or run.costs.profile or run.costs.modelled:
                 self._read(value)
                 return run.edit(
                     lambda costs: replace(costs, comm=self._read(value, np.asarray(costs.comm)))
@@ -454,7 +457,7 @@ class _Change:
         return model.layers * schedule.n_devices / schedule.n_stages if model else 0.0
 
     def _refuse_cluster(self) -> None:
-        if self.run.network.cluster:
+        if self.run.network.cluster and not self.run.costs.modelled:
             raise InputError(
                 f"--what-if {self.part}: the cluster file gives every link",
                 "change the file, or --link",
