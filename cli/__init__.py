@@ -1,4 +1,4 @@
-"""The command line: one module per command, found by its name and imported when it is used.
+"""The command line: one module per command, found by name and imported on use.
 
 A command is made of the question of its name, or is the ``command`` of a module here. The first
 line of the module's docstring is what the list of commands says about it.
@@ -63,8 +63,8 @@ class Commands(click.Group):
         return _import_command(name) if known else None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click does, but refusing what is no text: no title or message could show it, no file
-        have its name.
+        """Parse as click does, but refuse words that are not valid text: no message could show
+        them.
         """
         for number, word in enumerate(args, start=1):
             if (
@@ -85,8 +85,8 @@ class Commands(click.Group):
         return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The main commands by what they answer, the others with --help-all; none is imported,
-        which takes long.
+        """List the main commands by topic, the others with --help-all; no command's module is
+        imported.
         """
         places = {name: place_of(_source(name)) for name in self.list_commands(ctx)}
         for section in SECTIONS:
@@ -105,8 +105,8 @@ class Commands(click.Group):
             )
 
     def invoke(self, ctx: click.Context) -> object:
-        """As click does, but the end of a file reaches :func:`main`: click makes an interrupt of
-        it.
+        """Run as click does, but let an EOFError reach :func:`main`; click turns it into an
+        interrupt.
         """
         try:
             return super().invoke(ctx)
@@ -116,7 +116,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, with the closest name where there is no such command."""
+        """Find a command as click does, and suggest the closest name if there is none."""
         if args[:1] == ["help"]:  # as people type it
             args = [*args[1:], "--help"]
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
@@ -131,8 +131,8 @@ class Commands(click.Group):
 
 
 def _is_schedule(word: str) -> bool:
-    """Whether a word names a schedule of the registry; no file is read, and no code of the user's
-    is loaded.
+    """Return whether a word names a schedule of the registry; reads no file and loads no user's
+    code.
     """
     from ppsim.schedules import find, split_chunks
 
@@ -181,7 +181,7 @@ def _source(name: str) -> str:
 
 
 def _summary(name: str) -> str:
-    """Read the first line of a command's module, which says what the command is for."""
+    """Return the first line of a command's module, which is its summary."""
     return _source(name).partition("\n")[0].strip('"')
 
 
@@ -293,8 +293,8 @@ def _explain(error: BaseException) -> int:
 
 
 def _show_refusal(error: click.ClickException) -> int:
-    """Print what click refuses, wrapped and fit to be shown as all errors are; help that it raises,
-    as it is.
+    """Print a refusal by click in the form of all errors, wrapped; print help that it raises
+    unchanged.
     """
     own = type(error).show not in (click.UsageError.show, click.ClickException.show)
     if own or not isinstance(error, click.UsageError):
@@ -325,7 +325,7 @@ def _show_warning(message: Warning | str, *_: object) -> None:
 
 
 def _note(text: str) -> None:
-    """Print what is said beside an answer."""
+    """Print a note on standard error."""
     from ppsim.ask.terminal import echo_wrapped
 
     echo_wrapped(text, err=True)

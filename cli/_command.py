@@ -78,8 +78,8 @@ class Question(click.Command):
         self.silent = [help_all(), debug()]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse as click does, naming what others call an option, and refuse an option of one value
-        given twice.
+        """Parse as click does, suggest ppsim's name for other tools' options, and refuse a
+        single-value option given twice.
         """
         words = [*spell_out(self.get_params(ctx), args)]
         try:
@@ -99,7 +99,7 @@ class Question(click.Command):
             raise click.NoSuchOption(error.option_name, message, ctx=ctx) from None
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """The parameters of the question, and those that ask nothing of it."""
+        """Return the parameters of the question, and those of the command alone."""
         return [*super().get_params(ctx), *self.silent]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -139,9 +139,7 @@ def make_parameter(declared: Option, *, hidden: bool = False) -> click.Parameter
 
 
 def spell_out(params: Sequence[click.Parameter], args: Sequence[str]) -> Iterator[str]:
-    """Give options that may stand alone the value they have then, where no value of theirs
-    follows.
-    """
+    """Insert the default value of options that may stand alone and are followed by no value."""
     optional = {
         word: each.type
         for each in params
@@ -154,9 +152,7 @@ def spell_out(params: Sequence[click.Parameter], args: Sequence[str]) -> Iterato
 
 
 def refuse_twice(ctx: click.Context, given: Sequence[click.Parameter]) -> None:
-    """Refuse an option that takes one value where it is given several times (BadParameter: the last
-    would count).
-    """
+    """Raise BadParameter for an option of one value that is given several times."""
     for param, count in Counter(given).items():
         if count < 2 or not isinstance(param, click.Option) or param.multiple:
             continue
@@ -182,28 +178,27 @@ def ask_command(request: type[R], answer: Callable[[R], Answer[Any] | None]) -> 
 
 
 def show(found: Answer[Any], output: Any, face: Mapping[str, Any]) -> int:
-    """Write the files of an answer and print it; where a file cannot be written, nothing is
-    printed.
+    """Write the files of an answer and print it; if a file cannot be written, print nothing.
 
-    What was measured, and cannot be had again, is printed first.
+    An answer with new measurements is printed before its files are written.
     """
     writers = found.writers(output) if output.output else []
-    if found.measured:
+    if found.is_irreplaceable:
         _print(found, output, face)
     with write_with(writers):
-        if not found.measured:
+        if not found.is_irreplaceable:
             _print(found, output, face)
     for target, _ in writers:
         if target != "-":
             click.echo(f"wrote {target}", err=True)
-    if failure := found.failure():
+    if failure := found.error_after_output():
         raise failure
     return found.exit_code
 
 
 def _print(found: Answer[Any], output: Any, face: Mapping[str, Any]) -> None:
-    """Print the answer as asked for, where standard output is not a file's, and what is said beside
-    it.
+    """Print the answer in the form asked for, unless a file goes to standard output, and its
+    notes.
     """
     with suppress(ReaderGone):  # which takes no files with it
         if face.get("as_json"):

@@ -54,7 +54,7 @@ def progress_bar(show: bool = True) -> Iterator[Callable[[float | None, str], No
 
 
 def _make_bar() -> Any:
-    """The bar: a step, a share and a time left, of which the last two need a known share."""
+    """Return the bar: a step, a share and a time left; the last two need a known share."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -83,9 +83,7 @@ def _make_bar() -> Any:
 
 @contextmanager
 def show_line(what: str) -> Iterator[None]:
-    """Print what the block does once it has taken longer than a second; on a terminal without a bar
-    only.
-    """
+    """Print the name of the block's work after one second; only on a terminal without a bar."""
     if not sys.stderr.isatty():
         yield
         return

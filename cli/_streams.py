@@ -1,6 +1,4 @@
-"""Standard streams of a process: opened where they are closed, buffered, and their errors told
-apart.
-"""
+"""Standard streams of a process: reopened if closed, buffered, with distinct errors."""
 
 from __future__ import annotations
 
@@ -40,7 +38,7 @@ class _Output(io.FileIO):
 
 
 class _Messages(io.FileIO):
-    """Standard error: a message that cannot be written is dropped, and the work goes on."""
+    """Standard error; a message that cannot be written is dropped, and work continues."""
 
     def write(self, data: Any, /) -> int:
         """Write as much as goes at once, or drop it."""
@@ -50,15 +48,17 @@ class _Messages(io.FileIO):
 
 
 def _plainly(error: UnicodeError) -> tuple[str, int]:
-    """A minus for the true one where an encoding lacks it, and '?' for any other sign."""
+    """Return an ASCII minus for the true one if an encoding lacks it, and '?' for any other
+    character.
+    """
     assert isinstance(error, UnicodeEncodeError)
     lost = error.object[error.start : error.end]
     return "".join("-" if sign == MINUS else "?" for sign in lost), error.end
 
 
 def repair_streams() -> None:
-    """Open streams that are closed, write standard output whole, and print what an encoding cannot
-    as '?'.
+    """Reopen closed streams, write standard output whole, and print characters that an encoding
+    lacks as '?'.
     """
     codecs.register_error("plainly", _plainly)
     for name, number, flags in CLOSED:
@@ -83,7 +83,7 @@ def _renewed(stream: Any, raw: type[io.FileIO]) -> Any:
 
 
 def silence() -> None:
-    """Drop what standard output still holds, so that the interpreter's own flush cannot fail."""
+    """Drop unwritten standard output, so that the interpreter's own flush cannot fail."""
     try:
         sys.stdout.flush()
     except (OSError, ReaderGone):

@@ -177,7 +177,7 @@ def _listen(host: str, port: int) -> tuple[socket.socket, str, bool]:
 
 
 def _is_local(host: str) -> bool:
-    """Whether no other machine reaches an address."""
+    """Return whether an address is reachable from this machine only."""
     from ipaddress import ip_address
 
     try:

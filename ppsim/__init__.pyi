@@ -379,11 +379,11 @@ def compare(
             forward-only, by --law; --mb chunks, or the best number of them.
         chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
             best number of chunks.
-        law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
-            unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2), or a table of
-            measured chunks (csv, parquet: tokens, time, prefix), to which the law is fitted. Of
-            several numbers of devices in ppsim sweep, a stage of the fewest.
+        law: Time of x tokens behind a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
+            table of measured chunks (csv, parquet: tokens, time, prefix), to which the law is
+            fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
+            unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
+            Of several numbers of devices in ppsim sweep, a stage of the fewest.
         page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
@@ -664,11 +664,11 @@ def convert(
             forward-only, by --law; --mb chunks, or the best number of them.
         chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
             best number of chunks.
-        law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
-            unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2), or a table of
-            measured chunks (csv, parquet: tokens, time, prefix), to which the law is fitted. Of
-            several numbers of devices in ppsim sweep, a stage of the fewest.
+        law: Time of x tokens behind a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
+            table of measured chunks (csv, parquet: tokens, time, prefix), to which the law is
+            fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
+            unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
+            Of several numbers of devices in ppsim sweep, a stage of the fewest.
         page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
@@ -871,11 +871,11 @@ def diff(
             forward-only, by --law; --mb chunks, or the best number of them.
         chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
             best number of chunks.
-        law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
-            unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2), or a table of
-            measured chunks (csv, parquet: tokens, time, prefix), to which the law is fitted. Of
-            several numbers of devices in ppsim sweep, a stage of the fewest.
+        law: Time of x tokens behind a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
+            table of measured chunks (csv, parquet: tokens, time, prefix), to which the law is
+            fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
+            unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
+            Of several numbers of devices in ppsim sweep, a stage of the fewest.
         page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
@@ -1155,11 +1155,11 @@ def explain(
             forward-only, by --law; --mb chunks, or the best number of them.
         chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
             best number of chunks.
-        law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
-            unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2), or a table of
-            measured chunks (csv, parquet: tokens, time, prefix), to which the law is fitted. Of
-            several numbers of devices in ppsim sweep, a stage of the fewest.
+        law: Time of x tokens behind a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
+            table of measured chunks (csv, parquet: tokens, time, prefix), to which the law is
+            fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
+            unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
+            Of several numbers of devices in ppsim sweep, a stage of the fewest.
         page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
@@ -1450,11 +1450,11 @@ def jitter(
             forward-only, by --law; --mb chunks, or the best number of them.
         chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
             best number of chunks.
-        law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
-            unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2), or a table of
-            measured chunks (csv, parquet: tokens, time, prefix), to which the law is fitted. Of
-            several numbers of devices in ppsim sweep, a stage of the fewest.
+        law: Time of x tokens behind a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
+            table of measured chunks (csv, parquet: tokens, time, prefix), to which the law is
+            fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
+            unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
+            Of several numbers of devices in ppsim sweep, a stage of the fewest.
         page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
@@ -1714,11 +1714,11 @@ def memory(
             forward-only, by --law; --mb chunks, or the best number of them.
         chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
             best number of chunks.
-        law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
-            unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2), or a table of
-            measured chunks (csv, parquet: tokens, time, prefix), to which the law is fitted. Of
-            several numbers of devices in ppsim sweep, a stage of the fewest.
+        law: Time of x tokens behind a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
+            table of measured chunks (csv, parquet: tokens, time, prefix), to which the law is
+            fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
+            unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
+            Of several numbers of devices in ppsim sweep, a stage of the fewest.
         page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
@@ -2049,11 +2049,11 @@ def optimize(
             forward-only, by --law; --mb chunks, or the best number of them.
         chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
             best number of chunks.
-        law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
-            unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2), or a table of
-            measured chunks (csv, parquet: tokens, time, prefix), to which the law is fitted. Of
-            several numbers of devices in ppsim sweep, a stage of the fewest.
+        law: Time of x tokens behind a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
+            table of measured chunks (csv, parquet: tokens, time, prefix), to which the law is
+            fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
+            unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
+            Of several numbers of devices in ppsim sweep, a stage of the fewest.
         page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
@@ -2262,11 +2262,11 @@ def partition(
             forward-only, by --law; --mb chunks, or the best number of them.
         chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
             best number of chunks.
-        law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
-            unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2), or a table of
-            measured chunks (csv, parquet: tokens, time, prefix), to which the law is fitted. Of
-            several numbers of devices in ppsim sweep, a stage of the fewest.
+        law: Time of x tokens behind a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
+            table of measured chunks (csv, parquet: tokens, time, prefix), to which the law is
+            fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
+            unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
+            Of several numbers of devices in ppsim sweep, a stage of the fewest.
         page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
@@ -2686,11 +2686,11 @@ def run(
             forward-only, by --law; --mb chunks, or the best number of them.
         chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
             best number of chunks.
-        law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
-            unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2), or a table of
-            measured chunks (csv, parquet: tokens, time, prefix), to which the law is fitted. Of
-            several numbers of devices in ppsim sweep, a stage of the fewest.
+        law: Time of x tokens behind a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
+            table of measured chunks (csv, parquet: tokens, time, prefix), to which the law is
+            fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
+            unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
+            Of several numbers of devices in ppsim sweep, a stage of the fewest.
         page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
@@ -2989,11 +2989,11 @@ def sweep(
             forward-only, by --law; --mb chunks, or the best number of them.
         chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
             best number of chunks.
-        law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
-            unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2), or a table of
-            measured chunks (csv, parquet: tokens, time, prefix), to which the law is fitted. Of
-            several numbers of devices in ppsim sweep, a stage of the fewest.
+        law: Time of x tokens behind a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
+            table of measured chunks (csv, parquet: tokens, time, prefix), to which the law is
+            fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
+            unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
+            Of several numbers of devices in ppsim sweep, a stage of the fewest.
         page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;

@@ -1,4 +1,4 @@
-"""Every error a user can cause, each with its exit code: what happened, where, and what to try.
+"""Errors that a user can cause, each with an exit code, a message, a place and a hint.
 
 PpsimError (1: the answer is no)
 ├── InvalidSchedule (1)
@@ -16,7 +16,7 @@ UNDECIDED = 4
 
 
 class PpsimError(Exception):
-    """Something the user can understand and act on.
+    """An error that the user can understand and correct.
 
     Attributes:
         exit_code: what the command line exits with.

@@ -86,8 +86,8 @@ class BlockFile:
 
 @cache
 def load_block(path: str) -> Family:
-    """Register a block's file under its name (InputError: it is no block; the message names the key
-    and the line).
+    """Register a block's file under its name (InputError: it is not a block; the message names the
+    key and the line).
     """
     stated = toml.read(path, BlockFile, SCHEMA, EXAMPLE)
     name = Path(path).stem
@@ -141,7 +141,7 @@ def _complete(path: str, stated: BlockFile, shape: Shape) -> Iterator[Packed]:
 
 
 def _nearest_gaps(stated: BlockFile, shape: Shape) -> str:
-    """The gaps nearest to those stated with which no ops share a slot."""
+    """Return the gaps closest to the stated ones with which no ops share a slot."""
     placement = place(stated.placement, shape.devices, shape.stages)
     for more in sorted(product(range(FURTHER), repeat=min(len(stated.gaps), 4)), key=sum):
         gaps = [
@@ -157,7 +157,7 @@ def _nearest_gaps(stated: BlockFile, shape: Shape) -> str:
 
 
 def _say_peaks(stated: BlockFile) -> str:
-    """The peaks of the repeated block on some numbers of devices."""
+    """Return a text on the peaks of the repeated block for some numbers of devices."""
     said = []
     for devices in (4, 8, 16):
         placement = place(stated.placement, devices, devices * stated.chunks)

@@ -1,4 +1,4 @@
-"""What fits under a memory cap next to a schedule that does not."""
+"""Alternatives to a schedule that exceeds a memory cap."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Trial:
-    """What a request led to when it was run: the peak in the unit of the cap, and the makespan."""
+    """The result of one trial: the peak in the unit of the cap, and the makespan."""
 
     peak: float
     makespan: float
@@ -52,8 +52,8 @@ Attempt = Callable[[Request], Trial]
 def find_fitting(
     request: Request, schedule: Schedule, cap: float, attempt: Attempt
 ) -> list[Alternative]:
-    """Find what fits next to a schedule that does not: another V, the fastest other schedule, fewer
-    microbatches last.
+    """Return alternatives to a schedule that does not fit: another V, the fastest other schedule,
+    fewer microbatches last.
 
     Fewer microbatches are another batch, so they come last. Every alternative was run through
     ``attempt``, which raises PpsimError where the command would refuse it, with the options it

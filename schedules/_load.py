@@ -53,7 +53,7 @@ MOST_OPS = 8
 def schedule_from(
     spec: str, note: Callable[[str], None] | None = None, costs: Pricing = costs_for, **shape: Any
 ) -> Schedule:
-    """Make the schedule that a user spells: by name, from a file, or from someone else's code.
+    """Return the schedule of a user's spelling: by name, from a file, or from someone else's code.
 
     Args:
         spec: a registered name; a file that :mod:`ppsim.inputs.drafts.read` reads, ``-`` for
@@ -85,8 +85,8 @@ def schedule_from(
 
 
 def split_chunks(spec: str) -> tuple[str, int | None]:
-    """Split ``SOURCE:V`` into source and V, None where it is not spelled (InputError: it is zero or
-    missing).
+    """Return source and V of a spelling ``SOURCE:V``; V is None if it is not given (InputError: it
+    is zero or missing).
     """
     if spec.endswith(":") and "." not in spec:
         raise InputError(
@@ -101,7 +101,7 @@ def split_chunks(spec: str) -> tuple[str, int | None]:
 
 
 def reads_ops(spec: str) -> bool:
-    """Whether a spelling is a file of ops, which states its own shape."""
+    """Return whether a spelling is a file of ops, which states its own shape."""
     return spec == "-" or (
         not spec.endswith((".py", ".toml")) and bool(Path(spec).suffix) and Path(spec).is_file()
     )
@@ -118,8 +118,8 @@ def family_of(spec: str) -> Family | None:
 
 
 def _family(source: str) -> tuple[Family, bool]:
-    """The family of a name, a file of Python or of a block, or an entry point, and whether its code
-    is not ours.
+    """Return the family of a name, a file of Python or of a block, or an entry point, and whether
+    its code is from outside.
     """
     if source.endswith(".toml"):
         from ppsim.schedules._block import load_block
@@ -153,7 +153,7 @@ def _schedule_from(
     source: str, note: Callable[[str], None] | None, costs: Pricing, shape: dict[str, Any]
 ) -> Schedule:
     if reads_ops(source):
-        return _stated(source, shape, note)
+        return _schedule_of_file(source, shape, note)
     family, outside = _family(source)
     if shape.get("microbatches") is None:
         raise InputError("the number of microbatches is missing", "give --mb")
@@ -163,7 +163,7 @@ def _schedule_from(
 
 
 def _generated(family: Family, costs: Pricing, shape: dict[str, Any]) -> Schedule:
-    """Generate, and check what outside code made."""
+    """Return the generated schedule; code from outside is checked."""
     from ppsim.base.outside_code import outside_code
     from ppsim.core.draft import Draft
     from ppsim.inputs.drafts.read import require_sound
@@ -186,7 +186,9 @@ def _generated(family: Family, costs: Pricing, shape: dict[str, Any]) -> Schedul
     return made
 
 
-def _stated(path: str, shape: dict[str, Any], note: Callable[[str], None] | None) -> Schedule:
+def _schedule_of_file(
+    path: str, shape: dict[str, Any], note: Callable[[str], None] | None
+) -> Schedule:
     from ppsim.inputs.drafts.read import read, require_sound, say_unused
 
     draft = require_sound(read(path))

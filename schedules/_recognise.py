@@ -19,7 +19,7 @@ MOST_TRIED = 2_000_000  # ops of the schedules generated to compare with
 
 
 class _Size(NamedTuple):
-    """What the schedules to compare with depend on."""
+    """The size of the schedules to compare with."""
 
     devices: int
     stages: int
@@ -32,8 +32,8 @@ class _Size(NamedTuple):
 
 
 def recognise(schedule: Schedule) -> str:
-    """Name the family whose queues these are, such as ``1f1b`` or ``interleaved group-size=2``;
-    empty for none.
+    """Return the name of the family with these queues, such as ``1f1b`` or ``interleaved
+    group-size=2``; empty if there is none.
     """
     for name, made in _list_made(_size_of(schedule)):
         if _are_same(made, schedule):
@@ -42,8 +42,7 @@ def recognise(schedule: Schedule) -> str:
 
 
 def list_alike(schedule: Schedule, most: int) -> dict[str, Schedule]:
-    """List what :func:`recognise` compares with and what places stages alike, by name, the first
-    ``most`` of it.
+    """Return the first ``most`` schedules to compare with that place stages alike, by name.
 
     Of those with the same queues it has the first.
     """

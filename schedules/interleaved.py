@@ -17,7 +17,7 @@ from ppsim.schedules.registry import ONE_CHUNK, Rule, Shape, schedule
 
 
 def group_size(shape: Shape, fused: int = 0) -> int:
-    """N: as given, or what the rule in force sets.
+    """Return N as given, or from the rule in force.
 
     Without either, the smallest N >= P that suits M, and M where M < P. For ``interleaved`` that is
     torch's N wherever torch takes the shape; the fused form takes shorter last groups, as its
@@ -56,8 +56,8 @@ def _megatron_takes(shape: Shape, n: int, fused: int = 0) -> bool:
 
 
 def _finishes(shape: Shape, n: int, fused: int) -> bool:
-    """Whether groups of n never wait in a cycle: a short last group must span the pipeline with the
-    one before.
+    """Return whether groups of n never wait in a cycle: a short last group must span the pipeline
+    with the one before.
     """
     P, M, rest = shape.devices, shape.microbatches, shape.microbatches % n
     return min(P, M) <= n <= M and (

@@ -201,8 +201,8 @@ def _send_away(queue: Packed, device: int, resident: int, ahead: int, microbatch
 
 
 def _hold(device: int, resident: int, ahead: int, microbatches: int) -> Packed:
-    """What the other device does for a device's copies: room for one is made when an earlier one
-    has gone back.
+    """Return a device's queue with copies for another device: room for one exists when an earlier
+    one has gone back.
     """
     microbatch = np.arange(resident - 1, microbatches)
     cell = pack(device, microbatch)

@@ -89,7 +89,7 @@ Pricing = Callable[[Schedule], Costs]  # the costs of a placement and a number o
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """A schedule as the registry knows it; every text is what ``ppsim list`` prints."""
+    """A schedule in the registry; ``ppsim list`` prints its texts."""
 
     name: str  # the slug users type
     title: str  # the name in figures
@@ -145,7 +145,7 @@ _TEXT = re.compile(r'"([^"\n]+)"')
 
 
 def _import_families(wanted: Callable[[str], bool] | None = None) -> None:
-    """Import the files of families: all of them, or those whose text is ``wanted``."""
+    """Import the files of families: all, or only files that contain ``wanted``."""
     for path in sorted(Path(__file__).parent.glob("[!_]*.py")):
         module = f"{__package__}.{path.stem}"
         if module not in sys.modules and (wanted is None or wanted(path.read_text("utf-8"))):
@@ -153,7 +153,7 @@ def _import_families(wanted: Callable[[str], bool] | None = None) -> None:
 
 
 def _declares_interchangeable(text: str) -> bool:
-    """Whether a file declares more schedules than it says are not interchangeable."""
+    """Return whether a file declares a schedule that is interchangeable."""
     return text.count("\n@schedule(") > text.count("interchangeable=False")
 
 
@@ -242,7 +242,7 @@ def generate(
     costs: Pricing = costs_for,
     **options: Any,
 ) -> Schedule:
-    """Generate a schedule by name.
+    """Return a schedule by name.
 
     Args:
         name: the schedule's name or an alias.
@@ -279,7 +279,7 @@ def generate(
 
 
 def takes_chunks(family: Family) -> bool:
-    """Whether a schedule takes several numbers of stages per device."""
+    """Return whether a schedule supports several numbers of stages per device."""
     options = {"slices": SLICES} if "slices" in family.options else {}
     return sum(not family.broken_rules(Shape(4, chunks, 16, options)) for chunks in range(1, 5)) > 1
 
@@ -306,8 +306,7 @@ def shape_for(
     chunks: int | None = None,
     **options: Any,
 ) -> Shape:
-    """Make the shape that the numbers ask for; see :func:`generate` for the arguments and what it
-    raises.
+    """Return the shape for these numbers; see :func:`generate` for the arguments and errors.
 
     One device's queue must fit in memory, not all queues.
     """
@@ -333,7 +332,7 @@ def shape_for(
     if shape is None:
         raise InputError(_contradiction(family, given), _suggest(family, given, works))
     if shape.stages > MOST_STAGES or shape.chunks * shape.microbatches * shape.slices > MOST_CELLS:
-        raise _over(shape)
+        raise _size_error(shape)
     if broken := family.broken_rules(shape):
         raise InputError(
             f"{family.name} needs {broken[0].text}; got {shape}", _suggest(family, given, works)
@@ -352,11 +351,11 @@ def _suggest(family: Family, given: Mapping[str, Any], works: Works) -> str:
 
 
 def check_size(shape: Shape) -> None:
-    """Refuse a shape whose arrays no ordinary machine's memory holds (InputError: with what there
-    is at most).
+    """Raise InputError for a shape that exceeds an ordinary machine's memory; the hint has the
+    largest one.
     """
     if _too_large(shape):
-        raise _over(shape)
+        raise _size_error(shape)
 
 
 def _too_large(shape: Shape) -> bool:
@@ -365,15 +364,15 @@ def _too_large(shape: Shape) -> bool:
     )
 
 
-def _over(shape: Shape) -> InputError:
+def _size_error(shape: Shape) -> InputError:
     most = f"{MOST_STAGES:,} stages, or {MOST_CELLS:,} stages x microbatches"
     fewer = "devices" if shape.stages > MOST_STAGES else "microbatches"
     return InputError(f"{shape} is over {most}, more than fits in memory", f"fewer {flag(fewer)}")
 
 
 def _fit(family: Family, given: Mapping[str, Any]) -> Shape | None:
-    """The shape of positive numbers; any two of stages, devices and chunks set the third, None if
-    they differ.
+    """Return the shape of positive numbers, any two of stages, devices and chunks; None if the
+    three disagree.
     """
     stages, devices, chunks = given.get("stages"), given.get("devices"), given.get("chunks")
     if stages is None:
@@ -429,28 +428,34 @@ def _nearest(given: Mapping[str, Any], works: Works) -> str:
         return found
     single = []
     for name, now in numbers.items():
-        fits = [x for x in _around(now, numbers) if works({**given, name: x})]
+        fits = [x for x in _near_numbers(now, numbers) if works({**given, name: x})]
         below, above = (
             next((x for x in fits if x < now), None),
             next((x for x in fits if x > now), None),
         )
         single += [f"{flag(name)} {x}" for x in (below, above) if x is not None]
-    return " or ".join(single) or next(_both(given, numbers, works), "")
+    return " or ".join(single) or next(_pairs_that_work(given, numbers, works), "")
 
 
 def _nearest_limit(given: Mapping[str, Any], numbers: dict[str, int], works: Works) -> str:
-    least = next((x for x in _around(numbers[LIMIT], numbers) if works({**given, LIMIT: x})), None)
+    least = next(
+        (x for x in _near_numbers(numbers[LIMIT], numbers) if works({**given, LIMIT: x})), None
+    )
     return "" if least is None else f"{flag(LIMIT)} {least}"
 
 
-def _both(given: Mapping[str, Any], numbers: dict[str, int], works: Works) -> Iterator[str]:
+def _pairs_that_work(
+    given: Mapping[str, Any], numbers: dict[str, int], works: Works
+) -> Iterator[str]:
     for one, other in combinations(numbers, 2):
-        for x, y in product(_around(numbers[one], numbers), _around(numbers[other], numbers)):
+        for x, y in product(
+            _near_numbers(numbers[one], numbers), _near_numbers(numbers[other], numbers)
+        ):
             if works({**given, one: x, other: y}):
                 yield f"{flag(one)} {x} {flag(other)} {y}"
 
 
-def _around(now: int, numbers: dict[str, int]) -> list[int]:
+def _near_numbers(now: int, numbers: dict[str, int]) -> list[int]:
     """List numbers to try in place of one, nearest first: its neighbours, and multiples of all
     numbers and halves.
     """

@@ -183,8 +183,7 @@ def _on_v_half(shape: Shape, barriers: int) -> Iterator[Packed]:
 def _passes(
     forwards: Iterable[float], backwards: float, half: int, barriers: int
 ) -> Iterator[tuple[float, Op]]:
-    """The ops that no stage runs, each with the time that ops of stages before it start sooner
-    than.
+    """Yield the ops that belong to no stage, each with the lead of earlier stages' ops over it.
 
     ``forwards``, shape (microbatches,), are when the last stage's forwards end, ``backwards`` when
     the first stage's last backward ends; ``half`` is half the devices, and the output layer's
@@ -193,25 +192,25 @@ def _passes(
     ends = list(forwards)
     M, ahead, late = len(ends), half + 1, half + 3
     two = [Kind.T, Kind.REDUCE_T][:barriers]
-    yield from ((0.0, op) for op in _of(range(ahead), M, Kind.E, Kind.REDUCE_E))
+    yield from ((0.0, op) for op in _ops_of(range(ahead), M, Kind.E, Kind.REDUCE_E))
     for m, end in enumerate(ends):
         yield from (
-            (end, op) for op in _of([m - late], M, Kind.SHARE_D) + _of([m], M, Kind.SHARE_S)
+            (end, op) for op in _ops_of([m - late], M, Kind.SHARE_D) + _ops_of([m], M, Kind.SHARE_S)
         )
         run = (
-            _of([m + ahead], M, Kind.E)
-            + _of([m - 1], M, Kind.T)
-            + _of([m], M, Kind.S)
-            + _of([m - late], M, Kind.D)
+            _ops_of([m + ahead], M, Kind.E)
+            + _ops_of([m - 1], M, Kind.T)
+            + _ops_of([m], M, Kind.S)
+            + _ops_of([m - late], M, Kind.D)
         )
         sums = (
-            _of([m], M, Kind.REDUCE_S)
-            + _of([m + ahead], M, Kind.REDUCE_E)
-            + _of([m - 1], M, *two[1:])
+            _ops_of([m], M, Kind.REDUCE_S)
+            + _ops_of([m + ahead], M, Kind.REDUCE_E)
+            + _ops_of([m - 1], M, *two[1:])
         )
         yield from ((end + 2, op) for op in run + sums)
-    yield from ((ends[-1] + 6, op) for op in _of([M - 1], M, *two))
-    rest = _of(range(max(M - late, 0), M), M, Kind.SHARE_D, Kind.D)
+    yield from ((ends[-1] + 6, op) for op in _ops_of([M - 1], M, *two))
+    rest = _ops_of(range(max(M - late, 0), M), M, Kind.SHARE_D, Kind.D)
     yield from ((backwards if op == (Kind.SHARE_D, 0) else np.inf, op) for op in rest)
 
 
@@ -237,7 +236,7 @@ def _in_passes(shape: Shape, costs: Costs, barriers: int) -> Iterator[Packed]:
 
 
 class _Pace(NamedTuple):
-    """When the backwards of a device come, measured by its passes."""
+    """The arrival of a device's backwards, counted in its passes."""
 
     first: int  # the pass behind which its first backward runs
     backward_first: bool  # whether a backward comes ahead of the forward between two passes
@@ -263,7 +262,7 @@ def _pace(hops: int, hop: float, forward: float, backward: float, barriers: int)
 
 
 def _add_passes(rows: Rows, pace: _Pace, start: int, barriers: int, at_once: bool) -> None:
-    """Add a device's passes and what runs between them, in the order in which the device issues it.
+    """Add a device's passes and the ops between them, in order of issue.
 
     Behind the first passes, ``barriers`` in number, only forwards run. ``start`` is the pass behind
     which the first device's first backward runs; embeddings keep step with it. Results of forwards
@@ -389,6 +388,6 @@ def _add_warm_up(rows: Rows, forwards: int, embedding: tuple[Kind, ...]) -> None
     rows.add(Kind.F, step, forward)
 
 
-def _of(numbers: Iterable[int], microbatches: int, *kinds: Kind) -> list[Op]:
+def _ops_of(numbers: Iterable[int], microbatches: int, *kinds: Kind) -> list[Op]:
     """Ops of these kinds for each of the microbatches that exist."""
     return [(kind, m) for m in numbers if 0 <= m < microbatches for kind in kinds]

@@ -33,7 +33,9 @@ def small(name: str) -> Schedule:
 
 def read_back(csv: str, like: Schedule) -> Schedule | None:
     """Return the schedule of queues in torch's cells, or None where it has faults."""
-    draft = replace(parse(csv, "edited.csv"), n_slices=like.n_slices, partly=like.partly)
+    draft = replace(
+        parse(csv, "edited.csv"), n_slices=like.n_slices, partial_recompute=like.partial_recompute
+    )
     draft = replace(draft, n_rounds=like.n_rounds, feeds_back=like.feeds_back, flushes=like.flushes)
     if check(draft).faults:
         return None

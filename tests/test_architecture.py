@@ -160,7 +160,6 @@ def test_nothing_imports_in_a_circle(depth):
 
 
 MOST_FLOORS = 6
-AWAITED = {"ppsim.real.traces"}  # whose readers become a folder of their own
 
 
 def floors_of(folder: str) -> list[str]:
@@ -174,7 +173,7 @@ def floors_of(folder: str) -> list[str]:
     return max(longest.values(), key=len, default=[])
 
 
-@pytest.mark.parametrize("folder", sorted({*PACKAGES} - AWAITED))
+@pytest.mark.parametrize("folder", PACKAGES)
 def test_no_folder_has_more_than_six_floors(folder):
     """A reader of a folder goes down at most six modules from its top to its ground."""
     assert floors_of(folder)[MOST_FLOORS:] == []

@@ -35,7 +35,8 @@ def move_work(costs: Costs, source: int, target: int, share: float) -> Costs:
 
 
 def change_time(costs: Costs, kind: int, stages: Sequence[int], value: ArrayLike) -> Costs:
-    """Return the costs with another time of a kind of op on some stages, and what followed from it.
+    """Return the costs with another time for a kind of op on some stages, and with the times
+    derived from it.
 
     Where B was I + W it stays their sum, and I and W keep their shares of it; where R was F it
     stays so.

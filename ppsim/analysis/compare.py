@@ -30,7 +30,7 @@ class Row:
 
     @property
     def fits(self) -> bool:
-        """Whether it was timed, and no device passes the cap."""
+        """Whether it was timed and every device stays within the cap."""
         return self.metrics is not None and (self.excess is None or self.excess <= 0)
 
     @property
@@ -40,7 +40,7 @@ class Row:
 
     @property
     def measured(self) -> tuple[Metrics, Timeline] | None:
-        """Its numbers and times; None where it does not apply."""
+        """Its metrics and timeline; None if the schedule does not apply."""
         if not self.metrics:
             return None
         assert self.timeline, "what is measured has times"
@@ -58,7 +58,7 @@ class Row:
         )
 
     def value(self, column: Column) -> float:
-        """A number of the run; not a number where the schedule does not apply."""
+        """Return a number of the run; NaN if the schedule does not apply."""
         return (
             column.value(found[0], shape_of(found[1].schedule))
             if (found := self.measured)
@@ -77,8 +77,8 @@ def _mark(points: Sequence[tuple[float, float] | None]) -> list[bool]:
 
 
 def conclude(rows: Sequence[Row]) -> str:
-    """Say in one sentence how the fastest schedule that fits compares with the baseline, or with
-    the next fastest.
+    """Return one sentence that compares the fastest schedule that fits with the baseline or the
+    second fastest.
     """
     timed = [r for r in rows if r.fits]
     over = [r.name for r in rows if r.metrics and not r.fits]
@@ -142,7 +142,7 @@ def _conclude_rounds(timed: Sequence[Row]) -> str:
 
 
 def compare_object(rows: Sequence[Row], inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The object ``ppsim compare --json`` prints, schema ``ppsim.compare/1``; inapplicable rows
+    """Return the object of ``ppsim compare --json``, schema ``ppsim.compare/1``; inapplicable rows
     have a reason.
     """
     return {
@@ -177,7 +177,7 @@ def mark_shapes(rows: Sequence[Mapping[str, Any]]) -> list[bool]:
 
 
 def sweep_object(rows: Sequence[Mapping[str, Any]], inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The object ``ppsim sweep --json`` prints, schema ``ppsim.sweep/1``: one row per shape."""
+    """Return the object of ``ppsim sweep --json``, schema ``ppsim.sweep/1``: one row per shape."""
     shapes = [{**row, "pareto": best} for row, best in zip(rows, mark_shapes(rows), strict=True)]
     return {"schema": "ppsim.sweep/1", "inputs": dict(inputs), "shapes": shapes}
 

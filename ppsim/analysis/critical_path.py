@@ -1,5 +1,5 @@
-"""The critical path: what decides the makespan, how much slack the other ops have, and what a
-change gains.
+"""The critical path: the ops that set the makespan, the slack of the others, and the gain of each
+change.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STEP = 0.01
 
 
 def critical_path(timeline: Timeline) -> NDArray[np.int64]:
-    """The ops of one critical path in order of time, a pair as its first op.
+    """Return the ops of one critical path in order of time, a pair as its first op.
 
     Each starts when the one before it ends, or when the message from there arrives, from time 0 to
     the makespan.
@@ -42,7 +42,7 @@ def critical_path(timeline: Timeline) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Slack:
-    """How much later ops may start, and how many ways the makespan is decided in."""
+    """The slack of each op, and the number of critical paths."""
 
     # shape (ops,): by how much each op's start can slip without a longer iteration, everything else
     # in time
@@ -69,7 +69,7 @@ def slack_of(timeline: Timeline, latencies: NDArray[np.float64]) -> Slack:
 
 @dataclass(frozen=True)
 class Gain:
-    """What the iteration gains where one thing is faster by ``STEP``."""
+    """Time saved per iteration if one thing is faster by ``STEP``."""
 
     what: str  # such as ``F of stage 2``, ``every OFFLOAD`` or ``messages from device 0 to 1``
     gain: float  # by how much the makespan falls, in the timeline's unit
@@ -78,8 +78,8 @@ class Gain:
 def sensitivity(
     schedule: Schedule, costs: Costs, time: Callable[[Costs], float] | None = None
 ) -> list[Gain]:
-    """The gain of every op kind on every stage, other kinds as a whole, and every link, each
-    simulated; largest first.
+    """Return the gain of each op kind on each stage, of other kinds as a whole, and of each link,
+    each simulated; largest first.
 
     ``time`` gives the makespan under other costs, where another model than the simple one does.
     """
@@ -114,14 +114,14 @@ def sensitivity(
 
 
 def path_text(schedule: Schedule, path: NDArray[np.int64]) -> list[str]:
-    """A path as short pieces: ops on one device with their repetitions counted, and runs from
-    device to device.
+    """Return a path as short texts: ops on one device with the number of repetitions, and hops
+    between devices.
     """
     return [text for text, _ in path_steps(schedule, path)]
 
 
 def path_steps(schedule: Schedule, path: NDArray[np.int64]) -> list[tuple[str, slice]]:
-    """The pieces of :func:`path_text`, each with its place in the path."""
+    """Return the texts of :func:`path_text`, each with its range in the path."""
     cells = [
         (int(schedule.device[op]), _kinds(schedule, op), int(schedule.microbatch[op]))
         for op in path.tolist()
@@ -154,8 +154,8 @@ def _kinds(schedule: Schedule, op: int) -> str:
 
 
 def _hop(cells: Sequence[tuple[int, str, int]], at: int) -> int:
-    """How many cells from here on are one kind and microbatch going from device to device in one
-    direction.
+    """Return the number of cells from here on with one kind and microbatch that move between
+    devices in one direction.
     """
     count = 1
     while at + count < len(cells):

@@ -24,7 +24,7 @@ MOST_ITERATIONS = 10_000
 
 @dataclass(frozen=True)
 class Edges:
-    """What events wait for, an edge each; columns of equal length."""
+    """Edges of the event graph: an event and one that it waits for; columns of equal length."""
 
     source: Indices  # the event that is waited for
     target: Indices  # the one that waits
@@ -34,7 +34,7 @@ class Edges:
 
 @dataclass(frozen=True)
 class Rates:
-    """How often events happen, and a cycle that decides the slowest of them."""
+    """The period of each event, and a cycle that sets the largest."""
 
     rate: Floats  # shape (events,), time from one round to the next
     period: float  # the largest rate: the time of the cycle over the rounds that it spans
@@ -42,7 +42,7 @@ class Rates:
 
 
 class _Policy(NamedTuple):
-    """What follows where each event waits for one other alone; columns of shape (events,)."""
+    """The graph where each event waits for one other alone; columns of shape (events,)."""
 
     rate: Floats  # mean of the cycle that each event's chain leads back to
     value: Floats  # time of the chain to a fixed event of that cycle, less rounds times the mean

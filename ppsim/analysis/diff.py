@@ -129,8 +129,8 @@ def convert_unit(idle: Idle, unit: str) -> Idle:
 
 
 def terms_of(idle: Idle) -> Floats:
-    """Shape (devices, terms): each device's time by kind of op, a pair's under its own name, and
-    idle time by cause.
+    """Return each device's time by kind of op, a pair's under its own name, and idle time by cause,
+    shape (devices, terms).
     """
     timeline = idle.timeline
     schedule = timeline.schedule
@@ -153,8 +153,7 @@ def busy_time(timeline: Timeline) -> Floats:
 
 
 def match_ops(first: Schedule, second: Schedule) -> NDArray[np.int64]:
-    """Shape (ops, 2): the ops of the same kind, stage and microbatch, by their index in each
-    schedule.
+    """Return the indices of equal ops (kind, stage, microbatch) in both schedules, shape (ops, 2).
 
     None where the model is cut into other numbers of stages: then a stage's number says nothing of
     its work.
@@ -180,7 +179,7 @@ def largest(change: Floats, count: int, least: float) -> list[int]:
 
 
 def stage_changes(found: Difference) -> list[tuple[str, float, float]]:
-    """The mean time of each kind on each stage in both runs, where it differs; the largest
+    """Return the mean time of each kind on each stage in both runs, where they differ; the largest
     difference first.
     """
     schedule = found.runs[0].timeline.schedule
@@ -198,9 +197,7 @@ def stage_changes(found: Difference) -> list[tuple[str, float, float]]:
 
 
 def closing(found: Difference, names: Sequence[str]) -> str:
-    """One sentence: which run is shorter, and what makes the most of it: all ops together, or
-    causes of idle time.
-    """
+    """Return one sentence: the shorter run, and the main cause: the ops, or causes of idle time."""
     first, second = found.makespans
     gap, unit = second - first, found.runs[0].timeline.unit
     least = NEGLIGIBLE * max(first, second)
@@ -225,7 +222,7 @@ def closing(found: Difference, names: Sequence[str]) -> str:
 
 
 def signed_part(change: float, found: Difference) -> str:
-    """Write a difference with its sign and the digits that matter beside the makespan; 0 where none
+    """Format a difference with its sign, to the digits that matter in the makespan; 0 if none
     does.
     """
     text = format_part(change, max(found.makespans))
@@ -235,7 +232,9 @@ def signed_part(change: float, found: Difference) -> str:
 def diff_object(
     found: Difference, names: Sequence[str], inputs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The object of ``--json``, schema ``ppsim.diff/1``; differences are second minus first."""
+    """Return the object of ``--json``, schema ``ppsim.diff/1``; differences are second minus
+    first.
+    """
     schedule, ops = found.runs[0].timeline.schedule, found.ops
     first, second = found.makespans
     by_device = found.by_device

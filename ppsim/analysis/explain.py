@@ -1,5 +1,5 @@
-"""Why an iteration takes as long as it does: idle time by cause, what decides it, and what a change
-would give.
+"""Explanation of an iteration's time: idle time by cause, the critical path, and the gain of each
+change.
 """
 
 from __future__ import annotations
@@ -49,24 +49,26 @@ class WhatIf:
 
     @property
     def rank(self) -> tuple[float, float, int, int, int, str]:
-        """What changes are sorted by: time, memory, messages, then the shorter name."""
+        """The sort key of changes: time, memory, messages, then the shorter name."""
         time = float(f"{self.per_microbatch:.9g}")
         messages, words = self.metrics.messages, self.advice
         return time, self.held, self.copies_of_weights, messages, len(words), words
 
     @property
     def copies_of_weights(self) -> int:
-        """How many times the devices together hold the model: 2 for a schedule with two ends."""
+        """The number of copies of the model on all devices together: 2 for a bidirectional
+        schedule.
+        """
         return self.timeline.schedule.placement.n_replicas
 
     def ties_with(self, other: WhatIf) -> bool:
-        """Whether it takes as long as another, and holds as much."""
+        """Return whether a change has the same time and memory as another."""
         return self.rank[:2] == other.rank[:2]
 
 
 @dataclass(frozen=True)
 class Room:
-    """The memory that a change may hold on any device."""
+    """The memory that a change may use on any device."""
 
     held: float  # what the run asked about holds
     cap: float  # the most that is allowed
@@ -75,15 +77,17 @@ class Room:
 
     @property
     def is_over(self) -> bool:
-        """Whether the run holds more than is allowed."""
+        """Whether the run itself exceeds the memory cap."""
         return not self.takes(self.held)
 
     def takes(self, held: float) -> bool:
-        """Whether a run that holds so much fits."""
+        """Return whether a run with this peak fits."""
         return held <= self.cap * (1 + 1e-9)
 
     def activations(self, chunks: int) -> int:
-        """A stated cap in activations of one stage, rounded down; 0 where it is in another unit."""
+        """Return a stated cap in activations of one stage, rounded down; 0 if it has another
+        unit.
+        """
         return int(self.cap * chunks + 1e-9) if self.stated and self.unit == "activations" else 0
 
     def number(self, held: float) -> str:
@@ -104,7 +108,7 @@ class Room:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Everything ``ppsim explain`` says of one run."""
+    """All results of ``ppsim explain`` for one run."""
 
     timeline: Timeline  # of the compute ops
     metrics: Metrics  # its numbers
@@ -126,7 +130,7 @@ def explain(
     execution: Execution | None = None,
     time: Callable[[Costs], float] | None = None,
 ) -> Explanation:
-    """Explain one run: the timeline of its compute ops, and what they cost.
+    """Explain one run from the timeline of its compute ops and their costs.
 
     Where the timeline is of an execution with sends and receives as ops, ``time`` gives the
     makespan of that model under other costs.
@@ -163,7 +167,7 @@ def explain_times(found: Observed) -> Explanation:
 
 
 def what_if(text: str, advice: str, timeline: Timeline) -> WhatIf:
-    """A change whose run has this timeline."""
+    """Return the change whose run has this timeline."""
     return WhatIf(
         text,
         measure(timeline),
@@ -178,7 +182,7 @@ def best_of(
     changes: Sequence[WhatIf],
     room: Room | None = None,
 ) -> WhatIf | None:
-    """The change within the memory that takes the least time per microbatch.
+    """Return the change that fits in memory and takes the least time per microbatch.
 
     What can be done goes before what only shows a loss. None where nothing is faster than the run;
     where the run itself holds too much, any change that fits is taken.
@@ -197,7 +201,7 @@ def best_of(
 
 
 def advise(explanation: Explanation, changes: Sequence[WhatIf], room: Room | None = None) -> str:
-    """One sentence: what to do first, and up to where it helps."""
+    """Return one sentence: the first change to make, and the range in which it helps."""
     timeline, before = explanation.base, measure(explanation.base).bubble_rate
     now = timeline.makespan / timeline.schedule.run_microbatches
     best = best_of(explanation, changes, room)
@@ -222,7 +226,7 @@ def advise_more_memory(
     changes: Sequence[WhatIf],
     room: Room | None,
 ) -> str:
-    """The fastest change that holds more than is allowed, where it is the fastest of all.
+    """Return a sentence on the fastest change that exceeds the memory, if it is the fastest of all.
 
     Empty where there is none.
     """
@@ -245,8 +249,8 @@ def explain_object(
     inputs: dict[str, Any],
     room: Room | None = None,
 ) -> dict[str, Any]:
-    """The object of ``--json``, schema ``ppsim.explain/1``; times in the timeline's unit, ``slack``
-    in queue order.
+    """Return the object of ``--json``, schema ``ppsim.explain/1``; times in the timeline's unit,
+    ``slack`` in queue order.
     """
     timeline, schedule, slack = (
         explanation.timeline,

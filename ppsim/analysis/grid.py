@@ -20,8 +20,8 @@ CONTINUED = "="
 
 
 def cells_of(timeline: Timeline) -> list[list[str]]:
-    """One row per device, one cell per slot: the step that starts there, ``=`` where it goes on, or
-    empty.
+    """Return one row per device and one cell per slot: the step that starts there, ``=`` while it
+    continues, or empty.
 
     Steps of the timeline take one slot each, pairs two (ValueError: one does not end with a whole
     slot; InputError: devices run several streams).
@@ -48,7 +48,9 @@ def cells_of(timeline: Timeline) -> list[list[str]]:
 
 
 def text_of(rows: list[list[str]]) -> str:
-    """The grid for a terminal: a heading of slots, a row per device, ``.`` for an empty slot."""
+    """Return the grid for a terminal: a heading of slots, a row per device, ``.`` for an empty
+    slot.
+    """
     shown = [[cell.replace("OVERLAP_F_B", "") or "." for cell in row] for row in rows]
     slots = len(shown[0])
     widths = [max(len(str(slot)), *(len(row[slot]) for row in shown)) for slot in range(slots)]
@@ -65,8 +67,8 @@ def text_of(rows: list[list[str]]) -> str:
 
 
 def csv_of(rows: list[list[str]]) -> str:
-    """The grid as torch's CSV with empty cells, which ppsim reads too; a fused step's second cell
-    is empty.
+    """Return the grid as torch's CSV with empty cells, which ppsim can read; the second cell of a
+    fused step is empty.
     """
     return "".join(
         ",".join("" if cell == CONTINUED else cell for cell in row) + "\n" for row in rows

@@ -54,8 +54,8 @@ def heat_map(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> He
 
 
 def shades_of(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How dark each cell of one metric is, 0 for the least to 1 for the most; not a number stays
-    so.
+    """Return the darkness of each cell of one metric, 0 for the least to 1 for the most; NaN stays
+    NaN.
     """
     low, high = np.fmin.reduce(values, axis=None), np.fmax.reduce(values, axis=None)
     return (values - low) / (high - low) if high > low else values * 0.0

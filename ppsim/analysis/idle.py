@@ -1,4 +1,4 @@
-"""Idle time by cause: every instant at which a device runs nothing has exactly one.
+"""Idle time by cause: every instant at which a device is idle has exactly one cause.
 
 Between two ops of a device the cause is found by walking back in time along the inputs that the
 waiting op depends on. A pair waits for the later of its two inputs, for that of its first op in the
@@ -126,7 +126,7 @@ class _Segments(NamedTuple):
         return cls(op, cause, blamed, np.empty(size), np.empty(size))
 
     def take(self, order: NDArray[np.int64]) -> _Segments:
-        """The segments at these places."""
+        """Return the segments at these indices."""
         return _Segments._make(column[order] for column in self)
 
     def followed_by(self, other: _Segments) -> _Segments:
@@ -135,8 +135,8 @@ class _Segments(NamedTuple):
 
 
 def explain_idle(timeline: Timeline, arrival: NDArray[np.float64]) -> Idle:
-    """Every idle instant of a compute timeline with its cause; ``arrival`` is as of
-    :func:`arrivals`, shape (ops,).
+    """Return all idle time of a compute timeline by cause; ``arrival`` is from :func:`arrivals`,
+    shape (ops,).
     """
     schedule = timeline.schedule
     waits = _split_imbalance(timeline, _attribute(timeline, arrival))
@@ -166,9 +166,7 @@ def explain_idle(timeline: Timeline, arrival: NDArray[np.float64]) -> Idle:
 def explain_run(
     timeline: Timeline, latencies: NDArray[np.float64], execution: Execution | None
 ) -> Idle:
-    """Every idle instant of a timeline with its cause; of the execution that the timeline is of,
-    where there is one.
-    """
+    """Return all idle time of a timeline by cause, from its execution if there is one."""
     return (
         explain_execution(execution)
         if execution
@@ -177,8 +175,8 @@ def explain_run(
 
 
 def explain_known(timeline: Timeline, execution: Execution | None) -> Idle | None:
-    """Every idle instant with its cause, as :func:`explain_run`; None where it is not known when
-    inputs arrive.
+    """Return all idle time by cause, as :func:`explain_run`; None if arrival times of inputs are
+    unknown.
     """
     if execution is None and timeline.comm is None:
         return None
@@ -212,7 +210,7 @@ def arrivals_of(execution: Execution) -> NDArray[np.float64]:
 
 
 def explain_execution(execution: Execution) -> Idle:
-    """Every idle instant of the compute ops of an execution, with its cause.
+    """Return all idle time of an execution's compute ops by cause.
 
     A device that has its input, and is in a send, a receive or a wait, is idle for a message; one
     whose parameters are being gathered, for a collective.
@@ -265,14 +263,14 @@ def _split_host(idle: Idle, execution: Execution, occupying: NDArray[np.bool_], 
 
 
 def first_backwards(schedule: Schedule) -> NDArray[np.int64]:
-    """The first op of every device in each training step that is a backward, or a pair with one."""
+    """Return each device's first backward, or pair with one, in each training step."""
     op = _first_of(schedule, (Kind.B, Kind.I))
     op = op[op != NONE]
     return np.where((schedule.pair[op] != NONE) & (schedule.pair[op] < op), op - 1, op)
 
 
 def _first_of(schedule: Schedule, kinds: Sequence[Kind]) -> NDArray[np.int64]:
-    """The first op of these kinds of every device in each training step, -1 for none."""
+    """Return each device's first op of these kinds in each training step, -1 for none."""
     found = np.flatnonzero(mask(kinds)[schedule.kind])
     first = np.full(schedule.n_devices * schedule.n_rounds, NONE)
     step, place = np.unique(_steps_of(schedule)[found], return_index=True)
@@ -293,7 +291,7 @@ def _steps_of(schedule: Schedule) -> NDArray[np.int64]:
 
 
 def _attribute(timeline: Timeline, arrival: NDArray[np.float64]) -> _Segments:
-    """The segments between ops, in order of device and time."""
+    """Return the segments between ops, in order of device and time."""
     schedule, every = timeline.schedule, np.arange(len(timeline.schedule))
     need, blame, stream = (
         schedule.dependency.astype(np.int64),
@@ -329,8 +327,8 @@ def _attribute(timeline: Timeline, arrival: NDArray[np.float64]) -> _Segments:
 def _last_inputs(
     timeline: Timeline, arrival: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
-    """Of ops with several inputs the one that comes last, -1 for none, when it comes, and who is to
-    blame after that.
+    """Return for ops with several inputs the last one, -1 for none, its arrival, and the cause of
+    waiting after it.
 
     For ops on other streams, and those on all devices, the one before on their stream is an input.
     What runs on all devices and starts later waits for the last input on any.

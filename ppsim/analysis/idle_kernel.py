@@ -1,4 +1,4 @@
-"""Why devices are idle: plain Python over indexable sequences, so that numba can compile the same
+"""Causes of idle time: plain Python over indexable sequences, so that numba can compile the same
 source.
 """
 

@@ -31,7 +31,7 @@ Link = tuple[int, int]
 
 @dataclass(frozen=True)
 class Noise:
-    """How hardware departs from its costs; every sample draws anew."""
+    """Random deviations of hardware from its costs; every sample has new draws."""
 
     # standard deviation over mean of the time of each op, copy, collective and message, lognormal
     # with the mean kept; what runs on all devices has a draw for each, and takes as long as the
@@ -56,7 +56,7 @@ class Sampled:
     makespans: Floats  # shape (samples,)
 
     def percentile(self, percent: float) -> float:
-        """The makespan that a percentage of the samples stays within."""
+        """Return the makespan that this percentage of samples does not exceed."""
         return float(np.percentile(self.makespans, percent))
 
 
@@ -149,7 +149,8 @@ def jitter(
     # shape (microbatches, samples), of the lengths that each sample draws, or None
     factors: Floats | None = None,
 ) -> list[Sampled]:
-    """Time every schedule under the same draws of slow devices and links, and its own noise per op.
+    """Time every schedule under the same draws of slow devices and links, and separate noise per
+    op.
 
     Raises:
         InputError: noise that is negative, a slowdown below 1, more slow devices or links than
@@ -231,7 +232,7 @@ def rate_ranking(sampled: Sequence[Sampled]) -> float:
 
 
 def spread_object(sampled: Sampled) -> dict[str, float]:
-    """The keys of JSON of how the makespans of one schedule spread."""
+    """Return the JSON keys on the spread of one schedule's makespans."""
     times = {f"p{p}": sampled.percentile(p) for p in PERCENTILES}
     deviation = float(sampled.makespans.std()) if np.ptp(sampled.makespans) else 0.0
     return {"mean": float(sampled.makespans.mean()), "deviation": deviation, **times}
@@ -240,7 +241,7 @@ def spread_object(sampled: Sampled) -> dict[str, float]:
 def jitter_object(
     sampled: Sequence[Sampled], noise: Noise, seed: int, inputs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The object ``ppsim jitter --json`` prints, schema ``ppsim.jitter/1``."""
+    """Return the object of ``ppsim jitter --json``, schema ``ppsim.jitter/1``."""
     rows = []
     for s, share in zip(sampled, count_wins(sampled).tolist(), strict=True):
         times = {f"p{p}": s.percentile(p) for p in PERCENTILES}
@@ -311,7 +312,7 @@ def _factors(
 
 
 def _ends(schedule: Schedule) -> tuple[list[int], list[int]]:
-    """The two devices, lower first, between which each message travels."""
+    """Return the two devices of each message, lower first."""
     sender = find_senders(schedule)
     ops = np.flatnonzero(sender >= 0)
     ends = np.sort(np.stack([schedule.device[ops], schedule.device[sender[ops]]]), axis=0)

@@ -1,6 +1,4 @@
-"""How much of each link and each shared network card is in use over time, as curves that a chart or
-page can draw.
-"""
+"""Use of each link and shared network card over time, as curves for charts and pages."""
 
 from __future__ import annotations
 
@@ -47,8 +45,8 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class LinkUse:
-    """How much links and shared network cards are in use; the busiest have a row each, the others
-    one together.
+    """Use of links and shared network cards: one row each for the busiest, one row for all
+    others.
     """
 
     # shape (rows,), what a row is of: ``link``, ``card``, ``node`` or ``device``
@@ -116,8 +114,8 @@ def mean_in_columns(curve: Curve, span: float, columns: int) -> NDArray[np.float
 
 
 def _find_users(execution: Execution) -> tuple[bool, list[Users]]:
-    """Find the uses of the links, by bandwidth where all messages have sizes and limits, and of
-    what is shared.
+    """Return the uses of links and shared cards, as bandwidth if all messages have sizes and
+    limits.
     """
     messages = execution.messages
     length = messages.arrive - messages.leave

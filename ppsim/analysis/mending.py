@@ -1,4 +1,4 @@
-"""What would mend a slow job: each change simulated, with all else as measured."""
+"""Remedies for a slow job: each change simulated, with all else as measured."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Mended:
 
 
 def mend(found: Slowdown) -> list[Mended]:
-    """Try what would help, what saves most first."""
+    """Return the remedies of a job, the largest saving first."""
     changes = [*_workers(found), *_links(found), *_stages(found), *_sequences(found)]
     return sorted(changes, key=lambda change: change.step)
 
 
 def advise_job(changes: list[Mended], found: Slowdown) -> str:
-    """One sentence: what to mend first."""
+    """Return one sentence: the remedy to apply first."""
     step = float(found.steps.mean())
     best = changes[0] if changes else None
     if best is None or not best.step < step * (1 - 1e-3):
@@ -46,8 +46,8 @@ def advise_job(changes: list[Mended], found: Slowdown) -> str:
 
 
 def slowest_link(found: Slowdown) -> tuple[int, int, int, float] | None:
-    """Find the link whose transfers lose most: replica, source, target, and its median over that of
-    all.
+    """Return the link with the slowest transfers: replica, source, target, and its median over that
+    of all links.
 
     None where all are alike.
     """
@@ -104,8 +104,8 @@ def _links(found: Slowdown) -> Iterator[Mended]:
 
 
 def _stages(found: Slowdown) -> Iterator[Mended]:
-    """All stages the same time for a kind on average, whatever varies between microbatches and
-    devices.
+    """Yield the remedy that all stages take the same mean time per kind; microbatches and devices
+    still vary.
     """
     schedule, ops = found.job.schedule, found.measured.ops
     if schedule.n_stages == 1:
@@ -130,7 +130,9 @@ def _stages(found: Slowdown) -> Iterator[Mended]:
 
 
 def _sequences(found: Slowdown) -> Iterator[Mended]:
-    """Microbatches all as long, dealt anew among replicas, or run in another order."""
+    """Yield remedies for unequal microbatches: equal lengths, another dealing among replicas, or
+    another order.
+    """
     job, ops = found.job, found.measured.ops
     schedule, M = job.schedule, job.schedule.n_microbatches
     places = np.lexsort((schedule.microbatch, schedule.stage, schedule.kind))
@@ -170,7 +172,9 @@ def _sequences(found: Slowdown) -> Iterator[Mended]:
 
 
 def _order(found: Slowdown, replica: Ints, microbatch: Ints) -> list[list[tuple[int, int]]]:
-    """Whose microbatches each replica runs, and which, in the median step."""
+    """Return the microbatches of each replica in a better order, as (replica, microbatch), for the
+    median step.
+    """
     at = int(np.argsort(found.steps)[(len(found.steps) - 1) // 2])
     whose = found.job.replicas[replica[at]].tolist()
     return [
@@ -179,8 +183,8 @@ def _order(found: Slowdown, replica: Ints, microbatch: Ints) -> list[list[tuple[
 
 
 def _deal(size: Times) -> tuple[Ints, Ints]:
-    """Deal a step's microbatches, shape (R, M), the longest first to the replica with least: whose,
-    and which.
+    """Deal a step's microbatches, shape (R, M), longest first to the replica with the least work;
+    return replicas and microbatches.
     """
     R, M = size.shape
     load = [(0.0, r) for r in range(R)]

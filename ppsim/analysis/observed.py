@@ -1,4 +1,4 @@
-"""What the times of a run say of its causes: latencies, costs, and what each op waited for.
+"""Causes read off the times of a run: latencies, costs, and the input that each op waited for.
 
 For runs whose model is not known: measured ones, and files that state times. Latencies are those
 that :mod:`ppsim.engine.simple.terms` measures.
@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Observed:
-    """A timeline with what was read off it."""
+    """A timeline with its latencies, costs and causes."""
 
     timeline: Timeline  # with the op that each one waited for in ``bound``
     arrival: Floats  # shape (ops,), when each op's input was on its device
@@ -38,7 +38,7 @@ class Observed:
 
 
 def observe(timeline: Timeline, received: Floats | None = None) -> Observed:
-    """Read latencies, costs and what each op waited for off the times of a run's compute ops.
+    """Read latencies, costs and awaited inputs off the times of a run's compute ops.
 
     ``received`` has shape (ops,): when each op's input was received, NaN where that is not known.
     """
@@ -62,7 +62,7 @@ def observe(timeline: Timeline, received: Floats | None = None) -> Observed:
 
 
 def _observe_streams(timeline: Timeline) -> Observed:
-    """The same where devices run several streams, and no host takes time.
+    """Read the same off a run with several streams per device and no host time.
 
     A link has the least latency that a message shows, none where other things are always waited for
     as long.
@@ -115,8 +115,8 @@ def _latencies(timeline: Timeline, links: Floats) -> Floats:
 
 
 def observed_costs(timeline: Timeline, arrival: Floats, links: Floats) -> Costs:
-    """The median time of each kind and stage, with the host's time before it where its input was
-    there early.
+    """Return the median time of each kind and stage, plus the host's time before it where its input
+    was there early.
 
     ``arrival``, shape (ops,), is when each op's input was on its device; ``links``, (devices,
     devices), are latencies.
@@ -165,7 +165,7 @@ def free_from(timeline: Timeline) -> Floats:
 def _typical(
     duration: Floats, gap: Floats, own: NDArray[np.bool_], early: NDArray[np.bool_]
 ) -> float:
-    """The median duration of some ops, and the median gap before those whose input was there early,
+    """Return the median duration of some ops, plus the median gap before ops with early inputs,
     spread over all.
 
     Elsewhere the host's time is hidden in the wait for the input.
@@ -177,8 +177,8 @@ def _typical(
 
 
 def _of_pairs(schedule: Schedule, arrival: Floats) -> Floats:
-    """Shape (ops,): when the inputs of both ops of a pair were there; of an op alone, when its own
-    was.
+    """Return the time at which the inputs of an op were there, of a pair those of both ops, shape
+    (ops,).
     """
     both = arrival.copy()
     second = schedule.second_of_pairs

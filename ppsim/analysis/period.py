@@ -1,4 +1,4 @@
-"""The period of a schedule that goes round: the time from one round to the next, without end.
+"""The period of a repeating schedule: the time from one round to the next in steady state.
 
 A round is one repetition of the queues. Its events are its ops, and each waits for ops of its own
 round or of the round before: for the one before it on its lane, for its inputs, and for what is fed
@@ -34,7 +34,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Period:
-    """How often a schedule goes round, and why not more often; times in the unit of the costs."""
+    """The period of a repeating schedule, and its cause; times in the unit of the costs."""
 
     time: float  # from one round to the next
     bound: float  # a time that no order of the same ops beats
@@ -52,14 +52,14 @@ class Period:
 
 
 class Around(NamedTuple):
-    """What surrounds the rounds of a run."""
+    """Fill and drain of a run of several rounds."""
 
     fill: float  # from the first microbatch's start to its end on the last stage
     drain: float  # from the start of the last pass through the pipeline to the end of the run
 
 
 def find_period(schedule: Schedule, costs: Costs) -> Period:
-    """Find the period of a schedule whose rounds follow each other without end.
+    """Return the period of a schedule whose rounds repeat without end.
 
     Raises:
         InputError: devices share a link to their host, where the time of a copy decides which is
@@ -81,12 +81,14 @@ def find_period(schedule: Schedule, costs: Costs) -> Period:
     bound = max(float(busy.max(initial=0.0)), float(batches.max(initial=0.0)))
     cycle = tuple(path_text(unrolled, members[edges.target[rates.cycle]]))
     ops = members[edges.target[rates.cycle]]
-    why = _step_why(unrolled, durations, ops, rates, busy) or _why(rates, busy, batches, cycle)
+    why = _step_cause_text(unrolled, durations, ops, rates, busy) or _cause_text(
+        rates, busy, batches, cycle
+    )
     return Period(rates.period, min(bound, rates.period), busy, batches, cycle, why)
 
 
 def find_around(timeline: Timeline) -> Around:
-    """Find what a run spends on filling the pipeline and on draining it.
+    """Return the time that a run spends on fill and drain.
 
     The last pass starts on the first stage, and where there are backwards on the last one.
     """
@@ -131,7 +133,7 @@ def _event_graph(
 
 
 def _busy(schedule: Schedule, durations: Floats) -> Floats:
-    """What each device computes in one round, shape (devices,)."""
+    """Return each device's compute time in one round, shape (devices,)."""
     own = (
         (lanes_of(schedule) % len(Stream) == Stream.COMPUTE)
         & schedule.leads
@@ -144,8 +146,8 @@ def _busy(schedule: Schedule, durations: Floats) -> Floats:
 
 
 def _trips(schedule: Schedule, durations: Floats, latencies: Floats) -> Floats:
-    """The time of one trip around of each microbatch, shape (microbatches of a round,); empty
-    without feedback.
+    """Return the time of one trip of each microbatch around the loop, shape (microbatches of a
+    round,); empty without feedback.
     """
     if not schedule.feeds_back:
         return np.empty(0)
@@ -157,11 +159,11 @@ def _trips(schedule: Schedule, durations: Floats, latencies: Floats) -> Floats:
     )
 
 
-def _step_why(
+def _step_cause_text(
     schedule: Schedule, durations: Floats, ops: NDArray[np.int64], rates: Rates, busy: Floats
 ) -> str:
-    """Say how a training step and its optimizer step follow each other, where their cycle decides;
-    else nothing.
+    """Return a text on the training step and its optimizer step if their cycle sets the period,
+    else an empty one.
 
     ``ops`` are those of the cycle.
     """
@@ -178,8 +180,8 @@ def _step_why(
     return f"{who} a step in {before}, {then if took else 'then the next begins'}"
 
 
-def _why(rates: Rates, busy: Floats, batches: Floats, cycle: tuple[str, ...]) -> str:
-    """Say what decides the period."""
+def _cause_text(rates: Rates, busy: Floats, batches: Floats, cycle: tuple[str, ...]) -> str:
+    """Return a text on the cause of the period."""
     period = rates.period
     device = int(busy.argmax()) if len(busy) else 0
     if len(busy) and busy[device] >= period * (1 - SAME):

@@ -29,8 +29,8 @@ class Reordered:
     tried: int  # how many orders were simulated
 
     def to_json(self) -> dict[str, Any]:
-        """What ``ppsim run --reorder --json`` prints of it: ``order``, its ``makespan``, how many
-        were ``tried``.
+        """Return the object ``reordered`` of ``ppsim run --reorder --json``: ``order``,
+        ``makespan``, number ``tried``.
         """
         return {"order": self.order.tolist(), "makespan": self.after, "tried": self.tried}
 

@@ -1,5 +1,4 @@
-"""What a healthy run would take: how much of a job's step its slow ops, devices, replicas and links
-cost.
+"""The slowdown of a job over a healthy one: the share of slow ops, devices, replicas and links.
 
 The definitions are those of "Understanding Stragglers in Large Model Training Using What-if
 Analysis" (OSDI 2025, arXiv 2505.05713): a step is simulated with the times that it shows, then with
@@ -31,7 +30,7 @@ PAIR = "F with B"
 
 @dataclass(frozen=True)
 class Part:
-    """Some of what a job does: which ops, which transfers by the op that waits, and what is between
+    """A part of a job: some ops, some transfers (by the op that waits), some ops between
     pipelines.
     """
 
@@ -45,7 +44,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Slowdown:
-    """A job, and what its steps would take if it were healthy; K steps, R replicas, P devices."""
+    """A job and its healthy steps; K steps, R replicas, P devices."""
 
     job: Job  # what ran
     measured: StepTimes  # how long everything took
@@ -58,7 +57,7 @@ class Slowdown:
         return time_steps(self.job.schedule, self.job.between, times)
 
     def keep(self, part: Part) -> StepTimes:
-        """A part as measured, all else ideal."""
+        """Return step times with this part as measured and all else ideal."""
         pairs = (
             (getattr(part, n), getattr(self.measured, n), getattr(self.ideal, n)) for n in PARTS
         )
@@ -66,9 +65,7 @@ class Slowdown:
 
     @cached_property
     def steps(self) -> Times:
-        """Shape (K,): each step as simulated with the times that it shows, without what hosts
-        wait.
-        """
+        """Shape (K,): each step, simulated with its measured times, without waits of hosts."""
         return self.step(self.measured)
 
     @cached_property
@@ -78,7 +75,7 @@ class Slowdown:
 
     @property
     def _unit(self) -> float:
-        """What steps are told in: the healthy one, unless nothing takes any time."""
+        """The unit of slowdowns: the healthy step, or 1 if nothing takes time."""
         return self.ideal_step or 1.0
 
     @property
@@ -87,7 +84,7 @@ class Slowdown:
         return float(self.steps.mean()) / self._unit
 
     def share(self, part: Part) -> float:
-        """The share of the slowdown that goes where a part is ideal."""
+        """Return the share of the slowdown that vanishes if a part is ideal."""
         whole = float(self.steps.mean())
         lost = whole - self.ideal_step
         return (whole - float(self.step(self.keep(~part)).mean())) / lost if lost else 0.0
@@ -168,7 +165,7 @@ class Slowdown:
         )
 
     def mended(self, workers: list[tuple[int, int]]) -> float:
-        """The step where these workers are healthy."""
+        """Return the step with these workers healthy."""
         return float(self.step(self.keep(~_of_workers(self.job, workers))).mean())
 
 
@@ -176,15 +173,13 @@ PARTS = ("ops", "transfer", "between")
 
 
 def find_slowdown(job: Job) -> Slowdown:
-    """Say what a job's steps would take if it were healthy (Deadlock: its schedule cannot
-    finish).
-    """
+    """Return a job's healthy steps and its slowdown (Deadlock: its schedule cannot finish)."""
     measured = StepTimes.measured(job)
     return Slowdown(job, measured, _ideal(job, measured))
 
 
 def _ideal(job: Job, measured: StepTimes) -> StepTimes:
-    """Everything alike, shape (1, R, ...): ops of a kind at their mean, transfers and collectives
+    """Return ideal times, shape (1, R, ...): ops of a kind at their mean, transfers and collectives
     at their median.
     """
     schedule = job.schedule
@@ -222,7 +217,7 @@ def _part(
 
 
 def _kinds(job: Job) -> Iterator[tuple[str, Part]]:
-    """Each kind that a job shows, by its own name; both sides of a message name the same
+    """Yield each kind of a job's ops and transfers with its name; both sides of a message are one
     transfer.
     """
     schedule, labels = job.schedule, job.schedule.work
@@ -239,12 +234,12 @@ def _kinds(job: Job) -> Iterator[tuple[str, Part]]:
 
 
 def _of_device(job: Job, device: int) -> Part:
-    """All of a device, in all replicas."""
+    """Return all parts of a device, in all replicas."""
     return _of_workers(job, [(replica, device) for replica in range(len(job.replicas))])
 
 
 def _of_workers(job: Job, workers: list[tuple[int, int]]) -> Part:
-    """All of some workers; a transfer is of both its sides."""
+    """Return all parts of some workers; a transfer belongs to both its sides."""
     schedule = job.schedule
     own = np.zeros((len(job.replicas), schedule.n_devices), bool)
     own[tuple(np.array(workers).reshape(-1, 2).T)] = True
@@ -253,7 +248,7 @@ def _of_workers(job: Job, workers: list[tuple[int, int]]) -> Part:
 
 
 def slowdown_object(found: Slowdown) -> dict[str, Any]:
-    """The keys of JSON that say what a healthy run would take."""
+    """Return the JSON keys on the healthy run and the slowdown."""
     job = found.job
     workers = [
         {"replica": int(job.replicas[r]), "device": d, "slowdown": float(found.by_worker[r, d])}

@@ -34,7 +34,7 @@ class Tradeoff:
     best: NDArray[np.bool_]  # shape (points,), whether nothing of its group beats the point
 
     def of_group(self, group: str) -> Tradeoff:
-        """The points of one group."""
+        """Return the points of one group."""
         own = np.array([point.group == group for point in self.points], bool)
         return Tradeoff(
             tuple(point for point in self.points if point.group == group), self.best[own]
@@ -69,8 +69,8 @@ def tradeoff(points: Sequence[Point]) -> Tradeoff:
 
 
 def front(points: Sequence[Sequence[float]] | NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Shape (n,): which points (n, 2) of two costs, such as (makespan, peak memory), no other point
-    beats.
+    """Return which points, shape (n, 2), of two costs such as (makespan, peak memory) are on the
+    Pareto front.
 
     A point is beaten by one that is no worse in both costs and better in one; equal points stay
     together. A cost that is not finite (a schedule that does not apply or does not fit) is never on

@@ -1,4 +1,4 @@
-"""Idle time from near: the gaps of one device, and what one op waits for."""
+"""Idle time of one device, or before one op."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Gap:
 
 
 def gaps_of(idle: Idle, device: int) -> list[Gap]:
-    """List the gaps of a device in order of time (InputError: there is no such device)."""
+    """Return the gaps of a device in order of time (InputError: not a device of the schedule)."""
     devices = idle.timeline.schedule.n_devices
     if not 0 <= device < devices:
         raise InputError(f"there is no device {device}", f"a device from 0 to {devices - 1}")
@@ -52,7 +52,7 @@ def gaps_of(idle: Idle, device: int) -> list[Gap]:
 
 
 def gap_before(idle: Idle, op: int) -> Gap | None:
-    """The gap before an op, or None where its device runs something else until it starts."""
+    """Return the gap before an op, or None if there is none."""
     found = _gaps(idle, np.flatnonzero(idle.op == op))
     return found[0] if found else None
 
@@ -86,8 +86,8 @@ def find_op(schedule: Schedule, text: str) -> int:
 
 
 def device_lines(explanation: Explanation, device: int) -> list[str]:
-    """Say how long a device is idle for which causes, and of each gap what comes after it and its
-    causes.
+    """Return lines of text on a device's idle time by cause, and on each gap: the op after it and
+    its causes.
     """
     timeline, schedule = explanation.timeline, explanation.timeline.schedule
     gaps, part = gaps_of(explanation.idle, device), partial(format_part, whole=timeline.makespan)
@@ -105,7 +105,7 @@ def device_lines(explanation: Explanation, device: int) -> list[str]:
 
 
 def op_lines(explanation: Explanation, op: int) -> list[str]:
-    """Say of one op what it waits for, how far it can slip, and what waits for it."""
+    """Return lines of text on one op: its inputs, its slack, and the ops that wait for it."""
     timeline, schedule = explanation.timeline, explanation.timeline.schedule
     unit, part = timeline.unit, partial(format_part, whole=timeline.makespan)
     span = f"{part(timeline.start[op])} to {part(timeline.end[op])} {unit}"
@@ -135,8 +135,8 @@ def op_lines(explanation: Explanation, op: int) -> list[str]:
 
 
 def view_object(explanation: Explanation, device: int | None, op: int | None) -> dict[str, Any]:
-    """The keys that views add to the object of ``--json``: ``gaps`` of a device, ``op`` of an
-    op.
+    """Return the keys that views add to the object of ``--json``: ``gaps`` of a device, ``op`` of
+    an op.
     """
     timeline, schedule = explanation.timeline, explanation.timeline.schedule
     found: dict[str, Any] = {}
@@ -171,7 +171,7 @@ def _gaps(idle: Idle, segments: np.ndarray[Any, np.dtype[np.int64]]) -> list[Gap
 
 
 def _users(schedule: Schedule, op: int) -> list[int]:
-    """The ops that need the result of an op, or of either op of a pair."""
+    """Return the ops that need the result of an op, or of either op of a pair."""
     members = [op] if schedule.pair[op] == NONE else [op, op + 1]
     if schedule.has_lanes:
         waits = list_waits(schedule)

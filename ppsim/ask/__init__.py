@@ -1,6 +1,4 @@
-"""How a question is asked and answered: options as data, requests, answers, and how they are shown
-and written.
-"""
+"""Framework of questions: options as data, requests, answers, and their output."""
 
 __all__ = [
     "answer",

@@ -60,10 +60,10 @@ class Answer(ABC, Generic[Asked]):
 
     @abstractmethod
     def blocks(self) -> Iterator[Block]:
-        """What a terminal shows below the verdict."""
+        """Yield the blocks that a terminal shows below the verdict."""
 
     def line(self) -> Iterator[Block]:
-        """The result line, which ``--quiet`` prints: the verdict where nothing else is shorter."""
+        """Yield the result line of ``--quiet``: the verdict, unless there is a shorter one."""
         yield self.headline
 
     @property
@@ -72,7 +72,7 @@ class Answer(ABC, Generic[Asked]):
         return Line([(self.verdict, self.tone)])
 
     def shown(self) -> Iterator[Block]:
-        """All that a terminal shows, the verdict first."""
+        """Yield all blocks of a terminal, the verdict first."""
         yield self.headline
         yield from self.blocks()
 
@@ -84,23 +84,27 @@ class Answer(ABC, Generic[Asked]):
         """Sentences printed after the answer, on standard error."""
         return iter(())
 
-    def failure(self) -> PpsimError | None:
-        """The error that ends a command after its answer, such as what does not fit."""
+    def error_after_output(self) -> PpsimError | None:
+        """Return the error that ends a command after its answer, such as a run that does not fit;
+        None without one.
+        """
         return None
 
     @property
-    def measured(self) -> bool:
-        """Whether it took measurements that cannot be had again."""
+    def is_irreplaceable(self) -> bool:
+        """Whether the answer contains measurements that cannot be repeated, so that a failed write
+        must not lose it.
+        """
         return False
 
     @property
     def passed(self) -> bool:
-        """Whether the answer is no refusal."""
+        """False makes the command exit with 1."""
         return True
 
     @property
     def exit_code(self) -> int:
-        """What a command exits with after its answer: 0, or 1 where the answer is no."""
+        """The exit code of a command after its answer: 0, or 1 if it did not pass."""
         return int(not self.passed)
 
     @property
@@ -119,13 +123,13 @@ class Answer(ABC, Generic[Asked]):
             return self
 
     def _look(self, options: dict[str, Any]) -> Any:
-        """Take the request's options of figures, and change some."""
+        """Return the request's output options with some replaced."""
         own = flatten(output_of(self.request))
         given = {name: value for name, value in own.items() if name in self.request.given}
         return ask(type(self.request), given | options, check=False).output  # type: ignore[attr-defined]
 
     def __str__(self) -> str:
-        """What a terminal shows, without colours."""
+        """Return the answer as a terminal shows it, without colours."""
         return text_of(self.shown())
 
     def charts(self) -> Sequence[tuple[str, Timeline]]:

@@ -63,7 +63,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Drawn:
-    """What depends on the terminal's width, signs or colours."""
+    """A block that depends on the terminal's width, signs or colours."""
 
     draw: Callable[[Console], Iterable[Block]]
     at_least: int = 20

@@ -1,4 +1,4 @@
-"""What a user gives: the options, their values, and the needs they may have."""
+"""Typed options of one request: their values, and the rules between them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ONLY_TABLES = (".parquet",)  # formats of tables alone
 
 @dataclass(frozen=True)
 class Given:
-    """The options of one request: their values, and which the user gave."""
+    """The options of one request: all values, and which of them the user typed."""
 
     command: str  # the name of the question
     values: Mapping[str, Any]  # of all options, by name
@@ -34,13 +34,11 @@ class Given:
         return self.values.get(name)
 
     def has(self, *names: str) -> bool:
-        """Whether any of the options was given."""
+        """Return whether any of the options was typed."""
         return any(each.name in names for each in self.typed)
 
     def spellings(self, names: tuple[str, ...]) -> list[str]:
-        """Which of the options were given with a value that asks for something, by their first
-        spelling.
-        """
+        """Return the first spellings of typed options, except switches that are off."""
         return [
             each.spelling
             for each in self.typed
@@ -48,7 +46,7 @@ class Given:
         ]
 
     def writes(self, ability: str = "") -> bool:
-        """Whether a file is to be written, in a format with this one of
+        """Return whether a file is written, in a format with this ability of
         :class:`~ppsim.show.files.document.Abilities`.
         """
         suffixes = suffixes_of(self["output"] or (), self["format"], tables=self.tables)
@@ -64,18 +62,18 @@ class Given:
 
     @property
     def draws(self) -> bool:
-        """Whether the files written show schedules, and not time against memory."""
+        """Whether the written files show schedules, not time against memory."""
         return not self.tables and not (self["tradeoff"] or self["front"])
 
 
 def never(given: Given) -> bool:
-    """Tell that options have no effect in any call of a command."""
+    """Return False: the options have no effect in any call of a command."""
     return False
 
 
 @dataclass(frozen=True)
 class Need:
-    """One row of the table."""
+    """A rule on options: the condition under which they have an effect, and the refusal."""
 
     options: tuple[str, ...]  # names of parameters
     # whether they have an effect in a call where one of them is typed
@@ -87,7 +85,7 @@ class Need:
 
 
 def list_needs(kind: type[Any]) -> tuple[Need, ...]:
-    """List the rows that a request, or a group of options, and its groups declare as ``needs``."""
+    """Return the ``needs`` of a request or a group of options, and of its groups."""
     inner = (each.metadata.get(GROUP) for each in fields(kind))
     return (
         *(need for group in inner if group for need in list_needs(group)),
@@ -96,7 +94,7 @@ def list_needs(kind: type[Any]) -> tuple[Need, ...]:
 
 
 def suffixes_of(output: Sequence[str], form: str | None, *, tables: bool = False) -> list[str]:
-    """Find the format of every -o: as named, by its suffix, or json for standard output
+    """Return the format of every -o: as named, by its suffix, or json for standard output
     (InputError: unknown).
     """
     if not output:

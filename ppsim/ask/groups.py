@@ -39,7 +39,7 @@ _MICROBATCHES: dict[str, Any] = {"help": "Microbatches, M.", "common": True}
 # Names of options that rules speak of together.
 @dataclass(frozen=True)
 class _Own:
-    """What only some schedules take."""
+    """Options of the shape that only some schedules have."""
 
     group_size: int | None = option(
         "--group-size", help="Microbatches per group of interleaved schedules, N."
@@ -110,7 +110,7 @@ class GridOptions(_Own, _SizeLists):
 
 @dataclass(frozen=True)
 class NetworkOptions:
-    """How messages are ordered and carried, and the collectives beside them."""
+    """Order and transport of messages, and FSDP's collectives."""
 
     p2p: str | None = common(
         "--p2p",
@@ -176,7 +176,7 @@ class NetworkOptions:
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """Which files to write, and how figures look."""
+    """Files to write, and the look of figures."""
 
     output: tuple[str, ...] = common(
         "--output",
@@ -203,7 +203,7 @@ class OutputOptions:
 
 @dataclass(frozen=True)
 class FigureOptions(OutputOptions):
-    """Which files to write, and all that charts in them can show."""
+    """Files to write, and all options of the charts in them."""
 
     title: str = option("--title", default="", help="Title of the figure or page.")
     palette: str = option(
@@ -333,14 +333,14 @@ class SeveralSchedules:
 
 @dataclass(frozen=True)
 class JsonOption:
-    """How a command prints its answer, where there is no shorter one."""
+    """The option ``--json``."""
 
     as_json: bool = flag("--json", help="Print one JSON object and nothing else.", common=True)
 
 
 @dataclass(frozen=True)
 class FaceOptions(JsonOption):
-    """How a command prints its answer."""
+    """The options ``--json`` and ``--quiet``."""
 
     quiet: bool = flag("--quiet", "-q", help="Print the result line only.", common=True)
 
@@ -351,7 +351,7 @@ LOOK = tuple(each.name for each in fields(FigureOptions)[len(fields(OutputOption
 
 
 def output_of(request: object) -> Any:
-    """Where a request's answer is written; nowhere where it says nothing of it."""
+    """Return a request's options of output; the defaults if it has none."""
     return getattr(request, "output", OutputOptions())
 
 

@@ -30,7 +30,7 @@ OBJECT = "object"  # a setting: given in Python alone, as an object
 
 @dataclass(frozen=True)
 class Option:
-    """What is declared of one value."""
+    """The declaration of one option."""
 
     name: str  # the field's, and the keyword in Python and JSON
     # on the command line, the first one in messages; empty for arguments
@@ -50,17 +50,17 @@ class Option:
 
     @property
     def is_object(self) -> bool:
-        """Whether only Python can give it."""
+        """Whether only Python can set it."""
         return OBJECT in self.settings
 
     @property
     def is_argument(self) -> bool:
-        """Whether it is given by its place, without a spelling."""
+        """Whether it is positional."""
         return not self.spellings and not self.is_object
 
     @property
     def spelling(self) -> str:
-        """How messages name it: its first spelling, or what stands for an argument."""
+        """The name in messages: the first spelling, or the placeholder of an argument."""
         return (
             self.spellings[0].partition("/")[0]
             if self.spellings

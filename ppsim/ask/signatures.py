@@ -101,7 +101,7 @@ def type_of(each: Option) -> str:
 
 
 def _is_number(kind: click.ParamType[Any]) -> bool:
-    """Whether click reads a plain number, so that Python gives one."""
+    """Return whether click reads the option as a plain number."""
     return isinstance(kind, (click.types.IntParamType, click.types.FloatParamType))
 
 

@@ -181,14 +181,14 @@ def print_gantt(
 
 
 def count_colours(screen: Console) -> int:
-    """How many colours a console has: 0, 16, 256 or 16,777,216."""
+    """Return the number of colours of a console: 0, 16, 256 or 16,777,216."""
     if not screen.is_terminal or screen.no_color or screen.color_system is None:
         return 0
     return {"256": 256, "truecolor": 1 << 24}.get(screen.color_system, 16)
 
 
 def shows_colours(screen: Console) -> bool:
-    """Whether a console has colours enough for heat maps and causes."""
+    """Return whether a console has enough colours for heat maps and causes."""
     return count_colours(screen) >= 256
 
 

@@ -180,20 +180,20 @@ class MayStandAlone(click.ParamType[Any]):
     alone: str
 
     def begins(self, word: str) -> bool:
-        """Whether a word that follows the option is its value, right or wrong."""
+        """Return whether the word after the option is its value, right or wrong."""
         raise NotImplementedError
 
 
 class Offloaded(MayStandAlone):
-    """What is copied to the host, as :func:`ppsim.prices.build.parse_offload` has it; true is all,
-    false nothing.
+    """Activations to copy to the host, see :func:`ppsim.prices.build.parse_offload`; true is all,
+    false none.
     """
 
     name = "offload"
     alone = "all"
 
     def begins(self, word: str) -> bool:
-        """Whether it is a number or a share, or all."""
+        """Return whether the word is a number, a share, or all."""
         return re.fullmatch(r"-?[\d.]+%?|all", word) is not None
 
     def convert(
@@ -206,8 +206,8 @@ class Offloaded(MayStandAlone):
 
 
 class Recomputed(MayStandAlone):
-    """What is recomputed: true or full, false or none, or what
-    :func:`ppsim.core.recompute.parse_rules` reads.
+    """Recompute: true or full, false or none, or rules of
+    :func:`ppsim.core.recompute.parse_rules`.
     """
 
     name = "recompute"
@@ -218,7 +218,7 @@ class Recomputed(MayStandAlone):
     )
 
     def begins(self, word: str) -> bool:
-        """Whether a word that follows the option is its value, right or wrong."""
+        """Return whether the word after the option is its value, right or wrong."""
         return re.match(r"(full|none|first|window|layers|modules)([:,*]|$)", word) is not None
 
     def convert(
@@ -240,7 +240,7 @@ class Recomputed(MayStandAlone):
 
 
 class ScheduleName(click.ParamType[Any]):
-    """How a schedule is spelled: a name or alias, NAME:V, a file; the registry resolves it and
+    """The spelling of a schedule: a name or alias, NAME:V, a file; the registry resolves it and
     suggests near names.
     """
 
@@ -324,7 +324,7 @@ class Noted(click.ParamType[Any]):
 
 
 class Highlighted(click.ParamType[Any]):
-    """What to pick out: mb=3, device=1, stage=2 or critical."""
+    """The ops to highlight: mb=3, device=1, stage=2 or critical."""
 
     name = "mb=N|critical"
 

@@ -78,7 +78,7 @@ def run_verdict(schedule: Schedule, metrics: Metrics, unit: str) -> str:
 
 
 def _bound_of(metrics: Metrics, unit: str) -> str:
-    """What is proved of other orders; empty where nobody asked."""
+    """Return the bound on other orders as text; empty if it was not asked for."""
     if isnan(metrics.bound):
         return ""
     if metrics.gap > ATTAINED:
@@ -92,7 +92,7 @@ def recomputed(schedules: Iterable[Schedule]) -> list[str]:
     again = [schedule for schedule in schedules if schedule.recomputed.any()]
     if not again:
         return []
-    if all(schedule.partly for schedule in again):
+    if all(schedule.partial_recompute for schedule in again):
         return [
             "where a part of a stage runs again, an activation counts from its F on, which keeps "
             "the rest"

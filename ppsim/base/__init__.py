@@ -1,4 +1,4 @@
-"""What knows nothing of pipelines: TOML, sizes, atomic files, machine code for kernels."""
+"""Tools that know nothing of pipelines: TOML, sizes, atomic files, machine code for kernels."""
 
 __all__ = [
     "atomic_file",

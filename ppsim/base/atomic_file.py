@@ -1,4 +1,4 @@
-"""Atomic files: a file takes its place only when it is whole.
+"""Atomic files: a file gets its name only when it is complete.
 
 Before that it has a short hidden name beside its place, which only a killed process leaves. A file
 that exists keeps its mode and owner; a symbolic link is followed; other hard links keep the old
@@ -211,7 +211,7 @@ def _drop(staged: _Staged) -> None:
 
 @atexit.register
 def _remove_hidden() -> None:
-    """Remove the files whose removal a signal cut short."""
+    """Remove hidden files whose removal was interrupted by a signal."""
     while _hidden:
         with suppress(OSError):
             Path(_hidden.pop()).unlink()

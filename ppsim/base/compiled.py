@@ -54,8 +54,8 @@ def call(
 def load(
     kernel: Callable[..., Any], *arguments: Any, parts: Functions = ()
 ) -> Callable[..., Any] | None:
-    """Return a kernel's machine code; the first call on a machine compiles it, the first of a
-    process loads it.
+    """Return the machine code of a kernel. The first call on a machine compiles it, the first call
+    of a process loads it.
 
     None where numba does not compile, or the deadline is past and no machine code is kept; a
     compilation that has begun goes on past a deadline. ``parts`` are the functions that the kernel
@@ -72,23 +72,23 @@ def load(
 
 
 def pays(kernel: Callable[..., Any], entries: int, above: int) -> bool:
-    """Whether a process has run a kernel over more entries than ``above``, these too: then its
-    loading has paid.
+    """Return whether loading machine code has paid off in this process: a kernel has run over more
+    than ``above`` entries in all, these included.
     """
     _entries[kernel] = _entries.get(kernel, 0) + entries
     return _entries[kernel] > above
 
 
 def can_compile() -> bool:
-    """Whether numba compiles, and can be imported before the deadline; without it kernels run in
-    CPython.
+    """Return whether numba compiles, and can be imported before the deadline. Without it kernels
+    run in CPython.
     """
     return ("numba" in sys.modules or seconds_left() > 0) and _compiles()
 
 
 @cache
 def _compiles() -> bool:
-    """Whether numba compiles: ``NUMBA_DISABLE_JIT=1`` keeps it from doing so, and from being
+    """Return whether numba may compile: ``NUMBA_DISABLE_JIT=1`` forbids it, and numba is then not
     imported.
     """
     if os.environ.get("NUMBA_DISABLE_JIT") == "1":
@@ -105,7 +105,7 @@ def _types(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _is_kept(stamped: Callable[..., Any]) -> bool:
-    """Whether a folder has machine code of a kernel, or none can be kept."""
+    """Return whether a folder has machine code of a kernel, or cannot have any."""
     try:
         folder = Path(_keep_on_disk(stamped).stats.cache_path)
     except Exception:
@@ -142,8 +142,8 @@ def _compile(stamped: Callable[..., Any], types: tuple[Any, ...]) -> Any:
 
 
 def remove_unused(before: float) -> None:
-    """Remove machine code last used before a time from the user's folder; who loads it just then
-    compiles it anew.
+    """Remove machine code last used before a time from the user's cache. A process that needs it
+    compiles it again.
     """
     kept = private_folder(cache_folder())
     for folder in filter(Path.is_dir, kept.iterdir() if kept else ()):
@@ -174,7 +174,7 @@ def _keep_on_disk(kernel: Callable[..., Any]) -> Any:
 
 
 def cache_folder() -> str:
-    """Return the user's folder for what can be made again: as the system has it, for ppsim."""
+    """Return ppsim's folder in the user's cache, where the system puts such folders."""
     if os.name == "nt":
         return os.path.join(
             os.environ.get("LOCALAPPDATA") or os.path.expanduser("~"), "ppsim", "Cache"
@@ -184,7 +184,7 @@ def cache_folder() -> str:
 
 
 def private_folder(name: str) -> Path | None:
-    """Return a folder that only this user can write, made where it is missing; else None.
+    """Return a folder that only this user can write, created if missing; None if there can be none.
 
     Its mode and owner say so; in a folder above it that all may write anyone could replace it.
     """
@@ -203,7 +203,7 @@ def private_folder(name: str) -> Path | None:
 
 
 def _is_ours_alone(folder: Path) -> bool:
-    """Whether nobody else can write a folder or, but for the system's user, replace it."""
+    """Return whether only this user and the system's user can write or replace a folder."""
     own = folder.stat()
     if own.st_uid != os.geteuid() or own.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return False

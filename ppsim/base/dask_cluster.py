@@ -42,8 +42,8 @@ class Connection:
 
 @contextmanager
 def connect(where: str) -> Iterator[Connection]:
-    """Connect to the scheduler at an address, or for ``local`` start one here, and hold its workers
-    to this ppsim.
+    """Connect to the scheduler at an address, or start one here for ``local``; require that its
+    workers run this version of ppsim.
 
     Raises:
         InputError: no scheduler at the address.
@@ -181,7 +181,9 @@ def _find_scheduler(address: str) -> None:
 
 
 def _check_workers(client: Any, where: str) -> int:
-    """Wait for a worker, hold all workers to this version of ppsim, and count their threads."""
+    """Wait for a worker, require this version of ppsim on all workers, and return the sum of their
+    threads.
+    """
     try:
         client.wait_for_workers(1, timeout=WORKERS_S)
     except TimeoutError as error:

@@ -1,5 +1,5 @@
-"""The time by which work shall end: a command sets it, what takes seconds looks at it, and an alarm
-ends the rest.
+"""Deadlines: a command sets one, long work checks it, and an alarm interrupts work that does
+not.
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ _unwanted: ContextVar[Callable[[], bool]] = ContextVar("unwanted", default=lambd
 
 
 class TimeOver(Exception):
-    """The time ended before a piece of work, or nobody wants it any more; what set the end goes on
-    without it.
-    """
+    """The deadline passed before a piece of work ended, or its result is no longer needed."""
 
 
 @contextmanager
@@ -38,7 +36,7 @@ def end_by(deadline: float) -> Iterator[None]:
 
 @contextmanager
 def end_when(unwanted: Callable[[], bool]) -> Iterator[None]:
-    """End the block, where it looks at the time, once nobody wants its work."""
+    """Cancel the block at its next :func:`check_time` once its result is no longer needed."""
     token = _unwanted.set(unwanted)
     try:
         yield
@@ -47,7 +45,7 @@ def end_when(unwanted: Callable[[], bool]) -> Iterator[None]:
 
 
 class interrupt_at:  # noqa: N801  (a block of it reads like one of end_by)
-    """Raise TimeOver within the block, which holds no other such block, once the deadline is past.
+    """Raise TimeOver inside the block once the deadline is past. Blocks of this kind do not nest.
 
     It is raised where a function of this package runs: a library's would keep a lock or half a
     change, and its end is waited for. Only the main thread of a system with timers can; elsewhere
@@ -88,7 +86,7 @@ class interrupt_at:  # noqa: N801  (a block of it reads like one of end_by)
         raise self.over
 
     def lose(self, lost: sys.UnraisableHookArgs) -> None:
-        """Let pass what a finalizer discarded: the alarm rings again."""
+        """Start the alarm again after a finalizer has discarded the exception."""
         if lost.exc_value is not self.over:
             self.hook(lost)
 

@@ -13,9 +13,7 @@ POLL_S = 0.05
 
 
 def run_interruptibly(work: Callable[[], Result], stop: Callable[[], None]) -> Result:
-    """Run work in a thread of its own, so that Ctrl-C reaches Python, which stops it first; return
-    its result.
-    """
+    """Run blocking C code in a thread, so that Ctrl-C works; return the result."""
     done, failed, ended = list[Result](), list[BaseException](), threading.Event()
 
     def run() -> None:

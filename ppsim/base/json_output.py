@@ -37,7 +37,7 @@ def with_verdict(value: Mapping[str, Any], verdict: str) -> dict[str, Any]:
 
 
 def _carried(value: object) -> Any:
-    """The value with its strings and whole numbers in forms that orjson takes."""
+    """Return a value with its strings and integers in forms that orjson accepts."""
     import orjson
 
     if isinstance(value, str):

@@ -1,6 +1,4 @@
-"""What is said beside an answer: notes, how far long work is, what it does; whoever shows answers
-says how.
-"""
+"""Progress and notes on standard error: what long work is doing, and remarks on an answer."""
 
 from __future__ import annotations
 
@@ -19,8 +17,8 @@ def _warn(text: str) -> None:
 
 @dataclass
 class Shown:
-    """How it is shown: notes as Python's warnings and the rest not at all, unless a command line
-    sets it.
+    """The functions that show notes and progress. By default notes are Python warnings and progress
+    is not shown; a command line sets others.
     """
 
     note: Callable[[str], None] = _warn  # shows the text of a note
@@ -36,17 +34,17 @@ shown = Shown()
 
 
 def note(text: str) -> None:
-    """Tell the user something beside the answer, such as what was left out."""
+    """Print a note to the user, for example on what was left out."""
     shown.note(text)
 
 
 def progress(wanted: bool = True) -> AbstractContextManager[Report]:
-    """Show the progress of the block, where it is wanted and somebody shows it; gives what to
-    report to.
+    """Show a progress bar during the block, if bars are wanted; return the function that reports
+    progress.
     """
     return shown.progress(wanted)
 
 
 def long_work(what: str) -> AbstractContextManager[None]:
-    """Say what the block does, such as ``compiling``, where a command line shows it."""
+    """Print the name of the block's work, such as ``compiling``, on a command line."""
     return shown.work(what)

@@ -1,5 +1,4 @@
-"""How numbers are written on terminals, in pictures and on pages; ``numbers.js`` follows the same
-rules.
+"""Format of numbers on terminals, in pictures and on pages; ``numbers.js`` follows the same rules.
 
 Four digits and all before the point, commas between thousands, a true minus, one digit of a
 percent: 3,261 ms, 90.68 GiB, 27.3%, −13.6%. Data (JSON, CSV) has every digit.
@@ -28,9 +27,7 @@ def format_number(value: float) -> str:
 
 
 def format_part(value: float, whole: float) -> str:
-    """Write a part of a whole: as many digits as matter beside it, a hundred-thousandth of it and
-    no more.
-    """
+    """Format a part of a whole, rounded to a hundred-thousandth of the whole."""
     if not (math.isfinite(whole) and whole > 0 and math.isfinite(value)):
         return format_number(value)
     return format_number(round(value, max(0, DIGITS - math.floor(math.log10(whole)))))
@@ -57,8 +54,8 @@ def format_change(share: float) -> str:
 
 
 def align_decimals(texts: Sequence[str]) -> list[str]:
-    """Write the numbers of a column with as many decimals as the one that has most, where four
-    digits have room.
+    """Format the numbers of a column with equal numbers of decimals, the most that one has, if four
+    digits fit.
 
     A number with its plus may stand after words: ``bubble +0.12 s``.
     """

@@ -1,5 +1,5 @@
-"""Run code of the user's: its prints go to standard error, and what it raises becomes one error
-that names the line.
+"""Run the user's code: prints go to standard error, and exceptions become one error that names the
+line.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ MOST = 500  # characters of what the code raised
 
 
 def run_file(path: str) -> ModuleType:
-    """Run a Python file and return its module; it can import its neighbours, after all that is
-    installed.
+    """Run a Python file and return its module. It can import its neighbours; installed modules come
+    first.
 
     Raises:
         InputError: there is no such file, or its code fails.

@@ -1,4 +1,4 @@
-"""Whether plain data, as JSON has it, is of the kinds that a pattern states."""
+"""Patterns of plain data, as JSON has it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LARGEST = 1 << 63
 
 
 def matches(value: Any, pattern: Any) -> bool:
-    """Return whether a value is what a pattern states.
+    """Return whether a value matches a pattern.
 
     A pattern is a type of plain data, where ``float`` is any finite number and ``int`` one of 63
     bits; a tuple of patterns, one of which must match; a list of the pattern of each entry; or the

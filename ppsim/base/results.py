@@ -26,8 +26,8 @@ KEY, MARK, DIGEST, WHOLE = "key", "inputs", "digest", "row"
 
 
 class Results:
-    """Finished rows by key, in a file that is written every few seconds and at the end of the
-    block, each time whole.
+    """Finished rows by key, in a file that is rewritten as a whole every few seconds and at the end
+    of the block.
 
     Rows are plain data: texts, numbers, lists of them. Without a path they are kept in memory
     alone. Runs with the same inputs may share a file: each keeps what the others have written.
@@ -42,8 +42,8 @@ class Results:
     def __init__(
         self, path: str | None, inputs: object, is_sound: IsSound = lambda key, row: True
     ) -> None:
-        """Read the rows that the file, CSV or Parquet, has already; ``inputs`` are plain data that
-        rows depend on.
+        """Read the rows that a CSV or Parquet file already has; ``inputs`` are plain data that rows
+        depend on.
 
         ``is_sound`` says of a key and its row whether this work can have written it: anybody can
         compute the digest of a row.
@@ -83,13 +83,13 @@ class Results:
             return
         begin = time.monotonic()
         self.rows = self._take_others()[0] | self.rows
-        save_table([self._kept(key, row) for key, row in self.rows.items()], self.path)
+        save_table([self._stored_row(key, row) for key, row in self.rows.items()], self.path)
         self._seen = _state(self.path)
         self._changed = False
         end = time.monotonic()
         self._due = end + max(EVERY_S, (end - begin) / SHARE)
 
-    def _kept(self, key: str, row: Row) -> Row:
+    def _stored_row(self, key: str, row: Row) -> Row:
         text = json.dumps(row)
         scalars = {
             name: value
@@ -120,7 +120,7 @@ def fingerprint(inputs: object) -> str:
 
 
 def _state(path: str | None) -> object:
-    """Return what differs when a file has been written again, or None where there is none."""
+    """Return a value that changes when the file is written again, or None if there is no file."""
     if path is None or not Path(path).is_file():
         return None
     found = Path(path).stat()
@@ -128,11 +128,11 @@ def _state(path: str | None) -> object:
 
 
 def _read(path: str, mark: str, is_sound: IsSound) -> tuple[dict[str, Row], bool]:
-    """Read the rows by key; of a CSV file that was cut short the last one is left out, which is
-    told.
+    """Return the rows by key, and whether a CSV file was cut short, whose last row is then left
+    out.
     """
     rows = read_table(path, columns=(KEY, MARK, DIGEST, WHOLE))
-    cut = len(rows) > 1 and _whole(rows[-1]) is None
+    cut = len(rows) > 1 and _full_row(rows[-1]) is None
     rows = rows[:-1] if cut else rows
     empty = not rows and Path(path).stat().st_size
     if empty or any(
@@ -152,7 +152,7 @@ def _read(path: str, mark: str, is_sound: IsSound) -> tuple[dict[str, Row], bool
     meter, found = Meter(f"'{path}'", OBJECTS), dict[str, Row]()
     for row in rows:
         meter.take(objects_size(row[WHOLE]))
-        whole = _whole(row)
+        whole = _full_row(row)
         if whole is None:
             raise InputError(
                 f"'{path}' is not a file of results of ppsim, or damaged",
@@ -171,7 +171,7 @@ def _damaged(path: str, key: str) -> InputError:
     )
 
 
-def _whole(row: Row) -> Row | None:
+def _full_row(row: Row) -> Row | None:
     """Return the row that is kept as text; None where the text is not all there."""
     try:
         found = json.loads(row.get(WHOLE) or "")

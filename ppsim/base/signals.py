@@ -24,7 +24,7 @@ AGAIN_S = 0.05
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal asked the program to end; a class of its own, as Python ends on KeyboardInterrupt
+    """A signal asked the program to end. The class is not KeyboardInterrupt, on which Python ends
     itself by SIGINT.
     """
 
@@ -68,8 +68,8 @@ def orderly_end() -> Iterator[None]:
 
 @contextmanager
 def without_interrupts() -> Iterator[None]:
-    """Hold Ctrl-C back from this thread within the block, and from processes and threads started
-    there for good.
+    """Block Ctrl-C for this thread during the block, and permanently for processes and threads that
+    it starts.
 
     Another thread may get the signal, and so may come others that end a program: the main thread
     raises at the end.
@@ -98,8 +98,7 @@ def first_signal() -> int:
 
 
 def raise_swallowed() -> None:
-    """Raise an interrupt again that nothing dealt with; numpy discards every error of some
-    look-ups.
+    """Raise an interrupt again that was swallowed; numpy discards every error of some look-ups.
 
     Raises:
         Interrupted: a signal came and work goes on all the same.

@@ -28,7 +28,7 @@ def name_of(path: str) -> str:
 
 
 def read_bytes(path: str, *, stdin: bool = False, largest: int = LARGEST) -> bytes:
-    """Read a file's content, decompressed if it is gzipped.
+    """Return a file's content, decompressed if it is gzipped.
 
     Args:
         path: a regular file.
@@ -53,7 +53,7 @@ def read_bytes(path: str, *, stdin: bool = False, largest: int = LARGEST) -> byt
 
 
 def read_text(path: str, hint: str, *, stdin: bool = False, largest: int = LARGEST) -> str:
-    """Read a file's content as UTF-8 text, without a byte order mark.
+    """Return a file's content as UTF-8 text, without a byte order mark.
 
     Raises:
         InputError: as :func:`read_bytes`, or it is not text; ``hint`` says what to give instead.

@@ -1,4 +1,4 @@
-"""What processes that start here take with them."""
+"""Environment of child processes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from types import ModuleType
 
 @contextmanager
 def without_script(told: bytes = b"") -> Iterator[None]:
-    """Start processes within the block that do not import the script, unless what they are told,
-    pickled, is of it.
+    """Start processes during the block without importing the user's script, unless their pickled
+    input needs it.
 
     Python imports it in each, where it would begin again with what it asks for at its top level.
     """

@@ -38,7 +38,7 @@ _ESCAPE = re.compile(r"\\(?:x(0[0-8bcef]|1[0-9a-f]|5c|7f|[89][0-9a-f])|u(202[a-e
 
 
 def table_suffix(path: str, suffixes: Sequence[str] = TABLES) -> str:
-    """Find the format of a table by its file's suffix.
+    """Return the suffix that names a table's format.
 
     Raises:
         InputError: none of the formats has it.
@@ -82,7 +82,8 @@ def save_table(
 
 
 def write_columns(header: Mapping[str, Any], columns: Mapping[str, Any], suffix: str) -> bytes:
-    """Make a file of columns that are all as long, as CSV, JSON lines or Parquet by its suffix.
+    """Return the bytes of a file with columns of equal length, as CSV, JSON lines or Parquet by its
+    suffix.
 
     The header, an object of what holds for all rows, is a line after ``#`` in CSV, the first line
     of JSON lines, the metadata ``ppsim`` in Parquet (MissingDependency: pyarrow is not installed).
@@ -140,12 +141,13 @@ def read_table(
 
 def _rows_of_csv(lines: Lines, columns: Collection[str], meter: Meter) -> list[dict[str, Any]]:
     table, rows = csv_rows(lines), list[dict[str, Any]]()
-    names = [_unguarded(cell) for cell in next(table, [])]
+    names = [_strip_formula_guard(cell) for cell in next(table, [])]
     wanted = [(place, name) for place, name in enumerate(names) if name in columns or not columns]
     _refuse_columns(lines.name, len(wanted))
     for row in table:
         cells = {
-            name: _unguarded(row[place]) if place < len(row) else None for place, name in wanted
+            name: _strip_formula_guard(row[place]) if place < len(row) else None
+            for place, name in wanted
         }
         meter.take(_ROW + sum(_CELL + len(cell or "") for cell in cells.values()))
         rows.append(cells)
@@ -221,7 +223,7 @@ def _escape_of(found: re.Match[str]) -> str:
     return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
 
-def _unguarded(cell: Any) -> Any:
+def _strip_formula_guard(cell: Any) -> Any:
     """Return a cell's text as it was before :func:`_cell`."""
     if not isinstance(cell, str):
         return cell

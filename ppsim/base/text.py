@@ -18,14 +18,16 @@ _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\
 
 
 def one_line(text: str) -> str:
-    """Replace line breaks and tabs by blanks, and what no terminal or file should get by U+FFFD,
-    sign by sign.
+    """Replace line breaks and tabs by blanks, and characters that terminals and files must not get
+    by U+FFFD.
     """
     return _UNPRINTABLE.sub("\ufffd", _BREAKS.sub(" ", text))
 
 
 def mermaid_line(text: str) -> str:
-    """Make one line of a text that states no directive, which Mermaid obeys wherever it stands."""
+    """Return a text as one line without Mermaid directives, which Mermaid obeys anywhere in a
+    line.
+    """
     return one_line(text).replace("%%{", "%% {")
 
 
@@ -35,7 +37,7 @@ def printable(text: str) -> str:
 
 
 def replace_surrogates(text: str) -> str:
-    """Replace halves of characters, which no file can hold, by U+FFFD; file names may have them."""
+    """Replace lone surrogates by U+FFFD. File names may have them, UTF-8 files cannot."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

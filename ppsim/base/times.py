@@ -1,4 +1,4 @@
-"""Units of time: how many microseconds each lasts, and how a file states one beside a scale."""
+"""Units of time: their length in microseconds, and the unit of scaled times in a file."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ _SCALED = re.compile(r"(.*?)(?: / ([0-9]{1,18}))?", re.DOTALL)
 
 
 def microseconds(unit: str) -> float:
-    """Microseconds that a trace draws one unit as: its length, or a millisecond where it has
+    """Return the microseconds that a trace draws for one unit: its length, or 1000 if it has
     none.
     """
     return MICROSECONDS.get(unit, UNKNOWN)
 
 
 def scaled_unit(unit: str, scale: int) -> str:
-    """The unit of times multiplied by a whole ``scale``, as :func:`parse_scaled_unit` reads it:
-    ``ms / 10``.
+    """Return the unit of times multiplied by an integer ``scale``, such as ``ms / 10``;
+    :func:`parse_scaled_unit` reads it.
     """
     return f"{unit} / {scale}" if scale != 1 or parse_scaled_unit(unit) != (unit, 1) else unit
 

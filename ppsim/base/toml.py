@@ -62,7 +62,7 @@ def not_negative(row: object, *keys: str) -> None:
             raise Refused(key, f"must be 0 or more, got {getattr(row, key):g}")
 
 
-def within(row: object, least: int, most: int, *keys: str) -> None:
+def check_range(row: object, least: int, most: int, *keys: str) -> None:
     """Refuse fields that are less or more."""
     for key in keys:
         if not least <= getattr(row, key) <= most:
@@ -95,7 +95,7 @@ def read(path: str, cls: type[T], schema: str, example: str = "as ppsim calibrat
 
 @cache
 def list_installed(folder: Path) -> Mapping[str, Path]:
-    """List the TOML files of a folder of the library by name; what is installed stays as it is."""
+    """Return the TOML files of a folder of the library by name, in the order of the names."""
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 
@@ -125,8 +125,8 @@ def _loads(text: str, path: str, hint: str) -> dict[str, Any]:
 
 
 def _dots_of_longest_key(line: str) -> int:
-    """Count the dots of the longest dotted key that a line may hold; strings and comments are left
-    out.
+    """Return the largest number of dots in a dotted key of a line; strings and comments do not
+    count.
     """
     return max(part.count(".") for part in _SEPARATOR.split(_STRING.sub("s", line)))
 

@@ -1,4 +1,4 @@
-"""JSON decoded into declared types; a fault is named with the place where it is."""
+"""JSON decoded into declared types; errors name the place in the file."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def decode(
 
 
 def check_type(value: object, kind: type[object], source: str, hint: str) -> None:
-    """Hold decoded JSON to a type, as :func:`decode` does; keys that the type does not declare may
-    hold anything.
+    """Check decoded JSON against a type, as :func:`decode` does; undeclared keys may have any
+    value.
 
     Raises:
         InputError: it is of another type.

@@ -49,7 +49,7 @@ def binary_unit(value: float) -> tuple[str, int]:
 
 
 def size_of_unit(unit: str) -> int:
-    """Tell how many bytes a binary unit has; 1 for what counts no bytes."""
+    """Return the number of bytes in a binary unit; 1 for units that count no bytes."""
     return 1024 ** _BINARY.index(unit) if unit in _BINARY else 1
 
 

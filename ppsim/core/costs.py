@@ -94,8 +94,8 @@ class Costs:
         return share_durations(schedule, self.durations_by_device(schedule))
 
     def durations_by_device(self, schedule: Schedule) -> NDArray[np.float64]:
-        """Return the durations of ops, shape (ops,), where each device takes its own time for what
-        runs on all.
+        """Return durations of ops, shape (ops,); an op of all devices lasts as long on each as that
+        device needs.
         """
         self.check_fit(schedule)
         if self.each is not None:
@@ -128,7 +128,7 @@ class Costs:
         return duration
 
     def _with_lanes(self, schedule: Schedule) -> NDArray[np.float64]:
-        """Durations where ops of other kinds stand among those that compute."""
+        """Return durations of schedules that have ops of other kinds than compute."""
         duration = np.zeros(len(schedule))
         duration[schedule.computes] = self.durations(schedule.compute_only)
         for kind, time in self.others.items():
@@ -141,7 +141,7 @@ class Costs:
 
     @property
     def alike(self) -> bool:
-        """Whether an op's duration follows from its kind and stage alone."""
+        """Whether an op's duration depends on its kind and stage alone."""
         return self.scale is None and self.speed is None and self.each is None
 
     def check_fit(self, schedule: Schedule) -> None:
@@ -189,8 +189,8 @@ class Costs:
         unit: str = "t_F",
         **others: Value,
     ) -> Prices:
-        """Say what ops cost, by the letters of their kinds, each one number or one per stage; or by
-        a function.
+        """Return prices of ops by the letters of their kinds, each one number or one per stage, or
+        by a function.
 
         Args:
             of: a function of kind, stages and microbatches, in place of the letters: ``lambda kind,
@@ -225,8 +225,7 @@ class Costs:
 
 
 def count_in_steps(costs: Costs) -> Costs:
-    """Return the costs as whole numbers of a common step, which are the same in whatever unit the
-    costs are.
+    """Return the costs as integers: multiples of a common step, the same in every unit of time.
 
     Sums of whole numbers are exact, so that what compares them has the same ties for 0.1, 0.2 and
     0.3 as for 1, 2 and 3. Where no step counts all times exactly, it is :data:`FINEST_STEP` of the
@@ -268,7 +267,7 @@ def _steps_in_longest(shares: Floats) -> float:
 
 @dataclass(frozen=True)
 class Prices:
-    """What ops cost in any schedule: called with one, it makes its :class:`Costs`."""
+    """Costs of ops in any schedule: called with a schedule, it returns its :class:`Costs`."""
 
     # a function of a kind, the stages and the microbatches of ops, that gives their times; it is
     # called once for each kind with arrays. None where numbers say it all.
@@ -276,8 +275,8 @@ class Prices:
     numbers: dict[str, Any]  # as :func:`ppsim.core.costs.costs_for` takes them
 
     def __call__(self, schedule: Schedule) -> Costs:
-        """Make the costs of a schedule; both ops of a pair take the sum of what each would. Bad
-        times: InputError.
+        """Return the costs of a schedule; both ops of a pair take the sum of their times. Bad times
+        raise InputError.
         """
         costs = costs_for(schedule, **self.numbers)
         if self.of is None:
@@ -386,8 +385,8 @@ def costs_for(
 def price_others(
     schedule: Schedule, given: Mapping[Kind, Value], per: str = "device"
 ) -> dict[Kind, Floats]:
-    """Make :attr:`Costs.others` of what is given for each kind, see :func:`costs_for`, also for
-    what it raises.
+    """Return :attr:`Costs.others` from the times given for each kind; see :func:`costs_for`, also
+    for its errors.
     """
     share = schedule.n_devices / schedule.n_stages if per == "device" else 1.0
     found = {}

@@ -38,6 +38,6 @@ class Curve:
         return reduce_rows(np.minimum, self.value, self.offsets)
 
     def divided(self, by: float, unit: str) -> Curve:
-        """The same in another unit."""
+        """Return the same curve in another unit."""
         host = self.host and self.host.divided(by, unit)
         return replace(self, unit=unit, value=self.value / by, host=host)

@@ -57,7 +57,7 @@ class Draft(Columns):
     messages: NDArray[np.float64] | None = None
     n_slices: int = 1  # slices of a microbatch's sequence, as in a schedule
     # stages whose R runs a part of the forward again, as in a schedule
-    partly: tuple[int, ...] = ()
+    partial_recompute: tuple[int, ...] = ()
     n_rounds: int = 1  # how many times the schedule repeats, as in a schedule
     # whether each round needs the results of the round before, as in a schedule
     feeds_back: bool = False
@@ -158,7 +158,7 @@ class Draft(Columns):
             "microbatch",
             "pair",
             "n_slices",
-            "partly",
+            "partial_recompute",
             "n_rounds",
             "feeds_back",
             "flushes",
@@ -184,7 +184,7 @@ class Draft(Columns):
 
     @cached_property
     def timed(self) -> NDArray[np.bool_]:
-        """Shape (ops,): whether an op is one that a schedule may hold before it is lowered."""
+        """Shape (ops,): whether a schedule may contain an op before it is lowered."""
         return self.kind < len(TIMED)
 
     @cached_property
@@ -194,7 +194,7 @@ class Draft(Columns):
 
     @cached_property
     def placement(self) -> Placement:
-        """The device of each stage: the one that runs most of its ops, or both of two replicas.
+        """The device of each stage: the one that runs most of its ops, or both for two replicas.
 
         Two replicas are recognised where each stage is on devices d and P - 1 - d, of one stage per
         device or of a V.
@@ -222,7 +222,7 @@ class Draft(Columns):
         return Placement("custom", P, devices[None, :])
 
     def place(self, op: int) -> str:
-        """Return an op's place in its file, or in its queue if there is no file."""
+        """Return an op's place in its file, or in its queue if it comes from no file."""
         if not self.lines:
             return f"op {self.cell[op]}"
         return f"line {self.row[op]}" + (f", cell {self.cell[op]}" if self.start is None else "")
@@ -269,7 +269,7 @@ class Draft(Columns):
         return begin + len(text) - len(text.lstrip()), begin + len(text.rstrip())
 
     def _commas(self, row: int) -> NDArray[np.int64]:
-        """Where the commas of a line are; kept, as faults come in their hundreds from one line."""
+        """Return the positions of a line's commas, cached: one line may have hundreds of faults."""
         kept: dict[int, NDArray[np.int64]] = self.__dict__.setdefault("_kept_commas", {})
         if row not in kept:
             kept[row] = np.flatnonzero(
@@ -281,12 +281,12 @@ class Draft(Columns):
         """Return the compute ops as a schedule, with the sends and receives stated; for a draft
         without faults.
         """
-        made = self._only(self.timed)
-        return replace(made, posted=self.whole_schedule()) if self.has_comms else made
+        made = self._schedule_of(self.timed)
+        return replace(made, stated_messages=self.whole_schedule()) if self.has_comms else made
 
     def whole_schedule(self) -> Schedule:
         """Return all ops as a schedule, comm ops included."""
-        return self._only(np.ones(len(self), bool))
+        return self._schedule_of(np.ones(len(self), bool))
 
     def lowered(self) -> Lowered | None:
         """Return the schedule with the draft's comm ops, each posted alone; None if it has none."""
@@ -304,14 +304,14 @@ class Draft(Columns):
             self.schedule(), self.start[keep], self.end[keep], bound, self.unit, self.finish or 0.0
         )
 
-    def _only(self, keep: NDArray[np.bool_]) -> Schedule:
+    def _schedule_of(self, keep: NDArray[np.bool_]) -> Schedule:
         place = np.cumsum(keep, dtype=np.int32) - 1
         columns: dict[str, Any] = {
             name: getattr(self, name)[keep] for name in ("kind", "stage", "microbatch")
         }
         columns["offsets"] = np.concatenate([[0], np.cumsum(keep)])[self.offsets]
         columns["pair"] = np.where(self.pair == NONE, np.int32(NONE), place[self.pair])[keep]
-        columns |= {"n_slices": self.n_slices, "partly": self.partly}
+        columns |= {"n_slices": self.n_slices, "partial_recompute": self.partial_recompute}
         columns |= {
             "n_rounds": self.n_rounds,
             "feeds_back": self.feeds_back,

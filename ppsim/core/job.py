@@ -20,9 +20,7 @@ DEVICE, REPLICAS, ENDS, ALL = "device", "replicas", "ends", "all"
 
 @dataclass(frozen=True)
 class Between:
-    """What each device does once between the pipelines of two steps: a collective, or work of its
-    own.
-    """
+    """An op of each device between the pipelines of two steps: a collective, or local work."""
 
     name: str  # what the run calls it
     # whom it is with: ``device`` (nobody), ``replicas`` (the same device of all replicas), ``ends``
@@ -36,7 +34,9 @@ class Between:
 
 @dataclass(frozen=True)
 class Job:
-    """What a run of several replicas shows; K steps, R replicas, P devices, B of ``between``."""
+    """A recorded run of several replicas: K steps, R replicas, P devices, B ops ``between``
+    steps.
+    """
 
     schedule: Schedule  # what every replica ran
     replicas: NDArray[np.int64]  # shape (R,), their numbers in the files

@@ -1,5 +1,4 @@
-"""What the ops of a schedule with several streams wait for: their lanes, their inputs, and who
-starts together.
+"""Lanes and inputs of ops on several streams, and groups of ops that start together.
 
 A device's queue is the order in which its ops are issued. Ops of one stream run in that order, ops
 of different streams side by side. Everything here follows from the rows of
@@ -44,8 +43,8 @@ class Inputs:
 
 
 class Waits(NamedTuple):
-    """What ops wait for, an entry each: the op before on their lane first, then inputs; columns of
-    equal length.
+    """Pairs of an op and an op that it waits for: first the previous op of its lane, then its
+    inputs. Columns have equal length.
     """
 
     op: Indices  # the op that waits
@@ -55,18 +54,18 @@ class Waits(NamedTuple):
 
 
 def once_a_schedule(find: Callable[[Schedule], Found]) -> Callable[[Schedule], Found]:
-    """Keep with a schedule what a function finds in it, so that it is found once; nobody may change
-    it.
+    """Return the function with its result cached in the schedule; callers must not change the
+    result.
     """
 
     @wraps(find)
-    def kept(schedule: Schedule) -> Found:
+    def cached(schedule: Schedule) -> Found:
         known: dict[str, Any] = vars(schedule)
         if find.__qualname__ not in known:
             known[find.__qualname__] = find(schedule)
         return cast(Found, known[find.__qualname__])
 
-    return kept
+    return cached
 
 
 def lanes_of(schedule: Schedule) -> Indices:
@@ -75,7 +74,7 @@ def lanes_of(schedule: Schedule) -> Indices:
 
 
 def used_streams(schedule: Schedule) -> tuple[Stream, ...]:
-    """The streams beside compute that a schedule's ops run on."""
+    """Return the streams other than compute that a schedule uses."""
     if not schedule.has_lanes:
         return ()
     used = np.bincount(_STREAM[schedule.kind], minlength=len(Stream))
@@ -109,22 +108,22 @@ def share_durations(schedule: Schedule, duration: NDArray[np.float64]) -> NDArra
 
 
 def find_inputs(schedule: Schedule) -> Inputs:
-    """Find the inputs of every op: that of a stage, then those of :func:`find_other_inputs`."""
+    """Return the inputs of every op: that of its stage, then those of :func:`find_other_inputs`."""
     ops = np.flatnonzero((schedule.dependency != NONE) & ~schedule.awaits_feedback)
     of_stage = (ops, schedule.dependency[ops].astype(np.int64), True)
-    return _list_inputs(schedule, [of_stage, *_others(schedule)])
+    return _list_inputs(schedule, [of_stage, *_other_waits(schedule)])
 
 
 def find_other_inputs(schedule: Schedule) -> Inputs:
-    """Find the inputs from no neighbouring stage: the op that gates an op, what is fed back, its
-    kind's needs.
+    """Return the inputs that do not come from the neighbouring stage: the gating op, feedback,
+    needs of the op's kind.
 
     A need of a result that no op makes is left out, unless its kind must have it.
     """
-    return _list_inputs(schedule, _others(schedule))
+    return _list_inputs(schedule, _other_waits(schedule))
 
 
-def _others(schedule: Schedule) -> list[tuple[Indices, Indices, bool]]:
+def _other_waits(schedule: Schedule) -> list[tuple[Indices, Indices, bool]]:
     """List ops that wait, the op that each waits for, and whether its result can be a message."""
     fed = np.flatnonzero(schedule.awaits_feedback)
     found = [(*_gates(schedule), False), (fed, schedule.dependency[fed].astype(np.int64), True)]
@@ -161,7 +160,7 @@ def _list_inputs(schedule: Schedule, found: list[tuple[Indices, Indices, bool]])
 
 @once_a_schedule
 def list_waits(schedule: Schedule) -> Waits:
-    """List what every op waits for."""
+    """Return all pairs of an op and an op that it waits for."""
     before, inputs = previous_on_lane(schedule), find_inputs(schedule)
     follows = np.flatnonzero(before != NONE)
     op = np.concatenate([follows, np.repeat(np.arange(len(schedule)), np.diff(inputs.offsets))])
@@ -171,7 +170,7 @@ def list_waits(schedule: Schedule) -> Waits:
 
 
 def find_senders(schedule: Schedule) -> Indices:
-    """Find the op whose message each op gets, shape (ops,), -1 for none."""
+    """Return for each op the op whose message it receives, shape (ops,); -1 for none."""
     if not schedule.has_lanes:
         return np.where(schedule.crosses, schedule.dependency, NONE).astype(np.int64)
     waits, sender = list_waits(schedule), np.full(len(schedule), NONE, np.int64)
@@ -194,7 +193,7 @@ def previous_on_lane(schedule: Schedule) -> Indices:
 def refuse_lanes(
     schedule: Schedule, what: str, supports: Sequence[Kind] = COMPUTE, hint: str = ""
 ) -> None:
-    """Refuse a schedule that holds other kinds of ops than a question can take.
+    """Raise InputError for a schedule with ops of kinds that a question does not support.
 
     Args:
         schedule: what is asked about.
@@ -277,7 +276,7 @@ def _find(schedule: Schedule, ops: Indices, need: Need, made: Indices) -> tuple[
 
 
 def posts_results(schedule: Schedule) -> bool:
-    """Return whether ops of their own say where results leave a device."""
+    """Return whether a schedule's file states when results leave a device, by ops for that."""
     return schedule.has_lanes and bool(_POSTS[schedule.kind].any())
 
 
@@ -297,7 +296,7 @@ def _departures(schedule: Schedule) -> Indices:
 
 
 def _gates(schedule: Schedule) -> tuple[Indices, Indices]:
-    """The op of the compute stream before each gated op in its device's queue."""
+    """Return the gated ops, and the op before each in its device's compute stream."""
     place = np.where(_STREAM[schedule.kind] == Stream.COMPUTE, np.arange(len(schedule)), NONE)
     before = np.maximum.accumulate(place)
     ops = np.flatnonzero(_GATED[schedule.kind])

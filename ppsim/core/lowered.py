@@ -42,7 +42,7 @@ class Lowered:
         return np.flatnonzero(_TIMED[self.schedule.kind])
 
     def peer(self) -> NDArray[np.int32]:
-        """Return the device at the other end of a send or receive, shape (ops,); -1 for other ops.
+        """Return the other device of each send or receive, shape (ops,); -1 for other ops.
 
         In a bidirectional placement the replica is the one whose stage the op's own device holds. A
         device that holds the stage in both replicas exchanges each microbatch with the device that

@@ -85,7 +85,7 @@ class Kind(IntEnum):
 
     @property
     def info(self) -> KindInfo:
-        """The row of :data:`KINDS` of this kind."""
+        """The row of :data:`KINDS` for this kind."""
         return KINDS[self]
 
 
@@ -94,7 +94,9 @@ ALL, PART, REST = "all", "part", "rest"
 
 
 class Stream(IntEnum):
-    """What a device does side by side; ops of one stream run in the order of the device's queue."""
+    """Streams of a device, which run in parallel; ops of one stream run in the order of the
+    queue.
+    """
 
     COMPUTE = 0
     COPY_OUT = 1
@@ -108,8 +110,7 @@ class Stream(IntEnum):
 
 
 class Scope(StrEnum):
-    """Where an op runs: on a stage, on a device without a stage, or on all devices at the same
-    time.
+    """The extent of an op: a stage, a device without a stage, or all devices at once.
 
     What runs between two stages on all devices has the later one's number.
     """
@@ -121,8 +122,8 @@ class Scope(StrEnum):
 
 
 class Result(StrEnum):
-    """What an op leaves for others, for one microbatch: of a stage, or of a device where its op has
-    no stage.
+    """A result that an op leaves for other ops, per microbatch: of a stage, or of a device if the
+    op has no stage.
     """
 
     ACTIVATION = "activation"
@@ -149,7 +150,7 @@ class Result(StrEnum):
 
 
 class Need(NamedTuple):
-    """A result that an op waits for beside the neighbouring stage's."""
+    """A result that an op waits for in addition to its neighbouring stage's."""
 
     result: Result  # what it is
     # ``own``: of the op's stage; ``previous`` or ``next``: of that one's neighbour, if any;
@@ -198,17 +199,17 @@ class KindInfo:
 
     @property
     def has_stage(self) -> bool:
-        """Whether each op of it has a stage."""
+        """Whether ops of this kind belong to a stage."""
         return self.scope in (Scope.STAGE, Scope.BETWEEN)
 
     @property
     def everywhere(self) -> bool:
-        """Whether one op of it runs on all devices at the same time."""
+        """Whether an op of this kind runs on all devices at once."""
         return self.scope in (Scope.EVERYWHERE, Scope.BETWEEN)
 
     @property
     def communicates(self) -> bool:
-        """Whether it is a send or a receive."""
+        """Whether the kind is a send or a receive."""
         return self.side in ("send", "receive")
 
 
@@ -238,7 +239,7 @@ _of_stage = partial(KindInfo, per_microbatch=False)
 _BEHIND_SUMS = (Need(Result.HEAD_GRADIENT, "device", ahead=-1),)
 
 
-def _must(result: Result, at: str = "own", **more: Any) -> Need:
+def _required(result: Result, at: str = "own", **more: Any) -> Need:
     return Need(result, at, must=True, **more)
 
 
@@ -291,30 +292,30 @@ KINDS: dict[Kind, KindInfo] = {
         legend="Offload",
         frees=ALL,
         gives=Result.HOST_COPY,
-        needs=(_must(Result.ACTIVATION),),
+        needs=(_required(Result.ACTIVATION),),
     ),
     Kind.RELOAD: _copy_in(
         "copy from the host",
         legend="Reload",
         allocates=True,
         gives=Result.RELOADED,
-        needs=(_must(Result.HOST_COPY),),
+        needs=(_required(Result.HOST_COPY),),
         gated=True,
     ),
-    Kind.WAIT_OFFLOAD: _wait("wait for the copy to the host", needs=(_must(Result.HOST_COPY),)),
+    Kind.WAIT_OFFLOAD: _wait("wait for the copy to the host", needs=(_required(Result.HOST_COPY),)),
     Kind.EVICT: _copy_out(
         "copy to another device",
         legend="Evict",
         frees=ALL,
         gives=Result.AWAY,
-        needs=(_must(Result.ACTIVATION), _must(Result.ROOM)),
+        needs=(_required(Result.ACTIVATION), _required(Result.ROOM)),
     ),
     Kind.LOAD: _copy_in(
         "copy from another device",
         legend="Load",
         allocates=True,
         gives=Result.RELOADED,
-        needs=(_must(Result.AWAY),),
+        needs=(_required(Result.AWAY),),
         gated=True,
     ),
     Kind.ACCEPT: _copy_in(
@@ -322,13 +323,13 @@ KINDS: dict[Kind, KindInfo] = {
         legend="Accept",
         allocates=True,
         gives=Result.ROOM,
-        needs=(_must(Result.ACTIVATION),),
+        needs=(_required(Result.ACTIVATION),),
     ),
     Kind.RETURN: _copy_in(
         "free another device's activation",
         legend="Return",
         frees=ALL,
-        needs=(_must(Result.RELOADED),),
+        needs=(_required(Result.RELOADED),),
     ),
     Kind.E: _of_vocabulary("input embedding", gives=Result.EMBEDDED),
     # the device that computes the loss sends the output layer's input and does not wait for the
@@ -345,81 +346,85 @@ KINDS: dict[Kind, KindInfo] = {
         "backward of the input embedding", needs=(Need(Result.INPUT_GRADIENT, "device"),)
     ),
     Kind.REDUCE_E: _collective(
-        "reduce embeddings", gives=Result.INPUT, needs=(_must(Result.EMBEDDED, "device"),)
+        "reduce embeddings", gives=Result.INPUT, needs=(_required(Result.EMBEDDED, "device"),)
     ),
     Kind.SHARE_S: _collective(
         "broadcast the output layer's input",
         gives=Result.HEAD_INPUT,
-        needs=(_must(Result.ACTIVATION, "last"),),
+        needs=(_required(Result.ACTIVATION, "last"),),
     ),
     Kind.REDUCE_S: _collective(
-        "reduce over the vocabulary", gives=Result.LOSS, needs=(_must(Result.LOGITS, "device"),)
+        "reduce over the vocabulary", gives=Result.LOSS, needs=(_required(Result.LOGITS, "device"),)
     ),
     Kind.REDUCE_T: _collective(
         "reduce the gradient of the output layer's input",
         gives=Result.HEAD_GRADIENT,
-        needs=(_must(Result.HEAD_PART, "device"),),
+        needs=(_required(Result.HEAD_PART, "device"),),
     ),
     Kind.SHARE_D: _collective(
         "broadcast the gradient of the embedding",
         gives=Result.INPUT_GRADIENT,
-        needs=(_must(Result.GRADIENT, "first"),),
+        needs=(_required(Result.GRADIENT, "first"),),
     ),
     Kind.GF: _spread(
         "forward on all devices",
         gives=Result.SPREAD,
-        needs=(_must(Result.ACTIVATION, "previous", sent=True),),
+        needs=(_required(Result.ACTIVATION, "previous", sent=True),),
     ),
     Kind.GB: _spread(
         "backward on all devices",
         gives=Result.SPREAD_GRADIENT,
-        needs=(_must(Result.GRADIENT, sent=True),),
+        needs=(_required(Result.GRADIENT, sent=True),),
     ),
     Kind.EF: _encode("forward of the encoder", gives=Result.ENCODED),
     Kind.EB: _encode(
         "backward of the encoder",
-        needs=(_must(Result.ENCODED, "device"), _must(Result.GRADIENT, "first", sent=True)),
+        needs=(_required(Result.ENCODED, "device"), _required(Result.GRADIENT, "first", sent=True)),
     ),
     Kind.L: _of_vocabulary(
-        "loss", gives=Result.LOSS_VALUE, needs=(_must(Result.LOSS, "device"), *_BEHIND_SUMS)
+        "loss", gives=Result.LOSS_VALUE, needs=(_required(Result.LOSS, "device"), *_BEHIND_SUMS)
     ),
-    Kind.MAX_S: _collective("maximum over the vocabulary", needs=(_must(Result.LOGITS, "device"),)),
-    Kind.SUM_S: _collective("sum over the vocabulary", needs=(_must(Result.LOGITS, "device"),)),
+    Kind.MAX_S: _collective(
+        "maximum over the vocabulary", needs=(_required(Result.LOGITS, "device"),)
+    ),
+    Kind.SUM_S: _collective("sum over the vocabulary", needs=(_required(Result.LOGITS, "device"),)),
     Kind.GRAD_S: _collective(
         "sum of the gradient of the output layer's input",
         gives=Result.HEAD_GRADIENT,
-        needs=(_must(Result.LOGITS, "device"),),
+        needs=(_required(Result.LOGITS, "device"),),
     ),
     Kind.SHARE_T: _collective(
         "broadcast ahead of the last backward of the output layer", gives=Result.T_SHARED
     ),
     Kind.WAIT_E: _wait(
-        "wait for the embeddings", scope=Scope.DEVICE, needs=(_must(Result.INPUT, "device"),)
+        "wait for the embeddings", scope=Scope.DEVICE, needs=(_required(Result.INPUT, "device"),)
     ),
     Kind.WAIT_T: _wait(
         "wait for the broadcast and the sums ahead of the output layer's pass",
         scope=Scope.DEVICE,
         needs=(
-            _must(Result.LOSS, "device"),
+            _required(Result.LOSS, "device"),
             Need(Result.HEAD_INPUT, "device", ahead=1),
             Need(Result.T_SHARED, "device"),
             *_BEHIND_SUMS,
         ),
     ),
-    Kind.POST_F: _post("hand an activation to the network", needs=(_must(Result.ACTIVATION),)),
-    Kind.POST_B: _post("hand a gradient to the network", needs=(_must(Result.GRADIENT),)),
+    Kind.POST_F: _post("hand an activation to the network", needs=(_required(Result.ACTIVATION),)),
+    Kind.POST_B: _post("hand a gradient to the network", needs=(_required(Result.GRADIENT),)),
     Kind.WAIT_F: _wait(
-        "wait for an activation", needs=(_must(Result.ACTIVATION, "previous", sent=True),)
+        "wait for an activation", needs=(_required(Result.ACTIVATION, "previous", sent=True),)
     ),
-    Kind.WAIT_B: _wait("wait for a gradient", needs=(_must(Result.GRADIENT, "next", sent=True),)),
+    Kind.WAIT_B: _wait(
+        "wait for a gradient", needs=(_required(Result.GRADIENT, "next", sent=True),)
+    ),
     # once a step, with the number of a microbatch of that step
     Kind.OPT: _beside("optimizer step", legend="Optimizer (OPT)", scope=Scope.DEVICE),
     Kind.NORM: _wait("wait for the norm of all gradients", scope=Scope.EVERYWHERE),
     Kind.SYNC: _wait("wait for all optimizer steps", scope=Scope.EVERYWHERE),
     Kind.GATHER: _beside_step("gather weights", gives=Result.GATHERED),
     Kind.REDUCE: _beside_step("reduce gradients", gives=Result.REDUCED),
-    Kind.WAIT_GATHER: _wait("wait for gathered weights", needs=(_must(Result.GATHERED),)),
-    Kind.WAIT_REDUCE: _wait("wait for reduced gradients", needs=(_must(Result.REDUCED),)),
+    Kind.WAIT_GATHER: _wait("wait for gathered weights", needs=(_required(Result.GATHERED),)),
+    Kind.WAIT_REDUCE: _wait("wait for reduced gradients", needs=(_required(Result.REDUCED),)),
     Kind.SEND_F: KindInfo("send activation", side="send", direction=FORWARD),
     Kind.RECV_F: KindInfo("receive activation", side="receive", direction=FORWARD),
     Kind.SEND_B: KindInfo("send gradient", side="send", direction=BACKWARD),
@@ -489,7 +494,7 @@ class Columns:
 
     @cached_property
     def follows_message(self) -> NDArray[np.bool_]:
-        """Shape (ops,): whether a send or receive stands right behind another in its queue."""
+        """Shape (ops,): whether a send or receive directly follows another in its queue."""
         after = (
             self.communicates[1:] & self.communicates[:-1] & (self.device[1:] == self.device[:-1])
         )
@@ -507,9 +512,7 @@ class Columns:
 
     @cached_property
     def work(self) -> NDArray[np.int64]:
-        """Shape (ops,): code of what runs: the op's kind, or -1 for both ops of a pair, which run
-        as one.
-        """
+        """Shape (ops,): the op's kind, or -1 for both ops of a pair, which run as one."""
         return np.where(self.pair >= 0, -1, self.kind.astype(np.int64))
 
     @cached_property

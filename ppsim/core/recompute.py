@@ -1,4 +1,4 @@
-"""Recompute: a schedule whose backwards, all or some, run their forward again first."""
+"""Recompute: backwards, all or some, first run their forward again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EXPECTED = (
 
 
 def parse_rules(text: str) -> list[str]:
-    """Parse what runs again: one rule for all stages, or one per stage with commas between.
+    """Parse the rules of recompute: one for all stages, or one per stage, separated by commas.
 
     A rule is ``full``; ``none``; ``first:N``, the first N microbatches; ``window:N``, all but the
     first N of every window of forwards, which is as long as the most that wait for their backward
@@ -55,7 +55,9 @@ def parse_rules(text: str) -> list[str]:
 
 
 def rules_of(schedule: Schedule, text: str) -> list[str]:
-    """The rule of each stage (InputError: the rules are neither one nor one per stage)."""
+    """Return the rule of each stage. InputError: the number of rules is neither one nor that of the
+    stages.
+    """
     rules = parse_rules(text)
     if len(rules) not in (1, schedule.n_stages):
         said = (
@@ -66,8 +68,7 @@ def rules_of(schedule: Schedule, text: str) -> list[str]:
 
 
 def recompute_queue(queue: Packed, wanted: NDArray[np.bool_]) -> Packed:
-    """Return a device's queue with an R right before every wanted B and I, or before the pair that
-    holds it.
+    """Return a device's queue with an R directly before each chosen B and I, or before its pair.
 
     Backwards whose R the queue has already, as one that runs it earlier, get no second one.
     """
@@ -80,8 +81,8 @@ def recompute_queue(queue: Packed, wanted: NDArray[np.bool_]) -> Packed:
 
 
 def add_recompute(schedule: Schedule, rules: str = "full") -> Schedule:
-    """Return the schedule with recompute by these rules (:func:`parse_rules`), queue by queue as
-    :func:`recompute_queue` adds it.
+    """Return the schedule with recompute ops by these rules (see :func:`parse_rules` and
+    :func:`recompute_queue`).
 
     Raises:
         InputError: it has several streams, or the rules are neither one nor one per stage.
@@ -96,7 +97,7 @@ def add_recompute(schedule: Schedule, rules: str = "full") -> Schedule:
 
 
 def _choose(schedule: Schedule, of_stage: Sequence[str]) -> NDArray[np.bool_]:
-    """Which stages run which microbatches again, shape (stages, microbatches)."""
+    """Return which stages recompute which microbatches, shape (stages, microbatches)."""
     again = np.zeros((schedule.n_stages, schedule.n_microbatches), np.bool_)
     place = _place_in_window(schedule)
     whole = np.arange(schedule.n_microbatches) // schedule.n_slices
@@ -112,7 +113,7 @@ def _choose(schedule: Schedule, of_stage: Sequence[str]) -> NDArray[np.bool_]:
 
 
 def _place_in_window(schedule: Schedule) -> NDArray[np.int64]:
-    """The place of each forward in the windows of its device, shape (stages, microbatches)."""
+    """Return the place of each forward in its device's window, shape (stages, microbatches)."""
     place = np.zeros((schedule.n_stages, schedule.n_microbatches), np.int64)
     forward = schedule.kind == Kind.F
     waiting = forward.astype(np.int64) - mask(BACKWARDS)[schedule.kind]

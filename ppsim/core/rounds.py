@@ -16,8 +16,8 @@ MOST_OPS = 200_000_000  # of all rounds, more than an ordinary machine's memory 
 
 
 def repeat_rounds(schedule: Schedule, rounds: int) -> Schedule:
-    """Return the queues of one round ``rounds`` times in a row, on each device without a wait
-    between them.
+    """Return the queues of one round repeated ``rounds`` times, on each device without a wait
+    between rounds.
 
     Where the schedule never flushes, forwards of a round take the place of the drain of the round
     before.
@@ -52,7 +52,7 @@ def repeat_rounds(schedule: Schedule, rounds: int) -> Schedule:
     )
     return replace(
         made,
-        partly=schedule.partly,
+        partial_recompute=schedule.partial_recompute,
         n_rounds=rounds,
         feeds_back=schedule.feeds_back,
         flushes=schedule.flushes,
@@ -60,8 +60,8 @@ def repeat_rounds(schedule: Schedule, rounds: int) -> Schedule:
 
 
 def _merged_order(schedule: Schedule, device: int, rounds: int) -> NDArray[np.int64]:
-    """Return the order of the ops of several rounds, shape (rounds x ops,), in which no round
-    drains.
+    """Return the order of the ops of several rounds without draining between them, shape (rounds x
+    ops,).
 
     As many forwards precede the first backward as in one round; then each backward lets one more
     run. Other ops follow the backward that they stand behind.

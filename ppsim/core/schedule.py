@@ -42,7 +42,7 @@ SHORT = 64  # ops of a queue on average, below which queues are read together
 
 @dataclass(frozen=True)
 class Placement:
-    """Which device holds which stage.
+    """The device of each stage.
 
     Attributes:
         name: linear, loop, v, bidirectional, bidirectional-v or custom.
@@ -85,8 +85,9 @@ class Placement:
 
 
 def place(name: str, n_devices: int, n_stages: int) -> Placement:
-    """Make a placement by name: linear and loop put stage s on s mod P, v folds back at the ends,
-    bidirectional and bidirectional-v hold a second replica on the devices in reverse order.
+    """Return a placement by name. linear and loop put stage s on device s mod P, v folds back at
+    the ends; bidirectional and bidirectional-v add a second replica on the devices in reverse
+    order.
     """
     stage = np.arange(n_stages, dtype=np.int32)
     lap, seat = np.divmod(stage, np.int32(n_devices))
@@ -117,10 +118,10 @@ class Schedule(Columns):
         n_slices: slices of a microbatch's sequence, K; slice k of microbatch m counts as microbatch
             m x K + k. A slice attends to those before it, so on each stage forwards run in their
             order and backwards in reverse.
-        partly: stages whose R runs a part of the forward again, so that an activation counts from
-            its F on.
-        posted: the same queues with the sends, receives and FSDP ops that their file states; None
-            where it has none.
+        partial_recompute: stages whose R runs a part of the forward again; there an activation
+            counts from its F on.
+        stated_messages: the same queues with the sends, receives and FSDP ops of their file; None
+            without a file that states them.
         n_rounds: how many times the schedule repeats, N; microbatch m of round r counts as
             microbatch r x M + m, where M is that of one round.
         feeds_back: whether each round needs the results of the round before: the first stage's
@@ -139,8 +140,8 @@ class Schedule(Columns):
     microbatch: NDArray[np.int32]
     pair: NDArray[np.int32]
     n_slices: int = 1
-    posted: Schedule | None = None
-    partly: tuple[int, ...] = ()
+    stated_messages: Schedule | None = None
+    partial_recompute: tuple[int, ...] = ()
     n_rounds: int = 1
     feeds_back: bool = False
     flushes: bool = True
@@ -199,15 +200,17 @@ class Schedule(Columns):
         return ops
 
     def with_queues(
-        self, queues: Iterable[Packed], partly: tuple[int, ...] | None = None
+        self, queues: Iterable[Packed], partial_recompute: tuple[int, ...] | None = None
     ) -> Schedule:
         """Make the same schedule with other queues, one array of packed ops per device, and
-        ``partly`` if given.
+        ``partial_recompute`` if given.
         """
         made = Schedule.from_queues(
             self.name, self.placement, self.n_microbatches, queues, self.n_slices
         )
-        partly = self.partly if partly is None else partly
+        partial_recompute = (
+            self.partial_recompute if partial_recompute is None else partial_recompute
+        )
         if self.n_rounds > 1 or self.feeds_back or not self.flushes:
             rounds: dict[str, Any] = {
                 "n_rounds": self.n_rounds,
@@ -215,12 +218,12 @@ class Schedule(Columns):
                 "flushes": self.flushes,
             }
             made = replace(made, **rounds)
-        return replace(made, partly=partly) if partly else made
+        return replace(made, partial_recompute=partial_recompute) if partial_recompute else made
 
     def insert(
         self, where: NDArray[np.int64], device: NDArray[np.integer], ops: Packed
     ) -> Schedule:
-        """Return the queues with more packed ops, each ahead of the op ``where`` or at the end of
+        """Return the queues with packed ops added, each before the op ``where`` or at the end of
         its device's queue.
 
         None of them is in a pair. All have shape (ops added,); those of one place keep their order.
@@ -229,7 +232,7 @@ class Schedule(Columns):
         return self.with_queues(np.split(np.insert(self.packed(), where, ops), ends[:-1]))
 
     def _prove_slices(self) -> None:
-        """Raise InvalidSchedule where slices run too early, or microbatches are no whole number of
+        """Raise InvalidSchedule if slices run too early, or microbatches do not divide into
         slices.
         """
         if self.n_slices < 1 or self.n_microbatches % self.n_slices:
@@ -268,12 +271,12 @@ class Schedule(Columns):
 
     @cached_property
     def only_computes(self) -> bool:
-        """Whether it holds compute ops alone, no sends, receives or collectives."""
+        """Whether all ops are compute ops: no sends, receives or collectives."""
         return bool(self.computes.all())
 
     @cached_property
     def only_forwards(self) -> bool:
-        """Whether it has no backwards, as in inference."""
+        """Whether there are no backwards, as in inference."""
         return not mask(BACKWARDS)[self.kind].any()
 
     @cached_property
@@ -292,8 +295,8 @@ class Schedule(Columns):
         return self.computes & again[np.where(self.computes, self._cells, 0)]
 
     def activation_changes(self, release: Kind = Kind.W) -> NDArray[np.int8]:
-        """Return the activations that each op adds, shape (ops,); of a split backward ``release``
-        frees the activation.
+        """Return the change in held activations by each op, shape (ops,); of a split backward the
+        op ``release`` frees the activation.
 
         Where the backward recomputes, R adds the activation and F none: the input that F keeps does
         not count; where it recomputes a part, F adds it. Where there are no backwards, F keeps
@@ -303,14 +306,14 @@ class Schedule(Columns):
             return np.zeros(len(self), np.int8)
         change = _changes_of_kinds(release).take(self.kind)
         change[self.recomputed & (self.kind == Kind.F)] = 0
-        if self.partly:
-            own = np.isin(self.stage, self.partly) & self.recomputed
+        if self.partial_recompute:
+            own = np.isin(self.stage, self.partial_recompute) & self.recomputed
             change[own & (self.kind == Kind.F)], change[own & (self.kind == Kind.R)] = 1, 0
         return change
 
     @cached_property
     def has_lanes(self) -> bool:
-        """Whether it holds ops of other streams than compute, or ops without a stage, and no
+        """Whether there are ops of other streams than compute or ops without a stage, and no
         messages.
         """
         return not self.only_computes and int(self.kind.max()) < len(TIMED)
@@ -402,7 +405,7 @@ class Schedule(Columns):
 
     @cached_property
     def dependency(self) -> NDArray[np.int32]:
-        """Shape (ops,): the one op whose result each op waits for, -1 for none, -2 for one that no
+        """Shape (ops,): the op whose result each op waits for, -1 for none, -2 for one that no
         device runs.
 
         F(s, m) needs F(s-1, m); B or I(s, m) needs B or I(s+1, m), on the last stage F(s, m); W(s,
@@ -434,7 +437,9 @@ class Schedule(Columns):
 
     @cached_property
     def compute_only(self) -> Schedule:
-        """The same queues with F, B, I, W and R alone; itself where there is nothing else."""
+        """The same queues with F, B, I, W and R alone; the schedule itself if it has no other
+        ops.
+        """
         return self if self.only_computes else self.take(self.computes)
 
     def take(self, kept: NDArray[np.bool_] | NDArray[np.int64], **others: Any) -> Schedule:
@@ -474,7 +479,7 @@ class Schedule(Columns):
 
 @lru_cache
 def _changes_of_kinds(release: Kind) -> NDArray[np.int8]:
-    """The activations that an op of each kind adds, shape (kinds,)."""
+    """Return the activations that an op of each kind adds, shape (kinds,)."""
     return np.array(
         [kind.info.allocates - (kind.info.frees == ALL or kind == release) for kind in Kind],
         np.int8,

@@ -1,5 +1,5 @@
-"""The sequences of one step: which microbatch each is in, how long it takes, and what microbatches
-take then.
+"""Sequences of one training step: their microbatches, their times, and the times of the
+microbatches.
 """
 
 from __future__ import annotations

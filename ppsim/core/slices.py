@@ -1,5 +1,5 @@
-"""Slices: sequences cut in K pieces that go through the pipeline one by one, each as a microbatch
-of its own.
+"""Slices: sequences are cut into K pieces, which go through the pipeline one by one as if each were
+a microbatch.
 
 Slice k of microbatch m counts as microbatch m x K + k. A slice attends to those before it: on every
 stage its forward needs theirs, whose keys and values it reads, and its backward needs the backwards

@@ -73,7 +73,7 @@ def prove_queues(queues: Queues) -> None:
 
 
 def prove_lowered(queues: Queues, compute: Queues, compute_ops: Integers, batch: Integers) -> None:
-    """Prove that lowered queues hold the ops of ``compute`` in its order, and batches of
+    """Check that lowered queues have the ops of ``compute`` in its order, and that batches contain
     neighbouring messages.
 
     Else raise InputError.
@@ -229,7 +229,9 @@ def _prove_pairs(name: str, queues: Queues) -> None:
 
 
 def _prove_batches(name: str, queues: Queues, batch: Integers) -> None:
-    """Messages only, and the ops of a batch stand together on one device."""
+    """Check that batches contain messages only, and that the ops of a batch are neighbours on one
+    device.
+    """
     ops = np.flatnonzero(batch != NONE)
     _refuse_unless(
         bool(_MESSAGES[queues.kind[ops]].all()),
@@ -254,7 +256,7 @@ def _prove_range(name: str, what: str, column: Integers, high: int) -> None:
 
 
 def _largest(column: Integers) -> int:
-    """The maximum, negative numbers counted as very large."""
+    """Return the maximum; negative numbers count as very large."""
     return int(_unsigned(column).max())
 
 

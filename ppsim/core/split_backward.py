@@ -12,8 +12,8 @@ from ppsim.errors import InputError
 
 
 def merge_backwards(schedule: Schedule) -> Schedule:
-    """Return the schedule with one B for each I whose W is the next op of its queue; lowered queues
-    are merged too.
+    """Return the schedule with an I and the W that directly follows it merged into one B; lowered
+    queues are merged too.
 
     An I with anything between it and its W stays, also a send of its gradient: B would hold the
     gradient back. So does an op of a pair.
@@ -38,7 +38,7 @@ def merge_backwards(schedule: Schedule) -> Schedule:
     kind = schedule.kind.copy()
     kind[first] = Kind.B
     kept = np.delete(np.arange(len(schedule)), first + 1)
-    return schedule.take(kept, kind=kind[kept], posted=None)
+    return schedule.take(kept, kind=kind[kept], stated_messages=None)
 
 
 def split_backwards(schedule: Schedule) -> Schedule:
@@ -65,4 +65,4 @@ def split_backwards(schedule: Schedule) -> Schedule:
     kind = schedule.kind[kept]
     first = full + np.arange(len(full))
     kind[first], kind[first + 1] = Kind.I, Kind.W
-    return schedule.take(kept, kind=kind, posted=None)
+    return schedule.take(kept, kind=kind, stated_messages=None)

@@ -1,5 +1,5 @@
-"""What surrounds a training step: weights gathered, gradients reduced, and the optimizer step of
-each device.
+"""Ops around a training step: weights gathered, gradients reduced, and each device's optimizer
+step.
 
 Megatron and torch wait for all devices before the optimizer step, for the norm of all gradients.
 Post-validation does without this wait: each device updates its weights as soon as its gradients are

@@ -1,4 +1,4 @@
-"""The timeline: a schedule with the start and end of every op, and what bound each start."""
+"""The timeline: a schedule with the start and end of every op, and the cause of each start."""
 
 from __future__ import annotations
 

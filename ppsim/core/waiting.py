@@ -1,4 +1,4 @@
-"""Who waits for whom: the code of it in a kernel's columns, and circles of waits.
+"""Encoding of blocked devices in a kernel's columns, and cycles of waits.
 
 An entry is zero or more once it is known: the op that left a result, or the time at which something
 ended. Until then it is ``UNKNOWN``, or below: the code of the device that waits for it. Where
@@ -18,7 +18,7 @@ UNKNOWN = -1
 
 
 def wait_code(device: int) -> int:
-    """Return the entry that says that ``device`` waits for it."""
+    """Return the entry that stands for a wait of ``device``."""
     return -2 - device
 
 
@@ -28,8 +28,8 @@ def waiting_device(entry: int) -> int:
 
 
 def follow_circle(first: int, following: Callable[[int], int]) -> list[int]:
-    """Go from each to the one that it waits for until one comes again; return those of that circle,
-    in order.
+    """Follow waits from each device to the next until one repeats; return the devices of that
+    cycle, in order.
     """
     seen, at = dict[int, None](), first
     while at not in seen:

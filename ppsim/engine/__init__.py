@@ -1,5 +1,5 @@
-"""From queues and costs to times and bytes: the exact model, the detailed one, and what both stand
-on.
+"""Times and bytes from queues and costs: the exact model, the detailed model, and their common
+parts.
 """
 
 __all__ = ["detailed", "lowering", "memory", "simple"]

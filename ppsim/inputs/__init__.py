@@ -1,3 +1,3 @@
-"""What comes in from files: schedules as drafts, their faults, and measured costs."""
+"""Input files: schedules as drafts, their faults, and measured costs."""
 
 __all__ = ["check", "drafts", "profile"]

@@ -67,7 +67,7 @@ def build(
     if merge:
         from ppsim.core.split_backward import merge_backwards
 
-        if schedule.posted and network and network.detailed and not quiet:
+        if schedule.stated_messages and network and network.detailed and not quiet:
             note(f"sends and receives of {schedule.name} are left out; --merge-bw changes its ops")
         schedule = merge_backwards(schedule)
     check_used([schedule], costs)
@@ -111,7 +111,7 @@ def build_schedule(
             for part in asked.parts:
                 error.hint = part.rephrase_hint(error.hint)
             raise
-        if schedule.posted and not quiet:
+        if schedule.stated_messages and not quiet:
             _note_left_out(spec, asked)
     else:
         schedule = spec
@@ -232,7 +232,7 @@ def refuse_unused(used: Collection[str], names: Iterable[str], costs: CostOption
 
 
 def draws_by_replica(costs: CostOptions) -> bool:
-    """Whether each data-parallel replica draws factors of its own for its microbatches."""
+    """Return whether each data-parallel replica draws separate factors for its microbatches."""
     return any(
         isinstance(part, Unequal) and part.draws_by_replica for part in ask_costs(costs).parts
     )

@@ -1,6 +1,4 @@
-"""What pages need so that their reader can edit a schedule: its costs, and times that no edit can
-beat.
-"""
+"""Data of pages for editing a schedule: its costs, and lower bounds on the times."""
 
 from __future__ import annotations
 

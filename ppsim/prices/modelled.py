@@ -53,13 +53,13 @@ class Modelled:
     def _parallel(self, name: str, devices: int, chunks: int) -> Parallel:
         from ppsim.base.toml import Refused
         from ppsim.schedules import family_of
-        from ppsim.workload.plans.space import PAIRS, habits
+        from ppsim.workload.plans.space import PAIRS, with_techniques
 
         sizes = dict(self.sizes)
         family = family_of(name)
         known = family.name if family and devices > 1 else ""
         paired = known in PAIRS and sizes.get("ep", 1) > 1
-        base = habits(self.base, paired, sizes["zero"], 0, known)
+        base = with_techniques(self.base, paired, sizes["zero"], 0, known)
         if sizes.get("ep", 1) > 1 and not self.model.experts:
             what = f"--ep {sizes['ep']} divides experts, and {self.model.name} has none"
             raise InputError(what, "leave out --ep")

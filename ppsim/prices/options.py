@@ -74,7 +74,7 @@ if TYPE_CHECKING:
         Copies,
         Numbers,
     ):
-        """What ops cost; None where the default holds."""
+        """Options of op costs; None is the default."""
 
 else:
 
@@ -120,5 +120,5 @@ def ask_costs(
 
 
 def is_given(value: object) -> bool:
-    """Whether an option of costs has a value that asks for something."""
+    """Return whether an option of costs is set and not switched off."""
     return value is not None and value is not False and value != ()

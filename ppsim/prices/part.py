@@ -1,4 +1,4 @@
-"""What a part of the costs is: options, and the roles that they can play.
+"""Parts of the costs: options, and the roles that they can play.
 
 A part is a frozen dataclass in a file of ``parts/``. Its fields are options, in the order of the
 help. It plays the roles below that it overrides; every other role leaves things as they are.
@@ -122,7 +122,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Asked:
-    """What the options of one request ask of costs."""
+    """The cost options of one request."""
 
     values: Mapping[str, Any]  # of all options of all parts, by name
     parts: tuple[Part, ...]  # the parts that are called, in the order in which they are asked

@@ -113,12 +113,12 @@ class PartlyRecomputed:
         Where nothing says how much that is, an activation counts from its F on.
         """
         stored = held.stored.copy()
-        for stage in self.schedule.partly:
-            kept = self._kept(held, self.rules[stage]) if self.rules else held.activations
+        for stage in self.schedule.partial_recompute:
+            kept = self._kept_by_rule(held, self.rules[stage]) if self.rules else held.activations
             stored[stage] = kept[stage]
         return replace(held, stored=np.minimum(stored, held.activations))
 
-    def _kept(self, held: MemoryModel, rule: str) -> Amounts:
+    def _kept_by_rule(self, held: MemoryModel, rule: str) -> Amounts:
         """What F keeps by one rule, shape (stages,)."""
         if model := self.asked.model:
             layout = self.asked.layout_of(self.schedule)

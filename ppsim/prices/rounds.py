@@ -72,7 +72,7 @@ class InFlight:
 
 @dataclass(frozen=True)
 class HowMany:
-    """How many batches in flight a decoder can use."""
+    """The number of batches in flight that a decoder can use."""
 
     tried: tuple[InFlight, ...]  # from one on
     # the first number beyond which nothing is gained; None where none that was tried is

@@ -1,4 +1,4 @@
-"""What the devices of a pipeline that serves hold: weights, and room for keys and values."""
+"""Memory of devices that serve a model: weights, and space for keys and values."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class ServedOptions:
 
 @dataclass(frozen=True)
 class ServedDevice:
-    """What one device holds and has room for; sizes in bytes."""
+    """Memory of one device that serves: content and free space; sizes in bytes."""
 
     device: int
     layers: int
@@ -110,7 +110,7 @@ class ServedDevice:
 
 @dataclass(frozen=True)
 class ServedMemory:
-    """What the devices of a pipeline that serves hold."""
+    """Memory of the devices of a pipeline that serves."""
 
     devices: tuple[ServedDevice, ...]
     served: Served

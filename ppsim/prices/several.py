@@ -1,4 +1,6 @@
-"""What the commands for several schedules share: one row per schedule, on the same devices."""
+"""Several schedules on the same devices, for the commands that compare them: one row per
+schedule.
+"""
 
 from __future__ import annotations
 

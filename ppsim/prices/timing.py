@@ -105,14 +105,14 @@ def _lower(schedule: Schedule, network: NetworkOptions, batch: bool, to_torch: b
     """
     from ppsim.engine.lowering.lower import TORCH_ORDERS, keep_posted, lower
 
-    if schedule.posted and not network.order:
+    if schedule.stated_messages and not network.order:
         if network.unshard or network.reduce_grad:
             raise InputError(
                 f"{schedule.name} states its own sends and receives, so --unshard and "
                 f"--reduce-grad add nothing",
                 "leave them out, or give an --order",
             )
-        return keep_posted(schedule.posted, schedule, batch=batch)
+        return keep_posted(schedule.stated_messages, schedule, batch=batch)
     order = network.order or ("torch" if to_torch else "early")
     reduce_grad = network.reduce_grad or to_torch or order in TORCH_ORDERS
     return lower(
@@ -128,7 +128,7 @@ def execute_slots(schedule: Schedule, slots: Costs, order: str | None) -> Execut
     from ppsim.engine.detailed.spec import Network
     from ppsim.engine.lowering.lower import TORCH_ORDERS, keep_posted, lower
 
-    own = schedule.posted if not order else None
+    own = schedule.stated_messages if not order else None
     reduce_grad = order in TORCH_ORDERS
     lowered = (
         keep_posted(own, schedule)

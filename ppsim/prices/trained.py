@@ -79,7 +79,7 @@ class Trained:
 
     @property
     def recomputes(self) -> str:
-        """What every backward runs again: none, selective or full."""
+        """The recompute of every backward: none, selective or full."""
         return self.options.again or "none"
 
     def add_recompute(self, costs: Costs) -> Costs:
@@ -94,7 +94,7 @@ class Trained:
         return replace(costs, time=time, pair=None if costs.pair is None else costs.pair + again)
 
     def _recompute_share(self) -> float:
-        """The share of a forward that the backward runs again."""
+        """Return the share of a forward that the backward recomputes."""
         if self.recomputes != "selective":
             return float(self.recomputes == "full")
         from ppsim.workload.model.model import flops_per_token, kinds_of, mixing_flops
@@ -172,8 +172,8 @@ class Trained:
         return part / sum(float(each.flops[0].sum()) for each in operators)
 
     def kept_by(self, rule: str, schedule: Schedule, content: tuple[str, ...] | None) -> Amounts:
-        """What a forward keeps of a microbatch where ``layers:N`` or ``modules:A,B`` run again,
-        shape (stages,).
+        """Return a forward's stored bytes per microbatch under recompute by ``layers:N`` or
+        ``modules:A,B``, shape (stages,).
 
         Raises:
             InputError: backwards run something again as well.

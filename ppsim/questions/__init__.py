@@ -1,4 +1,4 @@
-"""What users ask, by product: one module a question, a request in, an answer out.
+"""Questions of users, by product: one module each, with a request and an answer.
 
 A module that declares a request of its name, with its place in the help, is a question: a command,
 and a function of Python where it defines one of this name. Both are found by reading files, so that
@@ -27,7 +27,7 @@ def _texts() -> dict[str, tuple[str, str]]:
 
 
 def _declares(text: str, name: str) -> bool:
-    """Whether a module's text declares the question of its name with a place in the help."""
+    """Return whether a module's text declares the question of its name and a place in the help."""
     return f'\n    question: ClassVar[str] = "{name}"\n    place: ' in text
 
 

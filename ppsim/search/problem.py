@@ -1,4 +1,4 @@
-"""What a search is asked and what it answers: a problem, and a schedule that solves it."""
+"""Problem and solution of a search for orders."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ LARGE = 1_000_000
 
 @dataclass(frozen=True)
 class Problem:
-    """A pipeline to schedule: which device holds which stage, how long its ops take, and what its
-    devices can hold.
+    """A pipeline to schedule: its placement, the times of its ops, and the memory of its devices.
 
     Every stage runs F and, as B or as I and W, a backward for every microbatch.
     """
@@ -98,7 +97,7 @@ class Problem:
 
     @cached_property
     def caps(self) -> NDArray[np.float64]:
-        """Shape (devices,): most activations that each device may hold, infinite without a
+        """Shape (devices,): the largest number of activations on each device, infinite without a
         limit.
         """
         return np.broadcast_to(
@@ -107,7 +106,7 @@ class Problem:
 
     @property
     def holder(self) -> str:
-        """What an activation is counted of: a ``stage``, or a ``layer``."""
+        """The unit of activations: of a ``stage``, or of a ``layer``."""
         return "stage" if self.layers is None else "layer"
 
     @cached_property
@@ -121,8 +120,7 @@ class Problem:
 
     @cached_property
     def least_caps(self) -> NDArray[np.int64]:
-        """Shape (devices,): the least that each device must be able to hold: one F of each of its
-        stages.
+        """Shape (devices,): the least feasible cap of each device: one F of each of its stages.
 
         A microbatch's F runs on every stage before its first I, so no schedule needs less; one that
         finishes a microbatch before it starts the next needs no more.
@@ -133,7 +131,7 @@ class Problem:
 
     @cached_property
     def changes(self) -> NDArray[np.float64]:
-        """Shape (kinds, stages): the activations that an op adds to what its device holds."""
+        """Shape (kinds, stages): the change in held activations by each op."""
         return _changes(self.after_i)[:, None] * self.amounts
 
     @cached_property
@@ -185,12 +183,12 @@ class Solution:
 
     @property
     def most_held(self) -> float:
-        """The most that a device holds."""
+        """The largest memory of a device, in activations."""
         return float(self.peak_activations.max(initial=0.0))
 
     def score(self, objective: Objective) -> tuple[float, float]:
-        """Return what a search compares, the smaller the better: the objective first, then the
-        other number.
+        """Return the sort key of a search, the smaller the better: the objective first, then the
+        other time.
         """
         return (self.span, self.makespan) if objective == "span" else (self.makespan, self.span)
 
@@ -218,9 +216,7 @@ def latencies(
 
 
 def _changes(after_i: float) -> NDArray[np.float64]:
-    """Shape (kinds,): the share of an activation that an op of each kind adds to what its device
-    holds.
-    """
+    """Return the share of an activation that an op of each kind adds, shape (kinds,)."""
     change = np.zeros(len(Kind))
     change[[Kind.F, Kind.B]] = 1.0, -1.0
     change[[Kind.I, Kind.W]] = after_i - 1.0, -after_i
@@ -250,7 +246,7 @@ def measure_held(problem: Problem, schedule: Schedule) -> NDArray[np.float64]:
 
 
 def fits(problem: Problem, schedule: Schedule) -> bool:
-    """Whether a schedule is one of the problem's: its placement, microbatches, ops without pairs,
+    """Return whether a schedule solves the problem: its placement, microbatches, ops without pairs,
     and caps.
     """
     return (
@@ -261,13 +257,13 @@ def fits(problem: Problem, schedule: Schedule) -> bool:
 
 
 def is_held(problem: Problem, schedule: Schedule) -> bool:
-    """Whether no device holds more than its cap."""
+    """Return whether every device stays within its cap."""
     return bool((measure_held(problem, schedule) <= problem.caps + ROUNDING).all())
 
 
 def solves(problem: Problem, schedule: Schedule) -> bool:
-    """Whether a schedule runs all of a problem's ops on its placement, whatever it holds, pairs
-    too.
+    """Return whether a schedule runs all of a problem's ops on its placement, pairs too, in any
+    memory.
     """
     cells, count = (
         problem.n_stages * problem.microbatches,

@@ -1,5 +1,3 @@
-"""What is trained, on what, and how: models, machines, their costs in time and memory, and
-plans.
-"""
+"""Models, machines, their costs in time and memory, and plans."""
 
 __all__ = ["cost", "hardware", "layout", "model", "plans"]

@@ -90,7 +90,7 @@ def test_stages_with_rules_of_their_own():
     rules = "full,layers:1,none,layers:2"
     found = ppsim.memory("1f1b", layout="Ett|tt|tt|ttL", microbatches=8, recompute=rules)
     assert found.peak == [2, (3 - 1) * 1 + 2, 4, 2]
-    assert found.timeline.schedule.partly == (1, 3)
+    assert found.timeline.schedule.partial_recompute == (1, 3)
     counted = ppsim.run(
         "1f1b", layout="Ett|tt|tt|ttL", microbatches=8, recompute=rules
     ).metrics.peak_activations

@@ -1,4 +1,4 @@
-"""How large a file may be, packed, unpacked and in memory: all limits follow from one size.
+"""Limits on the size of files, packed, unpacked and in memory; all follow from one setting.
 
 The size is 256 MiB, or ``PPSIM_MAX_SIZE`` of the environment: the bytes of a file, packed and
 unpacked. The cells of a table take at most 2 times that size in memory, the objects of JSON 6
@@ -24,9 +24,7 @@ _most: ContextVar[int | None] = ContextVar("most", default=None)
 
 @contextmanager
 def read_at_most(size: int) -> Iterator[None]:
-    """Within the block, let no file be larger than ``size`` bytes, whatever the environment
-    says.
-    """
+    """Limit files to ``size`` bytes during the block, whatever the environment sets."""
     token = _most.set(size)
     try:
         yield
@@ -49,7 +47,7 @@ def size_limit(largest: int = LARGEST) -> int:
 
 
 def too_large(name: str, largest: int, size: int = 0, times: int = 1) -> InputError:
-    """Make the error of a file beyond a limit, with a setting that lets it in.
+    """Return the error for a file beyond a limit; its hint has the setting that would admit it.
 
     Args:
         name: the file, and what of it is too large.

@@ -52,7 +52,7 @@ def require_pyarrow() -> None:
 
 @dataclass(frozen=True)
 class ParquetTable:
-    """A Parquet file whose columns are read when they are asked for.
+    """A Parquet file. Its columns are read on demand.
 
     Attributes:
         name: of the file, for messages.
@@ -75,7 +75,7 @@ class ParquetTable:
     _pages: Meter
 
     def has_times(self, column: str) -> bool:
-        """Tell whether a column holds times of the calendar, or durations, by its type."""
+        """Return whether a column's type is a calendar time or a duration."""
         from pyarrow import types
 
         with refuse_faults(self.name, self.hint):

@@ -27,7 +27,7 @@ _PAGE = {1: _I32, 2: _I32, 3: _I32, 5: {1: _I32, 2: _I32}, 7: {1: _I32}, 8: {1: 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Where one column of one row group lies in the file, and how many values it states."""
+    """The place of one column of one row group in the file, and its number of values."""
 
     begin: int
     end: int
@@ -50,7 +50,7 @@ class Damaged(ValueError):
 
 
 def chunks_by_group(data: bytes, columns: int) -> list[tuple[int, list[Chunk]]]:
-    """Read the footer: the rows of each row group, and where each of so many columns lies.
+    """Read the footer: the rows of each row group, and the place of each of its ``columns``.
 
     Raises:
         Damaged: it is not whole, or a row group lacks a column.

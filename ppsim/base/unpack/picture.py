@@ -8,7 +8,7 @@ MOST_PIXELS = 1 << 26
 
 
 def picture_text(data: bytes, keys: tuple[str, ...]) -> str:
-    """Return the first text of a png or gif under one of these keys; empty where it has none."""
+    """Return the first text of a png or gif under one of these keys; empty if it has none."""
     from PIL import Image
 
     try:

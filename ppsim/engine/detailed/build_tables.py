@@ -113,7 +113,7 @@ def _build_routes(
 
 
 def _find_actions(network: Network) -> Ints:
-    """Return what a device does with an op of each kind."""
+    """Return the action of a device for each kind of op."""
     action = np.full(len(Kind), COMPUTE)
     action[mask(SENDS + RECEIVES)] = NOTHING if network.mode == "latency" else POST
     if not network.collectives.blocking:
@@ -145,8 +145,8 @@ def _find_durations(
 
 
 def _find_channels(network: Network, routes: Routes, devices: int) -> tuple[Ints, Ints, int]:
-    """The channels of the sends and receives of each route, and their number; -1 where messages do
-    not queue.
+    """Return the channels of each route's sends and receives, and their number; -1 where messages
+    do not queue.
     """
     none = np.full(len(routes.source), NONE, np.int64)
     if network.mode != "overlap" or network.channel == "message":

@@ -1,4 +1,4 @@
-"""The cluster: a TOML file that says how devices are joined, and the network it makes.
+"""Clusters: a TOML file that describes the links between devices, and the network made from it.
 
 Times are in microseconds, sizes in bytes, bandwidths in GB/s (10^9 bytes a second), as the keys
 say::
@@ -122,8 +122,8 @@ class Divided:
 
 @dataclass(frozen=True)
 class Calls:
-    """What issuing ops costs a device (see :class:`ppsim.engine.detailed.spec.Host`); ``late_us``
-    as in Network.
+    """Host time per call that issues an op (see :class:`ppsim.engine.detailed.spec.Host`);
+    ``late_us`` as in Network.
     """
 
     send_us: float = 0.0
@@ -154,7 +154,7 @@ class Fsdp:
 
 @dataclass(frozen=True)
 class Operation:
-    """What running the cluster takes; for plans, the network ignores it."""
+    """Cost of running the cluster, such as power and price; plans use it, the network does not."""
 
     price_per_gpu_hour: float | None = None  # in any money
     watts_per_gpu: float | None = None  # of a GPU and its share of the node, at work
@@ -170,7 +170,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class Nodes:
-    """Nodes of one kind among others; what is left out is as in the rest of the file."""
+    """Nodes of one kind in a mixed cluster; missing fields default to the rest of the file."""
 
     gpu: str  # which GPU their devices are
     count: int  # how many nodes
@@ -234,14 +234,14 @@ class Cluster:
 
 
 def read(path: str) -> Cluster:
-    """The cluster in a file (InputError: it cannot be read or is no cluster; the message names the
-    line).
+    """Read a cluster from a file. InputError: it cannot be read or is not a cluster; the message
+    names the line.
     """
     return toml.read(path, Cluster, SCHEMA, "devices_per_node = 8 and a table [intra]")
 
 
 def check_one_node(cluster: Cluster, devices: int, what: str) -> None:
-    """Refuse more devices, named ``what``, than a cluster of one node has (InputError)."""
+    """Refuse more devices than a cluster of one node has; ``what`` names them (InputError)."""
     if cluster.single_node and devices > cluster.devices_per_node:
         least = -(-devices // cluster.devices_per_node)
         raise InputError(
@@ -252,8 +252,8 @@ def check_one_node(cluster: Cluster, devices: int, what: str) -> None:
 
 
 def network(cluster: Cluster, devices: int, unit: str, mode: str) -> Network:
-    """The network of ``devices`` devices on the cluster, times in ``unit`` (InputError: no unit of
-    time).
+    """Return the network of ``devices`` devices on the cluster, times in ``unit`` (InputError: not
+    a unit of time).
     """
     if unit not in MICROSECONDS:
         raise InputError(
@@ -348,7 +348,7 @@ def network_from_options(
     cluster: str | Cluster | None = None,
     message: str | None = None,  # size of a message, such as ``4MiB``, instead of the cluster's
 ) -> Network:
-    """The network that a command's options ask for.
+    """Return the network that a command's options describe.
 
     Raises:
         InputError: an unknown mode or channel, a file that cannot be used, a message without a

@@ -41,7 +41,7 @@ def explain_deadlock(lowered: Lowered, tables: Tables) -> tuple[str, str]:
             parts.append(
                 f"device {schedule.device[op]} at {schedule.label(op)}"
                 if turns
-                else _named(lowered, op)
+                else _op_text(lowered, op)
             )
             verb = " waits for "
         if how == "queue":
@@ -49,7 +49,7 @@ def explain_deadlock(lowered: Lowered, tables: Tables) -> tuple[str, str]:
         elif how == "channel":
             parts[-1] += f", held up in its channel by {schedule.label(on)}"
         else:
-            parts[-1] += verb + (schedule.label(on) if how == "input" else _named(lowered, on))
+            parts[-1] += verb + (schedule.label(on) if how == "input" else _op_text(lowered, on))
     hint = (
         "post each receive ahead of what its sender waits for, or give each direction a channel "
         "of its own"
@@ -62,7 +62,7 @@ def explain_deadlock(lowered: Lowered, tables: Tables) -> tuple[str, str]:
     return f"{schedule.name} deadlocks: " + "; ".join(parts), hint
 
 
-def _named(lowered: Lowered, op: int) -> str:
+def _op_text(lowered: Lowered, op: int) -> str:
     return f"{lowered.schedule.label(op)} on device {lowered.schedule.device[op]}"
 
 
@@ -107,7 +107,7 @@ def _find_awaited(tables: Tables, device: int) -> int:
 
 
 def _has_ended(tables: Tables, op: int) -> bool:
-    """Whether a send or receive has ended."""
+    """Return whether a send or receive has ended."""
     messages = tables.messages
     end = messages.arrive if tables.ops.kind[op] in RECEIVES else messages.send_end
     return bool(end[tables.ops.message[op]] >= 0)

@@ -46,7 +46,7 @@ Event = tuple[float, int]  # a time, and a message with what happens to its flow
 
 
 def run(tables: Tables) -> None:
-    """Run every queue as far as it goes.
+    """Run every queue until it ends or blocks.
 
     Messages are advanced before devices, while what was posted is in the caches.
     """
@@ -233,7 +233,7 @@ def enqueue_posted(tables: Tables) -> None:
 
 
 def start_transfers(tables: Tables) -> None:
-    """Start the message of every opened send or receive whose other side is ready too."""
+    """Start the message of every opened send or receive if the other side is ready too."""
     kind, message_of, start, route_of = (
         tables.ops.kind,
         tables.ops.message,
@@ -349,7 +349,7 @@ def complete_transfers(tables: Tables) -> None:
 
 
 def encode(message: int, bit: int) -> int:
-    """Return a message and a bit as one number: its side, or what happens to its flow."""
+    """Return a message and a bit as one number: its side, or the event of its flow."""
     return 2 * message + bit
 
 
@@ -359,7 +359,7 @@ def decode_message(code: int) -> int:
 
 
 def push_arrivals(bandwidth: Bandwidth, events: list[Event]) -> None:
-    """Push the arrivals of flows whose rate has changed."""
+    """Push the arrivals of flows with changed rates."""
     for at in range(bandwidth.changes[0]):
         message = bandwidth.changed[at]
         flow = bandwidth.flows[message]

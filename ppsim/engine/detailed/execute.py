@@ -56,7 +56,7 @@ def execute(lowered: Lowered, costs: Costs, network: Network) -> Execution:
 
 
 def _find_shared(transfers: Transfers, network: Network) -> tuple[SharedBandwidth, ...]:
-    """Tell which messages divided each bandwidth; in the simple model none does."""
+    """Return the messages that shared each bandwidth; none in the simple model."""
     found = []
     for shared in network.shared if network.mode != "latency" else ():
         source, target, node = transfers.source, transfers.target, shared.node

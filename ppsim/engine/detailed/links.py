@@ -31,7 +31,7 @@ class LinkChange:
 
     @property
     def ways(self) -> list[tuple[int, int]]:
-        """The directed links it is about."""
+        """The directed links that the change applies to."""
         return [(self.source, self.target), (self.target, self.source)][: 1 + self.both]
 
 
@@ -60,8 +60,8 @@ def parse_link(text: str, devices: int) -> LinkChange:
 def change_links(
     network: Network, devices: int, unit: str, changes: Sequence[LinkChange]
 ) -> Network:
-    """The network with these links changed (InputError: a bandwidth where times have no unit of
-    time).
+    """Return the network with these links changed (InputError: a bandwidth, and times have no unit
+    of time).
     """
     if not changes:
         return network

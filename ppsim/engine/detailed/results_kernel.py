@@ -26,8 +26,8 @@ class ComputeTable(NamedTuple):
 def project_onto_compute(
     offsets: Ints, ops: OpTable, arrive: Floats, producer: Ids, place: Ids, compute: ComputeTable
 ) -> None:
-    """Fill in the times of the compute ops; each is bound by the compute op before it, or by its
-    input's producer.
+    """Fill in the times of the compute ops; each is bound by the previous compute op, or by the
+    producer of its input.
 
     A receive bounds a start if its message arrived after the previous compute op ended, and no
     later than the start. ``arrive`` has the end of each receive, ``producer`` the op whose result

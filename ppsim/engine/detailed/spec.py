@@ -1,6 +1,4 @@
-"""The network between devices: how messages travel, what they share, and what the host pays for
-them.
-"""
+"""The network between devices: modes of messages, shared bandwidths, and the host time of calls."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ Value = float | NDArray[Any]
 
 @dataclass(frozen=True)
 class Host:
-    """What issuing ops costs a device, in the timeline's unit; sizes in bytes."""
+    """Host time per issued op, in the timeline's unit; sizes in bytes."""
 
     # of a send, one number or one for each in the order of the queues, plus ``send_per_byte`` for
     # each byte
@@ -78,7 +76,7 @@ class Collectives:
 
 @dataclass(frozen=True)
 class Network:
-    """How messages run; times in the timeline's unit, sizes in bytes. The defaults are the simple
+    """Model of messages; times in the timeline's unit, sizes in bytes. The defaults are the simple
     model.
     """
 
@@ -115,7 +113,7 @@ class Network:
 
 
 def links(value: Value, source: NDArray[Any], target: NDArray[Any]) -> NDArray[np.float64]:
-    """A value of each message's link."""
+    """Return the value of each message's link."""
     array = np.asarray(value, np.float64)
     return np.broadcast_to(array, source.shape) if array.ndim == 0 else array[source, target]
 

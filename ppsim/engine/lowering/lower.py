@@ -44,8 +44,8 @@ def lower(
     unshard: int = 0,
     reduce_grad: bool = False,
 ) -> Lowered:
-    """Write out the sends and receives of a schedule. A send follows the op whose result it
-    carries.
+    """Return the queues of a schedule with sends and receives. A send follows the op that produces
+    its message.
 
     Args:
         schedule: compute ops only.
@@ -98,7 +98,7 @@ def lower(
 
 
 def keep_posted(posted: Schedule, compute: Schedule, *, batch: bool = False) -> Lowered:
-    """Take queues that hold their sends and receives already; ``batch`` posts neighbouring ones
+    """Return queues that already have sends and receives; ``batch`` posts neighbouring ones
     together.
     """
     alone = np.full(len(posted), NONE, np.int32)

@@ -76,8 +76,8 @@ def merge(
     tail: Ints,  # where it begins with the messages in it
     entry: Ints,  # receives, place by place, the number of an op or of a send or receive
 ) -> None:
-    """Merge sends and receives into their devices' queues: each before the first op whose key is
-    not below its own.
+    """Merge sends and receives into their devices' queues, each before the first op with a key that
+    is not smaller.
     """
     for at in range(len(sides)):
         device = device_of[at]

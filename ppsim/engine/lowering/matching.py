@@ -70,7 +70,7 @@ def find_routes(placement: Placement) -> Routes:
 
 
 def find_places(schedule: Schedule) -> Place:
-    """Return the tables by which the kernel finds what each op makes, needs, sends and receives.
+    """Return the kernel's tables of what each op produces, needs, sends and receives.
 
     The places of results are those of :attr:`Schedule.results`; the receives of activations and of
     gradients have as many again.

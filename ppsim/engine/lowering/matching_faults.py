@@ -1,4 +1,4 @@
-"""Find the fault of lowered queues whose messages and ops do not match."""
+"""Find the fault in lowered queues whose messages and ops do not match."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Ints = NDArray[np.int64]
 
 
 def refuse_disorder(compute: Schedule) -> None:
-    """Raise Deadlock where an op waits for a later one of its own device, or for one that no device
+    """Raise Deadlock if an op waits for a later op of its device, or for one that no device
     runs.
     """
     own = np.arange(len(compute), dtype=np.int32)
@@ -131,7 +131,7 @@ def _refuse_early_sends(schedule: Schedule, compute: Ints, sends: Ints) -> None:
 
 
 def _slots(schedule: Schedule, ops: Ints, forward: NDArray[np.bool_]) -> Ints:
-    """Each op's place in a table of forwards and backwards by stage and microbatch."""
+    """Return each op's index in a table of forwards and backwards by stage and microbatch."""
     row = np.where(forward, np.int64(0), schedule.n_stages) + schedule.stage[ops]
     return row * schedule.n_microbatches + schedule.microbatch[ops]
 

@@ -41,9 +41,7 @@ class Routes(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where the kernel keeps ops by what they do, per kind and stage, for microbatch 0; ``nothing``
-    for none.
-    """
+    """Indices of the kernel's table, per kind and stage, for microbatch 0; ``nothing`` for none."""
 
     keeps: Ints  # the place of the op itself: of the one that makes a result, or receives it
     takes: Ints  # the place of the op that makes the result which this one works on, or sends
@@ -64,8 +62,8 @@ class Scratch(NamedTuple):
 
 
 class Matching(NamedTuple):
-    """Which op belongs to which message: indices into the lowered queues; messages in the order of
-    their sends.
+    """The ops of each message: indices into the lowered queues; messages in the order of their
+    sends.
     """
 
     message: Ids  # shape (ops,), the message that an op sends, receives or consumes, -1 for none
@@ -81,8 +79,8 @@ class Matching(NamedTuple):
 def match(
     queues: Queues, routes: Routes, place: Place, scratch: Scratch, matching: Matching
 ) -> int:
-    """Fill in ``matching``; return ``FAULT``, or the number of ops whose local input comes later in
-    their queue.
+    """Fill in ``matching``; return ``FAULT``, or the number of ops with a local input that comes
+    later in their queue.
     """
     index_ops(queues, place, scratch)
     late, inputs = match_inputs(queues, place, scratch, matching)

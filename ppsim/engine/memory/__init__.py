@@ -1,3 +1,3 @@
-"""What devices hold over time, in activations or bytes."""
+"""Memory of devices over time, in activations or bytes."""
 
 __all__ = ["report", "usage"]

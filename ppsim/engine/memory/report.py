@@ -44,19 +44,21 @@ class MemoryReport:
         return sorted(over, key=lambda peak: -peak.value)
 
     def cap_of(self, device: int) -> float:
-        """The most that a device may hold; infinite without a cap."""
+        """Return the memory cap of a device; infinite without a cap."""
         if self.cap is None:
             return float("inf")
         return self.cap[device] if isinstance(self.cap, tuple) else self.cap
 
     @property
     def common_cap(self) -> int | None:
-        """The cap that all devices share; None where they have different ones."""
+        """The cap that all devices share; None if caps differ."""
         return None if isinstance(self.cap, tuple) else self.cap
 
     @property
     def least_spare(self) -> tuple[int, Peak]:
-        """What the device nearest to its cap may still hold, negative above it, and its peak."""
+        """The smallest free memory of a device below its cap, negative above it, and that device's
+        peak.
+        """
         return min(
             ((int(self.cap_of(p.device) - p.value), p) for p in self.peaks),
             key=lambda pair: pair[0],

@@ -1,4 +1,4 @@
-"""Memory of every device over time: static memory, and what ops allocate and free.
+"""Memory of every device over time: static memory, and the allocations and frees of ops.
 
 An op allocates memory at its start and frees memory at its end, so that in a pair F has allocated
 its activation before the other op frees one. F allocates a microbatch's activation; B frees all of
@@ -76,8 +76,7 @@ def activation_model(schedule: Schedule, release: Kind = Kind.W) -> MemoryModel:
 
 
 def cut_in_slices(model: MemoryModel, slices: int) -> MemoryModel:
-    """Return what a stage holds of one slice of a sequence, from what it holds of the whole;
-    rounded up.
+    """Return a stage's memory for one slice from that for a whole sequence, rounded up.
 
     All but what is always held grows with the length of the sequence.
     """
@@ -128,7 +127,7 @@ def curves(timeline: Timeline, model: MemoryModel, name: str = "memory") -> Curv
 
 
 def stacks(timeline: Timeline, model: MemoryModel, most: int = 1) -> list[Curve]:
-    """What the fullest devices hold over time by content, the fullest first.
+    """Return the memory of the fullest devices over time by content, the fullest device first.
 
     In each, one line is above the other: the last is the device's of :func:`curves`. Activations
     are told apart by chunk where there are several.
@@ -170,7 +169,7 @@ def stacks(timeline: Timeline, model: MemoryModel, most: int = 1) -> list[Curve]
 
 
 def _on_host(timeline: Timeline, model: MemoryModel) -> Curve | None:
-    """What copies leave on the host: from the start of an OFFLOAD to the end of its RELOAD."""
+    """Return the host memory of copies: from the start of an OFFLOAD to the end of its RELOAD."""
     schedule = timeline.schedule
     out, back = (schedule.kind == kind for kind in (Kind.OFFLOAD, Kind.RELOAD))
     if not out.any():
@@ -189,7 +188,7 @@ def _curve(
     base: Amounts,
     more: tuple[NDArray[np.intp], NDArray[np.float64], Amounts],
 ) -> Curve:
-    """Add up what each op changes at its start and end, and more changes of ops at other times."""
+    """Sum the changes of each op at its start and end, and further changes at other times."""
     schedule, (op, arrival, buffer) = timeline.schedule, more
     first = 2 * schedule.offsets[:-1]
     device = np.insert(np.repeat(schedule.device, 2), first, np.arange(schedule.n_devices))
@@ -295,7 +294,7 @@ def op_at(timeline: Timeline, device: int, time: float) -> int:
 def _held_at(
     timeline: Timeline, model: MemoryModel, times: NDArray[np.float64]
 ) -> dict[str, Amounts]:
-    """Sum what each device holds at its own entry of ``times``, by name, without static memory."""
+    """Return each device's memory at its entry of ``times``, by name, without static memory."""
     schedule = timeline.schedule
     device = schedule.device
     started, ended = timeline.start <= times[device], timeline.end <= times[device]

@@ -63,7 +63,9 @@ def find_order(schedule: Schedule) -> Order:
 
 
 def _steps(schedule: Schedule) -> Floats:
-    """Find the start of every op where all take as long: what an op waits for starts earlier."""
+    """Return the start of every op if all ops take one unit; the order puts an op after all that it
+    waits for.
+    """
     most = max(schedule.n_stages, schedule.n_devices)
     others = {kind: np.ones(most) for kind in TIMED if kind not in COMPUTE}
     ones = np.ones((len(COMPUTE), schedule.n_stages))
@@ -71,7 +73,7 @@ def _steps(schedule: Schedule) -> Floats:
 
 
 def _list_edges(schedule: Schedule) -> NDArray[np.int64]:
-    """List the inputs of ops, rows target, source and op whose message it is, once each.
+    """Return the inputs of ops without duplicates, rows target, source, and op whose message it is.
 
     Ops that start together have theirs as the first one's. The op before on the lane is no input.
     """

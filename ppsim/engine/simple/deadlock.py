@@ -35,7 +35,7 @@ def explain_deadlock(schedule: Schedule, done: NDArray[np.bool_]) -> tuple[str, 
 
 
 def _head_before(schedule: Schedule, waiting: int, need: int) -> str:
-    """Return the words for the op at which the lane of an awaited one stands, of a pair its first.
+    """Return a text on the blocked head of the lane of an awaited op; of a pair its first op.
 
     Nothing where that is the awaited op, or the pair that it is in.
     """
@@ -44,7 +44,8 @@ def _head_before(schedule: Schedule, waiting: int, need: int) -> str:
 
 
 def _find_waits(schedule: Schedule, done: NDArray[np.bool_]) -> dict[int, tuple[int, int]]:
-    """Find the op at which each lane stands, of a pair the one that waits, and what it waits for.
+    """Return the blocked head of each lane, of a pair the op that waits, and the op that it waits
+    for.
 
     The keys are lanes; an op that no device makes is below 0.
     """

@@ -245,7 +245,9 @@ def execute(columns: Columns) -> int:
 
 
 def wake(maker: Ids, entry: int, op: int, waiter: Ints, ready: Ints, depth: int) -> int:
-    """Put the lanes that wait for what ``op`` has made on the stack; return its new depth."""
+    """Push the lanes that wait for the results of ``op`` on the stack; return the stack's new
+    depth.
+    """
     code = maker[entry]
     maker[entry] = op
     while code < UNKNOWN:

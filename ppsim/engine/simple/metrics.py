@@ -17,8 +17,8 @@ from ppsim.core.timeline import Timeline
 
 @dataclass(frozen=True)
 class Round:
-    """What a schedule that goes round does without end, and how its run begins and ends; times in
-    the run's unit.
+    """The steady state of a repeating schedule, and the start and end of its run; times in the
+    run's unit.
     """
 
     period: float  # from one round to the next
@@ -33,7 +33,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Metrics:
-    """What a timeline amounts to; times in the timeline's unit.
+    """Numbers of a timeline; times in the timeline's unit.
 
     Attributes:
         makespan: end of the last op.
@@ -69,12 +69,12 @@ class Metrics:
 
     @property
     def gap(self) -> float:
-        """The share of the makespan that lies above the bound."""
+        """The share of the makespan above the bound."""
         return _ratio(self.makespan - self.bound, self.makespan)
 
 
 def measure(timeline: Timeline) -> Metrics:
-    """Every number of a timeline at once, but for the bound."""
+    """Return all numbers of a timeline except the bound."""
     schedule = timeline.schedule
     duration = timeline.end - timeline.start
     duration[schedule.second_of_pairs] = 0.0
@@ -90,7 +90,9 @@ def measure(timeline: Timeline) -> Metrics:
 
 
 def span_of(timeline: Timeline) -> float:
-    """The longest time from a device's first start to its last end, of ops that compute."""
+    """Return the longest time from a device's first start to its last end, over ops that
+    compute.
+    """
     schedule, start, end = timeline.schedule, timeline.start, timeline.end
     if schedule.has_lanes:
         computes = lanes_of(schedule) % len(Stream) == Stream.COMPUTE
@@ -113,7 +115,7 @@ def _peaks_by_time(timeline: Timeline) -> NDArray[np.int64]:
 
 
 def order_by_time(timeline: Timeline, change: NDArray[Any]) -> NDArray[np.int64]:
-    """Order each device's ops by when they change what it holds, shape (ops,).
+    """Return each device's ops in the order in which they change its memory, shape (ops,).
 
     An activation is taken as its op starts and freed as one ends; freed ones come first, so that
     both count once.
@@ -126,7 +128,7 @@ def order_by_time(timeline: Timeline, change: NDArray[Any]) -> NDArray[np.int64]
 def metrics_of(
     makespan: float, span: float, busy: NDArray[np.float64], peak: NDArray[np.int64], messages: int
 ) -> Metrics:
-    """The numbers that follow from these; see :class:`Metrics`."""
+    """Return all numbers that follow from these; see :class:`Metrics`."""
     ideal = float(busy.max(initial=0.0))
     return Metrics(
         makespan=makespan,

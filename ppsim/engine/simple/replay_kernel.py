@@ -15,7 +15,7 @@ from ppsim.core.columns import Floats, Ints
 
 
 class Rows(NamedTuple):
-    """The order of ops, and what each waits for."""
+    """The order of ops, and the inputs of each."""
 
     op: Ints  # shape (rows,), the op of each row, of several the first
     before: Ints  # shape (rows,), the row before it on its lane, 0 for none
@@ -26,7 +26,9 @@ class Rows(NamedTuple):
 
 
 class Times(NamedTuple):
-    """The times of samples, shape (ops, samples) each; what says so may have one column for all."""
+    """The times of samples, shape (ops, samples) each; those marked so may have one column for all
+    samples.
+    """
 
     duration: Floats
     latency: Floats  # of the message that an op gets, 0 for none; perhaps one column

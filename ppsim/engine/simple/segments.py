@@ -147,17 +147,17 @@ class Segments:
 
     @property
     def slowed(self) -> tuple[float, ...]:
-        """The shares by which compute, and communication, take longer while the other runs."""
+        """The slowdown of compute, and of communication, while the other runs, as shares."""
         return self.contention if isinstance(self.contention, tuple) else (self.contention, 0.0)
 
     def of(self, op: str) -> tuple[Segment, ...]:
-        """The segments of an op, by the letter of its kind."""
+        """Return the segments of an op, by the letter of its kind."""
         found: tuple[Segment, ...] = getattr(self, op)
         return found
 
     @cached_property
     def issued(self) -> tuple[str, ...]:
-        """The order of a pair, as names; empty where there is none."""
+        """The order of a pair's segments, as names; empty if there is none."""
         if not isinstance(self.order, str):
             return self.order
         halves = [name for name in ORDERS[self.order].split() if self.W or not name.endswith("_W")]
@@ -177,12 +177,12 @@ class Inside:
 
     @property
     def kind(self) -> list[Kind]:
-        """The kind of op that each is of: of a full backward's halves it is B."""
+        """The kind of op of each segment: B for the halves of a full backward."""
         return [Kind[name[-1]] if name[-1] in self.op else Kind.B for name in self.name]
 
     @property
     def label(self) -> list[str]:
-        """What each does; W is said where it is a part of a backward."""
+        """The name of each segment, with W if it belongs to a backward."""
         return [
             name[:-2] + (" W" if name[-1] == "W" and self.op != "W" else "") for name in self.name
         ]
@@ -218,8 +218,8 @@ def look_inside(segments: Segments, op: str, layers: int = 1) -> Inside:
 
 
 def _wanted(segments: Segments) -> dict[str, list[tuple[str, int]]]:
-    """What each segment needs: names, and how many layers on; what needs none of its layer needs
-    the one before.
+    """Return the inputs of each segment: names, and distances in layers. A segment without inputs
+    in its layer needs the layer before.
     """
     found = {f"{segment.name}_W": [(f"{segment.name}_I", 0)] for segment in segments.W}
     for op, before in (("F", -1), ("B", 1), ("I", 1)):

@@ -24,9 +24,7 @@ Times = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class StepTimes:
-    """How long everything of a job's steps takes, without what anything waits for; N steps, R
-    replicas.
-    """
+    """Durations of all parts of a job's steps, without waiting; N steps, R replicas."""
 
     ops: Times  # shape (N, R, ops), of each op
     transfer: Times  # likewise, of each op's input
@@ -36,7 +34,7 @@ class StepTimes:
 
     @classmethod
     def measured(cls, job: Job) -> Self:
-        """Those that a run shows."""
+        """Return the durations of a recorded run."""
         begun = (
             np.stack(
                 [
@@ -84,7 +82,7 @@ def _do(clock: Times, each: Between, took: Times) -> Times:
 
 
 def _join(start: Times, group: str) -> Times:
-    """The latest start in each one's group, shape (N, R, P); NaN where a device has none."""
+    """Return the latest start in each group, shape (N, R, P); NaN if a device has none."""
     if group == DEVICE:
         return start
     filled = np.where(np.isnan(start), -np.inf, start)

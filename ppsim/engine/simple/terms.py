@@ -1,5 +1,4 @@
-"""What a run spends between ops, from the times of its ops alone: gaps of a device, latencies of a
-link.
+"""Time of a run between its ops, from the ops' times alone: gaps of devices, latencies of links.
 
 A gap counts only where the op's input had arrived before the op before it ended, and a latency only
 where the op surely waited for its input: where the input was made when the device, its gap over,
@@ -37,7 +36,7 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True)
 class Terms:
-    """What a run spends between ops, in the unit of its times."""
+    """Time of a run between its ops, in the unit of its times."""
 
     # by device, kind of the op before and kind of the op
     gaps: Mapping[tuple[int, Kind, Kind], Spread]
@@ -50,7 +49,7 @@ class Terms:
 
     @property
     def typical_gap(self) -> float:
-        """Median of all gaps; 0 where none shows."""
+        """The median of all gaps; 0 if there are none."""
         return _median([spread.median for spread in self.gaps.values() for _ in range(spread.n)])
 
     @property
@@ -85,8 +84,8 @@ class Waits:
 def measure_terms(
     schedule: Schedule, start: Times, end: Times, received: Times | None = None
 ) -> Terms:
-    """Measure gaps and latencies; times have shape (iterations, ops), ``received`` is NaN where it
-    is not known.
+    """Return gaps and latencies; times have shape (iterations, ops), ``received`` is NaN where
+    unknown.
     """
     waits = find_waits(schedule, end)
     begun = start[:, waits.op]

@@ -51,7 +51,7 @@ def check(
     queues: str = "",
     expected: Expected = ANY,
 ) -> CheckReport:
-    """Check a draft.
+    """Return the faults of a draft.
 
     Args:
         draft: the draft, with or without comm ops, with or without times.
@@ -71,7 +71,7 @@ def check(
     tables = Tables.of(draft)
     messages = ExpectedMessages.of(draft, tables)
     mismatched: list[Fault] = []
-    found = [_placement(draft), _once(draft, tables)]
+    found = [_placement(draft), _repeated_or_missing(draft, tables)]
     if draft.start is not None:
         found.append(timed.overlaps(draft))
     found += [
@@ -163,13 +163,13 @@ def _placement(draft: Draft) -> Iterator[Fault]:
 
 
 def _firsts(draft: Draft, ops: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """The first of these ops for each stage and device, and how many there are of them."""
+    """Return the first of these ops for each stage and device, and their number."""
     where = draft.stage[ops].astype(np.int64) * draft.n_devices + draft.device[ops]
     _, first, count = np.unique(where, return_index=True, return_counts=True)
     return sorted(zip(ops[first].tolist(), count.tolist(), strict=True))
 
 
-def _once(draft: Draft, tables: Tables) -> Iterator[Fault]:
+def _repeated_or_missing(draft: Draft, tables: Tables) -> Iterator[Fault]:
     """Find ops that run twice, and ops that no device runs."""
     for op in tables.repeats[draft.computes[tables.repeats]]:
         first = tables.first[draft.kind[op], draft.stage[op], draft.microbatch[op]]

@@ -90,7 +90,7 @@ def _strays(draft: Draft, schedule: Schedule) -> Iterator[Fault]:
 
 
 def same_order(draft: Draft, schedule: Schedule) -> bool:
-    """Whether every device has the compute ops of the schedule, in its order."""
+    """Return whether every device has the compute ops of the schedule in its order."""
     mine = draft.computes
     columns = ("device", "kind", "stage", "microbatch")
     return all(

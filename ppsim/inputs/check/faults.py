@@ -46,8 +46,8 @@ def deadlock_at(
     hint: str,
     *others: int,
 ) -> Fault:
-    """Make the fault of a deadlock: ``what`` it is by, its waits as sentences, and as pairs of
-    ops.
+    """Return the fault of a deadlock with its waits, as sentences and as pairs of ops; ``what``
+    names its kind.
     """
     named = [draft.label(each) for link in links for each in link]
     circle = [

@@ -111,7 +111,7 @@ def message_faults(draft: Draft, tables: Tables, messages: ExpectedMessages) -> 
             draft,
             op,
             "message",
-            f"{draft.label(op)} belongs to no message: {_why(draft, op)}",
+            f"{draft.label(op)} belongs to no message: {_reason(draft, op)}",
             "remove it",
         )
     yield from _sides(draft, messages.producer, messages.send, "sends", SENDS, ahead=False)
@@ -149,7 +149,7 @@ def _sides(
             yield at(draft, post, "order", text, f"move {name} {side} {draft.label(op)}", op)
 
 
-def _why(draft: Draft, op: int) -> str:
+def _reason(draft: Draft, op: int) -> str:
     """Return why no message uses this send or receive."""
     stage, kind = int(draft.stage[op]), draft.kind[op]
     other = stage + (1 if kind in (Kind.SEND_F, Kind.RECV_B) else -1)

@@ -41,8 +41,8 @@ Ints = NDArray[np.int64]
 def queue_faults(
     draft: Draft, messages: ExpectedMessages, per: str, batched: bool = False
 ) -> Iterator[Fault]:
-    """The deadlock of a draft whose communicators have one in-order queue per ``edge``, ``pair`` or
-    ``rank``.
+    """Yield the deadlock of a draft whose communicators have one in-order queue per ``edge``,
+    ``pair`` or ``rank``.
 
     Sends and receives match; where ``batched``, neighbours on a device run as one group, in any
     order among themselves.
@@ -77,7 +77,7 @@ def queue_faults(
 def find_circle(
     draft: Draft, messages: ExpectedMessages, per: str, batched: bool
 ) -> list[tuple[int, int]]:
-    """A circle of waits as pairs of an op and the one it waits for, empty where every queue
+    """Return a cycle of waits as pairs of an op and the op it waits for; empty if every queue
     finishes.
 
     A message is one step, named by its send; so is every other op (a pair is one step, named by its
@@ -109,9 +109,7 @@ def find_circle(
 def _waits(
     draft: Draft, messages: ExpectedMessages, per: str, batched: bool
 ) -> tuple[Ints, Ints, Ints]:
-    """The step of each op, and every two steps of which the first must be finished before the
-    second.
-    """
+    """Return the step of each op, and all pairs of steps with the one that must finish first."""
     n = len(draft)
     everything = np.arange(n)
     sent, received = messages.matched(draft)
@@ -147,14 +145,14 @@ def _waits(
 
 
 def _chain(op: Ints, key: Ints) -> tuple[Ints, Ints]:
-    """Each op and the next of the same key, where equal keys stand together."""
+    """Return pairs of neighbouring ops with equal keys, where equal keys are adjacent."""
     same = key[1:] == key[:-1]
     return op[:-1][same], op[1:][same]
 
 
 def _between_batches(draft: Draft, op: Ints, key: Ints) -> list[tuple[Ints, Ints]]:
-    """Every op of a batch before every op of the next batch in the same queue; neighbours in a
-    queue are a batch.
+    """Return pairs of every op of a batch and every op of the next batch in the same queue;
+    neighbours in a queue are a batch.
     """
     batch = np.cumsum(~draft.follows_message)
     rows = []

@@ -1,4 +1,4 @@
-"""Replicas with different numbers of microbatches, whose collectives wait for each other."""
+"""Replicas with different numbers of microbatches: their collectives wait for each other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ HINT = "pad the others with empty microbatches, or deal the sequences anew (ppsi
 
 
 def replica_faults(counts: Sequence[int], microbatches: int) -> Iterator[Fault]:
-    """Find replicas that run another number of microbatches than the others, or than the schedule.
+    """Yield a fault for each replica with another number of microbatches than the others or the
+    schedule.
 
     A replica with fewer enters the reduction of gradients while another waits in a collective of
     its next microbatch (of FSDP, of experts, or of a loss averaged over replicas): neither comes.

@@ -26,7 +26,7 @@ MATCHES = {awaited: wait for wait, awaited in AWAITS.items()}
 
 
 def runtime_faults(draft: Draft, runtime: str) -> Iterator[Fault]:
-    """Find what that torch refuses, or computes wrong gradients from without an error."""
+    """Yield the faults that torch refuses, or that give wrong gradients without an error."""
     if draft.placement.n_replicas > 1:
         text = "torch holds each stage on one device, and this schedule has two replicas"
         yield Fault("runtime", text, "dualpipe-v or hanayo, which run in a V with one replica")

@@ -1,4 +1,4 @@
-"""Faults of ops that neither compute nor are messages.
+"""Faults of copies and collectives: ops that neither compute nor are messages.
 
 Of several streams: copies without their other half, ops twice, waits in a circle. Of FSDP: compute
 on freed parameters, gradients reduced too early or twice.
@@ -21,11 +21,11 @@ from ppsim.inputs.check.faults import Fault, at
 
 
 def stream_faults(draft: Draft) -> Iterator[Fault]:
-    """Find the faults of ops beside those that compute; none where there are no others."""
+    """Yield the faults of ops that do not compute."""
     if draft.computes.all() or not draft.timed.all():
         return
     schedule = draft.whole_schedule()
-    yield from _twice(draft)
+    yield from _repeated_ops(draft)
     yield from _left_out(draft)
     inputs = find_inputs(schedule)
     op = np.repeat(np.arange(len(draft)), np.diff(inputs.offsets))
@@ -50,7 +50,7 @@ def stream_faults(draft: Draft) -> Iterator[Fault]:
             yield Fault("deadlock", str(error), error.hint)
 
 
-def _twice(draft: Draft) -> Iterator[Fault]:
+def _repeated_ops(draft: Draft) -> Iterator[Fault]:
     beside = np.flatnonzero(draft.kind >= len(COMPUTE))
     # once, wherever that is
     device = np.where(np.isin(draft.kind, (Kind.EF, Kind.EB)), 0, draft.device)

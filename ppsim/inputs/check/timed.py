@@ -1,6 +1,4 @@
-"""Faults of a schedule that comes with times: two ops at once on a device, ops before what they
-need.
-"""
+"""Faults of a schedule with times: two ops at once on a device, or ops before their inputs."""
 
 from __future__ import annotations
 
@@ -33,8 +31,8 @@ def overlaps(draft: Draft) -> Iterator[Fault]:
             for other in running:
                 if end[op] > start[op] + slack:
                     text = (
-                        f"device {device} runs {_when(draft, op)} while it runs "
-                        f"{_when(draft, other)}"
+                        f"device {device} runs {_op_with_times(draft, op)} while it runs "
+                        f"{_op_with_times(draft, other)}"
                     )
                     yield at(
                         draft,
@@ -54,8 +52,8 @@ def early(draft: Draft, op: NDArray[np.int64], need: NDArray[np.int64]) -> Itera
         if start[this] < end[other] - slack:
             when = "before" if end[this] <= start[other] + slack else "during"
             text = (
-                f"device {draft.device[this]} runs {_when(draft, this)} {when} "
-                f"{_when(draft, other)}, which it needs"
+                f"device {draft.device[this]} runs {_op_with_times(draft, this)} {when} "
+                f"{_op_with_times(draft, other)}, which it needs"
             )
             yield at(
                 draft,
@@ -72,6 +70,6 @@ def _times(draft: Draft) -> tuple[NDArray[np.float64], NDArray[np.float64], floa
     return start, end, SLACK * float(np.abs(end).max(initial=0.0))
 
 
-def _when(draft: Draft, op: int) -> str:
+def _op_with_times(draft: Draft, op: int) -> str:
     start, end, _ = _times(draft)
     return f"{draft.label(op)} [{start[op]:g}, {end[op]:g}]"

@@ -27,7 +27,7 @@ class Reader(Protocol):
     SUFFIXES: tuple[str, ...]
 
     def matches(self, text: str) -> bool:
-        """Tell whether a text whose name has no known suffix is of this format."""
+        """Return whether a text without a known suffix looks like this format."""
 
     def parse(self, text: str, source: str) -> Draft:
         """Read the draft in a text; raises InputError where the text is not of this format."""
@@ -63,8 +63,7 @@ def read(path: str) -> Draft:
 
 
 def parse(text: str, source: str) -> Draft:
-    """Parse a schedule in the format that the source's suffix names, or else that the text looks
-    like.
+    """Parse a schedule in the format of the source's suffix, or else by the look of the text.
 
     Raises:
         InputError: the text is of no format that is known, or not of the one its name says.
@@ -104,7 +103,7 @@ def require_sound(draft: Draft) -> Draft:
 
 
 def say_unused(draft: Draft) -> Iterator[str]:
-    """Name in sentences what a draft states and a run does not use."""
+    """Yield a sentence for each statement of a draft that a run ignores."""
     if not draft.timed.all() and not draft.has_comms:
         yield f"FSDP ops of {draft.source} are left out; --unshard and --reduce-grad add theirs"
     if draft.start is not None:

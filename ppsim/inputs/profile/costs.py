@@ -29,7 +29,7 @@ def costs_from(
     first_stage_splits: bool = False,
     content: Sequence[str] | None = None,
 ) -> Costs:
-    """Derive the costs of a schedule on the profile's machine, in ms.
+    """Return the costs of a schedule on the profile's machine, in ms.
 
     The profile's layers are a device's 1/P share of the model, so a stage holds layers x P / S of
     them. The first stage adds the embedding, the last one the head and the loss. As in torch's
@@ -69,8 +69,8 @@ def costs_from(
 
 
 def message_ms(profile: Profile, size: int | None = None) -> float:
-    """Determine the latency of a message of ``size`` bytes, by default the profile's activations; 0
-    without any.
+    """Return the latency in ms of a message of ``size`` bytes, by default the profile's
+    activations; 0 without any.
 
     Between measured sizes it is interpolated in the logarithm of both. Beyond them the shape of the
     fitted line continues, of the nearest range where there are two, from the height of the
@@ -141,8 +141,8 @@ def _traced_times(profile: Profile, schedule: Schedule) -> StageTimes:
 def _layered_times(
     profile: Profile, schedule: Schedule, content: Sequence[str] | None = None
 ) -> StageTimes:
-    """Look up each stage by its number of layers, and what the first and the last stage hold
-    besides.
+    """Return each stage's times from its number of layers and the extras of the first and the last
+    stage.
     """
     n = schedule.n_stages
     table = np.full((len(KINDS), n), np.nan)
@@ -180,7 +180,7 @@ def _in_rows(table: Times) -> StageTimes:
 
 
 def _refuse_missing(time: Times, schedule: Schedule) -> None:
-    """Refuse a schedule with an op whose kind has no time on its stage."""
+    """Raise InputError if an op's kind has no time on its stage."""
     # what copies and shares of the vocabulary take is given beside a profile
     schedule = schedule.compute_only
     kind, stage = np.divmod(

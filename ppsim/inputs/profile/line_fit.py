@@ -37,7 +37,7 @@ class Line:
 
 
 def fit_line(x: Sequence[float], y: Sequence[float]) -> Line:
-    """Fit the line with the least squared relative error through the points; ``y`` above zero.
+    """Return the line with the least squared relative error through the points; ``y`` above zero.
 
     One point gives a line through the origin, or a constant where it is at ``x`` = 0.
     """

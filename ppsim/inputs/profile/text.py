@@ -163,17 +163,17 @@ def lines(profile: Profile) -> Iterator[str]:
         part = f"{held.layers} layer{'s' * (held.layers != 1)}" if held.layers else held.part
         yield (
             f"activations of a microbatch, {part}: "
-            f"{_held(held, lambda size: f'{size / 2**20:.2f} MiB')}"
+            f"{_held_text(held, lambda size: f'{size / 2**20:.2f} MiB')}"
         )
     for row in profile.stage:
         sends = f", sends {format_size(row.message_bytes)}" if row.message_bytes else ""
         yield (
             f"stage {row.stage}: {row.parameters} parameters; a microbatch holds "
-            f"{_held(row, format_size)}{sends}"
+            f"{_held_text(row, format_size)}{sends}"
         )
 
 
-def _held(row: Activation | StageSize, write: Callable[[int], str]) -> str:
+def _held_text(row: Activation | StageSize, write: Callable[[int], str]) -> str:
     return ", ".join(
         f"{write(getattr(row, f'after_{kind.lower()}_bytes'))} after {kind}" for kind in "FIW"
     )

@@ -88,7 +88,7 @@ class DealOptions:
 
     @property
     def wanted(self) -> bool:
-        """Whether sequences are dealt anew."""
+        """Whether the sequences are to be dealt again."""
         return self.deal or self.max_tokens is not None
 
 
@@ -207,8 +207,8 @@ def pipeline_of(schedule: Schedule, costs: Costs, load: Load, several: ReplicaOp
 
 
 def can_be_dealt(schedule: Schedule, costs: Costs, load: Load) -> bool:
-    """Whether a pipeline times the replicas of a load together: no collectives, streams or times of
-    single ops.
+    """Return whether a pipeline can time the replicas of a load together: no collectives, streams
+    or times of single ops.
     """
     return load.beside is None and not schedule.has_lanes and costs.each is None
 

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ppsim.core.costs import Costs
+    from ppsim.core.law import Law
     from ppsim.core.schedule import Schedule
     from ppsim.core.sequences import Sequences
-    from ppsim.inputs.profile.lengths import Law, Shares
+    from ppsim.inputs.profile.lengths import Shares
     from ppsim.show.drawing.load_map import LoadMap
 
 MOST_EACH = 1 << 16
@@ -79,7 +80,7 @@ class LengthOptions:
 
 @dataclass(frozen=True)
 class Load:
-    """What the microbatches of every replica take.
+    """Times of the microbatches of every replica.
 
     Attributes:
         sequences: which microbatch each is in.
@@ -274,16 +275,23 @@ def law_of(options: LengthOptions, costs: CostOptions) -> Law | None:
 
     A layer of hidden size h takes 24 h^2 flop a token, and 2 L h for the attention over L tokens.
     """
-    from ppsim.inputs.profile.lengths import Law, parse_law
-
     if costs.law is not None:
-        return parse_law(costs.law)
+        from ppsim.inputs.profile.chunk_times import read_law
+
+        law, fitted = read_law(costs.law)
+        if law.prefix and not fitted:
+            raise InputError(
+                "--law: G is of tokens before a chunk, and sequences of --lengths have none",
+                "C,B,A, or C,0,B,A",
+            )
+        return law
     if not costs.profile:
         return None
+    from ppsim.core.law import Law
     from ppsim.inputs.profile.profile import read
 
     model = read(costs.profile).model
-    return Law(0.0, 1.0, 1.0 / (12 * model.hidden)) if model else None
+    return Law(pair=1.0 / (12 * model.hidden)) if model else None
 
 
 def load_map(title: str, load: Load, ends: NDArray[np.float64], unit: str) -> LoadMap:

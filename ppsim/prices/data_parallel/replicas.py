@@ -35,7 +35,7 @@ NAMED = 4  # devices that are named with the replica that comes last
 
 @dataclass(frozen=True)
 class Replicas:
-    """How many there are, and how many times as long some devices take."""
+    """The number of replicas, and the slowdown of some devices."""
 
     count: int  # R
     # replica, device or None for all of its devices, and the factor of each
@@ -93,7 +93,7 @@ class Replicas:
             replace(costs, each=costs.durations(schedule) * row[schedule.device]) for row in rows
         ]
 
-    def without(self, replica: int) -> Replicas:
+    def with_healthy(self, replica: int) -> Replicas:
         """The replicas with one of them as fast as the costs say."""
         return replace(self, slower=tuple(each for each in self.slower if each[0] != replica))
 
@@ -167,7 +167,7 @@ class ReplicaOptions:
 
     @property
     def count(self) -> int | None:
-        """How many replicas there are; None where no option says so."""
+        """The number of replicas; None if no option sets it."""
         return self.replicas.count if self.replicas else None
 
 
@@ -175,18 +175,18 @@ class ReplicaOptions:
 class Even:
     """The step of the same work in microbatches that all take the same."""
 
-    step: float  # of the slowest replica, without collectives
+    step: float  # of the slowest replica, with_healthy collectives
     work: float  # of the busiest device in it
 
 
 @dataclass(frozen=True)
 class Replicated:
-    """When each device of each replica is done with its step."""
+    """The end of the step on each device of each replica."""
 
     ends: NDArray[np.float64]  # shape (R, P)
     unit: str  # of times
     reduction: float = 0.0  # time of the collectives and the optimizer after the slowest replica
-    even: Even | None = None  # the same step without unequal lengths, where there are such
+    even: Even | None = None  # the same step with_healthy unequal lengths, where there are such
 
     @property
     def waits(self) -> NDArray[np.float64]:
@@ -208,7 +208,7 @@ class Replicated:
 
     @property
     def step(self) -> str:
-        """How long their step takes: as long as the slowest, and the collectives."""
+        """The step of all replicas: the slowest one's time plus the collectives."""
         return f"{format_number(self.time)} {self.unit}"
 
     @property
@@ -231,8 +231,8 @@ class Replicated:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """What JSON says of it: times by replica, waits at the reduction by replica and device, who
-        comes last.
+        """Return the object of JSON: times by replica, waits at the reduction by replica and
+        device, the last replica.
         """
         causes = {"causes": self.causes} if self.even else {}
         reduction = {"reduction": self.reduction} if self.reduction else {}
@@ -247,7 +247,7 @@ class Replicated:
         }
 
     def lines(self) -> Iterator[Block]:
-        """Who is slowest, and who waits for whom."""
+        """Return lines of text on the slowest replica and the waits for it."""
         fastest = format_number(float(self.ends.max(axis=1).min()))
         slowest = f"the slowest's (replica {self.slowest}); the fastest takes {fastest}"
         if self.reduction:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FunctionOfSchedule(Part):
-    """What :meth:`ppsim.Costs.of` makes: a function that gives a schedule's costs."""
+    """The function of a schedule's costs that :meth:`ppsim.Costs.of` returns."""
 
     place: ClassVar[int] = 140
     called_by: ClassVar[tuple[str, ...]] = ("costs",)

@@ -1,4 +1,4 @@
-"""Which layers each stage holds: ``--layout``, and the times of layers that costs are made from."""
+"""The layers of each stage: ``--layout``, and the times of layers from which costs follow."""
 
 from __future__ import annotations
 

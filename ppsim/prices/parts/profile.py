@@ -86,7 +86,7 @@ class MeasuredProfile(Part):
 
 
 def has_activation_bytes(profile: str) -> bool:
-    """Whether a profile's file gives the bytes of activations."""
+    """Return whether a profile's file gives the bytes of activations."""
     from ppsim.inputs.profile.profile import read
 
     found = read(profile)

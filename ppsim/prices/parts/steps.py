@@ -225,7 +225,7 @@ class Steps(TimesOfKinds):
 
 
 def goes_round(schedule: Schedule) -> bool:
-    """Whether a schedule has a period.
+    """Return whether a schedule has a period.
 
     It is shown going round, ends with an optimizer step, runs forwards alone, or never flushes and
     two versions of the weights suffice for it.

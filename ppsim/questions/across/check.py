@@ -371,8 +371,8 @@ def queue_note(runtime: str | None, queues: str | None) -> str:
 
 
 def _room_around(screen: Console, draft: Draft, row: int, cell: int) -> int:
-    """How many letters of a line fit on either side of a cell; carets under a line that wraps point
-    nowhere.
+    """Return the number of letters of a line that fit on either side of a cell, so that its caret
+    stays below it.
     """
     first, last = draft.span(row, cell)
     used = len(f"  line {row}: ......") + last - first

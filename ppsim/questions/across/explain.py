@@ -55,7 +55,12 @@ from ppsim.prices.data_parallel.replicas import (
 from ppsim.prices.options import CostOptions
 from ppsim.prices.parts.modelled import ModelledOptions, model_of, network_of
 from ppsim.prices.timing import SIMPLE, time_ops
-from ppsim.questions.across.explain_text import explain_lines, heading_lines, job_lines, story_of
+from ppsim.questions.across.explain_text import (
+    explain_lines,
+    heading_lines,
+    job_lines,
+    page_explanation,
+)
 from ppsim.questions.across.rivals import Tried, try_changes
 from ppsim.questions.across.whatif import Run, change_run
 
@@ -185,7 +190,7 @@ def explain(schedule: str | None = None, **options: Any) -> Explained:
 def answer(request: ExplainRequest) -> Explained:
     """Explain what is asked for."""
     given = Given.of(request)
-    stated = _stated(given, request)
+    stated = _stated_run(given, request)
     execution: Execution | None = None
     each: Replicated | None = None
     load: Load | None = None
@@ -216,7 +221,7 @@ def answer(request: ExplainRequest) -> Explained:
         _refuse_dealing(request, stated)
     told = tried.changes, inputs, stated, execution, each, tried.room, tried.notes, load, dealt
     found = Explained(request, explanation, prices, *told)
-    found.near()  # refuses a device or an op that does not exist
+    found.detail_lines()  # refuses a device or an op that does not exist
     return found
 
 
@@ -304,10 +309,10 @@ class Explained(Answer[ExplainRequest]):
         from ppsim.analysis.explain import explain_object
         from ppsim.analysis.views import view_object
 
-        near = view_object(self.explanation, self.request.of_device, self._op)
+        detail_lines = view_object(self.explanation, self.request.of_device, self._op)
         told = explain_object(self.explanation, self.changes, self.inputs, self.room)
         words = {"advice": self.advice, "notes": list(self.remarks)}
-        return told | words | near | self._job_object()
+        return told | words | detail_lines | self._job_object()
 
     def _job_object(self) -> dict[str, Any]:
         """What a healthy run would take, of a run that shows its replicas."""
@@ -368,14 +373,15 @@ class Explained(Answer[ExplainRequest]):
         return f"{name} takes {time}, idle {format_share(metrics.bubble_rate)} of it; {self.advice}"
 
     def blocks(self) -> Iterator[Block]:
-        """Causes, critical path, gains and changes; or one device or op from near."""
+        """Causes, critical path, gains and changes; or one device or op from detail_lines."""
         yield ""
-        if near := self.near():
+        if detail_lines := self.detail_lines():
             yield from (
-                Line(line, 4) for line in [*heading_lines(self.explanation, self.stated), "", *near]
+                Line(line, 4)
+                for line in [*heading_lines(self.explanation, self.stated), "", *detail_lines]
             )
         else:
-            yield Drawn(self._whole)
+            yield Drawn(self._all_blocks)
 
     def charts(self) -> Sequence[tuple[str, Timeline]]:
         """The run that is explained."""
@@ -418,7 +424,7 @@ class Explained(Answer[ExplainRequest]):
     def story(self) -> Story:
         """What a page says of the run."""
         notes = [*self._more_lines, *self.remarks]
-        return story_of(self.explanation, self.changes, self.room, self.advice, notes)
+        return page_explanation(self.explanation, self.changes, self.room, self.advice, notes)
 
     @property
     def _more_lines(self) -> list[str]:
@@ -459,7 +465,7 @@ class Explained(Answer[ExplainRequest]):
         )
         return [(target, partial(save, target, suffix)) for target, suffix in find_targets(output)]
 
-    def near(self) -> list[str]:
+    def detail_lines(self) -> list[str]:
         """What is said of the device and the op asked for, empty for none (InputError: there is no
         such one).
         """
@@ -480,7 +486,7 @@ class Explained(Answer[ExplainRequest]):
 
         return find_op(self.explanation.timeline.schedule, op)
 
-    def _whole(self, screen: Console) -> Iterator[Block]:
+    def _all_blocks(self, screen: Console) -> Iterator[Block]:
         """Everything, with the chart in between on a terminal that has the colours of causes."""
         if self.slowdown is not None:
             yield from (Line(line, 11) for line in job_lines(self.slowdown, self.mending))
@@ -523,7 +529,7 @@ def _worker_map(found: Slowdown) -> WorkerMap:
     )
 
 
-def _stated(given: Given, request: ExplainRequest) -> Stated | None:
+def _stated_run(given: Given, request: ExplainRequest) -> Stated | None:
     """The run to explain as it is, or None for one to simulate.
 
     A file with times is timed anew where an option gives costs or messages.
@@ -642,7 +648,9 @@ def _dealt_changes(
 
 
 def _may_be_dealt(request: ExplainRequest, base: Run, simulated: Simulated) -> bool:
-    """Whether sequences of several lengths are given, and the simple model times a dealing."""
+    """Return whether sequences of several lengths are given, and the simple model times a
+    dealing.
+    """
     load, schedule, prices = simulated.load, base.schedule, simulated.mean_prices
     if (
         load is None

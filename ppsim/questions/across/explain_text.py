@@ -1,4 +1,4 @@
-"""What ``explain`` prints on a terminal, and tells on a page."""
+"""Texts of ``explain`` for a terminal and for pages."""
 
 from __future__ import annotations
 
@@ -128,11 +128,11 @@ def job_lines(found: Slowdown, mending: Sequence[Mended]) -> Iterator[str]:
         f"were alike"
     )
     yield f"slowdown   {found.slowdown:.3f}; below, with only these as they were and all else alike"
-    yield f"by kind    {_named(found.by_kind.items())}"
-    yield f"by device  {_named(enumerate(found.by_device_steps.mean(axis=0).tolist()))}"
+    yield f"by kind    {_largest_by_name(found.by_kind.items())}"
+    yield f"by device  {_largest_by_name(enumerate(found.by_device_steps.mean(axis=0).tolist()))}"
     if R > 1:
         by_replica = found.by_replica_steps.mean(axis=0).tolist()
-        yield f"by replica {_named(zip(job.replicas.tolist(), by_replica, strict=True))}"
+        yield f"by replica {_largest_by_name(zip(job.replicas.tolist(), by_replica, strict=True))}"
         workers = (
             f"replica {job.replicas[r]} device {d} {found.by_worker[r, d]:.3f}"
             for r, d in found.slowest[:SHOWN]
@@ -158,14 +158,14 @@ def job_lines(found: Slowdown, mending: Sequence[Mended]) -> Iterator[str]:
         yield f"  {change.what:<{named}}  {time} {unit}  {gain}"
 
 
-def _named(values: Iterable[tuple[object, float]]) -> str:
+def _largest_by_name(values: Iterable[tuple[object, float]]) -> str:
     """The largest of some slowdowns, by name."""
     largest = sorted(values, key=lambda pair: -pair[1])
     more = f" and {len(largest) - SHOWN} more" if len(largest) > SHOWN else ""
     return " · ".join(f"{name} {value:.3f}" for name, value in largest[:SHOWN]) + more
 
 
-def story_of(
+def page_explanation(
     explanation: Explanation,
     changes: Sequence[WhatIf],
     room: Room | None,

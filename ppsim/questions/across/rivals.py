@@ -1,4 +1,5 @@
-"""What ``explain`` tries by itself: equal stages, free messages, more microbatches, rivals.
+"""Changes that ``explain`` simulates on its own: equal stages, free messages, more microbatches,
+other schedules.
 
 Rivals are all schedules of the registry that train alike, on the same devices and microbatches.
 Those that treat the largest cause of idle time come first, as many as a budget of ops allows. What
@@ -145,7 +146,7 @@ def _plain_attempts(base: Run, given: Given) -> Iterator[_Attempt]:
             base.schedule, prices, base.network, base.costs, ReplicaOptions(base.replicas)
         )
         slowest = timed.slowest if timed else 0
-        healed = replace(base, replicas=base.replicas.without(slowest))
+        healed = replace(base, replicas=base.replicas.with_healthy(slowest))
         text = f"replica {slowest} as the others"
         yield _Attempt(text, f"mend replica {slowest}: as fast as the others", healed)
     own_count = base.loads is None and not _is_laned(base) and base.schedule.flushes
@@ -156,7 +157,7 @@ def _plain_attempts(base: Run, given: Given) -> Iterator[_Attempt]:
 
 
 def _is_laned(base: Run) -> bool:
-    """Whether a real run shows ops on several streams, which no other run would copy."""
+    """Return whether a real run shows ops on several streams, which no other run would copy."""
     return base.measured is not None and base.schedule is not None and base.schedule.has_lanes
 
 
@@ -225,7 +226,7 @@ def _order_by_cause(
 
 
 def _treats(explanation: Explanation, family: Family, chunks: int, base: Run) -> bool:
-    """Whether a schedule does something against the largest cause of idle time.
+    """Return whether a schedule reduces the largest cause of idle time.
 
     Waits for messages: no more messages than now, or an order that follows what they take. All
     else: split backwards, whose weight gradients fill gaps, or more and shorter stages.
@@ -338,7 +339,7 @@ def _partition_line(base: Run, given: Given) -> str:
 
 
 def _halved(base: Run, timeline: Timeline) -> str:
-    """What is assumed where a run measured full backwards alone and a schedule splits them."""
+    """Return the assumption on split backwards for a run that measured full backwards alone."""
     if base.measured is None or base.schedule is None:
         return ""
     from ppsim.core.ops import Kind

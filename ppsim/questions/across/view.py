@@ -70,14 +70,14 @@ def view(fields: Mapping[str, Any], folder: Path) -> Document:
         InputError: an option or a shape that is refused, too much work for a live page, or a file
             of this machine.
     """
-    return _answer(_asked(ViewRequest, fields), folder)
+    return _answer(_request_of(ViewRequest, fields), folder)
 
 
 def plan_request(fields: Mapping[str, Any]) -> PlanPageRequest:
     """Read what a page asks of ``ppsim plan`` (InputError: an option or a value that a page may not
     give).
     """
-    return _asked(PlanPageRequest, fields)
+    return _request_of(PlanPageRequest, fields)
 
 
 def tell(fields: Mapping[str, Any], folder: Path) -> Story:
@@ -89,9 +89,9 @@ def tell(fields: Mapping[str, Any], folder: Path) -> Story:
     """
     from ppsim.questions.across.explain import ExplainRequest, answer
 
-    request = _asked(ViewRequest, fields)
+    request = _request_of(ViewRequest, fields)
     priced, _ = _priced(request)
-    sources = [_found(spec, folder) for spec in request.schedules.specs]
+    sources = [_schedule_path(spec, folder) for spec in request.schedules.specs]
     _refuse_work(sources, request.shape)
     stated, left = _read_stated(sources, request.shape)
     refused: PpsimError = InputError("no schedule takes this shape")
@@ -138,7 +138,7 @@ def load_kernels() -> None:
     fill.compile_now()
 
 
-def _asked(kind: type[R], fields: Mapping[str, Any]) -> R:
+def _request_of(kind: type[R], fields: Mapping[str, Any]) -> R:
     """Read the fields of a page, none of which names a file of this machine."""
     values = {
         declared.name: _texts(declared, value) for declared, value in find_options(kind, fields)
@@ -187,7 +187,7 @@ def _texts(declared: Option, value: Any) -> Any:
 def _answer(request: ViewRequest, folder: Path) -> Document:
     shape, given = request.shape, Given.of(request)
     costs, network = _priced(request)
-    sources = [_found(spec, folder) for spec in request.schedules.specs]
+    sources = [_schedule_path(spec, folder) for spec in request.schedules.specs]
     _refuse_work(sources, shape)
     typed = given.spellings(TIMING)
     stated, left = _read_stated(sources, shape)
@@ -344,7 +344,7 @@ def _of_model(request: ViewRequest) -> dict[str, Any]:
     )
 
 
-def _found(spec: str, folder: Path) -> str:
+def _schedule_path(spec: str, folder: Path) -> str:
     """The schedule a word names: one of the list, or the path of a dropped file."""
     if not spec.startswith(DROPPED):
         return spec

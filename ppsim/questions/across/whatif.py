@@ -233,7 +233,7 @@ def _spelling(name: str) -> str:
 
 
 def _takes(family: Family | None, shape: ShapeOptions) -> bool:
-    """Whether a family takes a shape."""
+    """Return whether a family supports a shape."""
     from ppsim.schedules import shape_for
 
     try:
@@ -508,7 +508,8 @@ def _check_read(part: str, run: Run, without: Run, timeline: Timeline) -> None:
     )
     costs, before = run.price(schedule), without.price(schedule)
     same = all(
-        np.all(one == other) for one, other in zip(_stated(costs), _stated(before), strict=True)
+        np.all(one == other)
+        for one, other in zip(_all_numbers(costs), _all_numbers(before), strict=True)
     )
     if key == "link" and run.network.cluster:  # which changes no costs
         from ppsim.engine.detailed.links import parse_link
@@ -527,7 +528,7 @@ def _check_read(part: str, run: Run, without: Run, timeline: Timeline) -> None:
         )
 
 
-def _stated(costs: Costs) -> list[Any]:
+def _all_numbers(costs: Costs) -> list[Any]:
     """All numbers of costs, defaults in place of None."""
     pair = costs.time[0] + costs.time[1] if costs.pair is None else costs.pair
     scale, speed = (1.0 if factors is None else factors for factors in (costs.scale, costs.speed))

@@ -1,4 +1,4 @@
-"""What optimize says: the best schedule found, how far it is proved, and time against memory."""
+"""Texts of ``optimize``: the best schedule found, its proof, and time against memory."""
 
 from __future__ import annotations
 

@@ -234,7 +234,7 @@ def _solve(request: PartitionRequest, asked: Asked) -> Partitioned:
                 f"{limit:g} allows"
             )
             raise PpsimError(what, f"--time-limit {math.ceil(takes - LATE_S)}, or a smaller size")
-        if schedule.partly:
+        if schedule.partial_recompute:
             raise InputError(
                 "partition knows no recompute of a part of a stage",
                 "--recompute full, first:N or window:N",

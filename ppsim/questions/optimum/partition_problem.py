@@ -1,6 +1,4 @@
-"""What ``ppsim partition`` splits: the costs and the memory of a layout, and the problem made of
-both.
-"""
+"""The problem of ``ppsim partition``: costs and memory of a layout."""
 
 from __future__ import annotations
 
@@ -38,8 +36,8 @@ MOST_HINTED, HINT_SECONDS = 200_000_000, 5.0
 
 @dataclass(frozen=True)
 class Asked:
-    """What a call asks to split: the schedule's spelling and shape, costs, layers, and the memory
-    of devices.
+    """The request of a split: the schedule's spelling and shape, costs, layers, and the memory of
+    devices.
     """
 
     spec: str

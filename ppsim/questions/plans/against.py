@@ -20,13 +20,13 @@ from ppsim.questions.plans.measured import describe_anchors
 
 if TYPE_CHECKING:
     from ppsim.workload.plans.nearby import Nearby
-    from ppsim.workload.plans.rows import Own
+    from ppsim.workload.plans.rows import UserNames
 
 LEFT = ("layout", "change")  # columns of words
 NAMES = ("model", "GPU", "software", "source")  # likewise, of a page
 
 
-def compare_runs(request: Any, table: str, runs: Nearby, own: Own) -> Against:
+def compare_runs(request: Any, table: str, runs: Nearby, own: UserNames) -> Against:
     """Predict a table's runs as ``ppsim plan`` asks, or plan each anew (InputError: a row is
     wrong).
     """
@@ -160,7 +160,7 @@ class Against(Answer[Any]):
 
 
 def _improve(
-    request: Any, published: Sequence[Any], rows: Sequence[dict[str, Any]], own: Own
+    request: Any, published: Sequence[Any], rows: Sequence[dict[str, Any]], own: UserNames
 ) -> list[dict[str, Any]]:
     """Plan every row that could be predicted."""
     from ppsim.workload.plans.improve import improve, is_sound, share_searches

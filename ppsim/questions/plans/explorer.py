@@ -1,5 +1,5 @@
-"""What the page of plans is written from: the search's counts, everything it simulated, and how to
-launch the best.
+"""Data of the page of plans: the search's counts, all simulated candidates, and launch flags of the
+best.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def plan_page_of(
         (name, found.counts[name], meaning)
         for name, meaning in zip(OUTCOMES, _meanings(task), strict=True)
     ]
-    title = f"{task.model.name or 'the model'} on {named(task)}".replace(" x ", " × ")
+    title = f"{task.model.name or 'the model'} on {gpu_label(task)}".replace(" x ", " × ")
     return plan_page(title, facts, meanings, columns, verdict)
 
 
@@ -83,7 +83,7 @@ def _place(row: Row) -> tuple[float, int, str]:
 
 
 def _meanings(task: Task) -> Iterator[str]:
-    """What each outcome says of a candidate."""
+    """Return the meaning of each outcome of a candidate."""
     cap = format_size(task.cap)
     yield (
         "Their schedule takes no such numbers of devices, chunks and microbatches, or the layers "
@@ -127,24 +127,25 @@ def _columns(task: Task, rows: Sequence[Row], lost: Mapping[str, str]) -> dict[s
     )
     columns: dict[str, list[Any]] = {key: [row[key] for row in rows] for key in plain}
     columns |= {
-        key: [_short(row[key]) for row in rows] for key in ("offload", "step_s", "mfu", "bubble")
+        key: [_five_digits(row[key]) for row in rows]
+        for key in ("offload", "step_s", "mfu", "bubble")
     }
     columns["layers"] = [row["recompute_layers"] or 0 for row in rows]
     if task.machine.kinds:
-        columns["placed"] = ["; ".join(places(row)) for row in rows]
-    columns["tokens"] = [_short(row["tokens_per_s"] / task.gpus) for row in rows]
-    columns["memory"] = [_short(row["memory_bytes"] / 2**30) for row in rows]
+        columns["placed"] = ["; ".join(rank_lines(row)) for row in rows]
+    columns["tokens"] = [_five_digits(row["tokens_per_s"] / task.gpus) for row in rows]
+    columns["memory"] = [_five_digits(row["memory_bytes"] / 2**30) for row in rows]
     rank = {key: place for place, key in enumerate(lost, 1)}
     columns["listed"] = [rank.get(row["key"], 0) for row in rows]
     columns["lost_by"] = [lost.get(row["key"], "") for row in rows]
     for name in rows[0]["terms"]:
-        columns[f"step {name}"] = [_short(row["terms"][name]) for row in rows]
+        columns[f"step {name}"] = [_five_digits(row["terms"][name]) for row in rows]
     for name in rows[0]["memory_parts"]:
-        columns[f"held {name}"] = [_short(row["memory_parts"][name] / 2**30) for row in rows]
+        columns[f"held {name}"] = [_five_digits(row["memory_parts"][name] / 2**30) for row in rows]
     return columns
 
 
-def _short(value: float) -> float:
+def _five_digits(value: float) -> float:
     return float(f"{value:.5g}")
 
 
@@ -173,7 +174,7 @@ def _launch_of(task: Task, row: Row) -> dict[str, Any]:
     return {"texts": texts, "refused": refused}
 
 
-def places(row: Mapping[str, Any]) -> Iterator[str]:
+def rank_lines(row: Mapping[str, Any]) -> Iterator[str]:
     """Say where a plan's pipeline lies on several kinds of nodes, and how many layers each device
     has.
     """
@@ -195,13 +196,13 @@ def places(row: Mapping[str, Any]) -> Iterator[str]:
         first += count
 
 
-def named(task: Task) -> str:
-    """The GPUs of a plan in words."""
+def gpu_label(task: Task) -> str:
+    """Return the GPU label of a plan's cluster."""
     return task.machine.title if task.machine.kinds else f"{task.gpus:,} x {task.machine.title}"
 
 
-def caps(task: Task) -> str:
-    """What a GPU has for training, of each kind of nodes."""
+def usable_memory_text(task: Task) -> str:
+    """Return the usable memory of a GPU, for each kind of nodes, as text."""
     from ppsim.workload.plans.task import usable_bytes
 
     each = [min(task.cap, usable_bytes(kind.machine)) for kind in task.machine.kinds] or [task.cap]
@@ -216,8 +217,8 @@ def cap_of(row: Mapping[str, Any], task: Task) -> float:
 
 
 def carry_runs(task: Task, rows: Mapping[int, Row]) -> dict[str, Any]:
-    """What ``plan_run.js`` times and draws; of ``rows``, plans by their place on the page, the
-    first come first.
+    """Return the data that ``plan_run.js`` times and draws, for the plans of ``rows`` by their
+    place on the page.
     """
     from ppsim.workload.cost.costs import queues_of, stage_costs
     from ppsim.workload.plans.by_speed import layout_of

@@ -1,4 +1,4 @@
-"""How a model's layers are split over GPUs, as a figure, a page or a flowchart."""
+"""The split of a model's layers over GPUs, as a figure, a page or a flowchart."""
 
 from __future__ import annotations
 
@@ -37,9 +37,7 @@ def check_output(output: OutputOptions, tp: int | None, ep: int | None) -> None:
 
 @dataclass(frozen=True)
 class Drawing:
-    """What is drawn: the kinds of layers, what is remarked of each, the title, and how to make it
-    again.
-    """
+    """A figure's data: the kinds of layers with remarks, the title, and the inputs."""
 
     splits: Sequence[LayerSplit]
     remarks: Sequence[Sequence[str]]

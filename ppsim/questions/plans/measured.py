@@ -1,4 +1,4 @@
-"""What measured runs say of plans: corrections, ranges, ties, and what no run was seen of."""
+"""Measured runs against plans: corrections, ranges, ties, and settings without any measured run."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ LAYOUT = ("tp", "cp", "ep", "pp", "dp", "mbs", "recompute", "zero", "offload")
 
 
 @dataclass(frozen=True)
-class Told:
-    """What measured runs say of plans."""
+class Corrections:
+    """Corrections of a plan by measured runs."""
 
     # what no run was seen of: the GPU, the software, the kind of model
     unseen: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class Told:
     ahead: float = 0.0  # how much faster the fastest plan is than the best, which is simpler
 
 
-def correct_plans(task: Task, version: Version, found: Found, runs: Nearby) -> Told:
+def correct_plans(task: Task, version: Version, found: Found, runs: Nearby) -> Corrections:
     """Correct the steps of all plans by measured runs, choose the best of them, and give each a
     range.
 
@@ -80,7 +80,7 @@ def correct_plans(task: Task, version: Version, found: Found, runs: Nearby) -> T
         "measured times are in the curve's place, so runs that it predicted correct nothing\n"
     ] * profiled
     lines += [*describe_anchors(runs)]
-    return Told(
+    return Corrections(
         lacking,
         tuple(run.name for run in runs.anchors),
         correction.factor,

@@ -43,11 +43,18 @@ from ppsim.core.schedule import place
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.software import SoftwareOptions, parallel_with
 from ppsim.questions.plans.against import Against, compare_runs
-from ppsim.questions.plans.explorer import cap_of, caps, chosen, named, places, plan_page_of
+from ppsim.questions.plans.explorer import (
+    cap_of,
+    chosen,
+    gpu_label,
+    plan_page_of,
+    rank_lines,
+    usable_memory_text,
+)
 from ppsim.questions.plans.measured import (
     BASELINE,
     NEAR,
-    Told,
+    Corrections,
     correct_plans,
     gain_of_plan,
     sureness,
@@ -61,7 +68,7 @@ if TYPE_CHECKING:
     from ppsim.workload.hardware.hardware import Machine
     from ppsim.workload.plans.gains import Gain
     from ppsim.workload.plans.nearby import Nearby
-    from ppsim.workload.plans.rows import Own
+    from ppsim.workload.plans.rows import UserNames
     from ppsim.workload.plans.task import Found, Task
 
 WORTH = 0.01  # share of an optimizer step from which what hides of it is told
@@ -285,18 +292,18 @@ def answer(request: PlanRequest) -> Plans | Against:
         raise InputError(
             f"'{profiles[0]}' has times of ops, and --against corrects steps", "--anchor ROWS.json"
         )
-    own = _own(request)
+    own = _user_names(request)
     return compare_runs(request, request.against, _runs(request.anchor, own), own)
 
 
-def _own(request: PlanRequest) -> Own:
+def _user_names(request: PlanRequest) -> UserNames:
     """Return the model and the cluster that rows of a table may name, where they are given."""
     from ppsim.workload.hardware.hardware import read_machine
     from ppsim.workload.model.model import read_model
-    from ppsim.workload.plans.rows import own_of
+    from ppsim.workload.plans.rows import user_names_of
 
     model, cluster = request.model, request.cluster
-    return own_of(
+    return user_names_of(
         (model, read_model(model)) if model else None,
         (cluster, read_machine(cluster)) if cluster else None,
     )
@@ -304,11 +311,11 @@ def _own(request: PlanRequest) -> Own:
 
 def _plan(request: PlanRequest) -> Plans:
     """Search for the plans of a request."""
-    from ppsim.workload.plans.rows import own_of
+    from ppsim.workload.plans.rows import user_names_of
 
     request = _with_software(request)
     task = make_task(request)
-    own = own_of((request.model or "", task.model), (request.cluster or "", task.machine))
+    own = user_names_of((request.model or "", task.model), (request.cluster or "", task.machine))
     runs = _runs(request.anchor, own)
     task = replace(task, near=NEAR, launch=_launcher(request, task))
     found = _search(task, request)
@@ -317,8 +324,8 @@ def _plan(request: PlanRequest) -> Plans:
         found = _search(task, request)
     if not found.rows:
         _refuse(task, found)
-    told = correct_plans(task, request.runs.version, found, runs)
-    return Plans(request, task, found, told, runs, inputs_of(Given.of(request)))
+    corrections = correct_plans(task, request.runs.version, found, runs)
+    return Plans(request, task, found, corrections, runs, inputs_of(Given.of(request)))
 
 
 def _with_software(request: PlanRequest) -> PlanRequest:
@@ -368,7 +375,7 @@ def _is_profile(anchor: str) -> bool:
     return anchor.lower().endswith(".toml")
 
 
-def _runs(anchors: Sequence[str], own: Own) -> Nearby:
+def _runs(anchors: Sequence[str], own: UserNames) -> Nearby:
     """Return the measured runs that correct predictions: the library's, and the user's anchors.
 
     Where a profile takes the place of the curve, by which published runs were predicted, the user's
@@ -525,14 +532,14 @@ class Plans(Answer[PlanRequest]):
     Attributes:
         task: the model, the cluster and what plans may choose.
         found: the plans, and how many candidates each rule left out.
-        told: what measured runs say of them.
+        corrections: corrections of the plans by measured runs.
         runs: the measured runs.
         inputs: how to make the answer again.
     """
 
     task: Task
     found: Found
-    told: Told
+    corrections: Corrections
     runs: Nearby
     inputs: Mapping[str, Any]
 
@@ -588,9 +595,9 @@ class Plans(Answer[PlanRequest]):
                 if (m := task.machine.measured)
                 else {}
             ),
-            "unseen": list(self.told.unseen),
-            "anchors": list(self.told.anchors),
-            "correction": {"step": self.told.factor},
+            "unseen": list(self.corrections.unseen),
+            "anchors": list(self.corrections.anchors),
+            "correction": {"step": self.corrections.factor},
             "complete": found.complete,
             "candidates": found.total,
             "outcomes": {name: found.counts[name] for name in OUTCOMES},
@@ -609,12 +616,13 @@ class Plans(Answer[PlanRequest]):
         task = self.task
         sequences = "sequence" if task.gbs == 1 else "sequences"
         yield (
-            f"{task.model.name or 'the model'} on {named(task)} ({task.machine.name}), "
-            f"{task.gbs:,} {sequences} of {task.model.seq:,} tokens a step, {caps(task)} a GPU\n"
+            f"{task.model.name or 'the model'} on {gpu_label(task)} ({task.machine.name}), "
+            f"{task.gbs:,} {sequences} of {task.model.seq:,} tokens a step, "
+            f"{usable_memory_text(task)} a GPU\n"
         )
         if measured := task.machine.measured:
             yield Line(f"times of {measured.taken}: from {measured.name}; {measured.left}\n")
-        yield from (Line(line) for line in self.told.lines)
+        yield from (Line(line) for line in self.corrections.lines)
         yield from self._counts()
         yield from self._rows()
         if self.request.front:
@@ -624,7 +632,7 @@ class Plans(Answer[PlanRequest]):
             yield Line(line, 4)
         if line := uneven_stages(self.found.rows[0], self.task.model.layers):
             yield Line(line, 4)
-        yield from (Line(line, 4) for line in places(self.found.rows[0]))
+        yield from (Line(line, 4) for line in rank_lines(self.found.rows[0]))
         if line := self._run_line:
             yield Line(f"run it: {line}", 8)
         if (
@@ -652,7 +660,7 @@ class Plans(Answer[PlanRequest]):
         else:
             yield f"its launch flags: --flags {self._framework}"
 
-    def failure(self) -> PpsimError | None:
+    def error_after_output(self) -> PpsimError | None:
         """Why the framework whose flags are asked for does not run the best plan."""
         return self._refusal if self.request.flags else None
 
@@ -749,7 +757,7 @@ class Plans(Answer[PlanRequest]):
 
     def _tie(self) -> str:
         """Say that faster plans tie with the best, and why it is the best of them."""
-        ahead = self.told.ahead
+        ahead = self.corrections.ahead
         return (
             f"; tied with plans up to {format_share(ahead)} faster, and the simplest of them"
             if ahead

@@ -93,7 +93,7 @@ class SpaceOptions:
 
 @dataclass(frozen=True)
 class Able:
-    """What software has, for plans of it; ``free``: plans may have any schedule."""
+    """The features of a software, for plans of it; ``free``: plans may have any schedule."""
 
     who: str = ""
     schedules: tuple[str, ...] = ()
@@ -141,7 +141,7 @@ def make_axes(
             )
         sizes[name] = (1,)
     zero = (
-        _within("zero", [*space.zero], 3, "--zero 1,3")
+        _checked_range("zero", [*space.zero], 3, "--zero 1,3")
         if space.zero
         else None
         if 3 in able.zero
@@ -184,7 +184,8 @@ def make_axes(
         ),
         zero=zero,
         offload=tuple(
-            round(100 * share) for share in _within("offload", space.offload, 1, "--offload 0,0.5")
+            round(100 * share)
+            for share in _checked_range("offload", space.offload, 1, "--offload 0,0.5")
         ),
         fitted=() if space.schedules else tuple(name for name in FITTED if able.runs(name)),
         base=base,
@@ -192,7 +193,9 @@ def make_axes(
     )
 
 
-def _within(option: str, numbers: float | list[float], most: int, sample: str) -> tuple[Any, ...]:
+def _checked_range(
+    option: str, numbers: float | list[float], most: int, sample: str
+) -> tuple[Any, ...]:
     listed = numbers if isinstance(numbers, list) else [numbers]
     if wrong := [number for number in listed if not 0 <= number <= most]:
         raise InputError(f"--{option} {wrong[0]:g} is not 0 to {most}", sample)

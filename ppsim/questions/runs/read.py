@@ -221,7 +221,7 @@ class ObservedRun(Answer[ReadRequest]):
             "memory": None if kept.memory is None else np.median(kept.memory, axis=0).tolist(),
             "clock_offsets": observed.offset.tolist(),
             "notes": list(observed.notes),
-            "understood": list(observed.understood),
+            "understood": list(observed.column_notes),
             "command": self.command or None,
         }
 
@@ -237,7 +237,7 @@ class ObservedRun(Answer[ReadRequest]):
         yield ""
         yield _stage_table(self.kept, value)
         yield ""
-        yield from (Line(line, 11) for line in _between(value, self.kept.unit))
+        yield from (Line(line, 11) for line in _between_ops_lines(value, self.kept.unit))
 
 
 @dataclass(frozen=True)
@@ -399,7 +399,7 @@ def _headline(observed: RealRun, kept: RealRun) -> Iterator[str]:
         yield f"           the first one, left out: {format_number(makespans[0])} {observed.unit}"
     for note in observed.notes:
         yield f"           {note}"
-    for line in observed.understood:
+    for line in observed.column_notes:
         what, _, rest = line.partition(": ")
         yield f"{what:<10} {rest}"
 
@@ -430,7 +430,7 @@ def _stage_table(kept: RealRun, value: dict[str, Any]) -> Table:
     return Table([*headings, *([] if memory is None else ["memory"])], rows)
 
 
-def _between(value: dict[str, Any], unit: str) -> Iterator[str]:
+def _between_ops_lines(value: dict[str, Any], unit: str) -> Iterator[str]:
     """Say what passes between ops."""
     for what, key, name in (
         ("gap", "gaps", "device {device} {after}-{before}"),

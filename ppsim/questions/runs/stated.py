@@ -51,7 +51,7 @@ def read_named_run(paths: Sequence[str], schedule: str = "", unit: str = "") -> 
 
 
 def shows_run(path: str) -> bool:
-    """Whether a path is a folder or a file of a real run, or ``FILE:NAME``, rather than a
+    """Return whether a path is a folder or a file of a real run, or ``FILE:NAME``, rather than a
     schedule.
     """
     if not (os.path.exists(path) or os.path.exists(path.rpartition(":")[0])):

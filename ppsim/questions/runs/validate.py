@@ -401,13 +401,13 @@ class Validated(Answer[ValidateRequest]):
 
         return [(target, partial(write, target, suffix)) for target, suffix in find_targets(output)]
 
-    def failure(self) -> PpsimError | None:
-        """What was lost."""
+    def error_after_output(self) -> PpsimError | None:
+        """Return the error for lost runs; None if all are there."""
         return PpsimError(self.lost) if self.lost else None
 
     @property
-    def measured(self) -> bool:
-        """Whether the runs were made for it."""
+    def is_irreplaceable(self) -> bool:
+        """Whether the runs were made for this answer."""
         return not (self.request.source.from_record or self.request.source.trace)
 
 

@@ -1,4 +1,4 @@
-"""What ``ppsim validate`` says of its findings, on a terminal and on a page."""
+"""Texts of ``ppsim validate`` for a terminal and for pages."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def detail_lines(validation: Validation, record: Record, value: dict[str, Any]) 
             f"2% apart",
             11,
         )
-    yield Line(f"measured   {_where(record)}", 11)
+    yield Line(f"measured   {_source_text(record)}", 11)
     for line in _on_a_gpu(record):
         yield Line(line, 11)
 
@@ -143,7 +143,7 @@ def _shift(ms: float) -> str:
     return f"{ms:+.2f}".replace("-", MINUS)
 
 
-def _where(record: Record) -> str:
+def _source_text(record: Record) -> str:
     if record.settings["ops"] == "trace":
         costs = f"nominal costs from {record.settings['costs']}"
         if "clocks" in record.settings:
@@ -165,7 +165,7 @@ def _where(record: Record) -> str:
 
 
 def _on_a_gpu(record: Record) -> Iterator[str]:
-    """What a reader must know of a run on GPUs: what it was, and whether the host kept ahead."""
+    """Return remarks on a run on GPUs: its device, and whether the host kept ahead."""
     settings = record.settings
     if "emulation" in settings:
         yield f"           {settings['emulation']}"

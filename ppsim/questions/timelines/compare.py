@@ -165,10 +165,10 @@ class Comparison(Answer[CompareRequest]):
     @cached_property
     def gains(self) -> dict[str, Gain]:
         """The gain of each step over the baseline's, with its range; empty without a model."""
-        from ppsim.workload.plans.gains import gain_of
-
         if not self.steps:
             return {}
+        from ppsim.workload.plans.gains import gain_of
+
         timed = [(row.name, row.timeline.schedule) for row in self.rows if row.timeline]
         base, first = timed[0]
         return {
@@ -213,7 +213,7 @@ class Comparison(Answer[CompareRequest]):
     def _any_fits(self) -> bool:
         return any(row.fits for row in self.rows)
 
-    def failure(self) -> PpsimError | None:
+    def error_after_output(self) -> PpsimError | None:
         """That none fits, and the least cap that one does."""
         return (
             None
@@ -283,9 +283,10 @@ class Comparison(Answer[CompareRequest]):
         document = replace(document, insides=insides)
         if suffix == ".html":
             from ppsim.prices.editable import make_editable
-            from ppsim.show.files.workers import lines_of_page
 
             if lines := [*self._gain_lines(), *self.limits.lines()]:
+                from ppsim.show.files.workers import lines_of_page
+
                 document = replace(document, below=lines_of_page(lines))
             document = make_editable(document, self.costs, self.given)
         return (
@@ -413,8 +414,6 @@ def find_limits(found: Comparison) -> Limits:
     There are none of several replicas, of sequences of different lengths, and of schedules that go
     round, whose time is a period.
     """
-    from ppsim.analysis.break_even import BUDGET, Side, break_evens, price_of
-
     request = found.request
     timed = [row for row in found.rows if row.timeline and row.metrics]
     base = timed[0].name
@@ -422,6 +421,7 @@ def find_limits(found: Comparison) -> Limits:
         return Limits(base, ())
     if any(row.metrics and row.metrics.round for row in timed):
         return Limits(base, ())
+    from ppsim.analysis.break_even import BUDGET, Side, break_evens, price_of
 
     def time(schedule: Schedule, costs: Costs) -> float:
         return time_ops(schedule, costs, request.network, request.costs.links)[0].makespan

@@ -271,7 +271,7 @@ class Description(Answer[ListRequest]):
 
 @dataclass(frozen=True)
 class Shelves(Answer[ListRequest]):
-    """What the library has."""
+    """The contents of the library."""
 
     @property
     def verdict(self) -> str:
@@ -296,7 +296,7 @@ class Shelves(Answer[ListRequest]):
             headings = list(rows[0])
             yield Table(
                 headings,
-                [[_short(row[key]) for key in headings] for row in rows],
+                [[_cell_text(row[key]) for key in headings] for row in rows],
                 left=[headings[0], "source"],
             )
         yield ""
@@ -434,7 +434,7 @@ def card_words(fields: Mapping[str, Any]) -> str:
     return "a training framework"
 
 
-def _short(value: Any) -> str:
+def _cell_text(value: Any) -> str:
     if value is None:
         return ""
     return (

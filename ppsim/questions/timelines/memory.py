@@ -308,7 +308,7 @@ class Memory(Answer[MemoryRequest]):
         if isinstance(self.report.cap, tuple) and self.request.output.output:
             yield "files mark no cap: the devices have different ones"
 
-    def failure(self) -> PpsimError | None:
+    def error_after_output(self) -> PpsimError | None:
         """What does not fit, and what would."""
         return None if self.fits else does_not_fit(self.report, self.alternatives, self.unsearched)
 
@@ -440,7 +440,7 @@ class MemoryServed(Answer[MemoryRequest]):
         yield ""
         yield from self.held.blocks()
 
-    def failure(self) -> PpsimError | None:
+    def error_after_output(self) -> PpsimError | None:
         """What does not fit."""
         if self.held.fits:
             return None
@@ -486,8 +486,8 @@ class Case:
 
 
 def find_alternatives(found: MemoryReport, case: Case) -> tuple[tuple[Alternative, ...], bool]:
-    """What fits instead, each found by running this command with the options it names; whether
-    splits are left.
+    """Return alternatives that fit, each found by this command with other options, and whether
+    splits are left to search.
 
     Where devices have different caps, what fits the least of them on all.
     """
@@ -629,7 +629,7 @@ def format_cap(found: MemoryReport) -> str:
 
 
 def _per_unit(found: MemoryReport) -> float:
-    """How many of the curve's unit one unit of ``--cap`` stands for."""
+    """Return how many of the curve's units make one unit of ``--cap``."""
     return activations_per_unit(found.timeline.schedule, found.curve.unit)
 
 

@@ -444,7 +444,7 @@ class Run(Answer[RunRequest]):
         """The schedule."""
         return [(title_of(self.schedule), self.timeline)]
 
-    def failure(self) -> PpsimError | None:
+    def error_after_output(self) -> PpsimError | None:
         """What does not fit, and what would where no options of messages are given."""
         request, held = self.request, self.held
         if not held or not held.over:

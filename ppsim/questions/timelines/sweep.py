@@ -180,7 +180,7 @@ def answer(request: SweepRequest) -> Sweep:
         contents = {path: sha256(sent.content).hexdigest() for path, sent in files.items()}
         capped = [asdict(cap)] if cap else []
         # No sizes, so that the grid may grow.
-        kept_for = [_own(grid), asdict(costs), asdict(network), contents, *capped]
+        kept_for = [_own_options(grid), asdict(costs), asdict(network), contents, *capped]
         found = finish_tasks(
             time_cell,
             work,
@@ -249,7 +249,7 @@ class Sweep(Answer[SweepRequest]):
     def _any_fits(self) -> bool:
         return any(map(_fits, self.rows))
 
-    def failure(self) -> PpsimError | None:
+    def error_after_output(self) -> PpsimError | None:
         """That nothing fits, and the least cap that something does."""
         if self._any_fits:
             return None
@@ -588,7 +588,10 @@ def cells_of(
         family = families[spec]
         if family is None:
             made = schedule_from(spec)  # a file of ops, which states its own shape
-            yield Cell(spec, made.n_devices, made.n_microbatches), ShapeOptions(**_own(grid))
+            yield (
+                Cell(spec, made.n_devices, made.n_microbatches),
+                ShapeOptions(**_own_options(grid)),
+            )
             continue
         spelled = (
             [f"{spec}:{chunks}" for chunks in grid.chunks]
@@ -605,11 +608,11 @@ def cells_of(
             share = size / (split_chunks(each)[1] or family.chunks) if grid.stages else size
             yield (
                 Cell(each, int(share) if share == int(share) else share, m),
-                ShapeOptions(stages, devices, None, m, **_own(grid)),
+                ShapeOptions(stages, devices, None, m, **_own_options(grid)),
             )
 
 
-def _own(grid: GridOptions) -> dict[str, Any]:
+def _own_options(grid: GridOptions) -> dict[str, Any]:
     return {name: getattr(grid, name) for name in OWN}
 
 

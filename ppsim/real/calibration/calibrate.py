@@ -22,7 +22,7 @@ OPS_SHARE = 0.6  # of the time
 
 @dataclass(frozen=True)
 class CalibrationPlan:
-    """What to measure and how often."""
+    """The measurements to take, and their repetitions."""
 
     model: Workload | UserModule  # the stage's shape, or the user's function that makes stages
     device: str = "auto"  # auto, cpu or cuda

@@ -1,5 +1,5 @@
-"""Which processes exchange messages: two spawned here, or the ranks that torchrun started; what one
-GPU can show.
+"""Processes that exchange messages: two spawned here, or the ranks of torchrun; one GPU's own
+copies.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def measure_links(
         tick(f"{found[0].link}, {found[0].bytes} bytes")
 
     if launched()[1] > 1:
-        for found in _across(device, sizes, repeats, warm_up, real_time):
+        for found in _measure_across(device, sizes, repeats, warm_up, real_time):
             take(found)
         return rows
     staged = device == "cuda" and torch.cuda.device_count() < 2
@@ -154,7 +154,7 @@ def copies(sizes: Sequence[int], repeats: int, warm_up: int) -> Iterator[Message
         yield Message(NOT_A_LINK, "early", size, **spread(times[warm_up:]))
 
 
-def _across(
+def _measure_across(
     device: str, sizes: Sequence[int], repeats: int, warm_up: int, real_time: bool
 ) -> Iterator[list[Message]]:
     """Measure between process 0 and its first neighbour of each class; the others wait. Only

@@ -1,4 +1,4 @@
-"""How many bytes one microbatch holds on its device between its ops.
+"""Bytes that one microbatch occupies on its device between its ops.
 
 Imports torch, so it is imported only where something is measured.
 """

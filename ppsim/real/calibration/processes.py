@@ -41,8 +41,8 @@ MEMORY_HINT = "free memory, or a smaller --hidden, --seq, --mbs, --layers or --m
 
 @dataclass(frozen=True)
 class _Failure:
-    """What a worker says before it ends on an exception; an error of the user's input or code has
-    its hint.
+    """A worker's report of the exception that ended it; errors of the user's input or code have a
+    hint.
     """
 
     text: str
@@ -181,7 +181,7 @@ def _halted(rank: int, after: str = "") -> PpsimError:
 
 
 def _stopped(pid: int) -> bool:
-    """Whether Linux says that a process is stopped; elsewhere nobody does."""
+    """Return whether Linux reports a process as stopped; False on other systems."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
     except OSError:

@@ -1,4 +1,4 @@
-"""How a stage runs each kind of op: by torch's own functions, or by functions of the user's."""
+"""Ops of a stage: by torch's own functions, or by the user's."""
 
 from __future__ import annotations
 

@@ -1,3 +1,1 @@
-"""What a training script imports to record itself: marks, hooks on runtimes of pipelines, and the
-file of a process.
-"""
+"""Recorder for training scripts: marks, hooks on pipeline runtimes, and the file of a process."""

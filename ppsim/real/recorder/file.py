@@ -44,7 +44,7 @@ class Row(NamedTuple):
 
 @dataclass
 class Process:
-    """What is known of the process that is recorded."""
+    """Identity of the recorded process."""
 
     device: int | None = None  # its pipeline rank, None until it is known
     replica: int | None = None  # its data-parallel rank

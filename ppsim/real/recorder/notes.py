@@ -223,7 +223,7 @@ class Notes:
 
 
 def _uses_gpu() -> bool:
-    """Whether torch computes on a GPU here; not where this torch cannot be asked."""
+    """Return whether torch computes on a GPU here; False if this torch cannot be asked."""
     try:
         torch = sys.modules.get("torch")
         return torch is not None and bool(torch.cuda.is_available() and torch.cuda.is_initialized())
@@ -232,7 +232,7 @@ def _uses_gpu() -> bool:
 
 
 def _is_captured() -> bool:
-    """Whether what is issued to the current stream goes into a CUDA graph."""
+    """Return whether work on the current stream is captured into a CUDA graph."""
     import torch
 
     return bool(torch.cuda.is_current_stream_capturing())

@@ -102,9 +102,9 @@ class Recorder(Notes):
                 f"not a clock: {_type_name(self._wanted)}; expected one of {', '.join(CLOCKS)}"
             )
         process = self.process
-        self._steps = _whole("number of steps", self._steps, 1, "or None for all")
-        process.device = _whole("device", process.device, 0, "or None")
-        process.replica = _whole("replica", process.replica, 0, "or None")
+        self._steps = _whole_number("number of steps", self._steps, 1, "or None for all")
+        process.device = _whole_number("device", process.device, 0, "or None")
+        process.replica = _whole_number("replica", process.replica, 0, "or None")
         if self._wanted == "cuda" and "torch" not in sys.modules:
             raise _CannotRecord("a GPU's clock needs torch, and this process has not imported it")
         if Recorder.active:
@@ -124,10 +124,10 @@ class Recorder(Notes):
 
 
 class _CannotRecord(Exception):
-    """Why a recording cannot begin, in words for the user."""
+    """A recording cannot begin; the message is for the user."""
 
 
-def _whole(what: str, value: Any, least: int, otherwise: str) -> int | None:
+def _whole_number(what: str, value: Any, least: int, otherwise: str) -> int | None:
     """Return a whole number of any type as Python's; None stays."""
     try:
         number = None if value is None else index(value)

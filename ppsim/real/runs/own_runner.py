@@ -21,7 +21,7 @@ from ppsim.core.ops import BACKWARDS, FORWARDS, RECEIVES, SENDS, Kind, Stream
 from ppsim.core.schedule import NONE
 from ppsim.engine.lowering.fsdp import TORCH_STAGES, add_fsdp_ops
 from ppsim.real.calibration.user_module import UserModule
-from ppsim.real.runs.beside import lanes_in, waits_in
+from ppsim.real.runs.lanes import lanes_in, waits_in
 from ppsim.real.runs.record import Measured
 from ppsim.real.runs.streams import Clock, Wall
 from ppsim.real.runs.turns import (

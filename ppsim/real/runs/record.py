@@ -125,7 +125,7 @@ def _run_object(run: Measured, step: float) -> dict[str, Any]:
         np.round(times / step).astype(np.int64) for times in (run.posted, run.start, run.end)
     )
     times = {
-        "gap": posted - _before(run.lowered.schedule, end),
+        "gap": posted - _previous_ends(run.lowered.schedule, end),
         "waited": start - posted,
         "worked": end - start,
     }
@@ -142,7 +142,7 @@ def _run_object(run: Measured, step: float) -> dict[str, Any]:
     } | ({} if run.issued is None else {"issued": np.round(run.issued / step).astype(np.int64)})
 
 
-def _before(schedule: Schedule, end: NDArray[np.int64]) -> NDArray[np.int64]:
+def _previous_ends(schedule: Schedule, end: NDArray[np.int64]) -> NDArray[np.int64]:
     """Shift ends by one entry: that of the one before on its device, 0 for a device's first."""
     before = np.zeros_like(end)
     before[:, 1:] = end[:, :-1]

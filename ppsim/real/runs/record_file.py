@@ -1,6 +1,4 @@
-"""What a record's JSON holds, as types: another type is refused with its place, keys not named here
-are skipped.
-"""
+"""Types of a record's JSON: another type is refused with its place, unknown keys are skipped."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ HINT = "a file that --record wrote"
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """Where stages are, as :class:`ppsim.core.schedule.Placement`."""
+    """Placement of stages, as :class:`ppsim.core.schedule.Placement`."""
 
     name: str
     devices: list[list[int]]

@@ -25,7 +25,7 @@ from ppsim.real.calibration.machine import device_for, provenance
 from ppsim.real.calibration.processes import check_room, temporary_folder
 from ppsim.real.calibration.user_module import UserModule
 from ppsim.real.runs import own_runner, partitioned, torch_runner
-from ppsim.real.runs.beside import lower_beside, refuse_beside
+from ppsim.real.runs.lanes import lower_lanes, refuse_streams
 from ppsim.real.runs.record import Measured, Record
 from ppsim.real.runs.record_file import Link
 from ppsim.real.runs.turns import RunPlan, Settings
@@ -197,7 +197,7 @@ def _check(schedules: Sequence[Schedule], request: Request) -> None:
                 "a schedule of whole microbatches",
             )
         on_processors = request.runner == "own" and request.device != "cuda"
-        refuse_beside(
+        refuse_streams(
             schedule, timed=not computing, streams=(on_processors or split) and not request.module
         )
         if not computing:
@@ -234,9 +234,9 @@ def _measure(
 ) -> tuple[Record, str]:
     computing = request.ops == "compute"
     where = provenance(request.device, request.command)
-    profiles, link, found = _alone(request, schedules, report)
+    profiles, link, found = _measure_alone(request, schedules, report)
     size = _message_bytes(request, profiles)
-    queues = torch_runner.lower_as_torch if request.runner == "torch" else lower_beside
+    queues = torch_runner.lower_as_torch if request.runner == "torch" else lower_lanes
     plans = [
         RunPlan(s.name, queues(s), _costs(s, request, profiles.get(s.n_stages))) for s in schedules
     ]
@@ -316,7 +316,7 @@ def drop_launch_bound(runs: Sequence[Measured]) -> tuple[list[Measured], dict[st
     return kept, left_out
 
 
-def _alone(
+def _measure_alone(
     request: Request, schedules: Sequence[Schedule], report: Progress
 ) -> tuple[dict[int, Profile], Link, dict[str, object]]:
     """Measure ops and a message without contention, into a profile for each number of stages.
@@ -333,7 +333,7 @@ def _alone(
             request.model,
             schedules[0].n_devices,
             request.device,
-            _around(size),
+            _message_sizes(size),
             lambda what: report(OPS_SHARE, what),
         )
         profile = Profile(
@@ -358,7 +358,7 @@ def _message_bytes(request: Request, profiles: Mapping[int, Profile]) -> int:
     return max((profile.message_bytes or 1 for profile in profiles.values()), default=1)
 
 
-def _around(size: int) -> list[int]:
+def _message_sizes(size: int) -> list[int]:
     return sorted({1024, max(size // 4, 1), size, 2 * size})
 
 
@@ -409,7 +409,12 @@ def _link_alone(size: int, request: Request, report: Progress) -> Link:
         report(OPS_SHARE, what)
 
     rows = measure_links(
-        request.device, _around(size), repeats=20, warm_up=3, tick=tick, real_time=request.real_time
+        request.device,
+        _message_sizes(size),
+        repeats=20,
+        warm_up=3,
+        tick=tick,
+        real_time=request.real_time,
     )
     return link_of(rows, size)
 

@@ -221,8 +221,8 @@ def split(parts: int) -> tuple[list[Any], int]:
     driver = _driver()
     torch.cuda.init()
     torch.cuda.synchronize()  # the primary context is there from here on
-    gpu = _asked(driver.cuDeviceGet, 0)
-    whole = _asked(
+    gpu = _driver_result(driver.cuDeviceGet, 0)
+    whole = _driver_result(
         driver.cuDeviceGetDevResource, gpu, driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
     )
     groups = _groups(driver, whole, parts)
@@ -232,9 +232,9 @@ def split(parts: int) -> tuple[list[Any], int]:
     )
     lanes = []
     for group in groups:
-        description = _asked(driver.cuDevResourceGenerateDesc, [group], 1)
-        context = _asked(driver.cuGreenCtxCreate, description, gpu, flags[0])
-        stream = _asked(driver.cuGreenCtxStreamCreate, context, flags[1], 0)
+        description = _driver_result(driver.cuDevResourceGenerateDesc, [group], 1)
+        context = _driver_result(driver.cuGreenCtxCreate, description, gpu, flags[0])
+        stream = _driver_result(driver.cuGreenCtxStreamCreate, context, flags[1], 0)
         lanes.append(torch.cuda.ExternalStream(int(stream), device=0))
     return lanes, int(groups[0].sm.smCount)
 
@@ -263,7 +263,7 @@ def _driver() -> Any:
     return driver
 
 
-def _asked(call: Callable[..., tuple[Any, ...]], *arguments: Any) -> Any:
+def _driver_result(call: Callable[..., tuple[Any, ...]], *arguments: Any) -> Any:
     """Call the driver and return its result without the status."""
     status, *found = call(*arguments)
     if int(status):

@@ -217,19 +217,19 @@ class ComputingTasks:
 
     def own_transfer(self, entry: Any) -> Callable[..., Any] | None:
         """Return the user's function for a send or receive, where there is one."""
-        function, doing = self._between(entry)
+        function, doing = self._between_task(entry)
         return function and partial(_Transfer, self._path, doing, function)
 
     def step(self, entry: Any) -> None:
         """Run the user's function for a step of FSDP, where there is one (InputError: the user's
         code fails).
         """
-        function, doing = self._between(entry)
+        function, doing = self._between_task(entry)
         if function:
             with outside_code(self._path, doing):
                 function()
 
-    def _between(self, entry: Any) -> tuple[Callable[..., Any] | None, str]:
+    def _between_task(self, entry: Any) -> tuple[Callable[..., Any] | None, str]:
         kind = Kind(entry.kind).name
         return self._held[entry.stage].ops.between.get(kind), f"{kind} of stage {entry.stage}"
 

@@ -56,7 +56,7 @@ def ops_rows(run: RealRun) -> Columns:
             parts.append(
                 _rows(steps, replicas, made.shape, _of_ops(run, at, side + letter) | blank, *times)
             )
-        parts += [_between(job, at) for at in range(len(job.between))]
+        parts += [_between_rows(job, at) for at in range(len(job.between))]
     return {name: np.concatenate([part[name] for part in parts]) for name in NAMES}
 
 
@@ -66,7 +66,7 @@ def _of_ops(run: RealRun, ops: NDArray[Any], kind: NDArray[Any]) -> dict[str, An
     return {"kind": kind} | {name: getattr(schedule, name)[ops] for name in names}
 
 
-def _between(job: Job, at: int) -> Columns:
+def _between_rows(job: Job, at: int) -> Columns:
     """Rows of one thing that devices do between steps, without those that do not."""
     each, begun, done = job.between[at], job.between_start[..., at], job.between_end[..., at]
     same = {

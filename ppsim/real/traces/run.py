@@ -51,7 +51,7 @@ class RealRun:
     # of Kineto, what each file holds, by its path
     traces: Mapping[str, Trace] = field(default_factory=dict, repr=False)
     notes: tuple[str, ...] = ()  # what a reader of the numbers must know, a sentence each
-    understood: tuple[str, ...] = ()  # how a table's columns were read, a sentence each
+    column_notes: tuple[str, ...] = ()  # how a table's columns were read, a sentence each
     # all replicas, where the files show several or collectives; the times above are of one replica
     job: Job | None = field(default=None, repr=False)
     replica: int = 0  # the number of that one
@@ -110,7 +110,7 @@ class RealRun:
         if iteration == "all":
             return self
         if iteration == "median":
-            return self._only(np.array([self.middle()]))
+            return self._iterations_at(np.array([self.middle()]))
         first, dash, last = iteration.partition("-")
         last = last if dash else first
         if not (first.isdecimal() and last.isdecimal() and len(iteration) < 40):
@@ -123,14 +123,14 @@ class RealRun:
             raise InputError(
                 f"{self.source} has no whole iteration {iteration}", f"one of {held}, median or all"
             )
-        return self._only(found)
+        return self._iterations_at(found)
 
     def drop_first(self) -> RealRun:
         """Leave out iteration 0 or 1, where there are more: the first one holds what is done only
         once.
         """
         warm = len(self.iterations) > 1 and self.iterations[0] <= 1
-        return self._only(np.arange(1, len(self.iterations))) if warm else self
+        return self._iterations_at(np.arange(1, len(self.iterations))) if warm else self
 
     def in_ms(self) -> RealRun:
         """Tell the times of the replica shown in ms, without the job (InputError: their unit is no
@@ -168,7 +168,7 @@ class RealRun:
         timeline, draft = self.timeline(at), Draft.from_schedule(self.schedule, self.source)
         return replace(draft, start=timeline.start, end=timeline.end, unit=self.unit)
 
-    def _only(self, at: NDArray[np.int64]) -> RealRun:
+    def _iterations_at(self, at: NDArray[np.int64]) -> RealRun:
         names = ("iterations", "start", "end", "posted", "arrival")
         memory = None if self.memory is None else self.memory[at]
         job = None if self.job is None else self.job.select(at)

@@ -319,20 +319,22 @@ def arrivals_of(trace: Trace) -> dict[Action, Receive]:
     named: dict[Input, list[Receive]] = defaultdict(list)
     for action in trace.actions:
         if action.kind.startswith("RECV"):
-            named[action.kind[-1], action.stage, action.microbatch] += _within(trace, action)
+            named[action.kind[-1], action.stage, action.microbatch] += _receives_within(
+                trace, action
+            )
     arrivals = {}
     for action in trace.actions:
         if any(named.values()):
             known = [named[key] for key in action.inputs if key in named]
             found = [r[at - 1] for r in known if (at := bisect_right(r, (action.end, inf, inf)))]
         else:
-            found = _within(trace, action, len(action.inputs))
+            found = _receives_within(trace, action, len(action.inputs))
         if found:
             arrivals[action] = max(found, key=lambda receive: receive.end)
     return arrivals
 
 
-def _within(trace: Trace, action: Action, count: int = 1) -> list[Receive]:
+def _receives_within(trace: Trace, action: Action, count: int = 1) -> list[Receive]:
     """List the first receives within the span of an action, ``count`` at most."""
     at = bisect_left(trace.receives, (action.start,))
     return [r for r in trace.receives[at : at + count] if r.start <= action.end]
@@ -371,7 +373,7 @@ def _sides(traces: Sequence[Trace]) -> tuple[dict[Input, list[float]], dict[Inpu
                 sends[action.kind[-1], to, action.microbatch].append(action.start + shift)
             elif action.kind.startswith("RECV"):
                 key = action.kind[-1], action.stage, action.microbatch
-                shown = (got for got in _within(trace, action) if got.size)
+                shown = (got for got in _receives_within(trace, action) if got.size)
                 receives[key] += [
                     Receive(got.start + shift, got.end + shift, got.size) for got in shown
                 ]

@@ -1,3 +1,3 @@
-"""How far the prediction is from what was measured."""
+"""Prediction errors of measured runs."""
 
 __all__ = ["analyse", "jobs", "overlay", "traced", "verdict"]

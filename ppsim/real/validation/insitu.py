@@ -98,11 +98,14 @@ def observed_costs(run: Measured, others: Sequence[Measured], late: float | None
             time[kind, stage] = _median(
                 np.concatenate([*seen, np.empty(0)]), time[kind, stage] * ratio
             )
-    beside = {kind: _beside(others, kind, nominal) for kind, nominal in run.costs.others.items()}
+    beside = {
+        kind: _time_of_other_kind(others, kind, nominal)
+        for kind, nominal in run.costs.others.items()
+    }
     return replace(run.costs, time=time, pair=_pair_times(run, others), others=beside)
 
 
-def _beside(others: Sequence[Measured], kind: Kind, nominal: Samples) -> Samples:
+def _time_of_other_kind(others: Sequence[Measured], kind: Kind, nominal: Samples) -> Samples:
     """The time of a kind beside compute as other runs show it, everywhere alike; the nominal one
     where none does.
     """

@@ -41,7 +41,7 @@ TERMS = {
 
 @dataclass(frozen=True)
 class JobErrors:
-    """How far predictions are from each replica's time from its first op to its last, K steps and R
+    """Prediction errors of each replica's time from its first op to its last, K steps and R
     replicas.
     """
 

@@ -12,8 +12,8 @@ from ppsim.engine.detailed.execute import execute
 from ppsim.engine.detailed.spec import Network
 from ppsim.real.runs.record import Measured, Record
 from ppsim.real.validation import predict
-from ppsim.real.validation.beside import overheads_of, predict_beside
 from ppsim.real.validation.insitu import average_overheads, observed_costs
+from ppsim.real.validation.lanes import overheads_of, predict_lanes
 from ppsim.real.validation.predict import (
     Overheads,
     Prediction,
@@ -38,7 +38,7 @@ def predict_runs(record: Record, used: Mapping[str, list[Measured]]) -> list[Pre
         others = used[run.name] or [run]
         seen = average_overheads([terms[other.name] for other in others], of_steps=steps)
         if run.lowered.compute.has_lanes:
-            predictions.append(predict_beside(run, others, seen, terms[run.name], site))
+            predictions.append(predict_lanes(run, others, seen, terms[run.name], site))
             continue
         executions = _predict_levels(run, others, seen, site)
         makespans = {

@@ -21,8 +21,8 @@ from ppsim.engine.detailed.spec import Host, Network
 from ppsim.engine.simple.terms import Terms, measure_terms
 from ppsim.real.runs.record import Measured
 from ppsim.real.traces.run import RealRun
-from ppsim.real.validation.beside import spread_over
 from ppsim.real.validation.insitu import observed_costs
+from ppsim.real.validation.lanes import spread_over
 from ppsim.real.validation.predict import Prediction
 
 Times = NDArray[np.float64]

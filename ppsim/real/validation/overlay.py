@@ -112,14 +112,14 @@ def shift_curve(verdict: Verdict) -> Curve:
 
 
 def note_of(record: Record) -> str:
-    """What must stand beside every number of the record: that it is an emulation, and of what kind;
-    often empty.
+    """Return the note for every number of an emulated record: the kind of emulation; empty for real
+    runs.
     """
     return str(record.settings.get("emulation", ""))
 
 
 def inputs_of(record: Record) -> dict[str, Any]:
-    """What the files embed: version, command, settings and provenance."""
+    """Return the inputs that files embed: version, command, settings and provenance."""
     provenance = {key: value for key, value in record.provenance.items() if key != "command"}
     return {
         "ppsim": VERSION,

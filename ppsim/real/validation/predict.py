@@ -28,7 +28,7 @@ from ppsim.core.ops import SENDS, Stream
 from ppsim.engine.detailed.execute import execute
 from ppsim.engine.detailed.spec import Host, Network, Shared
 from ppsim.engine.lowering.matching import match_messages
-from ppsim.real.runs.beside import lanes_in
+from ppsim.real.runs.lanes import lanes_in
 from ppsim.real.runs.record import Measured
 from ppsim.real.runs.record_file import Link
 
@@ -72,7 +72,7 @@ class Overheads:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the models say of a run."""
+    """The predictions of one run at all levels."""
 
     # for each of :data:`LEVELS`, shape (1,); of a replay shape (repetitions,)
     makespans: Mapping[str, NDArray[np.float64]]

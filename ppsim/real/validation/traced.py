@@ -136,7 +136,7 @@ def _with_messages(
         raise InputError(f"{observed.source} is no run of {schedule.name}: other ops run as pairs")
     lowered = lower_as_torch(schedule)
     devices, steps = split_steps(observed.traces)
-    runs = [_measured(lowered, devices, found, number) for number, found in enumerate(steps)]
+    runs = [_run_of_step(lowered, devices, found, number) for number, found in enumerate(steps)]
     runs = _with_costs(runs[1:] or runs, profile, schedule)
     traced = profile_of(list(observed.traces.values()), command)
     sizes = [row.bytes for row in traced.message]
@@ -158,7 +158,7 @@ def _with_messages(
     return Record(tuple(runs), settings, asdict(traced.provenance))
 
 
-def _measured(
+def _run_of_step(
     lowered: Lowered, devices: Sequence[Steps], numbers: Sequence[int], step: int
 ) -> Measured:
     """Make a run of one step, its times counted from the start of its first device."""

@@ -63,8 +63,8 @@ class Validation:
     pairs: int
 
     def lost_in_noise(self, tolerance: float) -> bool:
-        """Whether errors beyond the tolerance are no larger than the noise of the measurements, and
-        so tell nothing.
+        """Return whether all errors beyond the tolerance are within the noise of the
+        measurements.
         """
         held_out = [v for v in self.verdicts if v.held_out] or self.verdicts
         beyond = [v for v in held_out if abs(v.errors["held-out"]) > tolerance]
@@ -91,7 +91,7 @@ def select_step(validation: Validation, step: str) -> Validation:
     chosen = (
         (middle,)
         if step == "median"
-        else tuple(named[number] for number in named if _within(step, number))
+        else tuple(named[number] for number in named if _is_step_in(step, number))
     )
     if not chosen:
         raise InputError(
@@ -100,7 +100,7 @@ def select_step(validation: Validation, step: str) -> Validation:
     return replace(validation, verdicts=chosen)
 
 
-def _within(steps: str, number: str) -> bool:
+def _is_step_in(steps: str, number: str) -> bool:
     """Tell whether a number is the one named, or in the range named."""
     first, dash, last = steps.partition("-")
     if not (dash and first.isdecimal() and last.isdecimal() and len(steps) < 40):

@@ -48,7 +48,7 @@ class Bounds:
     span: float  # the longest time from a device's first start to its last end
 
     def of(self, objective: Objective) -> float:
-        """The bound of an objective."""
+        """Return the bound of an objective."""
         return self.span if objective == "span" else self.makespan
 
 
@@ -79,7 +79,7 @@ def bound_problem(problem: Problem) -> Bounds:
 def bound_schedule(
     schedule: Schedule, costs: Costs, caps: float | Sequence[float] | NDArray[Any] | None = None
 ) -> Bounds:
-    """Bound every order of a schedule's ops on the same devices.
+    """Return lower bounds for every order of a schedule's ops on the same devices.
 
     Backwards are full or split as in the schedule, either where it has both; F and B may run as a
     pair where it has pairs. ``caps`` is the most activations of one stage that a device may hold,
@@ -105,7 +105,7 @@ def bound_schedule(
         busy = np.bincount(schedule.device, np.where(computing, took, 0.0))
         alone = bound_schedule(schedule.compute_only, costs) if costs.each is None else Bounds(0, 0)
         most = float(busy.max(initial=0.0))
-        encoded = alone.makespan + _around(schedule, took)
+        encoded = alone.makespan + _encoder_time(schedule, took)
         return Bounds(max(most, encoded), max(most, alone.span))
     work = None if costs.each is not None else work_of(schedule, costs)
     # ops missing, twice or of times of their own: nothing is known but what devices run
@@ -134,8 +134,8 @@ def _bound_steps(
 
 
 def bound_either(schedule: Schedule, costs: Costs) -> float:
-    """Bound the makespan of every order of a schedule's ops in any memory, each backward full or
-    split.
+    """Return a lower bound on the makespan of every order with full or split backwards, in any
+    memory.
 
     Not a number where ops run beside compute, go round, or have times of their own.
     """
@@ -145,9 +145,9 @@ def bound_either(schedule: Schedule, costs: Costs) -> float:
     return float("nan") if work is None else bound_work(work, np.inf, 1.0).makespan
 
 
-def _around(schedule: Schedule, took: NDArray[np.float64]) -> float:
-    """The least time of an encoder ahead of all other ops, where every microbatch has one, and
-    behind the last B.
+def _encoder_time(schedule: Schedule, took: NDArray[np.float64]) -> float:
+    """Return the least time of an encoder before all other ops, if every microbatch has one, plus
+    that after the last B.
     """
     kinds = [Kind.EF] if (schedule.kind == Kind.W).any() else [Kind.EF, Kind.EB]
     own = [took[schedule.kind == kind] for kind in kinds]
@@ -160,7 +160,7 @@ def bound_work(
     after_i: float,
     amounts: NDArray[np.int64] | None = None,
 ) -> Bounds:
-    """Bound all orders of this work with devices that hold at most ``caps`` activations.
+    """Return lower bounds for all orders of this work on devices with at most ``caps`` activations.
 
     An F leaves as many as its stage's of ``amounts``, one without them.
     """
@@ -237,8 +237,8 @@ def _classes(work: Work) -> Classes:
 
 
 def _best_sets(head: Floats, tail: Floats, runs: Floats) -> Floats:
-    """The best bound over the sets of ops with a least head and a least tail: that head, all work
-    and that tail.
+    """Return the best bound over sets of ops with a least head and a least tail: head, work and
+    tail.
 
     The last axis is that of the classes; heads and tails that are not numbers belong to no set.
     """
@@ -283,8 +283,8 @@ def _spans(work: Work, classes: Classes) -> Floats:
 def _seen_from(
     work: Work, classes: Classes, seer: NDArray[np.int64], seen: NDArray[np.int64]
 ) -> Floats:
-    """Bounds on the span of device ``seer`` by the ops of device ``seen``, index arrays that
-    broadcast.
+    """Return bounds on the span of device ``seer`` from the ops of device ``seen``, index arrays
+    that broadcast.
 
     Whatever follows a microbatch's F on the lowest stage of the seer runs after the seer's first
     start, and what comes before the gradient of that stage runs before its last end, by W at least.

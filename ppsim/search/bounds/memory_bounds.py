@@ -1,4 +1,4 @@
-"""How long a device takes at least when it may hold only a number of activations.
+"""Lower bounds on a device's time from its limit of activations.
 
 For one replica and equal microbatches. Let a device hold stages s1 < ... < sV, N = V x M forwards
 and at most K activations, K < N (else memory limits nothing). Each activation is held from its F to
@@ -33,7 +33,7 @@ Pair = tuple[Floats, Floats]
 
 @dataclass(frozen=True)
 class _Device:
-    """One device's stages, lowest first, and what it may hold."""
+    """One device's stages, lowest first, and its memory cap."""
 
     begin: Floats
     turn: Floats
@@ -87,7 +87,9 @@ def find_windows(
 
 
 def _bound(d: _Device) -> tuple[float, float]:
-    """The least time to the end of the last op, and of the last gradient of the lowest stage."""
+    """Return the least time to the end of the last op, and to that of the last gradient of the
+    lowest stage.
+    """
     V, N, K, M = len(d.begin), len(d.begin) * d.microbatches, d.places, d.microbatches
     both = d.gradient + d.rest
     total = M * float((d.forward + both).sum())
@@ -129,8 +131,8 @@ def _bound(d: _Device) -> tuple[float, float]:
 
 
 def _fill(d: _Device, values: Floats) -> float:
-    """The most that the values of ops sum to whose activations fit the cap together, of the last op
-    a share.
+    """Return the largest sum of values of ops whose activations fit the cap together, with a share
+    of the last op.
     """
     room, total = d.cap, 0.0
     for row in np.argsort(-values / d.amounts):
@@ -140,6 +142,6 @@ def _fill(d: _Device, values: Floats) -> float:
 
 
 def _largest(values: Floats, each: int, counts: NDArray[np.int64]) -> Floats:
-    """The sum of the ``counts`` largest of the values, each of which there is ``each`` times."""
+    """Return the sum of the ``counts`` largest values, each of which occurs ``each`` times."""
     taken = np.clip(counts[:, None] - each * np.arange(len(values)), 0, each)
     return (taken * np.sort(values)[::-1]).sum(axis=1)

@@ -1,5 +1,5 @@
-"""The work that every order of a pipeline's ops must do: shortest times per stage and the chains
-between them.
+"""Work that every order of a pipeline's ops must do: the shortest times per stage, and the chains
+between stages.
 
 A *row* is one stage of one replica. Each of its microbatches runs a forward, a part of the backward
 that gives its gradient (I, or all of B), and a rest (W). Where a schedule could choose, the shorter
@@ -67,7 +67,7 @@ class Work:
 
 
 def _shifted(values: Floats, by: int) -> Floats:
-    """The values of the stage before (1) or after (-1), zero at the end."""
+    """Return the values of the stage before (1) or after (-1), zero at the end."""
     moved = np.zeros_like(values)
     if by > 0:
         moved[:, 1:] = values[:, :-1]
@@ -77,8 +77,7 @@ def _shifted(values: Floats, by: int) -> Floats:
 
 
 def work_of(schedule: Schedule, costs: Costs, more: frozenset[Kind] = frozenset()) -> Work | None:
-    """Collect the work of a schedule's ops; None where it does not run every stage once on every
-    microbatch.
+    """Return the work of a schedule's ops; None unless every stage runs once on every microbatch.
 
     ``more`` are kinds that it may run instead of its own.
     """
@@ -96,8 +95,8 @@ def work_of(schedule: Schedule, costs: Costs, more: frozenset[Kind] = frozenset(
 
 
 def _kinds(schedule: Schedule) -> frozenset[Kind] | None:
-    """The kinds it runs, or None where F, R, or the backwards of a stage and microbatch are not one
-    each.
+    """Return the kinds of a schedule's ops; None unless each stage and microbatch has one F, R and
+    backward.
     """
     S, M = schedule.n_stages, schedule.n_microbatches
     found = np.bincount(schedule.kind, minlength=5)[:5]
@@ -120,7 +119,7 @@ def _counts(schedule: Schedule) -> NDArray[np.int64]:
 
 
 def _pairs_are_plain(schedule: Schedule) -> bool:
-    """Whether every pair with a full backward is one of F and B."""
+    """Return whether every pair with a full backward consists of F and B."""
     first, second = schedule.kind[schedule.first_of_pairs], schedule.kind[schedule.second_of_pairs]
     full = (first == Kind.B) | (second == Kind.B)
     return bool((((first == Kind.F) | (second == Kind.F)) | ~full).all())
@@ -177,8 +176,8 @@ def build_work(
 
 
 def _halve(time: Floats, kinds: frozenset[Kind]) -> tuple[Floats, Floats]:
-    """The part of the backward that gives the gradient and the rest, the least of B and of I and W
-    where both run.
+    """Return the time to the gradient and the rest of a backward, the smaller of B's and of I and
+    W's if both occur.
     """
     full, split = (time[Kind.B], time[Kind.B]), (time[Kind.I], time[Kind.I] + time[Kind.W])
     chosen = [pair for kind, pair in ((Kind.B, full), (Kind.I, split)) if kind in kinds] or [
@@ -190,7 +189,9 @@ def _halve(time: Floats, kinds: frozenset[Kind]) -> tuple[Floats, Floats]:
 
 
 def _longest(time: Floats, scale: Floats, kinds: frozenset[Kind], sent: Floats) -> float:
-    """The time that the slowest microbatch takes alone, on the replica where that is least."""
+    """Return the time that the slowest microbatch takes alone, on the replica where it is
+    shortest.
+    """
     if Kind.B in kinds and Kind.I in kinds:
         return 0.0
     back, last = (Kind.B, None) if Kind.B in kinds else (Kind.I, Kind.W)
@@ -211,7 +212,7 @@ def _join(
     rest: Floats,
     count: NDArray[np.int64],
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Shorten what devices spend and what results take to what pairs of F and B could reach.
+    """Lower op times to what pairing F with B could reach.
 
     A pair of stages s and t costs (pair[s] + pair[t]) / 2. A device pays at least x[s] for each F
     and y[t] for each B where x <= t_F, y <= t_B and x[s] + y[t] never exceeds that: x = pair[s] / 2

@@ -1,4 +1,4 @@
-"""A step that no dealing of the same sequences beats, proved.
+"""A proven lower bound on the step over all dealings of the same sequences.
 
 The start of an op and the end of the step do not fall as ops take longer. Every microbatch takes
 at least the least time of any sequence (0 where it may be empty). So, whatever is dealt:
@@ -28,7 +28,7 @@ NUMBERS = 1 << 21  # ops timed in one array step
 
 
 def bound_step(problem: Problem) -> float:
-    """Return a time of the step that no dealing beats, without what comes after pipelines."""
+    """Return a lower bound on the step over all dealings, without the time after the pipelines."""
     least = _least_factors(problem)
     found = max(_bound_work(problem, least), _bound_longest(problem, least))
     return found * (1 - SLACK)
@@ -126,7 +126,7 @@ def _ways(problem: Problem, least: Floats, sequence: int, replica: int) -> float
 
 
 def _distinct(problem: Problem, least: Floats) -> list[int]:
-    """Return the replicas of which each differs from those before it in what it takes."""
+    """Return the replicas whose times differ from those of all replicas before them."""
     first = dict[bytes, int]()
     latency = problem.pipeline.latency
     for r in range(problem.n_replicas):

@@ -1,5 +1,5 @@
-"""Deal sequences anew: the longest first onto the least of load, then moves that shorten the
-simulated step.
+"""Dealing of sequences: the longest first to the replica with the least load, then moves that
+shorten the simulated step.
 
 A move takes a sequence to another microbatch, swaps two sequences, or swaps two microbatches of
 the replica that ends last. The best dealing so far is always valid, and never longer than the one
@@ -71,7 +71,7 @@ class _State:
 
 
 def deal(problem: Problem, seconds: float, seed: int = 0, kicks: int = KICKS) -> Dealt:
-    """Search a dealing with a shorter step.
+    """Search for a dealing with a shorter step.
 
     Args:
         problem: what is dealt.
@@ -101,7 +101,7 @@ class _Search:
     def run(self, kicks: int) -> Dealt:
         """Descend from every start, then from the best with some moves at random."""
         problem = self.problem
-        given = self._given()
+        given = self._given_state()
         before = float(given.ends.max()) if given else np.inf
         bound = bound_step(problem)
         starts = [*([given] if given else []), *self._starts()]
@@ -129,7 +129,7 @@ class _Search:
     def _is_over(self, best: _State, bound: float) -> bool:
         return monotonic() >= self.deadline or float(best.ends.max()) <= bound * (1 + 2 * SHORTER)
 
-    def _given(self) -> _State | None:
+    def _given_state(self) -> _State | None:
         """Return the dealing given, or None where a microbatch of it holds too many tokens."""
         slots: Slots = [[] for _ in range(self.problem.n_replicas * self.problem.microbatches)]
         for sequence, slot in enumerate(self.problem.slot.tolist()):
@@ -345,7 +345,7 @@ class _Search:
                 if a == b:
                     continue
                 for i in slots[a]:
-                    if move := self._to(slots, a, i, b):
+                    if move := self._move_of(slots, a, i, b):
                         yield move
                     for j in slots[b]:
                         if move := self._swap(slots, a, i, b, j):
@@ -367,10 +367,10 @@ class _Search:
             return None
         i = slots[a][int(self.rng.integers(len(slots[a])))]
         if kind == 0 or not slots[b]:
-            return self._to(slots, a, i, b)
+            return self._move_of(slots, a, i, b)
         return self._swap(slots, a, i, b, slots[b][int(self.rng.integers(len(slots[b])))])
 
-    def _to(self, slots: Slots, a: int, i: int, b: int) -> Move | None:
+    def _move_of(self, slots: Slots, a: int, i: int, b: int) -> Move | None:
         """Take sequence i from a to b."""
         if len(slots[a]) == 1 and not self.empty[a // self.problem.microbatches]:
             return None
@@ -396,7 +396,7 @@ class _Search:
         return self._timed(slots)
 
     def _does_not_fit(self) -> InputError:
-        """Say what does not fit into microbatches."""
+        """Return the error for sequences that do not fit into microbatches."""
         problem = self.problem
         tokens = np.zeros(1) if problem.tokens is None else problem.tokens
         if float(tokens.max()) > problem.most:

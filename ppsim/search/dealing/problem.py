@@ -1,4 +1,4 @@
-"""Sequences to be dealt over microbatches, and the pipeline that times what they make."""
+"""The dealing problem: sequences, microbatches, and the pipeline that times them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def make_pipeline(
     *,
     by_stage: bool = False,
 ) -> Pipeline:
-    """Make the pipeline of replicas that run a schedule at these costs.
+    """Return the pipeline of replicas that run a schedule at these costs.
 
     Raises:
         InputError: devices copy or reduce beside compute, or a function gives the durations.
@@ -137,7 +137,7 @@ class Problem:
         return float(own.max()) * len(own) if self.padded else float(own.sum())
 
     def fits(self, members: list[int]) -> bool:
-        """Whether a microbatch holds no more tokens than it may."""
+        """Return whether a microbatch is within its limit of tokens."""
         return self.tokens is None or self.held_tokens(members) <= self.most * (1 + 1e-12)
 
 

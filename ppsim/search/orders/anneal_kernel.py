@@ -1,5 +1,5 @@
-"""Simulated annealing over queues: move an op within its device's queue, time all anew, keep or
-undo.
+"""Simulated annealing over queues: move an op within its device's queue, time the queues again,
+keep or undo.
 
 Moves favour ops on the longest path. What must stay in order never passes each other: equal ops,
 and F and I of one microbatch, and a W and its I; what a device holds never passes its cap. Plain
@@ -18,7 +18,7 @@ SERIES = 30  # of a hundred moves, how many move ops of several microbatches at 
 
 
 class Walk(NamedTuple):
-    """What annealing keeps beside the queues."""
+    """The state of annealing besides the queues."""
 
     change: Floats  # shape (3 stages,), activations that an op adds, by code
     cap: Floats  # shape (devices,), most activations held
@@ -40,7 +40,7 @@ def owner(orders: Orders, op: int) -> int:
 
 
 def prepare(orders: Orders, walk: Walk) -> None:
-    """Compute what each device holds after each op, and the places of all."""
+    """Compute each device's memory after each op, and the places of all ops."""
     stages = len(orders.device)
     size = len(orders.result) // (2 * stages)
     for device in range(len(walk.cap)):
@@ -52,7 +52,7 @@ def prepare(orders: Orders, walk: Walk) -> None:
 
 
 def find_cost(orders: Orders, walk: Walk) -> float:
-    """Time the queues and return what is minimized, -1 in a deadlock."""
+    """Time the queues and return the cost to minimize; -1 in a deadlock."""
     if time_orders(orders) < len(orders.code):
         return -1.0
     span, makespan, total = 0.0, 0.0, 0.0
@@ -153,7 +153,9 @@ def move(orders: Orders, walk: Walk, op: int, to: int) -> None:
 
 
 def move_series(orders: Orders, walk: Walk, op: int, steps: int, many: int) -> int:
-    """Move an op and the same op of the next microbatches alike; return how many moved."""
+    """Move an op, and the same op of the next microbatches alike; return the number of moved
+    ops.
+    """
     size = len(orders.result) // (2 * len(orders.device))
     number = orders.code[op] * size + orders.microbatch[op]
     many = min(many, size - orders.microbatch[op])
@@ -169,7 +171,7 @@ def move_series(orders: Orders, walk: Walk, op: int, steps: int, many: int) -> i
 
 
 def pick(orders: Orders, walk: Walk, length: int) -> int:
-    """Draw the place of an op to move: mostly one on the longest path, or beside one."""
+    """Return a random place of an op to move, mostly on the longest path or next to it."""
     if draw(walk.random, 4) == 0:
         return draw(walk.random, len(orders.code))
     op = walk.path[draw(walk.random, length)] + (draw(walk.random, 3) - 1) * draw(walk.random, 2)

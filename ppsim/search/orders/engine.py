@@ -46,7 +46,7 @@ def search(
     grace: float = GRACE_S,
     report: Report = lambda best: None,
 ) -> Solution | None:
-    """Search for the best schedule that fits, from the heuristics' schedules and ``seeds`` that
+    """Return the best schedule that fits, from the heuristics' schedules and from ``seeds`` that
     fit.
 
     Two searches with the same arguments find the same where ``rounds`` of local search, of about a
@@ -127,8 +127,8 @@ def written(problem: Problem, deadline: float) -> Iterator[tuple[str, Queues]]:
 
 
 def _written(problem: Problem, deadline: float) -> Iterator[tuple[str, Queues]]:
-    """Write a schedule that always fits, one by rules, and what heuristics find, under smaller caps
-    too.
+    """Yield a schedule that always fits, one by rules, and the heuristics' schedules, under smaller
+    caps too.
     """
     yield "one microbatch at a time", write_one_by_one(problem)
     policies = write_policies(problem)

@@ -55,8 +55,8 @@ def improve(
     deadline: float,
     run: Map | None = None,
 ) -> Iterator[Member | None]:
-    """Improve schedules round by round; yield the best of a round where it is better than all
-    before, else None.
+    """Improve schedules round by round; yield the best of a round if it beats all earlier ones,
+    else None.
 
     Rounds of the same seed and number of workers give the same, up to the one that the deadline
     cuts short. ``run`` maps walks over workers elsewhere, where a round that has begun is finished;
@@ -117,7 +117,7 @@ def walk_alone(task: Task) -> Member:
 
 
 def cost_of(problem: Problem, queues: Queues) -> float:
-    """Return what walks minimize, infinite where the queues deadlock."""
+    """Return the cost that walks minimize; infinite if the queues deadlock."""
     orders = make_orders(problem, queues)
     walk = make_walk(problem, orders, 1, np.zeros(1, np.int64))
     parts, pays = anneal_kernel.PARTS, pays_to_compile(problem)

@@ -24,7 +24,7 @@ COLUMNS = {
 
 
 def describe_problem(problem: Problem) -> list[object]:
-    """Return all that a search depends on beside seed and time, as plain data."""
+    """Return all inputs of a search except seed and time, as plain data."""
     costs = problem.costs
     prices = [
         None if value is None else np.asarray(value).tolist()

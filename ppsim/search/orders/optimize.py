@@ -53,7 +53,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The best schedule found, and what is proved of it."""
+    """The best schedule found, and its proven bound."""
 
     problem: Problem  # the problem of its placement
     solution: Solution  # the schedule with its numbers
@@ -64,7 +64,7 @@ class Outcome:
 
     @property
     def value(self) -> float:
-        """The objective that the schedule reaches."""
+        """The objective of the schedule."""
         return self.solution.score(self.problem.objective)[0]
 
     @property
@@ -74,12 +74,12 @@ class Outcome:
 
     @property
     def gap(self) -> float:
-        """The share of the schedule's time by which the bound is lower."""
+        """The distance from the schedule's time to the bound, as a share of that time."""
         return max(0.0, 1 - self.bound / self.value) if self.value > 0 else 0.0
 
     @property
     def best_known(self) -> Solution | None:
-        """The best schedule with a name that fits, None where none does."""
+        """The best named schedule that fits, None if none does."""
         fitting = [k.solution for k in self.known if k.fits]
         return min(fitting, key=lambda each: each.score(self.problem.objective), default=None)
 
@@ -159,8 +159,8 @@ def optimize(
 
 
 def write_in_turns(problem: Problem) -> Schedule:
-    """The schedule that finishes as many microbatches as all devices hold, one at least, before it
-    starts the next.
+    """Return the schedule that finishes as many microbatches as memory allows, at least one, before
+    the next start.
 
     Each stage runs the F of all of them in a row, then their B.
     """
@@ -180,7 +180,7 @@ def write_in_turns(problem: Problem) -> Schedule:
 
 
 def _start_time(problem: Problem) -> float:
-    """Seconds until a search has timed one order of its own."""
+    """Return the seconds until a search has timed its first order."""
     return OP_S * 3 * problem.n_stages * problem.microbatches
 
 
@@ -251,7 +251,8 @@ def find_front(
     ],
     time_limit: float,  # seconds for all of it
 ) -> list[tuple[float, Outcome]]:
-    """Find the best for caps from the least that works up to where more memory helps no more.
+    """Return the best outcome for each cap from the smallest feasible one to where more memory
+    stops helping.
 
     Returns:
         Caps in rising order, each with its outcome; fewer after Ctrl-C, or where the time of a cap

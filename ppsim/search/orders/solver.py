@@ -1,5 +1,5 @@
-"""Exact answers for small problems: OR-tools' CP-SAT finds the best schedule and proves it, or says
-what is left.
+"""Exact answers for small problems: OR-tools' CP-SAT finds the best schedule and proves it, or
+gives a bound.
 
 The model has a start for every op. Ops of one device do not overlap, an op waits for its input and
 the message's latency, and what a device holds never exceeds its cap. Microbatches are alike, so
@@ -53,7 +53,7 @@ Report = Callable[[Solution, float], None]
 
 @dataclass(frozen=True)
 class Proof:
-    """What a solver found and proved."""
+    """The result of a solver: the best schedule, and the proven bound."""
 
     solution: Solution  # the best schedule
     bound: float  # what no schedule of the problem beats, of its objective
@@ -107,7 +107,7 @@ def _grid(problem: Problem, steps: float, *, exact: bool) -> Grid:
 
 
 class Model:
-    """A problem as CP-SAT sees it: the starts of all ops, and what is to be least.
+    """A problem as a CP-SAT model: the starts of all ops, and the objective.
 
     A device's span is shorter where it starts later. Its first op may be of any microbatch, and
     starts as that arrives: where it takes the one that the device before runs as number k, those
@@ -195,8 +195,8 @@ class Model:
         self.cp.add_no_overlap(intervals)
 
     def _hold(self, own: NDArray[np.intp], cap: float) -> None:
-        """Make the device of these stages hold no more than its cap: all from F to I, and a share
-        of it on to W.
+        """Limit the memory of these stages' device to its cap: all from F to I, and a share from I
+        to W.
         """
         M, share, amounts = self.problem.microbatches, self.problem.after_i, self.problem.amounts
         if not amounts[own].any():
@@ -224,7 +224,8 @@ class Model:
         self.cp.add_cumulative(intervals, demands, int(cap * part.denominator + 1e-6))
 
     def _begin(self, soon: bool) -> None:
-        """Make each device start as its first microbatch arrives: only the span depends on it.
+        """Require each device to start as its first microbatch arrives; only the span depends on
+        it.
 
         Rounded times do not say which starts are equal, so their proof lets devices wait at will.
         """
@@ -332,8 +333,8 @@ class Model:
 
 
 def to_fraction(share: float) -> Fraction:
-    """Write a share as a fraction; one of a large denominator is rounded down, so that what is
-    proved still holds.
+    """Return a share as a fraction; a large denominator is rounded down, so that proofs still
+    hold.
     """
     part = Fraction(share).limit_denominator(SHARES)
     return part if abs(float(part) - share) <= ROUNDING else Fraction(int(share * SHARES), SHARES)
@@ -388,7 +389,7 @@ def solve(
 
 
 class _Run:
-    """The solver's calls for one problem, the best schedule so far and what is proved."""
+    """The solver's calls for one problem, the best schedule so far, and the proven bound."""
 
     def __init__(
         self, cp: Any, problem: Problem, best: Solution, bounds: Bounds, report: Report
@@ -403,9 +404,7 @@ class _Run:
         return self.best.score(self.problem.objective)[0] <= self.bound * (1 + ROUNDING)
 
     def solve(self, model: Model, *, proves: bool) -> None:
-        """Solve a model for the time that is left; what it proves is a bound of the problem where
-        ``proves`` is set.
-        """
+        """Solve a model in the remaining time; its bound is the problem's if ``proves`` is set."""
         if not self._run(model, proves, 1, ALONE):
             model.hint(self.best)
             self._run(model, proves, max(MANY, count_cores()), np.inf)
@@ -427,7 +426,7 @@ class _Run:
             """Keeps each schedule that the solver finds."""
 
             def on_solution_callback(self) -> None:
-                run._take(model.read(self.value))
+                run._keep_if_better(model.read(self.value))
 
         def prove(steps: float) -> None:
             attained = limit_bound(
@@ -444,7 +443,7 @@ class _Run:
             prove(solver.best_objective_bound)
         return status in (self.cp.OPTIMAL, self.cp.INFEASIBLE)
 
-    def _take(self, schedule: Schedule) -> None:
+    def _keep_if_better(self, schedule: Schedule) -> None:
         """Keep a schedule that fits and, timed as given, is better."""
         if not fits(self.problem, schedule):
             return

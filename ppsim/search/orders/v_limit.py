@@ -1,5 +1,4 @@
-"""The best order of a V placement found under a limit of activations: building blocks, then
-annealing.
+"""The best order of a V placement within a limit of activations: building blocks, then annealing.
 
 Like the adaptive search of Qi et al. (arXiv 2405.15362, appendix A), blocks of six slots are listed
 whose four passes move by equal steps, another step from some device on; those within the limit are
@@ -45,7 +44,7 @@ MOVES, TIMINGS = 50_000, 10_000_000  # of a walk, the latter in op timings
 
 
 def order_v(costs: Costs, devices: int, microbatches: int, limit: int) -> list[Packed]:
-    """Order the ops of every device for the shortest span found within a limit (TimeOver: a
+    """Return every device's ops in the order with the shortest span within a limit (TimeOver: a
     deadline is past).
 
     Costs are of two stages per device, stage s on device s or 2P - 1 - s; factors of microbatches
@@ -104,8 +103,8 @@ def _starts(problem: Problem, limit: int) -> Iterator[Queues]:
 
 
 def list_blocks(placement: Placement) -> list[Block]:
-    """List blocks of six slots whose passes move by equal steps, or by shorter ones from some
-    device on.
+    """Return blocks of six slots whose passes move by equal steps, or by shorter ones after some
+    device.
     """
     P = placement.n_devices
     found: dict[bytes, Block] = {}
@@ -129,8 +128,8 @@ def list_blocks(placement: Placement) -> list[Block]:
 
 
 def _block_of_residues(placement: Placement, residues: NDArray[np.integer]) -> Block:
-    """Make the block whose ops take the first slot after their input with the residue given, shape
-    (passes, P).
+    """Return the block whose ops take the first slot after their input with the given residue,
+    shape (passes, P).
     """
     P = placement.n_devices
     slots = np.zeros((4, P), np.int64)

@@ -1,3 +1,3 @@
-"""Orders written by rule, in one go: what families of schedules are, and where a search starts."""
+"""Orders written by rules: families of schedules use them, and searches start from them."""
 
 __all__ = ["blocks", "encoder", "fill", "heuristics", "offload", "rows", "zbv"]

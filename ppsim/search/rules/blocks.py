@@ -149,21 +149,21 @@ def fit_block(placement: Placement, interval: int, split: bool = True) -> Block:
         free = (
             now + wait
             for wait in range(interval)
-            if not taken[home[stage], _at(now + wait, size, interval)].any()
+            if not taken[home[stage], _slots_of(now + wait, size, interval)].any()
         )
         now = next(free, -1)
         if now < 0:
             raise ValueError(
                 f"no {size} slots of {interval} are left side by side on device {home[stage]}"
             )
-        taken[home[stage], _at(now, size, interval)] = True
+        taken[home[stage], _slots_of(now, size, interval)] = True
         slots[op] = now
         now += size
     return Block(placement, interval, slots[:stages], slots[stages:][::-1].copy(), split)
 
 
-def _at(slot: int, size: int, interval: int) -> list[int]:
-    """The places in the interval of an op of ``size`` slots."""
+def _slots_of(slot: int, size: int, interval: int) -> list[int]:
+    """Return the slots of an op of ``size`` slots in the interval."""
     return [(slot + k) % interval for k in range(size)]
 
 
@@ -217,7 +217,7 @@ def complete(block: Block, microbatches: int) -> list[Packed]:
 
 
 def _input(block: Block, backward: bool, stage: int) -> tuple[bool, int]:
-    """The op that gives the input of another; of stage -1 where nothing does."""
+    """Return the op that produces the input of another; of stage -1 if there is none."""
     if not backward:
         return False, stage - 1
     return (True, stage + 1) if stage + 1 < block.placement.n_stages else (False, stage)

@@ -1,5 +1,5 @@
-"""Encoders in bubbles: forward and backward of a vision tower beside the pipeline of a language
-model.
+"""Encoders in bubbles: forward and backward of a vision tower in the idle time of a language
+model's pipeline.
 
 Each of some devices holds the whole encoder, and a microbatch is encoded on one of them. Its
 forward (EF) ends before the first stage's forward of the microbatch starts; its backward (EB), on
@@ -78,18 +78,16 @@ class Encoder:
                 raise Refused(name, "must be a size such as 512MiB")
 
     def bytes_of(self, name: str) -> int:
-        """The bytes of ``activation`` or ``states``."""
+        """Return the bytes of ``activation`` or ``states``."""
         return parse_size(getattr(self, name))[0]
 
     @property
     def frozen(self) -> bool:
-        """Whether it has no backward."""
+        """Whether the encoder has no backward."""
         return not np.any(self.backward)
 
     def devices_of(self, schedule: Schedule) -> NDArray[np.int64]:
-        """The devices of a schedule that hold it; InputError where the schedule has fewer
-        devices.
-        """
+        """Return the devices with the encoder (InputError: the schedule has fewer devices)."""
         if max(self.devices, default=0) >= schedule.n_devices:
             what = (
                 f"the encoder is on device {max(self.devices)}, and {schedule.name} has "
@@ -110,8 +108,8 @@ def read_encoder(path: str) -> Encoder:
 
 
 def encoder_times(schedule: Schedule, encoder: Encoder) -> dict[Kind, Floats]:
-    """The times of EF and EB, each of shape (devices, microbatches) (InputError: of another number
-    of microbatches).
+    """Return the times of EF and EB, each of shape (devices, microbatches) (InputError: of another
+    number of microbatches).
     """
     found = {}
     for kind, name in ((Kind.EF, "forward"), (Kind.EB, "backward")):
@@ -148,7 +146,7 @@ def add_encoder(schedule: Schedule, costs: Costs, encoder: Encoder) -> Schedule:
         _plan(task, first)
         for first in dict.fromkeys((count, min(schedule.n_devices, count), count // 2, 0))
     ]
-    made = [_insert(task, placed) for placed in (*plans, _around(task))]
+    made = [_insert(task, placed) for placed in (*plans, _placed_outside(task))]
     return min(
         made,
         key=lambda each: round(simulate(each, costs).makespan / max(alone.makespan, 1e-300), 9),
@@ -156,7 +154,7 @@ def add_encoder(schedule: Schedule, costs: Costs, encoder: Encoder) -> Schedule:
 
 
 def encoder_memory(held: MemoryModel, schedule: Schedule, encoder: Encoder) -> MemoryModel:
-    """Add what the encoder holds to a model in bytes."""
+    """Return a memory model in bytes with the encoder's memory added."""
     states = np.zeros(schedule.n_devices, np.int64)
     states[encoder.devices_of(schedule)] = encoder.bytes_of("states")
     return replace(
@@ -199,7 +197,7 @@ def find_misfits(timeline: Timeline, costs: Costs) -> tuple[float, list[Misfit]]
 
 
 def misfits_object(timeline: Timeline, costs: Costs) -> dict[str, Any]:
-    """The object of ``encoder`` in JSON: the makespan without it, and the ops that are not in
+    """Return the object ``encoder`` of JSON: the makespan without the encoder, and the ops outside
     bubbles.
     """
     alone, misfits = find_misfits(timeline, costs)
@@ -218,7 +216,7 @@ class _Placed:
 
 @dataclass(frozen=True)
 class _Task:
-    """The language model alone, and what is to be put beside it."""
+    """The language model alone, and the encoder ops to insert."""
 
     schedule: Schedule  # its queues
     alone: Timeline  # their times
@@ -230,16 +228,18 @@ class _Task:
     end: Floats  # shape (microbatches,), the end of its backward
 
     def time(self, kind: Kind, microbatch: int) -> Floats:
-        """What an op takes on each device, shape (devices,)."""
+        """Return the time of an op on each device, shape (devices,)."""
         times = self.costs.others[kind][:, microbatch]
         return times if self.costs.speed is None else times / self.costs.speed
 
     def ready(self, microbatch: int) -> Floats:
-        """When its gradient is on each device."""
+        """Return the time at which its gradient arrives at each device."""
         return self.end[microbatch] + self._comm[self.first[microbatch]]
 
     def needed(self, microbatch: int) -> Floats:
-        """When it must be encoded on each device, so that it is on the first stage's in time."""
+        """Return the latest end of an encoding on each device that reaches the first stage in
+        time.
+        """
         return self.begin[microbatch] - self._comm[:, self.first[microbatch]]
 
     @cached_property
@@ -249,9 +249,7 @@ class _Task:
 
 
 class _Bubbles:
-    """Idle times of the devices that hold the encoder, before, between and after the ops of the
-    pipeline.
-    """
+    """Idle times of the encoder's devices before, between and after the ops of the pipeline."""
 
     def __init__(self, task: _Task) -> None:
         begin, end, device = list[Floats](), list[Floats](), list[NDArray[np.int64]]()
@@ -322,9 +320,9 @@ def _plan(task: _Task, forwards_first: int) -> list[_Placed]:
     return placed
 
 
-def _around(task: _Task) -> list[_Placed]:
-    """All forwards ahead of the pipeline and all backwards behind it, each on the device with the
-    least to do.
+def _placed_outside(task: _Task) -> list[_Placed]:
+    """Return the placement with all forwards before the pipeline and all backwards after it, each
+    on the least busy device.
     """
     load, placed = np.zeros(task.schedule.n_devices), list[_Placed]()
     for turn, m in enumerate(np.argsort(task.begin, kind="stable").tolist()):
@@ -339,8 +337,8 @@ def _around(task: _Task) -> list[_Placed]:
 
 
 def _insert(task: _Task, placed: list[_Placed]) -> Schedule:
-    """Put ops into the queues where they were planned: EF ahead of what starts then, EB behind
-    it.
+    """Insert ops into the queues at their planned times: EF before the op that starts then, EB
+    after it.
     """
     schedule, near = task.schedule, NEAR * task.alone.makespan
     ops, queues = schedule.packed(), []
@@ -357,8 +355,8 @@ def _insert(task: _Task, placed: list[_Placed]) -> Schedule:
 
 
 def _first_stage(schedule: Schedule, alone: Timeline) -> tuple[NDArray[np.int64], Floats, Floats]:
-    """The device of the first stage, the start of its forward and the end of its backward, shape
-    (microbatches,).
+    """Return the device of the first stage, and the starts of its forwards and ends of its
+    backwards, shape (microbatches,).
     """
     first, begin, end = (
         np.zeros(schedule.n_microbatches, np.int64),

@@ -30,7 +30,7 @@ STEP = 20_000  # ops that are filled in one call: an alarm or Ctrl-C comes betwe
 
 @dataclass(frozen=True)
 class Rows:
-    """What the rows of a block are."""
+    """The rows of a block: its passes on its devices."""
 
     devices: int  # P
     passes: int  # 2V
@@ -84,7 +84,7 @@ def _order(slots: Ints) -> tuple[Ints, Ints]:
 
 
 def _lay_out(rows: Rows, slots: Ints, size: int) -> Codes:
-    """What each device does in each slot, shape (P, ``size``)."""
+    """Return the op of each device in each slot, shape (P, ``size``)."""
     does = np.zeros((rows.devices, size), np.uint8)
     passes = slots.reshape(rows.devices, rows.passes, -1)
     device = np.arange(rows.devices)[:, None, None]
@@ -119,7 +119,7 @@ def _place_weights(rows: Rows, slots: Ints, by_pass: bool = False) -> Ints:
 
 
 def _hold(rows: Rows, slots: Ints, weights: Ints | None, size: int) -> Ints:
-    """What each device holds after each slot, shape (P, ``size``), its W in the slots of
+    """Return each device's memory after each slot, shape (P, ``size``), with its W in the slots
     ``weights``.
     """
     change = np.zeros((rows.devices, size), np.int64)

@@ -42,7 +42,7 @@ def ready(t: Filling, row: int, nth: int) -> int:
 
 
 def is_within(t: Filling, device: int, cap: int) -> bool:
-    """Whether a device whose W run in the first idle slots never holds more than ``cap``."""
+    """Return whether a device with its W in the first idle slots stays within ``cap``."""
     size = len(t.does) // len(t.last)
     held = waiting = 0
     for at in range(device * size, (device + 1) * size):
@@ -60,7 +60,7 @@ def is_within(t: Filling, device: int, cap: int) -> bool:
 
 
 def shift(t: Filling, row: int, to: int, slot: int) -> None:
-    """Change what a device holds where an op runs in ``to`` and no longer in ``slot``."""
+    """Update a device's memory after an op moved from ``slot`` to ``to``."""
     by, late = 1, 0
     if t.what[row] == WEIGHTS or t.length[row] > 1:
         by, late = -1, t.length[row] - 1
@@ -102,8 +102,8 @@ def move(t: Filling, row: int, slot: int, earliest: int, cap: int) -> int:
 
 
 def fill(t: Filling, first: int, last: int, begin: int, end: int, cap: int) -> int:
-    """Try to move the ops of places ``first`` to ``last``, but those from ``begin`` to ``end``, the
-    repeated block.
+    """Try to move the ops of places ``first`` to ``last``, except the repeated block from ``begin``
+    to ``end``.
 
     Where W have no slots, only the ops after ``end`` move, and no device may hold more than
     ``cap``. Returns ``cap``.

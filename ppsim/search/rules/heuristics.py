@@ -28,12 +28,12 @@ def time_table(problem: Problem) -> NDArray[np.float64]:
 
 
 def is_linear(placement: Placement) -> bool:
-    """Whether device d holds stage d and no other."""
+    """Return whether device d has stage d and no other."""
     return bool(np.array_equal(placement.devices[0], np.arange(placement.n_devices)))
 
 
 def is_v(placement: Placement) -> bool:
-    """Whether device d holds stage d and, counted from the last stage, stage d."""
+    """Return whether device d has stage d and, counted from the last stage, stage d."""
     there = np.arange(placement.n_devices)
     return bool(np.array_equal(placement.devices[0], np.concatenate([there, there[::-1]])))
 
@@ -131,5 +131,5 @@ def write_v(problem: Problem) -> Iterator[tuple[str, Queues]]:
 
 
 def pays_to_compile(problem: Problem) -> bool:
-    """Whether a problem is large enough for machine code to be worth its loading."""
+    """Return whether a problem is large enough for machine code to be worth loading."""
     return problem.n_stages * problem.microbatches > COMPILE_HEURISTICS_ABOVE and can_compile()

@@ -33,7 +33,7 @@ class Line(NamedTuple):
 
 
 def arrival(line: Line, device: int, kind: int) -> float:
-    """Return when the input of a device's next F or I arrives, 0 where it needs none from another
+    """Return the arrival time of the input of a device's next F or I, 0 if it comes from no other
     device.
     """
     other = device - 1 if kind == F else device + 1
@@ -76,7 +76,7 @@ def fill(line: Line, device: int, kind: int, greedy: bool) -> None:
 
 
 def make_room(line: Line, device: int, kind: int) -> bool:
-    """Run W until the next op of a kind fits in memory; tell whether it then does."""
+    """Run W until the next op of a kind fits in memory; return whether it then does."""
     while line.held[device] + line.change[kind] > line.cap[device] + ROUNDING:
         if line.done[W, device] >= line.done[I, device]:
             return False
@@ -121,8 +121,8 @@ def warm_up(line: Line, microbatches: int, late: bool) -> None:
 
 
 def postpones(line: Line, device: int) -> bool:
-    """Whether a device's next F may wait a round, since the next device would still have enough to
-    do.
+    """Return whether a device's next F may wait a round because the next device still has enough
+    work.
     """
     after = device + 1
     if line.done[F, device] < line.done[F, after] + 2:
@@ -142,7 +142,7 @@ def postpones(line: Line, device: int) -> bool:
 
 
 def schedule_line(line: Line, late: bool, backward_first: bool, greedy: bool) -> bool:
-    """Fill the queues of a linear pipeline; tell whether they fit in memory.
+    """Fill the queues of a linear pipeline; return whether they fit in memory.
 
     ``late`` lets the last warm-up F delay the first I, ``backward_first`` lets an F wait for an I
     of the next device, ``greedy`` fills every gap with a W that still has to run.

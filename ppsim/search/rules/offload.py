@@ -74,7 +74,7 @@ def add_offload(schedule: Schedule, costs: Costs, chunks: float) -> Schedule:
 
 
 def _choose(schedule: Schedule, costs: Costs, chunks: float, start: Floats, end: Floats) -> Copies:
-    """The activations of the first chunks that have time to leave and come back."""
+    """Return the activations of the first chunks that have time to be copied out and back."""
     cell = schedule.stage * np.int64(schedule.n_microbatches) + schedule.microbatch
     backwards = np.flatnonzero(mask(BACKWARDS)[schedule.kind])
     of_cell = np.full(schedule.n_stages * schedule.n_microbatches, -1)
@@ -94,8 +94,8 @@ def _choose(schedule: Schedule, costs: Costs, chunks: float, start: Floats, end:
 
 
 def _gates(schedule: Schedule, copies: Copies, start: Floats, end: Floats, lead: Floats) -> Ops:
-    """The op behind which each copy back is issued: the last after which it, and those that follow,
-    come in time.
+    """Return the op after which each copy back is issued: the last one that lets it and later
+    copies arrive in time.
     """
     gate, device = np.empty(len(copies.forward), np.int64), schedule.device[copies.forward]
     for number in range(schedule.n_devices):
@@ -138,8 +138,8 @@ def waits_for_copies(timeline: Timeline) -> Floats:
 
 
 def _share(schedule: Schedule, costs: Costs) -> Schedule:
-    """Let devices wait for copies that a shared link holds up, as long as others' take before the
-    first backward.
+    """Add waits for copies that a shared link delays, as many as the other devices' copies take
+    before the first backward.
 
     Each then holds as much as with a link of its own, or three: what it computes, what leaves and
     what comes.
@@ -159,8 +159,8 @@ def _share(schedule: Schedule, costs: Costs) -> Schedule:
 
 
 def _lag(timeline: Timeline) -> float:
-    """How long after its F the last copy before a device's first backward ends, the longest of all
-    devices.
+    """Return the longest time of any device from an F to the end of its copy, over the last copy
+    before the first backward.
     """
     made, longest = timeline.schedule, 0.0
     for queue in map(made.queue, range(made.n_devices)):
@@ -197,8 +197,8 @@ def _hold_down(schedule: Schedule, costs: Costs) -> Schedule:
 
 
 def _wait(schedule: Schedule, caps: Ops) -> Schedule | None:
-    """Wait for the oldest copy wherever a device would hold more than its cap; None where no copy
-    is left.
+    """Return the schedule with a wait for the oldest copy wherever a device would exceed its cap;
+    None if no copy is left.
     """
     ops, change, queues = schedule.packed(), schedule.activation_changes(), list[Packed]()
     for device, cap in enumerate(caps.tolist()):
@@ -211,8 +211,8 @@ def _wait(schedule: Schedule, caps: Ops) -> Schedule | None:
 
 
 def add_waits(queue: Sequence[int], change: Sequence[float], cap: float) -> list[int] | None:
-    """Wait for the oldest copy to the host wherever a device would hold more than its cap; None
-    where none is left.
+    """Return a queue with a wait for the oldest copy to the host wherever the device would exceed
+    its cap; None if no copy is left.
 
     ``change`` is what each op adds to what the device holds; what an OFFLOAD frees counts where it
     is waited for.

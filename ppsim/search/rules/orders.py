@@ -104,7 +104,7 @@ def take_fastest(
     others: Iterable[list[Packed]],
     costs: Costs,
 ) -> list[Packed]:
-    """Take the queues with the least makespan of those whose span is no longer than that of one's
+    """Return the queues with the least makespan among those with a span no longer than that of
     ``own``.
 
     So neither number is above one's own. Factors of microbatches and speeds of devices count.

@@ -108,7 +108,7 @@ def next_arrival(
 
 
 def choose(orders: Orders, policy: Policy, device: int, now: float, size: int) -> int:
-    """Return the code of the op that a device starts now, -1 where it waits until its ``wake``."""
+    """Return the code of the op that a device starts now, -1 if it waits until its ``wake``."""
     stages = len(orders.device)
     code = pick(orders, policy, device, 1, now, size)
     if code >= 0:
@@ -136,7 +136,7 @@ def choose(orders: Orders, policy: Policy, device: int, now: float, size: int) -
 
 
 def write(orders: Orders, policy: Policy) -> bool:
-    """Write the queues into ``orders.code``; tell whether all ops could run."""
+    """Write the queues into ``orders.code``; return whether all ops could run."""
     stages, devices = len(orders.device), len(policy.cap)
     size = len(orders.result) // (2 * stages)
     orders.result[:] = -1.0

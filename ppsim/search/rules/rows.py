@@ -1,6 +1,4 @@
-"""The queue of one device by steps: what it computes, the collectives it takes part in, and when it
-sends and waits.
-"""
+"""The queue of one device by steps: its compute ops, collectives, sends and waits."""
 
 from __future__ import annotations
 
@@ -20,8 +18,7 @@ _OF_STAGE = (Kind.F, Kind.B, Kind.POST_F, Kind.POST_B, Kind.WAIT_F, Kind.WAIT_B)
 
 @dataclass(frozen=True)
 class Rows:
-    """Ops of one device, each with the step at which it is issued; at one step, what is added first
-    comes first.
+    """Ops of one device with the step of issue; within a step, in the order of addition.
 
     The device runs one stage. A result of F or B is sent where the device comes to a batch of
     messages.
@@ -60,9 +57,7 @@ class Rows:
             self.add(Kind.WAIT_B, step, microbatch)
 
     def queue(self) -> Packed:
-        """Return the packed ops in the order in which the device issues them, without what waits
-        for nothing.
-        """
+        """Return the packed ops in order of issue, without needless waits."""
         lengths = [len(step) for step in self._steps]
         rows = np.repeat(np.arange(len(lengths)), lengths)
         order = np.lexsort((rows, np.concatenate(self._steps)))
@@ -91,8 +86,8 @@ def _place_sends(runs: Ints, sends: Ints, microbatch: Ints) -> None:
 
 
 def _needless(kind: Ints, microbatch: Ints) -> NDArray[np.bool_]:
-    """Find sends right behind the op whose result they send, and waits right ahead of the op whose
-    input they wait for.
+    """Return which sends directly follow the op they send for, and which waits directly precede the
+    op they wait for.
 
     Without them the op sends its result as it ends, and waits for its input itself.
     """

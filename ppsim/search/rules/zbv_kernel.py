@@ -54,7 +54,7 @@ def arrival(t: VTables, kind: int, device: int) -> float:
 
 
 def next_w(t: VTables, device: int) -> int:
-    """Return the type of the W that waits longest on a device, 0 where none waits."""
+    """Return the type of the W that has waited longest on a device, 0 if none waits."""
     P = len(t.now)
     done = t.ran[4 * P + device] + t.ran[5 * P + device]
     if t.ran[2 * P + device] + t.ran[3 * P + device] == done:

@@ -1,5 +1,4 @@
-"""The best split of layers over the stages of a schedule: proved where it can be, else with what is
-left to prove.
+"""The best split of layers over the stages of a schedule, with a proof or a bound.
 
 Up to a million splits are all bounded by cuts (:mod:`ppsim.search.splits.splits`) and timed in the
 order of their bounds, until none is left that could be better. Of more, an even one is improved
@@ -78,8 +77,8 @@ def partition(
         return None
     try:
         with interrupt_at(search.until + FIRST_S):
-            search.take(next(_starts(problem)))
-            search.tell()
+            search.evaluate(next(_starts(problem)))
+            search.report_progress()
         with interrupt_at(search.until + GRACE_S):
             if problem.n_splits <= MOST_LISTED:
                 _list_all(search)
@@ -131,11 +130,11 @@ def _list_all(search: SplitSearch) -> None:
         if done.all() or len(search.best(enough, search.bound * (1 + ROUNDING))) == enough:
             search.complete = True
         size = min(2 * size, most)
-        search.tell()
+        search.report_progress()
 
 
 def _unevenness(problem: SplitProblem, ends: Ends) -> Floats:
-    """Tell even splits from others by numbers too small to count, shape (splits,)."""
+    """Return numbers too small to count that rank even splits first, shape (splits,)."""
     until, total = problem.until, np.zeros(ends.shape[1])
     before: NDArray[np.float64] | float = 0.0
     for end in [*ends, np.full(ends.shape[1], problem.n_layers)]:
@@ -159,13 +158,13 @@ def _improve(search: SplitSearch) -> None:
             return
     _time_near_best(search)
     spare += bound_by_weights(search, DUAL_STEPS)
-    search.tell()
+    search.report_progress()
     solve_by_cuts(search, spare)
 
 
 def _starts(problem: SplitProblem) -> Iterator[Ends]:
-    """Splits to start from: as even as layers, and as weights with what the stages have besides,
-    allow.
+    """Yield splits to start from: as even as possible in layers, and in weights with the other
+    content of stages.
     """
     S, N = problem.schedule.n_stages, problem.n_layers
     yield _at_least(problem, np.round(np.arange(1, S) * N / S).astype(np.int64))
@@ -188,8 +187,8 @@ def _at_least(problem: SplitProblem, ends: NDArray[np.int64]) -> Ends:
 
 
 def _descend(search: SplitSearch, ends: Ends) -> None:
-    """Move one layer at a time to where the cuts say least, and add the cut of the split where no
-    move says less.
+    """Move one layer at a time to the split with the least cuts, and add the cut of a split with no
+    better neighbour.
 
     Ends at a split that is timed already, so that no move of one layer is faster, or where new cuts
     gain nothing.
@@ -200,10 +199,10 @@ def _descend(search: SplitSearch, ends: Ends) -> None:
         if ends.tobytes() in timed:
             return
         timed.add(ends.tobytes())
-        makespan = search.take(ends)
+        makespan = search.evaluate(ends)
         stale = 0 if makespan < best * (1 - ROUNDING) else stale + 1
         best = min(best, makespan)
-        search.tell()
+        search.report_progress()
 
 
 def _least_near(search: SplitSearch, ends: Ends) -> Ends:
@@ -229,8 +228,8 @@ def _least_near(search: SplitSearch, ends: Ends) -> Ends:
 
 
 def _say_of_climbs(problem: SplitProblem, ends: Ends, rates: Floats, constants: Floats) -> Floats:
-    """Take the most that cuts say of each split of :func:`climbs_from`, by what moving a layer over
-    each end adds.
+    """Return the largest cut of each split of :func:`climbs_from`, from the change by moving a
+    layer over each end.
     """
     layers = np.array(layers_in(ends, problem.n_layers))
     now = rates @ problem.weigh(ends[:, None])[:, 0] + constants
@@ -249,8 +248,8 @@ def _say_of_climbs(problem: SplitProblem, ends: Ends, rates: Floats, constants: 
 
 
 def _over_of_climbs(problem: SplitProblem, ends: Ends, count: int) -> Floats:
-    """What each split of :func:`climbs_from` holds above the cap; built in batches, which fit in
-    memory.
+    """Return each split's memory above the cap, over :func:`climbs_from`; built in batches, which
+    fit in memory.
     """
     if not np.isfinite(problem.cap):
         return np.zeros(count)
@@ -263,7 +262,7 @@ def _over_of_climbs(problem: SplitProblem, ends: Ends, count: int) -> Floats:
 
 
 def _batch(problem: SplitProblem) -> int:
-    """How many splits are listed at once."""
+    """Return the number of splits to list at once."""
     return max(1, BATCH // problem.schedule.n_stages)
 
 
@@ -281,7 +280,7 @@ def _time_near_best(search: SplitSearch) -> None:
 
 
 def climbs_from(problem: SplitProblem, ends: Ends, which: NDArray[np.int64] | None = None) -> Ends:
-    """List the splits with one layer more on a stage and one fewer on another, shape (stages - 1,
+    """Return the splits with one layer more on a stage and one fewer on another, shape (stages - 1,
     sources x stages).
 
     The stages between keep their number. A layer that moves to its own stage leaves the split as it

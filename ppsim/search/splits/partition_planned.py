@@ -1,4 +1,4 @@
-"""The best split where the order depends on the costs: each split is planned anew, and bounded for
+"""The best split if the order depends on the costs: each split is planned again, and bounded for
 any order.
 """
 
@@ -43,7 +43,7 @@ def partition_planned(
     # called with the best makespan so far, the bound and the number of splits timed
     report: Report = lambda best, bound, timed: None,
 ) -> Partition | None:
-    """Find the split with the least makespan, each with the order planned for it.
+    """Return the split with the least makespan, each with the order planned for it.
 
     The best of ``starts`` is improved layer by layer. Then up to a million splits are taken in the
     order of what their devices must compute, and planned unless a lower bound for any order leaves
@@ -126,7 +126,7 @@ def _climb(
 
 
 def cuts_of_any_order(problem: SplitProblem) -> list[Cut]:
-    """List what each device takes in any order of its ops: the forwards before its first, then all
+    """Return each device's work in any order of its ops: the forwards before its first op, then all
     its work.
 
     Where backwards are split, also its F and I alone, with the I that follow its last and the W
@@ -164,7 +164,7 @@ def cuts_of_any_order(problem: SplitProblem) -> list[Cut]:
 
 
 def _in_order(problem: SplitProblem, cuts: list[Cut]) -> Iterator[tuple[Split, float]]:
-    """Yield all splits with the most that cuts say of each, the least first."""
+    """Yield all splits with their largest cut, the smallest first."""
     ends = list_ends(problem.n_layers, problem.schedule.n_stages, problem.least)
     least = np.zeros(ends.shape[1])
     for cut in cuts:

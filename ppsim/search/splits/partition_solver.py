@@ -31,8 +31,8 @@ ALONE = 10.0  # CP-SAT's units of work, about a second each
 
 
 def solve_by_cuts(search: SplitSearch, spare: list[Cut]) -> None:
-    """Solve the master, time its split, add the cut of it, and again, until the bound is the best
-    split's makespan.
+    """Solve the master, time its split, add the cut of that split, and repeat until the bound is
+    the best makespan.
 
     Of ``spare`` the cuts that say most of the master's split are added, if they say more than the
     master did.
@@ -54,7 +54,7 @@ def solve_by_cuts(search: SplitSearch, spare: list[Cut]) -> None:
         split, bound = answer
         search.bound = max(search.bound, bound)
         ends = np.cumsum(split[:-1]).astype(np.int16)
-        search.take(ends)
+        search.evaluate(ends)
         weights = search.problem.weigh(ends[:, None])[:, 0]
         spare.sort(key=lambda cut: float(cut.rate @ weights) + cut.constant)
         for _ in range(MORE):
@@ -62,7 +62,7 @@ def solve_by_cuts(search: SplitSearch, spare: list[Cut]) -> None:
                 search.cuts.append(spare.pop())
         if not search.fits(split):
             refused.append(split)
-        search.tell()
+        search.report_progress()
 
 
 def list_by_cuts(search: SplitSearch) -> Iterator[tuple[Split, float]]:
@@ -152,9 +152,7 @@ def _run(solver: Any, model: Any, left: float, workers: int, units: float) -> An
 
 
 def _find_step(values: Floats) -> float | None:
-    """Find a step of which all values are whole multiples but for rounding; None where it would be
-    too fine.
-    """
+    """Return a step that divides all values up to rounding; None if it would be too fine."""
     for power in range(MOST_DIGITS):
         for part in (1, 2, 3, 6):
             steps = values * (part * 10**power)
@@ -164,7 +162,7 @@ def _find_step(values: Floats) -> float | None:
 
 
 def _hold(model: Any, problem: SplitProblem, layers: list[Any]) -> None:
-    """Hold every state of a device to the cap."""
+    """Limit every state of a device to the cap."""
     amounts = dict[tuple[int, int], Any]()
     for part, stage in np.argwhere(problem.held.any(axis=0)).tolist():
         if problem.sizes is None:

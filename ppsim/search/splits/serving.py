@@ -20,15 +20,17 @@ SAME = 1e-9
 
 def most_of_least(values: Ranges) -> float:
     """Return the largest value that all stages of some split reach, each with a range of layers."""
-    return _fold(values, np.minimum, np.max)
+    return _best_over_stages(values, np.minimum, np.max)
 
 
 def least_of_most(values: Ranges) -> float:
     """Return the smallest value that no stage of some split exceeds."""
-    return _fold(values, np.maximum, np.min)
+    return _best_over_stages(values, np.maximum, np.min)
 
 
-def _fold(values: Ranges, join: np.ufunc, choose: Callable[..., NDArray[np.float64]]) -> float:
+def _best_over_stages(
+    values: Ranges, join: np.ufunc, choose: Callable[..., NDArray[np.float64]]
+) -> float:
     """Carry the best value of every number of layers from stage to stage."""
     best = values[0, 0]
     for stage in values[1:]:
@@ -37,8 +39,8 @@ def _fold(values: Ranges, join: np.ufunc, choose: Callable[..., NDArray[np.float
 
 
 def most_even_split(times: Ranges, allowed: NDArray[np.bool_]) -> tuple[int, ...] | None:
-    """Return the layers of each stage with the least sum of squared times, of allowed ranges; None
-    where none is.
+    """Return the layers of each stage with the least sum of squared times, from allowed ranges;
+    None if there are none.
     """
     costs = np.where(allowed, times**2, np.inf)
     best, chosen = costs[0, 0], []

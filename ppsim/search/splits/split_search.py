@@ -1,4 +1,4 @@
-"""The state of a search for the best split: what was timed, the paths found, and the bound."""
+"""The state of a search for the best split: timed splits, cuts, and the bound."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class SplitSearch:
             self.found[layers_in(column, self.problem.n_layers)] = makespan
         return makespans
 
-    def take(self, ends: Ends) -> float:
-        """Time one split, keep its cut, and itself where it fits the problem's cap, and return its
-        makespan.
+    def evaluate(self, ends: Ends) -> float:
+        """Time one split, keep its cut, and the split itself if it fits the problem's cap; return
+        its makespan.
         """
         problem, cut = self.problem, self.problem.cut_at(ends)
         self.cuts.append(cut)
@@ -52,7 +52,7 @@ class SplitSearch:
         return makespan
 
     def fits(self, split: Split) -> bool:
-        """Whether the caller accepts a split; asked once."""
+        """Return whether the caller accepts a split; asked once per split."""
         if self.accepts is None:
             return True
         if split not in self.accepted:
@@ -60,8 +60,8 @@ class SplitSearch:
         return self.accepted[split]
 
     def best(self, count: int, most: float = np.inf) -> list[tuple[Split, float]]:
-        """The best accepted splits with a makespan of at most ``most``; of equal ones the most even
-        first.
+        """Return the best accepted splits with a makespan of at most ``most``; among equal ones the
+        most even first.
 
         Once the time is up, of those that the caller was asked about.
         """
@@ -75,7 +75,7 @@ class SplitSearch:
                     break
         return result
 
-    def tell(self) -> None:
+    def report_progress(self) -> None:
         """Report the best makespan, the bound and the number of splits timed."""
         best = self.best(1)
         self.report(best[0][1] if best else np.inf, self.bound, len(self.found))
@@ -84,9 +84,7 @@ class SplitSearch:
 def rank_splits(
     problem: SplitProblem, found: Iterable[tuple[Split, float]]
 ) -> list[tuple[Split, float]]:
-    """Sort splits by their makespans; of equal ones, also those that only rounding tells apart, the
-    most even first.
-    """
+    """Sort splits by makespan; among those that differ by rounding only, the most even first."""
     unit = max(problem.until[-1], 1e-300)
     return sorted(
         found,

@@ -41,9 +41,7 @@ class Cut(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """What stages hold by the number of their layers, each of shape (stages, layers + 1), in whole
-    numbers.
-    """
+    """Memory of stages by their number of layers, integers of shape (stages, layers + 1) each."""
 
     always: NDArray[np.int64]  # weights and the like
     flight: NDArray[np.int64]  # of each microbatch from its F, or R, to its B or I
@@ -52,7 +50,7 @@ class Sizes(NamedTuple):
 
 @dataclass(frozen=True)
 class SplitProblem:
-    """What is split, and what must hold."""
+    """A model to split over a schedule, and its constraints."""
 
     schedule: Schedule  # the queues, whatever the split
     base: Costs  # costs of stages without layers: embedding, head, MTP layers, what any op costs
@@ -97,7 +95,7 @@ class SplitProblem:
 
     @cached_property
     def work_cuts(self) -> list[Cut]:
-        """What each device must compute, as cuts that hold for any order of the ops."""
+        """Each device's work, as cuts that hold for any order of the ops."""
         (constant, rate), cuts = self.linear, list[Cut]()
         for device in range(self.schedule.n_devices):
             own = self.schedule.queue(device)
@@ -107,8 +105,8 @@ class SplitProblem:
 
     @cached_property
     def held(self) -> NDArray[np.int64]:
-        """List what a device may hold at once, shape (states, 3, stages): a count for each part of
-        :class:`Sizes`.
+        """Possible contents of a device at one time, shape (states, 3, stages): a count for each
+        part of :class:`Sizes`.
 
         Smaller states are left out. The microbatches that wait for W count as in flight where they
         hold as much.
@@ -200,7 +198,7 @@ class SplitProblem:
         return found
 
     def best_of(self, cut: Cut) -> tuple[float, Ends]:
-        """Return the smallest bound that a cut gives, and the ends of the split that has it."""
+        """Return the smallest bound of a cut over all splits, and the ends of that split."""
         S, N = self.schedule.n_stages, self.n_layers
         found, choice = np.zeros(N + 1), np.zeros((S, N + 1), np.int64)
         found[1:] = np.inf
@@ -219,8 +217,8 @@ class SplitProblem:
 
 
 def bound_busiest(problem: SplitProblem) -> float:
-    """Bound every split by its busiest device: what comes before its first op, all its work, what
-    comes after its last.
+    """Return a bound on every split by its busiest device: the time before its first op, its work,
+    and the time after its last op.
 
     With one stage on each device; 0 with more, where other cuts say as much.
     """
@@ -302,7 +300,7 @@ def _own_times(schedule: Schedule, costs: Costs) -> Floats:
 
 
 def _first_of_equals(rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The place of the first of each row, of numbers that are not negative."""
+    """Return the index of the first equal row, for rows of numbers that are not negative."""
     radix = rows.max(axis=0, initial=0) + 1
     if np.prod(radix, dtype=np.float64) < 2**62:  # one number for each row sorts much sooner
         rows = rows @ np.cumprod(np.append(1, radix[:-1]))
@@ -310,7 +308,7 @@ def _first_of_equals(rows: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _largest(rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The places of the rows that no other row, of rows that differ, reaches in every number."""
+    """Return the indices of rows that no other, different row reaches in every number."""
     left, kept = np.arange(len(rows)), list[int]()
     while left.size:
         kept.append(int(left[rows[left].sum(axis=1).argmax()]))
@@ -319,8 +317,8 @@ def _largest(rows: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _held_states(schedule: Schedule, merged: bool) -> NDArray[np.int64]:
-    """List what devices hold while an op runs (:attr:`SplitProblem.held`); states below another are
-    left out.
+    """Return the contents of devices while an op runs (:attr:`SplitProblem.held`), without
+    dominated states.
     """
     flight, whole = (
         schedule.activation_changes(Kind.I).astype(np.int64),

@@ -1,4 +1,4 @@
-"""How things look: palette, Gantt chart, memory panel, trade-off, terminal."""
+"""Pictures: palette, lanes, panels, maps, terminal."""
 
 __all__ = [
     "canvas",

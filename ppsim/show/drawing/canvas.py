@@ -141,8 +141,8 @@ def render(draw: Callable[[], Figure], dots: int) -> tuple[Figure, NDArray[np.ui
 
 @contextmanager
 def settled(suffix: str) -> Iterator[None]:
-    """Draw with the settings of all figures, whatever the process has set; say which signs are
-    drawn as boxes.
+    """Draw with the settings of all figures, whatever the process has set, and warn about
+    characters without a glyph.
     """
     matplotlib = load_matplotlib()
     with _settings, matplotlib.rc_context(), warnings.catch_warnings(record=True) as caught:
@@ -206,7 +206,7 @@ def _add_family() -> None:
 
 
 def _other_scripts() -> list[str]:
-    """Installed fonts that have what matplotlib's font lacks."""
+    """Return installed fonts for characters that matplotlib's font lacks."""
     from matplotlib.font_manager import fontManager
 
     installed = {entry.name for entry in fontManager.ttflist}
@@ -214,7 +214,7 @@ def _other_scripts() -> list[str]:
 
 
 def _metadata(title: str, inputs: Mapping[str, Any], suffix: str) -> dict[str, Any]:
-    """The file's metadata; without a date, so that equal inputs give equal bytes."""
+    """Return the file's metadata, without a date, so that equal inputs give equal bytes."""
     given, maker = json.dumps(dict(inputs)), f"ppsim {VERSION}"
     by_suffix: dict[str, dict[str, Any]] = {
         ".png": {"Software": maker, "ppsim": given},

@@ -72,7 +72,7 @@ def charts_svg(charts: Sequence[tuple[str, Timeline]]) -> str:
 
 
 def _shown_devices(count: int) -> list[int]:
-    """The devices that are drawn: all, or some of them evenly chosen."""
+    """Return the devices to draw: all, or some of them evenly spaced."""
     if count <= MOST_ROWS:
         return list(range(count))
     chosen: list[int] = np.linspace(0, count - 1, MOST_ROWS).round().astype(int).tolist()
@@ -84,7 +84,7 @@ def _text(x: float, y: float, text: str) -> str:
 
 
 def _names(devices: Sequence[int], top: float, height: float) -> list[str]:
-    """The names of the devices, of the first and the last alone where rows are lower than
+    """Return the names of the devices; only the first and the last if rows are lower than
     letters.
     """
     places = range(len(devices)) if height >= LINE - 3 else sorted({0, len(devices) - 1})
@@ -95,7 +95,7 @@ def _names(devices: Sequence[int], top: float, height: float) -> list[str]:
 
 
 def _times(timeline: Timeline) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Start and end of each op, those of a pair one after the other."""
+    """Return start and end of each op; those of a pair follow each other."""
     schedule, middle = timeline.schedule, (timeline.start + timeline.end) / 2
     paired = schedule.pair != NONE
     start = np.where(paired & ~schedule.leads, middle, timeline.start)
@@ -104,7 +104,7 @@ def _times(timeline: Timeline) -> tuple[NDArray[np.float64], NDArray[np.float64]
 
 
 def _fills(timeline: Timeline) -> NDArray[np.int64]:
-    """The number of each op's colour, in ``DEFAULT.colours``."""
+    """Return the index of each op's colour in ``DEFAULT.colours``."""
     schedule = timeline.schedule
     last = int(schedule.placement.chunk.max())
     found: NDArray[np.int64] = LEVELS * schedule.kind.astype(np.int64) + level_of(
@@ -116,7 +116,7 @@ def _fills(timeline: Timeline) -> NDArray[np.int64]:
 def _cells(
     timeline: Timeline, devices: Sequence[int], box: tuple[float, float, float], *, numbers: bool
 ) -> list[str]:
-    """Every op as a box, one path for each colour, with microbatches where they have room."""
+    """Return ops as boxes, one path per colour, with microbatches that fit."""
     schedule, (top, width, height) = timeline.schedule, box
     start, end = _times(timeline)
     fills = _fills(timeline)
@@ -157,7 +157,7 @@ def _cells(
 def _pixels(
     timeline: Timeline, devices: Sequence[int], box: tuple[float, float, float], count: int
 ) -> str:
-    """The ops as an image, a row of pixels for each device, coarser until it is small; one of
+    """Return the ops as an image, a row of pixels per device, coarse enough to be small; one of
     ``count`` charts.
     """
     from matplotlib.image import imsave

@@ -1,5 +1,5 @@
-"""A cluster as a picture for pages: nodes with their devices, links as thick as what they carry,
-and all as a table.
+"""A cluster as a picture for pages: nodes with their devices, links as thick as their traffic, and
+all as a table.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CELL, GAP, PAD, HEAD, ACROSS = 38, 24, 26, 30, 1200
 
 
 def cluster_map(execution: Execution, per_node: int) -> str:
-    """Draw the devices of an execution on nodes of so many; empty where too many for a picture."""
+    """Return a picture of an execution's devices on their nodes; empty if they are too many."""
     devices = execution.compute.schedule.n_devices
     if devices > MOST_DEVICES:
         return ""
@@ -92,8 +92,8 @@ def cluster_map(execution: Execution, per_node: int) -> str:
 
 
 def _links(execution: Execution, places: list[tuple[int, int]]) -> Iterator[str]:
-    """A curve for each link, above the devices in the order of their numbers and below against
-    it.
+    """Yield a curve for each link, above the devices in the order of their numbers and below in the
+    opposite one.
     """
     rows = _rows_of(execution)
     most = max((carried for *_, carried, _ in rows), default=0.0) or 1.0
@@ -124,7 +124,7 @@ def _links(execution: Execution, places: list[tuple[int, int]]) -> Iterator[str]
 
 
 def _rows_of(execution: Execution) -> list[tuple[tuple[int, int], str, int, float, float]]:
-    """Of each link its devices, name, messages, bytes, and the share of it that is used."""
+    """Return for each link its devices, name, messages, bytes, and the share in use."""
     use, messages = link_use(execution, len(execution.messages) + 1, 0), execution.messages
     pairs = (
         messages.source.astype(np.int64) * execution.compute.schedule.n_devices + messages.target
@@ -150,7 +150,7 @@ def _amount(count: int, carried: float) -> str:
 
 
 def _table(execution: Execution, per_node: int) -> str:
-    """Links by use, the most used first, those alike in one row."""
+    """Return a table of links, the most used first, equal ones in one row."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for (source, target), name, count, carried, use in sorted(
         _rows_of(execution), key=lambda row: -row[-1]

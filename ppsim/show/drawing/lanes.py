@@ -1,4 +1,4 @@
-"""Messages and collectives of an execution, as pictures and files show them beside the ops."""
+"""Messages and collectives of an execution, as pictures and files show them next to the ops."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Bars:
 
     @property
     def in_row(self) -> NDArray[np.bool_]:
-        """Shape (bars,), whether it is among what devices compute; others are in a strip below."""
+        """Shape (bars,): whether a bar belongs to the compute row; others are in a strip below."""
         return _IN_ROW[self.kind]
 
 
@@ -99,7 +99,7 @@ def lane_of(execution: Execution) -> Lane:
 
 
 def streams_of(timeline: Timeline) -> Lane | None:
-    """What devices run beside compute; None where they run nothing there."""
+    """Return the ops of streams other than compute; None if there are none."""
     schedule = timeline.schedule
     if not schedule.has_lanes:
         return None
@@ -122,7 +122,7 @@ def streams_of(timeline: Timeline) -> Lane | None:
 
 
 def bars_over_devices(timeline: Timeline) -> Bars | None:
-    """The ops that all devices run together, of those that take time; None where there are none."""
+    """Return the ops of all devices together that take time; None if there are none."""
     schedule = timeline.schedule
     op = np.flatnonzero(_TOGETHER[schedule.kind] & (timeline.end > timeline.start))
     op = op[groups_of(schedule)[op] == op]
@@ -130,15 +130,15 @@ def bars_over_devices(timeline: Timeline) -> Bars | None:
 
 
 def lane_beside(timeline: Timeline, execution: Execution | None) -> Lane | None:
-    """What goes on beside the ops that compute, of an execution or of a schedule with several
-    streams, if anything.
+    """Return the messages, collectives and copies that run in parallel with compute; None if there
+    are none.
     """
     return lane_of(execution) if execution else streams_of(timeline)
 
 
 def compute_row(timeline: Timeline) -> Timeline:
-    """The timeline with the ops that devices' rows show alone, for what draws one op at a time on
-    each device.
+    """Return the timeline with the ops of devices' rows alone, for pictures with one op at a time
+    per device.
     """
     schedule = timeline.schedule
     kept = _IN_ROW[schedule.kind]
@@ -188,7 +188,6 @@ def card_use(execution: Execution) -> Curve:
         (np.diff(device) > 0) | (np.diff(time) > 0), np.ones(min(1, len(time)), np.bool_)
     )
     value, device, time = np.cumsum(change)[last], device[last], time[last]
-    from ppsim.core.curve import Curve
 
     return Curve(CARD, "", np.searchsorted(device, np.arange(devices + 1)), time, np.rint(value))
 
@@ -201,7 +200,7 @@ def busy_share(
     span: float,
     columns: int,
 ) -> NDArray[np.float64]:
-    """Shape (rows, columns): the share of each column's time that entries cover, at most 1.
+    """Return the share of each column's time that entries cover, at most 1, shape (rows, columns).
 
     Each adds its share where it begins and takes it away where it ends; the running sum is exact,
     whatever the width.
@@ -228,8 +227,8 @@ def find_collectives(execution: Execution) -> NDArray[np.int64]:
 
 
 def find_producers(execution: Execution) -> NDArray[np.int64]:
-    """Find, shape (messages,), the op of ``execution.compute`` whose result each message
-    carries.
+    """Return the op of ``execution.compute`` whose result each message carries, shape
+    (messages,).
     """
     place = np.cumsum(execution.lowered.schedule.computes) - 1
     return place[execution.messages.producer]

@@ -1,5 +1,5 @@
-"""How layers are split over GPUs, as a figure: a row for each product, its weights cut, and for
-each collective.
+"""The split of layers over GPUs as a figure: a row for each product with its divided weights, and
+for each collective.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class LayerRow:
 
 @dataclass(frozen=True)
 class LayerPanel:
-    """A kind of layer: its title, what is said of it, and its parts."""
+    """A kind of layer: its title, its facts, and its parts."""
 
     title: str
     facts: tuple[str, ...]
@@ -59,7 +59,7 @@ class LayerPanel:
 
 @dataclass(frozen=True)
 class _Text:
-    """A text of a row: where it begins, or ends, in inches from the left, and its line."""
+    """A line of text in a row, with its start or end in inches from the left."""
 
     text: str
     across: float
@@ -192,7 +192,7 @@ def _draw_link(axes: Axes, colour: str, middle: float) -> None:
 
 
 def _draw_matrix(axes: Axes, row: LayerRow, middle: float) -> None:
-    """The whole matrix in its proportions, cut as it is divided; of experts a cell for each
+    """Draw the whole matrix in its proportions, divided by GPU; experts have a cell for each
     GPU's.
     """
     rows, columns = row.sides
@@ -206,8 +206,8 @@ def _draw_matrix(axes: Axes, row: LayerRow, middle: float) -> None:
 def _draw_cells(
     axes: Axes, row: LayerRow, sides: tuple[float, float], middle: float, across: bool
 ) -> None:
-    """A box of sides in inches, cut into a cell for each GPU, the first one filled; into fewer
-    where they are many.
+    """Draw a box, sides in inches, with a cell for each GPU, the first one filled; fewer cells if
+    GPUs are many.
     """
     from matplotlib.patches import Rectangle
 

@@ -1,4 +1,4 @@
-"""What a picture shows and how it is called: one rule for terminal, figure and page."""
+"""Contents of a picture and their names: one rule for terminal, figure and page."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def legend_entries(
     causes: Collection[str] = (),  # those that bubbles are coloured by; empty where all are grey
     palette: Palette = DEFAULT,  # the colours
 ) -> list[Entry]:
-    """List what occurs in the timelines, in order."""
+    """Return legend entries for the contents of the timelines, in order."""
     schedules = [timeline.schedule for timeline in timelines]
     long = (
         np.bincount(timeline.schedule.kind[timeline.end > timeline.start]) for timeline in timelines
@@ -121,8 +121,8 @@ def legend_entries(
 
 
 def split_by_chunk(entries: Sequence[Entry], palette: Palette = DEFAULT) -> list[Entry]:
-    """Return entries with the tint of each chunk in the box of each kind, and what the parts of a
-    box stand for.
+    """Return entries with a tint for each chunk in each kind's box, and the meaning of a box's
+    parts.
     """
     said = next(
         (each for each in entries if each.name.startswith(OTHER_TINT) or each.name == BY_CHUNK),

@@ -14,12 +14,14 @@ NARROWEST_LETTER = 0.2  # of the font's size
 
 
 def is_symbol(unit: str) -> bool:
-    """Whether a unit is a letter with an index, such as t_F, which figures write as a formula."""
+    """Return whether a unit is a letter with an index, such as t_F, which figures write as a
+    formula.
+    """
     return re.fullmatch(r"t_[A-Za-z0-9]", unit) is not None
 
 
 def text_width(text: str, size: float, weight: str = "normal") -> float:
-    """Width in points."""
+    """Return the width of a text in points."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
 
@@ -28,8 +30,8 @@ def text_width(text: str, size: float, weight: str = "normal") -> float:
 
 
 def tick_step(row: float, font: float) -> int:
-    """Label every n-th device: 1 where names fit rows of ``row`` points, else the least power of
-    two that does.
+    """Return n so that every n-th device is named: 1 if names fit rows of ``row`` points, else a
+    power of two.
     """
     step = 1
     while row < font and step * row < 1.5 * font:
@@ -38,8 +40,8 @@ def tick_step(row: float, font: float) -> int:
 
 
 def wrap_text(text: str, room: float, size: float, weight: str = "bold") -> list[str]:
-    """Break a text between words into lines of so many points, at most ``MOST_LINES``, the last cut
-    where it must.
+    """Break a text between words into at most ``MOST_LINES`` lines of ``room`` points; the last is
+    shortened if needed.
     """
     lines: list[str] = []
     for word in shorten(text, MOST_LINES * LONGEST_TITLE).split():
@@ -54,7 +56,7 @@ def wrap_text(text: str, room: float, size: float, weight: str = "bold") -> list
 
 
 def cut_to_width(text: str, room: float, size: float, weight: str = "bold") -> str:
-    """Cut a text to what fits into so many points."""
+    """Shorten a text to ``room`` points."""
     # Nothing longer is measured, as that takes long: no figure has room for as many of the
     # narrowest letters.
     text = shorten(text, max(4, int(room / (NARROWEST_LETTER * size))))

@@ -31,15 +31,15 @@ NONE = (*channels(MUTED), 26)
 
 
 def link_panel_height(use: LinkUse | None, font: float) -> int:
-    """Height of the panel in dots, with its heading and the gap above it; 0 where nothing is in
-    use.
+    """Return the height of the panel in dots, with its heading and the gap above it; 0 without
+    links.
     """
     return GAP + round((HEAD + LINE_HEIGHT * len(use)) * font * POINT) if use else 0
 
 
 def link_names(use: LinkUse, base: int) -> list[str]:
-    """Name each row, devices counted from ``base``: ``0 \u2192 1``, ``card of 0-1 out``, ``15 other
-    links``.
+    """Return the name of each row, devices counted from ``base``: ``0 → 1``, ``card of 0-1 out``,
+    ``15 other links``.
     """
     names = []
     for name, devices, direction, count in zip(
@@ -58,7 +58,7 @@ def link_names(use: LinkUse, base: int) -> list[str]:
 
 
 def link_notes(use: LinkUse) -> list[str]:
-    """Say each row's use over the iteration, and the most messages at once."""
+    """Return each row's use over the iteration, and its most messages at once."""
     return [
         f"{format_share(float(mean))}, {most}"
         for mean, most in zip(use.mean, use.most, strict=True)
@@ -66,7 +66,9 @@ def link_notes(use: LinkUse) -> list[str]:
 
 
 def link_margins(use: LinkUse | None, font: float, base: int) -> tuple[float, float]:
-    """Points that the names left and the notes right of the strips take; 0 where there are none."""
+    """Return the width in points of the names left and the notes right of the strips; 0 without
+    links.
+    """
     if not use:
         return 0.0, 0.0
     left = max(text_width(name, font) for name in link_names(use, base))
@@ -74,8 +76,8 @@ def link_margins(use: LinkUse | None, font: float, base: int) -> tuple[float, fl
 
 
 def draw_links(axes: Axes, use: LinkUse, *, span: float, font: float, base: int) -> None:
-    """Draw a strip for each row onto axes whose x is time and which are as high as the strips and
-    the heading.
+    """Draw a strip for each row into axes with time as x and the height of the strips and the
+    heading.
     """
     rows = len(use)
     columns = _column_count(use, round(axes.get_window_extent().width * DOTS / axes.figure.dpi))

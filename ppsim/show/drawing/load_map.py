@@ -1,5 +1,5 @@
-"""What the microbatches of every replica take, as a figure: a row for each replica, a column for
-each microbatch.
+"""Times of the microbatches of every replica as a figure: a row for each replica, a column for each
+microbatch.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ACROSS = 12  # microbatches named
 
 @dataclass(frozen=True)
 class LoadMap:
-    """What is drawn."""
+    """The data of the figure."""
 
     title: str
     factors: NDArray[np.float64]  # shape (replicas, microbatches)
@@ -95,7 +95,7 @@ def _name(axes: Axes, each: LoadMap, tall: float) -> None:
 
 
 def _draw_ends(axes: Axes, each: LoadMap, longest: float) -> None:
-    """Draw when each replica ends, and what it waits for the last one."""
+    """Draw the end of each replica, and its wait for the last one."""
     rows = np.arange(len(each.ends))
     style: dict[str, Any] = {"height": 0.8, "linewidth": 0}
     axes.barh(rows, each.ends, color=HEAT_DARK[1], **style)

@@ -1,5 +1,5 @@
-"""How a chart is to look: the options of figures and pages in one place, and which cells the reader
-picked out.
+"""The look of a chart: the options of figures and pages in one place, and the cells that the reader
+highlights.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ PICKED = {"mb": "microbatch", "device": "device", "stage": "stage"}
 
 @dataclass(frozen=True)
 class Highlight:
-    """What a chart picks out, with everything else dimmed: a microbatch, a device, a stage, or the
-    critical path.
+    """The highlighted ops of a chart: a microbatch, a device, a stage, or the critical path. All
+    others are dimmed.
     """
 
     by: str  # ``mb``, ``device``, ``stage`` or ``critical``
@@ -76,7 +76,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Look:
-    """How a chart is to look, besides its style and width."""
+    """The look of a chart, besides its style and width."""
 
     palette: str = DEFAULT.name  # a name of :data:`ppsim.show.drawing.palette.PALETTES`
     base: int = 0  # the number of the first device, stage and microbatch in what is written
@@ -114,7 +114,7 @@ class Look:
 
     @property
     def every(self) -> int:
-        """Which microbatches have their number, every so many; 0 where that is not asked for."""
+        """Every n-th microbatch has its number; 0 if the labels do not say ``every:N``."""
         return int(self.labels.removeprefix("every:")) if EVERY.fullmatch(self.labels) else 0
 
     @property

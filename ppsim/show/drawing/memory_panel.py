@@ -1,5 +1,5 @@
-"""The memory panel of a figure: a step line per device, a band where lines would coincide, a heat
-strip for many; or what fills one device, stacked.
+"""The memory panel of a figure: a step line per device, a band if lines would coincide, a heat
+strip for many devices; or one device's content, stacked.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def draw_memory(
     # colours of the first device, the last, and what lies between the least and the most
     ramp: Ramp = DEFAULT.ramp,
 ) -> None:
-    """Draw every device's memory onto axes whose x is time."""
+    """Draw every device's memory into axes with time as x."""
     axes.set_xlim(0, span)
     axes.tick_params(length=2, width=0.4, pad=2, labelsize=font)
     axes.set_xticks([])
@@ -84,14 +84,14 @@ def draw_memory(
 
 
 def highest_shown(curve: Curve) -> float:
-    """The largest value in a panel: of a device, or of a host where lines are drawn."""
+    """Return the largest value in a panel: of a device, or of a host where lines are drawn."""
     host = curve.host if curve.host is not None and not _is_strip(curve) else curve
     return float(max(curve.peak.max(), host.peak.max()))
 
 
 def names_width(curve: Curve | None, font: float, cap: float | None = None, base: int = 0) -> float:
-    """Points that the names right of a panel take, with the gap to the axes; 0 where none are drawn
-    there.
+    """Return the width in points of the names right of a panel, with the gap to the axes; 0 without
+    names.
     """
     if curve is None or _is_strip(curve):
         return 0.0
@@ -114,7 +114,7 @@ def _stack(
     base: int,
     ink: str,
 ) -> None:
-    """What fills a device: one area above the other, each named with its amount at the peak."""
+    """Draw a device's content: areas above each other, each named with its amount at the peak."""
     scale = _scale(axes, curve, font, cap, top)
     # Each hides the lower part of those before.
     for line, (colour, _) in reversed([*enumerate(part_colours(curve.parts))]):
@@ -133,8 +133,8 @@ def _stack(
 
 
 def _parts(curve: Curve) -> list[tuple[float, str, str]]:
-    """Of each part at the peak its middle's height, its name with its amount, and its colour; none
-    of a device's.
+    """Return for each part at the peak the height of its middle, its name with its amount, and its
+    colour; empty for several devices.
     """
     if not curve.parts:
         return []
@@ -150,7 +150,7 @@ def _parts(curve: Curve) -> list[tuple[float, str, str]]:
 
 
 def _scale(axes: Axes, curve: Curve, font: float, cap: float | None, top: float) -> int:
-    """Set the axis of values and name it; return what values are divided by."""
+    """Set the axis of values and name it; return the divisor of the values."""
     from matplotlib.ticker import MaxNLocator
 
     unit, scale = binary_unit(top) if curve.unit == BYTES else (curve.unit, 1)
@@ -160,7 +160,8 @@ def _scale(axes: Axes, curve: Curve, font: float, cap: float | None, top: float)
     axes.spines[["left", "bottom"]].set_linewidth(0.4)
     tall = axes.get_window_extent().height * POINTS / axes.figure.dpi
     locator = MaxNLocator(
-        nbins=max(1, min(4, int(tall / font / 2))), integer=highest >= WHOLE or _whole(curve.value)
+        nbins=max(1, min(4, int(tall / font / 2))),
+        integer=highest >= WHOLE or _are_whole(curve.value),
     )
     apart = TICKS_APART * font * axes.get_ylim()[1] / tall
     ticks = [
@@ -232,7 +233,7 @@ def _lines(
     _name_levels(axes, labels, font)
 
 
-def _whole(values: NDArray[Any]) -> bool:
+def _are_whole(values: NDArray[Any]) -> bool:
     return bool((values == np.rint(values)).all())
 
 
@@ -251,13 +252,15 @@ def _step(
 
 
 def _banded(curve: Curve) -> bool:
-    """Whether the devices' lines would coincide: most have the same peak as another."""
+    """Return whether the devices' lines would coincide: most have the same peak as another."""
     devices = len(curve.peak)
     return devices > 1 and len(np.unique(curve.peak)) <= BAND_SHARE * devices
 
 
 def _fill_band(axes: Axes, curve: Curve, span: float, scale: int, ramp: Ramp) -> None:
-    """The least and the most that any device holds as a band, and the fullest device as a line."""
+    """Draw the least and the largest memory of all devices as a band, and the fullest device as a
+    line.
+    """
     times = np.unique(np.append(curve.time, span))
     held = (
         np.stack([_value_at(*steps(curve, device), times) for device in range(len(curve.peak))])
@@ -279,16 +282,16 @@ def _value_at(time: NDArray[Any], value: NDArray[Any], at: NDArray[Any]) -> NDAr
 
 
 def _named_levels(curve: Curve, base: int) -> list[tuple[float, str, int]]:
-    """The heights to name, with the names and a device of each: every peak, or that of the fullest
-    device.
+    """Return the heights to name, with the name and a device of each: every peak, or that of the
+    fullest device.
     """
     fullest = int(curve.peak.argmax())
     if _banded(curve):
-        return [(float(curve.peak[fullest]), _short([fullest], base), fullest)]
+        return [(float(curve.peak[fullest]), _device_range([fullest], base), fullest)]
     levels = np.unique(curve.peak)[::-1]
     groups = [np.flatnonzero(curve.peak == level).tolist() for level in levels]
     return [
-        (float(level), _short(group, base), group[0])
+        (float(level), _device_range(group, base), group[0])
         for level, group in zip(levels, groups, strict=True)
     ]
 
@@ -326,7 +329,7 @@ def _name_levels(axes: Axes, labels: list[tuple[float, str, str, str]], font: fl
                 )
 
 
-def _short(devices: list[int], base: int) -> str:
+def _device_range(devices: list[int], base: int) -> str:
     """``dev 2``, ``dev 0-3``, for the margin."""
     return _names(devices, base).replace("devices", "dev").replace("device", "dev")
 
@@ -348,7 +351,7 @@ def _names(devices: list[int], base: int) -> str:
 def _strip(
     axes: Axes, curve: Curve, span: float, font: float, top: float, base: int, ramp: Ramp
 ) -> None:
-    """A row per device, the darker the more it holds; the bar above gives the scale."""
+    """Draw a row per device, the darker the more memory it uses; the bar above gives the scale."""
     from matplotlib.colors import LinearSegmentedColormap
 
     box, devices = axes.get_window_extent(), len(curve.peak)
@@ -376,7 +379,7 @@ def _strip(
 
 
 def _draw_scale(axes: Axes, curve: Curve, top: float, font: float, blues: Any) -> None:
-    """The name, and a bar from white to the darkest with its two ends, above a strip."""
+    """Draw the name, and a bar from white to the darkest with its two ends, above a strip."""
     box = axes.get_window_extent()
     wide, tall = (length * POINTS / axes.figure.dpi for length in (box.width, box.height))
     y = 1 + 0.5 / tall * font

@@ -21,7 +21,7 @@ LEAST_TEXT = 7  # points of a microbatch's number, which is left out where it wo
 
 
 def figure(timeline: Timeline) -> Figure:
-    """Draw a timeline as a plotly figure: a row per device, a trace per kind of op and chunk.
+    """Return a timeline as a plotly figure: a row per device, a trace per kind of op and chunk.
 
     Args:
         timeline: what to draw; its ops' stage, microbatch, start and end are in the hover text.
@@ -101,9 +101,7 @@ def figure(timeline: Timeline) -> Figure:
 
 
 def widen(number: int, digits: int) -> str:
-    """Write a number as wide as those with so many digits, so that all of them fit their bars or
-    none does.
-    """
+    """Pad a number to a given number of digits, so that all numbers fit their bars or none does."""
     text = str(number)
     blanks = QUARTER * (digits - len(text))
     return blanks + text + blanks

@@ -175,7 +175,7 @@ TERMINAL_MUTED = "#767676"  # contrast of 4.5 on white and on black, whichever t
 
 
 def part_colours(parts: Sequence[str]) -> list[tuple[str, str]]:
-    """The colours of what a device holds, by name, on a light and a dark page."""
+    """Return the colours of a device's contents, by name, on a light and a dark page."""
     others = cycle(OTHER_PARTS)
     return [PART_COLOURS.get(part.removesuffix(", chunk 0")) or next(others) for part in parts]
 
@@ -186,8 +186,8 @@ def channels(colour: str) -> tuple[int, int, int]:
 
 
 def xterm_colour(number: int) -> str:
-    """The ``#rrggbb`` of one of xterm's colours from 16 to 255: a cube of six steps each, then
-    greys.
+    """Return the ``#rrggbb`` of one of xterm's colours from 16 to 255: a cube of six steps each,
+    then greys.
     """
     if number >= 232:
         return "#" + 3 * f"{8 + 10 * (number - 232):02X}"
@@ -197,20 +197,20 @@ def xterm_colour(number: int) -> str:
 
 
 def level_of(chunk: Any, last: int) -> Any:
-    """Which of ``LEVELS`` tints a chunk has, or each of an array, on devices whose last chunk is
-    ``last``.
+    """Return the tint of a chunk, of ``LEVELS``, or of each chunk of an array, on devices whose
+    last chunk is ``last``.
     """
     return (2 * chunk * (LEVELS - 1) + last) // max(1, 2 * last)
 
 
 def blend(above: str, below: str, share: float) -> str:
-    """The colour of ``share`` of ``above`` over ``below``, both ``#rrggbb``."""
+    """Return the colour of ``share`` of ``above`` over ``below``, both ``#rrggbb``."""
     pairs = zip(channels(above), channels(below), strict=True)
     return "#" + "".join(f"{round(share * a + (1 - share) * b):02X}" for a, b in pairs)
 
 
 def along(ramp: Ramp, count: int) -> list[str]:
-    """So many colours from the first of a ramp over its middle to its last."""
+    """Return ``count`` colours along a ramp: from its first over its middle to its last."""
     first, middle, last = ramp
     shares = [2 * place / max(1, count - 1) for place in range(count)]
     return [blend(middle, first, x) if x < 1 else blend(last, middle, x - 1) for x in shares]
@@ -267,16 +267,14 @@ class Palette:
     ramp: Ramp = RAMP[0]  # of curves of memory: the first device's, the middle one's and the last's
 
     def fill(self, kind: Kind) -> tuple[str, ...]:
-        """The tints of a kind, by level; those of idle time for what is not drawn in a device's
-        row.
+        """Return the tints of a kind, by level; that of idle time for kinds that are not in a
+        device's row.
         """
         first, last = self.tints.get(kind.info.colour) or (self.bubble,) * 2
         return tuple(blend(last, first, level / (LEVELS - 1)) for level in range(LEVELS))
 
     def hatch(self, kind: Kind) -> tuple[str, ...]:
-        """The colours of lines across its cells, by level, empty for none; of a kind drawn hatched
-        its other tint.
-        """
+        """Return the colours of hatching lines across a kind's cells, by level, empty for none."""
         fills, half = self.fill(kind), LEVELS // 2
         if kind.info.hatched:
             return (fills[-1],) * half + (fills[0],) * half
@@ -309,7 +307,7 @@ OF_PAPERS = {
 
 @dataclass(frozen=True)
 class Promise:
-    """How far apart the two tints of F, B, I and W are at least, measured by
+    """The least distance between the two tints of F, B, I and W, checked by
     `tests/show/drawing/test_palette.py`.
     """
 

@@ -88,14 +88,14 @@ ASCII = Signs(".", "-", "/", " ... ", ":")
 
 
 def signs_for(encoding: str, colour: bool) -> Signs:
-    """The signs that a console's encoding can carry."""
+    """Return the signs that a console's encoding has."""
     signs = COLOURED if colour else Signs()
     used = signs.bubble + signs.rest + signs.hatch + signs.fold + signs.more
     return signs if carries(encoding, used) else replace(ASCII, muted=signs.muted)
 
 
 def carries(encoding: str, text: str) -> bool:
-    """Whether a text can be written in an encoding."""
+    """Return whether an encoding has all characters of a text."""
     try:
         text.encode(encoding)
     except (UnicodeEncodeError, LookupError):
@@ -105,7 +105,7 @@ def carries(encoding: str, text: str) -> bool:
 
 @dataclass(frozen=True)
 class Grid:
-    """How time maps to columns: ``column`` time units each, over one or two stretches of time."""
+    """The columns of a chart: ``column`` time units each, over one or two stretches of time."""
 
     column: float
     stretches: tuple[tuple[float, float], ...]
@@ -138,8 +138,8 @@ def grid_for(length: NDArray[np.float64], total: float, columns: int) -> Grid:
 
 
 def _finest_gap(timeline: Timeline) -> float:
-    """The shortest idle time between two ops of a device that count as time; infinite where there
-    is none.
+    """Return the shortest idle time between two ops of a device that is not negligible; infinite if
+    there is none.
     """
     offsets = timeline.schedule.offsets
     gaps = timeline.start[1:] - timeline.end[:-1]
@@ -149,7 +149,9 @@ def _finest_gap(timeline: Timeline) -> float:
 
 
 def _lengths(timeline: Timeline) -> NDArray[np.float64]:
-    """Each op's time in the chart: half for a member of a pair, zero for what is negligible."""
+    """Return each op's time in the chart: half for a member of a pair, zero for a negligible
+    one.
+    """
     length = timeline.end - timeline.start
     length[timeline.schedule.pair != NONE] /= 2
     length[length < NEGLIGIBLE * timeline.makespan] = 0
@@ -168,8 +170,8 @@ def gantt(
     marks: Marks | None = None,  # what devices wait for, to be drawn in their idle time
     lanes: bool = False,  # whether what a device does beside compute has a line of its own below it
 ) -> Group:
-    """The chart as rich renderables, ``columns`` wide at most; each device's numbers where there is
-    room for them.
+    """Return the chart as rich renderables, at most ``columns`` wide; each device's numbers if they
+    fit.
     """
     beside = streams_of(timeline) if lanes else None
     timeline = compute_row(timeline)
@@ -205,7 +207,7 @@ def gantt(
             line.append(f" {share:6.1%} idle  peak {metrics.peak_activations[device]}", signs.muted)
         lines.append(line)
         if beside is not None:
-            lines.append(_beside(beside, device, grid, name_width, signs))
+            lines.append(_stream_signs(beside, device, grid, name_width, signs))
     if len(devices) < schedule.n_devices:
         lines.append(
             Text(
@@ -225,9 +227,9 @@ def gantt(
     return Group(*lines, *_legend(timeline, name_width, columns, colours, signs, marks))
 
 
-def _beside(beside: Lane, device: int, grid: Grid, indent: int, signs: Signs) -> Text:
-    """What a device does beside compute: a sign in every column in which it copies or takes part in
-    a collective.
+def _stream_signs(beside: Lane, device: int, grid: Grid, indent: int, signs: Signs) -> Text:
+    """Return the line below a device: a sign in every column in which it copies or takes part in a
+    collective.
     """
     own = beside.device == device
     bands, left, right = beside.band[own].tolist(), beside.left[own], beside.right[own]
@@ -250,7 +252,7 @@ def _beside(beside: Lane, device: int, grid: Grid, indent: int, signs: Signs) ->
 def _labelled_kinds(
     schedule: Schedule, length: NDArray[np.float64], grid: Grid, colour: bool
 ) -> set[int]:
-    """Kinds whose every cell has room for its number: all cells of a kind get one, or none does."""
+    """Return the kinds whose every cell has room for its number."""
     digits = len(str(schedule.n_microbatches - 1))
     counts, kinds = np.bincount(schedule.kind, minlength=len(Kind)), set()
     for kind in (kind for kind in IN_ROW if counts[kind]):
@@ -263,8 +265,8 @@ def _labelled_kinds(
 
 @dataclass(frozen=True)
 class IdleSigns:
-    """The signs of a device's idle time in one stretch of the chart: what it waits for, where that
-    is known.
+    """The signs of a device's idle time in one stretch of the chart: the cause of waiting, if
+    known.
     """
 
     signs: Signs
@@ -343,7 +345,7 @@ def _cell(
 
 
 def xterm_style(number: int) -> Style:
-    """A cell in one of xterm's colours, with what reads on it."""
+    """Return the style of a cell in one of xterm's colours, with a readable text colour."""
     ink = 231 if text_colour(xterm_colour(number)) == "#ffffff" else 16
     return Style(color=f"color({ink})", bgcolor=f"color({number})")
 
@@ -387,7 +389,7 @@ def _axis(grid: Grid, indent: int, signs: Signs) -> Text:
 def _legend(
     timeline: Timeline, indent: int, columns: int, colours: int, signs: Signs, marks: Marks | None
 ) -> list[Text]:
-    """What the cells mean, only what occurs, on as many lines as it takes."""
+    """Return the meaning of the cells that occur, on as many lines as needed."""
     entries = [_legend_entry(entry, colours, signs) for entry in legend_entries([timeline])]
     entries += [
         Text.assemble((2 * mark.sign, mark.style), (f" {mark.name}", signs.muted))
@@ -404,8 +406,8 @@ def _legend(
 
 
 def _legend_entry(entry: Entry, colours: int, signs: Signs) -> Text:
-    """The cell of each kind and their name; the sign of idle time; what lighter colours or small
-    letters mean.
+    """Return the legend of cells: each kind's with its name; idle time; the meaning of lighter
+    colours or small letters.
     """
     colour = colours >= FEW_COLOURS
     name = entry.name[0].lower() + entry.name[1:]
@@ -437,7 +439,7 @@ def _legend_entry(entry: Entry, colours: int, signs: Signs) -> Text:
 
 
 def _style_of(kind: Kind, fill: str, colours: int) -> Style:
-    """The style of a kind's cell in the legend, in as many colours as there are."""
+    """Return the style of a kind's cell in the legend, in as many colours as there are."""
     if colours == FEW_COLOURS:
         return xterm_style(XTERM[kind.info.colour][0][0])
     if colours > FEW_COLOURS:

@@ -1,5 +1,5 @@
-"""What a terminal draws in idle time: the cause of waiting, or that a device is blocked in a send
-or receive.
+"""Marks of idle time in a terminal: the cause of waiting, or a device blocked in a send or
+receive.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ class Marks:
         return (self.looks[look] for look in np.unique(self.look))
 
     def of_device(self, device: int) -> Marks:
-        """Those of one device."""
+        """Return the marks of one device."""
         own = self.device == device
         columns = {name: getattr(self, name)[own] for name in ("device", "start", "end", "look")}
         return replace(self, **columns)
 
     def at(self, time: float) -> Mark | None:
-        """What a device waits for at a time, of those of one device."""
+        """Return the mark at a time, from those of one device; None if there is none."""
         here = int(np.searchsorted(self.start, time, "right")) - 1
         return self.looks[self.look[here]] if here >= 0 and time < self.end[here] else None
 
@@ -83,8 +83,8 @@ def marks_of_idle(idle: Idle, colours: int) -> Marks:
 
 
 def marks_of_messages(execution: Execution) -> Marks | None:
-    """Time that devices spend in sends and receives; None where these run beside the compute
-    ops.
+    """Return the time that devices spend in sends and receives; None if these run in parallel with
+    compute.
     """
     schedule, timeline = execution.lowered.schedule, execution.timeline
     waits = ~np.isin(schedule.kind, [*COMPUTE, Kind.UNSHARD, Kind.RESHARD, Kind.REDUCE_GRAD]) & (

@@ -44,8 +44,8 @@ LABEL = re.compile(r"([\w ]+) \((t_[A-Za-z0-9])\)")
 
 
 def figure_of(found: Tradeoff, time: str, memory: str, width: float) -> Figure:
-    """The points and the front as a figure ``width`` inches wide; see :func:`draw_tradeoff` for the
-    labels.
+    """Return the points and the front as a figure ``width`` inches wide; see :func:`draw_tradeoff`
+    for the labels.
 
     Groups, whose shares of the model are not the same, have a panel each, one below the other.
     """
@@ -149,7 +149,7 @@ def _name_points(
     y: NDArray[np.float64],
     fronts: Sequence[NDArray[np.int64]],
 ) -> None:
-    """Write each point's name beside it, on the first side where it covers neither a point nor
+    """Write each point's name next to it, on the first side where it covers neither a point nor
     another name.
 
     The front has its names first and in any case, on the side where most of them is in the picture
@@ -226,9 +226,7 @@ def _name_points(
 
 
 class Side(NamedTuple):
-    """A place for a name beside its point, in points: its anchor, how it is aligned there, its
-    size.
-    """
+    """A place for a name near its point, in points: its anchor, its alignment there, its size."""
 
     right: float
     up: float
@@ -239,7 +237,9 @@ class Side(NamedTuple):
 
 
 def _sides(wide: float, tall: float) -> tuple[Side, ...]:
-    """The places for a name of this size, the best first: beside the point, then further away."""
+    """Return the places for a name of this size, the best first: next to the point, then further
+    away.
+    """
     near = (  # NEAR of them
         Side(GAP, -tall / 2, "left", wide, tall),
         Side(0.0, GAP, "center", wide, tall),
@@ -267,7 +267,7 @@ def _sides(wide: float, tall: float) -> tuple[Side, ...]:
 
 
 def _box(place: NDArray[np.float64], side: Side) -> Box:
-    """The box of a name at a side of a point: left, bottom, right, top."""
+    """Return the box of a name at a side of a point: left, bottom, right, top."""
     left = (
         place[0]
         + side.right
@@ -277,7 +277,7 @@ def _box(place: NDArray[np.float64], side: Side) -> Box:
 
 
 def _leader(place: NDArray[np.float64], side: Side, box: Box) -> list[Box]:
-    """The line from a point to a name that had to move away, as small boxes; none beside the
+    """Return the line from a point to a distant name as small boxes; empty for a name next to the
     point.
     """
     if not side.far:
@@ -288,7 +288,7 @@ def _leader(place: NDArray[np.float64], side: Side, box: Box) -> list[Box]:
 
 
 def _line(place: NDArray[np.float64], side: Side, box: Box) -> list[Segment]:
-    """The line from a point to a name that had to move away; none beside the point."""
+    """Return the line from a point to a distant name; empty for a name next to the point."""
     if not side.far:
         return []
     end = np.clip(place, box[:2], box[2:])
@@ -296,9 +296,7 @@ def _line(place: NDArray[np.float64], side: Side, box: Box) -> list[Segment]:
 
 
 def _cross(a: Segment, b: Segment) -> bool:
-    """Whether two lines have a point in common: the ends of each lie on different sides of the
-    other.
-    """
+    """Return whether two lines cross: the ends of each lie on different sides of the other."""
 
     def side(line: Segment, x: float, y: float) -> float:
         return (line[2] - line[0]) * (y - line[1]) - (line[3] - line[1]) * (x - line[0])
@@ -307,7 +305,9 @@ def _cross(a: Segment, b: Segment) -> bool:
 
 
 def _steps(points: NDArray[np.float64]) -> list[Box]:
-    """The lines of a front through these points as boxes: to the right, then down, to the next."""
+    """Return the lines of a front through these points as boxes: to the right, then down, to the
+    next.
+    """
     found: list[Box] = []
     for (x, y), (right, below) in pairwise(points.tolist()):
         found += [
@@ -318,8 +318,8 @@ def _steps(points: NDArray[np.float64]) -> list[Box]:
 
 
 def _outside(box: Box, room: tuple[float, ...]) -> float:
-    """How many points of a box lie left of the axes or below, or beyond the figure's right and
-    upper edge.
+    """Return how many points of a box lie left of the axes or below, or beyond the figure's right
+    and upper edge.
     """
     left, below, right, top = room
     return (
@@ -331,7 +331,7 @@ def _outside(box: Box, room: tuple[float, ...]) -> float:
 
 
 def _grown(box: Box) -> Box:
-    """A point's box with the room in which a name would be taken for its own."""
+    """Return a point's box with the margin in which a name would seem to belong to it."""
     return (box[0] - GAP, box[1] - GAP, box[2] + GAP, box[3] + GAP)
 
 

@@ -1,5 +1,5 @@
-"""How far predictions can be trusted, drawn: published runs beside predicted, and makespans on
-uneven hardware.
+"""Accuracy of predictions as figures: predicted against published runs, and makespans on uneven
+hardware.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ POINTS = 72
 
 
 def draw_published(rows: Sequence[Mapping[str, Any]], width: float) -> Figure:
-    """Draw predicted steps over published ones with their ranges, and beside it the share of runs
+    """Draw predicted against published steps with their ranges, and next to it the share of runs
     within an error.
 
     Of ``rows``, as :func:`ppsim.workload.plans.published.against` returns them, those with an
@@ -62,8 +62,8 @@ def draw_published(rows: Sequence[Mapping[str, Any]], width: float) -> Figure:
 
 
 def say_what_is_drawn(rows: Sequence[Mapping[str, Any]], width: float) -> list[str]:
-    """Say what a bar is, and what of the table is not drawn, in lines for a figure ``width`` inches
-    wide.
+    """Return lines on the meaning of a bar, and on rows of the table that are not drawn, for a
+    figure ``width`` inches wide.
     """
     compared, refused = sum("error" in row for row in rows), sum("reason" in row for row in rows)
     said = (
@@ -78,7 +78,9 @@ def say_what_is_drawn(rows: Sequence[Mapping[str, Any]], width: float) -> list[s
 
 
 def _draw_steps(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Predicted over published, a colour and mark for each GPU, both axes logarithmic and alike."""
+    """Draw predicted over published steps, a colour and mark for each GPU, both axes logarithmic
+    and equal.
+    """
     from matplotlib.ticker import FuncFormatter
 
     columns = np.array(
@@ -117,8 +119,8 @@ def _draw_steps(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _draw_errors(axes: Axes, errors: NDArray[np.float64]) -> None:
-    """The share of runs within an error, up to the error of 99 in 100, with that of half of them
-    and of nine in ten.
+    """Draw the share of runs within an error, up to the error of 99 in 100, and mark the median and
+    nine in ten.
     """
     from matplotlib.ticker import PercentFormatter
 
@@ -184,8 +186,8 @@ def draw_spread(sampled: Sequence[Sampled], width: float) -> Figure:
 
 
 def _draw_shape(axes: Axes, sampled: Sampled, row: int, colour: str) -> None:
-    """One schedule's density as a hill on its row, all hills equally high, with its marks on the
-    ground.
+    """Draw one schedule's density as a hill on its row, all hills equally high, with its marks on
+    the ground.
     """
     from ppsim.analysis.jitter import PERCENTILES
 

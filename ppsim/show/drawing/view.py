@@ -1,4 +1,4 @@
-"""Which stretches of a timeline a figure shows: all, a window, or all but a middle that repeats."""
+"""The part of a timeline that a figure shows: all, a window, or all but a repeating middle."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ class View:
 
     @property
     def length(self) -> float:
-        """Where the picture ends."""
+        """The end of the picture."""
         return float(self.at[-1] + self.end[-1] - self.start[-1])
 
     def place(self, times: Floats) -> Floats:
-        """Where times are in the picture; those outside of it at its nearest edge."""
+        """Return the places of times in the picture; times outside are at its nearest edge."""
         stretch = np.maximum(np.searchsorted(self.start, times, "right") - 1, 0)
         inside = np.clip(times, self.start[stretch], self.end[stretch])
         return inside - self.start[stretch] + self.at[stretch]
 
     def cut(self, found: Columns, left: str, right: str, *more: str) -> Columns:
-        """Cut spans of time, a dataclass of columns, to what is shown; ``more`` names further
+        """Return spans of time, a dataclass of columns, cut to the view; ``more`` names further
         columns of times.
         """
         if self.whole:
@@ -64,9 +64,11 @@ class View:
         )
 
     def cut_curve(self, curve: Curve) -> Curve:
-        """A curve as the picture shows it, from its left edge on."""
+        """Return a curve as the picture shows it, from its left edge on."""
         rows = np.arange(len(curve.offsets) - 1)
-        held = [_held(curve, int(device), float(start)) for start in self.start for device in rows]
+        held = [
+            _held_at(curve, int(device), float(start)) for start in self.start for device in rows
+        ]
         device = np.concatenate(
             [np.repeat(rows, np.diff(curve.offsets)), np.tile(rows, len(self.start))]
         )
@@ -84,15 +86,15 @@ class View:
         )
 
 
-def _held(curve: Curve, device: int, time: float) -> float:
+def _held_at(curve: Curve, device: int, time: float) -> float:
     own = slice(int(curve.offsets[device]), int(curve.offsets[device + 1]))
     step = int(np.searchsorted(curve.time[own], time, "right"))
     return float(curve.value[own][step - 1]) if step else 0.0
 
 
 def view_of(timeline: Timeline, window: tuple[float, float] | None, fold: bool) -> View:
-    """Choose what a figure shows of a timeline (InputError: the window is after the last op, or no
-    middle repeats).
+    """Return the view of a timeline for a figure (InputError: the window is after the last op, or
+    no middle repeats).
     """
     if window:
         if window[0] >= timeline.makespan:

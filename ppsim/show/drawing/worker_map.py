@@ -26,7 +26,7 @@ ACROSS = 12  # steps named
 
 @dataclass(frozen=True)
 class WorkerMap:
-    """What is drawn."""
+    """The data of the figure."""
 
     slowdown: NDArray[np.float64]  # shape (workers, steps)
     workers: tuple[str, ...]  # names of the rows

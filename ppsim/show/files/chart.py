@@ -43,8 +43,7 @@ def save_chart(
     rows: Sequence[Sequence[str]],
     left: Sequence[str] = (),
 ) -> None:
-    """Write a figure of a width by its suffix; a page has what is ``said`` above it and the table
-    below.
+    """Write a figure by its suffix; a page has the sentences ``said`` above it and the table below.
 
     ``left`` are headings of columns of words. A row of two cells only is a name and a remark.
     """
@@ -96,7 +95,7 @@ def _compact(svg: str, prefix: str) -> str:
 
 
 def _row(cells: Sequence[str], sides: Sequence[str]) -> str:
-    """A row; of one with fewer cells than columns the second is a remark."""
+    """Return a row of a table; in one with fewer cells than columns the second is a remark."""
     first, *rest = map(html.escape, cells)
     sides = sides[1:] if len(cells) == len(sides) else [f'{WORDS} colspan="{len(sides) - 1}"']
     texts = [f"<td{side}>{cell}</td>" for side, cell in zip(sides, rest, strict=True)]

@@ -1,4 +1,6 @@
-"""Convert between formats: reading the result back finds what the format cannot carry."""
+"""Convert between formats: reading the result back finds everything that the format cannot
+represent.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ def convert(
 
 
 def _timeline(draft: Draft, suffix: str, costs: Costs | None) -> Timeline:
-    """The times stated, or simulated ones; for a format that has none, all ops as stated."""
+    """Return the stated times, or simulated ones; for a format without times all ops as stated."""
     if not abilities_of(suffix).times:
         zeros = np.zeros(len(draft))
         return Timeline(
@@ -70,8 +72,8 @@ def _timeline(draft: Draft, suffix: str, costs: Costs | None) -> Timeline:
 
 
 def _lost(draft: Draft, written: bytes, suffix: str) -> Iterator[str]:
-    """Name what the written file does not hold; pictures hold all but sends, receives and
-    messages.
+    """Yield the names of everything missing from the written file; pictures lack only sends,
+    receives and messages.
     """
     if suffix in readable():
         yield from find_losses(draft, parse(written.decode(), f"result{suffix}"))
@@ -83,7 +85,7 @@ def _lost(draft: Draft, written: bytes, suffix: str) -> Iterator[str]:
 
 
 def find_losses(meant: Draft, back: Draft) -> Iterator[str]:
-    """Compare a draft with what was read back, field by field, and name what is lost."""
+    """Compare a draft with the written file, field by field, and yield the losses."""
     whole = len(back) == len(meant)
     if not whole:
         yield COMMS

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Story:
-    """What an answer says of a picture, for pages."""
+    """An answer's explanation of a picture, for pages."""
 
     # bars, tables and steps, as ``report_story.js`` shows them; a search has ``steps``
     told: Mapping[str, Any]
@@ -45,7 +45,7 @@ class Story:
 
 @dataclass(frozen=True)
 class Document:
-    """Timelines and what belongs to them, to be written as a file.
+    """Timelines, titles and inputs to write as a file.
 
     Attributes:
         timelines: one, or several to draw one above the other on one time axis.
@@ -123,7 +123,9 @@ class Document:
 
 
 def find_idles(document: Document) -> list[Idle | None]:
-    """The idle time of each timeline by cause; None where it is not known when inputs arrive."""
+    """Return the idle time of each timeline by cause; None if arrival times of inputs are
+    unknown.
+    """
     if document.idles:
         return list(document.idles)
     from ppsim.analysis.idle import explain_known
@@ -136,7 +138,7 @@ def find_idles(document: Document) -> list[Idle | None]:
 
 @dataclass(frozen=True)
 class Abilities:
-    """What a format can do."""
+    """The abilities of a format."""
 
     one_schedule: bool = False  # it holds a single schedule
     figure: bool = False  # it is a drawing, with a style and a width
@@ -167,13 +169,13 @@ def formats() -> dict[str, Any]:
 
 
 def abilities_of(suffix: str) -> Abilities:
-    """What the format of a suffix can do."""
+    """Return the abilities of a suffix's format."""
     found: Abilities = formats()[suffix].ABILITIES
     return found
 
 
 def style_of(suffix: str, asked: str | None = None) -> str:
-    """The style of figures of a suffix: the one asked for, or the format's own."""
+    """Return the style of a suffix's figures: the one asked for, or the format's default."""
     return asked or ("paper" if suffix in abilities_of(suffix).paper else "screen")
 
 

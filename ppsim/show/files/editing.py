@@ -1,5 +1,4 @@
-"""What a page carries so that its reader can edit a schedule: the queues, the costs and the memory
-of every op.
+"""Data of a page for editing a schedule: the queues, the costs and the memory of every op.
 
 The page times an edited order by the simple model (``edit_time.js``). Which op waits for which
 follows there, as in :mod:`ppsim.core.lanes`, from the rows of :data:`ppsim.core.ops.KINDS`, which
@@ -66,9 +65,7 @@ def why_not_blank(schedule: Schedule) -> str:
 
 
 def costs_of_times(timeline: Timeline, costs: Costs) -> Costs:
-    """Return the costs with which a timeline's ops take what they took: of a recorded run, the
-    times of each op.
-    """
+    """Return costs with each op's time in a timeline; a recorded run has one time per op."""
     took = timeline.end - timeline.start
     if costs.each is not None or np.allclose(
         costs.durations(timeline.schedule), took, rtol=SAME, atol=0.0
@@ -92,7 +89,7 @@ def may_begin_blank(document: Document) -> bool:
 
 
 def edit_object(document: Document, number: int, pack: Pack) -> dict[str, Any]:
-    """Return what a page needs to edit one timeline, or the reason why it cannot as ``off``."""
+    """Return the data to edit one timeline of a page, or the reason against it as ``off``."""
     if reason := why_not(document, number):
         return {"off": reason}
     timeline, costs = document.timelines[number], document.costs[number]
@@ -109,7 +106,7 @@ def edit_object(document: Document, number: int, pack: Pack) -> dict[str, Any]:
         **_costs_object(timeline, costs, pack),
         **({"queues": _queues_object(schedule, pack)} if schedule.has_lanes else {}),
         **({"slices": schedule.n_slices} if schedule.n_slices > 1 else {}),
-        **({"partly": list(schedule.partly)} if schedule.partly else {}),
+        **({"partly": list(schedule.partial_recompute)} if schedule.partial_recompute else {}),
         **{
             name: bound
             for name, bound in zip(("bound", "bound_split"), bounds, strict=True)
@@ -165,8 +162,8 @@ def _queue_row(places: Sequence[int], microbatches: Sequence[int], queue: slice)
 
 
 def shared_edits(document: Document) -> dict[str, Any]:
-    """Return what all timelines of a page need to be edited: rules of kinds, and the command that
-    times a file.
+    """Return data to edit any timeline of a page: rules of kinds, and the command that times a
+    file.
     """
     command = {"edit_command": document.edit_command} if document.edit_command else {}
     return {"edit_kinds": kinds_object(document), **command}
@@ -224,8 +221,8 @@ def _kind_object(kind: Kind, given: set[Result | None]) -> dict[str, Any]:
 
 
 def _costs_object(timeline: Timeline, costs: Costs, pack: Pack) -> dict[str, Any]:
-    """Return the durations by kind and stage with their factors, and latencies; ``each`` where ops
-    have their own.
+    """Return the durations by kind and stage with their factors, and latencies; ``each`` for one
+    duration per op.
     """
     comm = np.asarray(costs.comm, np.float64)
     found: dict[str, Any] = {
@@ -254,7 +251,7 @@ def _rows(time: Any) -> list[Any]:
 
 
 def _queues_object(schedule: Schedule, pack: Pack) -> dict[str, Any]:
-    """Return the columns of all ops, those of other streams than compute included."""
+    """Return the columns of all ops, also of streams other than compute."""
     columns = ("kind", "stage", "microbatch", "pair")
     return {
         "offsets": schedule.offsets,
@@ -263,7 +260,7 @@ def _queues_object(schedule: Schedule, pack: Pack) -> dict[str, Any]:
 
 
 def _memory_object(schedule: Schedule, model: MemoryModel) -> dict[str, Any]:
-    """Return what ops allocate and free by stage, and what devices always hold, in the model's
+    """Return allocations and frees of ops by stage, and static memory of devices, in the model's
     unit.
     """
     names = ("activations", "kept", "stash", "work_b", "work_i", "message", "stored")

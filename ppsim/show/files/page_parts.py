@@ -1,4 +1,4 @@
-"""What pages are put together from: the files beside the writers, and data that scripts read."""
+"""Building blocks of pages: the files next to the writers, and packed data for scripts."""
 
 from __future__ import annotations
 
@@ -79,8 +79,7 @@ def compress_script(script: str) -> str:
 
 
 def strip_comments(script: str) -> str:
-    """Return a script without its comments and without indentation, which no reader of a page
-    needs.
+    """Return a script without comments and indentation.
 
     A comment behind code stays where it has a quote, as it may be part of a text.
     """
@@ -93,12 +92,16 @@ def strip_indents(template: str) -> str:
 
 
 def strip_spaces(style: str) -> str:
-    """Return a style without comments and without the spaces around its braces and semicolons."""
-    return re.sub(r"\s*([{};])\s*", r"\1", re.sub(r"/\*.*?\*/", "", style, flags=re.S))
+    """Return a style without comments, without spaces around braces and semicolons and behind
+    colons and commas, and without the last semicolon of a block; what may end a quoted text stays.
+    """
+    plain = re.sub(r"/\*.*?\*/", "", style, flags=re.S)
+    packed = re.sub(r"\s*([{};])\s*", r"\1", plain).replace(";}", "}")
+    return re.sub(r'([:,])\s+(?!")', r"\1", packed)
 
 
 def pack_bytes(content: bytes) -> str:
-    """Pack bytes for a page, whose scripts unpack them: gzip in base64."""
+    """Return bytes as text for a page, gzip in base64; its scripts unpack them."""
     return base64.b64encode(gzip.compress(content, 9, mtime=0)).decode()
 
 
@@ -126,8 +129,8 @@ def embed_json(data: Mapping[str, Any]) -> bytes:
 
 
 def compress_columns() -> tuple[Pack, Callable[[], dict[str, Any]]]:
-    """Return how a file's columns are packed, and what at last makes the table of numbers that they
-    share.
+    """Return a function that packs a file's columns, and one that makes their common table of
+    numbers at the end.
 
     Integers are packed as int32 differences between neighbours, numbers as such places in a table
     of all distinct ones (starts, ends, messages and curves share most). The table has differences

@@ -1,5 +1,5 @@
-"""Plans as a page: what became of all candidates, time against memory, the best as rows of bars,
-each from near.
+"""Plans as a page: the fate of all candidates, time against memory, the best as rows of bars, and
+details of each.
 """
 
 from __future__ import annotations

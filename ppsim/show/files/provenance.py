@@ -1,4 +1,4 @@
-"""How a file was made: the version, command and costs that ppsim puts into what it writes."""
+"""Provenance of a file: the version, command and costs that ppsim embeds in its files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def read_inputs(path: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Origin:
-    """How a file of ppsim was made.
+    """Provenance of a file of ppsim.
 
     Attributes:
         command: one line that a shell takes word by word, and that no terminal obeys.
@@ -55,7 +55,7 @@ class Origin:
 
 
 def read_origin(path: str) -> Origin | None:
-    """Read how a file was made; None where it names no command of ppsim.
+    """Return the provenance of a file; None if it names no command of ppsim.
 
     Raises:
         InputError: the file cannot be read.
@@ -71,12 +71,12 @@ def read_origin(path: str) -> Origin | None:
 
 
 def _image(data: bytes) -> Any:
-    """The text ``ppsim`` of a png, the comment of a gif."""
+    """Return the text ``ppsim`` of a png, or the comment of a gif."""
     return find_object(picture_text(data, ("ppsim", "comment")))
 
 
 def _pdf(data: bytes) -> Any:
-    """The Subject of a pdf as matplotlib writes it: a string in parentheses, or UTF-16 in
+    """Return the Subject of a pdf as matplotlib writes it: a string in parentheses, or UTF-16 in
     hexadecimal digits.
     """
     begin = _SUBJECT.search(data)
@@ -112,14 +112,14 @@ def _html(data: bytes) -> Any:
 
 
 def _bytes_between(data: bytes, begin: bytes, end: bytes) -> bytes:
-    """Return what lies between the first two such marks; empty where one is missing."""
+    """Return the bytes between the first two such marks; empty if one is missing."""
     first = data.find(begin)
     last = data.find(end, first) if first >= 0 else -1
     return data[first + len(begin) : last] if last >= 0 else b""
 
 
 def _table(data: bytes) -> Any:
-    """The last column of a table's first row: version and command."""
+    """Return the last column of a table's first row: version and command."""
     try:
         names, cells = islice(csv_rows(Lines(data, "the table")), 2)
     except ValueError:
@@ -143,8 +143,8 @@ def _mermaid(data: bytes) -> Any:
 
 
 def _member(data: bytes) -> Any:
-    """The inputs in JSON of ppsim: the object, its ``inputs`` or ``otherData``; of several runs, of
-    the first.
+    """Return the inputs in JSON of ppsim: the object, its ``inputs`` or ``otherData``; of several
+    runs, the first one's.
     """
     whole = find_object(decode_text(data, "the file", "replace"))
     runs = whole.get("runs") if isinstance(whole, dict) else whole

@@ -1,5 +1,4 @@
-"""What several schedules or shapes look like together, as a file: time against memory, or a heat
-map.
+"""Several schedules or shapes in one file: time against memory, or a heat map.
 
 A page has the points and fronts, the same as a table, and the heat maps of a sweep.
 """
@@ -90,8 +89,8 @@ def front_page(
     heat: HeatMap | None = None,
     verdict: str = "",
 ) -> bytes:
-    """Make the page; ``time`` and ``memory`` are the axes' labels, ``inputs`` what the points were
-    made from.
+    """Return the page; ``time`` and ``memory`` are the axes' labels, ``inputs`` the inputs of the
+    points.
     """
     families = dict.fromkeys(point.family or point.name for point in found.points)
     numbers = [p.makespan for p in found.points], [p.peak for p in found.points]

@@ -1,3 +1,3 @@
-"""What is served to a browser on this machine."""
+"""Servers for a browser on this machine."""
 
 __all__ = ["app", "one_file", "page"]

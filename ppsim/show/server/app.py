@@ -1,4 +1,4 @@
-"""The live page's application: what it answers, to whom, and how much it does for them."""
+"""The live page's application: its answers, its access rules, and its limits."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def make_app(
 
 
 class _Answers:
-    """What requests for work are answered, each kind of work in its turn."""
+    """Handlers of requests for work; each kind of work has a queue."""
 
     def __init__(
         self,
@@ -244,9 +244,7 @@ class _Answers:
         return _json({"name": name, **shape})
 
     def _shape_of(self, name: str) -> dict[str, int]:
-        """The shape that a file of ops states, for the controls; nothing for a block, which takes
-        theirs.
-        """
+        """Return the shape that a file of ops states, for the controls; empty for a block."""
         if name.endswith(".toml"):
             return {}
         schedule = self.show({"names": [f"{DROPPED}{name}"]}, self.folder).timelines[0].schedule
@@ -264,7 +262,7 @@ def _refusal(status: int, message: str, hint: str) -> Response:
 
 
 class _Refused(Exception):
-    """A request whose body is refused: the arguments of the answer."""
+    """A request with a refused body; the arguments are those of the response."""
 
 
 async def _read(request: Request, most: int, name: str) -> bytearray:
@@ -291,7 +289,7 @@ async def _read(request: Request, most: int, name: str) -> bytearray:
 
 
 def _fields(content: bytearray) -> dict[str, Any]:
-    """The fields that a request asks for (InputError: it is no JSON object)."""
+    """Return the fields of a request (InputError: it is not a JSON object)."""
     try:
         found = decode_object(bytes(content))
     except ValueError:
@@ -314,9 +312,7 @@ async def _while_wanted(work: Callable[[], Response], request: Request) -> Respo
 
 
 def _in_thread(work: Callable[[], Response], left: threading.Event) -> asyncio.Future[Response]:
-    """Do work in a thread that the end of the program does not wait for, as it does for those of a
-    pool.
-    """
+    """Run work in a thread that does not delay the end of the program, unlike a pool's."""
     done: Future[Response] = Future()
     done.set_running_or_notify_cancel()
 
@@ -366,7 +362,7 @@ class _Guard:
 
 
 def _is_numeric(host: str) -> bool:
-    """Whether a host is an address in numbers, with a port or without."""
+    """Return whether a host is a numeric address, with or without a port."""
     import ipaddress
 
     try:

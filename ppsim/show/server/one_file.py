@@ -27,9 +27,7 @@ class _Server(ThreadingHTTPServer):
     name: str  # its name in the address
 
     def server_bind(self) -> None:
-        """Bind without asking a name server what this machine is called, which may take its
-        time.
-        """
+        """Bind without asking a name server for this machine's name, which can take long."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = HOST, self.server_address[1]
 
@@ -38,7 +36,7 @@ class _Server(ThreadingHTTPServer):
 
 
 def viewer_address(name: str, port: int = PORT) -> str:
-    """The address that opens Perfetto's viewer on the file served under a name."""
+    """Return the address that opens Perfetto's viewer on the file served under a name."""
     return f"{VIEWER}/#!/?url=http://{HOST}:{port}/{quote(name)}"
 
 
@@ -89,7 +87,7 @@ class _Handler(BaseHTTPRequestHandler):
         return None
 
     def do_OPTIONS(self) -> None:
-        """Tell a browser that asks beforehand that the viewer may read from this machine."""
+        """Allow the viewer to read from this machine, for browsers that ask beforehand."""
         self.send_response(204)
         self.send_header("Access-Control-Allow-Origin", VIEWER)
         self.send_header("Access-Control-Allow-Private-Network", "true")

@@ -1,4 +1,4 @@
-"""What training costs: time per stage and step, memory per device."""
+"""Costs of training: time per stage and step, memory per device."""
 
 __all__ = [
     "calibrated",

@@ -1,4 +1,4 @@
-"""How long collectives and messages take on a machine, from the ranks of a group and the bytes."""
+"""Times of collectives and messages on a machine, from the ranks of a group and the bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model costs on a machine: times per stage, messages, and the time of a step."""
+"""Costs of a model on a machine: times per stage, messages, and the time of a step."""
 
 from __future__ import annotations
 

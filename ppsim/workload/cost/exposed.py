@@ -1,4 +1,4 @@
-"""What an optimizer step takes, and what of it a training step is longer by."""
+"""The time of an optimizer step, and the part of it that lengthens a training step."""
 
 from __future__ import annotations
 

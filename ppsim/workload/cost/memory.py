@@ -53,7 +53,7 @@ PARTS = ("weights", "gradients", "optimizer", "activations", "work")
 
 @dataclass(frozen=True)
 class StageMemory:
-    """What each stage needs on one GPU, in bytes; every array has shape (stages,).
+    """Memory of each stage on one GPU, in bytes; every array has shape (stages,).
 
     Attributes:
         weights: weights in 16 bits, a share of them with ZeRO-3, and narrow copies of those of
@@ -314,8 +314,8 @@ def held_stages(schedule: Schedule, kept: float) -> tuple[Bytes, Bytes, NDArray[
 
 
 def _changes(schedule: Schedule, stages: StageMemory) -> tuple[Bytes, NDArray[np.bool_]]:
-    """What each op adds to the activations that its device holds, and whether it is a backward that
-    needs more.
+    """Return each op's change of its device's activations, and whether it is a backward with extra
+    memory.
 
     An op of a slice adds as much less as the slice is shorter than its sequence.
     """

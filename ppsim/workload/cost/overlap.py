@@ -1,6 +1,4 @@
-"""What communication costs where it runs beside compute: a layer as segments on two streams of a
-GPU.
-"""
+"""Cost of communication in parallel with compute: a layer as segments on two streams of a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stage holds while it serves: weights, and keys and values of the sequences in flight.
+"""Memory of a stage that serves: weights, and keys and values of the sequences in flight.
 
 Keys and values of a token take, in each layer: with groups of queries a key and a value for each
 group; with latent attention one latent vector and the part of the key that holds the position, on
@@ -33,7 +33,7 @@ OUTER_BYTES = 2.0
 
 @dataclass(frozen=True)
 class Served:
-    """How a model is served; sizes of one device."""
+    """Sizes of serving a model on one device."""
 
     weight_bytes: float = 2.0  # of a parameter of a layer
     state_bytes: float = 2.0  # of a number of keys, values and states
@@ -45,7 +45,7 @@ class Served:
 
 @dataclass(frozen=True)
 class Held:
-    """What each layer and both ends of a model hold on one device, in bytes."""
+    """Memory of each layer and both ends of a model on one device, in bytes."""
 
     weights: Bytes  # shape (layers,)
     states: Bytes  # shape (layers,), keys, values and states of one sequence

@@ -1,4 +1,4 @@
-"""How the products of a layer are split over GPUs: what each holds, and the collectives between."""
+"""Split of a layer's products over GPUs: each GPU's share, and the collectives between."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ Part = Product | Mixing | Collective
 
 @dataclass(frozen=True)
 class LayerSplit:
-    """How one kind of layer is split.
+    """The split of one kind of layer.
 
     Attributes:
         layer: the kind.
@@ -239,7 +239,7 @@ def _parts(
     for i, name in enumerate(own.names):
         for needs in [needs for needs in waiting if name in needs]:
             waiting.remove(needs)
-            yield from _before(model, parallel, machine, layer, name)
+            yield from _gather_before(model, parallel, machine, layer, name)
         if name == "experts in":
             yield from _exchange(model, parallel, machine, "tokens to their experts")
         if name in MIXING:
@@ -252,7 +252,7 @@ def _parts(
         if name == "experts out":
             yield from _exchange(model, parallel, machine, "results back to their GPUs")
         if any(name == makes for _, makes in BLOCKS):
-            yield from _after(model, parallel, machine, layer)
+            yield from _collective_after(model, parallel, machine, layer)
 
 
 def _matrices(operators: Operators, i: int) -> Matrices:
@@ -313,7 +313,7 @@ def _seconds(
     return [max(row) for row in zip(*found, strict=True)] or [None] * len(operators.names)
 
 
-def _before(
+def _gather_before(
     model: Model, parallel: Parallel, machine: Machine | None, layer: Layer, product: str
 ) -> Iterator[Collective]:
     """The gather ahead of a block's first product, with sequence parallelism."""
@@ -328,7 +328,7 @@ def _before(
     yield _gather(parallel, machine, "all-gather", "tp", carries, size)
 
 
-def _after(
+def _collective_after(
     model: Model, parallel: Parallel, machine: Machine | None, layer: Layer
 ) -> Iterator[Collective]:
     """The sum behind a block's last product."""

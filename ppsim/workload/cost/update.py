@@ -1,6 +1,4 @@
-"""What follows a pipeline's last backward: gradients reduced, the optimizer's step, weights
-gathered.
-"""
+"""The end of a training step: gradients reduced, the optimizer's step, weights gathered."""
 
 from __future__ import annotations
 

@@ -71,8 +71,8 @@ def sent_bytes(
 def _layer_bytes(
     model: Model, machine: Machine, parallel: Parallel, layer: Layer, again: float
 ) -> dict[str, Floats]:
-    """What a GPU sends for a microbatch of a layer, ``again`` the share of it whose forward runs
-    again.
+    """Return the bytes that a GPU sends for a microbatch of a layer; ``again`` is the share of its
+    forward that is recomputed.
     """
     p, (whole, keys) = parallel, gathered_bytes(model, parallel, layer)
     names = layer_operators(model, p, layer).names
@@ -97,8 +97,8 @@ def _layer_bytes(
 
 
 def _ring(machine: Machine, group: Group, bytes_: float, summed: bool = False) -> Floats:
-    """What each rank sends of a gather, on average: of a node's ranks one sends to the next
-    node.
+    """Return the bytes that each rank sends of a gather, on average: of a node's ranks one sends to
+    the next node.
     """
     n, inside = group.size, group.per_node(machine)
     far = 1 / inside if inside < n else 0.0
@@ -106,7 +106,9 @@ def _ring(machine: Machine, group: Group, bytes_: float, summed: bool = False) -
 
 
 def _messages(machine: Machine, parallel: Parallel, schedule: Schedule) -> Floats:
-    """How many messages a device sends in a step, on average: within its node, and to another."""
+    """Return the messages that a device sends in a step, on average: within its node, and to
+    another.
+    """
     p, stride = parallel, group_of(parallel, "pp").stride
     source = schedule.dependency
     sent = source >= 0

@@ -1,5 +1,5 @@
-"""How much of a GPU's peaks training reaches: one curve for a family of chips, fitted on published
-runs.
+"""Efficiency of GPUs in training: the reached share of peak, one curve per family of chips, fitted
+on published runs.
 
 The file ``library/efficiency.toml`` holds the numbers and the rows that each was fitted on;
 ``tests/benchmarks/fit_efficiency.py`` writes it.
@@ -38,7 +38,7 @@ PATH = Path(__file__).parents[1] / "library" / "efficiency.toml"
 
 @dataclass(frozen=True)
 class Curve:
-    """What a family of chips reaches, as shares of its peaks.
+    """Efficiency of a family of chips, as shares of its peaks.
 
     A product of m x k by k x n, whose results fill a share of ``TILES`` that multiprocessors make
     in w waves of a ``TILE`` each, reaches its precision's share x that share x w / (w + waves) x k
@@ -95,7 +95,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Software:
-    """What software adds, whatever the GPU.
+    """Overheads of software, independent of the GPU.
 
     Attributes:
         name: its kernels between the products: fused, compiled, torch or eager, as
@@ -133,7 +133,7 @@ class Software:
 
 @dataclass(frozen=True)
 class Shared:
-    """What all families and kernels share.
+    """Constants common to all families and kernels.
 
     Attributes:
         power: the exponent with which a chip's watts for each TFLOP/s raise its shares of the
@@ -175,7 +175,7 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Efficiency:
-    """What a GPU reaches, and what the software on it adds."""
+    """Efficiency of a GPU, and overheads of the software on it."""
 
     curve: Curve
     software: Software
@@ -275,7 +275,9 @@ def _filled(side: Floats, flops: Floats, gpu: Gpu, curve: Curve) -> Floats:
     rows, columns = side[[0, 0, 1]], side[[1, 2, 2]]
     sums = side[[2, 1, 0]]
     together = flops / (2 * side.prod(axis=0))
-    whole = np.min([_up(rows, high) * _up(columns, wide) for high, wide in TILES], axis=0)
+    whole = np.min(
+        [_rounded_up(rows, high) * _rounded_up(columns, wide) for high, wide in TILES], axis=0
+    )
     waves = together * whole / TILE / gpu.multiprocessors
     result: Floats = (
         rows * columns / whole * waves / (waves + curve.waves) * sums / (sums + curve.deep)
@@ -283,7 +285,7 @@ def _filled(side: Floats, flops: Floats, gpu: Gpu, curve: Curve) -> Floats:
     return result
 
 
-def _up(sizes: Floats, tile: int) -> Floats:
+def _rounded_up(sizes: Floats, tile: int) -> Floats:
     result: Floats = np.ceil(sizes / tile) * tile
     return result
 

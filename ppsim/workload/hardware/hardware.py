@@ -133,7 +133,7 @@ NOTHING = Factors._make([0.0] * 4)
 
 @dataclass(frozen=True)
 class Measured:
-    """How many times as long as by the efficiency curve ops take, as a profile measured them.
+    """Measured op times of a profile, over those of the efficiency curve.
 
     Attributes:
         name: of the profile.
@@ -396,7 +396,7 @@ class _Part(NamedTuple):
 
 
 def _is_words(spec: str) -> bool:
-    """Whether a cluster is given in words, not by a name of the library or a file."""
+    """Return whether a cluster is described in words, not by a name of the library or a file."""
     if spec.endswith(".toml") or spec.lower() in machines():
         return False
     return "," in spec or _part_of(spec.lower()).name in gpus()

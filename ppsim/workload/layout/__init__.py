@@ -1,5 +1,3 @@
-"""Which layers each stage holds: layout strings, Megatron's flags, and the costs that follow from
-layers.
-"""
+"""Layers of each stage: layout strings, Megatron's flags, and the costs that follow from layers."""
 
 __all__ = ["costs", "flags", "layout", "text"]

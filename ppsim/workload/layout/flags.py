@@ -73,7 +73,7 @@ def layout_from(flags: Flags) -> Layout:
         per_device = _around_middle(flags)
         per_stage = [held // flags.chunks for _ in range(flags.chunks) for held in per_device]
     else:
-        per_stage = _even(flags)
+        per_stage = _even_layers(flags)
     return build_layout(per_stage, flags.devices, flags.mtp)
 
 
@@ -135,7 +135,7 @@ def _around_middle(flags: Flags) -> list[int]:
     return [*first, *[each] * middle, *([] if flags.last is None else [flags.last])]
 
 
-def _even(flags: Flags) -> list[int]:
+def _even_layers(flags: Flags) -> list[int]:
     """Layers of each stage where all hold as many, the embedding and the loss counted as layers
     where asked for.
     """

@@ -1,4 +1,4 @@
-"""What layers and stages keep of a microbatch, in bytes on one GPU."""
+"""Stored activations of layers and stages per microbatch, in bytes on one GPU."""
 
 from __future__ import annotations
 
@@ -44,7 +44,10 @@ def layer_activations(model: Model, parallel: Parallel, layer: Layer, recompute:
     local = tokens_of(model, parallel) / (parallel.tp if parallel.sequence_parallel else 1)
     if recompute == "full":
         return ITEM * local * model.hidden * model.streams
-    norms, again = (layer.mixer != "none") + (layer.mlp != "none"), _again(parallel, recompute)
+    norms, again = (
+        (layer.mixer != "none") + (layer.mlp != "none"),
+        _recomputed_modules(parallel, recompute),
+    )
     # torch's own trainers have none
     dropout = model.biases and parallel.kernels in ("fused", "eager")
     narrow = 0.0 if "layernorm" in again else KEPT_AS.get(parallel.precision, ITEM)
@@ -82,7 +85,7 @@ def weight_inputs(model: Model, parallel: Parallel, layer: Layer) -> tuple[float
     return float((item * together * held * m * k).sum()), float((item * together * m * n).sum())
 
 
-def _again(parallel: Parallel, recompute: str) -> tuple[str, ...]:
+def _recomputed_modules(parallel: Parallel, recompute: str) -> tuple[str, ...]:
     """Return the modules whose outputs are computed again, and so not kept, as Megatron-LM's
     --recompute-modules.
 

@@ -1,4 +1,4 @@
-"""What the stages of a pipeline hold: layers, embedding, output; their parameters, activations and
+"""Contents of pipeline stages: layers, embedding, output; their parameters, activations and
 messages.
 """
 
@@ -30,7 +30,7 @@ from ppsim.workload.model.parallel import Parallel
 
 
 class StageContent(NamedTuple):
-    """What a stage holds.
+    """The content of a stage.
 
     Attributes:
         kinds: its kinds of layers and how many of each, in the order of their first ones.

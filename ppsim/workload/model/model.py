@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ppsim.base import toml
 from ppsim.base.text import guess_of, quote
-from ppsim.base.toml import Refused, within
+from ppsim.base.toml import Refused, check_range
 from ppsim.errors import InputError
 from ppsim.workload.model.hugging_face import CONFIG, read_config
 
@@ -68,7 +68,7 @@ class Encoder:
     frozen: bool = False
 
     def __post_init__(self) -> None:
-        within(self, 1, LARGEST, "hidden", "heads", "layers", "ffn", "tokens")
+        check_range(self, 1, LARGEST, "hidden", "heads", "layers", "ffn", "tokens")
         if self.hidden % self.heads:
             raise Refused("heads", f"must divide hidden = {self.hidden}, got {self.heads}")
 
@@ -205,7 +205,7 @@ class Model:
         for field in fields(self):
             if field.type == "int":
                 most = MOST_LAYERS if field.name in ("layers", "mtp") else LARGEST
-                within(self, int(field.name in AT_LEAST_ONE), most, field.name)
+                check_range(self, int(field.name in AT_LEAST_ONE), most, field.name)
         if self.kv_heads < 1 or self.heads % self.kv_heads:
             raise Refused("kv_heads", f"must divide heads = {self.heads}, got {self.kv_heads}")
         if bool(self.experts) != bool(self.top_k) or self.top_k > self.experts:

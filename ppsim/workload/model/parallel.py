@@ -1,5 +1,5 @@
-"""How a model is trained on a cluster: the sizes of its parallel groups and the software's
-habits.
+"""Parallelism of training on a cluster: the sizes of all groups, and the techniques of the
+software.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from functools import lru_cache
 from math import inf
 from typing import Any
 
-from ppsim.base.toml import Refused, one_of, within
+from ppsim.base.toml import Refused, check_range, one_of
 from ppsim.schedules import find
 
 RECOMPUTE = ("none", "selective", "full")
@@ -159,7 +159,7 @@ class Parallel:
     rank_order: str = "tp-cp-ep-dp-pp"
 
     def __post_init__(self) -> None:
-        within(self, 1, MOST, "tp", "pp", "dp", "cp", "ep", "vp", "mbs", "microbatches")
+        check_range(self, 1, MOST, "tp", "pp", "dp", "cp", "ep", "vp", "mbs", "microbatches")
         words_of = {"recompute": RECOMPUTE, "precision": PRECISIONS, "dispatch": DISPATCHERS}
         words_of |= {
             "optimizer": OPTIMIZERS,

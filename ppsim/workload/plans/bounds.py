@@ -32,14 +32,14 @@ from ppsim.workload.plans.space import (
     TWO_REPLICAS,
     Candidate,
     Group,
-    Lives,
+    HeldAtLeast,
     groups,
-    habits,
     layout_layers,
-    least_held,
+    least_memory,
     members,
     short_run,
     stage_contents,
+    with_techniques,
 )
 from ppsim.workload.plans.task import HELD, REFUSED, ROUNDING, STATES, Found, Task
 
@@ -58,7 +58,7 @@ def list_candidates(task: Task) -> Iterator[Candidate]:
     """
     for group in groups(task.model, task.machine.per_node, task.gpus, task.gbs, task.axes):
         if task.known < float("inf") and not task.machine.kinds:
-            work = Whole(task, group).work(True, "none")
+            work = GroupBounds(task, group).work(True, "none")
             if group.microbatches * sum(work) / group.pp >= task.known:
                 continue
         yield from members(task.model, group, task.axes)
@@ -76,7 +76,7 @@ def bound_candidates(task: Task, candidates: Iterable[Candidate], found: Found) 
         run = list(alike)
         found.total += len(run)
         if whole is None or whole.group != group:
-            whole = Whole(task, group)
+            whole = GroupBounds(task, group)
         held = whole.held(run)
         if held is None:
             found.counts[REFUSED] += len(run)
@@ -92,7 +92,7 @@ def bound_candidates(task: Task, candidates: Iterable[Candidate], found: Found) 
     return bounds
 
 
-class Whole:
+class GroupBounds:
     """The whole model with the sizes of a group: its work on one pipeline device, the bytes of its
     stages.
     """
@@ -127,7 +127,7 @@ class Whole:
         key = paired, recompute, self.apart(schedule)
         if key not in self.works:
             g = self.group
-            base = habits(self.task.axes.base, paired, 1, 0, self.apart(schedule))
+            base = with_techniques(self.task.axes.base, paired, 1, 0, self.apart(schedule))
             sizes = (g.tp, g.cp, g.ep, g.mbs)
             self.works[key] = _work(self.task.model, self.task.machine, base, sizes, recompute)
         return self.works[key]
@@ -208,7 +208,7 @@ class Whole:
             run: candidates of one schedule and number of chunks.
         """
         g, vp, schedule = run[0][:3]
-        lives = least_held(schedule, g.pp, vp, short_run(g.pp, g.microbatches))
+        lives = least_memory(schedule, g.pp, vp, short_run(g.pp, g.microbatches))
         if lives is None:
             return None
         alike = tuple(candidate[3:] for candidate in run)
@@ -220,7 +220,7 @@ class Whole:
             self.stages[key] = Stages(needs, np.array([candidate.zero for candidate in run]))
         states, held = self.stages[key].on_devices(lives)
         if self.task.machine.kinds:
-            lacks, held = self._within(run, states, held, lives)
+            lacks, held = self._excess_by_device(run, states, held, lives)
             return lacks, held.tolist()
         states, held = states.max(axis=1) * (1 - ROUNDING), held.max(axis=1) * (1 - ROUNDING)
         cap = self.task.cap
@@ -228,8 +228,8 @@ class Whole:
             held > cap, np.where(states > cap, STATES, HELD), ""
         ).tolist(), held.tolist()
 
-    def _within(
-        self, run: Sequence[Candidate], states: Bytes, held: Bytes, lives: Lives
+    def _excess_by_device(
+        self, run: Sequence[Candidate], states: Bytes, held: Bytes, lives: HeldAtLeast
     ) -> tuple[list[str], Bytes]:
         """Do the same for several kinds of nodes by device; layers by speed may be divided in any
         way that fits.
@@ -255,7 +255,7 @@ class Whole:
             1 - ROUNDING
         )
 
-    def _held_with(self, candidate: Candidate, lives: Lives) -> Bytes:
+    def _held_with(self, candidate: Candidate, lives: HeldAtLeast) -> Bytes:
         """Return what each device holds at least with 1, 2, ... layers spread over its stages:
         (layers, devices).
         """
@@ -296,8 +296,11 @@ class Whole:
         model, g = self.task.model, self.group
         key = recompute, zero, offload, self.apart(schedule)
         if key not in self.contents:
-            base = habits(self.task.axes.base, False, zero, offload, self.apart(schedule))
-            self.contents[key] = _alone(base, (g.tp, g.cp, g.ep, g.mbs), g.dp, recompute), {}
+            base = with_techniques(self.task.axes.base, False, zero, offload, self.apart(schedule))
+            self.contents[key] = (
+                _on_one_device(base, (g.tp, g.cp, g.ep, g.mbs), g.dp, recompute),
+                {},
+            )
         alone, known = self.contents[key]
         contents, which = stage_contents(model, g.pp, vp, layout, recompute, layers)
         for content in contents:
@@ -309,14 +312,14 @@ class Whole:
 
 @dataclass(frozen=True)
 class Stages:
-    """What stages of several candidates need, in arrays of shape (candidates, stages), and their
-    stages of ZeRO.
+    """Memory of the stages of several candidates, in arrays of shape (candidates, stages), and
+    their stages of ZeRO.
     """
 
     needs: StageMemory
     zero: NDArray[np.int64]
 
-    def on_devices(self, lives: Lives) -> tuple[Bytes, Bytes]:
+    def on_devices(self, lives: HeldAtLeast) -> tuple[Bytes, Bytes]:
         """Return the bytes that each device needs at least for states, and for all, shape
         (candidates, devices).
         """
@@ -434,11 +437,13 @@ def _work(
     model: Model, machine: Machine, base: Parallel, sizes: tuple[int, int, int, int], recompute: str
 ) -> tuple[float, float]:
     """Seconds of the forward and the backward of the whole model for a microbatch."""
-    time = stage_costs(model, machine, _alone(base, sizes, sizes[2], recompute)).time
+    time = stage_costs(model, machine, _on_one_device(base, sizes, sizes[2], recompute)).time
     return float(time[Kind.F].sum()), float(time[Kind.B].sum())
 
 
-def _alone(base: Parallel, sizes: tuple[int, int, int, int], dp: int, recompute: str) -> Parallel:
+def _on_one_device(
+    base: Parallel, sizes: tuple[int, int, int, int], dp: int, recompute: str
+) -> Parallel:
     """The whole model on one pipeline device."""
     tp, cp, ep, mbs = sizes
     return replace(

@@ -48,7 +48,7 @@ def _by_speed(task: Task, candidate: Candidate) -> Layout:
     layout = None
     while (counts := split_by_speed(times, ends, model.layers, most, parallel)) is not None:
         layout = build_layout(spread(counts, devices[0], parallel), parallel.pp, model.mtp)
-        held = _held(model, parallel, layout, candidate.fitted, devices)
+        held = _memory_by_device(model, parallel, layout, candidate.fitted, devices)
         over = held > caps
         if not over.any():
             break
@@ -58,11 +58,11 @@ def _by_speed(task: Task, candidate: Candidate) -> Layout:
     return layout or space.layout_of(model, candidate)
 
 
-def _held(
+def _memory_by_device(
     model: Model, parallel: Parallel, layout: Layout, fitted: bool, devices: NDArray[np.int32]
 ) -> Bytes:
-    """What each device holds; where the order follows the costs, its weights, gradients and
-    optimizer alone.
+    """Return each device's memory; only weights, gradients and optimizer if the order follows the
+    costs.
     """
     if fitted:
         states: Bytes = np.sum(

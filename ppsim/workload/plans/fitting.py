@@ -1,4 +1,4 @@
-"""What a run saves memory by where nobody says it: it ran, so it fitted."""
+"""Infer a run's recompute or offload from the fact that it fitted."""
 
 from __future__ import annotations
 

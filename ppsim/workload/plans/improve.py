@@ -1,4 +1,4 @@
-"""What a plan would change about published runs."""
+"""Improvements of published runs by a plan."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ppsim.workload.cost.memory import device_memory
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.published import predict
 from ppsim.workload.plans.row_numbers import Skipped
-from ppsim.workload.plans.rows import NONE, Own, setup_of
+from ppsim.workload.plans.rows import NONE, UserNames, setup_of
 from ppsim.workload.plans.search import search
 from ppsim.workload.plans.space import SCHEDULES, Axes
 from ppsim.workload.plans.stated import parallel_of
@@ -42,7 +42,7 @@ class Question:
     held: float
 
 
-def question_of(published: Mapping[str, Any], own: Own = NONE) -> Question:
+def question_of(published: Mapping[str, Any], own: UserNames = NONE) -> Question:
     """Turn a published run into a search on its own GPUs and batch, with everything that the run's
     software does.
 
@@ -79,7 +79,7 @@ def question_of(published: Mapping[str, Any], own: Own = NONE) -> Question:
 
 
 def share_searches(
-    published: Iterable[tuple[str, Mapping[str, Any]]], own: Own = NONE
+    published: Iterable[tuple[str, Mapping[str, Any]]], own: UserNames = NONE
 ) -> dict[str, dict[str, Any]]:
     """Group rows that the same search answers: each group by the keys of its rows, joined.
 
@@ -94,7 +94,7 @@ def share_searches(
     return {" + ".join(group): group for group in groups.values()}
 
 
-def improve(group: Mapping[str, Mapping[str, Any]], own: Own = NONE) -> dict[str, Any]:
+def improve(group: Mapping[str, Mapping[str, Any]], own: UserNames = NONE) -> dict[str, Any]:
     """Plan published runs that share a search anew.
 
     Returns:

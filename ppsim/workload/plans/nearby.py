@@ -1,4 +1,4 @@
-"""Correct a prediction by measured runs: a factor, and a range within which four runs in five lie.
+"""Correct a prediction by similar measured runs.
 
 Only two things are worth a correction, by the errors of published runs that were left out of the
 fit (``tests/benchmarks/left_out.py``): a *twin*, a run of the same job which differs in batch and
@@ -38,7 +38,7 @@ SAME = 1e-3  # difference of two measurements that are of the same run
 
 @dataclass(frozen=True)
 class Setting:
-    """What a run is, as far as errors are alike.
+    """The properties of a run on which errors depend.
 
     Attributes:
         software: its name in the library, or what its table calls it.
@@ -92,7 +92,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Correction:
-    """What measured runs say of a prediction.
+    """The correction of a prediction by measured runs.
 
     Attributes:
         factor: by which the predicted step is multiplied.
@@ -177,9 +177,11 @@ class Nearby:
             setting: of the run that is predicted.
             measured: seconds of its step; runs of it that took as long are itself, and left out.
         """
-        anchors = [run for run in self.anchors if not _same(run, setting, measured)]
+        anchors = [run for run in self.anchors if not _is_same_run(run, setting, measured)]
         published = [
-            run for run in self._by_job.get(setting.job, ()) if not _same(run, setting, measured)
+            run
+            for run in self._by_job.get(setting.job, ())
+            if not _is_same_run(run, setting, measured)
         ]
         own = [run for run in anchors if run.setting.is_twin_of(setting)]
         level = [run for run in anchors if run.setting.corrects(setting)]
@@ -197,13 +199,13 @@ class Nearby:
 
         False where no run is published at all, as where a profile takes the place of the curve.
         """
-        gpus, software = self._seen
+        gpus, software = self._published_settings
         return bool(gpus) and (
             setting.gpu not in gpus or (setting.software, setting.family) not in software
         )
 
     @cached_property
-    def _seen(self) -> tuple[set[str], set[tuple[str, str]]]:
+    def _published_settings(self) -> tuple[set[str], set[tuple[str, str]]]:
         """GPUs, and software on families of GPUs, of which runs are published."""
         settings = [run.setting for run in self.published]
         return {each.gpu for each in settings}, {(each.software, each.family) for each in settings}
@@ -225,7 +227,7 @@ def _correction(runs: Sequence[Measured], prior: float, noise: float) -> Correct
     return Correction(math.exp(weight * float(np.mean(errors))), EIGHTY * spread, count)
 
 
-def _same(run: Measured, setting: Setting, measured: float | None) -> bool:
+def _is_same_run(run: Measured, setting: Setting, measured: float | None) -> bool:
     return (
         measured is not None
         and run.setting.job == setting.job

@@ -1,6 +1,4 @@
-"""What a step costs beside its time: money, energy, and the share of a long run that failures
-leave.
-"""
+"""Cost of a step besides its time: money, energy, and the share of a long run lost to failures."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from ppsim.workload.cost.memory import device_memory
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.nearby import Measured, Nearby, Setting, published, setting_of
 from ppsim.workload.plans.row_numbers import Row, Skipped, number_of
-from ppsim.workload.plans.rows import NONE, Own, Setup, measured_step, read_table, setup_of
+from ppsim.workload.plans.rows import NONE, Setup, UserNames, measured_step, read_table, setup_of
 from ppsim.workload.plans.stated import version_of
 
 GIB = 2.0**30
@@ -60,7 +60,9 @@ def _predict(setup: Setup) -> tuple[Parallel, Step, StageCosts]:
     return best
 
 
-def anchors_of(rows: Iterable[Row], own: Own = NONE, where: str = "rows") -> tuple[Measured, ...]:
+def anchors_of(
+    rows: Iterable[Row], own: UserNames = NONE, where: str = "rows"
+) -> tuple[Measured, ...]:
     """Turn measured rows into runs by which others are corrected.
 
     Args:
@@ -118,7 +120,7 @@ def _setting(row: Row, setup: Setup, parallel: Parallel) -> Setting:
 
 
 def against(
-    rows: list[Row], runs: Nearby | None = None, own: Own = NONE
+    rows: list[Row], runs: Nearby | None = None, own: UserNames = NONE
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Predict every row of a table beside its measurement; a row that cannot be predicted has a
     ``reason`` instead.
@@ -138,7 +140,7 @@ def against(
     return results, summarise(results)
 
 
-def _predict_rows(rows: list[Row], runs: Nearby, own: Own) -> Iterator[dict[str, Any]]:
+def _predict_rows(rows: list[Row], runs: Nearby, own: UserNames) -> Iterator[dict[str, Any]]:
     for number, row in enumerate(rows):
         name = row.get("id") if isinstance(row, dict) else None
         result: dict[str, Any] = {"id": name if isinstance(name, str | int) else f"row {number}"}

@@ -86,8 +86,8 @@ class _Box:
 
 @dataclass
 class _Chart:
-    """What is drawn: boxes, ranks that are not by replica and device, and how many replicas and
-    devices are said.
+    """The data of a chart: boxes, ranks that are not by replica and device, and the stated numbers
+    of replicas and devices.
     """
 
     boxes: list[_Box] = field(default_factory=list)

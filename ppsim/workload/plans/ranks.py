@@ -1,6 +1,4 @@
-"""Where ranks lie: which GPUs form each parallel group, on which nodes, and the links between
-them.
-"""
+"""Places of ranks: the GPUs of each parallel group, their nodes, and the links between them."""
 
 from __future__ import annotations
 
@@ -146,12 +144,14 @@ def _arrows(
     nodes = machine.nodes_of(rank_grid(parallel)[:, :, 0, 0])
     for d in replicas:
         for here, after in pairwise(devices):
-            link = "" if after > here + 1 else _between(int(nodes[d, here]), int(nodes[d, after]))
+            link = (
+                "" if after > here + 1 else _route_text(int(nodes[d, here]), int(nodes[d, after]))
+            )
             yield f'  D{d}P{here} -->|"activations{link}"| D{d}P{after}'
     for here, after in pairwise(replicas):
-        link = "" if after > here + 1 else _between(int(nodes[here, 0]), int(nodes[after, 0]))
+        link = "" if after > here + 1 else _route_text(int(nodes[here, 0]), int(nodes[after, 0]))
         yield f'  D{here} <-.->|"gradients{link}"| D{after}'
 
 
-def _between(here: int, there: int) -> str:
+def _route_text(here: int, there: int) -> str:
     return f" inside node {here}" if here == there else f" from node {here} to {there}"

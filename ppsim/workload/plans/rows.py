@@ -97,8 +97,8 @@ USUAL_MICROBATCHES = 4  # for each pipeline device, where a row has no batch
 
 
 @dataclass(frozen=True)
-class Own:
-    """What rows may name beside the library: the model and the cluster that their reader gave.
+class UserNames:
+    """The user's names in rows, besides the library: a model and a cluster.
 
     Attributes:
         model: what rows without a model are of, and those that name it.
@@ -111,10 +111,12 @@ class Own:
     names: frozenset[str] = frozenset()
 
 
-NONE = Own()
+NONE = UserNames()
 
 
-def own_of(model: tuple[str, Model] | None, cluster: tuple[str, Machine] | None) -> Own:
+def user_names_of(
+    model: tuple[str, Model] | None, cluster: tuple[str, Machine] | None
+) -> UserNames:
     """Return what rows may name, of a model and of a cluster: how each was given, and what it is.
 
     A cluster of several kinds of nodes is none that a row's sizes describe.
@@ -126,7 +128,7 @@ def own_of(model: tuple[str, Model] | None, cluster: tuple[str, Machine] | None)
         if given
         for name in (given[0], Path(given[0]).name, Path(given[0]).stem, given[1].name)
     }
-    return Own(
+    return UserNames(
         model and model[1],
         cluster and cluster[1],
         frozenset(name.lower() for name in names if name),
@@ -135,7 +137,7 @@ def own_of(model: tuple[str, Model] | None, cluster: tuple[str, Machine] | None)
 
 @dataclass(frozen=True)
 class Setup:
-    """What a row says, as the cost model takes it.
+    """The setup of a row for the cost model.
 
     Attributes:
         model: the model.
@@ -201,7 +203,7 @@ def unknown_keys(rows: Iterable[Row]) -> list[str]:
     ]
 
 
-def setup_of(row: Row, own: Own = NONE) -> Setup:
+def setup_of(row: Row, own: UserNames = NONE) -> Setup:
     """Turn a row into a model, a machine and a layout.
 
     Args:
@@ -274,7 +276,7 @@ def _saving(row: Row, parallel: Parallel, software: Software) -> dict[str, bool]
     )
 
 
-def _model(row: Row, own: Own) -> Model:
+def _model(row: Row, own: UserNames) -> Model:
     """Return the model that a row names, or describes by the sizes of its ``architecture``."""
     name, shape = str(row.get("model") or "").strip(), row.get("architecture")
     if own.model and (name.lower() in own.names or not (name or shape)):
@@ -282,7 +284,7 @@ def _model(row: Row, own: Own) -> Model:
     elif known := _library_name(name):
         model = read_model(known)
     else:
-        model = _described(name, shape)
+        model = _described_model(name, shape)
     layers = count_of(row, "layers", model.layers)
     changes: dict[str, Any] = {"layers": layers, "dense_layers": min(model.dense_layers, layers)}
     # a few layers of a large model: one without experts stands for those that it has
@@ -299,7 +301,7 @@ def _library_name(name: str) -> str:
     return by_plain.get(re.sub(r"[^a-z0-9.]", "", name.lower()), "")
 
 
-def _described(name: str, shape: Any) -> Model:
+def _described_model(name: str, shape: Any) -> Model:
     """Return the model of an ``architecture``, whose keys are those of a model's file.
 
     Without ``kv_heads`` it is a GPT, with biases and a table of positions.
@@ -329,7 +331,7 @@ def _described(name: str, shape: Any) -> Model:
     return Model(**sizes, name=name)
 
 
-def _machine(row: Row, own: Own) -> Machine:
+def _machine(row: Row, own: UserNames) -> Machine:
     gpu, cluster = (str(row.get(key) or "").strip().lower() for key in ("gpu", "cluster"))
     if own.machine and (cluster in own.names or not (cluster or gpu)):
         return own.machine

@@ -142,7 +142,7 @@ def _run_rounds(
 
 
 def _schedule_of(candidate: Candidate) -> tuple[str, int, int, int]:
-    """What the queues of a candidate follow from, but for costs."""
+    """Return the properties that determine a candidate's queues, apart from costs."""
     return candidate.schedule, candidate.group.pp, candidate.vp, candidate.group.microbatches
 
 
@@ -182,8 +182,8 @@ def gpus_that_fit(task: Task) -> int | None:
 
 
 def _limit(task: Task, rows: Sequence[Row]) -> tuple[tuple[float, float], ...]:
-    """What a further candidate must beat in time, among plans of as few bytes: pairs of seconds and
-    bytes.
+    """Return the time that a further candidate must beat, among plans of as few bytes: pairs of
+    seconds and bytes.
     """
     if task.front:
         return tuple((row["step_s"], row["memory_bytes"]) for row in rows if row["pareto"])
@@ -310,7 +310,7 @@ class Evaluate:
             return {"outcome": STAGES}
         step = step_time(task.model, machine, parallel, costs=costs, schedule=schedule)
         row = make_row(parallel, candidate, costs, peaks, step)
-        return row | _places(task, candidate, np.array(layout.layers), devices[0])
+        return row | _device_places(task, candidate, np.array(layout.layers), devices[0])
 
 
 def is_sound(key: str, row: Mapping[str, Any]) -> bool:
@@ -360,7 +360,7 @@ def is_sound(key: str, row: Mapping[str, Any]) -> bool:
     )
 
 
-def _places(
+def _device_places(
     task: Task, candidate: Candidate, split: NDArray[np.int64], owners: NDArray[np.int32]
 ) -> Row:
     """Say the GPU of each pipeline device, its bytes and its layers, where there are several kinds

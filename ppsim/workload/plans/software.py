@@ -26,8 +26,8 @@ LAUNCHED = {"megatron": USUAL, "torchtitan": "torchtitan"}
 
 @dataclass(frozen=True)
 class Techniques:
-    """What a run does beside its sizes, each as the field of ``Parallel`` of that name; None is not
-    said.
+    """Techniques of a run besides its sizes, each the field of ``Parallel`` of that name; None is
+    not stated.
 
     Attributes:
         overlap_a2a: ``overlap_ep``.
@@ -88,7 +88,7 @@ def changes_of(said: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Rule(Techniques):
-    """What holds from a release on, or where a run has some property; a later rule wins.
+    """A rule that applies from a release on, or to runs with some property; a later rule wins.
 
     Attributes:
         since: the release from which it holds.
@@ -162,31 +162,31 @@ class Software:
     @property
     def runs(self) -> tuple[str, ...]:
         """The schedules that it runs."""
-        return self._own("schedules", ())
+        return self._own_or_inherited("schedules", ())
 
     @property
     def launched_by(self) -> str:
         """How its launch flags are written: megatron, torchtitan, or empty where no writer
         knows.
         """
-        return self._own("flags", "")
+        return self._own_or_inherited("flags", "")
 
     @property
     def numbers_ranks(self) -> tuple[str, ...]:
         """The orders in which it numbers ranks."""
-        return self._own("rank_orders", ())
+        return self._own_or_inherited("rank_orders", ())
 
     @property
     def divides(self) -> tuple[str, ...]:
         """The groups of ranks that it has, of tp, cp, ep and pp."""
-        return self._own("groups", ("tp", "cp", "ep", "pp"))
+        return self._own_or_inherited("groups", ("tp", "cp", "ep", "pp"))
 
     @property
     def shards(self) -> tuple[int, ...]:
         """The stages of ZeRO that it has."""
-        return self._own("zero_stages", (0, 1, 2, 3))
+        return self._own_or_inherited("zero_stages", (0, 1, 2, 3))
 
-    def _own(self, name: str, otherwise: Any) -> Any:
+    def _own_or_inherited(self, name: str, otherwise: Any) -> Any:
         return next(
             (value for found in reversed(self.below) if (value := getattr(found, name))), otherwise
         )

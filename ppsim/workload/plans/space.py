@@ -65,7 +65,7 @@ NEAR = 64
 
 @dataclass(frozen=True)
 class Axes:
-    """What a plan may choose; None leaves an axis to the plan.
+    """The choices of a plan; None leaves an axis free.
 
     Attributes:
         tp: tensor-parallel ranks.
@@ -107,7 +107,9 @@ class Axes:
 
 
 @lru_cache(maxsize=256)
-def habits(base: Parallel, paired: bool, zero: int, offload: int, schedule: str = "") -> Parallel:
+def with_techniques(
+    base: Parallel, paired: bool, zero: int, offload: int, schedule: str = ""
+) -> Parallel:
     """Set ZeRO, offload, overlap, and what the software does otherwise with a schedule.
 
     ``paired``: all-to-all may hide behind the other half of a pair.
@@ -162,7 +164,7 @@ class Candidate(NamedTuple):
         """Write the candidate as the parallel layout of a run, with all else as in ``base``."""
         g = self.group
         return replace(
-            habits(base, self.paired, self.zero, self.offload, self.schedule),
+            with_techniques(base, self.paired, self.zero, self.offload, self.schedule),
             tp=g.tp,
             cp=g.cp,
             ep=g.ep,
@@ -397,8 +399,8 @@ def stage_contents(
 KEPT = (0.4, 0.95, 16.0)
 
 
-class Lives(NamedTuple):
-    """What devices hold of a run of few microbatches, which is no more than they hold of many.
+class HeldAtLeast(NamedTuple):
+    """Activations of a run with few microbatches, a lower bound for a run with many.
 
     Attributes:
         owners: shape (stages, devices), how many replicas of a stage each device holds.
@@ -417,12 +419,12 @@ class Lives(NamedTuple):
 
 
 @lru_cache(maxsize=16384)
-def least_held(schedule: str, pp: int, vp: int, microbatches: int) -> Lives | None:
+def least_memory(schedule: str, pp: int, vp: int, microbatches: int) -> HeldAtLeast | None:
     """Find what each device holds at least, whatever its stages need; None if the schedule refuses
     the shape.
     """
     if pp == 1:
-        return Lives(
+        return HeldAtLeast(
             np.ones((1, 1)), np.ones((1, 1, 1)), np.zeros((1, 1, 1)), np.zeros((1, 1), np.intp)
         )
     family = find(schedule)
@@ -433,11 +435,11 @@ def least_held(schedule: str, pp: int, vp: int, microbatches: int) -> Lives | No
     devices = place(family.placement, pp, pp * vp).devices
     owners = sum((np.eye(pp)[replica] for replica in devices), np.zeros((pp * vp, pp)))
     if made is None:  # all stages have a microbatch before its first backward
-        return Lives(owners, owners.T[None], np.zeros((1, pp, pp * vp)), np.full((1, pp), -1))
+        return HeldAtLeast(owners, owners.T[None], np.zeros((1, pp, pp * vp)), np.full((1, pp), -1))
     shares = KEPT if (made.kind == Kind.W).any() else KEPT[:1]
     each = [held_stages(made, share) for share in shares]
     counts, pending, at_work = (np.array(part) for part in zip(*each, strict=True))
-    return Lives(owners, counts, pending, at_work, made.n_slices)
+    return HeldAtLeast(owners, counts, pending, at_work, made.n_slices)
 
 
 def short_run(pp: int, microbatches: int) -> int:

@@ -38,7 +38,7 @@ MIXERS = {
 
 @dataclass(frozen=True)
 class PartText:
-    """What is written of a part of a layer.
+    """The text on a part of a layer.
 
     Attributes:
         title: its name, and how it is split.

@@ -1,6 +1,4 @@
-"""What a row of published runs states of its software and techniques; its software's file says the
-rest.
-"""
+"""Software and techniques that a row of published runs states; its software's file has the rest."""
 
 from __future__ import annotations
 

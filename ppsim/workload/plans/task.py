@@ -1,4 +1,4 @@
-"""What a search for plans is for, what it has found, and how candidates come out."""
+"""The task of a search for plans, its findings, and the outcomes of candidates."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Task:
-    """What a plan is for.
+    """The task of a search for plans.
 
     Attributes:
         model: the model.
@@ -80,7 +80,7 @@ class Task:
 
 @dataclass
 class Found:
-    """What a search has found so far.
+    """The findings of a search so far.
 
     Attributes:
         rows: plans that fit, best first; with the front, those on it too.

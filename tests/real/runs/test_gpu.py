@@ -16,7 +16,7 @@ from ppsim.core.costs import costs_for
 from ppsim.core.ops import RECEIVES, SENDS
 from ppsim.engine.lowering.lower import lower
 from ppsim.errors import InputError, MissingDependency, PpsimError
-from ppsim.real.runs.beside import lower_beside
+from ppsim.real.runs.lanes import lower_lanes
 from ppsim.real.runs.record import load
 from ppsim.real.runs.record_file import Link
 from ppsim.real.runs.turns import RunPlan, Settings
@@ -59,7 +59,7 @@ def test_a_driver_that_refuses_is_named(monkeypatch):
         return (100,)
 
     with pytest.raises(PpsimError, match="cuDeviceGet failed: 100"):
-        streams._asked(cuDeviceGet, 0)
+        streams._driver_result(cuDeviceGet, 0)
 
 
 def test_a_message_is_recorded_then_waited_for_then_copied_then_waited_for(monkeypatch):
@@ -129,7 +129,7 @@ def test_copies_to_the_host_run_on_streams_of_their_own_and_are_waited_for(monke
     mode = fake.install(monkeypatch)
     plain = generate("1f1b", devices=2, microbatches=4)
     schedule = add_offload(plain, costs_for(plain, tf=6, ti=6, tw=6, unit="ms"), 1)
-    plan = RunPlan("1f1b", lower_beside(schedule), costs_for(schedule, tf=6, ti=6, tw=6, unit="ms"))
+    plan = RunPlan("1f1b", lower_lanes(schedule), costs_for(schedule, tf=6, ti=6, tw=6, unit="ms"))
     with mode:
         lanes = streams.Partitions(2)
         each = [tasks.ComputingTasks(plan.lowered, device, MODEL, "cuda") for device in range(2)]

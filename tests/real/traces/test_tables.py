@@ -68,7 +68,7 @@ def test_the_production_job_is_read_whole():
     assert [each.before for each in job.between] == [True] + [False] * 6
     known = json.loads((STRAGGLERS.parent / "stragglers.json").read_text())["ST"]["step"]
     assert np.allclose(job.steps, known)
-    assert "not read: rank" in run.understood
+    assert "not read: rank" in run.column_notes
 
 
 @pytest.mark.sampled(8)

@@ -19,7 +19,7 @@ from ppsim.engine.simple.metrics import measure
 from ppsim.schedules import generate
 from ppsim.search.bounds.bounds import (
     Bounds,
-    _around,
+    _encoder_time,
     bound_either,
     bound_problem,
     bound_schedule,
@@ -401,7 +401,7 @@ def test_an_encoder_of_every_microbatch_is_ahead_of_all_and_behind_the_last_b(ki
     no longer.
     """
     schedule = SimpleNamespace(kind=np.array(kinds), n_microbatches=2)
-    assert _around(cast(Schedule, schedule), np.array([3.0, 2, 7, 5, 1])) == least
+    assert _encoder_time(cast(Schedule, schedule), np.array([3.0, 2, 7, 5, 1])) == least
 
 
 def test_what_copies_take_of_a_link_is_no_bound_and_an_encoder_is():

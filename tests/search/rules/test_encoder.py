@@ -24,8 +24,8 @@ from ppsim.schedules import generate
 from ppsim.search.bounds.bounds import bound_schedule
 from ppsim.search.rules.encoder import (
     Encoder,
-    _around,
     _Bubbles,
+    _placed_outside,
     _Task,
     add_encoder,
     encoder_memory,
@@ -191,7 +191,7 @@ def test_around_the_pipeline_a_slow_device_gets_less(backwards, devices):
         begin=np.arange(6.0),
         time=lambda kind, microbatch: times[kind],
     )
-    placed = _around(task)
+    placed = _placed_outside(task)
     assert [each.device for each in placed if each.kind == Kind.EF] == devices
     assert [each.device for each in placed if each.kind == Kind.EB] == devices * backwards
 

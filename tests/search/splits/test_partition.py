@@ -618,8 +618,8 @@ def test_climbs_in_batches_end_where_all_at_once_do(cap, monkeypatch):
     for batch in (search.BATCH, 12):
         monkeypatch.setattr(search, "BATCH", batch)
         tried = SplitSearch(problem, None, lambda *_: None, math.inf)
-        tried.take(ends)
-        reached.append(tried.take(_least_near(tried, ends)))
+        tried.evaluate(ends)
+        reached.append(tried.evaluate(_least_near(tried, ends)))
     assert reached[0] == reached[1]
 
 
@@ -658,7 +658,7 @@ def test_a_descent_ends_where_new_cuts_gain_nothing_and_not_before(monkeypatch):
         timed.append(int(ends[0]))
         return max(100.0 - timed[-1], 50.0)
 
-    state: Any = SimpleNamespace(late=False, take=take, tell=lambda: None)
+    state: Any = SimpleNamespace(late=False, evaluate=take, report_progress=lambda: None)
     search._descend(state, np.array([0]))
     assert timed == list(range(1, 50 + search.STALE + 1))
 

@@ -23,7 +23,7 @@ from ppsim.workload.layout.layout import build_layout
 from ppsim.workload.model.model import read_model
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.bounds import (
-    Whole,
+    GroupBounds,
     bound_candidates,
     layer_times,
     least_longest,
@@ -385,7 +385,7 @@ def test_the_room_of_a_device_is_that_of_its_layers_and_what_they_keep():
         "recompute": ("none",),
     }
     (candidate,) = list_candidates(task := task_of(tight, **axes))
-    whole, parallel = Whole(task, candidate.group), candidate.parallel(task.axes.base)
+    whole, parallel = GroupBounds(task, candidate.group), candidate.parallel(task.axes.base)
     whole.held([candidate])
     caps = np.asarray(task.caps(tight, parallel))
     for device, room in enumerate(whole.room[candidate].tolist()):

@@ -780,15 +780,15 @@ def test_readme_says_of_runs_left_out_what_measurements_say():
     source, half = numbers["each source"], numbers["each random half of 111 jobs"]
     said = " ".join((ROOT / "README.md").read_text().split())
     first = (
-        f"off by {source[0]} % (mean; median {source[1]} %) where the job's whole source was "
-        f"left out"
+        f"the mean error is {source[0]} % (median {source[1]} %) on jobs whose whole source was "
+        f"held out"
     )
     assert (
         0
         < said.index(first)
-        < said.index(f"by {half[0]} % (median {half[1]} %) where others of its source")
+        < said.index(f"{half[0]} % (median {half[1]} %) if other jobs of the source")
     )
-    assert f"makes that {source[2]} % and {half[2]} %" in said
+    assert f"it is {source[2]} % and {half[2]} %" in said
 
 
 def test_readme_says_of_real_runs_what_measurements_say():
@@ -810,8 +810,8 @@ def test_readme_says_of_real_runs_what_measurements_say():
         row[2] for row in rows if row[0].startswith("a run elsewhere: 1F1B on eight MI300X")
     ]
     assert (
-        f"off by {medians[0]:g} to {medians[-1]:g} % (medians of sessions), and by {other} on the "
-        f"run above" in said
+        f"processes is {medians[0]:g} to {medians[-1]:g} % (medians of sessions), and {other} on "
+        f"the run above" in said
     )
 
 

@@ -21,7 +21,12 @@ from ppsim.workload.layout.layout import build_layout
 from ppsim.workload.model.model import read_model
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans import search as search_module
-from ppsim.workload.plans.bounds import Whole, bound_candidates, least_seconds, list_candidates
+from ppsim.workload.plans.bounds import (
+    GroupBounds,
+    bound_candidates,
+    least_seconds,
+    list_candidates,
+)
 from ppsim.workload.plans.search import (
     Evaluate,
     _leave_out,
@@ -38,13 +43,13 @@ from ppsim.workload.plans.space import (
     Group,
     check_axes,
     groups,
-    habits,
     layout_layers,
     layout_of,
-    least_held,
+    least_memory,
     members,
     read_key,
     short_run,
+    with_techniques,
 )
 from ppsim.workload.plans.task import HELD, STAGES, STATES, Found, Task, usable_bytes
 from tests.cases import EVERY
@@ -200,7 +205,9 @@ def test_a_pair_hides_all_to_all_where_there_is_one():
     assert plain._replace(layers=0).parallel(Parallel()).recompute_layers == 0
     alone = candidate._replace(group=candidate.group._replace(ep=1))
     assert not alone.parallel(Parallel()).overlap_ep
-    assert habits(Parallel(), True, 3, 25) == Parallel(overlap_ep=True, zero=3, offload=0.25)
+    assert with_techniques(Parallel(), True, 3, 25) == Parallel(
+        overlap_ep=True, zero=3, offload=0.25
+    )
 
 
 @pytest.mark.parametrize(
@@ -335,7 +342,7 @@ def test_a_long_pipeline_is_nearly_as_long_as_its_bound():
     model = replace(DENSE, vocab=1)
     task = small(model, pp=(4,), schedules=("1f1b", "zb-1p"), recompute=("none",))
     for candidate in list_candidates(task):
-        whole = Whole(task, candidate.group)
+        whole = GroupBounds(task, candidate.group)
         forward, backward = whole.work(False, "none")
         split = candidate.schedule == "zb-1p"
         least = whole.seconds(candidate, split)
@@ -387,7 +394,7 @@ def test_devices_hold_at_least_what_the_schedule_lets_them(name, pp, vp, microba
     """In shares of the whole model's activations: min(p, m)/p; interleaved (p (v - 1) + 2 (p - 1) +
     1)/(v p).
     """
-    found = least_held(name, pp, vp, microbatches)
+    found = least_memory(name, pp, vp, microbatches)
     assert (found and found.counts[0].sum(axis=1).max() / (pp * vp)) == (
         held if held is None else pytest.approx(held)
     )
@@ -406,7 +413,7 @@ def test_stages_of_any_bytes_hold_no_less_than_a_short_run_says(pp):
                 made = schedule_of(schedule, pp, vp, microbatches)
             except PpsimError:
                 continue
-            found = least_held(schedule, pp, vp, short_run(pp, microbatches))
+            found = least_memory(schedule, pp, vp, short_run(pp, microbatches))
             assert found is not None
             nothing = np.zeros(made.n_stages)
             for _ in range(4):
@@ -682,7 +689,7 @@ def test_the_fewest_gpus_that_fit_are_found_by_doubling():
 
 def test_queues_hold_as_many_microbatches_in_a_short_run_as_in_a_long_one():
     for name, vp in (("1f1b", 1), ("zb-1p", 1), ("interleaved", 2), ("dualpipe-v", 2)):
-        few, many = (least_held(name, 4, vp, count) for count in (8, 24))
+        few, many = (least_memory(name, 4, vp, count) for count in (8, 24))
         assert few is not None
         assert many is not None
         assert (few.counts == many.counts).all(), name

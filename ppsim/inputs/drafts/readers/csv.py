@@ -44,11 +44,11 @@ _SYNTAX = (
 
 
 class _Wrong(Exception):
-    """A fault of a cell: the reason, and what to write instead."""
+    """A fault of a cell: the reason, and an example of a correct one."""
 
 
 def matches(text: str) -> bool:
-    """Tell whether the text begins with a row of actions."""
+    """Return whether the text begins with a row of actions."""
     return bool(_BEGIN.match(text.lstrip()))  # the pattern's own way over empty lines is slow
 
 
@@ -164,7 +164,7 @@ def _cell(word: str) -> Iterator[tuple[int, int, int]]:
 
 
 def _modernise(table: NDArray[np.int64], source: str) -> bool:
-    """Turn the older letters into today's, in place; whether the file has them.
+    """Replace the older letters in place; return whether the file has them.
 
     A file is older when it says BW, or when some op has both its B and its W and none has an I.
     """

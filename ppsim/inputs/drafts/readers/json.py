@@ -1,4 +1,4 @@
-"""Schedules in JSON: what ``ppsim run --json`` prints, or only its ``ops``, with or without
+"""Schedules in JSON: the output of ``ppsim run --json``, or only its ``ops``, with or without
 times.
 """
 
@@ -65,7 +65,7 @@ KEYS = frozenset((*Run.__struct_fields__, *Ops.__struct_fields__, *Transfers.__s
 
 
 def matches(text: str) -> bool:
-    """Tell whether the text is a JSON object."""
+    """Return whether the text is a JSON object."""
     return text.lstrip().startswith("{")
 
 
@@ -113,7 +113,7 @@ def parse(text: str, source: str) -> Draft:
         "feeds_back": run.feeds_back,
         "flushes": run.flushes,
     }
-    return replace(draft, partly=tuple(run.partly), **rounds)
+    return replace(draft, partial_recompute=tuple(run.partly), **rounds)
 
 
 def _table(ops: Ops, source: str) -> NDArray[np.int64]:

@@ -43,7 +43,7 @@ _HOW = "a bar is 'F0 :id, 0, 1': name, id, start and end as numbers"
 
 
 def matches(text: str) -> bool:
-    """Tell whether a line of the text says gantt, or its first one flowchart."""
+    """Return whether a line of the text has the word gantt, or the first one flowchart."""
     says_gantt = "gantt" in text and re.search(r"^[ \t]*gantt[ \t]*\r?$", text, re.M)
     return bool(says_gantt or _FLOWCHART.match(text.lstrip()))
 

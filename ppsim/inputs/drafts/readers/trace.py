@@ -27,7 +27,7 @@ Process = int | str | float | None
 
 
 class Name(msgspec.Struct, frozen=True):
-    """What the arguments of a process's name hold."""
+    """The arguments of a process's name."""
 
     name: str = ""
 
@@ -51,7 +51,7 @@ class Costs(msgspec.Struct, frozen=True):
 
 
 class Details(msgspec.Struct, frozen=True):
-    """What made the trace; older traces draw any unit as 1 ms."""
+    """The trace's own provenance; older traces draw any unit as 1 ms."""
 
     unit: str | None = None
     microseconds_per_unit: object = UNKNOWN
@@ -73,7 +73,7 @@ KEYS = frozenset((*Trace.__struct_fields__, *Details.__struct_fields__, *Event._
 
 
 def matches(text: str) -> bool:
-    """Tell whether the text is a JSON object with trace events."""
+    """Return whether the text is a JSON object with trace events."""
     return text.lstrip().startswith("{") and '"traceEvents"' in text
 
 

@@ -26,7 +26,11 @@ def read_files(run: RunFiles) -> RealRun:
     read = read_table(run.source, tables, run.unit)
     job, offset, repairs = job_of(read)
     start, end, notes = job.start[:, 0], job.end[:, 0], (*read.notes, *repairs)
-    told = {"offset": np.median(offset, axis=(0, 1)), "notes": notes, "understood": read.understood}
+    told = {
+        "offset": np.median(offset, axis=(0, 1)),
+        "notes": notes,
+        "column_notes": read.column_notes,
+    }
     found = RealRun.of_ops(run.source, "table", job.schedule, job.iterations, start, end, **told)
     whole = replace(found, unit=job.unit, job=job)
     shown = job.replicas[np.median(job.pipelines, axis=0).argmax()]

@@ -56,7 +56,7 @@ class OpTable:
         start, end, posted: shape (rows,), in ``unit``; NaN where a row has none.
         unit: of the times.
         row: shape (rows,), the row in its file, from 1.
-        understood: how the columns were read, a sentence each.
+        column_notes: how the columns were read, a sentence each.
         notes: what was guessed.
     """
 
@@ -71,7 +71,7 @@ class OpTable:
     posted: Floats
     unit: str
     row: Ints
-    understood: tuple[str, ...] = ()
+    column_notes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     def has(self, column: str) -> bool:
@@ -125,8 +125,10 @@ def read_table(source: str, files: Mapping[str, bytes], unit: str = "") -> OpTab
         numbers["device"] = _device_of_files(tables, numbers["stage"])
     rows = np.concatenate([np.arange(1, len(file) + 1) for file in read])
     group = np.concatenate([t.groups() for t in tables])
-    understood = (*_say_columns(tables[0]), *_say_kinds(kind, name, names), f"times: in {told}")
-    return OpTable(source, numbers, kind, name, names, group, *times, told, rows, understood, guess)
+    column_notes = (*_say_columns(tables[0]), *_say_kinds(kind, name, names), f"times: in {told}")
+    return OpTable(
+        source, numbers, kind, name, names, group, *times, told, rows, column_notes, guess
+    )
 
 
 class _Columns:

@@ -1,3 +1,3 @@
-"""Gantt charts as matplotlib figures: what is drawn where, and the strokes that draw it."""
+"""Gantt charts as matplotlib figures: panels, measures, strokes and marks."""
 
 __all__ = ["axes", "design", "figure", "layout", "legend", "panel", "strokes", "text"]

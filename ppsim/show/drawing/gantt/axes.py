@@ -1,4 +1,4 @@
-"""A Gantt chart in matplotlib axes of the user's own, beside whatever else they draw."""
+"""A Gantt chart in the user's matplotlib axes."""
 
 from __future__ import annotations
 

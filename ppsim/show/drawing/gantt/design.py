@@ -48,7 +48,7 @@ HATCHING = "////////"  # the more signs, the closer the lines
 def design_for(
     panels: Sequence[Panel], style: str, width: int, beside: float = 0.0, cap: float | None = None
 ) -> Design:
-    """Find the measures for panels in a figure of so many dots, with so many points free between
+    """Return the measures for panels in a figure of ``width`` dots, with ``beside`` points between
     names and rows.
     """
     look, narrow = panels[0].look, width < WIDE
@@ -124,8 +124,7 @@ def _horizontal(
     span: float,
     cap: float | None,
 ) -> tuple[int, int]:
-    """Dots left of the rows, for the devices' names, and across them; the rest is for what stands
-    on the right.
+    """Return the dots left of the rows, for the devices' names, and the dots across the rows.
 
     That is half of the last tick's text, or what is beside curves of memory and strips of links.
     """
@@ -144,13 +143,15 @@ def _horizontal(
 
 
 def _typical_cell(panels: Sequence[Panel], scale: float) -> float:
-    """The width in points that decides on borders: a few narrow cells leave the others theirs."""
+    """Return the cell width in points that decides on borders; a few narrow cells do not remove all
+    borders.
+    """
     widths = np.concatenate([panel.cells.width for panel in panels])
     return float(np.quantile(widths, BORDERED_SHARE)) * scale if len(widths) else 0.0
 
 
 def _shows_inside(panels: Sequence[Panel], scale: float) -> bool:
-    """Whether the segments of ops are known, few enough to draw, and wide enough to see."""
+    """Return whether the segments of ops are known, few enough to draw, and wide enough to see."""
     cells = [cells for panel in panels for cells in panel.streams]
     if len(cells) < 2 * len(panels) or not 0 < sum(map(len, cells)) <= MOST_VECTOR_CELLS:
         return False
@@ -158,7 +159,9 @@ def _shows_inside(panels: Sequence[Panel], scale: float) -> bool:
 
 
 def _strips(panels: Sequence[Panel], bands: Sequence[int], scale: float) -> tuple[int, ...]:
-    """The bands whose typical entry is too short to see; both directions of messages alike."""
+    """Return the bands with entries too short to see; both directions of messages count
+    together.
+    """
     lanes = [panel.lane for panel in panels if panel.lane]
     found = []
     for band in bands:
@@ -173,21 +176,21 @@ def _strips(panels: Sequence[Panel], bands: Sequence[int], scale: float) -> tupl
 
 
 def _alike(bands: NDArray[np.uint8], band: int) -> NDArray[np.bool_]:
-    """Shape (entries,), whether each entry is what the band holds: collectives, or messages of any
-    direction.
+    """Return which entries belong to a band: collectives, or messages of any direction, shape
+    (entries,).
     """
     return np.asarray((bands == COLLECTIVE) == (band == COLLECTIVE))
 
 
 def _bands(panels: Sequence[Panel]) -> tuple[int, ...]:
-    """The bands of the lanes that occur."""
+    """Return the bands that occur in the lanes."""
     return tuple(
         sorted({int(band) for panel in panels if panel.lane for band in np.unique(panel.lane.band)})
     )
 
 
 def _has_arrows(panels: Sequence[Panel]) -> bool:
-    """Whether every panel that has messages can show them."""
+    """Return whether every panel with messages can draw them as arrows."""
     talking = [panel for panel in panels if panel.timeline.schedule.crosses.any()]
     return bool(talking) and all(panel.messages is not None for panel in talking)
 

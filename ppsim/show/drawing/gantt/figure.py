@@ -69,7 +69,7 @@ def plot(
     insides: Sequence[OpsInside] = (),
     look: Look | None = None,
 ) -> Figure:
-    """One or several timelines as a matplotlib figure, stacked on one time axis.
+    """Return one or several timelines as a matplotlib figure, stacked on one time axis.
 
     Args:
         timelines: what to draw.
@@ -229,8 +229,8 @@ def _draw(panels: Sequence[Panel], style: str, width: int, cap: float | None) ->
 
 
 def _thin(panel: Panel, style: str, most_held: float) -> float:
-    """The most that a paper's curves hold in activations of a device's share of the model; 0 for a
-    screen's.
+    """Return the most that a paper's curves hold, in activations of a device's share of the model;
+    0 for a screen's.
     """
     schedule = panel.timeline.schedule
     shared = panel.memory is None or panel.memory.unit == SHARES
@@ -239,13 +239,13 @@ def _thin(panel: Panel, style: str, most_held: float) -> float:
 
 
 def _facts(panels: Sequence[Panel], number: int, style: str) -> tuple[str, ...]:
-    """The numbers above a panel; a single one of a paper has them in its caption."""
+    """Return the numbers above a panel; a single one of a paper has them in its caption."""
     return panels[number].facts if style == "screen" or len(panels) > 1 else ()
 
 
 def add_axes(figure: Figure, design: Design, below: int, tall: int) -> Axes:
-    """Axes as wide as the time axis, of so many dots, so many dots above the figure's lower
-    edge.
+    """Return axes as wide as the time axis and ``tall`` dots high, ``below`` dots above the
+    figure's lower edge.
     """
     wide, high = figure.get_size_inches() * DOTS
     axes = figure.add_axes((design.left / wide, below / high, design.across / wide, tall / high))

@@ -1,4 +1,4 @@
-"""What a Gantt figure shows and where: cells, rows, labels, borders, messages and the raster of
+"""Contents and places of a Gantt figure: cells, rows, labels, borders, messages and the raster of
 many cells.
 
 Pure arithmetic over arrays, without a drawing library. Lengths on paper are in dots, ``DOTS`` to
@@ -91,7 +91,9 @@ class Cells:
 
 
 def colours_of(schedule: Schedule) -> NDArray[np.uint16]:
-    """Shape (ops,), of each op the index into :attr:`Palette.colours`: its kind's, by its chunk."""
+    """Return each op's index into :attr:`Palette.colours`, shape (ops,): its kind's colour, tinted
+    by chunk.
+    """
     last = int(schedule.placement.chunk.max())
     return np.asarray(
         LEVELS * schedule.kind.astype(np.uint16) + level_of(schedule.chunk, last), np.uint16
@@ -197,7 +199,7 @@ def idle_cells(idle: Idle) -> Cells:
 
 
 def label_texts(cells: Cells, labels: str, base: int) -> list[str]:
-    """Return what each cell says, shape (cells,), counted from ``base``: see
+    """Return the text of each cell, shape (cells,), counted from ``base``: see
     :class:`ppsim.show.drawing.look.Look`.
 
     An op that runs once a step, as the optimizer does, has no microbatch to number.
@@ -232,13 +234,13 @@ def _texts_of_all(cells: Cells, labels: str, base: int) -> list[str]:
 
 
 def label_width(digits: int) -> float:
-    """Width of a number's ink over the font's size, at most."""
+    """Return an upper bound on the width of a number's ink, over the font's size."""
     return DIGIT_WIDTH * digits - DIGIT_MARGINS
 
 
 def label_size(cell: float, row: float, digits: int, largest: float) -> float:
-    """Font size in points of a number in a cell, by its digits and the cell's points; 0 where it
-    would not be read.
+    """Return the font size in points of a number in a cell, by its digits and the cell's points; 0
+    if too small to read.
 
     What has no room for its number with a margin has it with next to none.
     """
@@ -332,7 +334,8 @@ def border_width(width: float) -> float:
 
 
 def row_height(devices: int, rows: int, *, labels: bool, arrows: bool, narrow: bool) -> int:
-    """Height of a device's row in dots, or of several devices' where they outnumber the dots.
+    """Return the height in dots of a device's row, or of several devices' if they outnumber the
+    dots.
 
     ``devices`` are the largest panel's, ``rows`` those of all together, which share ``TALLEST``
     inches at most. ``labels`` in cells and ``arrows`` between rows need a height too; ``narrow`` is
@@ -355,7 +358,7 @@ class Messages:
 
 
 def messages_of(timeline: Timeline) -> Messages | None:
-    """Find when each message leaves and arrives, or None where there are too many to show or none
+    """Return the departure and arrival of each message; None if there are too many to draw, or none
     takes time.
 
     A timeline knows an arrival where it set the start of an op. Other messages on the same link
@@ -389,8 +392,8 @@ def raster(
     columns: int,
     palette: Palette = DEFAULT,
 ) -> NDArray[np.uint8]:
-    """Shape (rows, columns, 3): the mean colour of what every pixel covers, for cells too many to
-    draw one by one.
+    """Return an image with the mean colour under each pixel, shape (rows, columns, 3), for cells
+    too many to draw.
 
     Each cell adds its colour where it begins and takes it away where it ends, shared between two
     pixels; the running sum along a row is the exact mean over every pixel, at a cost that does not

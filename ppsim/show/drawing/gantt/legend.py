@@ -1,4 +1,4 @@
-"""The legend of a Gantt figure: only what occurs, on as many lines as the width needs."""
+"""The legend of a Gantt figure: only kinds that occur, on as few lines as the width allows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ LEAST_SEEN = 2  # dots, below which cells blend in print
 
 
 def figure_legend(panels: Sequence[Panel], design: Design) -> list[Entry]:
-    """List what occurs in the panels, in order, and that cells blend where they do."""
+    """Return legend entries for the contents of the panels, in order, and a remark on blended
+    cells.
+    """
     causes = {name for panel in panels if panel.idle for name in panel.idle.by_cause}
     entries = legend_entries(
         [panel.timeline for panel in panels], design.bands, causes, design.palette
@@ -63,7 +65,7 @@ def figure_legend(panels: Sequence[Panel], design: Design) -> list[Entry]:
 
 
 def _texts_shown(panels: Sequence[Panel], design: Design) -> Iterator[list[str]]:
-    """The texts of the cells of each panel that shows any."""
+    """Yield the cell texts of each panel that shows any."""
     for panel in panels:
         _, shown, texts = panel.choose_texts(design.scale, design.row / POINT, design.font)
         if shown.any():
@@ -71,7 +73,9 @@ def _texts_shown(panels: Sequence[Panel], design: Design) -> Iterator[list[str]]
 
 
 def legend_lines(entries: Sequence[Entry], room: float, font: float) -> list[list[Entry]]:
-    """The entries on as few lines of ``room`` points as it takes, about equally many on each."""
+    """Return the entries on as few lines of ``room`` points as possible, about equally many on
+    each.
+    """
     for count in range(1, len(entries) + 1):
         per_line = -(-len(entries) // count)
         lines = [list(entries[i : i + per_line]) for i in range(0, len(entries), per_line)]
@@ -81,7 +85,7 @@ def legend_lines(entries: Sequence[Entry], room: float, font: float) -> list[lis
 
 
 def draw_legend_line(figure: Figure, entries: Sequence[Entry], design: Design, y: float) -> None:
-    """One line of the legend, centred under the rows at ``y`` dots above the figure's lower
+    """Draw one line of the legend, centred under the rows, ``y`` dots above the figure's lower
     edge.
     """
     from matplotlib.patches import Rectangle
@@ -122,17 +126,19 @@ def draw_legend_line(figure: Figure, entries: Sequence[Entry], design: Design, y
 
 
 def _box_width(entry: Entry, font: float) -> float:
-    """Points across its box, of which each colour has half of the usual at least."""
+    """Return the width of an entry's box in points; each colour has at least half of the usual
+    width.
+    """
     return BOX * font * max(1.0, len(entry.colours) / 2) * bool(entry.colours)
 
 
 def _name_at(entry: Entry, font: float) -> float:
-    """Points from the start of an entry to its name."""
+    """Return the points from the start of an entry to its name."""
     return (_box_width(entry, font) + (NAME_AT - BOX) * font) * bool(entry.colours)
 
 
 def _entry_width(entry: Entry, font: float) -> float:
-    """Points from the start of an entry to the start of the next."""
+    """Return the points from the start of an entry to the start of the next."""
     return _name_at(entry, font) + text_width(entry.name, font) + APART * font
 
 

@@ -1,4 +1,4 @@
-"""Marks of a Gantt figure: phases, a folded middle, what is picked out, numbers beside each row."""
+"""Marks of a Gantt figure: phases, a folded middle, highlights, notes, numbers next to each row."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ INK = "#444444"  # which has a twin on dark pages
 
 
 def draw_marks(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
-    """Draw everything that the look asks for above the cells and beside the rows of one panel in
-    ``tall`` dots.
-    """
+    """Draw the marks of one panel, above its cells and next to its rows, in ``tall`` dots."""
     look = design.look
     if look.highlight and design.vector:
         _outline(axes, panel, design)
@@ -109,9 +107,7 @@ def _write_rows(axes: Axes, panel: Panel, design: Design) -> None:
 
 
 def _outline(axes: Axes, panel: Panel, design: Design) -> None:
-    """A red outline around the cells of a microbatch or of the critical path; whole devices and
-    stages need none.
-    """
+    """Draw a red outline around the highlighted cells of a microbatch or of the critical path."""
     highlight, cells = design.look.highlight, panel.cells
     if highlight is None or highlight.by not in ("mb", CRITICAL):
         return
@@ -133,8 +129,8 @@ def phase_times(panel: Panel) -> NDArray[np.float64]:
 
 
 def _draw_phases(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
-    """A line across each row where its steady phase begins and ends, and the names above the first
-    row.
+    """Draw a line across each row at the start and end of its steady phase, and the names above the
+    first row.
     """
     times = phase_times(panel)
     # where no forward follows a backward there is no steady phase
@@ -163,8 +159,8 @@ def _draw_phases(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
 
 
 def _draw_fold(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
-    """A bracket above the period that is drawn once, with how often it runs, and dots where the
-    others are left out.
+    """Draw a bracket above the period that is drawn once, with its repetitions, and dots in place
+    of the others.
     """
     left, right = panel.view.period
     y = 1 + 0.12 * design.marks / tall

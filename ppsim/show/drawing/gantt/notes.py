@@ -1,4 +1,4 @@
-"""Where the user's notes stand on a Gantt chart, and the numbers beside its rows."""
+"""Places of the user's notes on a Gantt chart, and the numbers next to its rows."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ NOTE_REACH = 0.12  # of a row that the line to a note's time and device ends bel
 def place_notes(
     panel: Panel, font: float, scale: float, span: float, row: float, middle: float = 0.5
 ) -> Iterator[tuple[Note, float, int]]:
-    """Place the user's notes, each with the time of its middle, and its line above the rows or 0
-    for its own row.
+    """Yield the user's notes, each with the time of its middle and its line above the rows, 0 for
+    its own row.
 
     A note stays in its row where it covers no cell. ``scale`` is points per unit of time, ``row`` a
     row's height in points, ``middle`` that of its cells as a share. Raises InputError where the
@@ -46,8 +46,8 @@ def place_notes(
 
 
 def row_notes(panel: Panel) -> list[str]:
-    """What to write beside each device's row: its idle share, and its peak in the memory's unit or
-    in activations.
+    """Return the text next to each device's row: idle share, and peak in the memory's unit or in
+    activations.
     """
     metrics = measure(panel.timeline)
     idle = metrics.idle / (metrics.makespan or 1.0)
@@ -60,5 +60,5 @@ def row_notes(panel: Panel) -> list[str]:
 
 
 def row_notes_width(panel: Panel, font: float) -> float:
-    """Points that the numbers beside the rows take."""
+    """Return the width in points of the numbers next to the rows."""
     return BESIDE + max(text_width(note, font - 0.5) for note in row_notes(panel))

@@ -1,6 +1,4 @@
-"""What one panel of a Gantt figure shows: a timeline as cells, arrows and lanes, cut to its
-view.
-"""
+"""One panel of a Gantt figure: a timeline as cells, arrows and lanes, cut to its view."""
 
 from __future__ import annotations
 
@@ -49,9 +47,7 @@ ENDS = "left", "right", "end"  # columns of cells that are times
 
 @dataclass(frozen=True)
 class Panel:
-    """One timeline of a figure; its memory, what goes on beside its ops and its idle time where
-    these are shown.
-    """
+    """One timeline of a figure, with its memory, links and idle time if these are shown."""
 
     timeline: Timeline
     title: str
@@ -70,17 +66,17 @@ class Panel:
 
     @cached_property
     def view(self) -> View:
-        """Which stretches of the timeline to draw."""
+        """The part of the timeline to draw."""
         return view_of(self.timeline, self.look.window, self.look.fold)
 
     @property
     def end(self) -> float:
-        """Where the makespan is in the picture."""
+        """The place of the makespan in the picture."""
         return float(self.view.place(np.array([self.timeline.makespan]))[0])
 
     @cached_property
     def cells(self) -> Cells:
-        """What to draw."""
+        """The cells to draw."""
         picked = self.look.highlight.ops(self.timeline) if self.look.highlight else None
         row = compute_row(self.timeline)
         if picked is not None and row is not self.timeline:
@@ -89,9 +85,7 @@ class Panel:
 
     @cached_property
     def streams(self) -> list[Cells]:
-        """The segments of ops on the compute and the communication stream; none where they are not
-        known.
-        """
+        """The segments of ops on the compute and the communication stream; empty if unknown."""
         if self.inside is None or self.timeline.schedule.has_lanes:
             return []
         return [
@@ -177,7 +171,7 @@ class Panel:
 
     @cached_property
     def bars(self) -> Bars | None:
-        """What all devices run together, if anything."""
+        """The ops that all devices run together, if any."""
         bars = None if self.execution else bars_over_devices(self.timeline)
         return None if bars is None else self.view.cut(bars, "left", "right")
 
@@ -193,7 +187,7 @@ class Panel:
 
     @cached_property
     def facts(self) -> tuple[str, ...]:
-        """The numbers that stand above the panel, the first to be left out first.
+        """The numbers above the panel; the first is the first to be left out.
 
         The peak counts microbatches on all of a device's stages, or is in the memory's unit where
         that is shown.

@@ -1,5 +1,5 @@
-"""Figures for papers: numbers that have room, a folded middle where few have, and a note of what
-else would help.
+"""Figures for papers: readable numbers, a folded middle if few are, and a note with better
+options.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ MORE = 0.2  # of the cells that a wider figure must number beyond, to be worth a
 
 
 def fit_for_paper(panels: Sequence[Panel], width: int) -> list[Panel]:
-    """Return panels whose cells have their numbers in a figure of so many dots: thinned, folded, or
-    with a note.
+    """Return panels with readable numbers in a figure of ``width`` dots: thinned, folded, or with a
+    note.
     """
     look = panels[0].look
     if look.labels != "auto":
@@ -55,7 +55,7 @@ def fit_for_paper(panels: Sequence[Panel], width: int) -> list[Panel]:
 
 
 def _folded(panels: Sequence[Panel]) -> Panel | None:
-    """The panel with its middle folded; None where it cannot be, or must not."""
+    """Return the panel with its middle folded; None if that is impossible or unwanted."""
     panel, look = panels[0], panels[0].look
     if (
         len(panels) > 1
@@ -70,7 +70,7 @@ def _folded(panels: Sequence[Panel]) -> Panel | None:
 
 
 def _numbered(panels: Sequence[Panel], width: int) -> float:
-    """The share of the cells that have their number, in the panel that has fewest."""
+    """Return the share of cells with a number, in the panel with the fewest."""
     design = design_for(panels, "paper", width)
     if not design.vector:
         return 0.0

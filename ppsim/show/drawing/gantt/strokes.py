@@ -57,7 +57,7 @@ LANE_HATCHING = "//////"  # of gradients that are reduced, where parameters are 
 
 
 def draw_gantt(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
-    """The rows of one panel in ``tall`` dots: x is time, y the device, downwards."""
+    """Draw the rows of one panel in ``tall`` dots: x is time, y the device, downwards."""
     devices, cells = panel.devices, panel.cells
     axes.set_xlim(0, design.span)
     axes.set_ylim(devices, 0)
@@ -120,7 +120,7 @@ def draw_gantt(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
 def fill_track(
     axes: Axes, end: float, top: NDArray[Any], bottom: NDArray[Any], palette: Palette = DEFAULT
 ) -> None:
-    """The grey of the bubbles, which cells cover, from time 0 on: one row per entry of ``top`` and
+    """Draw the grey of the bubbles below the cells, from time 0: one row per entry of ``top`` and
     ``bottom``.
     """
     grey = rectangles(np.zeros(len(top)), np.full(len(top), end), top, bottom)
@@ -135,7 +135,7 @@ def fill_track(
 
 
 def _fill_idle(axes: Axes, idle: Cells, design: Design) -> None:
-    """The idle time of each cause as one path, above the grey and below the cells."""
+    """Draw the idle time of each cause as one path, above the grey and below the cells."""
     for cause in np.unique(idle.colour) - COLOUR_COUNT:
         own = idle.colour == cause + COLOUR_COUNT
         device = idle.device[own]
@@ -148,8 +148,8 @@ def _fill_idle(axes: Axes, idle: Cells, design: Design) -> None:
 def fill_cells(
     axes: Axes, cells: Cells, top: NDArray[Any], bottom: NDArray[Any], design: Design
 ) -> None:
-    """Every cell of a colour as one path, all borders as one path above; ``top`` and ``bottom`` of
-    shape (cells,).
+    """Draw the cells, one path per colour, and all borders as one path above; ``top`` and
+    ``bottom`` of shape (cells,).
     """
     palette = design.palette
     for code in np.unique(2 * cells.colour.astype(np.int64) + cells.lit):
@@ -175,8 +175,8 @@ def fill_cells(
 
 
 def _fill_lane(axes: Axes, lane: Lane, lit: NDArray[np.bool_], design: Design) -> None:
-    """A band for each direction of messages and for collectives; the edge keeps even the shortest
-    visible.
+    """Draw a band for each direction of messages and for collectives; an edge keeps even the
+    shortest visible.
     """
     high = (design.lane - design.gap) / len(design.bands)
     for place, band in enumerate(design.bands):
@@ -210,8 +210,8 @@ def _fill_lane(axes: Axes, lane: Lane, lit: NDArray[np.bool_], design: Design) -
 
 
 def _draw_bars(axes: Axes, bars: Bars, devices: int, design: Design) -> None:
-    """A bar over all rows for what all devices run together; a collective leaves rows to other ops:
-    an outline.
+    """Draw a bar over all rows for each op of all devices; a collective is an outline, as rows have
+    other ops.
     """
     for kind in np.unique(bars.kind):
         own = bars.kind == kind
@@ -230,7 +230,7 @@ def _draw_bars(axes: Axes, bars: Bars, devices: int, design: Design) -> None:
 
 
 def _fill_inside(axes: Axes, streams: Sequence[Cells], design: Design) -> None:
-    """The segments of ops below their cells, on a track for each stream."""
+    """Draw the segments of ops below their cells, one track per stream."""
     high = (design.lane - design.gap) / len(streams)
     for place, cells in enumerate(streams):
         top = cells.device + 1 - design.lane + place * high
@@ -245,8 +245,8 @@ def _fill_strips(
     fill: str,
     design: Design,
 ) -> None:
-    """A band whose messages are too short to see: in every column, the share of time that one is
-    under way.
+    """Draw a band of messages too short to see as the share of each column's time in which one
+    travels.
     """
     band, high = place
     devices = int(axes.get_ylim()[0])
@@ -278,8 +278,8 @@ def number_cells(
     texts: Sequence[str] = (),
     palette: Palette = DEFAULT,
 ) -> None:
-    """The label in the middle of every cell that shows it, by default its microbatch; ``y`` of
-    shape (cells,).
+    """Write the label in the middle of every cell that shows it, by default its microbatch; ``y``
+    of shape (cells,).
     """
     middle = (cells.left + cells.right) / 2
     look: dict[str, Any] = {"fontsize": size, "ha": "center", "va": "center_baseline", "zorder": 5}

@@ -38,8 +38,7 @@ def draw_heading(
     tall: int,
     marks: int = 0,
 ) -> None:
-    """Title on the left, cut where it must be; facts that fit end where the panel ends, or right of
-    the title.
+    """Write the title on the left, shortened if needed, and the facts that fit on the right.
 
     Below them are ``marks`` dots for what stands above the rows. Facts are left out until the title
     has room, and the title is set smaller before it is cut.
@@ -79,7 +78,7 @@ def draw_heading(
 
 
 def title_fits(title: str, numbers: Sequence[str], design: Design) -> bool:
-    """Whether a title has room beside the fewest facts, in the smallest font of titles if need
+    """Return whether a title fits next to the fewest facts, in the smallest font of titles if need
     be.
     """
     fewest = BETWEEN_FACTS.join(numbers[slice(*FEWER_FACTS[-1])])
@@ -89,7 +88,7 @@ def title_fits(title: str, numbers: Sequence[str], design: Design) -> bool:
 
 
 def draw_time_axis(axes: Axes, unit: str, design: Design, view: View | None = None) -> None:
-    """Ticks at round times, and the unit; those of what a view shows at their places there."""
+    """Draw ticks at round times, and the unit; a view's ticks are at their places there."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     locator = MaxNLocator(nbins=max(2, design.across // 150), steps=[1, 2, 5, 10])
@@ -110,7 +109,7 @@ def draw_time_axis(axes: Axes, unit: str, design: Design, view: View | None = No
 
 
 def draw_time_arrow(axes: Axes, design: Design) -> None:
-    """The word and an arrow to the right."""
+    """Draw the word Time and an arrow to the right."""
     font = design.font
     begin = text_width("Time", font) + 4
     where: dict[str, Any] = {

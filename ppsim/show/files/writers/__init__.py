@@ -1,4 +1,5 @@
-"""Writers: one module per format, found by suffix. A file put into this folder is a format.
+"""Writers: one module per format, found by suffix. To add a format, put its module into this
+folder.
 
 A module here has ``SUFFIXES``, ``ABILITIES``, which say what the format can do, and
 ``write(document, out, suffix)``.

@@ -1,4 +1,4 @@
-"""An animation for talks: the Gantt chart appears from left to right as time goes on, as gif."""
+"""Animations for talks: the Gantt chart appears from left to right over time, as gif."""
 
 from __future__ import annotations
 

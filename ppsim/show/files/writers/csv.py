@@ -26,7 +26,8 @@ ABILITIES = Abilities(one_schedule=True, times=False, lowered=True)
 
 
 def write(document: Document, out: IO[bytes], suffix: str) -> None:
-    """One row per device. Every cell is parsed back and compared before the file takes its place.
+    """Write one row per device. Every cell is parsed back and compared before the file takes its
+    place.
 
     Raises:
         InputError: a placement with two replicas, slices of sequences, or ops that recompute.
@@ -68,7 +69,7 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
 
 
 def text(schedule: Schedule) -> str:
-    """The rows, one per device."""
+    """Return the rows, one per device."""
     out = io.StringIO()
     for cells in Draft.from_schedule(schedule).cells():
         out.write(",".join(cells) + "\n")

@@ -1,4 +1,4 @@
-"""HTML: one interactive page with everything inside: numbers, ops and the scripts that draw them.
+"""HTML: one interactive page that contains numbers, ops and the scripts that draw them.
 
 The page draws cells where they can be told apart and pixels beyond (``report_draw.js``), anew for
 every view: loading a drawing library would take longer than unpacking and drawing 100,000 ops. Ops
@@ -77,6 +77,8 @@ SCRIPTS = (
     "report_input.js",
 )
 INSIDE_SCRIPTS = ("report_inside.js",)  # only in pages that have segments
+ROW_SCRIPTS = ("report_rows.js",)  # only in pages of more devices than lines
+ROW_STYLE = "report_rows.css"
 LANE_SCRIPTS = ("report_lanes.js", "report_links.js")  # only in pages that have messages
 STORY_SCRIPTS = ("report_story.js",)  # only in pages that tell one
 PICKER_SCRIPTS = ("report_picker.js",)  # only in pages that show two of many runs
@@ -112,6 +114,8 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     """
     laned = document.executions or any(each.schedule.has_lanes for each in document.timelines)
     scripts = SCRIPTS + LANE_SCRIPTS * bool(laned)
+    tall = any(each.schedule.n_devices > MOST_LINES for each in document.timelines)
+    scripts += ROW_SCRIPTS * tall
     scripts += STORY_SCRIPTS * bool(document.story)
     scripts += EDIT_SCRIPTS * is_editable(document)
     scripts += LESSON_SCRIPTS * bool(document.lesson)
@@ -121,7 +125,7 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     scripts += PICKER_SCRIPTS * bool(document.story and "picker" in document.story.told)
     scripts += MAP_SCRIPTS * bool(document.cluster)
     script = compress_script(join_parts(scripts) + START)
-    style = ["report_map.css"] * bool(document.cluster)
+    style = ["report_map.css"] * bool(document.cluster) + [ROW_STYLE] * tall
     out.write(make_page(document, script, join_parts(style)))
 
 
@@ -146,17 +150,25 @@ def make_page(document: Document, script: str, style: str = "", controls: str = 
 
 
 def all_scripts() -> str:
-    """Every script that a live page needs for whatever it is given."""
+    """Return the scripts of a live page, for any content."""
     return join_parts(
-        (*SCRIPTS, *INSIDE_SCRIPTS, *LANE_SCRIPTS, *STORY_SCRIPTS, *EDIT_SCRIPTS, *BUILD_SCRIPTS)
+        (
+            *SCRIPTS,
+            *ROW_SCRIPTS,
+            *INSIDE_SCRIPTS,
+            *LANE_SCRIPTS,
+            *STORY_SCRIPTS,
+            *EDIT_SCRIPTS,
+            *BUILD_SCRIPTS,
+        )
     )
 
 
 def contents(
     document: Document, pack: Pack | None = None, *, every: bool = False
 ) -> dict[str, Any]:
-    """The page's data: inputs, colours and names, and per timeline its numbers, ops and curves,
-    packed.
+    """Return the page's data: inputs, colours and names, and per timeline its numbers, ops and
+    curves, packed.
 
     Without ``pack`` they are packed for a file. With the looks of ``every`` kind it serves a page
     that is shown other timelines later.
@@ -184,13 +196,13 @@ def contents(
         "memory": bool(document.memory),
         "columns": [
             {"key": column.key, "heading": column.heading, "places": sorted(column.places & PLACES)}
-            for column in columns.COLUMNS
+            for column in columns.all_columns()
             if column.places & PLACES
             and (document.bounds or column.key not in ("bound", "gap"))
             and (any(document.rounds) or not column.of_round)
         ],
-        "cap": _cap(document),
-        "view": _view(document),
+        "cap": _cap_object(document),
+        "view": _first_view(document),
         **({"left": dict(document.left)} if document.left else {}),
         **(shared_edits(document) if is_editable(document) else {}),
         **({"blank": True} if document.blank else {}),
@@ -199,8 +211,8 @@ def contents(
         **({"story": story_object(document.story, pack)} if document.story else {}),
         "timelines": [
             {
-                **_entry(document, number, curves, pack),
-                **({"waits": _waits(idle, pack)} if idle else {}),
+                **_timeline_object(document, number, curves, pack),
+                **({"waits": _idle_object(idle, pack)} if idle else {}),
             }
             for number, (curves, idle) in enumerate(zip(_curves(document), idles, strict=True))
         ],
@@ -209,7 +221,7 @@ def contents(
 
 
 def story_object(story: Story, pack: Pack) -> dict[str, Any]:
-    """What the answer says, with the timelines to lay over the chart and the ops that two timelines
+    """Return the explanation, the timelines to lay over the chart, and the ops that two timelines
     share.
     """
     drawn = story.ghosts if sum(len(each.schedule) for each in story.ghosts) <= MOST_GHOSTS else ()
@@ -231,8 +243,8 @@ def story_object(story: Story, pack: Pack) -> dict[str, Any]:
 
 
 def _aligned(told: Mapping[str, Any]) -> dict[str, Any]:
-    """What a story tells, the texts of its bars and of each column of its matrix with decimals
-    below decimals.
+    """Return a story with the texts of its bars and of each column of its matrix aligned at the
+    decimal point.
     """
     found = dict(told)
     if bars := told.get("bars"):
@@ -248,8 +260,8 @@ def _aligned(told: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _view(document: Document) -> dict[str, Any]:
-    """What the page shows first: a window of time, and what is picked out (InputError: it shows
+def _first_view(document: Document) -> dict[str, Any]:
+    """Return the page's first view: a window of time, and highlighted ops (InputError: it shows
     nothing).
     """
     look, highlight = document.look, document.look.highlight
@@ -269,8 +281,8 @@ def _view(document: Document) -> dict[str, Any]:
 
 
 def _curves(document: Document) -> list[list[Curve]]:
-    """The curves of each timeline: memory in bytes, activations, and further ones, each quantity in
-    one unit.
+    """Return the curves of each timeline: memory in bytes, activations, and further ones, each
+    quantity in one unit.
     """
     schedules = [timeline.schedule for timeline in document.timelines]
     counts = share_unit([activations(timeline) for timeline in document.timelines], schedules)
@@ -289,8 +301,8 @@ def _curves(document: Document) -> list[list[Curve]]:
     ]
 
 
-def _cap(document: Document) -> dict[str, Any] | None:
-    """The most that a device may hold, in the unit of the first curve of each timeline."""
+def _cap_object(document: Document) -> dict[str, Any] | None:
+    """Return the memory cap of devices, in the unit of the first curve of each timeline."""
     if document.cap is None:
         return None
     in_bytes = document.memory[0].unit == BYTES
@@ -304,10 +316,10 @@ def _cap(document: Document) -> dict[str, Any] | None:
     }
 
 
-def _entry(document: Document, number: int, curves: Sequence[Curve], pack: Pack) -> dict[str, Any]:
-    """One timeline: its numbers, ops and curves, of which further ones come last, and its change
-    from its baseline.
-    """
+def _timeline_object(
+    document: Document, number: int, curves: Sequence[Curve], pack: Pack
+) -> dict[str, Any]:
+    """Return one timeline: its numbers, ops and curves, and its change from its baseline."""
     timeline = document.timelines[number]
     baseline = document.baselines[number] if document.baselines else 0
     before = document.timelines[baseline].makespan
@@ -316,15 +328,17 @@ def _entry(document: Document, number: int, curves: Sequence[Curve], pack: Pack)
     return {
         "title": document.titles[number],
         **_timeline(timeline, curves, bound, around, any(document.rounds), pack),
-        "held": _held(curves[0]),
+        "held": _peak_labels(curves[0]),
         **_peak_memory(curves[0]),
-        **(_fold(timeline) if len(document.timelines) == 1 else {}),
+        **(_fold_object(timeline) if len(document.timelines) == 1 else {}),
         **(
             _messages(document.executions[number], pack)
             if document.executions
             else _streams(timeline, pack)
         ),
-        **({"inside": _inside(document.insides[number], pack)} if document.insides else {}),
+        **(
+            {"inside": _segments_object(document.insides[number], pack)} if document.insides else {}
+        ),
         **({"edit": edit_object(document, number, pack)} if document.costs else {}),
         "baseline": baseline,
         "versus_baseline": (timeline.makespan - before) / (before or 1.0),
@@ -332,7 +346,7 @@ def _entry(document: Document, number: int, curves: Sequence[Curve], pack: Pack)
 
 
 def _peak_memory(curve: Curve) -> dict[str, Any]:
-    """A number for the cards where memory is in bytes: its largest peak, and the device of it."""
+    """Return a number for the cards if memory is in bytes: the largest peak, and its device."""
     if curve.name != "memory":
         return {}
     fullest = int(curve.peak.argmax())
@@ -344,9 +358,9 @@ def _peak_memory(curve: Curve) -> dict[str, Any]:
     }
 
 
-def _fold(timeline: Timeline) -> dict[str, Any]:
-    """Where a middle begins that repeats, where its first run ends, and how often it runs; nothing
-    where none does.
+def _fold_object(timeline: Timeline) -> dict[str, Any]:
+    """Return the start and first end of a repeating middle, and its repetitions; empty if none
+    repeats.
     """
     found = find_repetition(timeline)
     if found is None:
@@ -355,9 +369,9 @@ def _fold(timeline: Timeline) -> dict[str, Any]:
     return {"fold": {"from": start, "until": start + period, "period": period, "repeats": repeats}}
 
 
-def _held(curve: Curve) -> list[str]:
-    """What to say of each device's memory at the end of its row: the peak of the first curve, in
-    its unit.
+def _peak_labels(curve: Curve) -> list[str]:
+    """Return the label at the end of each device's row: the peak of the first curve, in its
+    unit.
     """
     unit = {"": "act", SHARES: "shares"}.get(curve.unit, curve.unit)
     return [f"{format_number(peak)} {unit}" for peak in curve.peak]
@@ -456,8 +470,8 @@ def _timeline(
 
 
 def _numbers(metrics: Metrics, schedule: Schedule, unit: str, rounds: bool) -> dict[str, Any]:
-    """Every column's value as it is written, with a note; those of ``rounds`` where some timeline
-    goes round.
+    """Return every column's value as text, with a note; those of ``rounds`` if some timeline
+    repeats.
     """
     shape = columns.shape_of(schedule)
     return {
@@ -467,13 +481,13 @@ def _numbers(metrics: Metrics, schedule: Schedule, unit: str, rounds: bool) -> d
         }
         if column.applies(metrics)
         else {"text": "-", "note": "it does not go round"}
-        for column in columns.COLUMNS
+        for column in columns.all_columns()
         if column.places & PLACES and (rounds or not column.of_round)
     }
 
 
 def _without_round(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The numbers of a timeline as an object, those of a round left to the columns."""
+    """Return the numbers of a timeline as an object; the columns have those of a round."""
     return {name: value for name, value in pairs if name != "round"}
 
 
@@ -496,7 +510,7 @@ def _lane(lane: Lane, pack: Pack) -> dict[str, Any]:
 
 
 def _links(execution: Execution, pack: Pack) -> dict[str, Any]:
-    """How much links and shared cards are in use, the names and the notes as figures write them."""
+    """Return the use of links and shared cards, with names and notes as figures write them."""
     use = link_use(execution)
     return {
         "names": link_names(use, 0),
@@ -508,8 +522,8 @@ def _links(execution: Execution, pack: Pack) -> dict[str, Any]:
     }
 
 
-def _inside(found: OpsInside, pack: Pack) -> dict[str, Any]:
-    """The segments of ops, their times as shares of the op's, and which ops have them."""
+def _segments_object(found: OpsInside, pack: Pack) -> dict[str, Any]:
+    """Return the segments of ops, with times as shares of the op's, and the ops that have them."""
     shapes = [
         {
             "name": shape.label,
@@ -523,10 +537,8 @@ def _inside(found: OpsInside, pack: Pack) -> dict[str, Any]:
     return {"shapes": shapes, "of": pack(found.of)}
 
 
-def _waits(idle: Idle, pack: Pack) -> dict[str, Any]:
-    """Segments of idle time before ops, which the ops place on device and time; what is left at the
-    end is drain.
-    """
+def _idle_object(idle: Idle, pack: Pack) -> dict[str, Any]:
+    """Return segments of idle time before ops, by op; the rest at the end is drain."""
     idle = idle_in_row(idle)
     last = np.diff(idle.op, append=-1) != 0  # before an op, where it ends
     columns: dict[str, NDArray[Any]] = {
@@ -559,15 +571,13 @@ def _curve(curve: Curve, pack: Pack) -> dict[str, Any]:
         **(
             {}
             if curve.host is None or len(curve.peak) > MOST_LINES
-            else {"host": _host(curve, curve.host)}
+            else {"host": _host_object(curve, curve.host)}
         ),
     }
 
 
-def _host(curve: Curve, host: Curve) -> dict[str, Any]:
-    """The line of the host that holds most, what to say of it, and the peaks that it shares an axis
-    with.
-    """
+def _host_object(curve: Curve, host: Curve) -> dict[str, Any]:
+    """Return the line of the fullest host, its label, and the peaks that share its axis."""
     fullest = int(host.peak.argmax())
     time, value = steps(host, fullest)
     note = f" · dashed: on the host of device {fullest}, the fullest"

@@ -33,7 +33,7 @@ def run_object(
     bound: float = float("nan"),
     around: Round | None = None,
 ) -> dict[str, Any]:
-    """The object ``ppsim run --json`` prints, schema ``ppsim.run/1``.
+    """Return the object of ``ppsim run --json``, schema ``ppsim.run/1``.
 
     ``ops`` holds columns of equal length in device-major queue order: device, kind, stage (-1 for
     none), microbatch, start, end, and pair, the index of the partner op or -1; ``lanes`` names the
@@ -60,7 +60,7 @@ def run_object(
             if schedule.flushes
             else {"flushes": False, "weight_versions": schedule.weight_versions}
         ),
-        **({"partly": list(schedule.partly)} if schedule.partly else {}),
+        **({"partly": list(schedule.partial_recompute)} if schedule.partial_recompute else {}),
         "placement": schedule.placement.name,
         "unit": timeline.unit,
         **_numbers(replace(measure(timeline), bound=bound, round=around), shape_of(schedule)),
@@ -83,8 +83,8 @@ def run_object(
 
 
 def _numbers(metrics: Metrics, shape: Shape) -> dict[str, Any]:
-    """All that is measured, and what the table of columns adds; without the bound where nobody
-    worked it out.
+    """Return all metrics and the numbers of the table of columns; without the bound if it was not
+    computed.
     """
     columns = [column for column in columns_of("run") if column.applies(metrics)]
     numbers = {**vars(metrics), **{column.key: column.json(metrics, shape) for column in columns}}
@@ -108,7 +108,7 @@ def _transfers(execution: Execution) -> dict[str, Any]:
 
 
 def write(document: Document, out: IO[bytes], suffix: str) -> None:
-    """One run as its object, several as ``{"schema": "ppsim.runs/1", "runs": [...]}``."""
+    """Write one run as its object, several as ``{"schema": "ppsim.runs/1", "runs": [...]}``."""
     parts = zip_longest(document.timelines, document.executions, document.bounds, document.rounds)
     runs = [
         run_object(t, document.inputs, execution, bound or float("nan"), own)

@@ -43,8 +43,8 @@ BESIDE = 150  # pixels beside the bars
 
 
 def write(document: Document, out: IO[bytes], suffix: str) -> None:
-    """A section per device and stream, bars named like ``2F0``, whole times (InputError: too many,
-    or too short).
+    """Write a section per device and stream, bars named like ``2F0``, whole times (InputError: too
+    many, or too short).
     """
     timeline = require_one(document, suffix)
     if len(timeline.schedule) > MOST_OPS:
@@ -56,9 +56,7 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
 
 
 def text(timeline: Timeline, title: str, inputs: Mapping[str, Any] | None = None) -> str:
-    """The gantt as Mermaid source; a comment says by which version and command of ``inputs`` it was
-    made.
-    """
+    """Return the gantt as Mermaid source; a comment has the version and command of ``inputs``."""
     schedule, scale = timeline.schedule, _scale(timeline)
     heading = mermaid_line(f"{title}, time in {scaled_unit(timeline.unit, scale)}")
     lines = ["---", "displayMode: compact", "---"]
@@ -90,9 +88,7 @@ def text(timeline: Timeline, title: str, inputs: Mapping[str, Any] | None = None
 
 
 def _look(timeline: Timeline) -> str:
-    """The line that gives the chart its colours, and the width at which every label fits its
-    bar.
-    """
+    """Return the line with the chart's colours, and the width at which every label fits its bar."""
     schedule, spans = timeline.schedule, timeline.end - timeline.start
     leads = schedule.leads & (spans > 0)
     name = (
@@ -117,8 +113,8 @@ def _look(timeline: Timeline) -> str:
 
 
 def _scale(timeline: Timeline) -> int:
-    """The smallest power of ten that makes all times whole, or else one with four digits for the
-    shortest bar.
+    """Return the smallest power of ten that makes all times whole, or else one with four digits for
+    the shortest bar.
     """
     times = np.concatenate([timeline.start, timeline.end])
     spans = timeline.end - timeline.start

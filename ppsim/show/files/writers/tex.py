@@ -112,7 +112,9 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
 
 
 def _notes(panel: Panel, scale: float, span: float) -> list[tuple[Note, float, int]]:
-    """Each note, its middle in the unit of time and its line: as wide on all machines."""
+    """Return each note, its middle in the unit of time and its line, with the same width on all
+    machines.
+    """
     if not panel.look.notes:
         return []
     with settled(".tex"):
@@ -120,7 +122,7 @@ def _notes(panel: Panel, scale: float, span: float) -> list[tuple[Note, float, i
 
 
 def _colours(document: Document) -> list[str]:
-    """A name for each colour, which a paper may define anew."""
+    """Return definitions of named colours, which a paper may redefine."""
     colours = [*document.look.colours.colours, document.look.colours.bubble]
     return [
         f"\\definecolor{{ppsim{number}}}{{HTML}}{{{colour[1:]}}}%"
@@ -129,7 +131,7 @@ def _colours(document: Document) -> list[str]:
 
 
 def _rows(panel: Panel, top: float, scale: float) -> list[str]:
-    """The rows of a timeline: bubble, cells in their colours, numbers, names of devices."""
+    """Return the rows of a timeline: bubble, cells in their colours, numbers, names of devices."""
     cells, look = panel.cells, panel.look
     bubble = len(look.colours.colours)
     end = panel.end * scale + NAMES
@@ -160,7 +162,7 @@ def _rows(panel: Panel, top: float, scale: float) -> list[str]:
 
 
 def _legend(document: Document, top: float) -> str:
-    """The colours in use, on as many lines as TeX needs for them."""
+    """Return the colours in use, on as many lines as TeX needs."""
     known = [*document.look.colours.colours, document.look.colours.bubble]
     names, between = [], "\\quad "
     palette = document.look.colours
@@ -181,7 +183,8 @@ def _text(x: float, y: float, text: str, where: str) -> str:
 
 
 def escape(text: str) -> str:
-    """A text as TeX prints it: no command of it runs, and what is no printable sign is left out.
+    """Return a text escaped for TeX: no command of it runs, and unprintable characters are left
+    out.
 
     What pdfTeX's first fonts lack is ``?`` there, and itself in engines that read Unicode.
     """

@@ -102,7 +102,7 @@ def _write(document: Document, out: IO[bytes]) -> None:
     runs = zip_longest(document.timelines, document.executions, find_idles(document))
     for number, (timeline, execution, idle) in enumerate(runs):
         prefix = f"{document.titles[number]} " if len(document.timelines) > 1 else ""
-        beside = _beside(execution) if execution else None
+        beside = _stream_spans(execution) if execution else None
         run = Run(timeline, beside, first_process, microseconds(timeline.unit), idle)
         for events in _events(run, document.memory[number : number + 1], prefix):
             for event in events:
@@ -113,7 +113,9 @@ def _write(document: Document, out: IO[bytes]) -> None:
 
 
 def _time_scale(document: Document) -> dict[str, Any]:
-    """The unit of the document's times and its length in the trace; nothing where units differ."""
+    """Return the unit of the document's times and its length in the trace; empty if units
+    differ.
+    """
     units = {timeline.unit for timeline in document.timelines}
     return (
         {"unit": min(units), "microseconds_per_unit": microseconds(min(units))}
@@ -122,7 +124,7 @@ def _time_scale(document: Document) -> dict[str, Any]:
     )
 
 
-def _beside(execution: Execution) -> Beside:
+def _stream_spans(execution: Execution) -> Beside:
     messages, devices = execution.messages, execution.compute.schedule.n_devices
     link = messages.source.astype(np.int64) * devices + messages.target
     track = assign_tracks(link, messages.leave, messages.arrive)
@@ -242,7 +244,7 @@ def _span(
     times: tuple[float, float],
     args: dict[str, Any],
 ) -> dict[str, Any]:
-    """A slice of one of a device's threads."""
+    """Return a slice of one of a device's threads."""
     return {
         "ph": "X",
         "name": name,
@@ -256,8 +258,8 @@ def _span(
 
 
 def _idle(run: Run, idle: Idle, place: int) -> dict[str, Any]:
-    """A segment of idle time, named ``idle: compute`` by its cause, with the op that waits and the
-    one waited for.
+    """Return a segment of idle time, named by its cause (``idle: compute``), with the waiting op
+    and the awaited one.
     """
     ops = {"waits": idle.op[place], "for": idle.blamed[place]}
     args = {name: run.timeline.schedule.label(int(op)) for name, op in ops.items() if op != NONE}
@@ -274,8 +276,8 @@ def _idle(run: Run, idle: Idle, place: int) -> dict[str, Any]:
 
 
 def _message(run: Run, beside: Beside, message: int) -> dict[str, Any]:
-    """The slice of a message from leaving to arriving; its args say when its sides were posted, and
-    its bytes.
+    """Return the slice of a message from departure to arrival; its args have the posts of both
+    sides, and its bytes.
     """
     schedule, messages = beside.execution.lowered.schedule, beside.execution.messages
     send, times = int(messages.send[message]), (messages.leave[message], messages.arrive[message])

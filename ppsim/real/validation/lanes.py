@@ -21,7 +21,7 @@ from ppsim.core.lowered import Lowered
 from ppsim.core.ops import Kind, Stream, mask
 from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.longest_path import simulate
-from ppsim.real.runs.beside import lanes_in, waits_in
+from ppsim.real.runs.lanes import lanes_in, waits_in
 from ppsim.real.runs.record import Measured
 from ppsim.real.validation.insitu import measure_overheads, observed_costs
 from ppsim.real.validation.predict import Overheads, Prediction, Site
@@ -54,7 +54,7 @@ def overheads_of(run: Measured, site: Site) -> Overheads:
     return replace(terms, gap=max(float(gaps.mean()), 0.0))
 
 
-def predict_beside(
+def predict_lanes(
     run: Measured, others: Sequence[Measured], seen: Overheads, own: Overheads, site: Site
 ) -> Prediction:
     """Predict a run at every level, with costs from ``others`` and the overheads ``seen`` there;

@@ -23,7 +23,7 @@ ON_ALL = tuple(
 )
 
 
-def refuse_beside(schedule: Schedule, *, timed: bool, streams: bool) -> None:
+def refuse_streams(schedule: Schedule, *, timed: bool, streams: bool) -> None:
     """Refuse ops that a run cannot execute (InputError): all but compute where it has no
     ``streams`` for them.
     """
@@ -35,7 +35,7 @@ def refuse_beside(schedule: Schedule, *, timed: bool, streams: bool) -> None:
         refuse_lanes(schedule, "a run that computes (--ops timed runs more)", COPIES)
 
 
-def lower_beside(schedule: Schedule) -> Lowered:
+def lower_lanes(schedule: Schedule) -> Lowered:
     """Write out the sends and receives of compute ops; other ops stay ahead of the compute op that
     follows them.
 

@@ -14,7 +14,7 @@ from ppsim.core.ops import TIMED, Kind
 from ppsim.core.schedule import Schedule
 from ppsim.inputs.drafts.readers.csv import parse
 from ppsim.real.runs import own_runner
-from ppsim.real.runs.beside import lower_beside
+from ppsim.real.runs.lanes import lower_lanes
 from ppsim.real.runs.record import Measured, Record, dump, load
 from ppsim.real.runs.turns import RunPlan, Settings
 from ppsim.real.validation.analyse import validate
@@ -40,17 +40,17 @@ def costs_of(schedule: Schedule) -> Costs:
 
 def plan_beside(name: str) -> RunPlan:
     schedule = schedule_of(name)
-    return RunPlan(name, lower_beside(schedule), costs_of(schedule))
+    return RunPlan(name, lower_lanes(schedule), costs_of(schedule))
 
 
 @pytest.mark.parametrize("name", ["gpipe+copies", "zb-1p+copies", *VOCABULARY])
 def test_lowering_keeps_every_queue_and_the_order_of_messages(name):
     schedule = schedule_of(name)
-    lowered = lower_beside(schedule)
+    lowered = lower_lanes(schedule)
     # a run waits and sends at its ops
     marks = ("POST_F", "POST_B", "WAIT_E", "WAIT_T", "WAIT_F", "WAIT_B")
     schedule = schedule.take(~np.isin(schedule.kind, [Kind[name] for name in marks]))
-    queues, plain = lowered.schedule, lower_beside(schedule.compute_only).schedule
+    queues, plain = lowered.schedule, lower_lanes(schedule.compute_only).schedule
     kept = np.flatnonzero(~queues.communicates)
     labels = [[s.label(i) for i in range(len(s))] for s in (queues, schedule)]
     assert [labels[0][i] for i in kept] == labels[1]
@@ -133,7 +133,7 @@ def test_a_backward_works_on_what_came_back_from_the_host(monkeypatch):
     from ppsim.real.runs import tasks
 
     def run(schedule: Schedule) -> list[np.ndarray]:
-        plan = RunPlan("one device", lower_beside(schedule), costs_of(schedule))
+        plan = RunPlan("one device", lower_lanes(schedule), costs_of(schedule))
         task = tasks.ComputingTasks(plan.lowered, 0, MODEL)
         own_runner.follow(own_runner.entries_of(plan, 0), task, 0)
         return [p.grad.numpy() for module in task.module.values() for p in module.parameters()]
