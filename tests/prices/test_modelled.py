@@ -130,6 +130,7 @@ def test_measured_schedules_come_out_of_compare_as_of_plan(tmp_path):
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no cluster": ({"model": "llama3-8b"}, "--cluster"),
     "no model": ({"tp": 2}, "--model"),
+    "no model to switch off": ({"overlap_tp": False}, "--no-overlap-tp"),
     "times too": ({"model": "llama3-8b", "cluster": "dgx-h100", "tf": 2.0}, "--tf"),
     "messages as ops": ({"model": "llama3-8b", "cluster": "dgx-h100", "p2p": "overlap"}, "--p2p"),
     "recompute as ops": ({"model": "llama3-8b", "cluster": "dgx-h100", "recompute": True}, "--rec"),
