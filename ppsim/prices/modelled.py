@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ppsim.errors import InputError
 
 if TYPE_CHECKING:
+    from ppsim.core.costs import Costs
     from ppsim.core.schedule import Schedule
     from ppsim.engine.memory.usage import MemoryModel
     from ppsim.workload.cost.costs import StageCosts, Step
@@ -41,6 +42,9 @@ class Modelled:
         Raises:
             InputError: they do not divide each other, or are more GPUs than the cluster has.
         """
+        if len(schedule) and schedule.only_forwards:  # a family prices its queues before it has any
+            what = f"{schedule.name} does not train, and the costs of a model are those of training"
+            raise InputError(what, "1f1b, or another of ppsim list")
         name, devices = schedule.name, schedule.n_devices
         whole, slices = schedule.whole_microbatches, schedule.n_slices
         found = self._parallel(name, devices, max(schedule.n_stages // devices, 1))
@@ -115,14 +119,16 @@ class Modelled:
         parallel, devices = self.parallel(schedule), schedule.placement.devices
         return memory_model(self.model, parallel, devices, layout or self.layout_of(schedule))
 
-    def step(self, schedule: Schedule, layout: Layout | None = None) -> Step:
-        """Return the time of a step, in seconds: the pipeline, reductions and the optimizer."""
+    def step(self, schedule: Schedule, prices: Costs, layout: Layout | None = None) -> Step:
+        """Return the time of a step, in seconds: the pipeline, reductions and the optimizer.
+
+        Args:
+            schedule: the schedule.
+            prices: what its ops cost, as factors of the user's have changed it.
+            layout: as in :meth:`costs`.
+        """
         from ppsim.workload.cost.costs import step_time
 
-        found, costs = self.parallel(schedule), self.costs(schedule, layout)
+        found = self.parallel(schedule)
+        costs = replace(self.costs(schedule, layout), costs=prices)
         return step_time(self.model, self.machine, found, costs=costs, schedule=schedule)
-
-    def step_object(self, schedule: Schedule, layout: Layout | None = None) -> dict[str, float]:
-        """Return the time of a step as JSON has it."""
-        found = asdict(self.step(schedule, layout))
-        return {name: float(value) for name, value in found.items()}

@@ -130,6 +130,7 @@ def test_measured_schedules_come_out_of_compare_as_of_plan(tmp_path):
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no cluster": ({"model": "llama3-8b"}, "--cluster"),
     "no model": ({"tp": 2}, "--model"),
+    "no model to switch off": ({"overlap_tp": False}, "--no-overlap-tp"),
     "times too": ({"model": "llama3-8b", "cluster": "dgx-h100", "tf": 2.0}, "--tf"),
     "messages as ops": ({"model": "llama3-8b", "cluster": "dgx-h100", "p2p": "overlap"}, "--p2p"),
     "recompute as ops": ({"model": "llama3-8b", "cluster": "dgx-h100", "recompute": True}, "--rec"),
@@ -152,6 +153,38 @@ def test_a_model_is_refused_with_what_it_lacks(case):
     with pytest.raises(InputError) as refused:
         ppsim.run("1f1b", devices=4, mb=8, **options)
     assert says in f"{refused.value} {refused.value.hint}"
+
+
+def test_a_schedule_that_does_not_train_is_refused():
+    sizes: dict[str, Any] = {"devices": 4, "mb": 8, "model": "llama3-8b", "cluster": "dgx-h100"}
+    with pytest.raises(InputError, match="forward-only does not train"):
+        ppsim.run("forward-only", **sizes)
+    rows = ppsim.compare(["1f1b", "forward-only"], **sizes).to_json()["schedules"]
+    assert [row["applies"] for row in rows] == [True, False]
+
+
+def test_a_step_has_the_factors_that_ops_have():
+    """A slow device is in the step as it is in the makespan, and in the gain."""
+    sizes: dict[str, Any] = {"devices": 4, "mb": 8, "model": "llama3-8b", "cluster": "dgx-h100"}
+    slow = ppsim.compare(["1f1b", "zb-1p"], **sizes, speed=[1, 1, 0.5, 1]).to_json()["schedules"]
+    even = ppsim.compare(["1f1b", "zb-1p"], **sizes).to_json()["schedules"]
+    for one, other in zip(slow, even, strict=True):
+        more = (one["makespan"] - other["makespan"]) / 1e3
+        assert more > 0.1
+        assert one["step_s"] - other["step_s"] == pytest.approx(more)
+    assert slow[1]["gain"] == pytest.approx(slow[0]["step_s"] / slow[1]["step_s"] - 1)
+
+
+@pytest.mark.parametrize("change", ["tf=x0.9", "comm=x2", "mb=16", "dp=2"])
+def test_what_if_changes_the_costs_of_a_model(change):
+    """Factors, sizes of the pipeline; not what the model is trained with."""
+    words = ["explain", "1f1b", "--devices", "4", "--mb", "8", "--what-if", change, "--json"]
+    found = invoke(*words, "--model", "llama3-8b", "--cluster", "dgx-h100")
+    if change == "dp=2":
+        assert "--what-if cannot change" in str(found.exception)
+        return
+    answer = json.loads(found.stdout)
+    assert answer["what_if"][0]["makespan"] != answer["makespan"]
 
 
 def test_explain_tries_other_schedules_at_their_own_costs():

@@ -11,6 +11,7 @@ from ppsim.ask.given import Need
 from ppsim.ask.groups import NetworkOptions
 from ppsim.ask.option_names import COSTS, DETAILED, LAYER_TIMES, STEP
 from ppsim.ask.options import common, option
+from ppsim.errors import InputError
 from ppsim.prices.part import Asked, Source
 from ppsim.prices.software import Techniques, parallel_with
 
@@ -32,6 +33,7 @@ OTHER_TIMES = (
     *(name for name in COSTS if name not in ("comm", "unit")),
     *("comm", "unit", *LAYER_TIMES, *STEP, "profile", "segments", "recompute", "tr", "offload"),
     *("encoder", "costs", "links", "lengths", "cp_of", "chunked", "steps", "feedback"),
+    *("replicas", "t_reduce"),
 )
 
 
@@ -132,6 +134,12 @@ def model_of(options: ModelledOptions, network: NetworkOptions, mbs: int | None)
         InputError: no such model, cluster or software.
     """
     if options.model is None:
+        # a technique that is switched off is none of the options that the table of needs sees
+        off = [each.name for each in fields(Techniques) if getattr(options, each.name) is False]
+        if off:
+            spelt = ", ".join("--no-" + name.replace("_", "-") for name in off)
+            what = f"{spelt} says how --model is trained, and there is none"
+            raise InputError(what, "add --model NAME --cluster NAME")
         return None
     from ppsim.prices.modelled import Modelled
     from ppsim.workload.hardware.hardware import read_machine

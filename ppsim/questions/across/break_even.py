@@ -58,7 +58,8 @@ def describe_limits(base: Run, rival: Run, timeline: Timeline) -> str:
     assert base.schedule
     made, kept = timeline.schedule, ""
     splits = not (base.schedule.kind == Kind.W).any() and bool((made.kind == Kind.W).any())
-    shorter = made.n_chunks > base.schedule.n_chunks and not rival.network.cluster
+    fixed = rival.network.cluster is not None and rival.network.detailed
+    shorter = made.n_chunks > base.schedule.n_chunks and not fixed
     if not (splits or shorter):
         return ""
     runs = [replace(rival, schedule=made), base]
@@ -97,7 +98,8 @@ def _split_limits(rival: Run, base: Run) -> Iterator[str]:
 def _message_limits(rival: Run, base: Run) -> Iterator[str]:
     """Return the range of a message's time, or of its factor over the present one."""
     prices = base.price(base.schedule or base.build())
-    stated = base.measured is None and not (base.costs.profile or base.costs.costs)
+    costs = base.costs
+    stated = base.measured is None and not (costs.profile or costs.costs or costs.modelled)
     if stated:
         now = base.costs.comm or 0.0
 

@@ -462,7 +462,7 @@ class _Change:
         return float(layers[stage])
 
     def _refuse_cluster(self) -> None:
-        if self.run.network.cluster:
+        if self.run.network.cluster and not self.run.costs.modelled:
             raise InputError(
                 f"--what-if {self.part}: the cluster file gives every link",
                 "change the file, or --link",

@@ -171,12 +171,13 @@ def gain_of_plan(task: Task, row: Row) -> Gain | None:
 
     None without a pipeline, of 1f1b itself, and where 1f1b takes no such layout.
     """
+    if row["pp"] == 1:
+        return None
     from ppsim.workload.plans.space import layout_layers, read_key
 
     candidate = read_key(row["key"])
     plain = candidate._replace(schedule=BASELINE, vp=1)
-    pp = candidate.group.pp
-    if pp == 1 or candidate == plain or layout_layers(task.model, pp, plain.layout) is None:
+    if candidate == plain or layout_layers(task.model, row["pp"], plain.layout) is None:
         return None
     from ppsim.workload.cost.costs import step_time
     from ppsim.workload.plans.by_speed import layout_of

@@ -155,11 +155,12 @@ class Comparison(Answer[CompareRequest]):
         if modelled is None:
             return {}
         asked = ask_costs(self.request.costs, self.request.network)
+        timed = (row for row in self.rows if row.timeline)
         found = {}
-        for row in self.rows:
-            if row.timeline:
-                schedule = row.timeline.schedule
-                found[row.name] = modelled.step(schedule, asked.layout_of(schedule)).seconds
+        for row, prices in zip(timed, self.costs, strict=True):
+            assert row.timeline
+            schedule = row.timeline.schedule
+            found[row.name] = modelled.step(schedule, prices, asked.layout_of(schedule)).seconds
         return found
 
     @cached_property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -348,7 +348,8 @@ class Run(Answer[RunRequest]):
         if modelled is None:
             return {}
         layout = ask_costs(self.request.costs).layout_of(self.schedule)
-        return modelled.step_object(self.schedule, layout)
+        found = asdict(modelled.step(self.schedule, self.costs, layout))
+        return {name: float(value) for name, value in found.items()}
 
     @cached_property
     def inputs(self) -> dict[str, Any]:

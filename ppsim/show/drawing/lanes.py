@@ -189,6 +189,8 @@ def card_use(execution: Execution) -> Curve:
     )
     value, device, time = np.cumsum(change)[last], device[last], time[last]
 
+    from ppsim.core.curve import Curve
+
     return Curve(CARD, "", np.searchsorted(device, np.arange(devices + 1)), time, np.rint(value))
 
 
