@@ -73,18 +73,17 @@ def compress_script(script: str) -> str:
     """Pack a module's script, without its comments a quarter as long, into one that unpacks and
     runs it.
     """
-    packed = gzip.compress(strip_comments(script).encode(), 9, mtime=0)
+    packed = gzip.compress(squeeze_script(script).encode(), 9, mtime=0)
     text = base64.b85encode(packed, pad=True).decode().replace("<", ".")
     return _UNPACK.replace("LENGTH", str(len(packed))).replace("PACKED", text)
 
 
-def strip_comments(script: str) -> str:
-    """Return a script without its comments and without indentation, which no reader of a page
-    needs.
+def squeeze_script(script: str) -> str:
+    """Return a script without its comments and without the blanks that it does not need.
 
-    A comment behind code stays where it has a quote, as it may be part of a text.
+    Texts, templates and patterns stay as they are.
     """
-    return _COMMENT.sub("", _BEHIND.sub(r"\1", script))
+    return _NEEDLESS.sub(lambda found: found[1] or "", script)
 
 
 def strip_indents(template: str) -> str:
@@ -102,8 +101,30 @@ def pack_bytes(content: bytes) -> str:
     return base64.b64encode(gzip.compress(content, 9, mtime=0)).decode()
 
 
-_BEHIND = re.compile(r"([;,{(]) *// [^'\"`\n]*$", re.M)
-_COMMENT = re.compile(r"^[ \t]*(?:/\*\*.*?\*/[ \t]*\n|//[^\n]*\n|(?=\S))|^[ \t]*\n", re.M | re.S)
+_TEXT = r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\""""
+
+
+def _template(inner: str) -> str:
+    """Return the pattern of a template literal, in whose places ``inner`` ones may stand."""
+    plain = rf"[^`{{}}'\"]|{_TEXT}|{inner}"
+    return rf"`(?:[^`\\$]|\\.|\$(?!\{{)|\$\{{(?:{plain}|\{{(?:{plain})*\}})*\}})*`"
+
+
+_KEPT = (
+    _TEXT,
+    _template(_template(_template("(?!)"))),
+    # a pattern, which stands where a value may begin
+    r"(?:(?<=[(,=:[!&|?{;])|(?<=[(,=:[!&|?{;] ))"
+    r"/(?![/*])(?:[^/\\\n\[]|\\.|\[(?:[^\]\\\n]|\\.)*\])+/",
+)
+_DROPPED = (
+    r"//[^\n]*|/\*.*?\*/",
+    # blanks next to a sign; two of + or - must not become one, nor / and / a comment
+    r"(?<![+-]) +(?=[^\w$ /])| +(?=[^\w$ /+-])|(?<=[^\w$ /]) +(?![+-])|(?<=[^\w$ /+-]) +",
+    # lines that go on
+    r"(?<=[{,;(\[:?&|=])\s+|\s+(?=[.?:&|)\]}])",
+)
+_NEEDLESS = re.compile(rf"({'|'.join(_KEPT)})|{'|'.join(_DROPPED)}", re.S)
 # Four bytes are five signs, those of RFC 1924 with a point for <, which no script may hold.
 _UNPACK = """// ppsim's own script as gzip in base 85
 const signs = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz' +

@@ -55,30 +55,44 @@ function drawnTimes({ ops, start, end, done, duration }, makespan) {
 /** The chunk of an op on its device, over both replicas. */
 function chunkTable(sheet) {
   const held = Array(sheet.devices).fill(0);
-  const table = new Map();
-  for (const row of sheet.placement) row.forEach((device, stage) => table.set(stage * sheet.devices + device, held[device]++));
-  return (stage, device) => stage < 0 ? 0 : table.get(stage * sheet.devices + device) ?? 0;
+  const table = new Int32Array(sheet.stages * sheet.devices);
+  for (const row of sheet.placement) row.forEach((device, stage) => { table[stage * sheet.devices + device] = held[device]++; });
+  return (stage, device) => stage < 0 ? 0 : table[stage * sheet.devices + device];
+}
+
+/** The values of some ops, as an array of the same kind. */
+function valuesAt(values, places) {
+  const found = new values.constructor(places.length);
+  for (let i = 0; i < places.length; i++) found[i] = values[places[i]];
+  return found;
 }
 
 /** The ops that devices' rows show, as the columns of a timeline of the page. */
 function rowsOf(sheet, timed, times) {
   const { ops, inputs, bound } = timed;
   const place = new Int32Array(ops.size + 1).fill(NO_OP);
-  const [kept, offsets] = [[], [0]];
+  const kept = new Int32Array(ops.size);
+  const offsets = [0];
+  let count = 0;
   for (let device = 0; device < sheet.devices; device++) {
     for (let op = ops.offsets[device]; op < ops.offsets[device + 1]; op++)
-      if (sheet.kinds[ops.kind[op]].row) place[op] = kept.push(op) - 1;
-    offsets.push(kept.length);
+      if (sheet.kinds[ops.kind[op]].row) {
+        place[op] = count;
+        kept[count++] = op;
+      }
+    offsets.push(count);
   }
-  const take = values => values.constructor.from(kept, op => values[op]);
-  const placed = values => Int32Array.from(kept, op => values[op] < 0 ? values[op] : place[values[op]]);
+  const shown = kept.subarray(0, count);
+  const take = values => valuesAt(values, shown);
+  const placed = values => take(values).map(op => op < 0 ? op : place[op]);
   const chunk = chunkTable(sheet);
+  const chunks = new Int32Array(count);
+  for (let row = 0; row < count; row++) chunks[row] = chunk(ops.stage[shown[row]], ops.device[shown[row]]);
   return {
-    offsets, kept, place,
+    offsets, kept: shown, place,
     ops: {
       kind: take(ops.kind), stage: take(ops.stage), microbatch: take(ops.microbatch), start: take(times.start), end: take(times.end),
-      chunk: Int32Array.from(kept, op => chunk(ops.stage[op], ops.device[op])), pair: placed(ops.pair), bound: placed(bound),
-      dependency: placed(inputs.neighbour),
+      chunk: chunks, pair: placed(ops.pair), bound: placed(bound), dependency: placed(inputs.neighbour),
     },
   };
 }
@@ -88,7 +102,7 @@ function lanesOfQueues(sheet, { ops, done }, times) {
   const found = [];
   for (let op = 0; op < ops.size; op++)
     if (sheet.kinds[ops.kind[op]].stream && done[op] && times.end[op] > times.start[op]) found.push(op);
-  const take = values => values.constructor.from(found, op => values[op]);
+  const take = values => valuesAt(values, found);
   const [left, right, device] = [times.start, times.end, ops.device].map(take);
   return {
     device, band: Uint8Array.from(found, op => BAND_OF_STREAM[sheet.kinds[ops.kind[op]].stream]), left, right, stage: take(ops.stage),
@@ -169,6 +183,7 @@ async function startEditor() {
   editor.at = 0;
   editor.panel = Math.max(0, editor.sheets.findIndex(Boolean));
   editor.begun = [];
+  editor.base = null;
   [editor.selected, editor.held, editor.ghost] = [null, null, null];
   if (REPORT.blank) editor.past[0].states = editor.sheets.map((sheet, panel) => sheet && !sheet.no_blank ? EDITS.b(sheet, sheet.base) : editor.past[0].states[panel]);
   if (REPORT.lesson?.edits) beginFrom(REPORT.lesson.edits);

@@ -155,7 +155,9 @@ function stepBack(by = 1) {
 }
 
 /** A short number of what all panels begin with, so that a link is not read for another schedule. */
-function baseNumber() {
+const baseNumber = () => editor.base ??= hashOfBase();
+
+function hashOfBase() {
   let sum = 0x811c9dc5;
   for (const sheet of editor.sheets)
     for (const sign of sheet ? csvOf(sheet, sheet.base) : '-') sum = Math.imul(sum ^ sign.charCodeAt(0), 0x01000193);

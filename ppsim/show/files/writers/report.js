@@ -159,6 +159,20 @@ function reach() {
 
 const MOST_PINNED = 0.65; // of the window's height that a chart takes which stays in view over its story
 
+let partsDrawn = []; // of the drawing, as they are in the page
+
+/** Put the parts of a drawing into the page; of as many as before only those that have changed. */
+function putParts(drawn) {
+  if (drawn.length !== partsDrawn.length) {
+    const groups = drawn.map(part => `<g>${part}</g>`);
+    $('marks').innerHTML = `<g font-family='${FONT}'>${groups.join('')}</g>`;
+  } else {
+    const groups = $('marks').firstElementChild.children;
+    drawn.forEach((part, i) => { if (part !== partsDrawn[i]) groups[i].innerHTML = part; });
+  }
+  partsDrawn = drawn;
+}
+
 /** Draw the view. */
 function draw(width = $('chart').clientWidth, tallest = undefined) {
   shown = geometryOf(view, width, tallest);
@@ -167,8 +181,10 @@ function draw(width = $('chart').clientWidth, tallest = undefined) {
     Object.assign(canvas.style, { left: `${left}px`, top: `${top}px`, width: `${width}px`, height: `${height}px` });
   $('chart').style.height = `${shown.height}px`;
   $('chart').classList.toggle('pinned', Boolean(view.story) && shown.height <= MOST_PINNED * innerHeight);
-  $('pixels').replaceChildren(...canvases.map(({ canvas }) => canvas));
-  $('marks').innerHTML = content + selectionMarks(shown, themeNow());
+  const before = [...$('pixels').children];
+  if (before.length !== canvases.length || canvases.some(({ canvas }, i) => canvas !== before[i]))
+    $('pixels').replaceChildren(...canvases.map(({ canvas }) => canvas));
+  putParts([...content, selectionMarks(shown, themeNow())]);
   if (view.story) joinTwins(joined);
   for (const item of $('legend').querySelectorAll('.lane')) item.hidden = !shown.panels.some(panel => panel.lane);
   clearTimeout(reaching);

@@ -249,16 +249,24 @@ function figure(view, geometry, theme) {
     panel.lane = timeline.bands.length ? laneShare(panel) : 0;
     panel.open = Boolean(timeline.inside) && sight.vector && isOpen(panel, geometry, sight);
     panel.strip = panel.lane > 0 && laneStrip(panel, geometry, sight);
+    const { from, to } = geometry;
+    const { causes, highlight, critical } = view;
+    const look = [timeline, from, to, plotWidth, row, panel.lane, theme.dark, causes, highlight, critical];
+    const again = (which, paint) =>
+      timeline.edited ? sameCanvas(`${which} ${index}`, look, paint) : paint();
     if (!sight.vector) {
-      const canvas = cellPixels(panel, geometry, sight.spans, choose, colours);
+      const canvas = again('cells', () => cellPixels(panel, geometry, sight.spans, choose, colours));
       canvases.push({ canvas, left, top, width: plotWidth, height });
     }
     const drawn = sight.vector ? cells(panel, geometry, sight, choose, colours) : '';
     if (panel.strip) canvases.push({ canvas: lanePixels(panel, geometry, theme, view), left, top, width: plotWidth, height });
     const inside = panel.open ? insides(panel, geometry, sight, theme) : '';
     const messages = panel.lane && !panel.strip ? lanes(panel, geometry, view, theme) : '';
-    content.push(clipped(left, top, plotWidth, height,
-      drawn + inside + messages + (timeline.bars && sight.vector ? barsOverRows(panel, geometry) : '') + marks(view, geometry, panel, sight, choose, theme, index)));
+    const bars = timeline.bars && sight.vector ? barsOverRows(panel, geometry) : '';
+    const above = numbersOnCells(view, geometry, panel, sight, choose, theme, index);
+    const marked = marks(view, geometry, panel, sight, choose, theme, index);
+    content.push(clipped(left, top, plotWidth, height, drawn + inside + messages + bars + above));
+    content.push(clipped(left, top, plotWidth, height, marked));
     content.push(deviceAxis(timeline.devices, top, row, geometry, theme, panel.lane), notes(panel, geometry, theme));
     if (geometry.several) content.push(title(panel, geometry, theme));
     if (panel.linkTop) {
@@ -272,7 +280,8 @@ function figure(view, geometry, theme) {
     content.push(curveNotes(view, panel, geometry, theme));
     const place = { left, top: panel.curveTop, width: plotWidth, height: panel.curveHeight };
     if (!isLined(panel)) {
-      canvases.push({ canvas: curvePixels(view, panel, geometry, theme), ...place });
+      look.push(view.curve, SPAN);
+      canvases.push({ canvas: again('curve', () => curvePixels(view, panel, geometry, theme)), ...place });
       content.push(deviceAxis(timeline.devices, place.top, place.height / timeline.devices, geometry, theme));
     } else {
       content.push(curveAxis(view, panel, geometry, theme));
@@ -282,5 +291,14 @@ function figure(view, geometry, theme) {
     }
   });
   if (folded) content.push(foldMarks(geometry.panels[0], geometry, theme));
-  return { canvases, content: `<g font-family='${FONT}'>${content.join('')}${veils.join('')}</g>` };
+  return { canvases, content: [...content, ...veils] };
+}
+
+const painted = new Map(); // by what it shows: how it looked, and the canvas
+
+/** The canvas of an edited timeline as it was painted last, where it would look the same; else one painted anew. */
+function sameCanvas(which, look, paint) {
+  const before = painted.get(which);
+  if (!before || look.some((value, i) => value !== before.look[i])) painted.set(which, { look, canvas: paint() });
+  return painted.get(which).canvas;
 }

@@ -1,9 +1,12 @@
 // What lies above the cells, as SVG: numbers in them, outlines, links, and beside them titles and notes.
 
-/** The marks inside a panel: numbers, what the reader picked out, and the end of the timeline. */
+/** What lies right above the cells of a panel: what its story adds, and numbers. */
+const numbersOnCells = (view, geometry, panel, sight, choose, theme, index) =>
+  (view.story ? storyMarks(panel, geometry, theme, index) : '') + (sight.vector ? labels(panel, geometry, sight, choose) : '');
+
+/** The marks inside a panel, above all else: what the reader picked out, and the end of the timeline. */
 function marks(view, geometry, panel, sight, choose, theme, index) {
-  const inside = view.story ? [storyMarks(panel, geometry, theme, index)] : [];
-  if (sight.vector) inside.push(labels(panel, geometry, sight, choose));
+  const inside = [];
   if (sight.vector && choose) inside.push(outlines(panel, geometry, view, choose, LOOKS.highlight[+theme.dark]));
   if (panel.timeline.edited) inside.push(editMarks(panel, geometry, theme, index));
   if (view.op && view.op.panel === index) inside.push(stroked([box(panel, geometry, view.op.op)], theme.ink, 2.5));
