@@ -53,12 +53,13 @@ def make_editable(
 
 
 def _list_known(schedule: Schedule) -> dict[str, Schedule]:
-    """List the schedules of this size by name; none where making them all takes long."""
-    from ppsim.schedules import list_alike
+    """List the schedules of this size by name; its own alone where making them all takes long."""
+    from ppsim.schedules import families, list_alike
 
-    if len(schedule) > MOST_KNOWN:
-        return {}
-    return list_alike(schedule, MOST_NAMES)
+    if len(schedule) <= MOST_KNOWN:
+        return list_alike(schedule, MOST_NAMES)
+    named = any(family.name == schedule.name for family in families())
+    return {schedule.name: schedule} if named else {}
 
 
 def check_blank(schedule: Schedule) -> None:

@@ -129,11 +129,16 @@ def edit_object(document: Document, number: int, pack: Pack) -> dict[str, Any]:
 
 def _known_object(schedule: Schedule, known: Mapping[str, Schedule], pack: Pack) -> dict[str, Any]:
     """Return other schedules of the same size that edits can make: names, and one column of their
-    ops.
+    ops; names alone where the schedule itself is all that is known.
 
-    A queue is a row of numbers: the place of each op's kind, stage and pair in ``ops``, where its
+    A queue is a row of numbers: the place of each op's kind, chunk and pair in ``ops``, where its
     microbatch is the next one of these; else -1 and the microbatch come first. It ends with -2.
+    A stage that is not on the device is -2 - stage in place of a chunk, no stage is -1. The column holds their running sum, as packing takes differences.
     """
+    if not known:
+        return {}
+    if all(made is schedule for made in known.values()):
+        return {"known": {"names": list(known)}}
     makeable = {*EDITED, *np.unique(schedule.kind).tolist()}
     known = {
         name: made
@@ -144,13 +149,14 @@ def _known_object(schedule: Schedule, known: Mapping[str, Schedule], pack: Pack)
     column: list[int] = []
     for made in known.values():
         paired = (made.pair > np.arange(len(made))).astype(np.int64)
-        rows = zip(made.kind.tolist(), made.stage.tolist(), paired.tolist(), strict=True)
+        here = (made.placement.devices[:, made.stage] == made.device).any(axis=0)
+        chunk = np.where(here & (made.stage >= 0), made.chunk, -2 - made.stage)
+        rows = zip(made.kind.tolist(), chunk.tolist(), paired.tolist(), strict=True)
         places = [ops.setdefault(row, len(ops)) for row in rows]
         for device in range(made.n_devices):
             column += _queue_row(places, made.microbatch.tolist(), made.queue(device))
-    return {
-        "known": {"names": list(known), "ops": list(ops), "rows": pack(np.array(column, np.int32))}
-    }
+    summed = np.cumsum(column, dtype=np.int32)
+    return {"known": {"names": list(known), "ops": list(ops), "rows": pack(summed)}}
 
 
 def _queue_row(places: Sequence[int], microbatches: Sequence[int], queue: slice) -> Iterator[int]:

@@ -31,8 +31,9 @@ async function sheetOf(timeline) {
       [(code - code % 2) * sheet.devices + device, each[offsets[device] + i]])));
   }
   sheet.trains = queues.flat().some(code => [BACKWARD_KIND, INPUT_KIND].includes(unpackOp(sheet, code).kind));
-  if (edit.known) sheet.known = knownOf(sheet, edit.known.names, edit.known.ops, await column(edit.known.rows));
   sheet.base = { queues, sources: Array.from({ length: timeline.microbatches }, (_, microbatch) => microbatch) };
+  const { known } = edit;
+  if (known) sheet.known = knownOf(sheet, known, known.rows && await column(known.rows));
   return sheet;
 }
 
