@@ -133,7 +133,8 @@ def _known_object(schedule: Schedule, known: Mapping[str, Schedule], pack: Pack)
 
     A queue is a row of numbers: the place of each op's kind, chunk and pair in ``ops``, where its
     microbatch is the next one of these; else -1 and the microbatch come first. It ends with -2.
-    A stage that is not on the device is -2 - stage in place of a chunk, no stage is -1. The column holds their running sum, as packing takes differences.
+    A stage that is not on the device is -2 - stage in place of a chunk, no stage is -1. The column
+    holds their running sum, as packing takes differences.
     """
     if not known:
         return {}

@@ -68,7 +68,10 @@ def test_filling_makes_schedules_that_python_accepts(name, tmp_path, browser):
     open_page(browser, tmp_path, schedule, costs)
     if why_not_blank(schedule):
         browser.run("document.querySelector('#edit').click(); 1")
-        assert "blank sheet" not in browser.run("document.querySelector('#editor').textContent")
+        buttons = "[...document.querySelectorAll('#editor button')]"
+        browser.run(f"{buttons}.find(b => b.innerText === 'blank sheet').click(); 1")
+        refusal = f"this schedule cannot begin blank: {why_not_blank(schedule)}"
+        assert browser.run("document.querySelector('#status').textContent") == refusal
         assert not browser.run("'blank' in ppsim")
         assert browser.errors == []
         return

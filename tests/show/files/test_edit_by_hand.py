@@ -347,7 +347,7 @@ def test_the_command_that_the_page_names_gives_its_numbers(command, form, page, 
     browser.run(tries)
     found = state(browser)
     before = set(folder.iterdir())
-    pick = "document.querySelector('#editor select')"
+    pick = "document.querySelector('[aria-label=\"Save the edited schedule\"]')"
     browser.run(f"{pick}.value = {form!r}; {pick}.dispatchEvent(new Event('change'))")
     saved = downloaded(browser, folder, before)
     words = shlex.split(said(browser, "again"))

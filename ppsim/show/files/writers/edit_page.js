@@ -252,12 +252,23 @@ window.ppsim = {
   move: (device, from, to) => changed(() => edit(editor.panel, 'm', device, from, to)),
   split: (device, at) => changed(() => edit(editor.panel, 's', device, at)),
   join: (device, at) => changed(() => edit(editor.panel, 'j', device, at)),
+  splitAll: (device = editor.sheets[editor.panel].devices) => changed(() => edit(editor.panel, 'd', device)),
+  joinAll: (device = editor.sheets[editor.panel].devices) => changed(() => edit(editor.panel, 'u', device)),
+  cross: (device, at, to = placeAcross(device, at)) => changed(() => edit(editor.panel, 'c', device, at, to)),
   add: () => changed(() => edit(editor.panel, 'a')),
   take: microbatch => changed(() => edit(editor.panel, 't', microbatch)),
   undo: () => changed(() => stepBack()),
   redo: () => changed(() => stepBack(-1)),
   csv: () => csvOf(editor.sheets[editor.panel], stateNow()),
 };
+
+/** Where a cell goes on the device of the other replica: by its time. */
+function placeAcross(device, at) {
+  const [sheet, state] = [editor.sheets[editor.panel], stateNow()];
+  const target = otherDevice(sheet, state, device, at);
+  const ranked = rankedCells(sheet, state);
+  return placeAfter(ranked[target], ranked[device][at].key);
+}
 
 /** Do something to the schedule, show it, and let the address hold it. */
 function changed(act) {

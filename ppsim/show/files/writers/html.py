@@ -96,6 +96,10 @@ EDIT_SCRIPTS = (
 BUILD_SCRIPTS = ("edit_build.js",)  # only in pages of schedules that can begin blank
 LESSON_SCRIPTS = ("edit_lesson.js",)  # only in pages of a lesson
 MAP_SCRIPTS = ("report_map.js",)  # only in pages of a cluster
+STORY_STYLES = ("report_story.css",)
+EDIT_STYLES = ("edit.css",)
+LESSON_STYLES = ("edit_lesson.css",)
+MAP_STYLES = ("report_map.css",)
 PLACES = {"cards", "line", "page"}  # of a page, where columns of numbers stand
 MOST_GHOSTS = 50_000  # ops of all other timelines together
 # columns of a page
@@ -121,8 +125,10 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     scripts += PICKER_SCRIPTS * bool(document.story and "picker" in document.story.told)
     scripts += MAP_SCRIPTS * bool(document.cluster)
     script = compress_script(join_parts(scripts) + START)
-    style = ["report_map.css"] * bool(document.cluster)
-    out.write(make_page(document, script, join_parts(style)))
+    styles = STORY_STYLES * bool(document.story) + EDIT_STYLES * is_editable(document)
+    styles += LESSON_STYLES * bool(document.lesson)
+    styles += MAP_STYLES * bool(document.cluster)
+    out.write(make_page(document, script, join_parts(styles)))
 
 
 def make_page(document: Document, script: str, style: str = "", controls: str = "") -> bytes:
@@ -150,6 +156,11 @@ def all_scripts() -> str:
     return join_parts(
         (*SCRIPTS, *INSIDE_SCRIPTS, *LANE_SCRIPTS, *STORY_SCRIPTS, *EDIT_SCRIPTS, *BUILD_SCRIPTS)
     )
+
+
+def all_styles() -> str:
+    """Every further style that a live page needs for whatever it is given."""
+    return join_parts((*STORY_STYLES, *EDIT_STYLES))
 
 
 def contents(
