@@ -55,6 +55,11 @@ class MemoryReport:
         return None if isinstance(self.cap, tuple) else self.cap
 
     @property
+    def device_caps(self) -> tuple[int, ...]:
+        """The cap of each device where they have different ones; empty where they share one."""
+        return self.cap if isinstance(self.cap, tuple) else ()
+
+    @property
     def least_spare(self) -> tuple[int, Peak]:
         """What the device nearest to its cap may still hold, negative above it, and its peak."""
         return min(

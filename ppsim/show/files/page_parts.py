@@ -6,11 +6,12 @@ import base64
 import gzip
 import html
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from importlib.resources import files
-from itertools import count
-from string import Template
+from itertools import chain, count, product
+from string import Template, ascii_letters
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,8 @@ def compress_script(script: str) -> str:
     """Pack a module's script, without its comments a quarter as long, into one that unpacks and
     runs it.
     """
-    packed = gzip.compress(squeeze_script(script).encode(), 9, mtime=0)
+    short = shorten_names(squeeze_script(script))
+    packed = gzip.compress(short.encode(), 9, mtime=0)
     text = base64.b85encode(packed, pad=True).decode().replace("<", ".")
     return _UNPACK.replace("LENGTH", str(len(packed))).replace("PACKED", text)
 
@@ -84,6 +86,29 @@ def squeeze_script(script: str) -> str:
     Texts, templates and patterns stay as they are.
     """
     return _NEEDLESS.sub(lambda found: found[1] or "", script)
+
+
+def shorten_names(script: str) -> str:
+    """Return a squeezed script with short names in place of those it declares in camelCase or
+    capitals.
+
+    A name that is also a property, a key or a word of a text stays.
+    """
+    declared = set(re.findall(r"\b(?:function\*?|const|let) (\w+)", script))
+    texts = " ".join(_static_text(found[1]) for found in _NEEDLESS.finditer(script) if found[1])
+    kept = set(_WORD.findall(texts)).union(*(found.findall(script) for found in _NO_NAMES))
+    counts = Counter(_WORD.findall(script))
+    names = [name for name in declared - kept if re.search("[A-Z_]", name[1:])]
+    names.sort(key=lambda name: (-len(name) * counts[name], name))
+    letters = (product(ascii_letters, repeat=size) for size in count(2))
+    free = (name for name in map("".join, chain.from_iterable(letters)) if name not in counts)
+    short = dict(zip(names, free, strict=False))
+    return _WORD.sub(lambda found: short.get(found[0], found[0]), script)
+
+
+def _static_text(literal: str) -> str:
+    """Return a text or a template without what its places hold; of nested ones some code stays."""
+    return re.sub(r"\$\{[^{}`]*\}", " ", literal)
 
 
 def strip_indents(template: str) -> str:
@@ -125,6 +150,14 @@ _DROPPED = (
     r"(?<=[{,;(\[:?&|=])\s+|\s+(?=[.?:&|)\]}])",
 )
 _NEEDLESS = re.compile(rf"({'|'.join(_KEPT)})|{'|'.join(_DROPPED)}", re.S)
+_WORD = re.compile(r"[A-Za-z_$][\w$]*")
+# What is no name of the script's: properties, keys, fields of objects in short, methods.
+_NO_NAMES = (
+    re.compile(r"(?<!\.)\.(\w+)"),
+    re.compile(r"(\w+):"),
+    re.compile(r"(?<=[{,])(\w+)(?=[,}]|=[^=>])"),
+    re.compile(r"(?<=[{,])(\w+)\([^()]*\)\{"),
+)
 # Four bytes are five signs, those of RFC 1924 with a point for <, which no script may hold.
 _UNPACK = """// ppsim's own script as gzip in base 85
 const signs = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz' +

@@ -1,5 +1,7 @@
 // Editing by hand: the switch and its buttons, keys, mouse and touch, and what is saved of an edited schedule.
 
+const MOST_TOLD = 2000; // ops of a schedule whose split is timed whenever a backward is selected
+
 /** Turn the editor on or off; an edited schedule stays as it is. */
 function toggleEditor(on = !editor.on) {
   editor.on = on;
@@ -40,25 +42,27 @@ function foreseeing(button, ahead) {
   Object.assign(button, { onpointerenter: show, onfocus: show, onpointerleave: hide, onblur: hide });
 }
 
-/** Show what an edit would amount to, with the outline of a cell where it would be, and say it. */
-function foresee(device, at, letter, ...numbers) {
+/** What an edit would amount to, with a cell of a device where it would be, and in words what it costs. */
+function foreseen(device, at, letter, numbers) {
   const { panel } = editor;
   const sheet = editor.sheets[panel];
   const state = EDITS[letter](sheet, stateNow(panel), ...numbers);
   const answer = answerOf(sheet, state);
-  const ops = cellsOf(state.queues[device]);
-  const op = answer.timed.ops.offsets[device] + ops.slice(0, at).flat().length;
-  editor.ghost = { panel, device, answer, op, sheet, before: TIMELINES[panel].edited };
-  $('told').textContent = costWords(editor.ghost);
-  drawSoon();
+  const cells = cellsOf(state.queues[device]);
+  const op = answer.timed.ops.offsets[device] + cells.slice(0, at).flat().length;
+  const ghost = { panel, device, answer, op, sheet, before: TIMELINES[panel].edited };
+  const { before } = ghost;
+  const by = answer.valid && before.valid ? `${signedTime(answer.makespan - before.makespan)}  ` : '';
+  return { ghost, words: by + ghostWords(ghost).replaceAll('\n', ' · ') };
 }
 
-/** What the ghost's edit costs, in words. */
-const costWords = ghost => {
-  const { answer, before } = ghost;
-  const by = answer.valid && before.valid ? `${signedTime(answer.makespan - before.makespan)}  ` : '';
-  return by + ghostWords(ghost).replaceAll('\n', ' · ');
-};
+/** Show what an edit would amount to. */
+function foresee(device, at, letter, ...numbers) {
+  const { ghost, words } = foreseen(device, at, letter, numbers);
+  editor.ghost = ghost;
+  $('told').textContent = words;
+  drawSoon();
+}
 
 /** Do something that may be refused, and say why it was, in place of what was said before. */
 function attempt(act) {
@@ -161,7 +165,16 @@ function choose(panel, device, at) {
   const label = cellText(editor.sheets[panel], cellsOf(stateNow(panel).queues[device])[at]);
   say(`${label} on device ${device}, place ${at + 1}: ${interval(start[op], end[op])}`);
   $('chart').classList.toggle('holds', editor.sheets[panel].placement.length > 1);
+  tellSplit(device, at);
   drawSoon();
+}
+
+/** Say of a full backward that is selected what splitting it would cost, where that is told at once. */
+function tellSplit(device, at) {
+  const [sheet, state] = [editor.sheets[editor.panel], stateNow()];
+  const whole = fullBackward(sheet, cellsOf(state.queues[device])[at]) >= 0;
+  const few = TIMELINES[editor.panel].edited.timed.ops.size <= MOST_TOLD;
+  $('told').textContent = whole && few ? `split: ${foreseen(device, at, 's', [device, at]).words}` : '';
 }
 
 /** The number of a cell's first op among all ops of the queues, and the cell of an op. */

@@ -60,9 +60,9 @@ function recognised(sheet, state) {
   return best;
 }
 
-/** The same in words. */
-function recognisedWords(found) {
-  if (!found) return '';
+/** The same in words; of a large schedule only its own name is known. */
+function recognisedWords(found, { known, base }) {
+  if (!found) return known?.[0]?.queues === base.queues ? 'no other schedule of so many ops is named' : '';
   if (!found.away) return `these queues are ${found.name}`;
   return `${found.away} op${found.away === 1 ? '' : 's'} from ${found.name}`;
 }

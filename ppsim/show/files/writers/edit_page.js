@@ -177,6 +177,8 @@ function editedTimeline(sheet, state, original) {
 
 /** Start what edits need, once the page has its timelines. */
 async function startEditor() {
+  if (editor.at) keepEdits(editsText(), editor.at);
+  else if (editor.base) editor.kept.delete(editor.base);
   editor.originals = [...TIMELINES];
   editor.sheets = await Promise.all(TIMELINES.map(sheetOf));
   editor.past = [{ states: editor.sheets.map(sheet => sheet?.base ?? null), token: null }];
@@ -187,19 +189,45 @@ async function startEditor() {
   [editor.selected, editor.held, editor.ghost] = [null, null, null];
   if (REPORT.blank) editor.past[0].states = editor.sheets.map((sheet, panel) => sheet && !sheet.no_blank ? EDITS.b(sheet, sheet.base) : editor.past[0].states[panel]);
   if (REPORT.lesson?.edits) beginFrom(REPORT.lesson.edits);
-  if (!$('editor').firstChild) fillEditor();
+  if (editor.filled !== baseNumber()) fillEditor();
+  editor.filled = baseNumber();
   if (REPORT.blank || REPORT.lesson) toggleEditor(true);
   if (REPORT.blank) offer(0);
-  if (editor.on) showEdited();
+  $('editor').hidden = !editor.on;
+  takeKept();
+  if (editor.on || editor.at) showEdited();
+}
+
+/** Keep edits of a link until the page shows the schedule that they begin with. */
+function keepEdits(text, count) {
+  editor.left = { count };
+  editor.kept.set(text.split('~')[0], text);
+}
+
+/** Do the edits again that were made on this schedule, perhaps at other costs. */
+function takeKept() {
+  const text = editor.kept.get(baseNumber());
+  if (!text) return;
+  editor.left = null;
+  const refused = readEdits(text);
+  if (refused) say(`Not edited: ${refused}`);
+  else if (!editor.on) toggleEditor(true);
 }
 
 /** What a schedule amounted to before it was edited, as the page times it. */
 const begunOf = panel => editor.begun[panel] ??= answerOf(editor.sheets[panel], editor.sheets[panel].base);
 
+/** Whether edits of a link are of a schedule that a live page is still to show. */
+const awaits = text => 'live' in root.dataset && text.split('~')[0] !== baseNumber();
+
 /** Show the edits of the address, where it has other ones than the page. */
 function editsFromAddress() {
   const [, text] = /[#&]e=([^&]*)/.exec(location.hash) ?? [];
   if (text === undefined || text === editsText()) return;
+  if (awaits(text)) {
+    say('The edits of this link are of another schedule');
+    return keepEdits(text, text.split('~').length - 1);
+  }
   const refused = readEdits(text);
   if (refused) return say(`Not edited: ${refused}`);
   editor.panel = editor.past.at(-1).token?.panel ?? editor.panel;

@@ -45,7 +45,7 @@ function sayBuilt() {
   const [sheet, state] = [editor.sheets[editor.panel], stateNow()];
   if (editor.offered) offer(...editor.offered);
   if (REPORT.lesson) sayLesson();
-  return [recognisedWords(recognised(sheet, state)), state.note ?? ''].filter(Boolean);
+  return [recognisedWords(recognised(sheet, state), sheet), state.note ?? ''].filter(Boolean);
 }
 
 /** Offer what may run where a row is pressed and free, between the ops there; never a hold. */

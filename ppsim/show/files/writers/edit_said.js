@@ -48,7 +48,7 @@ function aboveBound(bound, makespan) {
 }
 
 /** The devices that hold more than the cap, in the unit of the page's first curve. */
-const overCap = ({ curves: [curve] }) => REPORT.cap ? [...curve.peak.keys()].filter(device => curve.peak[device] > REPORT.cap.value * (1 + EPSILON)) : [];
+const overCap = ({ curves: [curve] }) => REPORT.cap ? [...curve.peak.keys()].filter(device => curve.peak[device] > capAt(device) * (1 + EPSILON)) : [];
 
 /** The entries of the legend for the kinds of op that the page shows now, and the causes of idle time. */
 function legendOfEdits() {

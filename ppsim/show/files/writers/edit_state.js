@@ -3,7 +3,11 @@
 
 const LONGEST_ADDRESS = 4000; // letters of edits that a link may have
 const MOST_EDITS = 5000; // that an address may ask for
-const editor = { sheets: [], originals: [], past: [], at: 0, panel: 0, on: false };
+const editor = {
+  sheets: [], originals: [], past: [], at: 0, panel: 0, on: false,
+  kept: new Map(), // by what they begin with: edits that wait until the page shows it again
+  left: null, // how many of these were left last
+};
 
 /** What a timeline's page carries to edit it, unpacked; null where it cannot be edited. */
 async function sheetOf(timeline) {

@@ -301,17 +301,21 @@ def _curves(document: Document) -> list[list[Curve]]:
 
 
 def _cap(document: Document) -> dict[str, Any] | None:
-    """The most that a device may hold, in the unit of the first curve of each timeline."""
-    if document.cap is None:
+    """The most that a device may hold, in the unit of the first curve of each timeline; of each
+    device where they differ.
+    """
+    caps = document.caps or ((document.cap,) if document.cap is not None else ())
+    if not caps:
         return None
-    in_bytes = document.memory[0].unit == BYTES
-    size = (
-        binary_unit(max(float(curve.peak.max()) for curve in document.memory))[1] if in_bytes else 1
-    )
+    unit = document.memory[0].unit
+    most = max(float(curve.peak.max()) for curve in document.memory)
+    size = binary_unit(most)[1] if unit == BYTES else 1
     return {
-        "value": document.cap / size,
-        "text": f"cap {format_size(document.cap, document.memory[0].unit)}",
-        "over": [np.flatnonzero(curve.peak > document.cap).tolist() for curve in document.memory],
+        "value": max(caps) / size,
+        "text": f"cap {format_size(max(caps), unit)}",
+        "over": [np.flatnonzero(curve.peak > np.array(caps)).tolist() for curve in document.memory],
+        **({"values": [cap / size for cap in document.caps]} if document.caps else {}),
+        **({"texts": [format_size(cap, unit) for cap in document.caps]} if document.caps else {}),
     }
 
 

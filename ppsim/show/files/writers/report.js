@@ -41,7 +41,8 @@ function showHeader() {
 }
 
 function cards(timeline) {
-  const entries = columnsOf('cards').map(({ key, heading }) => [heading, timeline.numbers[key]]);
+  const known = ({ key }) => !timeline.edited || timeline.numbers[key].text !== '-';
+  const entries = columnsOf('cards').filter(known).map(({ key, heading }) => [heading, timeline.numbers[key]]);
   if (timeline.peak_memory) entries.push(['peak memory', timeline.peak_memory]);
   return element('dl', { className: 'cards' }, ...entries.map(([name, { text, note }]) => element(
     'div', {}, element('dt', { textContent: name }), element('dd', { className: 'value', textContent: text }),

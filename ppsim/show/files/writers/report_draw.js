@@ -160,6 +160,8 @@ const highest = curve => TIMELINES.flatMap(t => t.curves[curve]?.host?.peak ?? t
 const lowest = curve => TIMELINES.flatMap(t => t.curves[curve]?.least ?? []).reduce((a, b) => Math.min(a, b), 0);
 /** The cap, which concerns the first curve, the one of memory, and the same by content. */
 const capOf = view => REPORT.cap && (view.curve === 0 || TIMELINES[0].curves[view.curve]?.parts) ? REPORT.cap : null;
+/** The cap of a device. */
+const capAt = device => REPORT.cap.values?.[device] ?? REPORT.cap.value;
 /** Whether a curve has lines on an axis, not a strip for each device. */
 const isLined = ({ timeline, curve }) => curve.parts || timeline.devices <= LINES;
 
@@ -205,7 +207,8 @@ function curveScale(view, panel) {
   return { low, high, y: value => panel.curveHeight * (high - value) / (high - low) };
 }
 
-function curveLines(view, panel, geometry, dark) {
+/** The lines of a curve, or of one device alone. */
+function curveLines(view, panel, geometry, dark, only = -1) {
   const { timeline, curve } = panel;
   const { y } = curveScale(view, panel);
   const parts = stretches(Math.max(0, geometry.first), Math.min(geometry.last, timeline.makespan));
@@ -218,6 +221,7 @@ function curveLines(view, panel, geometry, dark) {
       const way = rest.map(([x, at]) => `H${x}V${at}`).join('');
       return curve.parts ? `M${first[0]} ${floor}V${first[1]}${way}V${floor}z` : `M${first.join(' ')}${way}`;
     });
+    if (only >= 0 && device !== only) return '';
     if (curve.parts) return `<path d="${line.join('')}" fill="${curve.fills[device][+dark]}"/>`;
     return `<path d="${line.join('')}" stroke="${lineColour(timeline, dark, device)}" stroke-width="${curve.peak[device] < fullest ? 1.7 : 3.5}"/>`;
   });
@@ -225,10 +229,15 @@ function curveLines(view, panel, geometry, dark) {
   return curve.parts ? lines.reverse().join('') : `<g class="lines" fill="none">${lines.join('')}</g>`;
 }
 
-/** What devices hold above the cap, in the colour of warnings. */
-function overLines(view, panel, geometry, dark, at, colour) {
-  const lines = curveLines(view, panel, geometry, dark).replace(/stroke="#[^"]*"/g, `stroke="${colour}"`);
-  return `<svg class="over" width="${geometry.plotWidth}" height="${px(at)}" overflow="hidden">${lines.replace('class="lines"', '')}</svg>`;
+/** What devices hold above their caps, in the colour of warnings. */
+function overLines(view, panel, geometry, dark, over, colour) {
+  const { y } = curveScale(view, panel);
+  return over.map(device => {
+    const lines = curveLines(view, panel, geometry, dark, device)
+      .replace(/stroke="#[^"]*"/g, `stroke="${colour}"`).replace('class="lines"', '');
+    const high = px(y(capAt(device)));
+    return `<svg class="over" width="${geometry.plotWidth}" height="${high}" overflow="hidden">${lines}</svg>`;
+  }).join('');
 }
 
 /**

@@ -114,7 +114,8 @@ function curveNotes(view, panel, geometry, theme) {
   const { timeline, curve, curveTop, curveHeight } = panel;
   const x = geometry.left + geometry.plotWidth + 10;
   const name = curve.unit ? `${curve.name}, ${curve.unit}` : curve.name;
-  const heading = text(geometry.left, curveTop - 7, 11.5, theme.muted, escapeText(name + (curve.host?.note ?? '')));
+  const cap = capOf(view) && !isLined(panel) ? ` · red: above the ${REPORT.cap.values ? "device's own cap" : REPORT.cap.text}` : '';
+  const heading = text(geometry.left, curveTop - 7, 11.5, theme.muted, escapeText(name + (curve.host?.note ?? '') + cap));
   if (curve.parts) return heading + partNotes(panel, geometry, theme);
   if (timeline.devices > LINES) return heading + scaleNotes(view.curve, curveTop, x, theme);
   const step = Math.min(15, curveHeight / timeline.devices);
