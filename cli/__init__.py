@@ -14,15 +14,15 @@ import signal
 import sys
 import traceback
 import warnings
+from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
 
 import click
 
-from ppsim.base.notes import shown
+from ppsim.base.notes import Report, shown
 from ppsim.base.signals import first_signal, orderly_end
 from ppsim.cli._help import HELP_ALL, help_all
-from ppsim.cli._progress import progress_bar, show_line
 from ppsim.cli._streams import STANDARD_OUTPUT, ReaderGone, repair_streams, silence
 from ppsim.errors import InputError, PpsimError
 from ppsim.questions import list_questions, module_of, place_of
@@ -197,17 +197,31 @@ def group() -> None:
       ppsim run --schedule 1f1b --stages 4 --mb 8
       ppsim compare gpipe 1f1b interleaved zb-1p --devices 4 --mb 8
     """
-    shown.note, shown.progress = _note, progress_bar
+    shown.note, shown.progress = _note, _show_progress
 
 
 group.params.append(help_all())
+
+
+def _show_progress(wanted: bool = True) -> AbstractContextManager[Report]:
+    """Show the progress of a block on stderr, where it is wanted."""
+    from ppsim.cli._progress import progress_bar
+
+    return progress_bar(wanted)
+
+
+def _show_work(what: str) -> AbstractContextManager[None]:
+    """Print what a block does once it has taken long."""
+    from ppsim.cli._progress import show_line
+
+    return show_line(what)
 
 
 def main() -> None:
     """Run the command line and exit: an error is one message on stderr, never a traceback."""
     repair_streams()
     warnings.showwarning = _show_warning  # type: ignore[assignment]
-    shown.work = show_line
+    shown.work = _show_work
     with orderly_end():
         code = _run()
         silence()

@@ -29,7 +29,7 @@ _HOME = {
     "ppsim.engine.simple.longest_path": ("simulate",),
     "ppsim.engine.simple.metrics": ("Metrics", "measure"),
     "ppsim.errors": ("PpsimError",),
-    "ppsim.show.drawing.gantt": ("plot",),
+    "ppsim.show.drawing.gantt.figure": ("plot",),
     "ppsim.show.drawing.notebook": ("figure",),
     "ppsim.show.files.document": ("Document", "save"),
 }

@@ -27,7 +27,7 @@ from ppsim.questions.timelines.list import Shelves
 from ppsim.questions.timelines.memory import Memory
 from ppsim.questions.timelines.run import Run
 from ppsim.questions.timelines.sweep import Shapes
-from ppsim.show.drawing.gantt import plot as plot
+from ppsim.show.drawing.gantt.figure import plot as plot
 from ppsim.show.drawing.notebook import figure as figure
 from ppsim.show.files.document import Document as Document, save as save
 from typing import Any, Literal

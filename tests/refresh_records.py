@@ -17,7 +17,8 @@ import numpy as np
 from ppsim.base.atomic_file import open_atomically
 from ppsim.real.runs.record import dump
 from ppsim.real.runs.session import Request, measure_session
-from ppsim.real.validation.analyse import Validation, validate
+from ppsim.real.validation.analyse import validate
+from ppsim.real.validation.verdict import Validation
 from ppsim.schedules import generate
 
 FOLDER = Path(__file__).parent / "data" / "records"

@@ -159,6 +159,35 @@ def test_nothing_imports_in_a_circle(depth):
     assert len(list(TopologicalSorter(graph).static_order())) >= len(graph)
 
 
+MOST_FLOORS = 6
+AWAITED = {"ppsim.real.traces"}  # whose readers become a folder of their own
+
+
+def floors_of(folder: str) -> list[str]:
+    """The longest chain of imports between the modules of one folder, from the top down."""
+    inside = {module for module in INNER if module.rpartition(".")[0] == folder} - {*PACKAGES}
+    below = {module: {other for other, _ in imports(module)} & inside for module in inside}
+    longest: dict[str, list[str]] = {}
+    for module in TopologicalSorter(below).static_order():
+        chains = [longest[other] for other in sorted(below[module])]
+        longest[module] = [module, *max(chains, key=len, default=[])]
+    return max(longest.values(), key=len, default=[])
+
+
+@pytest.mark.parametrize("folder", sorted({*PACKAGES} - AWAITED))
+def test_no_folder_has_more_than_six_floors(folder):
+    """A reader of a folder goes down at most six modules from its top to its ground."""
+    assert floors_of(folder)[MOST_FLOORS:] == []
+
+
+def test_floors_are_counted():
+    """The chain of the nouns, which is known: each imports the next."""
+    chain = ["sequences", "costs", "lanes", "schedule", "slices", "ops"]
+    found = [module.rpartition(".")[2] for module in floors_of("ppsim.core")]
+    assert len(found) == len(chain)
+    assert found[1:4] == chain[1:4]
+
+
 def test_the_table_grants_nothing_that_nobody_uses():
     """What a room may import it does import: the table is the drawing, not a wish."""
     used: dict[str, set[str]] = {room: set() for room in ROWS}

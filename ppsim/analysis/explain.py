@@ -20,7 +20,6 @@ from ppsim.analysis.critical_path import (
 )
 from ppsim.analysis.idle import CAUSES, NAMES, Idle, explain_idle, explain_run
 from ppsim.base.numbers import format_change, format_number, format_share
-from ppsim.base.units import format_size
 from ppsim.core.costs import Costs
 from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.longest_path import simulate
@@ -89,7 +88,11 @@ class Room:
 
     def number(self, held: float) -> str:
         """An amount in words, a count without its unit."""
-        return format_size(held) if self.unit == "B" else format_number(held)
+        if self.unit != "B":
+            return format_number(held)
+        from ppsim.base.units import format_size
+
+        return format_size(held)
 
     def text(self, held: float) -> str:
         """An amount with its unit."""

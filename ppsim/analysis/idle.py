@@ -35,7 +35,6 @@ from ppsim.base.compiled import call
 from ppsim.core.costs import find_latencies
 from ppsim.core.lanes import find_senders, groups_of, lanes_of, list_waits
 from ppsim.core.ops import FORWARDS, TIMED, Kind, Stream, mask
-from ppsim.core.rounds import rounds_of
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
 
@@ -288,6 +287,8 @@ def _steps_of(schedule: Schedule) -> NDArray[np.int64]:
     device = schedule.device.astype(np.int64)
     if schedule.n_rounds == 1 or schedule.only_forwards or not schedule.flushes:
         return device
+    from ppsim.core.rounds import rounds_of
+
     return rounds_of(schedule) * schedule.n_devices + device
 
 

@@ -7,6 +7,7 @@ __all__ = [
     "blocks",
     "given",
     "groups",
+    "option_names",
     "options",
     "request",
     "rules",

@@ -31,10 +31,10 @@ def card_html(
     blocks: Iterable[Block],  # what a terminal shows below the verdict
 ) -> str:
     """Return the card as HTML, without scripts or style sheets, which notebooks take out."""
-    from ppsim.show.drawing.card_chart import charts_svg
-
     parts = [f'<p style="margin:4px 0;font-weight:600">{html.escape(verdict)}</p>']
     if charts:
+        from ppsim.show.drawing.card_chart import charts_svg
+
         parts.append(charts_svg(charts[:CHARTS]))
     left = [f"the first {CHARTS} of {len(charts)} charts"] if len(charts) > CHARTS else []
     text = text_of((block for block in blocks if not isinstance(block, Chart)), COLUMNS)

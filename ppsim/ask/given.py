@@ -7,46 +7,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ppsim.ask.groups import OWN, FigureOptions, OutputOptions
 from ppsim.ask.options import GROUP, Option, Request, flatten, list_options
 
-# Names of options that rules speak of together.
-SHAPE = ("stages", "devices", "chunks", "microbatches", *OWN)
-COSTS = ("tf", "tb", "ti", "tw", "tfb", "tr", "comm", "per", "unit")
-LAYER_TIMES = ("t_layer", "t_embedding", "t_head", "t_mtp", "b_over_f")
-GIVEN_COSTS = (*COSTS, *LAYER_TIMES, "layout", "profile", "segments")
-UNEVEN = ("links", "mb_scale", "slice_scale", "speed")
-DETAILED = (
-    "p2p",
-    "order",
-    "channel",
-    "cluster",
-    "message",
-    "unshard",
-    "reduce_grad",
-    "shapes",
-    "t_shape",
-)
-# which a run that states its times leaves no room for
-TIMING = (*GIVEN_COSTS, *UNEVEN, *DETAILED, "recompute")
-# what surrounds a training step
-STEP = ("t_optimizer", "post_validation", "t_gather", "t_reduce_grad")
-LOOK = tuple(each.name for each in fields(FigureOptions)[len(fields(OutputOptions)) :])
-TIMED = ("tf", "ti", "tw", "t_beside", "message")
-MODEL = ("hidden", "heads", "sequence", "microbatch_size", "layers", "vocab")
-REQUEST = ("ops", "module", "runner", "device", *TIMED, "repeats", "warm_up", "real_time", *MODEL)
-MEASURING = (
-    *MODEL,
-    "module",
-    "dtype",
-    "device",
-    "repeats",
-    "warm_up",
-    "max_bytes",
-    "sizes",
-    "note",
-    "real_time",
-)
 ONLY_TABLES = (".parquet",)  # formats of tables alone
 
 

@@ -36,6 +36,7 @@ _CHUNKS: dict[str, Any] = {
 _MICROBATCHES: dict[str, Any] = {"help": "Microbatches, M.", "common": True}
 
 
+# Names of options that rules speak of together.
 @dataclass(frozen=True)
 class _Own:
     """What only some schedules take."""
@@ -344,6 +345,22 @@ class FaceOptions(JsonOption):
     quiet: bool = flag("--quiet", "-q", help="Print the result line only.", common=True)
 
 
+# options of the size of a pipeline, and of the look of charts
+SHAPE = tuple(each.name for each in fields(ShapeOptions))
+LOOK = tuple(each.name for each in fields(FigureOptions)[len(fields(OutputOptions)) :])
+
+
 def output_of(request: object) -> Any:
     """Where a request's answer is written; nowhere where it says nothing of it."""
     return getattr(request, "output", OutputOptions())
+
+
+def iteration_option(default: str) -> Any:
+    """Declare the option that chooses iterations of a real run."""
+    return option(
+        "--iteration",
+        default=default,
+        show_default=True,
+        help="Real runs: which iteration; a number, median, or for times over several all or a "
+        "range such as 4-20.",
+    )

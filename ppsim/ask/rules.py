@@ -11,14 +11,9 @@ from __future__ import annotations
 import math
 import re
 
-from ppsim.ask.given import (
-    LOOK,
-    MODEL,
-    Given,
-    Need,
-    list_needs,
-    never,
-)
+from ppsim.ask.given import Given, Need, list_needs, never
+from ppsim.ask.groups import LOOK
+from ppsim.ask.option_names import MODEL
 from ppsim.ask.options import Request
 from ppsim.errors import InputError
 

@@ -60,11 +60,11 @@ class SentFile:
         Raises:
             PpsimError: the folder for it is another user's, or others may write it.
         """
-        from ppsim.base.compiled import private_folder
-
         path = Path(self.path)
         if path.is_file() and path.read_bytes() == self.content:
             return self.path
+        from ppsim.base.compiled import private_folder
+
         digest = hashlib.sha256(self.content).hexdigest()[:16]
         named = Path(tempfile.gettempdir()) / f"ppsim-{os.getuid()}-{digest}"
         folder = private_folder(str(named))

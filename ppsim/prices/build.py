@@ -97,14 +97,14 @@ def build_schedule(
     Raises:
         InputError: no such schedule, or a shape that it refuses.
     """
-    from ppsim.schedules import schedule_from
-
     costs = costs or CostOptions()
     asked = ask_costs(costs, network)
     price = price or partial(build_costs, costs=costs, network=network)
     for part in asked.parts:
         shape = part.fill_shape(spec, shape, asked)
     if isinstance(spec, str):
+        from ppsim.schedules import schedule_from
+
         try:
             schedule = schedule_from(spec, None if quiet else note, price, **asdict(shape))
         except InputError as error:

@@ -64,10 +64,10 @@ def number_at_least(value: float) -> str:
 
 def write_count(value: float, per_unit: float, unit: str) -> str:
     """Write a count in the unit of ``--cap``, and where that differs in the memory model's."""
-    from ppsim.engine.memory.usage import ACTIVATIONS
-
     if per_unit == 1:
         return f"{format_number(value)} {unit}"
+    from ppsim.engine.memory.usage import ACTIVATIONS
+
     if unit != ACTIVATIONS:
         return f"{format_number(value)} of slices ({format_number(value / per_unit)} {unit})"
     return f"{format_number(value)} {unit} ({format_number(value / per_unit)} {OF_A_SHARE})"

@@ -54,20 +54,23 @@ def make_editable(
 
 def _list_known(schedule: Schedule) -> dict[str, Schedule]:
     """List the schedules of this size by name; its own alone where making them all takes long."""
-    from ppsim.schedules import families, list_alike
+    from ppsim.schedules import families
 
-    if len(schedule) <= MOST_KNOWN:
-        return list_alike(schedule, MOST_NAMES)
-    named = any(family.name == schedule.name for family in families())
-    return {schedule.name: schedule} if named else {}
+    if len(schedule) > MOST_KNOWN:
+        named = any(family.name == schedule.name for family in families())
+        return {schedule.name: schedule} if named else {}
+    from ppsim.schedules import list_alike
+
+    return list_alike(schedule, MOST_NAMES)
 
 
 def check_blank(schedule: Schedule) -> None:
     """Refuse ``--blank`` for a schedule that cannot be built from empty rows (InputError)."""
-    from ppsim.errors import InputError
     from ppsim.show.files.editing import why_not_blank
 
     if reason := why_not_blank(schedule):
+        from ppsim.errors import InputError
+
         what = f"--blank is for schedules of F, B, I and W, and {schedule.name} is none: {reason}"
         raise InputError(what, "1f1b, or leave it out")
 

@@ -46,11 +46,12 @@ def measure_round(timeline: Timeline, costs: Costs, tokens: int | None) -> Round
 def _bound_step(schedule: Schedule, costs: Costs) -> float:
     """Bound a step whose optimizer step waits for all devices; 0 for rounds without this wait."""
     from ppsim.core.ops import Kind
-    from ppsim.core.rounds import take_rounds
-    from ppsim.search.bounds.bounds import bound_schedule
 
     if not (schedule.kind == Kind.NORM).any():
         return 0.0
+    from ppsim.core.rounds import take_rounds
+    from ppsim.search.bounds.bounds import bound_schedule
+
     return bound_schedule(*take_rounds(schedule, costs, 1)).makespan
 
 

@@ -220,11 +220,11 @@ def serve_layout(trained: Trained, schedule: Schedule, text: str | None) -> Layo
     """Return which layers each stage holds: by a layout, or as trainers divide layers (InputError:
     they do not fit).
     """
-    from ppsim.workload.layout.layout import build_layout
-    from ppsim.workload.model.contents import split_layers
-
     model = trained.model
     if text is None:
+        from ppsim.workload.layout.layout import build_layout
+        from ppsim.workload.model.contents import split_layers
+
         split = split_layers(replace(model, mtp=0), schedule.n_stages)
         return build_layout(list(split), schedule.n_devices, 0)
     layout = layout_for(schedule, text)

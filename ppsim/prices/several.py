@@ -16,10 +16,10 @@ from ppsim.prices.build import (
     stages_of,
 )
 from ppsim.prices.cap import Cap, measure_excess
-from ppsim.prices.dealing import DealOptions, deal_load
-from ppsim.prices.lengths import LengthOptions, find_load
+from ppsim.prices.data_parallel.dealing import DealOptions, deal_load
+from ppsim.prices.data_parallel.lengths import LengthOptions, find_load
+from ppsim.prices.data_parallel.replicas import ReplicaOptions, Replicas, time_replicas
 from ppsim.prices.options import CostOptions
-from ppsim.prices.replicas import ReplicaOptions, Replicas, time_replicas
 from ppsim.prices.timing import SIMPLE, time_ops
 
 if TYPE_CHECKING:
@@ -94,8 +94,6 @@ def time_schedules(
         InputError: none takes the shape, their numbers of devices differ, or an option has an
             effect on none.
     """
-    from ppsim.schedules import reads_ops
-
     size = shape.stages or shape.devices
     if stages := stages_of(costs, size):
         shape = replace(shape, stages=stages)
@@ -112,6 +110,8 @@ def time_schedules(
     check_used(schedules.values(), costs)
     devices = {name: schedule.n_devices for name, schedule in schedules.items()}
     if len(set(devices.values())) > 1:
+        from ppsim.schedules import reads_ops
+
         given = f"--stages {shape.stages}" if shape.stages else "what they state"
         given = "--layout" if costs.layout and not size else given
         counts = ", ".join(f"{n} for {name}" for name, n in devices.items())

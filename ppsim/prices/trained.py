@@ -95,10 +95,10 @@ class Trained:
 
     def _recompute_share(self) -> float:
         """The share of a forward that the backward runs again."""
-        from ppsim.workload.model.model import flops_per_token, kinds_of, mixing_flops
-
         if self.recomputes != "selective":
             return float(self.recomputes == "full")
+        from ppsim.workload.model.model import flops_per_token, kinds_of, mixing_flops
+
         mixing = sum(mixing_flops(self.model, layer.mixer) for layer in kinds_of(self.model))
         return 3 * mixing / flops_per_token(self.model)
 

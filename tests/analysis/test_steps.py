@@ -100,7 +100,7 @@ def test_without_a_barrier_a_step_takes_the_longest_span(name):
     """Post-validation: what bubble_rate_span has always meant; spans may shrink in later steps,
     never grow.
     """
-    P, M = 4, 16
+    P, M = 4, 8
     alone, schedule = generate(name, devices=P, microbatches=M), made(name, P, M, barrier=False)
     span = measure(simulate(alone, costs_for(alone))).span
     found = find_period(schedule, prices(schedule, 1.5))

@@ -22,7 +22,7 @@ KERNEL = ("nbformat", "nbconvert", "ipykernel")
 
 CARDS = {
     "run": "pp.run('1f1b', devices=4, microbatches=8)",
-    "run, many ops": "pp.run('zb-v', devices=64, microbatches=256)",
+    "run, many ops": "pp.run('1f1b', devices=64, microbatches=256)",
     "run, pairs": "pp.run('dualpipe', devices=8, microbatches=20)",
     "run, lanes": "pp.run('gis', devices=4, microbatches=8)",
     "run, rounds": "pp.run('decode', devices=4, microbatches=4, steps=4)",

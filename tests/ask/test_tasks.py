@@ -236,9 +236,9 @@ def _forge(row: dict[str, Any], drawn: random.Random) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("command", "times"),
     [
-        ("sweep", 60),
-        ("jitter", 30),
-        ("optimize", 30),
+        ("sweep", 20),
+        ("jitter", 12),
+        ("optimize", 12),
         pytest.param("plan", 60, marks=pytest.mark.slow),
     ],
 )

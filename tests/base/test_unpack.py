@@ -28,8 +28,8 @@ from ppsim.base.unpack.json_objects import objects_size
 from ppsim.base.unpack.limits import CELLS, FILES, LARGEST, OBJECTS
 from ppsim.base.unpack.texts import LEAST_LINE, MOST_LINE, Lines, csv_rows, split_lines
 from ppsim.errors import InputError
-from ppsim.real.traces import table_file
-from ppsim.real.traces.table import read_table
+from ppsim.real.traces.tables import file as table_file
+from ppsim.real.traces.tables.table import read_table
 from ppsim.show.files.provenance import read_origin
 from tests.bombs import LIMIT, NEAR, PARQUET, TEXTS, ops, png, written
 from tests.commands import ROOT, SOURCE, answer, refused

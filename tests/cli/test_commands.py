@@ -264,11 +264,6 @@ BAD = {
         2,
         "more than 10,000 counts",
     ),
-    "endless sweep": (
-        ["sweep", "1f1b", "gpipe", "--devices", "1:10000", "--mb", "1:10000"],
-        2,
-        "10,000 shapes",
-    ),
     "missing profile": ([*RUN, "--profile", "/nowhere/p.toml"], 2, "/nowhere/p.toml"),
     "none applies": (
         ["compare", "dualpipe", "dualpipe-v", "--devices", "4", "--mb", "3"],

@@ -11,7 +11,8 @@ import pytest
 
 from ppsim.real.runs.record import Record, load
 from ppsim.real.traces.read import read_run
-from ppsim.real.validation.analyse import Validation, validate
+from ppsim.real.validation.analyse import validate
+from ppsim.real.validation.verdict import Validation
 from ppsim.schedules import recognise
 from tests.commands import ROOT, invoke
 from tests.real.runs.cases import assert_causal

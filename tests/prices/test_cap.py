@@ -18,7 +18,7 @@ def ask(*words: str) -> dict[str, Any]:
     return json.loads(invoke(*words, "--json").stdout)
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("cap", ["3", "4", "5,4,3,2", "8"])
 @pytest.mark.parametrize("name", NAMES)
 def test_run_and_memory_have_one_verdict(name, cap):
@@ -76,6 +76,7 @@ def test_a_cap_that_is_none_is_refused(command, cap, says):
     assert says in str(refused(command, "1f1b", *SHAPE, "--cap", cap))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("cap", [2.0, 4.0, 5.5, 8.0])
 def test_compare_chooses_the_best_of_those_that_fit(cap):
     """Activations are of a device's share there, as the column of peaks; what does not fit is on no
@@ -137,7 +138,7 @@ CAPPED = ("1f1b", "zb-v", "interleaved:3", "seq1f1b", "dualpipe")
 CAPS = ("1", "1.75", "3", "3.5", "4", "5", "4,3,2,1", "4,4,4,4")
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("cap", CAPS)
 @pytest.mark.parametrize("name", CAPPED)
 def test_a_number_counts_the_same_activations_in_every_command(name, cap):
@@ -195,6 +196,7 @@ def test_a_search_counts_the_activations_that_the_others_count(
     assert not json.loads(invoke("run", file, "--cap", less, "--json").stdout)["fits"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["1f1b", "zb-v", "seq1f1b"])
 @pytest.mark.parametrize("cap", ["2", "3", "4"])
 def test_with_a_layout_a_number_counts_the_same_layers_in_every_command(name, cap):

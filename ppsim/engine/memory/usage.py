@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.base.units import binary_unit
 from ppsim.core.curve import Curve
 from ppsim.core.ops import ALL, PART, REST, TIMED, Kind
 from ppsim.core.schedule import NONE, Schedule
@@ -223,6 +222,8 @@ def steps(curve: Curve, device: int) -> tuple[NDArray[np.float64], NDArray[np.fl
 
 def scale_bytes(found: Iterable[Curve]) -> list[Curve]:
     """Convert curves in bytes to the unit that fits their peak; leave out curves in activations."""
+    from ppsim.base.units import binary_unit
+
     result = []
     for curve in found:
         if curve.unit == BYTES:
@@ -238,6 +239,8 @@ def share_unit(curves: Sequence[Curve], schedules: Sequence[Schedule]) -> list[C
     different numbers of stages per device; bytes take the binary unit that fits the largest peak.
     """
     if curves and all(curve.unit == BYTES for curve in curves):
+        from ppsim.base.units import binary_unit
+
         unit, size = binary_unit(max(float(curve.peak.max()) for curve in curves))
         return [curve.divided(size, unit) for curve in curves]
     if len({schedule.n_chunks for schedule in schedules}) < 2:

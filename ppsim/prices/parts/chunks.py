@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import click
 
-from ppsim.ask.given import COSTS, DETAILED, STEP, Need, never
+from ppsim.ask.given import Need, never
+from ppsim.ask.option_names import COSTS, DETAILED, STEP
 from ppsim.ask.options import option
 from ppsim.prices.part import Asked, Part
 

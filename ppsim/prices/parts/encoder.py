@@ -48,8 +48,9 @@ class EncoderFile(Part):
     def keep(self, held: MemoryModel, schedule: Schedule, asked: Asked) -> MemoryModel:
         """Return what stages hold, in bytes, with what the encoder holds."""
         from ppsim.engine.memory.usage import BYTES
-        from ppsim.search.rules.encoder import encoder_memory, read_encoder
 
         if held.unit != BYTES:
             return held
+        from ppsim.search.rules.encoder import encoder_memory, read_encoder
+
         return encoder_memory(held, schedule, read_encoder(self.encoder or ""))

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ppsim.ask.given import LAYER_TIMES, Need
+from ppsim.ask.given import Need
 from ppsim.ask.groups import Value
+from ppsim.ask.option_names import LAYER_TIMES
 from ppsim.ask.options import common, option
 from ppsim.errors import InputError
 from ppsim.prices.part import Asked, Part
@@ -138,12 +139,13 @@ def shape_of_layout(spec: str, shape: ShapeOptions, layout: str) -> ShapeOptions
             the family takes.
     """
     from ppsim.schedules import family_of, split_chunks
-    from ppsim.workload.layout.layout import nearest_layout, read_layout
-    from ppsim.workload.layout.text import parse_content
 
     family = family_of(spec)
     if shape.stages is not None or (shape.devices and shape.chunks) or family is None:
         return shape
+    from ppsim.workload.layout.layout import nearest_layout, read_layout
+    from ppsim.workload.layout.text import parse_content
+
     stages, P, spelled = len(parse_content(layout)), shape.devices, split_chunks(spec)[1]
     try:
         return replace(shape, stages=read_layout(layout, P).n_stages)
@@ -184,12 +186,13 @@ def layout_for(schedule: Schedule, text: str) -> Layout:
     """Read the layout of a schedule's stages (InputError: none, one that Megatron refuses, or of
     other stages).
     """
-    from ppsim.schedules import families
     from ppsim.workload.layout.layout import nearest_layout, read_layout
     from ppsim.workload.layout.text import parse_content
 
     stages, P = len(parse_content(text)), schedule.n_devices
     if stages != schedule.n_stages:
+        from ppsim.schedules import families
+
         V = schedule.n_chunks
         hint = (
             f"--devices {stages // V}" + f" --chunks {V}" * (V > 1)

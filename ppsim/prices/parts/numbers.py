@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from ppsim.ask.given import COSTS
 from ppsim.ask.groups import Value
+from ppsim.ask.option_names import COSTS
 from ppsim.ask.options import common, option
 from ppsim.prices.part import Asked, Part
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import click
 
-from ppsim.ask.given import COSTS, LAYER_TIMES, Need
+from ppsim.ask.given import Need
+from ppsim.ask.option_names import COSTS, LAYER_TIMES
 from ppsim.ask.options import option
 from ppsim.prices.part import Asked, Part
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import click
 
-from ppsim.ask.given import DETAILED, Need, never
+from ppsim.ask.given import Need, never
 from ppsim.ask.groups import Value
+from ppsim.ask.option_names import DETAILED
 from ppsim.ask.options import flag, option
 from ppsim.errors import InputError
 from ppsim.prices.part import Asked, TimesOfKinds
@@ -159,7 +160,6 @@ class Steps(TimesOfKinds):
         schedule).
         """
         from ppsim.core.ops import Kind
-        from ppsim.core.steps import add_optimizer
 
         if (schedule.kind == Kind.OPT).any():
             if self.post_validation:
@@ -167,6 +167,8 @@ class Steps(TimesOfKinds):
                     f"{schedule.name} has its optimizer step already", "leave out --post-validation"
                 )
             return schedule
+        from ppsim.core.steps import add_optimizer
+
         if not schedule.flushes:
             self._refuse_asynchronous(schedule)
         return add_optimizer(

@@ -321,10 +321,10 @@ def _escape(text: str, more: str = "") -> str:
 
 def count_faults(report: CheckReport) -> str:
     """Return "valid", or how many faults there are."""
-    from ppsim.inputs.check.checks import MOST_FAULTS
-
     if report.valid:
         return "valid"
+    from ppsim.inputs.check.checks import MOST_FAULTS
+
     count = len(report.faults)
     return f"invalid: {count} fault{'s' * (count > 1)}{' or more' * (count >= MOST_FAULTS)}"
 

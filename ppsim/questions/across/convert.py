@@ -12,8 +12,9 @@ import click
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block
-from ppsim.ask.given import GIVEN_COSTS, Given, Need, never
-from ppsim.ask.groups import FigureOptions
+from ppsim.ask.given import Given, Need, never
+from ppsim.ask.groups import FigureOptions, iteration_option
+from ppsim.ask.option_names import GIVEN_COSTS
 from ppsim.ask.options import Request, flag, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.words import counted, shape_line, title_of
@@ -22,7 +23,7 @@ from ppsim.base.atomic_file import open_atomically
 from ppsim.errors import InputError
 from ppsim.prices.build import build_costs, check_used
 from ppsim.prices.options import CostOptions
-from ppsim.questions.runs.stated import iteration_option, read_draft, read_whole, told_unit
+from ppsim.questions.runs.stated import read_draft, read_whole, told_unit
 
 if TYPE_CHECKING:
     from ppsim.core.costs import Costs

@@ -8,8 +8,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Line, Table
-from ppsim.ask.given import SHAPE, TIMING, Given
-from ppsim.ask.groups import FaceOptions, FigureOptions, NetworkOptions, ShapeOptions
+from ppsim.ask.given import Given
+from ppsim.ask.groups import (
+    SHAPE,
+    FaceOptions,
+    FigureOptions,
+    NetworkOptions,
+    ShapeOptions,
+    iteration_option,
+)
+from ppsim.ask.option_names import TIMING
 from ppsim.ask.options import Request, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.types import ScheduleName
@@ -19,7 +27,7 @@ from ppsim.base.numbers import MINUS, format_number, format_part
 from ppsim.errors import InputError
 from ppsim.prices.options import CostOptions
 from ppsim.questions.across.explain_text import bar
-from ppsim.questions.runs.stated import iteration_option, table_unit
+from ppsim.questions.runs.stated import table_unit
 from ppsim.questions.runs.timed import MEASURED, STATED, TimedRun, time_runs
 
 if TYPE_CHECKING:
@@ -257,13 +265,13 @@ def _op_lines(found: Difference) -> Iterator[str]:
     """The ops that both runs have, the largest changes of their times and starts, and of means per
     stage.
     """
-    from ppsim.analysis.diff import NEGLIGIBLE, largest, signed_part, stage_changes
-
     schedules = [idle.timeline.schedule for idle in found.runs]
     stages = [schedule.n_stages for schedule in schedules]
     if stages[0] != stages[1]:
         yield f"no op is in both runs: they cut the model into {stages[0]} and {stages[1]} stages"
         return
+    from ppsim.analysis.diff import NEGLIGIBLE, largest, signed_part, stage_changes
+
     counts = " and ".join(str(len(schedule)) for schedule in schedules)
     yield f"{len(found.ops)} ops are in both runs (of {counts})"
     whole, schedule = max(found.makespans), schedules[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -12,8 +13,17 @@ import click
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Chart, Drawn, Line, Part
-from ppsim.ask.given import SHAPE, TIMING, Given, Need
-from ppsim.ask.groups import FaceOptions, FigureOptions, NetworkOptions, OneSchedule, ShapeOptions
+from ppsim.ask.given import Given, Need
+from ppsim.ask.groups import (
+    SHAPE,
+    FaceOptions,
+    FigureOptions,
+    NetworkOptions,
+    OneSchedule,
+    ShapeOptions,
+    iteration_option,
+)
+from ppsim.ask.option_names import TIMING
 from ppsim.ask.options import Request, common, flag, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.terminal import count_colours, shows_colours
@@ -22,7 +32,7 @@ from ppsim.ask.write import Writers, document_writers, find_targets, inputs_of
 from ppsim.base.numbers import format_number, format_share
 from ppsim.errors import InputError
 from ppsim.prices.build import build
-from ppsim.prices.dealing import (
+from ppsim.prices.data_parallel.dealing import (
     MOST,
     DealOptions,
     DealtJob,
@@ -35,14 +45,18 @@ from ppsim.prices.dealing import (
     loads_section,
     maps_of,
 )
-from ppsim.prices.lengths import LengthOptions, Load, Loads, lengths_object
+from ppsim.prices.data_parallel.lengths import LengthOptions, Load, Loads, lengths_object
+from ppsim.prices.data_parallel.replicas import (
+    ReplicaOptions,
+    Replicated,
+    costs_of_slowest,
+    time_replicas,
+)
 from ppsim.prices.options import CostOptions
-from ppsim.prices.replicas import ReplicaOptions, Replicated, costs_of_slowest, time_replicas
 from ppsim.prices.timing import SIMPLE, time_ops
 from ppsim.questions.across.explain_text import explain_lines, heading_lines, job_lines, story_of
 from ppsim.questions.across.rivals import Tried, try_changes
 from ppsim.questions.across.whatif import Run, change_run
-from ppsim.questions.runs.stated import Stated, iteration_option, read_stated, told_unit
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -54,6 +68,7 @@ if TYPE_CHECKING:
     from ppsim.core.execution import Execution
     from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
+    from ppsim.questions.runs.stated import Stated
     from ppsim.show.drawing.worker_map import WorkerMap
     from ppsim.show.files.document import Document, Story
 
@@ -210,9 +225,9 @@ def _try_changes(
 
     Of a job of several replicas only those given: what may help is simulated over all of them.
     """
-    from ppsim.analysis.explain import what_if
-
     if request.changes:
+        from ppsim.analysis.explain import what_if
+
         timed = ((change, *change_run(change, base, given)) for change in request.changes)
         return Tried(tuple(what_if(text, change, timeline) for change, text, timeline in timed))
     if stated and stated.job and len(stated.job.replicas) > 1:
@@ -261,7 +276,6 @@ class Explained(Answer[ExplainRequest]):
 
         if self.slowdown is None:
             return advise(self.explanation, self.changes, self.room)
-        from ppsim.analysis.mending import advise_job
 
         base, best = self.explanation.base, best_of(self.explanation, self.changes, self.room)
         now = base.makespan / base.schedule.run_microbatches
@@ -269,6 +283,8 @@ class Explained(Answer[ExplainRequest]):
         mended = min((each.step for each in self.mending), default=1.0)
         least = mended / (float(self.slowdown.steps.mean()) or 1.0)
         if len(self.slowdown.job.replicas) > 1 or least < changed:
+            from ppsim.analysis.mending import advise_job
+
             return advise_job(self.mending, self.slowdown)
         return advise(self.explanation, self.changes, self.room)
 
@@ -367,7 +383,6 @@ class Explained(Answer[ExplainRequest]):
             return self._heat_writers(output)
 
         def complete(document: Document, suffix: str) -> Document:
-            from ppsim.show.files.workers import lines_of_page, workers_svg
 
             if self.execution:
                 document = replace(document, executions=(self.execution,))
@@ -376,6 +391,8 @@ class Explained(Answer[ExplainRequest]):
                     document, below=loads_section(self.load, self.replicas, self.dealt)
                 )
             if suffix == ".html" and self.slowdown is not None:
+                from ppsim.show.files.workers import lines_of_page, workers_svg
+
                 below = lines_of_page([*job_lines(self.slowdown, self.mending)])
                 below += workers_svg(_worker_map(self.slowdown), PAGE)
                 document = replace(document, below=below)
@@ -506,6 +523,11 @@ def _stated(given: Given, request: ExplainRequest) -> Stated | None:
     A file with times is timed anew where an option gives costs or messages.
     """
     spec, trace, iteration = request.spec, request.trace, request.iteration
+    if not trace and not _may_be_file(spec):
+        _refuse_iteration(given)
+        return None
+    from ppsim.questions.runs.stated import read_stated, told_unit
+
     unit = told_unit(request.costs.unit, trace or spec)
     simulated = given.spellings(tuple(name for name in TIMING if not (unit and name == "unit")))
     if trace:
@@ -528,11 +550,24 @@ def _stated(given: Given, request: ExplainRequest) -> Stated | None:
 
         require_shape(spec, stated.found.timeline.schedule, asdict(request.shape))
         return stated
+    _refuse_iteration(given)
+    return None
+
+
+def _may_be_file(spec: str) -> bool:
+    """Whether a spelling may name a file with times, and not a family."""
+    from ppsim.schedules import reads_ops
+
+    file, _, _ = spec.rpartition(":")
+    return os.path.exists(spec) or os.path.isfile(file) or reads_ops(spec)
+
+
+def _refuse_iteration(given: Given) -> None:
+    """Refuse to choose a step where there is no real run (InputError)."""
     if given.has("iteration"):
         raise InputError(
             "--iteration chooses a step of a real run, and there is none", "--trace DIR"
         )
-    return None
 
 
 def _explain_stated(stated: Stated) -> tuple[Explanation, Run]:

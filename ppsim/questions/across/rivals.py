@@ -22,9 +22,9 @@ from ppsim.base.deadline import check_time
 from ppsim.base.numbers import format_share
 from ppsim.errors import PpsimError
 from ppsim.prices.build import build_memory
+from ppsim.prices.data_parallel.replicas import ReplicaOptions, time_replicas
 from ppsim.prices.parts.layout import layout_for
 from ppsim.prices.parts.profile import has_activation_bytes
-from ppsim.prices.replicas import ReplicaOptions, time_replicas
 from ppsim.questions.across.break_even import describe_limits, price_of_search
 from ppsim.questions.across.whatif import Run, changeable_options
 
@@ -127,12 +127,13 @@ def _names(names: list[str]) -> str:
 
 def _plain_attempts(base: Run, given: Given) -> Iterator[_Attempt]:
     """Levelled stages, messages that take no time, a slow replica healed, more microbatches."""
-    from ppsim.analysis.changes import level_stages
     from ppsim.schedules import family_of
 
     assert base.schedule
     prices, count = base.price(base.schedule), base.shape.microbatches
     if np.ptp(prices.time, axis=1).any() and prices.each is None:
+        from ppsim.analysis.changes import level_stages
+
         command = f" ({_partition_line(base, given)})" if base.spec else ""
         advice = f"move layers so that stages are equal{command}"
         yield _Attempt("equal stages", advice, base.edit(level_stages))
@@ -229,12 +230,12 @@ def _treats(explanation: Explanation, family: Family, chunks: int, base: Run) ->
     Waits for messages: no more messages than now, or an order that follows what they take. All
     else: split backwards, whose weight gradients fill gaps, or more and shorter stages.
     """
-    from ppsim.core.ops import Kind
-
     assert base.schedule
     idle = explanation.idle.by_cause
     if max(idle, key=idle.__getitem__, default="") == "message":
         return family.uses_costs or chunks <= base.schedule.n_chunks
+    from ppsim.core.ops import Kind
+
     splits = bool((base.schedule.kind == Kind.W).any())
     return (family.split and not splits) or chunks > base.schedule.n_chunks
 
@@ -292,8 +293,6 @@ def _most_held(run: Run, timeline: Timeline, *, in_bytes: bool) -> tuple[float, 
     Bytes, if wanted, where a profile has them; layers where there is a layout.
     """
     from ppsim.engine.memory.usage import ACTIVATIONS, curves
-    from ppsim.engine.simple.columns import peak_share, shape_of
-    from ppsim.engine.simple.metrics import measure
 
     schedule = timeline.schedule
     costs = run.costs if in_bytes else replace(run.costs, profile=None)
@@ -303,6 +302,9 @@ def _most_held(run: Run, timeline: Timeline, *, in_bytes: bool) -> tuple[float, 
         model, _ = build_memory(schedule, run.price(schedule), costs)
         peak = float(curves(timeline, model).peak.max())
         return peak / activations_per_unit(schedule, model.unit), model.unit
+    from ppsim.engine.simple.columns import peak_share, shape_of
+    from ppsim.engine.simple.metrics import measure
+
     return peak_share(measure(timeline), shape_of(schedule)), ACTIVATIONS
 
 
@@ -310,14 +312,14 @@ def _partition_line(base: Run, given: Given) -> str:
     """Write the command that finds the split of layers, and in words what it needs and the run does
     not tell.
     """
-    from ppsim.questions.optimum.partition import PartitionRequest
-
     assert base.schedule
     if base.measured:
         said = asdict(base.shape) | {"schedule": base.spec}
         options = {each.name: each for each in changeable_options().values()}
         typed = [each for each in options.values() if said.get(each.name)]
     else:
+        from ppsim.questions.optimum.partition import PartitionRequest
+
         taken = {each.name for each in list_options(PartitionRequest)} - list_refused(
             PartitionRequest
         )
@@ -337,9 +339,9 @@ def _partition_line(base: Run, given: Given) -> str:
 
 def _halved(base: Run, timeline: Timeline) -> str:
     """What is assumed where a run measured full backwards alone and a schedule splits them."""
-    from ppsim.core.ops import Kind
-
     if base.measured is None or base.schedule is None:
         return ""
+    from ppsim.core.ops import Kind
+
     splits, split = ((each.kind == Kind.W).any() for each in (timeline.schedule, base.schedule))
     return " (I = W = B/2)" if splits and not split else ""

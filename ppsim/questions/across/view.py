@@ -10,8 +10,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from ppsim.ask.given import GIVEN_COSTS, SHAPE, TIMING, Given
-from ppsim.ask.groups import NetworkOptions, SeveralSchedules, ShapeOptions
+from ppsim.ask.given import Given
+from ppsim.ask.groups import SHAPE, NetworkOptions, SeveralSchedules, ShapeOptions
+from ppsim.ask.option_names import GIVEN_COSTS, TIMING
 from ppsim.ask.options import Option, Request, flatten, group, make
 from ppsim.ask.request import ask, find_options
 from ppsim.ask.words import title_of
@@ -154,13 +155,13 @@ def _priced(request: ViewRequest) -> tuple[CostOptions, NetworkOptions]:
     Raises:
         InputError: costs beside a model, a model without a cluster, or sizes without a model.
     """
-    from ppsim.workload.hardware.hardware import read_machine
-
     trained, network, given = request.model.trained, request.network, Given.of(request)
     if trained is None:
         if sizes := given.spellings(("tp", "ep", "dp", "mbs")):
             raise InputError(f"{', '.join(sizes)} need a model", "choose one")
         return request.costs, network
+    from ppsim.workload.hardware.hardware import read_machine
+
     if network.cluster is None:
         raise InputError("a model's times need a cluster", "choose one, such as dgx-h100")
     if typed := given.spellings((*GIVEN_COSTS, "message", "offload")):
@@ -345,8 +346,6 @@ def _of_model(request: ViewRequest) -> dict[str, Any]:
 
 def _found(spec: str, folder: Path) -> str:
     """The schedule a word names: one of the list, or the path of a dropped file."""
-    from ppsim.inputs.drafts.read import readable
-
     if not spec.startswith(DROPPED):
         return spec
     name = spec.removeprefix(DROPPED)
@@ -358,6 +357,8 @@ def _found(spec: str, folder: Path) -> str:
             f"'{name}' is code, which a page does not run", "ppsim run in a terminal takes it"
         )
     if not path.suffix:
+        from ppsim.inputs.drafts.read import readable
+
         raise InputError(
             f"'{name}' has no ending to tell what it is", "one of .toml " + " ".join(readable())
         )

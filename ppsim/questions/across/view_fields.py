@@ -47,10 +47,10 @@ def names_schedule(text: str) -> bool:
     Raises:
         UnknownSchedule: a word that can only be a schedule, and is none.
     """
-    from ppsim.schedules import find
-
     if text.startswith(DROPPED):
         return True
+    from ppsim.schedules import find
+
     match = _SPELLED.fullmatch(text)
     return match is not None and bool(find(match[1]))
 

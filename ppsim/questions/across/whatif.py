@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from ppsim.ask.given import COSTS, LAYER_TIMES, Given
+from ppsim.ask.given import Given
 from ppsim.ask.groups import OWN, NetworkOptions, OneSchedule, ShapeOptions
+from ppsim.ask.option_names import COSTS, LAYER_TIMES
 from ppsim.ask.options import Option, flatten, list_options
 from ppsim.ask.rules import check_given
 from ppsim.ask.types import Numbers
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
     from ppsim.core.costs import Costs
     from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
-    from ppsim.prices.lengths import Loads
-    from ppsim.prices.replicas import Replicas
+    from ppsim.prices.data_parallel.lengths import Loads
+    from ppsim.prices.data_parallel.replicas import Replicas
     from ppsim.schedules import Family
 
 KINDS = ("tf", "tb", "ti", "tw", "tr")  # in the order of a cost table's rows
@@ -87,10 +88,10 @@ class Run:
     @property
     def queues_follow_costs(self) -> bool:
         """Whether ops are ordered by their costs, those of the family or those added to it."""
-        from ppsim.schedules import family_of
-
         if self.costs.offload is not None or self.costs.encoder:
             return True
+        from ppsim.schedules import family_of
+
         family = family_of(self.spec) if self.spec else None
         return family is not None and family.uses_costs
 
@@ -129,17 +130,18 @@ class Run:
 
     def _price_replicas(self, schedule: Schedule, prices: Costs) -> Iterable[Costs]:
         """The costs of the replicas among which the slowest is."""
-        from ppsim.prices.dealing import find_slowest
-        from ppsim.prices.replicas import ReplicaOptions, Replicas, costs_of_slowest
-
         load = self.loads.find(schedule, self.costs) if self.loads else None
         if load is None:
             if self.replicas is None:
                 return [prices]
             return self.replicas.distinct_costs(schedule, prices, self.costs)
+        from ppsim.prices.data_parallel.replicas import ReplicaOptions, Replicas, costs_of_slowest
+
         several = ReplicaOptions(self.replicas)
         found = None
         if not self.network.detailed:
+            from ppsim.prices.data_parallel.dealing import find_slowest
+
             found = find_slowest(schedule, prices, load, several)
         if found is not None:
             return [costs_of_slowest(schedule, prices, several, load, found)]
@@ -347,10 +349,10 @@ class _Change:
         """The number or numbers that an option states, or has by default; None where it states
         none.
         """
-        from ppsim.core.costs import costs_for
-
         costs, schedule = self.run.costs, self.run.schedule or self.run.build()
         if name in TIMES:
+            from ppsim.core.costs import costs_for
+
             given = {key: value for key in COSTS if (value := getattr(costs, key)) is not None}
             made = costs_for(schedule, **given | {"per": "stage"})
             pair = made.time[0] + made.time[1] if made.pair is None else made.pair
@@ -398,13 +400,13 @@ class _Change:
 
     def _change_link(self, link: str, value: str) -> Run:
         """Set a link as ``--link`` does, or scale its latency, in both directions or in one."""
-        from ppsim.engine.detailed.links import parse_link
-
         if not value.startswith("x"):
             return replace(
                 self.run,
                 costs=replace(self.run.costs, links=(*self.run.costs.links, f"{link}={value}")),
             )
+        from ppsim.engine.detailed.links import parse_link
+
         self._refuse_cluster()
         number = self._read(value)
 
@@ -497,8 +499,6 @@ def _check_read(part: str, run: Run, without: Run, timeline: Timeline) -> None:
     """Refuse a change of costs that no op of the run reads (InputError: the time of no op or
     message changes).
     """
-    from ppsim.engine.detailed.links import parse_link
-
     schedule, key = timeline.schedule, re.split("[.= ]", part)[0].replace("-", "_")
     refuse_unused(
         times_used(schedule, run.costs) | {*REFUSED_UNUSED} - {key}, [schedule.name], run.costs
@@ -508,6 +508,8 @@ def _check_read(part: str, run: Run, without: Run, timeline: Timeline) -> None:
         np.all(one == other) for one, other in zip(_stated(costs), _stated(before), strict=True)
     )
     if key == "link" and run.network.cluster:  # which changes no costs
+        from ppsim.engine.detailed.links import parse_link
+
         same, link = False, np.zeros((schedule.n_devices,) * 2)
         for way in parse_link(part.partition(".")[2], schedule.n_devices).ways:
             link[way] = 1.0

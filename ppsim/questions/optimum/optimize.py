@@ -234,11 +234,12 @@ def _search(
     searched again, so that the front is the same as without Ctrl-C.
     """
     from ppsim.search.orders.kept import outcome_of, row_of
-    from ppsim.search.orders.optimize import optimize as search
 
     kept = outcome_of(results.rows[key], problems, known) if key in results.rows else None
     if kept and not kept.interrupted:
         return kept
+    from ppsim.search.orders.optimize import optimize as search
+
     ready = workers()
     begin = time.monotonic()
     with progress(not request.face.as_json and not request.face.quiet) as bar:

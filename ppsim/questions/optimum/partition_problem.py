@@ -94,9 +94,10 @@ class Asked:
         return curves(timeline, self._memory(schedule, layout))
 
     def _memory(self, schedule: Schedule, layout: Layout) -> MemoryModel:
-        from ppsim.engine.memory.usage import layer_model
 
         if not self.model and (not self.costs.profile or self.cap is None):
+            from ppsim.engine.memory.usage import layer_model
+
             return layer_model(schedule, layout.content)
         costs = replace(self.costs, layout=str(layout))
         return build_memory(schedule, build_costs(schedule, costs), costs, self.model)[0]
@@ -105,8 +106,6 @@ class Asked:
         """Make the problem: costs that grow with the layers of a stage, and the least that stages
         hold where capped.
         """
-        from ppsim.core.ops import Kind
-        from ppsim.engine.memory.usage import BYTES, LAYER_ACTIVATIONS
         from ppsim.search.splits.splits import SplitProblem
 
         costs, weights = self.costs, np.ones(self.layers)
@@ -124,6 +123,9 @@ class Asked:
         problem = SplitProblem(schedule, base, rate, weights, self.least)
         if self.cap is None:
             return problem
+        from ppsim.core.ops import Kind
+        from ppsim.engine.memory.usage import BYTES, LAYER_ACTIVATIONS
+
         read_cap(self.cap).single()
         unit = BYTES if self.model or costs.profile else LAYER_ACTIVATIONS
         cap = read_cap(self.cap).of_schedule(schedule, unit)
@@ -234,12 +236,13 @@ def least_cap(asked: Asked, problem: SplitProblem, seconds: float, *, planned: b
     Where the splits are too many to list, or the time is up before all that may need less are
     tried, there is none.
     """
-    from ppsim.engine.memory.usage import BYTES
     from ppsim.search.splits.partition import MOST_LISTED
-    from ppsim.search.splits.splits import layers_in, list_ends
 
     if problem.n_splits > MOST_LISTED:
         return "a larger --cap"
+    from ppsim.engine.memory.usage import BYTES
+    from ppsim.search.splits.splits import layers_in, list_ends
+
     until, schedule = time.monotonic() + seconds, problem.schedule
     ends = list_ends(problem.n_layers, schedule.n_stages, problem.least)
     bounds, least = problem.peaks(ends), math.inf

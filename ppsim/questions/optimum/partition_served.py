@@ -172,11 +172,11 @@ def _tokens_of_ranges(asked: ServedQuestion) -> NDArray[np.float64]:
     """
     import numpy as np
 
-    from ppsim.workload.cost.serving import find_held, tokens_in
-
     P, N = asked.devices, asked.layers
     if asked.trained is None or asked.caps is None:
         return np.zeros((P, N + 1, N + 1))
+    from ppsim.workload.cost.serving import find_held, tokens_in
+
     served = asked.options.of_model(asked.trained)
     held = find_held(asked.trained.model, served)
     weights, states = (

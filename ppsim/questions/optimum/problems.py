@@ -133,11 +133,12 @@ def _chunks(name: str, search: SearchOptions, costs: CostOptions) -> int:
     """
     P, chunks, auto = search.devices or 1, search.chunks, search.placement == "auto"
     if costs.layout:
-        from ppsim.workload.layout.layout import nearest_layout
         from ppsim.workload.layout.text import parse_content
 
         stages = len(parse_content(costs.layout))
         if stages % P or chunks not in (None, stages // P):
+            from ppsim.workload.layout.layout import nearest_layout
+
             each = chunks or (
                 1 if name == "linear" and not auto else max(1 if auto else 2, round(stages / P))
             )

@@ -267,10 +267,10 @@ def _sent(task: Task, parallel: Parallel, schedule: Schedule, layout: Layout) ->
 
 def _pack(schedule: Schedule) -> dict[str, Any] | None:
     """The queues as differences from op to op; None for ops that the page does not time."""
-    from ppsim.show.files.page_parts import pack_bytes
-
     if schedule.kind.max(initial=0) >= len(COMPUTE):
         return None
+    from ppsim.show.files.page_parts import pack_bytes
+
     first = np.zeros(len(schedule), np.int64)
     first[schedule.first_of_pairs] = 1
     columns = (schedule.kind, schedule.stage, schedule.microbatch, first)

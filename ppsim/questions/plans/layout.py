@@ -109,9 +109,7 @@ def layout(string: str | None = None, **options: Any) -> Layout:
 
 def answer(request: LayoutRequest) -> Layout:
     """Read what is given."""
-    from ppsim.workload.layout.flags import Flags, layout_from
     from ppsim.workload.layout.layout import build_layout, read_layout
-    from ppsim.workload.layout.text import parse_content
 
     devices, chunks, num_layers, mtp = (
         request.devices,
@@ -121,6 +119,8 @@ def answer(request: LayoutRequest) -> Layout:
     )
     listed = request.layers_per_stage
     if request.string is not None:
+        from ppsim.workload.layout.text import parse_content
+
         stages = len(parse_content(request.string))
         found = read_layout(request.string, _devices(stages, devices, chunks), num_layers, mtp)
     elif listed is not None:
@@ -132,6 +132,8 @@ def answer(request: LayoutRequest) -> Layout:
             "a STRING, or --num-layers and --devices, or --layers-per-stage",
         )
     else:
+        from ppsim.workload.layout.flags import Flags, layout_from
+
         counted_in = request.account_embedding, request.account_loss
         flags = Flags(
             num_layers, devices, chunks or 1, request.first, request.last, *counted_in, mtp or 0

@@ -170,11 +170,6 @@ def model(name: str | None = None, **options: Any) -> Shelves | ModelCost | Card
 
 def answer(request: ModelRequest) -> Shelves | ModelCost | Card:
     """Describe what is asked for."""
-    from ppsim.inputs.profile.profile import read
-    from ppsim.workload.cost.calibrated import use_profile
-    from ppsim.workload.hardware.hardware import read_machine
-    from ppsim.workload.layout.layout import read_layout
-
     if request.file is not None and not request.trains and (card := card_of(request.file)):
         return Card(request, request.file, card)
     if request.file is None:
@@ -182,6 +177,9 @@ def answer(request: ModelRequest) -> Shelves | ModelCost | Card:
     found = read_model(request.file, request.training.sequence)
     if not request.trains:
         return ModelCost(request, found, {})
+    from ppsim.workload.hardware.hardware import read_machine
+    from ppsim.workload.layout.layout import read_layout
+
     given = {
         NAMES.get(name, name): value
         for name, value in asdict(request.training).items()
@@ -201,6 +199,9 @@ def answer(request: ModelRequest) -> Shelves | ModelCost | Card:
         machine.check_gpus(parallel.gpus)
     arranged = None if layout is None else read_layout(layout, parallel.pp, found.layers)
     if machine and request.profile is not None:
+        from ppsim.inputs.profile.profile import read
+        from ppsim.workload.cost.calibrated import use_profile
+
         machine = use_profile(
             machine, read(request.profile), request.profile, found, parallel, arranged
         )

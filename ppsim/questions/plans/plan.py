@@ -318,10 +318,10 @@ def _with_software(request: PlanRequest) -> PlanRequest:
     Raises:
         InputError: the software is not launched by these flags.
     """
-    from ppsim.workload.plans.software import LAUNCHED
-
     if request.flags is None:
         return request
+    from ppsim.workload.plans.software import LAUNCHED
+
     if request.runs.software is None:
         return replace(request, runs=replace(request.runs, software=LAUNCHED[request.flags]))
     software = request.runs.version.software
@@ -369,13 +369,14 @@ def _runs(anchors: Sequence[str], own: Own) -> Nearby:
         InputError: an anchor that cannot be read or predicted.
     """
     from ppsim.workload.plans.nearby import Measured, Nearby, published
-    from ppsim.workload.plans.published import anchors_of
-    from ppsim.workload.plans.rows import read_table, unknown_keys
 
     measured = own.machine and own.machine.measured
     tables = [name for name in anchors if not _is_profile(name)]
     if not tables:
         return Nearby() if measured else published()
+    from ppsim.workload.plans.published import anchors_of
+    from ppsim.workload.plans.rows import read_table, unknown_keys
+
     given = list[Measured]()
     for name in tables:
         rows = read_table(name)
@@ -440,13 +441,13 @@ def make_task(request: PlanRequest) -> Task:
 
 def _able(request: PlanRequest) -> Able:
     """Return what the software has that the plan is for."""
-    from ppsim.workload.plans.flags import RUNNABLE
-
     software = request.runs.version.software
     if request.any_schedule and not request.flags:
         return Able(software.name, free=True)
     schedules = software.runs
     if request.flags:
+        from ppsim.workload.plans.flags import RUNNABLE
+
         schedules = tuple(name for name in schedules if name in RUNNABLE[request.flags])
     return Able(software.name, schedules, software.divides, software.shards)
 
@@ -888,10 +889,10 @@ class Plans(Answer[PlanRequest]):
     @cached_property
     def _refusal(self) -> InputError | None:
         """Why the framework does not run the best plan."""
-        from ppsim.workload.plans.flags import refusal
-
         if not self._framework:
             return None
+        from ppsim.workload.plans.flags import refusal
+
         return refusal(self._framework, self.task.model, *chosen(self.task, self.found.rows[0]))
 
     @property

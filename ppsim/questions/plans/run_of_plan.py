@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 def run_line(parallel: Parallel, found: StageCosts) -> str:
     """Write the ``ppsim run`` of a plan's pipeline, in ms; empty where it has one device."""
+    if parallel.pp == 1:
+        return ""
     from ppsim.schedules import find
     from ppsim.workload.cost.costs import schedule_of
 
-    if parallel.pp == 1:
-        return ""
     schedule = schedule_of(parallel.schedule_name, parallel.pp, parallel.vp, parallel.microbatches)
     words = [parallel.schedule_name, "--devices", str(parallel.pp)]
     words += ["--chunks", str(parallel.vp)] if parallel.vp > 1 else []

@@ -123,10 +123,11 @@ class SoftwareOptions:
                 ranks.
         """
         from ppsim.workload.model.parallel import RANK_ORDERS
-        from ppsim.workload.plans.rank_chart import read_ranks
 
         if self.rank_order is None or self.rank_order in RANK_ORDERS:
             return None
+        from ppsim.workload.plans.rank_chart import read_ranks
+
         if not Path(self.rank_order).exists():
             known = ", ".join(RANK_ORDERS)
             hint = "tp-pp-dp, or a flowchart of ranks, as ppsim plan ... -o ranks.mmd writes it"

@@ -44,10 +44,10 @@ def sizes_from(text: str | None, given: dict[str, Any]) -> dict[str, Any]:
     """Fill in the pipeline's devices, or the chunks, where a layout's stages and the other say
     them.
     """
-    from ppsim.workload.layout.text import parse_content
-
     if text is None:
         return given
+    from ppsim.workload.layout.text import parse_content
+
     stages, pp, vp = len(parse_content(text)), given["pp"], given["vp"]
     if pp is None and stages % max(vp or 1, 1) == 0:
         pp = stages // max(vp or 1, 1)

@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 
 import click
 
-from ppsim.ask.given import MEASURING, Given, Need
-from ppsim.ask.groups import FaceOptions
+from ppsim.ask.given import Given, Need
+from ppsim.ask.groups import FaceOptions, iteration_option
+from ppsim.ask.option_names import MEASURING
 from ppsim.ask.options import Request, common, flag, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.types import COUNT
@@ -21,7 +22,6 @@ from ppsim.base.signals import orderly_end
 from ppsim.errors import InputError
 from ppsim.inputs.profile.profile import Profile, Workload, write
 from ppsim.questions.runs.profile import ShownProfile
-from ppsim.questions.runs.stated import iteration_option
 from ppsim.questions.runs.workload import WorkloadOptions, explain_module, module_option, workload
 from ppsim.real.calibration.machine import device_for
 from ppsim.real.calibration.user_module import find_module

@@ -14,7 +14,7 @@ import numpy as np
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Line, Table
 from ppsim.ask.given import Given
-from ppsim.ask.groups import FaceOptions
+from ppsim.ask.groups import FaceOptions, iteration_option
 from ppsim.ask.options import Request, common, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.types import ScheduleName
@@ -22,7 +22,7 @@ from ppsim.ask.words import counted, shape_line
 from ppsim.base.numbers import format_number
 from ppsim.base.units import format_size
 from ppsim.errors import InputError
-from ppsim.questions.runs.stated import iteration_option, read_named_run, shows_run, unit_option
+from ppsim.questions.runs.stated import read_named_run, shows_run, unit_option
 from ppsim.questions.runs.timers import Timers, refuse_options
 
 if TYPE_CHECKING:
@@ -33,15 +33,6 @@ if TYPE_CHECKING:
     from ppsim.workload.plans.rank_chart import RankLayout
 
 SCHEMA = "ppsim.read/1"
-FORMATS = {
-    "primus": "Primus dumps",
-    "kineto": "Kineto traces",
-    "record": "a record",
-    "table": "a table of ops",
-    "timeline": "a schedule with times",
-    "schedule": "a schedule without times",
-    "ranks": "where ranks lie",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,19 +88,21 @@ def read(files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], **opt
 
 def answer(request: ReadRequest) -> ObservedRun | Shape | Timers | Written | Ranks:
     """Read what is named."""
-    from ppsim.inputs.drafts.read import read as read_file
-    from ppsim.inputs.drafts.read import require_sound
-    from ppsim.real.traces.timers import read_timers, shows_timers
-    from ppsim.schedules import recognise
     from ppsim.workload.plans.rank_chart import read_ranks, shows_ranks
 
     files = request.files
     if len(files) == 1 and shows_ranks(files[0]):
         refuse_options(Given.of(request), ("schedule", "iteration", "unit"))
         return Ranks(request, read_ranks(files[0]))
+    from ppsim.real.traces.timers import read_timers, shows_timers
+
     if len(files) == 1 and shows_timers(files[0]):
         refuse_options(Given.of(request), ("schedule", "iteration", "unit"))
         return Timers(request, files[0], read_timers(files[0]))
+    from ppsim.inputs.drafts.read import read as read_file
+    from ppsim.inputs.drafts.read import require_sound
+    from ppsim.schedules import recognise
+
     is_run = len(files) > 1 or shows_run(files[0])
     origin = None if is_run else _origin(files)
     try:
@@ -281,7 +274,7 @@ class Shape(Answer[ReadRequest]):
 
     def blocks(self) -> Iterator[Block]:
         """What it is."""
-        yield Line(f"file       {self.request.files[0]}: {FORMATS['schedule']}", 11)
+        yield Line(f"file       {self.request.files[0]}: a schedule without times", 11)
         yield Line(_schedule_line(self.schedule), 11)
         yield from _command_line(self.command)
 
@@ -310,7 +303,7 @@ class Ranks(Answer[ReadRequest]):
     def blocks(self) -> Iterator[Block]:
         """What it is, sizes, order, and what takes it."""
         found = self.layout
-        yield Line(f"file       {self.request.files[0]}: {FORMATS['ranks']}", 11)
+        yield Line(f"file       {self.request.files[0]}: where ranks lie", 11)
         yield Line(f"sizes      {self._sizes()}", 11)
         yield Line(
             f"order      {found.rank_order}, the nearest first; expert-parallel ranks "
@@ -381,7 +374,9 @@ def _terms_object(terms: Terms) -> dict[str, Any]:
 
 
 def _headline(observed: RealRun, kept: RealRun) -> Iterator[str]:
-    yield f"file       {observed.source}: {FORMATS[observed.format]}"
+    from ppsim.real.traces.read import title_of
+
+    yield f"file       {observed.source}: {title_of(observed.format)}"
     yield _schedule_line(observed.schedule)
     numbers, makespans = observed.iterations, observed.makespans
     if (job := observed.job) is not None and len(job.replicas) > 1:

@@ -26,17 +26,6 @@ if TYPE_CHECKING:
 UNITS = ("s", "ms", "us", "ns")  # of the times of tables
 
 
-def iteration_option(default: str) -> Any:
-    """Declare the option that chooses iterations of a real run."""
-    return option(
-        "--iteration",
-        default=default,
-        show_default=True,
-        help="Real runs: which iteration; a number, median, or for times over several all or a "
-        "range such as 4-20.",
-    )
-
-
 def unit_option() -> Any:
     """Declare the option that tells the unit of a table's times."""
     return option(
@@ -81,10 +70,10 @@ def told_unit(unit: str | None, path: str) -> str:
 
 def table_unit(unit: str | None, path: str) -> str:
     """As :func:`told_unit`, of tables only: the times of other runs have their unit."""
-    from ppsim.real.traces.read import shows_table
+    from ppsim.real.traces.read import lacks_unit
 
     told = told_unit(unit, path)
-    return told if told and shows_table(path) else ""
+    return told if told and lacks_unit(path) else ""
 
 
 def read_whole(file: str, unit: str = "") -> RealRun | None:
@@ -98,11 +87,11 @@ def read_draft(
     """Read a schedule's file, or one iteration of a run (InputError: one is ``chosen``, and it
     holds no run).
     """
-    from ppsim.inputs.drafts.read import read
-
     if shows_run(file):
         observed = read_named_run([file], unit=unit).select(iteration)
         return observed.draft(observed.middle())
+    from ppsim.inputs.drafts.read import read
+
     if chosen:
         raise InputError(
             f"'{file}' is no real run, so --iteration has nothing to choose", "leave it out"
@@ -137,10 +126,10 @@ def read_stated(
     Raises:
         InputError: the files show no whole run, or have no such iteration.
     """
-    from ppsim.schedules import reads_ops
-
     if shows_run(spec):
         return _read_run(spec, iteration, schedule, unit)
+    from ppsim.schedules import reads_ops
+
     # standard input can be read once: the simulation reads it
     if spec == STANDARD_INPUT or not reads_ops(spec):
         return None

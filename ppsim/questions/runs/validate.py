@@ -11,8 +11,9 @@ import click
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block
-from ppsim.ask.given import MODEL, REQUEST, SHAPE, TIMED, Given, Need
-from ppsim.ask.groups import FaceOptions, OutputOptions, SeveralSchedules, ShapeOptions
+from ppsim.ask.given import Given, Need
+from ppsim.ask.groups import SHAPE, FaceOptions, OutputOptions, SeveralSchedules, ShapeOptions
+from ppsim.ask.option_names import MODEL, REQUEST, TIMED
 from ppsim.ask.options import Request, common, flag, flatten, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.types import COUNT, Share
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
     from ppsim.core.timeline import Timeline
     from ppsim.real.runs.record import Record
     from ppsim.real.traces.run import RealRun
-    from ppsim.real.validation.analyse import Validation
     from ppsim.real.validation.jobs import JobErrors
+    from ppsim.real.validation.verdict import Validation
 
 
 def _milliseconds(spelling: str, what: str) -> Any:
@@ -266,7 +267,8 @@ def answer(request: ValidateRequest) -> Validated | ValidatedJob:
 
 def _compare(request: ValidateRequest, record: Record, lost: str = "") -> Validated:
     """Predict the runs of a record."""
-    from ppsim.real.validation.analyse import select_step, validate
+    from ppsim.real.validation.analyse import validate
+    from ppsim.real.validation.verdict import select_step
 
     _refuse_unknown(request, [run.name for run in record.runs])
     validation = validate(record, request.calibrate_on)
@@ -332,7 +334,7 @@ class Validated(Answer[ValidateRequest]):
 
     @cached_property
     def _value(self) -> dict[str, Any]:
-        from ppsim.real.validation.analyse import validation_object
+        from ppsim.real.validation.verdict import validation_object
 
         return validation_object(self.validation, self.record, self.request.tolerance)
 
@@ -431,8 +433,6 @@ def _refuse_unknown(request: ValidateRequest, names: Sequence[str]) -> None:
 
 def _read_trace(request: ValidateRequest, trace: str) -> RealRun:
     """Read a run made elsewhere, and refuse one of another schedule than named."""
-    from ppsim.real.validation.traced import refuse_other
-
     specs = request.specs
     if len(specs) > 1:
         raise InputError(
@@ -442,6 +442,8 @@ def _read_trace(request: ValidateRequest, trace: str) -> RealRun:
     if observed.format == "record":
         raise InputError(f"{observed.source} is a record of ours", f"--from-record {trace}")
     if specs and observed.job is not None:
+        from ppsim.real.validation.traced import refuse_other
+
         refuse_other(observed, build_schedule(specs[0], request.shape))
     return observed
 

@@ -11,7 +11,7 @@ from ppsim.base.numbers import MINUS, format_change, format_number, format_share
 if TYPE_CHECKING:
     from ppsim.real.runs.record import Record
     from ppsim.real.traces.run import RealRun
-    from ppsim.real.validation.analyse import Validation, Verdict
+    from ppsim.real.validation.verdict import Validation, Verdict
     from ppsim.show.files.document import Story
 
 JOB_LEVELS = {
@@ -123,7 +123,7 @@ def _table(validation: Validation, tolerance: float) -> Iterator[Block]:
 
 
 def _residuals(v: Verdict) -> Iterator[Block]:
-    from ppsim.real.validation.analyse import CLASSES, find_worst_ops
+    from ppsim.real.validation.verdict import CLASSES, find_worst_ops
 
     yield Line([(v.run.name, "name"), ": predicted - measured, ms per device"])
     rows = [

@@ -26,10 +26,10 @@ from ppsim.engine.simple.columns import Column, columns_of
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import add_memory, build_costs, look_inside_costs
 from ppsim.prices.cap import Cap, cap_option, fits_none, read_cap
-from ppsim.prices.dealing import DealOptions
-from ppsim.prices.lengths import LengthOptions
+from ppsim.prices.data_parallel.dealing import DealOptions
+from ppsim.prices.data_parallel.lengths import LengthOptions
+from ppsim.prices.data_parallel.replicas import ReplicaOptions
 from ppsim.prices.options import CostOptions
-from ppsim.prices.replicas import ReplicaOptions
 from ppsim.prices.several import time_schedules
 
 if TYPE_CHECKING:

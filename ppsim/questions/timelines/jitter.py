@@ -23,9 +23,15 @@ from ppsim.base.numbers import format_change, format_number, format_share
 from ppsim.base.patterns import matches
 from ppsim.errors import InputError
 from ppsim.prices.build import build_costs
-from ppsim.prices.lengths import LengthOptions, find_load, law_of, refuse_rounds, shares_of
+from ppsim.prices.data_parallel.lengths import (
+    LengthOptions,
+    find_load,
+    law_of,
+    refuse_rounds,
+    shares_of,
+)
+from ppsim.prices.data_parallel.replicas import ReplicaOptions, Replicas, refuse_steps
 from ppsim.prices.options import CostOptions
-from ppsim.prices.replicas import ReplicaOptions, Replicas, refuse_steps
 from ppsim.prices.several import time_schedules
 
 if TYPE_CHECKING:
@@ -245,8 +251,6 @@ class Jitter(Answer[JitterRequest]):
     @property
     def verdict(self) -> str:
         """Which schedule to trust, and how far."""
-        from ppsim.analysis.jitter import count_wins, rate_ranking
-
         sampled = self.sampled
         count = f"{len(sampled[0].makespans):,} samples"
         best = min(sampled, key=lambda s: s.percentile(50))
@@ -256,6 +260,8 @@ class Jitter(Answer[JitterRequest]):
                 f"{best.name}: half of {count} stay within {format_number(half)} {best.unit}, "
                 f"99% within {format_number(most)}"
             )
+        from ppsim.analysis.jitter import count_wins, rate_ranking
+
         share = count_wins(sampled)[sampled.index(best)]
         middle = f"half of them within {format_number(best.percentile(50))} {best.unit}"
         return (

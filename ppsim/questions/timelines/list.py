@@ -376,16 +376,6 @@ def card_of(name: str) -> dict[str, Any]:
     Raises:
         InputError: words that make no cluster, a file that cannot be read.
     """
-    from ppsim.engine.detailed import cluster as clusters
-    from ppsim.workload.hardware.hardware import (
-        SCHEMA,
-        gpus,
-        machines,
-        read_cluster,
-        read_gpu,
-        read_machine,
-    )
-    from ppsim.workload.model.model import library
     from ppsim.workload.plans.software import read_software, softwares
 
     plain, release, _ = name.lower().partition("@")
@@ -399,6 +389,16 @@ def card_of(name: str) -> dict[str, Any]:
             else asdict(version.software)
         )
         return {"name": plain, **done}
+    from ppsim.engine.detailed import cluster as clusters
+    from ppsim.workload.hardware.hardware import (
+        SCHEMA,
+        gpus,
+        machines,
+        read_cluster,
+        read_gpu,
+        read_machine,
+    )
+
     text = read_text(name, "a TOML file") if name.endswith(".toml") else ""
     if (
         plain in machines()
@@ -411,6 +411,8 @@ def card_of(name: str) -> dict[str, Any]:
         )
     if plain in gpus() or f'"{SCHEMA}"' in text:
         return asdict(read_gpu(name))
+    from ppsim.workload.model.model import library
+
     guess = guess_of(plain, [*library(), *machines(), *gpus(), *softwares()])
     if guess != guess_of(plain, library()) and not Path(name).exists():
         raise InputError(

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Drawn, Line, Part, Table
-from ppsim.ask.given import COSTS, LAYER_TIMES, STEP, UNEVEN, Given, Need
+from ppsim.ask.given import Given, Need
 from ppsim.ask.groups import FaceOptions, FigureOptions, OneSchedule, ShapeOptions
+from ppsim.ask.option_names import COSTS, LAYER_TIMES, STEP, UNEVEN
 from ppsim.ask.options import Request, common, flag, group
 from ppsim.ask.request import ask
 from ppsim.ask.words import recomputed, shape_line, title_of
@@ -151,10 +152,10 @@ def memory(schedule: str, **options: Any) -> Any:
 
 def answer(request: MemoryRequest) -> Memory | MemoryServed:
     """Count what is asked for."""
-    from ppsim.engine.memory.report import report
-
     if request.serve:
         return answer_served(request)
+    from ppsim.engine.memory.report import report
+
     model = Trained(request.model, request.training) if request.model else None
     case = Case(request.schedule.spec, request.shape, request.costs, model)
     timeline, held, prices = case.simulate()
@@ -504,7 +505,6 @@ def find_alternatives(found: MemoryReport, case: Case) -> tuple[tuple[Alternativ
     Where devices have different caps, what fits the least of them on all.
     """
     from ppsim.engine.memory.usage import ACTIVATIONS, curves
-    from ppsim.questions.optimum.partition_problem import searches_soon
     from ppsim.schedules import Request as Sought
     from ppsim.schedules import Trial, find_fitting
 
@@ -528,6 +528,8 @@ def find_alternatives(found: MemoryReport, case: Case) -> tuple[tuple[Alternativ
     )
     split, unsearched = None, False
     if case.costs.layout:
+        from ppsim.questions.optimum.partition_problem import searches_soon
+
         layout = layout_for(schedule, case.costs.layout)
         unsearched = not searches_soon(case.spec, schedule, layout.n_layers)
         split = None if unsearched else _split_otherwise(schedule, layout, case, most, unit)
@@ -538,11 +540,11 @@ def _split_otherwise(
     schedule: Schedule, layout: Layout, case: Case, most: int, unit: str
 ) -> Alternative | None:
     """The same layers on other stages, in the fastest split that fits, where it is found soon."""
+    if "".join(layout.content).count("L") > 1:  # ppsim partition has one loss
+        return None
     from ppsim.engine.memory.usage import BYTES
     from ppsim.questions.optimum.partition_problem import Asked, find_fitting_layout
 
-    if "".join(layout.content).count("L") > 1:  # ppsim partition has one loss
-        return None
     unsplit = replace(case.costs, layout=None)
     cap = (
         f"{most}B"
@@ -588,14 +590,14 @@ def does_not_fit(found: MemoryReport, near: Sequence[Alternative], unsearched: b
     """Make the error that names what fits; ``unsearched``: splits of the layout that ppsim
     partition searches.
     """
-    from ppsim.engine.memory.report import find_excess
-
     unit, peak = found.curve.unit, found.over[0]
     cap = int(found.cap_of(peak.device))
     always = sum(peak.parts[name] for name in found.model.static)
     if always > cap:
         when = f"holds {format_size(always, unit)} before its first activation"
     else:
+        from ppsim.engine.memory.report import find_excess
+
         first = find_excess(found, peak)
         when = f"passes it at {first.time:g} {found.timeline.unit} ({found.label(first.op)})"
     more = len(found.over) - 1

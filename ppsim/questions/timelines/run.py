@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Chart, Line
-from ppsim.ask.given import DETAILED, GIVEN_COSTS, LOOK, UNEVEN, Need
-from ppsim.ask.groups import FaceOptions, FigureOptions, NetworkOptions, OneSchedule, ShapeOptions
+from ppsim.ask.given import Need
+from ppsim.ask.groups import (
+    LOOK,
+    FaceOptions,
+    FigureOptions,
+    NetworkOptions,
+    OneSchedule,
+    ShapeOptions,
+)
+from ppsim.ask.option_names import DETAILED, GIVEN_COSTS, UNEVEN
 from ppsim.ask.options import Request, flag, flatten, given_object, group, list_options
 from ppsim.ask.request import ask
 from ppsim.ask.words import (
@@ -30,7 +38,7 @@ from ppsim.engine.simple.columns import shape_of
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import add_memory, build, look_inside_costs, measure_with_bound
 from ppsim.prices.cap import cap_option, read_cap, report_held
-from ppsim.prices.dealing import (
+from ppsim.prices.data_parallel.dealing import (
     DealOptions,
     DealtLoad,
     assignment_object,
@@ -38,9 +46,14 @@ from ppsim.prices.dealing import (
     loads_section,
     save_assignment,
 )
-from ppsim.prices.lengths import LengthOptions, Load, find_load, lengths_object
+from ppsim.prices.data_parallel.lengths import LengthOptions, Load, find_load, lengths_object
+from ppsim.prices.data_parallel.replicas import (
+    ReplicaOptions,
+    Replicated,
+    costs_of_slowest,
+    time_replicas,
+)
 from ppsim.prices.options import CostOptions, ask_costs
-from ppsim.prices.replicas import ReplicaOptions, Replicated, costs_of_slowest, time_replicas
 from ppsim.prices.timing import execute_slots, note_queues, time_ops
 
 if TYPE_CHECKING:
@@ -331,11 +344,12 @@ class Run(Answer[RunRequest]):
 
     def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.run/1``."""
-        from ppsim.search.rules.encoder import misfits_object
         from ppsim.show.files.writers.json import run_object
 
         suggested: dict[str, Any] = {"reorder": self.reordered.to_json()} if self.reordered else {}
         if self.request.costs.encoder:
+            from ppsim.search.rules.encoder import misfits_object
+
             suggested["encoder"] = misfits_object(self.timeline, self.costs)
         if self.replicas:
             suggested["replicas"] = self.replicas.to_json()
@@ -376,11 +390,11 @@ class Run(Answer[RunRequest]):
 
     def blocks(self) -> Iterator[Block]:
         """The chart and the numbers, each with what it means."""
-        from ppsim.show.drawing.terminal_marks import marks_of_messages
-
         whose = f", replica {self.replicas.slowest}" if self.load and self.replicas else ""
         yield Line([(title_of(self.schedule), "name"), f"  {shape_line(self.schedule)}{whose}"])
         if self.request.gantt:
+            from ppsim.show.drawing.terminal_marks import marks_of_messages
+
             marks = marks_of_messages(self.execution) if self.execution else None
             yield Chart(self.timeline, self.metrics, marks, self.request.lanes)
         yield ""
@@ -469,11 +483,11 @@ class Run(Answer[RunRequest]):
         """
         output, title = self._look(look), title_of(self.schedule)
         if ax is not None:
-            from ppsim.show.drawing.axes import draw_into
+            from ppsim.show.drawing.gantt.axes import draw_into
 
             draw_into(ax, self.timeline, output.title or title, output.look)
             return ax.figure
-        from ppsim.show.drawing.gantt import plot
+        from ppsim.show.drawing.gantt.figure import plot
 
         executions = [self.execution] if self.execution else []
         style = output.style or "screen"
@@ -596,9 +610,10 @@ class Grid(Answer[RunRequest]):
     def rows(self) -> list[list[str]]:
         """What each device does in each slot, empty where it waits."""
         from ppsim.analysis.grid import cells_of
-        from ppsim.engine.simple.longest_path import simulate
 
         if not self.request.lowered:
+            from ppsim.engine.simple.longest_path import simulate
+
             return cells_of(simulate(self.schedule, self._slots))
         return cells_of(
             execute_slots(self.schedule, self._slots, self.request.network.order).timeline

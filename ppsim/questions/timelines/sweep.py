@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from hashlib import sha256
-from itertools import islice, product
+from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import click
@@ -598,8 +598,8 @@ def cells_of(
         numbers = {count: grid.microbatches or [] for count in counts}
         if costs.chunked and not grid.microbatches:
             numbers = {each: [_count_chunks(spec, costs, min(counts), each)] for each in counts}
-        for each, (size, m) in product(
-            spelled, [(count, m) for count in counts for m in numbers[count]]
+        for each, size, m in (
+            (name, count, m) for name in spelled for count in counts for m in numbers[count]
         ):
             stages, devices = (size, None) if grid.stages else (None, size)
             share = size / (split_chunks(each)[1] or family.chunks) if grid.stages else size

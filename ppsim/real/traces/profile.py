@@ -13,8 +13,9 @@ from ppsim.core.schedule import NONE
 from ppsim.engine.simple.terms import measure_terms
 from ppsim.inputs.profile.profile import OpTime, Profile
 from ppsim.real.calibration.clock import spread
-from ppsim.real.traces import kineto, torch_trace
-from ppsim.real.traces.read import decode, read_files, read_run
+from ppsim.real.traces import torch_trace
+from ppsim.real.traces.read import read_files, read_run
+from ppsim.real.traces.readers import kineto
 from ppsim.real.traces.run import RealRun
 
 
@@ -28,11 +29,11 @@ def profile_from(paths: Sequence[str], command: str, iteration: str = "all") -> 
     Raises:
         InputError: no file shows a run, or one of its stages is missing.
     """
-    texts = {path: decode(path, data) for path, data in read_files(paths).items()}
-    if iteration == "all" and texts and all(kineto.matches(text) for text in texts.values()):
+    files = read_files(paths)
+    if iteration == "all" and files and all(map(kineto.matches, files.values())):
         read = [
-            torch_trace.parse_trace(text, path, rank)
-            for rank, (path, text) in enumerate(texts.items())
+            torch_trace.parse_trace(file.text, path, rank)
+            for rank, (path, file) in enumerate(files.items())
         ]
         return torch_trace.profile_of(read, command)
     observed = read_run(paths)

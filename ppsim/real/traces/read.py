@@ -1,39 +1,52 @@
-"""The way in for files of real runs: the format is recognised by content, and all give the same
-structure.
+"""The door to files of real runs: a reader recognises the content, and all give the same structure.
+
+Readers are the files of ``readers/``, found by a scan.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
+import pkgutil
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from ppsim.base.source import name_of, read_bytes, read_text
-from ppsim.base.text import shorten
+from ppsim.base.source import name_of, read_bytes
 from ppsim.base.unpack.limits import FILES, Meter
-from ppsim.base.unpack.texts import decode_text
 from ppsim.core.draft import Draft
 from ppsim.errors import InputError
 from ppsim.inputs.drafts.read import parse, require_sound
-from ppsim.real.runs.record import load
-from ppsim.real.runs.record_file import is_record
-from ppsim.real.traces import job, kineto, primus, table, table_file
+from ppsim.real.traces import readers
+from ppsim.real.traces.reader import Reader, RunFiles, TraceFile
 from ppsim.real.traces.run import RealRun
 
-SUFFIXES = tuple(
-    f"{suffix}{zipped}" for suffix in (".json", *table_file.SUFFIXES) for zipped in ("", ".gz")
-)
-HINT = (
-    "a folder or files: a table of ops (CSV, JSON lines, Parquet), Primus' pp_rank_N.json, Kineto "
-    "traces one per process, or a file that --record wrote"
-)
+# A file of ours that holds a schedule with its times: no reader's, as drafts are read elsewhere.
+TIMELINE = "timeline"
 
 
-_OBJECT = re.compile(rb"[\xef\xbb\xbf \r\n\t]*+\{")
+@cache
+def find_readers() -> tuple[Reader, ...]:
+    """Load every reader, in the order in which they are asked."""
+    names = [f"{readers.__name__}.{found.name}" for found in pkgutil.iter_modules(readers.__path__)]
+    found = [importlib.import_module(name).READER for name in names]
+    return tuple(sorted(found, key=lambda reader: (reader.place, reader.name)))
+
+
+def title_of(name: str) -> str:
+    """Return what the files of a format are called in a summary."""
+    titles = {reader.name: reader.title for reader in find_readers()}
+    return titles.get(name, "a schedule with times")
+
+
+def expected() -> str:
+    """Return what files of real runs may be, for the hint of a message."""
+    *first, last = [reader.expects for reader in find_readers()]
+    return f"a folder or files: {', '.join(first)}, or {last}"
 
 
 def read_run(paths: Sequence[str], schedule: str = "", unit: str = "") -> RealRun:
@@ -57,40 +70,41 @@ def read_run(paths: Sequence[str], schedule: str = "", unit: str = "") -> RealRu
         " and others" if len(paths) > 2 else ""
     )
     files = read_files(paths)
-    tables = {path: data for path, data in files.items() if table.matches(data)}
-    texts = {path: decode(path, data) for path, data in files.items() if path not in tables}
-    by_format = {
-        name: {p: t for p, t in texts.items() if matches(t)} for name, matches in FORMATS.items()
-    }
-    by_format["table"] = dict.fromkeys(tables, "")
-    held = [name for name, found in by_format.items() if found]
-    if len(held) > 1:
-        raise InputError(
-            f"{source} holds files of several formats: {', '.join(held)}", "those of one run"
-        )
-    if held == ["table"]:
-        return _run_of_tables(source, tables, unit, schedule)
-    if unit:
+    found = {path: reader for path, file in files.items() if (reader := _reader_of(file))}
+    _refuse_binary([file for path, file in files.items() if path not in found])
+    formats = [reader for reader in find_readers() if reader in found.values()]
+    if len(formats) > 1:
+        names = ", ".join(reader.name for reader in formats)
+        raise InputError(f"{source} holds files of several formats: {names}", "those of one run")
+    if unit and not (formats and formats[0].takes_unit):
         raise InputError(
             f"{source} is no table of ops, so its times have their unit", "leave --unit out"
         )
-    if not held:
-        kineto.refuse_unmarked(source, texts.values())
-        return _stated(source, texts)
-    found = by_format[held[0]]
-    if held[0] == "primus":
-        return primus.read_primus(source, found, _config(texts, next(iter(found))))
-    if held[0] == "kineto":
-        return kineto.read_kineto(source, found)
-    if len(found) > 1:
-        raise InputError(
-            f"{source} holds {len(found)} records, and one is read at a time",
-            "the path of one of them",
-        )
-    return _read_record(next(iter(found)), schedule)
+    if not formats:
+        return _read_resembling(source, files)
+    own = {path: file for path, file in files.items() if path in found}
+    others = {path: file for path, file in files.items() if path not in found}
+    return formats[0].read(RunFiles(source, own, others, schedule, unit))
 
 
-FORMATS = {"record": is_record, "primus": primus.matches, "kineto": kineto.matches}
+def _reader_of(file: TraceFile) -> Reader | None:
+    """Find the first reader whose format a file has."""
+    return next((reader for reader in find_readers() if reader.matches(file)), None)
+
+
+def _refuse_binary(files: Sequence[TraceFile]) -> None:
+    """Refuse files that are no text and that no reader takes (InputError)."""
+    for file in files:
+        if not file.is_text:
+            raise InputError(f"'{name_of(file.path)}' is not a text file", expected())
+
+
+def _read_resembling(source: str, files: Mapping[str, TraceFile]) -> RealRun:
+    """Read files that no reader takes: one with a schedule's times, else they are refused."""
+    for reader in find_readers():
+        if any(reader.resembles(file) for file in files.values()):
+            return reader.read(RunFiles(source, files, {}))
+    return _read_timeline(source, files)
 
 
 def shows_run(path: str) -> bool:
@@ -103,18 +117,18 @@ def shows_run(path: str) -> bool:
     if path == "-" or not Path(path).is_file():
         return False
     try:
-        raw = read_bytes(path)
-        if table.matches(raw):
-            return True
-        text = decode_text(raw, "") if _OBJECT.match(raw) else ""
-    except (InputError, UnicodeDecodeError):
+        file = TraceFile(path, read_bytes(path))
+        return any(reader.matches(file) or reader.resembles(file) for reader in find_readers())
+    except InputError:
         return False
-    return kineto.is_profile(text) or any(matches(text) for matches in FORMATS.values())
 
 
-def shows_table(path: str) -> bool:
-    """Tell whether a path that shows a run holds a table of ops."""
-    return any(map(table.matches, read_files([_split_name(path)[0]]).values()))
+def lacks_unit(path: str) -> bool:
+    """Tell whether a path that shows a run holds files that may leave out the unit of times."""
+    files = read_files([_split_name(path)[0]]).values()
+    return any(
+        reader.takes_unit and reader.matches(file) for reader in find_readers() for file in files
+    )
 
 
 def _split_name(path: str) -> tuple[str, str]:
@@ -123,58 +137,31 @@ def _split_name(path: str) -> tuple[str, str]:
     return (file, name) if file and not Path(path).exists() and Path(file).is_file() else (path, "")
 
 
-def read_files(paths: Sequence[str]) -> dict[str, bytes]:
+def read_files(paths: Sequence[str]) -> dict[str, TraceFile]:
     """Read all files; the files of a folder in the order of their numbers: rank2 before rank10."""
-    files, meter = dict[str, bytes](), Meter("the whole of these files", FILES)
+    files, meter = dict[str, TraceFile](), Meter("the whole of these files", FILES)
+    ends = {suffix for reader in find_readers() for suffix in reader.suffixes}
+    suffixes = (*ends, *(f"{suffix}.gz" for suffix in ends))
 
     def take(path: str) -> None:
-        files[path] = read_bytes(path)
-        meter.take(len(files[path]))
+        files[path] = TraceFile(path, read_bytes(path))
+        meter.take(len(files[path].data))
 
     for path in paths:
         if not Path(path).is_dir():
             take(path)
             continue
         try:
-            found = [str(Path(path) / name) for name in os.listdir(path) if name.endswith(SUFFIXES)]
+            found = [str(Path(path) / name) for name in os.listdir(path) if name.endswith(suffixes)]
         except OSError as error:
             raise InputError(
                 f"cannot read '{name_of(path)}': {error.strerror}", "check the path"
             ) from error
         if not found:
-            raise InputError(f"'{name_of(path)}' holds no table, .json or .json.gz", HINT)
+            raise InputError(f"'{name_of(path)}' holds no table, .json or .json.gz", expected())
         for each in found:
             take(each)
     return {path: files[path] for path in sorted(files, key=_numbers)}
-
-
-def decode(path: str, data: bytes) -> str:
-    """Decode a file's content as UTF-8 text."""
-    try:
-        return decode_text(data, f"'{name_of(path)}'")
-    except UnicodeDecodeError:
-        raise InputError(f"'{name_of(path)}' is not a text file", HINT) from None
-
-
-def _run_of_tables(source: str, tables: Mapping[str, bytes], unit: str, replica: str) -> RealRun:
-    """Read tables of ops as one run, of which one replica is shown: the one named, or the
-    slowest.
-    """
-    read = table.read_table(source, tables, unit)
-    found, offset, repairs = job.job_of(read)
-    start, end, notes = found.start[:, 0], found.end[:, 0], (*read.notes, *repairs)
-    told = {"offset": np.median(offset, axis=(0, 1)), "notes": notes, "understood": read.understood}
-    run = RealRun.of_ops(source, "table", found.schedule, found.iterations, start, end, **told)
-    whole = replace(run, unit=found.unit, job=found)
-    shown = found.replicas[np.median(found.pipelines, axis=0).argmax()]
-    if replica:
-        shown = int(replica) if replica.isdecimal() and len(replica) < 10 else -1
-        if shown not in found.replicas:
-            raise InputError(
-                f"{source} has no replica {shorten(replica)}",
-                f"one of {found.replicas[0]} to {found.replicas[-1]}",
-            )
-    return whole.of_replica(int(np.flatnonzero(found.replicas == shown)[0]))
 
 
 def _numbers(path: str) -> list[tuple[bool, int, str]]:
@@ -185,46 +172,17 @@ def _numbers(path: str) -> list[tuple[bool, int, str]]:
     ]
 
 
-def _config(texts: Mapping[str, str], beside: str) -> str | None:
-    """Find the config.json among the files, or beside them."""
-    given = next((text for text in texts.values() if primus.is_config(text)), None)
-    if given is not None:
-        return given
-    for name in ("config.json", "config.json.gz"):
-        path = Path(beside).parent / name
-        if path.is_file() and primus.is_config(text := read_text(str(path), HINT)):
-            return text
-    return None
-
-
-def _stated(source: str, texts: Mapping[str, str]) -> RealRun:
-    """Take one file of ours that holds a schedule with times."""
-    if len(texts) != 1:
-        raise InputError(f"{source} shows no run", HINT)
-    draft: Draft = require_sound(parse(next(iter(texts.values())), source))
+def _read_timeline(source: str, files: Mapping[str, TraceFile]) -> RealRun:
+    """Read one file of ours that holds a schedule with times."""
+    if len(files) != 1:
+        raise InputError(f"{source} shows no run", expected())
+    draft: Draft = require_sound(parse(next(iter(files.values())).text, source))
     timeline = draft.timeline()
     if timeline is None:
-        raise InputError(f"{source} is a schedule without times, so it shows no run", HINT)
+        raise InputError(f"{source} is a schedule without times, so it shows no run", expected())
     times, first = (timeline.start[None], timeline.end[None]), np.ones(1, np.int64)
-    return RealRun.of_ops(source, "timeline", timeline.schedule, first, *times, unit=timeline.unit)
-
-
-def _read_record(path: str, schedule: str) -> RealRun:
-    """Read one run of a record (InputError: it is no record, or has several runs and none of that
-    name).
-    """
-    record = load(path)
-    runs = [run for run in record.runs if schedule in ("", run.name)]
-    if len(runs) != 1:
-        names = ", ".join(run.name for run in record.runs)
-        what = f"no run of {schedule}" if schedule else f"{len(runs)} runs"
-        raise InputError(
-            f"'{path}' holds {what}", f"{path}:{record.runs[0].name}, or another of {names}"
-        )
-    run = runs[0]
-    posted, start, end = (
-        times[:, run.lowered.compute_ops] for times in (run.posted, run.start, run.end)
-    )
-    followed, arrival = run.lowered.compute, np.where(start > posted, start, np.nan)
-    times = np.arange(1, len(start) + 1), start, end, posted, arrival, np.zeros(followed.n_devices)
-    return RealRun(path, "record", followed, *times)
+    stated: dict[str, Any] = {
+        "unit": timeline.unit,
+        "stated_ends": np.array([timeline.makespan]),
+    }
+    return RealRun.of_ops(source, TIMELINE, timeline.schedule, first, *times, **stated)

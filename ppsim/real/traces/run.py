@@ -18,7 +18,7 @@ from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
 from ppsim.errors import InputError
 from ppsim.inputs.drafts.read import require_sound
-from ppsim.real.traces.table_words import PER_SECOND
+from ppsim.real.traces.tables.words import PER_SECOND
 from ppsim.real.traces.torch_trace import Trace
 
 Times = NDArray[np.float64]
@@ -55,6 +55,8 @@ class RealRun:
     # all replicas, where the files show several or collectives; the times above are of one replica
     job: Job | None = field(default=None, repr=False)
     replica: int = 0  # the number of that one
+    # shape (iterations,): the end of each iteration, which starts at 0, where a file states both
+    stated_ends: Times | None = None
 
     @classmethod
     def of_ops(
@@ -75,7 +77,11 @@ class RealRun:
 
     @property
     def makespans(self) -> Times:
-        """Shape (iterations,): from the start of the first op to the end of the last."""
+        """Shape (iterations,): from the start of the first op to the end of the last, or from 0 to
+        the end that a file states.
+        """
+        if self.stated_ends is not None:
+            return self.stated_ends
         makespans: Times = self.end.max(axis=1) - self.start.min(axis=1)
         return makespans
 
@@ -166,9 +172,9 @@ class RealRun:
         names = ("iterations", "start", "end", "posted", "arrival")
         memory = None if self.memory is None else self.memory[at]
         job = None if self.job is None else self.job.select(at)
-        return replace(
-            self, memory=memory, job=job, **{name: getattr(self, name)[at] for name in names}
-        )
+        ends = None if self.stated_ends is None else self.stated_ends[at]
+        columns = {name: getattr(self, name)[at] for name in names}
+        return replace(self, memory=memory, job=job, stated_ends=ends, **columns)
 
 
 def schedule_of(

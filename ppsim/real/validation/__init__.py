@@ -1,3 +1,3 @@
 """How far the prediction is from what was measured."""
 
-__all__ = ["analyse", "jobs", "overlay", "traced"]
+__all__ = ["analyse", "jobs", "overlay", "traced", "verdict"]

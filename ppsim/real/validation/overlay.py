@@ -12,7 +12,7 @@ from ppsim.core.ops import mask
 from ppsim.core.timeline import Timeline
 from ppsim.errors import InputError
 from ppsim.real.runs.record import Record
-from ppsim.real.validation.analyse import Validation, Verdict
+from ppsim.real.validation.verdict import Validation, Verdict
 from ppsim.show.drawing.lanes import compute_row
 from ppsim.show.drawing.palette import IN_ROW
 from ppsim.show.files.document import Document, Story

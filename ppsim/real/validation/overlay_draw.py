@@ -14,21 +14,22 @@ from numpy.typing import NDArray
 from ppsim.base.numbers import format_change, format_number
 from ppsim.core.ops import TIMED, mask
 from ppsim.errors import InputError
-from ppsim.real.validation.analyse import Validation, Verdict
-from ppsim.show.drawing.gantt import BELOW_AXIS, add_axes, check_look
-from ppsim.show.drawing.gantt_design import HEAD, design_for
-from ppsim.show.drawing.gantt_layout import DOTS, POINT, Cells, choose_labels, raster, tick_step
-from ppsim.show.drawing.gantt_legend import (
+from ppsim.real.validation.verdict import Validation, Verdict
+from ppsim.show.drawing.canvas import DOTS, POINT
+from ppsim.show.drawing.gantt.design import HEAD, Design, design_for
+from ppsim.show.drawing.gantt.figure import BELOW_AXIS, add_axes, check_look
+from ppsim.show.drawing.gantt.layout import Cells, choose_labels, raster
+from ppsim.show.drawing.gantt.legend import (
     LEGEND_LINE,
     draw_legend_line,
     figure_legend,
     legend_lines,
 )
-from ppsim.show.drawing.gantt_panel import Panel
-from ppsim.show.drawing.gantt_strokes import Design, fill_cells, fill_track, number_cells
-from ppsim.show.drawing.gantt_text import draw_heading, draw_time_axis
+from ppsim.show.drawing.gantt.panel import Panel
+from ppsim.show.drawing.gantt.strokes import fill_cells, fill_track, number_cells
+from ppsim.show.drawing.gantt.text import draw_heading, draw_time_axis
 from ppsim.show.drawing.legend import Entry
-from ppsim.show.drawing.letters import text_width
+from ppsim.show.drawing.letters import text_width, tick_step
 from ppsim.show.drawing.palette import DEFAULT, IN_ROW
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from ppsim.real.runs.record import Measured, Record
 from ppsim.real.runs.record_file import Link
 from ppsim.real.runs.session import link_of
 from ppsim.real.runs.torch_runner import lower_as_torch
-from ppsim.real.traces.kineto import Steps, split_steps
 from ppsim.real.traces.profile import profile_of_run
+from ppsim.real.traces.readers.kineto import Steps, split_steps
 from ppsim.real.traces.run import RealRun
 from ppsim.real.traces.torch_trace import profile_of
 from ppsim.real.validation.insitu import observed_costs

@@ -6,18 +6,21 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from time import monotonic
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.base.compiled import call
-from ppsim.base.workers import Map
 from ppsim.search.orders import anneal_kernel
 from ppsim.search.orders.anneal_kernel import Walk
 from ppsim.search.problem import Problem
 from ppsim.search.rules.heuristics import pays_to_compile
 from ppsim.search.rules.order_kernel import MODULUS, Orders
 from ppsim.search.rules.orders import KINDS, Queues, make_orders
+
+if TYPE_CHECKING:
+    from ppsim.base.workers import Map
 
 # Op timings of a walk, some 5 ns each: a round takes about half a second.
 TIMINGS_OF_A_WALK = 80_000_000

@@ -33,7 +33,6 @@ from ppsim.search.rules.orders import (
     write_one_by_one,
     write_schedule,
 )
-from ppsim.search.rules.policies import write_near_cap
 from ppsim.search.rules.zbv import order_zb_v
 
 INTERVAL = 6
@@ -98,6 +97,8 @@ def _starts(problem: Problem, limit: int) -> Iterator[Queues]:
         yield _read(problem, complete(block, M))
     yield from (queues for _, queues in write_v(problem))
     if not within or (6 * P * M >= LARGE and can_compile()):
+        from ppsim.search.rules.policies import write_near_cap
+
         yield from (queues for _, queues in write_near_cap(problem))
     yield write_one_by_one(problem)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from functools import lru_cache
 from itertools import product
 
 import numpy as np
@@ -92,17 +92,24 @@ def order_linear(
         return Schedule.from_queues("attempt", placement, microbatches, queues)
 
     time = costs.time / (1.0 if costs.speed is None else costs.speed)
-    ones = np.ones_like(time)
-    for each in (time, ones):
-        each[Kind.B] = each[Kind.I] + each[Kind.W]  # never one B
+    time[Kind.B] = time[Kind.I] + time[Kind.W]  # never one B
     problem = Problem(placement, microbatches, Costs(time, costs.comm), limit, after_i)
-    equal = replace(problem, costs=Costs(ones))
-    own, others = (
-        [pack_queues(problem, q) for _, q in write_linear(each)] for each in (problem, equal)
-    )
+    attempts = write_linear(problem), equal_attempts(devices, microbatches, limit, after_i)
+    own, others = ([pack_queues(problem, queues) for _, queues in each] for each in attempts)
     best = min(own, key=lambda queues: evaluate(problem, made(queues), "").span)
     fitting = [queues for queues in known if fits(problem, made(queues))]
     return take_fastest(placement, microbatches, best, [*own, *others, *fitting], costs)
+
+
+@lru_cache(maxsize=2)  # many costs are tried of one shape, and within P and 2P activations
+def equal_attempts(
+    devices: int, microbatches: int, limit: float, after_i: float
+) -> list[tuple[str, Queues]]:
+    """List the attempts of :func:`write_linear` for equal times."""
+    time = np.ones((4, devices))
+    time[Kind.B] = 2.0
+    placement = place("linear", devices, devices)
+    return list(write_linear(Problem(placement, microbatches, Costs(time), limit, after_i)))
 
 
 def write_v(problem: Problem) -> Iterator[tuple[str, Queues]]:

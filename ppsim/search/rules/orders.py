@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from ppsim.core.costs import Costs
 from ppsim.core.ops import Kind, Packed, pack
 from ppsim.core.schedule import Placement, Schedule
-from ppsim.core.split_backward import split_backwards
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import measure
 from ppsim.search.problem import Problem
@@ -59,9 +58,12 @@ def count_occurrences(code: NDArray[Any]) -> NDArray[np.int32]:
 
 def read_orders(schedule: Schedule) -> Queues:
     """Return each device's op codes of a schedule of F, B, I and W."""
-    alone = split_backwards(schedule) if (schedule.kind == Kind.B).any() else schedule
-    code = np.searchsorted(KINDS, alone.kind) * alone.n_stages + alone.stage
-    return [code[alone.queue(d)] for d in range(alone.n_devices)]
+    if (schedule.kind == Kind.B).any():
+        from ppsim.core.split_backward import split_backwards
+
+        schedule = split_backwards(schedule)
+    code = np.searchsorted(KINDS, schedule.kind) * schedule.n_stages + schedule.stage
+    return [code[schedule.queue(d)] for d in range(schedule.n_devices)]
 
 
 def pack_queues(problem: Problem, queues: Queues) -> list[Packed]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import product
 
 import numpy as np
@@ -26,6 +27,8 @@ SECOND = (False, True, True, False, True, False)
 # each, the compiled pass has paid for its loading.
 COMPILE_ORDERING_ABOVE = 2_500
 
+Orders = list[tuple[float, NDArray[np.int64]]]  # the longest bubble, and types of ops by device
+
 
 def order_zb_v(
     costs: Costs, devices: int, microbatches: int, limit: float, known: Sequence[list[Packed]] = ()
@@ -39,21 +42,32 @@ def order_zb_v(
     makespan is longer. Where no pass comes to an order that can run, the order is that for equal
     times.
     """
-    limits = np.full(devices, float(limit))
     large = pays(kernel.order_greedily, microbatches * devices, COMPILE_ORDERING_ABOVE)
-    # activations of one stage, given back by W
-    held = np.repeat([1.0, 0.0, -1.0], 2)[:, None] * np.ones(devices)
-    compiled, equal = large and can_compile(), Costs(np.ones_like(costs.time))
-    found = [
-        list(list_orders(prices, microbatches, limits, held, compiled=compiled))
-        for prices in (costs, equal)
-    ]
+    shape = (devices, microbatches, float(limit), large and can_compile())
+    found = [_orders_within(costs, *shape), equal_orders(*shape)]
     # the first is empty where its passes contradict
     own = min(found[0] or found[1], key=lambda each: each[0])
     others = [*known, *(queues_of(types) for _, types in itertools.chain(*found))]
     return take_fastest(
         place("v", devices, 2 * devices), microbatches, queues_of(own[1]), others, costs
     )
+
+
+@lru_cache(maxsize=2)  # many costs are tried of one shape
+def equal_orders(devices: int, microbatches: int, limit: float, compiled: bool) -> Orders:
+    """List the orders for equal times, of devices that hold ``limit`` activations of one stage."""
+    equal = Costs(np.ones((4, 2 * devices)))
+    return _orders_within(equal, devices, microbatches, limit, compiled)
+
+
+def _orders_within(
+    costs: Costs, devices: int, microbatches: int, limit: float, compiled: bool
+) -> Orders:
+    """List the orders for costs, of devices that hold ``limit`` activations of one stage."""
+    # activations of one stage, given back by W
+    held = np.repeat([1.0, 0.0, -1.0], 2)[:, None] * np.ones(devices)
+    limits = np.full(devices, limit)
+    return list(list_orders(costs, microbatches, limits, held, compiled=compiled))
 
 
 def list_orders(

@@ -1,17 +1,10 @@
 """How things look: palette, Gantt chart, memory panel, trade-off, terminal."""
 
 __all__ = [
-    "axes",
     "canvas",
     "card_chart",
     "cluster_map",
     "gantt",
-    "gantt_design",
-    "gantt_layout",
-    "gantt_legend",
-    "gantt_panel",
-    "gantt_strokes",
-    "gantt_text",
     "lanes",
     "layer_map",
     "legend",

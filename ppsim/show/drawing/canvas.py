@@ -16,7 +16,6 @@ from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any
 
 from ppsim.base.text import one_line
-from ppsim.show.drawing.gantt_layout import DOTS
 from ppsim.show.drawing.palette import INK, PAGE, TWINS
 from ppsim.version import VERSION
 
@@ -73,6 +72,9 @@ SHADED = "shaded"  # the id of a figure of shades
 MISSING = re.compile(r"Glyph (\d+) .*missing from")
 # matplotlib's settings belong to the process, not to a thread.
 _settings = Lock()
+
+DOTS = 300
+POINT = DOTS / 72
 
 
 class MissingGlyph(UserWarning):

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.core.curve import Curve
 from ppsim.core.lanes import groups_of, lanes_of
 from ppsim.core.ops import TIMED, Kind, Stream, mask
 from ppsim.core.schedule import NONE
@@ -17,6 +16,7 @@ from ppsim.show.drawing.palette import IN_ROW
 
 if TYPE_CHECKING:
     from ppsim.analysis.idle import Idle
+    from ppsim.core.curve import Curve
     from ppsim.core.execution import Execution
 
 ACTIVATION, GRADIENT, COLLECTIVE, COPY_OUT, COPY_IN = range(5)
@@ -188,6 +188,8 @@ def card_use(execution: Execution) -> Curve:
         (np.diff(device) > 0) | (np.diff(time) > 0), np.ones(min(1, len(time)), np.bool_)
     )
     value, device, time = np.cumsum(change)[last], device[last], time[last]
+    from ppsim.core.curve import Curve
+
     return Curve(CARD, "", np.searchsorted(device, np.arange(devices + 1)), time, np.rint(value))
 
 

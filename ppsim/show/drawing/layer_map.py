@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ppsim.show.drawing.gantt_text import wrap_title
-from ppsim.show.drawing.letters import text_width
+from ppsim.show.drawing.letters import text_width, wrap_text
 from ppsim.show.drawing.palette import BUBBLE, FAMILY_COLOURS, INK, MUTED
 
 if TYPE_CHECKING:
@@ -110,8 +109,8 @@ def figure_of(panels: Sequence[LayerPanel], width: float) -> Figure:
 
 
 def _head(panel: LayerPanel, room: float) -> tuple[list[str], list[str]]:
-    facts = [line for fact in panel.facts for line in wrap_title(fact, room, FONT, "normal")]
-    return wrap_title(panel.title, room, FONT + 0.5), facts
+    facts = [line for fact in panel.facts for line in wrap_text(fact, room, FONT, "normal")]
+    return wrap_text(panel.title, room, FONT + 0.5), facts
 
 
 def _columns(rows: Sequence[LayerRow], width: float) -> list[float]:
@@ -147,7 +146,7 @@ def _place(row: LayerRow, ends: Sequence[float], width: float) -> _Placed:
         ]
         return _Placed(row, (_Text(row.title, left, 0), *details), max(LINE, least))
     room = (width - 3 * EDGE - WIDE) * POINTS * HINTED
-    texts = [_Text(line, left, n) for n, line in enumerate(wrap_title(row.title, room, FONT))]
+    texts = [_Text(line, left, n) for n, line in enumerate(wrap_text(row.title, room, FONT))]
     line, across = len(texts), 0.0
     for detail in row.details:
         wide = text_width(detail, FONT)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ppsim.analysis.link_use import IN, LINK, LinkUse, mean_in_columns
 from ppsim.base.numbers import format_share
-from ppsim.show.drawing.gantt_layout import DOTS, POINT
+from ppsim.show.drawing.canvas import DOTS, POINT
 from ppsim.show.drawing.letters import text_width
 from ppsim.show.drawing.memory_panel import BESIDE, LINE_HEIGHT
 from ppsim.show.drawing.palette import COMM_LANE, MUTED, channels

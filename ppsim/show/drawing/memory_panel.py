@@ -13,8 +13,8 @@ from ppsim.base.units import binary_unit, format_held
 from ppsim.core.curve import Curve
 from ppsim.engine.memory.report import columns
 from ppsim.engine.memory.usage import BYTES, steps
-from ppsim.show.drawing.gantt_layout import DOTS, tick_step
-from ppsim.show.drawing.letters import text_width
+from ppsim.show.drawing.canvas import DOTS
+from ppsim.show.drawing.letters import text_width, tick_step
 from ppsim.show.drawing.palette import DEFAULT, HIGHLIGHT, Ramp, along, blend, part_colours
 
 if TYPE_CHECKING:

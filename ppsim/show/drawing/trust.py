@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from ppsim.base.numbers import format_number, format_share
 from ppsim.base.text import shorten
-from ppsim.show.drawing.gantt_text import wrap_title
-from ppsim.show.drawing.letters import is_symbol, text_width
+from ppsim.show.drawing.letters import is_symbol, text_width, wrap_text
 from ppsim.show.drawing.palette import FAMILY_COLOURS, MARKERS, MUTED, family_look
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ def say_what_is_drawn(rows: Sequence[Mapping[str, Any]], width: float) -> list[s
     said += f" Left out, as they cannot be predicted: {refused:,}." if refused else ""
     unmeasured = len(rows) - compared - refused
     said += f" Without a measured step: {unmeasured:,}." if unmeasured else ""
-    return wrap_title(said, (width - 0.12) * POINTS * 0.95, FONT - 1, "normal")
+    return wrap_text(said, (width - 0.12) * POINTS * 0.95, FONT - 1, "normal")
 
 
 def _draw_steps(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:

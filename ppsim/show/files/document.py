@@ -126,10 +126,10 @@ class Document:
 
 def find_idles(document: Document) -> list[Idle | None]:
     """The idle time of each timeline by cause; None where it is not known when inputs arrive."""
-    from ppsim.analysis.idle import explain_known
-
     if document.idles:
         return list(document.idles)
+    from ppsim.analysis.idle import explain_known
+
     runs = document.executions or (None,) * len(document.timelines)
     return [
         explain_known(timeline, run) for timeline, run in zip(document.timelines, runs, strict=True)

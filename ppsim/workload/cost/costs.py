@@ -9,7 +9,6 @@ from math import hypot, log2
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ppsim.core.costs import Costs
 from ppsim.core.ops import BACKWARDS, Kind
@@ -27,7 +26,14 @@ from ppsim.workload.cost.communication import (
 from ppsim.workload.cost.kinds import Pieces, slowest
 from ppsim.workload.cost.muon import muon_seconds
 from ppsim.workload.cost.overlap import context_waits, expert_pair, lost_overlap, tensor_waits
-from ppsim.workload.cost.update import add_sharded, optimizer_seconds, reduction_seconds
+from ppsim.workload.cost.update import (
+    add_sharded,
+    held_stages,
+    on_one_device,
+    optimizer_seconds,
+    reduction_seconds,
+    seen_seconds,
+)
 from ppsim.workload.hardware.efficiency import Efficiency, efficiency_of, passes, seconds
 from ppsim.workload.hardware.hardware import AS_THE_CURVE, Machine, Measured
 from ppsim.workload.layout.layout import Layout
@@ -237,10 +243,17 @@ def _tied_seconds(
 @lru_cache(maxsize=4096)
 def on_one_stage(parallel: Parallel) -> Parallel:
     """Leave out what the work of a stage does not depend on, so that plans which differ in no more
-    share it.
+    share it. Slices are what a stage works on one by one.
     """
     return replace(
-        parallel, pp=1, vp=1, microbatches=1, schedule="", slices=0, recompute_layers=None
+        parallel,
+        pp=1,
+        vp=1,
+        microbatches=1,
+        schedule="",
+        slices=0,
+        parts=parallel.pieces,
+        recompute_layers=None,
     )
 
 
@@ -313,7 +326,7 @@ def _stage(
     weights = hypot(max(weights - moved[1], 0.0), layers * parallel.split_ms / 1e3)
     inputs, weights = inputs + again + moved[0], weights + for_weights
     times = np.array([forward, backward, inputs, weights, again + for_weights])
-    return times, float(communication[:3].sum())
+    return parallel.parts * times, parallel.parts * float(communication[:3].sum())
 
 
 def _tower(encoder: Encoder, machine: Machine, parallel: Parallel, found: Efficiency) -> Floats:
@@ -355,7 +368,10 @@ def _layer(
         gather_seconds(machine, found, group, whole * share) for share in gathered_shares(parallel)
     ]
     keys = gather_seconds(machine, found, group_of(parallel, "cp"), kept)
-    waits = tensor_waits(operators.names, times, scatter, gathers, parallel)
+    latents = attention_input_share(model, layer) * whole
+    narrow = gather_seconds(machine, found, group, latents, summed=not parallel.sequence_parallel)
+    inward = narrow / scatter if scatter else 1.0
+    waits = tensor_waits(operators.names, times, scatter, gathers, parallel, inward)
     waits += context_waits(operators.names, times, keys, parallel)
     if layer.mlp == "experts":
         exchange = parallel.load * exchange_seconds(
@@ -369,7 +385,7 @@ def _layer(
     total = passes(operators, machine.gpu, found, parallel.precision, waits)
     selected = {name for module in parallel.modules for name in MODULES[module]}
     chosen = [i for i, name in enumerate(operators.names) if name in selected]
-    lost = lost_overlap(operators.names, times, scatter, parallel)
+    lost = lost_overlap(operators.names, times, scatter, gathers, parallel, inward)
     waits = np.append(waits, waits[1:].sum())
     return total, waits, float(times[ops.FORWARD, chosen].sum()), lost
 
@@ -415,6 +431,18 @@ def gathered_bytes(model: Model, parallel: Parallel, layer: Layer) -> tuple[floa
         width = 3 * model.state_heads * model.state_dim + 2 * model.state_groups * model.state_size
         keys = width / p.tp * ops.ITEM * tokens
     return tokens * model.hidden * ops.ITEM, keys * (layer.mixer != "none")
+
+
+def attention_input_share(model: Model, layer: Layer) -> float:
+    """Return what tensor ranks gather ahead of a layer's attention, as a share of hidden states.
+
+    Of latents each rank makes those of its own tokens, so it gathers the latents of queries (hidden
+    states where queries have none), those of keys and values, and the part of keys that holds the
+    position, as Megatron-LM's multi_latent_attention.py does.
+    """
+    if not model.kv_lora or layer.mixer in (*STATES, "none"):
+        return 1.0
+    return ((model.q_lora or model.hidden) + model.kv_lora + model.rope_dim) / model.hidden
 
 
 def gathered_shares(parallel: Parallel) -> tuple[float, float, float]:
@@ -502,21 +530,23 @@ def step_time(
         InputError: layers that are not the model's, a schedule that refuses the shape.
     """
     costs = costs or stage_costs(model, machine, parallel, layout, efficiency)
-    devices = np.zeros((1, parallel.stages), np.int32)
     work = float(costs.time[Kind.F].sum() + costs.time[Kind.B].sum())
     if parallel.pp == 1:
         # The first forward and the last backward run alone.
         ends = costs.costs.time[[Kind.F, Kind.B]].sum() / 1e3
         pipeline, bubble = (parallel.microbatches - 1) * work + ends, 0.0
+        held = on_one_device(costs.time[Kind.F], costs.time[Kind.B], pipeline)
     else:
         schedule = schedule or queues_of(parallel, costs)
-        devices, timeline = schedule.placement.devices, simulate(schedule, costs.costs)
+        timeline = simulate(schedule, costs.costs)
+        held = held_stages(timeline, 1e-3)
         pipeline = (span_of(timeline) if parallel.post_validation else timeline.makespan) / 1e3
         work += _split_share(schedule) * float(
             costs.time[[Kind.I, Kind.W]].sum() - costs.time[Kind.B].sum()
         )
         bubble = 1 - parallel.microbatches * work / parallel.pp / pipeline
-    reduction, optimizer = _after(parallel, costs, devices)
+    reduction = seen_seconds(held, parallel, costs.time[Kind.F], costs.dp, costs.gather)
+    optimizer = float(np.bincount(held.device, costs.optimizer[held.stage]).max())
     growth = (efficiency or efficiency_of(machine.gpu, parallel)).software.growth
     # waiting for the slowest rank
     reduction += growth * max(log2(parallel.gpus / 8), 0.0) * (pipeline + optimizer)
@@ -540,18 +570,3 @@ def _split_share(schedule: Schedule) -> float:
     """Return the share of backwards that run as I and W."""
     split, whole = (np.count_nonzero(schedule.kind == kind) for kind in (Kind.W, Kind.B))
     return float(split / (split + whole))
-
-
-def _after(
-    parallel: Parallel, costs: StageCosts, devices: NDArray[np.int32]
-) -> tuple[float, float]:
-    """Return what is seen of reductions and gathers on the device where it is longest, and of the
-    optimizer.
-    """
-    reduction, optimizer = np.zeros(parallel.pp), np.zeros(parallel.pp)
-    hidden = float(parallel.overlap_dp)
-    for (_, stage), owner in np.ndenumerate(devices):
-        reduction[owner] += max(costs.dp[stage] - hidden * costs.time[Kind.B, stage], 0.0)
-        reduction[owner] += max(costs.gather[stage] - hidden * costs.time[Kind.F, stage], 0.0)
-        optimizer[owner] += costs.optimizer[stage]
-    return float(reduction.max()), float(optimizer.max())

@@ -34,9 +34,10 @@ from ppsim.workload.model.contents import (
     count_stage_parameters,
     kept_bytes,
     message_bytes,
+    rank_parameters,
     weight_kept_bytes,
 )
-from ppsim.workload.model.model import Layer, Model, expert_parameters, layer_parameters
+from ppsim.workload.model.model import Layer, Model, expert_parameters
 from ppsim.workload.model.operators import ITEM, tokens_of
 from ppsim.workload.model.parallel import Parallel
 
@@ -355,7 +356,7 @@ def _stage_work(model: Model, parallel: Parallel, content: StageContent) -> floa
     routed = expert_parameters(model) * model.experts
     gradients = gathered = dense = whole = 0.0
     for kind, _ in content.kinds:
-        outside = (layer_parameters(model, kind) - routed * (kind.mlp == "experts")) / p.tp
+        outside = rank_parameters(model, p.tp, kind)
         dense, whole = (
             max(dense, outside),
             max(whole, outside + routed * (kind.mlp == "experts") / p.ep),

@@ -19,10 +19,11 @@ from ppsim.workload.model.parallel import Parallel
 CONTENTION = (20 / (132 - 20), 0.31)
 # pieces that go around a ring are copied without multiprocessors: Transformer Engine's use_ce
 COPIED = (0.0, 0.0)
+ATTENTION_OUT = "attention output"
 # The products that need gathered tokens, and the one whose result is scattered, of tensor-parallel
 # ranks.
 BLOCKS = (
-    (("query, key, value", "query up", "query", "key and value up"), "attention output"),
+    (("query, key, value", "query up", "query", "key and value up"), ATTENTION_OUT),
     (("state in",), "state out"),
     (("MLP in",), "MLP out"),
     (("shared expert in",), "shared expert out"),
@@ -79,6 +80,7 @@ def tensor_waits(
     scatter: float,
     gathers: Sequence[float],
     parallel: Parallel,
+    into_attention: float = 1.0,
 ) -> Floats:
     """Compute the seconds that F, I and W of a layer wait for gathers and scatters of tensor ranks,
     shape (3,).
@@ -94,6 +96,8 @@ def tensor_waits(
         scatter: seconds of a scatter.
         gathers: seconds of the gathers in F, I and W.
         parallel: how the layer is trained.
+        into_attention: how long attention's inputs take to gather or scatter, as a share of the
+            time that hidden states take.
     """
     waits = np.zeros(3)
     ring = 1 - 1 / parallel.tp if parallel.overlap_tp else 0.0
@@ -104,36 +108,65 @@ def tensor_waits(
         inner, outer = (
             times[:, [name in some for name in names]].sum(axis=1) for some in (needs, (makes,))
         )
+        inward = into_attention if makes == ATTENTION_OUT else 1.0
         if not parallel.sequence_parallel:
-            waits += [2 * scatter, 0.0, added(inner[WEIGHTS], 2 * scatter, beside_all)]
+            waits += [2 * scatter, 0.0, added(inner[WEIGHTS], 2 * inward * scatter, beside_all)]
             continue
         around = (
-            (inner[FORWARD], gathers[FORWARD]),
+            (inner[FORWARD], inward * gathers[FORWARD]),
             (outer[FORWARD], scatter),
             (outer[INPUTS], gathers[INPUTS]),
         )
         first, last, back = (added(*pair, ring, COPIED) for pair in around)
         waits[FORWARD] += first + last
-        waits[INPUTS] += back + added(inner[INPUTS], gathers[WEIGHTS], beside_all)
-        waits[WEIGHTS] += added(inner[WEIGHTS], scatter, beside_all)
+        waits[INPUTS] += back + added(inner[INPUTS], inward * gathers[WEIGHTS], beside_all)
+        waits[WEIGHTS] += added(inner[WEIGHTS], inward * scatter, beside_all)
     return waits
 
 
-def lost_overlap(names: Sequence[str], times: Floats, scatter: float, parallel: Parallel) -> Floats:
+def lost_overlap(
+    names: Sequence[str],
+    times: Floats,
+    scatter: float,
+    gathers: Sequence[float],
+    parallel: Parallel,
+    into_attention: float = 1.0,
+) -> Floats:
     """Compute what a split backward loses of a layer's overlap, in seconds: added to I, taken from
     W. Shape (2,).
 
     A whole backward scatters (without sequence parallelism: sums) the gradient of a product's
     inputs beside the product that makes its weights' gradient. Where the latter waits for W, I
-    waits for the scatter alone.
+    waits for the scatter alone. The inputs that a whole backward gathers beside the gradient of
+    inputs are gathered in W, each beside the products before it: the pre_process of a
+    WeightGradStore, in the zero-bubble authors' fork of Megatron-LM and in Primus.
+
+    Args:
+        names: shape (n,), of the layer's operators.
+        times: shape (3, n), their seconds in F, I and W.
+        scatter: seconds of a scatter.
+        gathers: seconds of the gathers in F, I and W.
+        parallel: how the layer is trained.
+        into_attention: how long attention's inputs take to gather or scatter, as a share of the
+            time that hidden states take.
     """
     moved = np.zeros(2)
     beside_all = float(parallel.kernels == "fused")
     message = scatter if parallel.sequence_parallel else 2 * scatter
-    for needs, makes in BLOCKS if scatter else ():
-        if makes in names:
-            weights = float(times[WEIGHTS, [name in needs for name in names]].sum())
-            moved += [message, added(weights, message, beside_all)]
+    shares = {
+        needs: into_attention if makes == ATTENTION_OUT else 1.0
+        for needs, makes in BLOCKS
+        if scatter and makes in names
+    }
+    gather = gathers[WEIGHTS] if parallel.sequence_parallel else 0.0
+    for needs, share in shares.items():
+        inputs, weights = times[INPUTS:, [name in needs for name in names]].sum(axis=1)
+        moved += [
+            share * message - added(inputs, share * gather, beside_all),
+            added(weights, share * message, beside_all),
+        ]
+    every = float(times[WEIGHTS].sum())
+    moved[1] -= added(every, sum(shares.values()) * gather, beside_all)
     return moved
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ppsim.workload.model.contents import rank_parameters
 from ppsim.workload.model.model import (
     COMPRESSED,
     STATES,
@@ -23,7 +24,6 @@ from ppsim.workload.model.model import (
     expert_parameters,
     head_parameters,
     kinds_of,
-    layer_parameters,
 )
 
 Bytes = NDArray[np.float64]
@@ -59,8 +59,8 @@ def find_held(model: Model, served: Served) -> Held:
     weights, states = [], []
     for layer in kinds_of(model):
         experts = routed * (layer.mlp == "experts")
-        outside = layer_parameters(model, layer) - experts
-        weights.append(served.weight_bytes * (outside / served.tp + experts / served.ep))
+        outside = rank_parameters(model, served.tp, layer)
+        weights.append(served.weight_bytes * (outside + experts / served.ep))
         states.append(state_bytes(model, layer.mixer, served))
     tower = encoder_parameters(model.encoder) if model.encoder else 0
     # the last stage has a copy of the embedding's

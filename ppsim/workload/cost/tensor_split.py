@@ -16,7 +16,13 @@ from ppsim.workload.cost.communication import (
     gather_seconds,
     group_of,
 )
-from ppsim.workload.cost.costs import content_times, exchanged, gathered_bytes, gathered_shares
+from ppsim.workload.cost.costs import (
+    attention_input_share,
+    content_times,
+    exchanged,
+    gathered_bytes,
+    gathered_shares,
+)
 from ppsim.workload.cost.overlap import ATTENTION, BLOCKS
 from ppsim.workload.hardware.efficiency import efficiency_of, seconds
 from ppsim.workload.hardware.hardware import Machine
@@ -132,8 +138,7 @@ class LayerSplit:
         count: layers of the kind, and of multi-token prediction.
         parts: products, work on heads and collectives of a forward, in order.
         others: parameters of the whole layer outside products: norms, biases and the like.
-        counted: parameters of a GPU as the tables of ``ppsim model`` count them: an even share of
-            all.
+        counted: parameters of a GPU, as the tables of ``ppsim model`` count them.
         copies: weights of products on each GPU beyond its even share, as others hold them too.
         seconds: of a forward of a microbatch, overlap included; None without a machine.
     """
@@ -185,16 +190,15 @@ def _split(
         float(content_times(model, each, parallel, alone)[Kind.F]) for each in _machines(machine)
     ]
     others = layer_parameters(model, layer) - sum(product.whole.parameters for product in products)
-    counted = sum(count_layer_parameters(model, parallel, alone))
+    ranks = [parallel.ep if product.name in ROUTED else parallel.tp for product in products]
+    even = [part.whole.parameters / count for part, count in zip(products, ranks, strict=True)]
     return LayerSplit(
         layer,
         count,
         parts,
         others,
-        counted,
-        copies=sum(product.held.parameters for product in products)
-        + others / parallel.tp
-        - counted,
+        counted=sum(count_layer_parameters(model, parallel, alone)),
+        copies=sum(product.held.parameters for product in products) - sum(even),
         seconds=max(forward, default=None),
     )
 
@@ -235,7 +239,7 @@ def _parts(
     for i, name in enumerate(own.names):
         for needs in [needs for needs in waiting if name in needs]:
             waiting.remove(needs)
-            yield from _before(model, parallel, machine, layer)
+            yield from _before(model, parallel, machine, layer, name)
         if name == "experts in":
             yield from _exchange(model, parallel, machine, "tokens to their experts")
         if name in MIXING:
@@ -310,12 +314,18 @@ def _seconds(
 
 
 def _before(
-    model: Model, parallel: Parallel, machine: Machine | None, layer: Layer
+    model: Model, parallel: Parallel, machine: Machine | None, layer: Layer, product: str
 ) -> Iterator[Collective]:
     """The gather ahead of a block's first product, with sequence parallelism."""
-    if parallel.tp > 1 and parallel.sequence_parallel:
-        size = gathered_bytes(model, parallel, layer)[0] * gathered_shares(parallel)[ops.FORWARD]
-        yield _gather(parallel, machine, "all-gather", "tp", "hidden states of all tokens", size)
+    if not (parallel.tp > 1 and parallel.sequence_parallel):
+        return
+    size = gathered_bytes(model, parallel, layer)[0] * gathered_shares(parallel)[ops.FORWARD]
+    carries = "hidden states of all tokens"
+    if product in BLOCKS[0][0]:
+        share = attention_input_share(model, layer)
+        size *= share
+        carries = "latents of all tokens" if share < 1 else carries
+    yield _gather(parallel, machine, "all-gather", "tp", carries, size)
 
 
 def _after(

@@ -4,8 +4,13 @@ gathered.
 
 from __future__ import annotations
 
-import numpy as np
+from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.core.ops import Kind
+from ppsim.core.timeline import Timeline
 from ppsim.workload.cost.communication import Group, gather_seconds, group_of
 from ppsim.workload.cost.overlap import added
 from ppsim.workload.hardware.efficiency import Efficiency
@@ -121,3 +126,95 @@ def optimizer_seconds(
         sharded.sum(axis=0) * moved / (machine.gpu.hbm_gb_per_s * 1e9 * found.curve.hbm)
     )
     return result
+
+
+class Held(NamedTuple):
+    """The stages that devices hold, as columns, with times in seconds from the start of a step.
+
+    Attributes:
+        device: shape (n,), of a stage.
+        stage: shape (n,), its number.
+        first: shape (n,), start of the stage's first F.
+        last: shape (n,), start of its last B or W.
+        done: shape (n,), end of that.
+        start: shape (devices,), of the first op of a device.
+        end: shape (devices,), of its last op.
+    """
+
+    device: NDArray[np.int64]
+    stage: NDArray[np.int64]
+    first: Floats
+    last: Floats
+    done: Floats
+    start: Floats
+    end: Floats
+
+
+def on_one_device(forward: Floats, backward: Floats, seconds: float) -> Held:
+    """Return the stages of a run without a pipeline, which takes so many seconds.
+
+    Args:
+        forward: shape (stages,), seconds of F.
+        backward: shape (stages,), seconds of B.
+        seconds: of the step's ops.
+    """
+    count, after = len(forward), np.cumsum(backward) - backward
+    done = seconds - after
+    none = np.zeros(count, np.int64)
+    first = np.cumsum(forward) - forward
+    ends = np.zeros(1), np.array([seconds])
+    return Held(none, np.arange(count), first, done - backward, done, *ends)
+
+
+def held_stages(timeline: Timeline, unit: float) -> Held:
+    """Return the stages of a pipeline's devices; ``unit`` is the seconds of the timeline's."""
+    schedule, start, end = timeline.schedule, timeline.start * unit, timeline.end * unit
+    stages, kind = schedule.placement.n_stages, schedule.kind
+    forward, weights = kind == Kind.F, np.isin(kind, (Kind.B, Kind.W))
+    each = schedule.device * np.int64(stages) + schedule.stage
+    keys = np.unique(each[forward])  # other ops need not be of a stage
+    first, last, done = np.full(len(keys), np.inf), np.zeros(len(keys)), np.zeros(len(keys))
+    np.minimum.at(first, np.searchsorted(keys, each[forward]), start[forward])
+    place = np.searchsorted(keys, each[weights])
+    np.maximum.at(last, place, start[weights])
+    np.maximum.at(done, place, end[weights])
+    devices = schedule.n_devices
+    starts, ends = np.full(devices, np.inf), np.zeros(devices)
+    np.minimum.at(starts, schedule.device, start)
+    np.maximum.at(ends, schedule.device, end)
+    return Held(keys // stages, keys % stages, first, last, done, starts, ends)
+
+
+def seen_seconds(
+    held: Held, parallel: Parallel, forward: Floats, reduction: Floats, gather: Floats
+) -> float:
+    """Compute the seconds by which reducing gradients and gathering weights lengthen a step.
+
+    Both run on a stream of each device, one stage after the other. With overlap a stage's
+    reduction begins with its last backward, and its gather delays its first forward where it is
+    not done by that one's end; else reductions follow a device's last op, and gathers come first.
+
+    Args:
+        held: the stages of each device.
+        parallel: how the model is trained.
+        forward: shape (stages,), seconds of F.
+        reduction: shape (stages,), seconds of reducing a stage's gradients.
+        gather: shape (stages,), seconds of gathering its weights.
+    """
+    late = delayed = 0.0
+    base = held.start if parallel.post_validation else np.zeros_like(held.start)
+    longest = float((held.end - base).max())
+    for device, end in enumerate(held.end.tolist()):
+        mine = np.flatnonzero(held.device == device)
+        busy = 0.0 if parallel.overlap_dp else end
+        for index in mine[np.argsort(held.last[mine], kind="stable")].tolist():
+            begin = max(busy, float(held.last[index])) if parallel.overlap_dp else busy
+            busy = max(begin + float(reduction[held.stage[index]]), float(held.done[index]))
+        late = max(late, busy - float(base[device]) - longest)
+        busy = 0.0
+        for index in mine[np.argsort(held.first[mine], kind="stable")].tolist():
+            stage = held.stage[index]
+            busy += float(gather[stage])
+            hidden = float(held.first[index] + forward[stage]) * parallel.overlap_dp
+            delayed = max(delayed, busy - hidden)
+    return late + delayed

@@ -6,8 +6,13 @@ import numpy as np
 
 from ppsim.core.schedule import Schedule
 from ppsim.workload.cost.communication import Group, exchange_bytes, group_of
-from ppsim.workload.cost.costs import exchanged, gathered_bytes, gathered_shares
-from ppsim.workload.cost.overlap import BLOCKS
+from ppsim.workload.cost.costs import (
+    attention_input_share,
+    exchanged,
+    gathered_bytes,
+    gathered_shares,
+)
+from ppsim.workload.cost.overlap import ATTENTION_OUT, BLOCKS
 from ppsim.workload.cost.update import joined, weight_bytes
 from ppsim.workload.hardware.hardware import Machine
 from ppsim.workload.layout.layout import Layout
@@ -75,7 +80,13 @@ def _layer_bytes(
     f, i, w = gathered_shares(p)
     # F gathers and scatters, a backward gathers twice and scatters; or both sum, each as much as
     # two of these.
-    gathers = blocks * (2 + f + i + w + again * (1 + f) if p.sequence_parallel else 4 + 2 * again)
+    # of latents attention gathers and scatters less on its way in
+    has_attention = ATTENTION_OUT in names
+    inward = blocks - has_attention * (1 - attention_input_share(model, layer))
+    if p.sequence_parallel:
+        gathers = blocks * (1 + i + again) + inward * (1 + f + w + again * f)
+    else:
+        gathers = blocks * 2 * (1 + again) + inward * 2
     found = {"tp": _ring(machine, group_of(p, "tp"), gathers * whole, not p.sequence_parallel)}
     found["cp"] = _ring(machine, group_of(p, "cp"), (3 + again) * keys)  # F once, I with gradients
     if layer.mlp == "experts":

@@ -15,12 +15,12 @@ from ppsim.workload.layout.layout import EMBEDDING, LOSS, MTP, Layout, build_lay
 from ppsim.workload.model import operators as ops
 from ppsim.workload.model.activations import encoder_activations, layer_activations, weight_inputs
 from ppsim.workload.model.model import (
+    STATES,
     Layer,
     Model,
-    embedding_parameters,
+    copied_parameters,
     encoder_parameters,
     expert_parameters,
-    head_parameters,
     kinds_of,
     layer_parameters,
     mtp_kind,
@@ -214,19 +214,21 @@ def count_stage_parameters(
     are trained.
     """
     dense, experts = count_layer_parameters(model, parallel, content)
-    dense *= parallel.tp
+    copied, divided = 0.0, 0.0  # over tensor-parallel ranks
     if content.embedding:
-        dense += embedding_parameters(model)
+        copied += model.seq * model.hidden * model.learned_positions
+        divided += model.vocab * model.hidden
     if content.heads:
-        dense += head_parameters(model)
+        copied += model.hidden * (2 if model.biases else 1)
+        divided += 0 if model.tied else model.vocab * model.hidden
     # of the embedding's, which others keep copies of
     matrices = bool(content.heads) * model.tied + bool(content.mtp)
     if not content.embedding:
-        dense += min(matrices, 1) * model.vocab * model.hidden
-    dense += content.mtp * 2 * model.hidden**2
+        divided += min(matrices, 1) * model.vocab * model.hidden
+    divided += content.mtp * 2 * model.hidden**2
     if content.embedding and model.encoder and not (trained and model.encoder.frozen):
-        dense += encoder_parameters(model.encoder)
-    return dense / parallel.tp, experts
+        divided += encoder_parameters(model.encoder)
+    return dense + copied + divided / parallel.tp, experts
 
 
 def count_layer_parameters(
@@ -236,5 +238,17 @@ def count_layer_parameters(
     routed = expert_parameters(model) * model.experts
     mixed = [*content.kinds, *([(mtp_kind(model), content.mtp)] if content.mtp else [])]
     experts = sum(count for layer, count in mixed if layer.mlp == "experts")
-    dense = sum(count * layer_parameters(model, layer) for layer, count in mixed) - experts * routed
-    return dense / parallel.tp, experts * routed / parallel.ep
+    dense = sum(count * rank_parameters(model, parallel.tp, layer) for layer, count in mixed)
+    return dense, experts * routed / parallel.ep
+
+
+def rank_parameters(model: Model, tp: int, layer: Layer) -> float:
+    """Count the parameters of a layer outside experts on one of ``tp`` tensor-parallel ranks."""
+    copied = copied_parameters(model, layer)
+    routed = expert_parameters(model) * model.experts * (layer.mlp == "experts")
+    held = copied + (layer_parameters(model, layer) - routed - copied) / tp
+    has_heads_of_keys = layer.mixer not in (*STATES, "none") and not (model.kv_lora or model.o_lora)
+    if has_heads_of_keys and model.kv_heads < tp:  # a rank has one head at least
+        each = 2 * model.head_dim * (model.hidden + bool(model.biases))
+        held += each * (1 - model.kv_heads / tp)
+    return held

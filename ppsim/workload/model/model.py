@@ -423,6 +423,38 @@ def layer_parameters(model: Model, layer: Layer, active: bool = False) -> int:
     return mixer_parameters(model, layer.mixer) + mlp_parameters(model, layer.mlp, active) + mixed
 
 
+def copied_parameters(model: Model, layer: Layer) -> int:
+    """Count the parameters of a layer, experts left out, that every tensor-parallel rank has whole.
+
+    In Megatron-LM these are norms, biases of outputs, what projects hidden states down to latents
+    (``parallel_mode="duplicated"`` in its multi_latent_attention.py), the router, the projections
+    around latent experts, the indexer of sparse attention, and what mixes several hidden states.
+    """
+    h = model.hidden
+    norm = h * (2 if model.biases else 1)
+    mixed = ((layer.mixer != "none") + (layer.mlp != "none")) * stream_parameters(model)
+    copied = mixed + norm * ((layer.mixer != "none") + (layer.mlp != "none"))
+    if layer.mixer not in (*STATES, "none"):
+        copied += index_parameters(model) if layer.mixer == "sparse" else 0
+        copied += compression_parameters(model, layer.mixer)
+        if model.kv_lora or model.o_lora:
+            copied += (h + 1) * model.q_lora
+        if model.kv_lora:
+            copied += h * (model.kv_lora + model.rope_dim) + model.kv_lora
+        elif model.o_lora:
+            copied += (h + 1) * model.head_dim
+        elif model.biases:
+            copied += h
+    if layer.mixer == "kda":
+        copied += 2 * h * model.state_dim
+    if layer.mlp == "experts":
+        copied += h * model.experts
+        copied += 2 * h * model.expert_hidden if model.expert_hidden != h else 0
+    if layer.mlp == "dense" and model.biases:
+        copied += h
+    return copied
+
+
 def encoder_parameters(encoder: Encoder) -> int:
     """Count the parameters of an encoder's layers: four matrices of attention, those of the MLP,
     norms.

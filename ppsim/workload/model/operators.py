@@ -219,8 +219,8 @@ def check_division(model: Model, parallel: Parallel) -> None:
 
 
 def tokens_of(model: Model, parallel: Parallel) -> float:
-    """Return the tokens of a microbatch on one context-parallel rank."""
-    return parallel.mbs * model.seq / parallel.cp
+    """Return the tokens of a microbatch, or of one of its parts, on one context-parallel rank."""
+    return parallel.mbs * model.seq / parallel.cp / parallel.parts
 
 
 def _attention(rows: _Rows, model: Model, parallel: Parallel, mixer: str) -> None:

@@ -51,6 +51,8 @@ class Parallel:
             interleaved.
         slices: pieces of each sequence, by which an op's costs are divided; 0 takes as many as the
             schedule cuts where nobody says.
+        parts: of a microbatch's tokens that an op takes one by one: the slices, where work on one
+            stage is priced.
         sequence_parallel: whether tensor-parallel ranks divide what lies between the linear layers
             too.
         zero: 0 nothing is divided over data-parallel ranks; 1 optimizer states; 2 gradients too,
@@ -122,6 +124,7 @@ class Parallel:
     microbatches: int = 1
     schedule: str = ""
     slices: int = 0
+    parts: int = 1
     sequence_parallel: bool = True
     zero: int = 1
     recompute: str = "none"

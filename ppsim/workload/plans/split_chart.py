@@ -106,13 +106,12 @@ def layer_facts(split: LayerSplit) -> list[str]:
         f"each GPU holds {split.held:,} weights of a layer's products, "
         f"{format_size(ITEM * split.held)} in 16 bits"
     )
-    said = [f"{held}; norms, biases and the like, {split.others:,} in all, are not drawn"]
+    said = [
+        f"{held}; norms, biases and the like, {split.others:,} in all, are not drawn: with them a "
+        f"GPU has {split.counted:,.0f} parameters"
+    ]
     if split.copies > 0.5:
-        copied = f"{split.copies:,.0f} of the weights are copies of what other GPUs hold"
-        said.append(
-            f"{copied}; the tables of ppsim model divide them: {split.counted:,.0f} parameters a "
-            f"GPU"
-        )
+        said.append(f"{split.copies:,.0f} of the weights are copies of what other GPUs hold")
     if split.seconds is not None:
         said.append(
             f"its forward of a microbatch takes {format_number(split.seconds * 1e3)} ms, overlap "

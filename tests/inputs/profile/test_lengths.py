@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ppsim.core.sequences import join_times, linear_times
 from ppsim.errors import InputError
 from ppsim.inputs.profile.lengths import Law, Shares, draw_tokens, parse_law, read_sequences
-from ppsim.prices.lengths import scale_costs
+from ppsim.prices.data_parallel.lengths import scale_costs
 from tests.cases import EIGHTHS, FEW, PLAIN, schedules
 from tests.cases import costs as drawn_costs
 

@@ -65,7 +65,7 @@ def answer(*words: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_how_many_plans_are_listed_changes_no_best(question):
     words = QUESTIONS[question]
@@ -75,7 +75,7 @@ def test_how_many_plans_are_listed_changes_no_best(question):
         assert printed(*words, "--top", "1", "-q") == printed(*words, "--top", "12", "-q")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_a_best_plan_is_above_a_faster_one_only_where_they_tie_and_says_why(question):
     plans = answer(*QUESTIONS[question], "--top", "12")["plans"]
@@ -94,7 +94,7 @@ def test_a_best_plan_is_above_a_faster_one_only_where_they_tie_and_says_why(ques
 
 def test_plans_are_of_the_software_that_is_assumed():
     """Whether it is named or not; the schedules of others are refused, or shown with --any."""
-    words = (*FEW, "--pp", "4")
+    words = with_options(FEW, ["--tp", "2", "--pp", "4"])
     assert answer(*words)["plans"] == answer(*words, "--software", "megatron-core")["plans"]
     has = {"", *read_software("megatron-core").software.runs}
     assert {plan["schedule"] for plan in answer(*words, "--top", "40")["plans"]} <= has
@@ -105,7 +105,7 @@ def test_plans_are_of_the_software_that_is_assumed():
     assert invoke(*FEW, "--schedules", "1f1b,zb-1p", "--any", "--pp", "4").exit_code == 0
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("options", "software"),
     [
@@ -183,7 +183,7 @@ def test_an_overlap_that_is_forbidden_is_in_no_plan():
     """Schedules made to hide all-to-all are not tried, and pairs of others take what their parts
     take.
     """
-    wide = (*MIXED, "--pp", "2,4", "--ep", "8", "--top", "40")
+    wide = with_options(MIXED, ["--tp", "4", "--pp", "2", "--ep", "8", "--top", "40"])
     free, forbidden = (
         {plan["schedule"] for plan in answer(*wide, *words)["plans"]}
         for words in ((), ("--no-overlap-a2a",))
@@ -223,7 +223,7 @@ def test_under_a_cap_that_full_recompute_just_misses_a_plan_copies_a_little():
     assert tight["step_s"] < 1.05 * whole["step_s"]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("question", QUESTIONS)
 @pytest.mark.parametrize("width", [60, 80, 100])
 def test_what_plans_have_alike_is_a_line_and_what_differs_stays_in_the_table(

@@ -169,3 +169,30 @@ def test_a_gzipped_folder_of_traces_calibrates_as_its_files_do(tmp_path):
 def test_a_run_is_validated_as_one_schedule():
     error = refused("validate", "1f1b", "gpipe", "--trace", str(PRIMUS))
     assert str(error) == "a run shows one schedule, and 2 are named"
+
+
+@pytest.mark.parametrize("suffix", ["trace.json", "json"])
+def test_read_and_explain_say_one_time_of_a_file_of_training_steps(tmp_path, suffix):
+    file = str(tmp_path / f"x.{suffix}")
+    options = ["--devices", "4", "--mb", "8", "--steps", "2", "--t-optimizer", "1"]
+    ran = json.loads(invoke("run", "1f1b", *options, "-o", file, "--json").stdout)
+    said = json.loads(invoke("read", file, "--json").output)
+    explained = json.loads(invoke("explain", file, "--json").output)
+    assert said["makespan"] == explained["makespan"] == ran["makespan"] == 68
+    assert "optimizer" in explained["idle_by_cause"]
+
+
+def test_read_and_explain_count_from_the_start_to_the_end_that_a_file_states(tmp_path):
+    file = tmp_path / "x.json"
+    ops = {
+        "device": [0, 0],
+        "kind": ["F", "B"],
+        "stage": [0, 0],
+        "microbatch": [0, 0],
+        "start": [1, 3],
+        "end": [2, 5],
+    }
+    file.write_text(json.dumps({"makespan": 9, "ops": ops}))
+    said = json.loads(invoke("read", str(file), "--json").output)
+    explained = json.loads(invoke("explain", str(file), "--json").output)
+    assert said["makespan"] == explained["makespan"] == 9

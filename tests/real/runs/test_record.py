@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from ppsim.core.ops import Kind
 from ppsim.errors import InputError, PpsimError
 from ppsim.real.runs.record import dump, load
-from ppsim.real.validation.analyse import validate, validation_object
+from ppsim.real.validation.analyse import validate
+from ppsim.real.validation.verdict import validation_object
 
 RECORD = Path(__file__).parents[2] / "data/records/compute-p2-torch.json.gz"
 COLUMNS = ("offsets", "kind", "stage", "microbatch", "pair")

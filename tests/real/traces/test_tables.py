@@ -15,7 +15,7 @@ from ppsim.engine.simple.steps import StepTimes, time_steps
 from ppsim.errors import InputError, InvalidSchedule, PpsimError
 from ppsim.real.traces.read import read_run
 from ppsim.real.traces.run import RealRun
-from ppsim.real.traces.table_words import group_of, kind_of, meanings
+from ppsim.real.traces.tables.words import group_of, kind_of, meanings
 from ppsim.schedules import recognise
 from tests.real_runs import RECORDED, STRAGGLERS, ops_rows, simulated, write_csv
 

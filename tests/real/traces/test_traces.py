@@ -18,8 +18,8 @@ from ppsim.core.ops import Kind
 from ppsim.errors import InputError
 from ppsim.inputs.profile.costs import costs_from
 from ppsim.inputs.profile.profile import read
-from ppsim.real.traces import kineto
 from ppsim.real.traces.read import read_run, shows_run
+from ppsim.real.traces.readers import kineto
 from ppsim.real.traces.torch_trace import parse_trace, profile_of
 from ppsim.schedules import generate
 from tests.commands import invoke

@@ -13,8 +13,9 @@ from ppsim.inputs.drafts.read import parse
 from ppsim.inputs.profile.profile import Message
 from ppsim.real.runs.record import Measured, Record, load
 from ppsim.real.runs.session import link_of
-from ppsim.real.validation.analyse import CLASSES, validate
+from ppsim.real.validation.analyse import validate
 from ppsim.real.validation.insitu import observed_costs
+from ppsim.real.validation.verdict import CLASSES
 from ppsim.schedules import generate
 from tests.refresh_records import FOLDER
 

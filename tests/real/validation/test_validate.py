@@ -28,9 +28,10 @@ from ppsim.real.runs import own_runner, torch_runner
 from ppsim.real.runs.record import Measured, Record, dump, load
 from ppsim.real.runs.torch_runner import lower_as_torch
 from ppsim.real.runs.turns import RunPlan, Settings
-from ppsim.real.validation.analyse import Validation, validate
+from ppsim.real.validation.analyse import validate
 from ppsim.real.validation.insitu import measure_overheads
 from ppsim.real.validation.predict import Site, replay
+from ppsim.real.validation.verdict import Validation
 from tests.clock import HANG_S
 from tests.commands import invoke, refused
 from tests.real.runs.cases import (

@@ -209,6 +209,7 @@ def test_machine_code_orders_what_is_large_where_there_is_some(monkeypatch, larg
         return run(*given, compiled=False)
 
     monkeypatch.setattr(zbv, "list_orders", listed)
+    zbv.equal_orders.cache_clear()
     assert heuristics.pays_to_compile(problem) == (large and compiles)
     zbv.order_zb_v(problem.costs, 2, 3, 4)
     assert asked == [large and compiles] * 2

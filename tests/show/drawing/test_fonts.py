@@ -15,8 +15,8 @@ import pytest
 from matplotlib.font_manager import FontEntry, FontProperties, fontManager
 from matplotlib.textpath import TextPath, text_to_path
 
-from ppsim.show.drawing import gantt_layout as layout
 from ppsim.show.drawing.canvas import settled
+from ppsim.show.drawing.gantt import layout
 from ppsim.show.drawing.letters import text_width
 from tests.clock import HANG_S
 from tests.commands import SOURCE, process

@@ -24,7 +24,7 @@ from ppsim.engine.simple.longest_path import simulate
 from ppsim.inputs.drafts.read import read_timeline
 from ppsim.schedules import generate
 from ppsim.search.rules.offload import add_offload
-from ppsim.show.drawing.gantt import STYLES, plot
+from ppsim.show.drawing.gantt.figure import STYLES, plot
 from ppsim.show.drawing.lanes import (
     ACTIVATION,
     COLLECTIVE,

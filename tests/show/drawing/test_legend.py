@@ -13,7 +13,7 @@ from ppsim.core.ops import Kind
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import measure
 from ppsim.schedules import generate
-from ppsim.show.drawing.gantt import plot
+from ppsim.show.drawing.gantt.figure import plot
 from ppsim.show.drawing.legend import BY_CHUNK, legend_entries, split_by_chunk
 from ppsim.show.drawing.palette import (
     DEFAULT,

@@ -9,9 +9,8 @@ from ppsim.engine.detailed.execute import execute
 from ppsim.engine.detailed.spec import Network, Shared
 from ppsim.engine.lowering.lower import lower
 from ppsim.schedules import generate
-from ppsim.show.drawing.canvas import render
-from ppsim.show.drawing.gantt import plot
-from ppsim.show.drawing.gantt_layout import DOTS
+from ppsim.show.drawing.canvas import DOTS, render
+from ppsim.show.drawing.gantt.figure import plot
 from ppsim.show.drawing.link_panel import link_names, link_notes
 from ppsim.show.drawing.palette import COMM_LANE
 

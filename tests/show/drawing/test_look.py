@@ -23,11 +23,11 @@ from ppsim.engine.memory.usage import activation_model, curves
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError
 from ppsim.schedules import generate
-from ppsim.show.drawing.axes import draw_into
 from ppsim.show.drawing.card_chart import charts_svg
-from ppsim.show.drawing.gantt import plot
-from ppsim.show.drawing.gantt_layout import cells_of, label_texts, label_width, place_labels
-from ppsim.show.drawing.gantt_legend import legend_lines
+from ppsim.show.drawing.gantt.axes import draw_into
+from ppsim.show.drawing.gantt.figure import plot
+from ppsim.show.drawing.gantt.layout import cells_of, label_texts, label_width, place_labels
+from ppsim.show.drawing.gantt.legend import legend_lines
 from ppsim.show.drawing.legend import Entry, legend_entries
 from ppsim.show.drawing.look import Highlight, Look, Note
 from ppsim.show.drawing.palette import (

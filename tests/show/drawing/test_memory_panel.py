@@ -28,7 +28,7 @@ from ppsim.engine.memory.usage import (
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.schedules import families, generate
 from ppsim.search.rules.offload import add_offload
-from ppsim.show.drawing.gantt import plot
+from ppsim.show.drawing.gantt.figure import plot
 from ppsim.show.drawing.look import Look
 from ppsim.show.drawing.memory_panel import SQUARE, draw_memory, memory_height
 from ppsim.show.drawing.tradeoff import draw_tradeoff

@@ -759,7 +759,7 @@ def test_fields_need_the_folder_of_drops_only_for_drops(tmp_path):
         view(asked("dropped:x.csv", devices=2, mb=2), tmp_path / "none")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("name", "content"),
     [

@@ -29,16 +29,27 @@ from ppsim.workload.cost.costs import (
     stage_costs,
     step_time,
 )
-from ppsim.workload.cost.overlap import expert_pair, tensor_waits
+from ppsim.workload.cost.overlap import expert_pair, lost_overlap, tensor_waits
+from ppsim.workload.cost.tensor_split import layer_splits
 from ppsim.workload.cost.update import joined
 from ppsim.workload.hardware.efficiency import Curve, Efficiency, Software, passes
 from ppsim.workload.hardware.hardware import Machine, read_machine
-from ppsim.workload.model.contents import contents_of, message_bytes, parameters_of_stages
+from ppsim.workload.model.contents import (
+    StageContent,
+    contents_of,
+    count_layer_parameters,
+    message_bytes,
+    parameters_of_stages,
+)
 from ppsim.workload.model.model import (
     Layer,
     Model,
+    copied_parameters,
     count_parameters,
     flops_per_token,
+    kinds_of,
+    library,
+    mtp_kind,
     mtp_parameters,
     read_model,
 )
@@ -251,6 +262,18 @@ def test_tensor_ranks_wait_for_what_nothing_runs_beside():
         replace(LLAMA, ffn=8 * LLAMA.ffn, heads=256, kv_heads=64), replace(waiting, kernels="fused")
     )
     assert beside == pytest.approx((6 + 4 * slowed) * once)
+
+
+def test_latents_are_gathered_in_place_of_hidden_states_ahead_of_attention():
+    """DeepSeek-V3: three of the five of attention move 1536 + 512 + 64 numbers of 7168 a token."""
+    model = replace(V3, experts=0, top_k=0)
+    waiting = Parallel(tp=8, overlap_tp=False, kernels="torch")
+    state, latent = (
+        gather_seconds(H100, FULL, Group(8, 1), 4096 * width * 2) for width in (7168, 2112)
+    )
+    assert waits_of_a_layer(model, waiting) == pytest.approx(7 * state + 3 * latent)
+    summed = waits_of_a_layer(model, replace(waiting, sequence_parallel=False))
+    assert summed == pytest.approx(6 * state + 2 * latent, rel=1e-3)
 
 
 def test_gathers_around_a_ring_leave_what_is_longer_than_the_products_beside_them():
@@ -485,8 +508,8 @@ def test_copies_to_the_host_delay_a_stage_that_is_shorter():
 
 
 def test_parameters_of_stages_are_those_of_the_model():
-    """Tensor ranks divide all but experts, expert ranks those; layers of multi-token prediction
-    count too.
+    """Tensor ranks divide all but experts and what each of them holds whole, expert ranks experts;
+    layers of multi-token prediction count too.
     """
     for model, parallel in (
         (LLAMA, Parallel(tp=4, pp=4)),
@@ -497,7 +520,9 @@ def test_parameters_of_stages_are_those_of_the_model():
         outer, experts = parameters_of_stages(model, parallel, contents_of(model, parallel)).sum(
             axis=1
         )
-        total = outer * parallel.tp + experts * parallel.ep
+        kinds = [*kinds_of(model), *[mtp_kind(model)] * model.mtp]
+        copied = sum(copied_parameters(model, kind) for kind in kinds) + model.hidden
+        total = outer * parallel.tp + experts * parallel.ep - (parallel.tp - 1) * copied
         # of the embedding, where a later token is predicted
         copies = model.vocab * model.hidden * (model.mtp > 0)
         assert total == pytest.approx(
@@ -513,6 +538,38 @@ def test_parameters_of_stages_are_those_of_the_model():
     assert on_two.sum() == count_parameters(tied) + LLAMA.vocab * LLAMA.hidden
 
 
+def test_tensor_ranks_hold_what_projects_to_latents_and_the_router_whole():
+    """The shapes of DeepSeek-V3 as its modeling_deepseek.py has them, and what Megatron-LM's
+    multi_latent_attention.py duplicates: both projections down with their norms; heads are divided.
+    """
+    h, heads, tp = 7168, 128, 8
+    down = h * 1536 + 1536 + h * (512 + 64) + 512
+    up = 1536 * heads * (128 + 64) + 512 * heads * (128 + 128) + heads * 128 * h
+    router, shared = 256 * h, 3 * h * 2048
+    copied = 2 * h + down + router
+    rank = copied + (up + shared) // tp
+    parallel = Parallel(tp=tp, ep=tp)
+    layer = Layer(mlp="experts")
+    alone = StageContent(kinds=((layer, 1),), mtp=0, embedding=False, heads=0, recomputed=0)
+    assert count_layer_parameters(V3, parallel, alone) == (rank, 256 * 3 * h * 2048 // tp)
+    assert rank / ((copied + up + shared) / tp) > 1.4  # of what an even share of all would be
+
+
+@pytest.mark.parametrize("name", sorted(library()))
+def test_a_rank_holds_the_weights_of_its_products(name):
+    """The parameters that are counted are the products' own, and norms, biases and the like."""
+    model = read_model(name)
+    for tp in (2, 4, 8):
+        parallel = Parallel(tp=tp)
+        try:
+            splits = layer_splits(model, parallel)
+        except InputError:  # sizes that do not divide over so many
+            continue
+        for split in splits:
+            beside = split.counted - split.held
+            assert split.others / tp * (1 - 1e-9) <= beside <= split.others, (tp, split.layer)
+
+
 def test_gradients_are_reduced_over_replicas_and_experts_over_theirs():
     """ZeRO-1 scatters gradients in 32 bits and gathers weights in 16; without it an all-reduce does
     both, 2(n-1)/n.
@@ -523,7 +580,8 @@ def test_gradients_are_reduced_over_replicas_and_experts_over_theirs():
     dense = Parallel(tp=2, cp=2, dp=8)  # 16 ranks, 2 apart: four of a node
     found = stage_costs(LLAMA, H100, dense, efficiency=FULL)
     held = found.parameters[0]
-    assert held == count_parameters(LLAMA) / 2
+    norms = (2 * LLAMA.layers + 1) * LLAMA.hidden  # which both tensor ranks hold whole
+    assert held == (count_parameters(LLAMA) + norms) / 2
     ring, hops = 15 / 16 / (4 * 50 * GB), held / 40e6 * (3 * 10e-6 + 9 * HOP)
     assert found.dp[0] == pytest.approx(4 * held * ring + hops)
     assert found.gather[0] == pytest.approx(2 * held * ring + hops)
@@ -593,24 +651,28 @@ def test_a_step_is_the_pipeline_what_shows_of_reductions_and_the_optimizer():
     assert late.seconds - step.seconds == pytest.approx(0.01 * math.log2(24 / 8) * (48 + 0.75))
     assert step.pipeline == pytest.approx((5 + 3) * 6)
     assert step.bubble == pytest.approx(3 / 8)
-    # of device 2 no reduction shows behind B and 8 - 2 of its gather behind F
-    assert step.reduction == 6.0
+    # Device 1's last B begins at 40, and its reduction ends at 49; the gather of device 2 ends at 8
+    # and its first F at 6.
+    assert step.reduction == 1.0 + 2.0
     assert step.optimizer == 0.75
-    assert step.seconds == pytest.approx(48 + 6 + 0.75)
+    assert step.seconds == pytest.approx(48 + 3 + 0.75)
     tokens = 3 * 2 * 5 * 8192
-    assert step.tokens_per_s == pytest.approx(tokens / 54.75)
-    flops = flops_per_token(LLAMA) * tokens / 54.75 / 24
+    assert step.tokens_per_s == pytest.approx(tokens / 51.75)
+    flops = flops_per_token(LLAMA) * tokens / 51.75 / 24
     assert (step.tflops, step.mfu) == pytest.approx((flops / 1e12, flops / 989.4e12))
     open_ = step_time(
         LLAMA, H100, replace(parallel, overlap_dp=False), efficiency=FULL, costs=costs
     )
-    assert open_.reduction == 9.0 + 2.5
+    # Device 1 is done at 44, and reduces until 53; all gathers come first.
+    assert open_.reduction == pytest.approx(5.0 + 8.0)
     chunks = step_time(
         LLAMA, H100, replace(parallel, pp=2, vp=2, microbatches=4), efficiency=FULL, costs=costs
     )
     # interleaved: (p - 1)/v of (f + b) of a device
     assert chunks.pipeline == pytest.approx(4 * 2 * 6 + 6)
-    assert chunks.reduction == 5.0 + 0.5 + 0.5  # stages 1 and 3 are device 1's
+    # Stage 1's last B begins on device 1 at 46, its reduction ends at 55; device 0 has gathered
+    # stages 0 and 2 at 9, and the first F of stage 2 ends at 6.
+    assert chunks.reduction == pytest.approx(1.0 + 3.0)
     assert chunks.optimizer == 1.0
 
 
@@ -741,3 +803,53 @@ def test_ends_gather_for_the_output_and_tied_tables_add_up_their_gradients():
     table = 128256 * 4096 / 8 * 4
     more = tied.optimizer[0] - apart.optimizer[0]
     assert more == pytest.approx(table / (50 * GB) + 10e-6)
+
+
+def test_chunks_reduce_behind_the_last_backwards_of_chunks_before_them():
+    """Interleaved 1F1B of two devices ends with two backwards of the later chunk on each device,
+    then two of the earlier one: the later chunk's reduction has all of these to hide behind.
+    """
+    time = [[2.0] * 4, [4.0] * 4, [2.0] * 4, [2.0] * 4, [0.0] * 4]
+    parallel = Parallel(pp=2, vp=2, dp=2, microbatches=4, schedule="interleaved")
+
+    def seen(dp: list[float], gather: list[float]) -> float:
+        costs = costs_of(time, dp, gather, [0.0] * 4)
+        return step_time(LLAMA, H100, parallel, efficiency=FULL, costs=costs).reduction
+
+    nothing = [0.0] * 4
+    assert seen([0.0, 0.0, 12.0, 0.0], nothing) == 0.0  # stage 2, from the start of its last B
+    assert seen([0.0, 0.0, 13.0, 0.0], nothing) == pytest.approx(1.0)
+    assert seen([4.0, 0.0, 12.0, 0.0], nothing) == pytest.approx(4.0)  # one after the other
+    assert seen([5.0, 0.0, 0.0, 0.0], nothing) == pytest.approx(1.0)  # stage 0 has its own B alone
+    assert seen(nothing, [2.0, 0.0, 4.0, 0.0]) == 0.0  # stage 2 begins at 4 on device 0
+    assert seen(nothing, [2.0, 0.0, 5.0, 0.0]) == pytest.approx(1.0)
+
+
+def test_a_run_without_a_pipeline_reduces_behind_its_last_backward():
+    """One stage of F 2 and B 4: 1 of a reduction of 5 is seen, and 3 of a gather of 5."""
+    time = [[2.0], [4.0], [2.0], [2.0], [0.0]]
+    costs = costs_of(time, [5.0], [5.0], [0.0])
+    parallel = Parallel(dp=2, microbatches=3)
+    step = step_time(LLAMA, H100, parallel, efficiency=FULL, costs=costs)
+    assert (step.pipeline, step.reduction) == (18.0, 1.0 + 3.0)
+    apart = replace(parallel, overlap_dp=False)
+    assert step_time(LLAMA, H100, apart, efficiency=FULL, costs=costs).reduction == 5.0 + 5.0
+
+
+def test_a_split_backward_scatters_alone_and_gathers_beside_its_weights():
+    """A block whose I and W take 8 each, a scatter of 3 and gathers of 2.
+
+    The scatter, which a whole backward hides beside W, is all seen in I; the gather goes from I to
+    W. Multiprocessors that communicate do not compute: what is hidden slows compute meanwhile.
+    """
+    names, times = ("MLP in", "MLP out"), np.array([[8.0, 0.0], [8.0, 0.0], [8.0, 0.0]])
+    slowed = 1.31 * 20 / 132  # of communication that is hidden: overlap.CONTENTION
+    parallel = Parallel(tp=2)
+    moved = lost_overlap(names, times, 3.0, (2.0, 2.0, 2.0), parallel)
+    assert moved == pytest.approx([3 - slowed * 2, slowed * 3 - slowed * 2])
+    alone = lost_overlap(names, times, 3.0, (2.0, 2.0, 2.0), replace(parallel, kernels="torch"))
+    assert alone == pytest.approx([1.0, 1.0])  # nothing overlaps, so nothing is lost: I + W is B
+    sums = replace(parallel, sequence_parallel=False)
+    found = lost_overlap(names, times, 3.0, (2.0, 2.0, 2.0), sums)
+    assert found == pytest.approx([6.0, slowed * 6])
+    assert lost_overlap(names, times, 0.0, (0.0, 0.0, 0.0), parallel).tolist() == [0.0, 0.0]

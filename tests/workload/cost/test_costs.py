@@ -233,13 +233,16 @@ def split_of(parallel: Parallel) -> float:
 
 
 def test_a_split_backward_loses_the_overlap_of_tensor_ranks_alone():
-    """Without tensor parallelism it costs nothing; with it the more, the more ranks; nor where
-    nothing overlaps.
+    """Without tensor parallelism it costs nothing, with it a scatter for each block of a layer at
+    most; nor does it where nothing overlaps.
     """
     lost = [split_of(Parallel(tp=tp, pp=2, microbatches=8)) for tp in (1, 2, 4, 8)]
     assert lost[0] == pytest.approx(0, abs=1e-9)  # seconds; the host is far ahead
-    assert lost == sorted(lost)
-    assert lost[1] > 0
+    assert min(lost[1:]) > 0
+    for tp, more in zip((2, 4, 8), lost[1:], strict=True):
+        bytes_ = LLAMA.seq * LLAMA.hidden * 2 * (tp - 1) / tp
+        rate = H100.within * efficiency_of(H100.gpu, Parallel()).curve.within
+        assert more < 2 * LLAMA.layers * (bytes_ / rate + 8 * 20e-6)
     eager = split_of(Parallel(tp=8, pp=2, microbatches=8, kernels="eager"))
     assert eager < 0.01 * lost[3]  # of the host's launches
 
@@ -261,8 +264,8 @@ def test_autograd_splits_a_layer_in_the_time_of_the_host():
 
 
 def test_each_message_of_a_v_costs_its_exchange():
-    """2 ms for F and I of each microbatch on each stage of megatron-lm; zero-bubble's runtime saves
-    them.
+    """2.5 ms for F and I of each microbatch on each stage of megatron-lm; zero-bubble's runtime
+    saves them.
     """
     times = []
     for software in ("megatron-lm", "zero-bubble"):
@@ -272,7 +275,7 @@ def test_each_message_of_a_v_costs_its_exchange():
             stage_costs(LLAMA, H100, replace(parallel, kernels="fused", schedule="zb-v")).time
         )
     more = (times[0] - times[1]) * 1e3
-    assert more[[Kind.F, Kind.B, Kind.I]] == pytest.approx(2.0)
+    assert more[[Kind.F, Kind.B, Kind.I]] == pytest.approx(2.5)
     assert more[Kind.W] == pytest.approx(0)
 
 

@@ -264,12 +264,13 @@ def test_what_a_backward_needs_beside_activations():
     model = read_model("llama3-8b")
     tokens = 8192
     ends, wide = 3 * 2 * tokens * 4096, 2 * 2 * tokens * 14336 / 2
-    gradients = 2 * layer_parameters(model, Layer()) / 2
+    # of two norms, which both tensor ranks hold whole
+    gradients = 2 * (layer_parameters(model, Layer()) + 2 * 4096) / 2
     loss = 6 * tokens * 128256 / 2
     plain = wide + ends + gradients
     assert work_of(model) == pytest.approx([plain, plain, plain, loss + ends + gradients])
     assert work_of(replace(model, gated=False))[1] == pytest.approx(
-        wide / 2 + ends + 2 * layer_parameters(replace(model, gated=False), Layer()) / 2
+        wide / 2 + ends + layer_parameters(replace(model, gated=False), Layer()) + 2 * 4096
     )
     layer = layer_activations(model, Parallel(tp=2), Layer(), "none")
     assert work_of(model, recompute="full")[1] == pytest.approx(plain + layer)
@@ -298,7 +299,9 @@ def test_what_a_backward_of_experts_needs():
     model = read_model("mixtral-8x7b")
     tokens = 4096
     routed = 3 * 4096 * 14336 * 8
-    outer = (layer_parameters(model, Layer(mlp="experts")) - routed) / 2
+    # of two norms and the router, which both tensor ranks hold whole
+    copied = (2 + 8) * 4096
+    outer = (layer_parameters(model, Layer(mlp="experts")) - routed + copied) / 2
     wide = 2 * 2 * tokens * 14336 * 2 / 2
     ends = 6 * tokens * 4096
     assert work_of(model, dp=4, ep=8)[1] == pytest.approx(wide + ends + 2 * outer)
@@ -621,7 +624,8 @@ def test_layers_hold_their_weights_twice_as_they_are_multiplied(precision, each)
     layers = layer_parameters(model, Layer(mlp="experts")) - (
         experts := 8 * expert_parameters(model)
     )
-    of_stage = 16 * (layers / 2 + experts / 2)
+    copied = (2 + 8) * model.hidden  # norms and router, of which both tensor ranks hold all
+    of_stage = 16 * ((layers + copied) / 2 + experts / 2)
     weights = [stage_memory(model, p).weights for p in (wide, replace(wide, precision=precision))]
     assert weights[1] - weights[0] == pytest.approx(each * of_stage)
     narrow = stage_memory(model, replace(wide, precision=precision, narrow_weights=True)).weights

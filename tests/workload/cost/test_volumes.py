@@ -46,6 +46,25 @@ def test_tensor_ranks_gather_and_scatter_five_times_a_block(tp, microbatches):
     assert not np.any([found[kind] for kind in VOLUMES if kind != "tp"])
 
 
+def test_tensor_ranks_gather_latents_where_attention_has_them():
+    """DeepSeek-V3's attention gathers 1536 + 512 + 64 numbers a token in place of 7168: in F, in a
+    backward once more, and their gradients' scatter. Its output is as wide as any.
+    """
+    model = replace(read_model("deepseek-v3"), layers=1, mtp=0, dense_layers=1)
+    tp = 8
+    p = Parallel(tp=tp)
+    state, latent = (2 * model.seq * width * (tp - 1) / tp for width in (7168, 1536 + 512 + 64))
+    assert sent(model, p)["tp"][0] == pytest.approx(5 * state + 2 * state + 3 * latent)
+    summed = sent(model, replace(p, sequence_parallel=False))["tp"][0]
+    assert summed == pytest.approx(2 * (2 + 1) * state + 2 * latent)
+    again = sent(model, replace(p, recompute="full"))["tp"][0]
+    assert again == pytest.approx(7 * state + 3 * state + 4 * latent)
+    # of queries without a latent hidden states are gathered
+    lite = replace(read_model("deepseek-v2-lite"), layers=1, mtp=0, dense_layers=1)
+    state, latent = (2 * lite.seq * width * (tp - 1) / tp for width in (2048, 2048 + 512 + 64))
+    assert sent(lite, p)["tp"][0] == pytest.approx(5 * state + 2 * state + 3 * latent)
+
+
 @pytest.mark.parametrize(("name", "vp"), [("1f1b", 1), ("interleaved", 2)])
 def test_messages_go_both_ways_over_every_stage_boundary(name, vp):
     """With four devices of two GPUs a node has all; with eight GPUs each device is a node of its

@@ -2,8 +2,8 @@
 
 A bar is named ``2F0``, as ppsim writes it, or ``F0``, which takes its stage from the number of its
 section. Two names with ``+`` between are a pair. A comment ``%% slices: 4`` says that sequences are
-cut. Sections of one number are of one device; its ops were issued in the order of the numbers of
-their ids (``o12``), where all bars have one.
+cut, and ``%% steps: 2`` that the schedule goes round. Sections of one number are of one device; its
+ops were issued in the order of the numbers of their ids (``o12``), where all bars have one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ _NAME = re.compile(
     rf"(\d{{1,9}})?\s*({'|'.join(kind.name for kind in TIMED)})\s*(\d{{1,9}})", re.ASCII
 )
 _ID = re.compile(r"o(\d{1,9})", re.ASCII)
-_SLICES = re.compile(r"%%\s*slices:?\s*([1-9]\d{0,8})", re.ASCII)
+_COUNT = re.compile(r"%%\s*(slices|steps):?\s*([1-9]\d{0,8})", re.ASCII)
+_FEEDS_BACK = re.compile(r"%%\s*each step needs the one before")
+_NEVER_DRAINS = re.compile(r"%%\s*steps never drain")
 _NUMBER = re.compile(r"-?\d{1,40}(?:\.\d{1,40})?", re.ASCII)
 OP = 600  # bytes of memory that an op takes while it is read
 _TIME = ", time in"
@@ -65,7 +67,9 @@ def parse(text: str, source: str) -> Draft:
         raise InputError(f"'{source}' is a flowchart{drawn}", hint)
     lines = tuple(split_lines(text, source, OP))
     sections = dict[str, None]()
-    unit, scale, device, slices = "t_F", 1, 0, 1
+    unit, scale, device = "t_F", 1, 0
+    counts = {"slices": 1, "steps": 1}
+    feeds_back, flushes = False, True
     rows, times, ids = list[tuple[int, ...]](), list[tuple[float, float]](), list[int]()
     for row, line in enumerate(lines, start=1):
         word = line.strip().removeprefix("```mermaid").removeprefix("```")
@@ -75,8 +79,10 @@ def parse(text: str, source: str) -> Draft:
             continue
         if word.startswith("title") and _TIME in word:
             unit, scale = parse_scaled_unit(word.rpartition(_TIME)[2].removeprefix(" "))
-        if cut := _SLICES.fullmatch(word):
-            slices = int(cut[1])
+        if count := _COUNT.fullmatch(word):
+            counts[count[1]] = int(count[2])
+        feeds_back = feeds_back or bool(_FEEDS_BACK.fullmatch(word))
+        flushes = flushes and not _NEVER_DRAINS.fullmatch(word)
         if _HEADER.fullmatch(word):
             continue
         name, colon, details = (part.strip() for part in word.partition(":"))
@@ -102,7 +108,17 @@ def parse(text: str, source: str) -> Draft:
     if len(ids) == len(table):
         issued = np.argsort(ids, kind="stable")
         table, spans = table[issued], spans[issued]
-    return Draft.from_table(source, table, spans, n_slices=slices, lines=lines, unit=shorten(unit))
+    return Draft.from_table(
+        source,
+        table,
+        spans,
+        n_slices=counts["slices"],
+        lines=lines,
+        unit=shorten(unit),
+        n_rounds=counts["steps"],
+        feeds_back=feeds_back,
+        flushes=flushes,
+    )
 
 
 def _device(section: str, place: int) -> int:

@@ -1,4 +1,4 @@
-"""Chrome trace JSON with one process per device and slices named like torch's ops."""
+"""Chrome trace JSON with one process per device and slices named like torch's ops, as ``2F0``."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from ppsim.base.text import quote, shorten
 from ppsim.base.times import UNKNOWN
 from ppsim.base.typed_json import decode
 from ppsim.core.draft import Draft
-from ppsim.core.ops import LETTERS, Kind
+from ppsim.core.ops import STAGELESS, TIMED
+from ppsim.core.schedule import NONE
 from ppsim.core.soundness import LONGEST
 from ppsim.errors import InputError
 
 SUFFIXES = (".trace.json",)
-_OP = re.compile(rf"(\d{{1,9}})([{LETTERS}])(\d{{1,9}})", re.ASCII)
+_OP = re.compile(r"(\d{1,9})?([A-Z][A-Z_]{0,40})(\d{1,9})", re.ASCII)
+_KINDS = {kind.name: (int(kind), kind in STAGELESS) for kind in TIMED}
 _PAIR = re.compile(r"\(([^();]{1,40});([^();]{1,40})\)OVERLAP_F_B")
 _DEVICE = re.compile(r"(?:.* )?device (\d{1,9})", re.ASCII)
 _HINT = "ppsim run -o x.trace.json writes a trace"
@@ -76,7 +78,7 @@ def matches(text: str) -> bool:
 
 
 def parse(text: str, source: str) -> Draft:
-    """Read the slices of compute ops with their times; other events are skipped.
+    """Read the slices of ops with their times, those of all streams; other events are skipped.
 
     Raises:
         InputError: no trace, no op in it, or several runs.
@@ -141,10 +143,19 @@ def _members(name: str) -> list[tuple[int, int, int]]:
     none.
     """
     pair = _PAIR.fullmatch(name)
-    found = [_OP.fullmatch(member) for member in (pair.groups() if pair else (name,))]
-    return (
-        [] if None in found else [(int(op[1]), int(Kind[op[2]]), int(op[3])) for op in found if op]
-    )
+    found = [_member(member) for member in (pair.groups() if pair else (name,))]
+    return [] if None in found else [op for op in found if op]
+
+
+def _member(name: str) -> tuple[int, int, int] | None:
+    """Read stage (-1 where its kind has none), kind and microbatch of an op, None of other text."""
+    op = _OP.fullmatch(name)
+    if op is None or op[2] not in _KINDS:
+        return None
+    kind, is_stageless = _KINDS[op[2]]
+    if is_stageless != (op[1] is None):
+        return None
+    return NONE if is_stageless else int(op[1]), kind, int(op[3])
 
 
 def _devices(events: list[Event], source: str) -> dict[Process, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import IO, TYPE_CHECKING
 
 from ppsim.show.drawing.canvas import write_figure
-from ppsim.show.drawing.gantt import plot
+from ppsim.show.drawing.gantt.figure import plot
 from ppsim.show.files.document import Abilities, Document
 
 if TYPE_CHECKING:

@@ -66,6 +66,10 @@ def text(timeline: Timeline, title: str, inputs: Mapping[str, Any] | None = None
         lines.append("%% " + mermaid_line(f"ppsim {inputs.get('ppsim')}: {inputs['command']}"))
     if schedule.n_slices > 1:
         lines.append(f"%% slices: {schedule.n_slices}")
+    if schedule.n_rounds > 1:
+        lines.append(f"%% steps: {schedule.n_rounds}")
+    lines += ["%% each step needs the one before"] * schedule.feeds_back
+    lines += ["%% steps never drain"] * (not schedule.flushes)
     lines += [_look(timeline), "gantt", f"    title {heading}"]
     lines += ["    dateFormat x", "    axisFormat %Q"]
     for device, stream in product(

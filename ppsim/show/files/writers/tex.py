@@ -11,8 +11,8 @@ from ppsim.base.text import one_line, shorten
 from ppsim.core.lanes import refuse_lanes
 from ppsim.errors import InputError
 from ppsim.show.drawing.canvas import settled
-from ppsim.show.drawing.gantt_marks import NOTE_REACH, place_notes
-from ppsim.show.drawing.gantt_panel import Panel
+from ppsim.show.drawing.gantt.notes import NOTE_REACH, place_notes
+from ppsim.show.drawing.gantt.panel import Panel
 from ppsim.show.drawing.legend import legend_entries, split_by_chunk
 from ppsim.show.drawing.look import Note
 from ppsim.show.drawing.palette import text_colour

@@ -1,0 +1,528 @@
+"""Dealing the sequences of --lengths anew, and packing them under a limit of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import click
+
+from ppsim.ask.blocks import Block, Line
+from ppsim.ask.given import Need
+from ppsim.ask.option_names import DETAILED
+from ppsim.ask.options import flag, option
+from ppsim.base.notes import long_work
+from ppsim.base.numbers import format_change, format_number, format_share
+from ppsim.errors import InputError
+from ppsim.prices.data_parallel.lengths import Load, load_map
+from ppsim.prices.data_parallel.replicas import ReplicaOptions, Replicated
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ppsim.analysis.mending import Mended
+    from ppsim.analysis.slowdown import Slowdown
+    from ppsim.core.costs import Costs
+    from ppsim.core.schedule import Schedule
+    from ppsim.core.sequences import Sequences
+    from ppsim.search.dealing.deal import Dealt
+    from ppsim.search.dealing.problem import Pipeline
+    from ppsim.show.drawing.load_map import LoadMap
+
+MOST = 1 << 18  # sequences that are dealt
+SECONDS = 2.0
+PAGE = 9.0  # inches of a figure in a page
+TRIED = 6  # numbers of microbatches that packing tries
+REFUSED = 16  # numbers that a schedule may refuse, one after the other
+# the schedule of so many microbatches, and its costs
+Build = Callable[[int], "tuple[Schedule, Costs]"]
+
+
+@dataclass(frozen=True)
+class DealOptions:
+    """How the sequences of --lengths are dealt anew."""
+
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need(
+            ("deal", "max_tokens"),
+            lambda g: bool(g["lengths"]),
+            "{options} deals sequences anew, and there are none",
+            "add --lengths FILE",
+            ("run", "compare"),
+        ),
+        Need(
+            ("across", "deal_for"),
+            lambda g: bool(g["deal"] or g["max_tokens"]),
+            "{options} is of dealing sequences anew",
+            "add --deal",
+        ),
+        Need(
+            ("deal", "max_tokens"),
+            lambda g: not any(g[name] for name in DETAILED),
+            "{options} times dealings by the simple model",
+        ),
+    )
+
+    deal: bool = flag(
+        "--deal",
+        help="Deal the sequences of --lengths anew over the microbatches of their replica, as many "
+        "as before: "
+        "never a longer step. -o FILE.csv writes the assignment.",
+    )
+    across: bool = flag("--across", help="Deal sequences to other replicas too.")
+    max_tokens: int | None = option(
+        "--max-tokens",
+        type=click.IntRange(1, 1 << 53),
+        help="Pack the sequences anew into microbatches of at most so many tokens, padding "
+        "included, in as many "
+        "microbatches as make the step shortest.",
+    )
+    deal_for: float = option(
+        "--deal-for",
+        type=click.FloatRange(0, 3600),
+        default=SECONDS,
+        help="Seconds after which the search for a dealing ends.",
+    )
+
+    @property
+    def wanted(self) -> bool:
+        """Whether sequences are dealt anew."""
+        return self.deal or self.max_tokens is not None
+
+
+@dataclass(frozen=True)
+class DealtLoad:
+    """Sequences dealt anew.
+
+    Attributes:
+        schedule: what runs, with as many microbatches as they are dealt to.
+        costs: of mean microbatches, as they were before.
+        load: what microbatches take now.
+        given: what microbatches took.
+        ends_given: shape (R,), the end of each replica's pipeline then.
+        found: what the search found.
+        tried: the step of every number of microbatches that packing tried.
+    """
+
+    schedule: Schedule
+    costs: Costs
+    load: Load
+    given: Load
+    ends_given: NDArray[np.float64]
+    found: Dealt
+    tried: dict[int, float]
+
+    @property
+    def before(self) -> float:
+        """The step of the sequences as given."""
+        return float(self.ends_given.max())
+
+    def maps(self, unit: str) -> tuple[LoadMap, ...]:
+        """What a picture shows: the load as given and as dealt."""
+        given = load_map("as given", self.given, self.ends_given, unit)
+        return given, load_map("dealt anew", self.load, self.found.makespans, unit)
+
+    @property
+    def gap(self) -> float:
+        """How far the bound lies below the step, as a share of it."""
+        return 1 - self.found.bound / self.found.after if self.found.after else 0.0
+
+    def lines(self, unit: str) -> Iterator[Block]:
+        """What dealing gives, and what the bound says of it."""
+        found, M = self.found, self.schedule.whole_microbatches
+        change = format_change(found.after / self.before - 1) if self.before else "-"
+        times = f"{format_number(self.before)} to {format_number(found.after)} {unit}"
+        bound = (
+            f"no dealing takes less than {format_number(found.bound)} "
+            f"({format_share(self.gap)} below)"
+        )
+        packed = f" in {M} microbatches" if self.tried else ""
+        yield Line(
+            f"dealt      {times}{packed}, {change}; {bound}; {found.tried:,} pipelines simulated",
+            11,
+        )
+        if len(self.tried) > 1:
+            each = (f"{count}: {format_number(step)}" for count, step in self.tried.items())
+            yield Line(f"packed     step by microbatches: {', '.join(each)}", 11)
+        if bare := self.load.bare(M):
+            yield Line(f"empty      {bare}", 11)
+
+    def deal_object(self) -> dict[str, Any]:
+        """The object of JSON: the step before and after, and its bound."""
+        packed = {"steps_by_microbatches": {str(count): step for count, step in self.tried.items()}}
+        return {
+            "before": self.before,
+            "step": self.found.after,
+            "bound": self.found.bound,
+            "tried": self.found.tried,
+            **(packed if self.tried else {}),
+        }
+
+
+def deal_load(
+    options: DealOptions,
+    build: Build,
+    given: tuple[Schedule, Costs],
+    load: Load,
+    several: ReplicaOptions,
+) -> DealtLoad:
+    """Deal the sequences of a load anew.
+
+    Args:
+        options: how.
+        build: makes the schedule of another number of microbatches, and its costs.
+        given: the schedule of the load, and its costs.
+        load: what microbatches take as given.
+        several: the replicas, and which are slower.
+
+    Raises:
+        InputError: a sequence has more tokens than a microbatch may, or the schedule cannot be
+            timed so.
+    """
+    if len(load.sequences) > MOST:
+        raise InputError(
+            f"{len(load.sequences):,} sequences, at most {MOST:,} are dealt", "leave out --deal"
+        )
+    schedule, costs = given
+    pipeline = pipeline_of(schedule, costs, load, several)
+    ends = _ends(pipeline, load)
+    with long_work("dealing sequences"):
+        if options.max_tokens is None:
+            found = _search(
+                options, pipeline, load.sequences, schedule.whole_microbatches, options.deal_for
+            )
+            return DealtLoad(schedule, costs, _moved(load, found, schedule), load, ends, found, {})
+        return _pack(options, build, given, load, several, ends)
+
+
+def pipeline_of(schedule: Schedule, costs: Costs, load: Load, several: ReplicaOptions) -> Pipeline:
+    """Make the pipeline that times a load (InputError: as :func:`make_pipeline`)."""
+    from ppsim.search.dealing.problem import make_pipeline
+
+    slow = several.replicas.factors(schedule.n_devices) if several.replicas else None
+    by_stage = load.factors.shape[1] > 1
+    return make_pipeline(schedule, costs, load.n_replicas, slow, by_stage=by_stage)
+
+
+def can_be_dealt(schedule: Schedule, costs: Costs, load: Load) -> bool:
+    """Whether a pipeline times the replicas of a load together: no collectives, streams or times of
+    single ops.
+    """
+    return load.beside is None and not schedule.has_lanes and costs.each is None
+
+
+def find_slowest(
+    schedule: Schedule,
+    costs: Costs,
+    load: Load,
+    several: ReplicaOptions,
+) -> int | None:
+    """Find the replica that ends last; None where its ops must be timed one replica at a time.
+
+    That is so where a collective runs beside an op, ops run on several streams, or a function
+    gives the durations.
+    """
+    if not can_be_dealt(schedule, costs, load):
+        return None
+    pipeline = pipeline_of(schedule, costs, load, several)
+    return int(_ends(pipeline, load).argmax())
+
+
+def _ends(pipeline: Pipeline, load: Load) -> NDArray[np.float64]:
+    import numpy as np
+
+    return pipeline.makespans(load.factors.transpose(0, 2, 1), np.arange(load.n_replicas))
+
+
+def _search(
+    options: DealOptions,
+    pipeline: Pipeline,
+    sequences: Sequences,
+    microbatches: int,
+    seconds: float,
+) -> Dealt:
+    """Search a dealing over the microbatches that the sequences are in."""
+    from ppsim.search.dealing.deal import deal
+    from ppsim.search.dealing.problem import Problem
+
+    most = float("inf") if options.max_tokens is None else float(options.max_tokens)
+    problem = Problem(
+        pipeline,
+        sequences.time,
+        sequences.replica,
+        sequences.microbatch,
+        sequences.counts,
+        microbatches,
+        padded=sequences.padded,
+        across=options.across,
+        tokens=sequences.length.max(axis=1) if options.max_tokens is not None else None,
+        most=most,
+    )
+    return deal(problem, seconds)
+
+
+def _moved(load: Load, found: Dealt, schedule: Schedule) -> Load:
+    """Return the load with the sequences where the search has them."""
+    sequences = load.sequences.moved(found.replica, found.microbatch, load.sequences.counts)
+    return Load(sequences, sequences.factors(schedule.whole_microbatches))
+
+
+def _pack(
+    options: DealOptions,
+    build: Build,
+    given: tuple[Schedule, Costs],
+    load: Load,
+    several: ReplicaOptions,
+    ends: NDArray[np.float64],
+) -> DealtLoad:
+    """Try some numbers of microbatches, from the fewest that hold the tokens up to those given."""
+    if not load.sequences.in_tokens:
+        raise InputError("--max-tokens is of tokens, and the file has factors", "leave it out")
+    M = given[0].whole_microbatches
+    made: dict[int, tuple[Schedule, Costs]] = {}
+    least = _least_microbatches(
+        load.sequences, float(options.max_tokens or 0), across=options.across
+    )
+    for count in _numbers(least, M):
+        if count == M:
+            made[M] = given
+        elif accepted := _accepted(build, count, most=M if count < M else None):
+            made.setdefault(accepted[0].whole_microbatches, accepted)
+        if len(made) == TRIED:
+            break
+    best, tried, refusal = None, dict[int, float](), None
+    for count, (schedule, costs) in sorted(made.items()):
+        pipeline = pipeline_of(schedule, costs, load, several)
+        sequences = load.sequences if count == M else _spread(load.sequences, count)
+        try:
+            found = _search(options, pipeline, sequences, count, options.deal_for / len(made))
+        except InputError as error:
+            refusal = error
+            continue
+        tried[count] = found.after
+        if best is None or found.after < best.found.after:
+            moved = _moved(Load(sequences, load.factors), found, schedule)
+            best = DealtLoad(schedule, costs, moved, load, ends, found, tried)
+    if best is None:
+        raise refusal or InputError(
+            f"the schedule takes none of {least} to {M} microbatches", "another --mb"
+        )
+    return best
+
+
+def _least_microbatches(sequences: Sequences, most: float, *, across: bool) -> int:
+    """Count the microbatches that hold the tokens of the replica with most, or of all, at least."""
+    import numpy as np
+
+    tokens = sequences.length.max(axis=1)
+    if across:
+        return max(1, int(np.ceil(tokens.sum() / most / sequences.n_replicas)))
+    held = np.bincount(sequences.replica, tokens, sequences.n_replicas)
+    return max(1, int(np.ceil(held.max() / most)))
+
+
+def _numbers(least: int, given: int) -> list[int]:
+    """List the numbers of microbatches to try: up to the one given, or from the least where that is
+    more.
+    """
+    if least >= given:
+        return list(range(least, least + 2 * TRIED))
+    between = [least + (given - least) * part // (TRIED - 2) for part in range(TRIED - 1)]
+    return list(dict.fromkeys([given, least, least + 1, *between]))
+
+
+def _accepted(build: Build, count: int, most: int | None) -> tuple[Schedule, Costs] | None:
+    """Make the schedule of so many microbatches, or of the next number that it takes; None for
+    none.
+    """
+    for each in range(count, count + REFUSED if most is None else min(count + REFUSED, most)):
+        try:
+            return build(each)
+        except InputError:
+            continue
+    return None
+
+
+def _spread(sequences: Sequences, microbatches: int) -> Sequences:
+    """Put the sequences of each replica into so many microbatches, one after the other."""
+    import numpy as np
+
+    order = np.argsort(sequences.replica, kind="stable")
+    number = np.bincount(sequences.replica, minlength=sequences.n_replicas)
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order)) - np.repeat(np.cumsum(number) - number, number)
+    return sequences.moved(
+        sequences.replica, rank % microbatches, np.full(sequences.n_replicas, microbatches)
+    )
+
+
+@dataclass(frozen=True)
+class DealtJob:
+    """Recorded microbatches dealt anew, step by step.
+
+    Attributes:
+        across: whether microbatches may go to other replicas.
+        recorded: the mean step as recorded.
+        before: the mean step as simulated with the times recorded, without what hosts wait.
+        after: the mean step of the dealings found.
+        bound: a mean step that no dealing beats.
+    """
+
+    across: bool
+    recorded: float
+    before: float
+    after: float
+    bound: float
+
+    @property
+    def mended(self) -> Mended:
+        """The dealing as a change that mends a job."""
+        from ppsim.analysis.mending import Mended
+
+        where = "among replicas" if self.across else "within replicas"
+        return Mended(f"microbatches dealt anew {where}, searched", self.after)
+
+    def line(self, unit: str) -> str:
+        """What dealing gives, beside the step as recorded."""
+        change = format_change(self.after / self.before - 1) if self.before else "-"
+        times = f"{format_number(self.before)} to {format_number(self.after)} {unit}, {change}"
+        bound = f"no dealing takes less than {format_number(self.bound)}"
+        return f"dealt      {times} (simulated; recorded {format_number(self.recorded)}); {bound}"
+
+    def deal_object(self) -> dict[str, Any]:
+        """The object of JSON."""
+        return {
+            "recorded": self.recorded,
+            "before": self.before,
+            "step": self.after,
+            "bound": self.bound,
+        }
+
+
+def deal_job(options: DealOptions, slowdown: Slowdown) -> DealtJob:
+    """Deal the microbatches of a recorded job anew in each of its steps.
+
+    A microbatch takes its times with it; messages and collectives take the times of their place.
+
+    Raises:
+        InputError: the job's ops are pairs or slices, or --max-tokens, as no file of ops has
+            tokens.
+    """
+    import numpy as np
+
+    from ppsim.core.lanes import refuse_lanes
+    from ppsim.core.sequences import LinearTimes
+    from ppsim.engine.simple.batch import find_order
+    from ppsim.search.dealing.deal import deal
+    from ppsim.search.dealing.problem import Pipeline, Problem
+
+    job, ops = slowdown.job, slowdown.measured.ops
+    schedule, M = job.schedule, job.schedule.n_microbatches
+    if options.max_tokens is not None:
+        raise InputError("--max-tokens is of tokens, and a table of ops has none", "--deal alone")
+    refuse_lanes(schedule, "dealing")
+    places = np.lexsort((schedule.microbatch, schedule.stage, schedule.kind))
+    if len(schedule.second_of_pairs) or schedule.n_slices > 1 or len(places) % M:
+        what = "a job is dealt anew where each op is of one whole microbatch"
+        raise InputError(what, "leave out --deal")
+    table = places.reshape(-1, M)  # the ops of one kind and stage in a row
+    row = np.empty(len(schedule), np.int64)
+    row[table] = np.arange(table.size).reshape(table.shape)
+    zero, one = np.zeros(len(schedule)), np.ones(len(schedule))
+    times, order = LinearTimes(zero, one, zero, row, row), find_order(schedule)
+    K, R = ops.shape[:2]
+    replica, microbatch = np.divmod(np.arange(R * M), M)
+    slow, counts = np.ones((R, schedule.n_devices)), np.full(R, M)
+    moved, bounds = ops.copy(), np.zeros(K)
+    with long_work("dealing microbatches"):
+        for step in range(K):
+            own = ops[step][:, table].transpose(0, 2, 1).reshape(R * M, -1)
+            pipeline = Pipeline(schedule, order, times, slowdown.measured.transfer[step], slow)
+            problem = Problem(pipeline, own, replica, microbatch, counts, M, across=options.across)
+            found = deal(problem, options.deal_for / K)
+            bounds[step] = found.bound
+            for sequence, (r, m) in enumerate(
+                zip(found.replica.tolist(), found.microbatch.tolist(), strict=True)
+            ):
+                moved[step, r, table[:, m]] = own[sequence]
+    after = slowdown.step(replace(slowdown.measured, ops=moved))
+    # a step is kept where its collectives undo what pipelines gain
+    best = np.minimum(after, slowdown.steps)
+    before = float(slowdown.steps.mean())
+    return DealtJob(
+        options.across, float(job.steps.mean()), before, float(best.mean()), float(bounds.mean())
+    )
+
+
+def assignment_rows(sequences: Sequences) -> list[dict[str, Any]]:
+    """Return the rows of an assignment: whose each sequence is, and its place there."""
+    import numpy as np
+
+    order = np.lexsort((np.arange(len(sequences)), sequences.microbatch, sequences.replica))
+    slot = (
+        sequences.replica[order] * (int(sequences.microbatch.max()) + 1)
+        + sequences.microbatch[order]
+    )
+    first = np.searchsorted(slot, slot)
+    position = np.arange(len(slot)) - first
+    name = "tokens" if sequences.in_tokens else "factor"
+    rows = list[dict[str, Any]]()
+    for at, place in zip(order.tolist(), position.tolist(), strict=True):
+        base = {
+            "replica": int(sequences.replica[at]),
+            "microbatch": int(sequences.microbatch[at]),
+            "position": place,
+            "sequence": int(sequences.names[at]),
+        }
+        own = sequences.length[at].tolist()
+        if len(own) == 1:
+            rows.append(base | {name: _plain(own[0])})
+        else:
+            rows += [
+                base | {"stage": stage, name: _plain(value)} for stage, value in enumerate(own)
+            ]
+    return rows
+
+
+def _plain(value: float) -> float | int:
+    return int(value) if value.is_integer() else value
+
+
+def assignment_object(sequences: Sequences) -> dict[str, list[Any]]:
+    """The object of JSON of an assignment, by columns."""
+    rows = assignment_rows(sequences)
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def save_assignment(sequences: Sequences, inputs: dict[str, Any], target: str) -> None:
+    """Write an assignment as CSV."""
+    from ppsim.base.tables import save_table
+
+    save_table(assignment_rows(sequences), target, ".csv", inputs)
+
+
+def describe_lengths(replicas: Replicated) -> str:
+    """Say how much of the step unequal lengths are."""
+    causes = replicas.causes
+    lost = causes["length between replicas"] + causes["length within replicas"]
+    if lost <= 0.001 * replicas.time:
+        return "unequal lengths cost next to nothing"
+    return f"unequal lengths are {format_share(lost / replicas.time)} of the step"
+
+
+def maps_of(load: Load, replicas: Replicated, dealt: DealtLoad | None) -> tuple[LoadMap, ...]:
+    """Return what a picture shows of a load, and of the one before it was dealt anew."""
+    if dealt:
+        return dealt.maps(replicas.unit)
+    return (load_map("microbatches", load, replicas.ends.max(axis=1), replicas.unit),)
+
+
+def loads_section(load: Load, replicas: Replicated, dealt: DealtLoad | None) -> str:
+    """Return the section of a page on replicas and their loads."""
+    from ppsim.show.files.workers import lines_of_page, loads_svg
+
+    blocks = [*replicas.lines(), *(dealt.lines(replicas.unit) if dealt else ())]
+    lines = [str(block.parts) for block in blocks if isinstance(block, Line)]
+    return lines_of_page(lines) + loads_svg(maps_of(load, replicas, dealt), PAGE)

@@ -1,0 +1,306 @@
+"""Sequences of different lengths: what the microbatches of every replica take, and what the step
+loses by it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import click
+
+from ppsim.ask.given import Need
+from ppsim.ask.options import flag, option
+from ppsim.base.numbers import format_number
+from ppsim.errors import InputError
+from ppsim.prices.options import CostOptions
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ppsim.core.costs import Costs
+    from ppsim.core.schedule import Schedule
+    from ppsim.core.sequences import Sequences
+    from ppsim.inputs.profile.lengths import Law, Shares
+    from ppsim.show.drawing.load_map import LoadMap
+
+MOST_EACH = 1 << 16
+NAMED = 4  # replicas named
+
+
+@dataclass(frozen=True)
+class LengthOptions:
+    """How long the sequences of every replica's microbatches are."""
+
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need(
+            ("padded", "mbs"),
+            lambda g: bool(g["lengths"]),
+            "{options} is of sequences of different lengths, and there are none",
+            "add --lengths FILE, or --lengths lognormal:2048:1.2:7",
+        ),
+    )
+
+    lengths: str | None = option(
+        "--lengths",
+        metavar="FILE|DISTRIBUTION",
+        help="Lengths of the sequences of every replica: csv, jsonl or parquet with columns "
+        "replica, microbatch, "
+        "tokens (or factor) and perhaps stage; or lognormal:MEAN:SIGMA:SEED, "
+        "uniform:LEAST:MOST:SEED, "
+        "zipf:EXPONENT:MOST:SEED, choice:512,1024:SEED of tokens. The times given are those of a "
+        "mean microbatch.",
+    )
+    padded: bool = flag(
+        "--padded", help="Pad every sequence to the longest of its microbatch (packed)."
+    )
+    mbs: int | None = option(
+        "--mbs",
+        type=click.IntRange(1, MOST_EACH),
+        help="Sequences in each microbatch, of a distribution of --lengths (1).",
+    )
+    cp_of: str | None = option(
+        "--cp-of",
+        metavar="FILE",
+        help="Context parallelism of microbatches: csv, jsonl or parquet with columns microbatch, "
+        "cp and perhaps "
+        "replica, factor (1/cp), collective: the time of the one that runs beside each forward, "
+        "twice as long beside "
+        "B and I; an op takes the longer of both.",
+    )
+
+
+@dataclass(frozen=True)
+class Load:
+    """What the microbatches of every replica take.
+
+    Attributes:
+        sequences: which microbatch each is in.
+        factors: shape (R, Q, M), how many times as long as the mean each microbatch takes; Q is 1,
+            or the stages where each has a factor.
+        beside: shape (R, M), the time of the collective beside a forward of each microbatch, or
+            None.
+    """
+
+    sequences: Sequences
+    factors: NDArray[np.float64]
+    beside: NDArray[np.float64] | None = None
+
+    @property
+    def n_replicas(self) -> int:
+        """Data-parallel replicas, R."""
+        return len(self.factors)
+
+    def bare(self, microbatches: int) -> str:
+        """Say which replicas leave microbatches empty; an empty text for none."""
+        import numpy as np
+
+        used = np.zeros((self.n_replicas, microbatches), np.bool_)
+        used[self.sequences.replica, self.sequences.microbatch] = True
+        lacks = microbatches - used.sum(axis=1)
+        said = [f"{n} of replica {r}" for r, n in enumerate(lacks.tolist()) if n]
+        more = f" and of {len(said) - NAMED} more" if len(said) > NAMED else ""
+        return f"microbatches without sequences: {', '.join(said[:NAMED])}{more}" if said else ""
+
+    def describe_memory(self) -> str:
+        """Say that memory is counted for mean microbatches, and how long the longest is."""
+        longest = format_number(float(self.factors.max()))
+        return f"memory is counted for mean microbatches; the longest is {longest} times as long"
+
+    def costs(self, schedule: Schedule, made: Costs, replica: int) -> Costs:
+        """Return the costs of a replica, from those of mean microbatches."""
+        found = scale_costs(schedule, made, self.factors[replica])
+        return (
+            found
+            if self.beside is None
+            else beside_collectives(schedule, found, self.beside[replica])
+        )
+
+    def even_costs(self, schedule: Schedule, made: Costs) -> Costs:
+        """Return the costs where all microbatches of all replicas take the same."""
+        import numpy as np
+
+        mean = self.factors.mean(axis=(0, 2), keepdims=True)[0]
+        found = scale_costs(schedule, made, mean.repeat(self.factors.shape[2], axis=1))
+        if self.beside is None:
+            return found
+        return beside_collectives(schedule, found, np.full(len(self.beside[0]), self.beside.mean()))
+
+
+def scale_costs(schedule: Schedule, made: Costs, factors: NDArray[np.float64]) -> Costs:
+    """Return costs with factors of microbatches, shape (1 or stages, microbatches)."""
+    import numpy as np
+
+    if made.each is None and len(factors) == 1:
+        from ppsim.core.ops import COMPUTE
+
+        scale = factors.repeat(schedule.n_slices, axis=1)
+        base = (
+            np.ones((len(COMPUTE), schedule.n_microbatches)) if made.scale is None else made.scale
+        )
+        return replace(made, scale=base * scale)
+    from ppsim.core.sequences import linear_times
+
+    times = linear_times(schedule, made, by_stage=len(factors) > 1)
+    return replace(made, each=times.durations(factors.reshape(-1, 1))[:, 0])
+
+
+def beside_collectives(schedule: Schedule, made: Costs, collective: NDArray[np.float64]) -> Costs:
+    """Return costs where an op takes at least as long as the collective beside it.
+
+    Beside a forward runs one collective of its microbatch, of shape (microbatches,); beside B and
+    I, which move gradients too, one twice as long; beside W none. A pair takes those of both ops.
+    """
+    import numpy as np
+
+    from ppsim.core.ops import COMPUTE, Kind
+
+    times = {Kind.F: 1.0, Kind.R: 1.0, Kind.B: 2.0, Kind.I: 2.0}
+    least = np.zeros(len(schedule))
+    ops = np.flatnonzero(schedule.kind < len(COMPUTE))
+    weight = np.array([times.get(kind, 0.0) for kind in COMPUTE])
+    least[ops] = (
+        weight[schedule.kind[ops]] * collective[schedule.microbatch[ops] // schedule.n_slices]
+    )
+    first, second = schedule.first_of_pairs, schedule.second_of_pairs
+    least[first] = least[second] = least[first] + least[second]
+    return replace(made, each=np.maximum(made.durations(schedule), least / schedule.n_slices))
+
+
+def find_load(
+    options: LengthOptions, schedule: Schedule, replicas: int | None, costs: CostOptions
+) -> Load | None:
+    """Read or draw the lengths that the options ask for; None for none.
+
+    Raises:
+        InputError: the lengths cannot be read, or are of another shape than the schedule.
+    """
+    M = schedule.whole_microbatches
+    if options.lengths is not None:
+        from ppsim.inputs.profile.lengths import read_sequences
+
+        shares = shares_of(options, schedule, replicas)
+        sequences = read_sequences(
+            options.lengths, shares, law_of(options, costs), padded=options.padded
+        )
+    elif options.cp_of is not None:
+        sequences = equal_sequences(replicas or 1, M)
+    else:
+        return None
+    refuse_rounds(schedule)
+    load = Load(sequences, sequences.factors(M))
+    if options.cp_of is None:
+        return load
+    from ppsim.inputs.profile.lengths import read_context_parallel
+
+    factor, beside = read_context_parallel(options.cp_of, load.n_replicas, M)
+    return replace(
+        load, factors=load.factors * factor[:, None], beside=beside if beside.any() else None
+    )
+
+
+@dataclass(frozen=True)
+class Loads:
+    """The loads of several schedules, each read or drawn once.
+
+    Attributes:
+        options: how long sequences are.
+        replicas: how many there are; None where the lengths say it.
+        made: the loads by what they depend on.
+    """
+
+    options: LengthOptions
+    replicas: int | None
+    made: dict[tuple[Any, ...], Load | None] = field(default_factory=dict)
+
+    @property
+    def n_replicas(self) -> int:
+        """The replicas of the loads that were made; 1 for none."""
+        return max((load.n_replicas for load in self.made.values() if load), default=1)
+
+    def find(self, schedule: Schedule, costs: CostOptions) -> Load | None:
+        """Return the load of a schedule; None for none (InputError: as :func:`find_load`)."""
+        key = (schedule.whole_microbatches, schedule.n_stages, costs.law, costs.profile)
+        if key not in self.made:
+            self.made[key] = find_load(self.options, schedule, self.replicas, costs)
+        return self.made[key]
+
+
+def refuse_rounds(schedule: Schedule) -> None:
+    """Refuse a schedule of several steps, as lengths are given for one (InputError)."""
+    if schedule.n_rounds > 1:
+        what = (
+            f"sequences of different lengths are of one step, and {schedule.name} has "
+            f"{schedule.n_rounds}"
+        )
+        raise InputError(what, "--steps 1")
+
+
+def equal_sequences(replicas: int, microbatches: int) -> Sequences:
+    """Return one sequence of factor 1 for each microbatch of each replica."""
+    import numpy as np
+
+    from ppsim.core.sequences import Sequences
+
+    replica, microbatch = np.divmod(np.arange(replicas * microbatches), microbatches)
+    one, counts = np.ones((len(replica), 1)), np.full(replicas, microbatches)
+    return Sequences(
+        replica, microbatch, one, one, np.arange(len(replica)), counts, in_tokens=False
+    )
+
+
+def shares_of(options: LengthOptions, schedule: Schedule, replicas: int | None) -> Shares:
+    """Return what the lengths become microbatches of (InputError: --mbs of a file)."""
+    from ppsim.inputs.profile.lengths import Shares, is_distribution
+
+    if options.mbs is not None and not is_distribution(options.lengths or ""):
+        raise InputError(
+            "--mbs is of a distribution, and a file lists the sequences", "leave it out"
+        )
+    if options.padded and is_distribution(options.lengths or "") and (options.mbs or 1) == 1:
+        raise InputError("--padded has no effect: every microbatch has one sequence", "add --mbs 4")
+    return Shares(replicas, schedule.whole_microbatches, options.mbs or 1, schedule.n_stages)
+
+
+def law_of(options: LengthOptions, costs: CostOptions) -> Law | None:
+    """Return the law that is given, or that of a profile's model; None for times as tokens are.
+
+    A layer of hidden size h takes 24 h^2 flop a token, and 2 L h for the attention over L tokens.
+    """
+    from ppsim.inputs.profile.lengths import Law, parse_law
+
+    if costs.law is not None:
+        return parse_law(costs.law)
+    if not costs.profile:
+        return None
+    from ppsim.inputs.profile.profile import read
+
+    model = read(costs.profile).model
+    return Law(0.0, 1.0, 1.0 / (12 * model.hidden)) if model else None
+
+
+def load_map(title: str, load: Load, ends: NDArray[np.float64], unit: str) -> LoadMap:
+    """Return what a picture shows of a load; of factors by stage their mean.
+
+    Args:
+        title: what is drawn.
+        load: what microbatches take.
+        ends: shape (R,), the end of each replica's pipeline.
+        unit: of the ends.
+    """
+    from ppsim.show.drawing.load_map import LoadMap
+
+    return LoadMap(title, load.factors.mean(axis=1), ends, unit)
+
+
+def lengths_object(load: Load) -> dict[str, Any]:
+    """The object of JSON: how long microbatches are, by replica."""
+    factors = load.factors
+    found = factors[:, 0] if factors.shape[1] == 1 else factors
+    return {
+        "sequences": len(load.sequences),
+        "in": "tokens" if load.sequences.in_tokens else "factors",
+        "microbatches": load.sequences.counts.tolist(),
+        "factors": found.tolist(),
+    }

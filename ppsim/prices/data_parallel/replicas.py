@@ -1,0 +1,372 @@
+"""Data-parallel replicas of one schedule, some slower than others: who waits for whom where
+gradients are reduced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ppsim.ask.blocks import Block, Line
+from ppsim.ask.groups import NetworkOptions
+from ppsim.ask.options import option
+from ppsim.base.numbers import format_number, format_share
+from ppsim.errors import InputError
+from ppsim.prices.build import costs_of_replica, draws_by_replica
+from ppsim.prices.options import CostOptions
+from ppsim.prices.timing import time_ops
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ppsim.core.costs import Costs
+    from ppsim.core.schedule import Schedule
+    from ppsim.prices.data_parallel.lengths import Load
+
+Slower = tuple[int, int | None, float]
+MOST = 4096
+NAMED = 4  # devices that are named with the replica that comes last
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """How many there are, and how many times as long some devices take."""
+
+    count: int  # R
+    # replica, device or None for all of its devices, and the factor of each
+    slower: tuple[Slower, ...]
+
+    def factors(self, devices: int) -> NDArray[np.float64]:
+        """Shape (R, devices): how many times as long each device takes (InputError: there is no
+        such device).
+        """
+        import numpy as np
+
+        found = np.ones((self.count, devices))
+        for replica, device, factor in self.slower:
+            if device is not None and device >= devices:
+                raise InputError(
+                    f"--replicas {replica}.{device}: there are {devices} devices",
+                    "devices count from 0",
+                )
+            found[replica, slice(None) if device is None else device] *= factor
+        return found
+
+    def costs(
+        self, schedule: Schedule, costs: Costs, options: CostOptions, load: Load | None = None
+    ) -> Iterator[Costs]:
+        """Yield the costs of each replica, whose microbatches take the factors that it draws, or
+        its load.
+        """
+        for replica, row in enumerate(self.factors(schedule.n_devices)):
+            drawn = costs_of_replica(schedule, costs, options, replica)
+            own = load.costs(schedule, drawn, replica) if load else drawn
+            yield replace(own, each=own.durations(schedule) * row[schedule.device])
+
+    def distinct_costs(self, schedule: Schedule, costs: Costs, options: CostOptions) -> list[Costs]:
+        """The costs of the replicas, those with the same times once."""
+        alike = self.first_alike(schedule.n_devices, options)
+        return [
+            own for at, own in enumerate(self.costs(schedule, costs, options)) if alike[at] == at
+        ]
+
+    def first_alike(self, devices: int, options: CostOptions) -> list[int]:
+        """The first replica whose ops take the times of each; replicas that draw factors all
+        differ.
+        """
+        rows, drawn, first = (
+            self.factors(devices),
+            draws_by_replica(options),
+            dict[tuple[bytes, int], int](),
+        )
+        return [first.setdefault((row.tobytes(), at * drawn), at) for at, row in enumerate(rows)]
+
+    def equal_costs(self, schedule: Schedule, costs: Costs) -> list[Costs]:
+        """The costs of replicas that all have the same work, those with the same times once."""
+        rows = {row.tobytes(): row for row in self.factors(schedule.n_devices)}.values()
+        return [
+            replace(costs, each=costs.durations(schedule) * row[schedule.device]) for row in rows
+        ]
+
+    def without(self, replica: int) -> Replicas:
+        """The replicas with one of them as fast as the costs say."""
+        return replace(self, slower=tuple(each for each in self.slower if each[0] != replica))
+
+
+class ReplicaFactors(click.ParamType[Any]):
+    """A number of replicas and which are slower, or a factor for each."""
+
+    name = "replicas"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Replicas:
+        """Parse ``8``, ``8,2=1.2,5.3=1.5`` or ``1,1,1.2``."""
+        if isinstance(value, Replicas):
+            return value
+        text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+        head, *rest = text.split(",")
+        slower: list[Slower]
+        try:
+            if rest and not any("=" in part for part in rest):
+                count, slower = (
+                    1 + len(rest),
+                    [(r, None, float(part)) for r, part in enumerate((head, *rest))],
+                )
+            else:
+                count, slower = int(head), [_slower(part) for part in rest]
+        except ValueError:
+            self.fail(
+                f"'{value}' is no number of replicas, nor a factor for each: 8, 8,2=1.2,5.3=1.5 or "
+                f"1,1,1.2."
+            )
+        if not 1 <= count <= MOST or any(
+            not 0 <= r < count or not f > 0 or not isfinite(f) for r, _, f in slower
+        ):
+            self.fail(
+                f"'{value}': 1 to {MOST} replicas, counted from 0, with factors above 0.",
+                param,
+                ctx,
+            )
+        return Replicas(count, tuple(slower))
+
+
+def _slower(part: str) -> Slower:
+    where, _, factor = part.partition("=")
+    replica, dot, device = where.partition(".")
+    return int(replica), int(device) if dot else None, float(factor)
+
+
+@dataclass(frozen=True)
+class ReplicaOptions:
+    """Data-parallel replicas beside the one that is shown."""
+
+    replicas: Replicas | None = option(
+        "--replicas",
+        type=ReplicaFactors(),
+        metavar="N,R=F,...",
+        help="Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of "
+        "replica 2), 8,5.3=1.5 "
+        "(device 3 of replica 5), or a factor for each: 1,1,1.2. Each draws a distribution of "
+        "--mb-scale anew.",
+    )
+    t_reduce: float = option(
+        "--t-reduce",
+        type=click.FloatRange(0, 1e15),
+        default=0.0,
+        show_default=False,
+        help="Time from the end of the slowest replica's pipeline to the end of the step: the "
+        "collectives of "
+        "replicas and the optimizer (0).",
+    )
+
+    @property
+    def count(self) -> int | None:
+        """How many replicas there are; None where no option says so."""
+        return self.replicas.count if self.replicas else None
+
+
+@dataclass(frozen=True)
+class Even:
+    """The step of the same work in microbatches that all take the same."""
+
+    step: float  # of the slowest replica, without collectives
+    work: float  # of the busiest device in it
+
+
+@dataclass(frozen=True)
+class Replicated:
+    """When each device of each replica is done with its step."""
+
+    ends: NDArray[np.float64]  # shape (R, P)
+    unit: str  # of times
+    reduction: float = 0.0  # time of the collectives and the optimizer after the slowest replica
+    even: Even | None = None  # the same step without unequal lengths, where there are such
+
+    @property
+    def waits(self) -> NDArray[np.float64]:
+        """Shape (R, P): how long each device waits for the same device of the last replica, to
+        reduce gradients.
+        """
+        waits: NDArray[np.float64] = self.ends.max(axis=0) - self.ends
+        return waits
+
+    @property
+    def slowest(self) -> int:
+        """The replica that ends last."""
+        return int(self.ends.max(axis=1).argmax())
+
+    @property
+    def time(self) -> float:
+        """The time of the step: the slowest replica and the collectives after it."""
+        return float(self.ends.max()) + self.reduction
+
+    @property
+    def step(self) -> str:
+        """How long their step takes: as long as the slowest, and the collectives."""
+        return f"{format_number(self.time)} {self.unit}"
+
+    @property
+    def causes(self) -> dict[str, float]:
+        """The time of the step by cause, which sums to it.
+
+        Length between replicas is what the slowest takes above their mean, length within them what
+        the mean takes above microbatches that are all alike; both may be below 0.
+        """
+        if self.even is None:
+            return {}
+        pipelines = self.ends.max(axis=1)
+        slowest, mean = float(pipelines.max()), float(pipelines.mean())
+        return {
+            "work": self.even.work,
+            "pipeline": self.even.step - self.even.work,
+            "length between replicas": slowest - mean,
+            "length within replicas": mean - self.even.step,
+            "reduction": self.reduction,
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """What JSON says of it: times by replica, waits at the reduction by replica and device, who
+        comes last.
+        """
+        causes = {"causes": self.causes} if self.even else {}
+        reduction = {"reduction": self.reduction} if self.reduction else {}
+        return {
+            "makespans": self.ends.max(axis=1).tolist(),
+            "step": self.time,
+            "slowest": self.slowest,
+            "waits": self.waits.tolist(),
+            "last_by_device": self.ends.argmax(axis=0).tolist(),
+            **reduction,
+            **causes,
+        }
+
+    def lines(self) -> Iterator[Block]:
+        """Who is slowest, and who waits for whom."""
+        fastest = format_number(float(self.ends.max(axis=1).min()))
+        slowest = f"the slowest's (replica {self.slowest}); the fastest takes {fastest}"
+        if self.reduction:
+            slowest += f"; {format_number(self.reduction)} of it are collectives and the optimizer"
+        yield Line(f"replicas   {len(self.ends)}: a step takes {self.step}, {slowest}", 11)
+        waits, last = self.waits, self.ends.argmax(axis=0)
+        worst = sorted(range(len(last)), key=lambda device: -float(waits[:, device].max()))[:NAMED]
+        said = (
+            f"device {d} for replica {last[d]}'s, up to {format_number(float(waits[:, d].max()))}"
+            for d in worst
+            if waits[:, d].max() > 0
+        )
+        text = ", ".join(said)
+        yield Line(f"reduction  {f'waits on {text}' if text else 'nobody waits'}", 11)
+        if self.even and self.time > 0:
+            shares = (
+                f"{format_share(time / self.time)} {cause}" for cause, time in self.causes.items()
+            )
+            yield Line(f"step       {', '.join(shares)}", 11)
+
+
+def refuse_steps(schedule: Schedule) -> None:
+    """Refuse a schedule of several steps, after each of which replicas wait for each other
+    (InputError).
+    """
+    if schedule.n_rounds > 1:
+        what = (
+            f"replicas wait for each other after one step, and {schedule.name} has "
+            f"{schedule.n_rounds}"
+        )
+        raise InputError(what, "--steps 1")
+
+
+def time_replicas(
+    schedule: Schedule,
+    prices: Costs,
+    network: NetworkOptions,
+    costs: CostOptions,
+    options: ReplicaOptions,
+    load: Load | None = None,
+    *,
+    to_torch: bool = False,
+) -> Replicated | None:
+    """Time every replica by the model that the options ask for; None for none.
+
+    Replicas with the same factors are timed once, unless each draws factors for its microbatches or
+    has a ``load``.
+    """
+    import numpy as np
+
+    replicas = options.replicas
+    if load:
+        replicas = replicas or Replicas(load.n_replicas, ())
+    if replicas is None:
+        if options.t_reduce:
+            raise InputError("--t-reduce is of replicas, and there are none", "add --replicas 8")
+        return None
+    refuse_steps(schedule)
+
+    def ends_of(own: Costs) -> NDArray[np.float64]:
+        timeline, _ = time_ops(schedule, own, network, costs.links, to_torch=to_torch)
+        found = np.zeros(schedule.n_devices)
+        np.maximum.at(found, schedule.device, timeline.end)
+        return found
+
+    alike = list(range(replicas.count)) if load else replicas.first_alike(schedule.n_devices, costs)
+    ends = np.zeros((len(alike), schedule.n_devices))
+    for replica, own in enumerate(replicas.costs(schedule, prices, costs, load)):
+        ends[replica] = ends_of(own) if alike[replica] == replica else ends[alike[replica]]
+    if load is None and not draws_by_replica(costs):
+        return Replicated(ends, prices.unit, options.t_reduce)
+    means = (
+        load.even_costs(schedule, prices)
+        if load
+        else _even_draws(schedule, prices, costs, replicas.count)
+    )
+    even = replicas.equal_costs(schedule, means)
+    step = max(float(ends_of(own).max()) for own in even)
+    work = max(float(busy_times(schedule, own).max()) for own in even)
+    return Replicated(ends, prices.unit, options.t_reduce, Even(step, work))
+
+
+def _even_draws(schedule: Schedule, prices: Costs, costs: CostOptions, replicas: int) -> Costs:
+    """Return the costs where every microbatch takes the mean of the factors that all replicas
+    draw.
+    """
+    import numpy as np
+
+    drawn = [
+        costs_of_replica(schedule, prices, costs, replica).scale for replica in range(replicas)
+    ]
+    scale = np.array([each for each in drawn if each is not None])  # (R, kinds, M x K)
+    by_slice = scale.reshape(*scale.shape[:2], -1, schedule.n_slices).mean(axis=(0, 2))
+    return replace(prices, scale=np.tile(by_slice, schedule.whole_microbatches))
+
+
+def costs_of_slowest(
+    schedule: Schedule, prices: Costs, options: ReplicaOptions, load: Load, at: int
+) -> Costs:
+    """Return the costs of the replica that ends last, with its load and how slow its devices
+    are.
+    """
+    own = load.costs(schedule, prices, at)
+    if options.replicas is None:
+        return own
+    row = options.replicas.factors(schedule.n_devices)[at]
+    return (
+        own
+        if (row == 1).all()
+        else replace(own, each=own.durations(schedule) * row[schedule.device])
+    )
+
+
+def busy_times(schedule: Schedule, costs: Costs) -> NDArray[np.float64]:
+    """Return how long each device computes, shape (P,); a pair counts once."""
+    import numpy as np
+
+    from ppsim.core.ops import COMPUTE
+
+    counted = schedule.leads & (schedule.kind < len(COMPUTE))
+    took = np.where(counted, costs.durations(schedule), 0.0)
+    return np.bincount(schedule.device, took, schedule.n_devices).astype(np.float64)

@@ -1,0 +1,54 @@
+"""Records of runs that ppsim executed itself, of which one run is read."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ppsim.errors import InputError
+from ppsim.real.runs.record import load
+from ppsim.real.runs.record_file import is_record
+from ppsim.real.traces.reader import Reader, RunFiles, TraceFile
+from ppsim.real.traces.run import RealRun
+
+
+def matches(file: TraceFile) -> bool:
+    """Tell whether a file is a record."""
+    return file.is_text and is_record(file.text)
+
+
+def read_files(run: RunFiles) -> RealRun:
+    """Read one run of one record.
+
+    Raises:
+        InputError: there are two records, or one has several runs and none of the wanted name.
+    """
+    if len(run.files) > 1:
+        raise InputError(
+            f"{run.source} holds {len(run.files)} records, and one is read at a time",
+            "the path of one of them",
+        )
+    path = next(iter(run.files))
+    record = load(path)
+    runs = [each for each in record.runs if run.schedule in ("", each.name)]
+    if len(runs) != 1:
+        names = ", ".join(each.name for each in record.runs)
+        what = f"no run of {run.schedule}" if run.schedule else f"{len(runs)} runs"
+        raise InputError(
+            f"'{path}' holds {what}", f"{path}:{record.runs[0].name}, or another of {names}"
+        )
+    found = runs[0]
+    ops = found.lowered.compute_ops
+    posted, start, end = (times[:, ops] for times in (found.posted, found.start, found.end))
+    followed, arrival = found.lowered.compute, np.where(start > posted, start, np.nan)
+    times = np.arange(1, len(start) + 1), start, end, posted, arrival, np.zeros(followed.n_devices)
+    return RealRun(path, "record", followed, *times)
+
+
+READER = Reader(
+    name="record",
+    title="a record",
+    expects="a file that --record wrote",
+    place=40,
+    matches=matches,
+    read=read_files,
+)

@@ -1,0 +1,392 @@
+"""Any table of ops, by whatever names its columns have, as columns of one meaning: a row per op of
+a training run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppsim.base.source import name_of
+from ppsim.base.text import quote, shorten
+from ppsim.base.unpack.limits import Meter
+from ppsim.core.job import OPS_SCHEMA
+from ppsim.core.ops import COMPUTES, Kind
+from ppsim.errors import InputError
+from ppsim.real.traces.tables.file import HINT, File, check_headers, find_names, read_file
+from ppsim.real.traces.tables.words import (
+    COLUMNS,
+    GROUPS,
+    PER_SECOND,
+    UNITS,
+    kind_of,
+    meanings,
+    split_unit,
+)
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+NUMBERS = ("iteration", "replica", "device", "stage", "chunk", "microbatch", "order")
+TIMES = ("start", "end", "duration", "posted")
+LARGEST = 1 << 24  # of a device, stage or microbatch
+UNKNOWN = -1
+SIMULATED = "t_F"  # the unit of a run of ours with no real times
+OTHER = len(Kind)  # the code of what is no op of a pipeline: a collective, the optimizer
+TYPICAL = 0.02  # seconds of an op of a training run, to find a unit that nobody tells
+# the smallest times since 1970 in each unit
+EPOCHS = {"s": 1e9, "ms": 1e12, "us": 1e15, "ns": 1e18}
+
+
+@dataclass(frozen=True)
+class OpTable:
+    """All rows of a run's files.
+
+    Attributes:
+        source: the file or files, for messages.
+        columns: one of :data:`NUMBERS` to its values, shape (rows,), -1 where a row has none.
+        kind: shape (rows,), code of the op's kind; ``OTHER`` for what is none of a pipeline's.
+        name: shape (rows,), the place in ``names`` of what the file calls it.
+        names: what the file calls the ops.
+        group: shape (rows,), place in ``GROUPS`` of whom a collective is with; -1 where the file
+            does not say.
+        start, end, posted: shape (rows,), in ``unit``; NaN where a row has none.
+        unit: of the times.
+        row: shape (rows,), the row in its file, from 1.
+        understood: how the columns were read, a sentence each.
+        notes: what was guessed.
+    """
+
+    source: str
+    columns: Mapping[str, Ints]
+    kind: NDArray[np.uint8]
+    name: Ints
+    names: tuple[str, ...]
+    group: Ints
+    start: Floats
+    end: Floats
+    posted: Floats
+    unit: str
+    row: Ints
+    understood: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def has(self, column: str) -> bool:
+        """Whether any row has a value."""
+        return bool((self.columns[column] != UNKNOWN).any())
+
+    def keep(self, rows: NDArray[np.bool_]) -> OpTable:
+        """Keep some rows."""
+        columns = {name: values[rows] for name, values in self.columns.items()}
+        names = ("kind", "name", "group", "start", "end", "posted", "row")
+        return replace(self, columns=columns, **{name: getattr(self, name)[rows] for name in names})
+
+    def shift(self, offset: Floats) -> OpTable:
+        """Subtract from all times of each row, shape (rows,)."""
+        return replace(
+            self, start=self.start - offset, end=self.end - offset, posted=self.posted - offset
+        )
+
+
+def is_table(data: bytes) -> bool:
+    """Tell whether a file's content is a table with a column of kinds and one of times."""
+    names = find_names(data)
+    if names == ["parquet"] or "schema" in names:
+        return names == ["parquet"] or OPS_SCHEMA.encode() in data[:1000]
+    found = meanings(names)
+    return "kind" in found and bool({"start", "end"} & found.keys())
+
+
+def read_table(source: str, files: Mapping[str, bytes], unit: str = "") -> OpTable:
+    """Read the tables of one run: one file, or one for each of its processes, their content by
+    path.
+
+    ``unit`` is of times in columns that do not name one; found where it is empty and no header
+    tells.
+
+    Raises:
+        InputError: a file is no table, a column is missing, or a value is none of its column's.
+        MissingDependency: Parquet without pyarrow.
+    """
+    meter = Meter(f"'{source}'")
+    read = [read_file(path, data, meter) for path, data in files.items()]
+    check_headers(source, read)
+    tables = [_Columns(file) for file in read]
+    for table in tables:
+        table.require()
+    told, guess = _unit_of(tables, unit)
+    times = _times(tables, told)
+    numbers = {name: np.concatenate([t.numbers(name) for t in tables]) for name in NUMBERS}
+    kind, name, names = _kinds(tables)
+    if len(tables) > 1 and not (numbers["device"] != UNKNOWN).any():
+        numbers["device"] = _device_of_files(tables, numbers["stage"])
+    rows = np.concatenate([np.arange(1, len(file) + 1) for file in read])
+    group = np.concatenate([t.groups() for t in tables])
+    understood = (*_say_columns(tables[0]), *_say_kinds(kind, name, names), f"times: in {told}")
+    return OpTable(source, numbers, kind, name, names, group, *times, told, rows, understood, guess)
+
+
+class _Columns:
+    """One file, its columns found by meaning."""
+
+    def __init__(self, file: File) -> None:
+        self.file = file
+        constants = [name for name in file.header if name in COLUMNS and name not in file.names]
+        self.found = meanings([*file.names, *constants])
+
+    def require(self) -> None:
+        """Refuse a file that lacks what every table has."""
+        source, has = f"'{name_of(self.file.path)}'", self.found
+        schema = self.file.header.get("schema", OPS_SCHEMA)
+        if schema != OPS_SCHEMA:
+            raise InputError(
+                f"{source} says that it is {quote(schema)}", f"{OPS_SCHEMA}, or no header"
+            )
+        if not len(self.file):
+            raise InputError(f"{source} has no rows", HINT)
+        lacks = [name for name in ("kind", "microbatch") if name not in has]
+        if (
+            not {"start", "end"} & has.keys()
+            or not len({"start", "end", "duration"} & has.keys()) > 1
+        ):
+            lacks.append("start" if "start" not in has else "end")
+        if not {"device", "stage"} & has.keys():
+            lacks.append("device")
+        if lacks:
+            known = ", ".join(COLUMNS[lacks[0]][:6])
+            more = (
+                " or a duration"
+                if lacks[0] in ("start", "end")
+                else " or a stage"
+                if lacks[0] == "device"
+                else ""
+            )
+            here = ", ".join(shorten(name, 40) for name in self.file.names[:20])
+            raise InputError(
+                f"{source} has no column of {lacks[0]}{more}, only {here}", f"one named {known}"
+            )
+
+    def values(self, meaning: str) -> NDArray[np.generic] | None:
+        """The values of a column, or its one value in the header, repeated."""
+        name = self.found.get(meaning)
+        if name is None:
+            return None
+        if name in self.file.columns:
+            return self.file.columns[name]
+        return np.full(len(self.file), self.file.header[name], object)
+
+    def numbers(self, meaning: str) -> Ints:
+        """Whole numbers, -1 where there are none."""
+        values = self.values(meaning)
+        if values is None:
+            return np.full(len(self.file), UNKNOWN, np.int64)
+        found = self._floats(meaning, values)
+        known = np.where(np.isnan(found), UNKNOWN, found)
+        most = LARGEST if meaning != "iteration" else 1 << 53
+        wrong = np.flatnonzero((known != np.floor(known)) | (known < UNKNOWN) | (known > most))
+        if len(wrong):
+            raise self._wrong(meaning, int(wrong[0]), values, "a whole number from 0")
+        return known.astype(np.int64)
+
+    def times(self, meaning: str, unit: str, base: int) -> Floats:
+        """Times in ``unit`` less ``base``; whole numbers exactly, which nanoseconds since 1970
+        need.
+        """
+        values = self.values(meaning)
+        if values is None:
+            return np.full(len(self.file), np.nan)
+        base = 0 if meaning == "duration" else base
+        own = self.unit_of(meaning) or unit
+        factor = PER_SECOND[unit] / PER_SECOND[own] if own != unit else 1.0
+        whole = values.dtype == object and not any(
+            isinstance(value, float) for value in values.tolist()
+        )
+        if factor == 1.0 and base and (values.dtype.kind in "iu" or whole):
+            try:
+                return (values.astype(np.int64) - base).astype(np.float64)
+            except (ValueError, TypeError, OverflowError):
+                pass  # fractions, or rows without a time
+        found = self._floats(meaning, values) * factor - base
+        return np.where(np.isfinite(found), found, np.nan)
+
+    def _floats(self, meaning: str, values: NDArray[np.generic]) -> Floats:
+        if values.dtype.kind in "iuf":
+            return values.astype(np.float64)
+        if values.dtype.kind == "b":
+            raise self._wrong(meaning, 0, values, "a number")
+        empty = np.array([value is None or value == "" for value in values.tolist()])
+        filled = np.where(empty, np.nan, values)
+        try:
+            return filled.astype(np.float64)
+        except (ValueError, TypeError, OverflowError):
+            at = next(n for n, value in enumerate(filled.tolist()) if not _is_number(value))
+            raise self._wrong(meaning, at, values, "a number") from None
+
+    def kinds(self) -> NDArray[np.object_]:
+        """What each row calls its kind."""
+        values = np.asarray(self.values("kind"), object)
+        if nested := [
+            n for n, value in enumerate(values.tolist()) if isinstance(value, list | dict)
+        ]:
+            raise self._wrong("kind", nested[0], values, "a word such as F or B")
+        return values
+
+    def groups(self) -> Ints:
+        """Places in GROUPS, -1 where the file does not say."""
+        values = self.values("group")
+        if values is None:
+            return np.full(len(self.file), UNKNOWN, np.int64)
+        texts, place = np.unique(
+            [str(value or "") for value in values.tolist()], return_inverse=True
+        )
+        for text in texts.tolist():
+            if text and text not in GROUPS:
+                raise InputError(
+                    f"'{name_of(self.file.path)}': group {quote(text)}",
+                    f"one of {', '.join(GROUPS)}",
+                )
+        return np.array([GROUPS.index(t) if t else UNKNOWN for t in texts.tolist()], np.int64)[
+            place
+        ]
+
+    def unit_of(self, meaning: str) -> str:
+        """The unit that a column's name or type, or the header, tells; empty for none."""
+        name = self.found.get(meaning, "")
+        told = self.file.units.get(name) or split_unit(name)[1]
+        header = self.file.header.get("unit", "")
+        if header and header not in (*UNITS, SIMULATED):
+            raise InputError(
+                f"'{name_of(self.file.path)}': unit {quote(header)}",
+                f"one of {', '.join(PER_SECOND)}",
+            )
+        return told or UNITS.get(header, header)
+
+    def _wrong(self, meaning: str, at: int, values: NDArray[np.generic], wanted: str) -> InputError:
+        where = f"'{name_of(self.file.path)}', row {at + 1}"
+        return InputError(f"{where}: {self.found[meaning]} is {quote(values.tolist()[at])}", wanted)
+
+
+def _is_number(value: object) -> bool:
+    try:
+        float(value)  # type: ignore[arg-type]
+    except (ValueError, TypeError, OverflowError):
+        return False
+    return True
+
+
+def _unit_of(tables: Sequence[_Columns], given: str) -> tuple[str, tuple[str, ...]]:
+    """The unit of all times, and what is said where it is a guess."""
+    telling = [[unit for name in TIMES if (unit := table.unit_of(name))] for table in tables]
+    if found := (telling[0] or [given])[0] or next(chain(*telling), ""):
+        return found, ()
+    start, end, _ = _raw_times(tables, "", 0)
+    since = float(np.nanmedian(start)) if np.isfinite(start).any() else 0.0
+    for unit, least in reversed(EPOCHS.items()):
+        if since >= least:
+            return unit, ()
+    took = (end - start)[np.append(COMPUTES, False)[_kinds(tables)[0]]]
+    took = took[took > 0]
+    typical = float(np.median(took)) if len(took) else TYPICAL
+    unit = min(PER_SECOND, key=lambda unit: abs(np.log10(typical / PER_SECOND[unit] / TYPICAL)))
+    return unit, (
+        f"times are taken to be in {unit}, as half the ops take over {typical:.3g}: --unit says "
+        f"otherwise",
+    )
+
+
+def _raw_times(tables: Sequence[_Columns], unit: str, base: int) -> tuple[Floats, Floats, Floats]:
+    """Start, end and posted of all rows, as their files' clocks have them, less ``base``."""
+    rows = []
+    for table in tables:
+        start, end, duration, posted = (table.times(name, unit, base) for name in TIMES)
+        start = np.where(np.isnan(start), end - duration, start)
+        rows.append((start, np.where(np.isnan(end), start + duration, end), posted))
+    start, end, posted = (np.concatenate(column) for column in zip(*rows, strict=True))
+    return start, end, posted
+
+
+def _times(tables: Sequence[_Columns], unit: str) -> tuple[Floats, Floats, Floats]:
+    """Start, end and posted of all rows, on one clock."""
+    first = _raw_times(tables[:1], unit, 0)[0]
+    base = int(np.nanmin(first)) if np.isfinite(first).any() else 0
+    start, end, posted = _raw_times(tables, unit, base)
+    epochs = [_epoch(table) for table in tables]
+    shift = np.repeat(
+        [(epoch - epochs[0]) * PER_SECOND.get(unit, 1.0) for epoch in epochs],
+        [len(t.file) for t in tables],
+    )
+    wrong = ~(end >= start)
+    return (
+        np.where(wrong, np.nan, start + shift),
+        np.where(wrong, np.nan, end + shift),
+        posted + shift,
+    )
+
+
+def _epoch(table: _Columns) -> float:
+    epoch = table.file.header.get("epoch", 0)
+    if not isinstance(epoch, int | float) or not 0 <= epoch < 1e11:
+        raise InputError(
+            f"'{name_of(table.file.path)}': epoch {quote(epoch)}", "seconds since 1970"
+        )
+    return float(epoch)
+
+
+def _kinds(tables: Sequence[_Columns]) -> tuple[NDArray[np.uint8], Ints, tuple[str, ...]]:
+    """Kind and name of each row, and all names."""
+    said = np.concatenate([t.kinds() for t in tables])
+    codes, place, names = dict[object, int](), np.empty(len(said), np.int64), list[str]()
+    for value in dict.fromkeys(said.tolist()):
+        codes[value] = len(codes)
+        names.append(shorten(str(value if value is not None else "")))
+    place[:] = [codes[value] for value in said.tolist()]
+    kinds = [kind_of(name) for name in names]
+    if not any(kind is not None and COMPUTES[kind] for kind in kinds):
+        raise InputError(
+            f"no op is a forward or a backward: the kinds are {', '.join(names[:8])}",
+            "F, B, forward-compute, bwd, ...",
+        )
+    code = [OTHER if kind is None or kind >= Kind.UNSHARD else int(kind) for kind in kinds]
+    return np.array(code, np.uint8)[place], place, tuple(names)
+
+
+def _device_of_files(tables: Sequence[_Columns], stage: Ints) -> Ints:
+    """Number the files as devices, by their first stages."""
+    ends = np.cumsum([0, *(len(table.file) for table in tables)])
+    least = [stage[a:b][stage[a:b] >= 0].min(initial=LARGEST) for a, b in pairwise(ends.tolist())]
+    return np.repeat(np.argsort(np.argsort(least, kind="stable")), np.diff(ends)).astype(np.int64)
+
+
+def _say_columns(table: _Columns) -> Iterator[str]:
+    """Say which column is what, and which are left alone."""
+    found, file = table.found, table.file
+    yield "columns: " + ", ".join(
+        name if simple == name else f"{name} ({simple})"
+        for name, simple in found.items()
+        if name in COLUMNS
+    )
+    left = [name for name in file.names if name not in found.values()]
+    if left:
+        yield (
+            f"not read: "
+            f"{', '.join(shorten(name, 40) for name in left[:12])}{' ...' * (len(left) > 12)}"
+        )
+
+
+def _say_kinds(kind: NDArray[np.uint8], name: Ints, names: tuple[str, ...]) -> Iterator[str]:
+    """Say what each kind is, and what is none of a pipeline's."""
+    first = np.zeros(len(names), np.int64)
+    first[name] = kind
+    said = [
+        f"{Kind(code).name} is {n}"
+        for n, code in zip(names, first.tolist(), strict=True)
+        if code != OTHER
+    ]
+    if any(text.partition(" is ")[0] != text.partition(" is ")[2] for text in said):
+        yield "kinds: " + ", ".join(said[:8]) + " ..." * (len(said) > 8)
+    others = [n for n, code in zip(names, first.tolist(), strict=True) if code == OTHER]
+    if others:
+        yield f"between: {', '.join(others[:8])}{' ...' * (len(others) > 8)}"

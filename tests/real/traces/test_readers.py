@@ -1,0 +1,99 @@
+"""A file put into the folder of readers reads runs of its format, for every command."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ppsim.real.traces import read, readers
+from tests.commands import answer, refused
+
+OWN = '''
+"""Logs of one line per op: device, kind, stage, microbatch, start, end."""
+
+from ppsim.core.ops import Kind
+from ppsim.real.traces.reader import Reader
+from ppsim.real.traces.run import RealRun, schedule_of
+
+import numpy as np
+
+
+def read(run):
+    rows = [line.split() for text in run.texts.values() for line in text.splitlines()[1:]]
+    rows.sort(key=lambda row: (int(row[0]), float(row[4])))
+    entries = [(int(d), Kind[k], int(s), int(m), 0) for d, k, s, m, _, _ in rows]
+    start, end = (np.array([[float(row[at]) for row in rows]]) for at in (4, 5))
+    schedule = schedule_of(run.source, entries, 2)
+    return RealRun.of_ops(run.source, "own", schedule, np.ones(1, np.int64), start, end)
+
+
+READER = Reader(
+    name="own",
+    title="a log of mine",
+    expects="my *.ownlog",
+    place=5,
+    matches=lambda file: file.shows("# my log"),
+    read=read,
+    suffixes=(".ownlog",),
+)
+'''
+LOG = "# my log\n0 F 0 0 0 1\n1 F 1 0 1 2\n1 B 1 0 2 4\n0 B 0 0 4 6\n"
+
+
+@pytest.fixture
+def own_reader(tmp_path, monkeypatch):
+    """A reader of one format more, in a folder that is scanned as well."""
+    folder = tmp_path / "readers"
+    folder.mkdir()
+    (folder / "own_log.py").write_text(OWN)
+    monkeypatch.setattr(readers, "__path__", [*readers.__path__, str(folder)])
+    read.find_readers.cache_clear()
+    yield
+    read.find_readers.cache_clear()
+
+
+@pytest.mark.usefixtures("own_reader")
+def test_a_reader_is_one_file(tmp_path):
+    """Read, explain, calibrate and hints know a format that only its file declares."""
+    (tmp_path / "run.ownlog").write_text(LOG)
+    for path in (tmp_path, tmp_path / "run.ownlog"):
+        assert json.loads(answer("read", str(path), "--json")[1])["format"] == "own"
+    assert "a log of mine" in answer("read", str(tmp_path))[1]
+    assert answer("explain", "--trace", str(tmp_path))[0] == 0
+    profile = str(tmp_path / "p.toml")
+    assert answer("calibrate", "--from-trace", str(tmp_path), "-o", profile)[0] == 0
+    assert answer("run", "gpipe", "--devices", "2", "--mb", "2", "--profile", profile)[0] == 0
+    (tmp_path / "none").mkdir()
+    assert "my *.ownlog" in refused("read", str(tmp_path / "none")).hint
+
+
+def test_without_its_file_a_format_is_unknown(tmp_path):
+    """The same log is refused where no reader is there for it."""
+    (tmp_path / "run.ownlog").write_text(LOG)
+    assert "my *.ownlog" not in refused("read", str(tmp_path)).hint
+
+
+def test_places_of_readers_differ():
+    """Two readers with one place would be asked in the order of their files' names."""
+    places = [reader.place for reader in read.find_readers()]
+    assert len(set(places)) == len(places)
+
+
+def test_a_table_in_parquet_gives_a_profile(tmp_path):
+    """Calibrate reads what is no text, as read does."""
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    rows = {
+        "device": [0, 1, 1, 0],
+        "kind": ["F", "F", "B", "B"],
+        "microbatch": [0, 0, 0, 0],
+        "start_ms": [0.0, 1.0, 2.0, 4.0],
+        "end_ms": [1.0, 2.0, 4.0, 6.0],
+    }
+    parquet.write_table(pyarrow.table(rows), tmp_path / "ops.parquet")
+    code, _, said = answer(
+        "calibrate", "--from-trace", str(tmp_path), "-o", str(tmp_path / "costs.toml")
+    )
+    assert (code, (tmp_path / "costs.toml").exists()) == (0, True), said
