@@ -632,6 +632,8 @@ def test_each_device_has_its_cap_where_they_differ(tmp_path, browser):
 @pytest.mark.browser
 def test_strips_are_red_above_the_cap(tmp_path, browser):
     """More than eight devices have a strip each; its pixels are red where it holds too much."""
+    light = [{"name": "prefers-color-scheme", "value": "light"}]
+    browser.ask("Emulation.setEmulatedMedia", features=light)
     target = tmp_path / "x.html"
     invoke("run", "1f1b", "--devices", "10", "--mb", "20", "--cap", "8", "-q", "-o", str(target))
     browser.open(target.as_uri())
