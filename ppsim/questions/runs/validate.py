@@ -268,11 +268,12 @@ def answer(request: ValidateRequest) -> Validated | ValidatedJob:
 def _compare(request: ValidateRequest, record: Record, lost: str = "") -> Validated:
     """Predict the runs of a record."""
     from ppsim.real.validation.analyse import validate
-    from ppsim.real.validation.verdict import select_step
 
     _refuse_unknown(request, [run.name for run in record.runs])
     validation = validate(record, request.calibrate_on)
     if record.settings["ops"] == "trace":
+        from ppsim.real.validation.verdict import select_step
+
         validation = select_step(validation, request.source.iteration)
     return Validated(request, record, validation, lost)
 

@@ -18,6 +18,7 @@ from ppsim.engine.simple.metrics import measure, peak_activations
 from ppsim.errors import InputError
 from ppsim.schedules import generate
 from ppsim.search.orders import v_limit
+from ppsim.search.rules import policies
 from ppsim.search.orders.improve import HOT, cost_of
 from ppsim.search.orders.v_limit import list_blocks, order_v
 from ppsim.search.problem import Problem
@@ -156,7 +157,7 @@ def test_orders_begin_with_what_the_limit_allows(
     monkeypatch.setattr(v_limit, "complete", complete)
     monkeypatch.setattr(v_limit, "_read", lambda problem, queues: queues)
     monkeypatch.setattr(v_limit, "write_v", lambda problem: [("", "pass")])
-    monkeypatch.setattr(v_limit, "write_near_cap", lambda problem: [("", "near")])
+    monkeypatch.setattr(policies, "write_near_cap", lambda problem: [("", "near")])
     monkeypatch.setattr(v_limit, "write_one_by_one", lambda problem: "one")
     made = [str(each) for each in v_limit._starts(problem, limit)]
     within = [block for block in blocks(devices) if block.peaks.max() <= limit]
