@@ -677,3 +677,42 @@ def test_a_selected_op_is_outlined_without_drawing_the_rest_anew(page, browser):
     anew = "[...document.querySelectorAll('#marks {}')].filter(each => !each.old).length"
     assert browser.run(anew.format("text")) == 0
     assert browser.run(anew.format("path")) <= 3
+
+
+@pytest.mark.browser
+def test_an_op_is_dragged_among_ops_that_cannot_run(page, browser):
+    """It goes where it is dropped, though none of these has a time."""
+    page("run 1f1b --stages 2 --mb 4")
+    browser.run("ppsim.move(1, 2, 0)")
+    queue = state(browser)["queues"][1]
+    assert queue == ["1F1", "1F0", "1B0", "1B1", "1F2", "1B2", "1F3", "1B3"]
+    browser.run("ppsim.move(1, 3, 0)")
+    assert state(browser)["valid"] is False
+    x, y = spot(browser, "1B1")
+    to, _ = spot(browser, "1F2")
+    browser.mouse("mousePressed", x, y)
+    for share in (0.5, 1):
+        browser.mouse("mouseMoved", x + share * (to + 3 - x), y)
+    browser.mouse("mouseReleased", to + 3, y)
+    assert state(browser)["queues"][1][:5] == ["1F1", "1F0", "1B0", "1F2", "1B1"]
+    assert state(browser)["valid"] is True
+
+
+@pytest.mark.browser
+def test_ops_of_all_devices_are_offered_at_once(page, browser):
+    """Each of them is placed on its device, and the offer stays for all."""
+    page("run 1f1b --stages 2 --mb 2 --blank", on=False)
+    pick = "document.querySelector('#choices select')"
+    browser.run(f"(own => {{ own.value = 2; own.onchange(); }})({pick})")
+    buttons = "[...document.querySelectorAll('#choices button')]"
+    placed = []
+    while browser.run(f"{buttons}.length"):
+        offered = browser.run(f"{buttons}.map(each => each.innerText.split(' ')[0])")
+        kinds = [label[:2] for label in offered]
+        assert len({*kinds}) == len(kinds)
+        placed.append(offered[0])
+        browser.run(f"{buttons}[0].click()")
+    assert len(placed) == 8
+    assert state(browser)["valid"] is True
+    for device, queue in enumerate(state(browser)["queues"]):
+        assert {cell[0] for cell in queue} == {str(device)}

@@ -224,7 +224,7 @@ function cellUnder(event) {
  * the device is its own, `held` the cell.
  */
 function placeUnder(event, panel, device, at = -1, held = []) {
-  const { timed } = TIMELINES[panel].edited;
+  const { drawn, edited: { timed } } = TIMELINES[panel];
   const sheet = editor.sheets[panel];
   const time = timeAt(shown.from + (event.clientX - chartBox().left - shown.left) / shown.scale);
   const cells = cellsOf(stateNow(panel).queues[device]);
@@ -233,8 +233,7 @@ function placeUnder(event, panel, device, at = -1, held = []) {
   const behind = place => at >= 0 && place > at ? place - 1 : place; // its own place is left
   let [op, to] = [timed.ops.offsets[device], 0];
   for (const [place, cell] of cells.entries()) {
-    const begin = timed.done[op] ? timed.start[op] : Infinity;
-    const middle = begin + (timed.end[op] - timed.start[op]) / 2;
+    const middle = (drawn.start[op] + drawn.end[op]) / 2;
     op += cell.length;
     if (place === at || !own && stream(cell)) continue;
     if (middle > time) return behind(place);
@@ -380,15 +379,15 @@ function saveEdited(form) {
   return unmarked(savePng);
 }
 
-/** Act while nothing is selected in the drawing, which then is as it was. */
+/** Act while nothing is selected or picked out in the drawing, which then is as it was. */
 function unmarked(act) {
   const { selected } = editor;
-  const { op } = view;
-  editor.selected = view.op = null;
+  const { op, highlight } = view;
+  editor.selected = view.op = view.highlight = null;
   draw();
   act();
-  Object.assign(editor, { selected });
-  Object.assign(view, { op });
+  editor.selected = selected;
+  Object.assign(view, { op, highlight });
   draw();
 }
 

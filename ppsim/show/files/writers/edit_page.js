@@ -163,7 +163,7 @@ function editedTimeline(sheet, state, original) {
   const unit = original.held[0].split(' ').slice(1).join(' ');
   const whole = state.sources.length / sheet.slices / sheet.rounds;
   const edited = {
-    ...original, offsets, ops, curves, edited: answer, kept, fold: undefined, path: undefined, merged: null, links: undefined,
+    ...original, offsets, ops, curves, edited: answer, drawn: times, kept, fold: undefined, path: undefined, merged: null, links: undefined,
     makespan: times.end_of_all, microbatches: state.sources.length, work: original.work.replace(/^\d+ microbatch(es)?/, `${whole} microbatch${whole === 1 ? '' : 'es'}`),
     waits: original.waits && answer.valid ? waitsOfRows(idleOfQueues(sheet, timed, answer.makespan), place) : undefined,
     busy: answer.busy, idle: answer.busy.map(time => times.end_of_all - time), peak_activations: answer.peak, messages: answer.messages,

@@ -65,20 +65,34 @@ function offerTie() {
   if (found) offer(Number(found[1]));
 }
 
-/** List the ops that may run next on a device, or behind some cells of it, each with its start and a ghost of where it would be. */
+/** What may run next on any device: of each the first op of every kind and stage. */
+function choicesOfAll(sheet, state) {
+  return Array.from({ length: sheet.devices }, (_, device) => {
+    const seen = new Set();
+    const isFirst = ({ label }) => !seen.has(label.replace(/\d+$/, '')) && seen.add(label.replace(/\d+$/, ''));
+    return choicesOf(sheet, state, device).filter(isFirst).map(choice => ({ ...choice, device }));
+  }).flat().sort((a, b) => a.start - b.start);
+}
+
+/**
+ * List the ops that may run next on a device, or behind some cells of it, or with the number of devices as `device` on
+ * any; each with its start and a ghost of where it would be.
+ */
 function offer(device, at = Infinity) {
   const [sheet, state] = [editor.sheets[editor.panel], stateNow()];
   const count = state.partial ? missingOps(sheet, state).reduce((sum, queue) => sum + queue.length, 0) : 0;
   editor.offered = count ? [device, at] : null;
   if (!count) return $('choices').replaceChildren();
+  const all = device === sheet.devices;
   const names = Array.from({ length: sheet.devices }, (_, i) => new Option(`device ${i}`, i));
-  const devices = element('select', { 'aria-label': 'Device to place on' }, ...names);
+  const devices = element('select', { 'aria-label': 'Device to place on' }, ...names, new Option('all devices', sheet.devices));
   devices.value = device;
   devices.onchange = () => offer(Number(devices.value));
-  const cells = cellsOf(state.queues[device]);
-  const found = choicesOf(sheet, state, device, at);
+  const cells = cellsOf(state.queues[device] ?? []);
+  const found = all ? choicesOfAll(sheet, state) : choicesOf(sheet, state, device, at).map(each => ({ ...each, device }));
   const place = Math.min(at, cells.length);
-  const buttons = found.slice(0, MOST_CHOICES).map(choice => choiceButton(sheet, state, device, place, choice));
+  const buttons = found.slice(0, MOST_CHOICES).map(choice =>
+    choiceButton(sheet, state, all ? cellsOf(state.queues[choice.device]).length : place, choice));
   const more = found.length > MOST_CHOICES ? ` and ${found.length - MOST_CHOICES} more` : '';
   const before = cells[place] ? [element('span', { textContent: `before ${cellText(sheet, cells[place])}:` })] : [];
   const end = element('span', { textContent: found.length ? more : 'nothing may run here yet' });
@@ -86,13 +100,14 @@ function offer(device, at = Infinity) {
 }
 
 /** One op that may be placed: pressed it is; while it is pointed at, its ghost and its cost are shown. */
-function choiceButton(sheet, state, device, at, choice) {
+function choiceButton(sheet, state, at, choice) {
+  const { device } = choice;
   const wait = choice.waits > EPSILON * SPAN ? `, idle ${timed(choice.waits)}` : '';
   const button = element('button', { type: 'button', textContent: `${choice.label} at ${number(choice.start)}${wait}` });
   const last = at === cellsOf(state.queues[device]).length;
   button.onclick = () => attempt(() => {
     editor.ghost = null;
-    editor.offered = [device, last ? Infinity : at + 1];
+    if (!last) editor.offered = [device, at + 1];
     ppsim.place(device, choice.place, at);
     $('choices').querySelector('button')?.focus();
   });
