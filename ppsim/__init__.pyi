@@ -250,6 +250,31 @@ def compare(
     encoder: str | None = None,
     costs: Prices | None = None,
     recompute: bool | str = False,
+    software: str | None = None,
+    dispatch: Literal["alltoall", "deepep", "hybridep"] | None = None,
+    dispatch_bytes: int | None = None,
+    expert_load: float | None = None,
+    overlap_a2a: bool | None = None,
+    cuda_graphs: Literal["none", "partial", "full"] | None = None,
+    fused_experts: bool | None = None,
+    overlap_tp: bool | None = None,
+    overlap_dp: bool | None = None,
+    optimizer: Literal["adamw", "muon"] | None = None,
+    gradient_precision: Literal["bf16", "fp32"] | None = None,
+    moment_precision: Literal["bf16", "fp32"] | None = None,
+    narrow_activation: bool | None = None,
+    narrow_weights: bool | None = None,
+    rank_order: str | None = None,
+    model: str | None = None,
+    tp: int | None = None,
+    cp: int | None = None,
+    ep: int | None = None,
+    dp: int | None = None,
+    sequence: int | None = None,
+    zero: int | None = None,
+    again: Literal["none", "selective", "full"] | None = None,
+    layouts: Literal["even", "light-last", "light-ends"] | None = None,
+    precision: Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"] | None = None,
     p2p: Literal["latency", "overlap", "blocking", "batched"] | None = None,
     order: str | None = None,
     channel: Literal["message", "direction", "pair", "group"] | None = None,
@@ -354,11 +379,11 @@ def compare(
             forward-only, by --law; --mb chunks, or the best number of them.
         chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
             best number of chunks.
-        law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
-            unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2), or a table of
-            measured chunks (csv, parquet: tokens, time, prefix), to which the law is fitted. Of
-            several numbers of devices in ppsim sweep, a stage of the fewest.
+        law: Time of x tokens behind a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
+            table of measured chunks (csv, parquet: tokens, time, prefix), to which the law is
+            fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
+            unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
+            Of several numbers of devices in ppsim sweep, a stage of the fewest.
         page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
@@ -390,6 +415,41 @@ def compare(
             or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A
             part takes its layers' time (of a layout, model or profile) or --tr. For recompute
             inside the backward, which waits for the gradient first, give a longer --tb instead.
+        software: Training software: megatron-lm, megatron-bridge@26.06, nemo, torchtitan,
+            deepspeed ... (megatron-core).
+        dispatch: How tokens go to experts: alltoall, or once to a node and rank: deepep,
+            hybridep (the software's).
+        dispatch_bytes: Of an element on its way to experts: 1 in 8 bits, as DeepSeek-V3's (the
+            software's, 2).
+        expert_load: Tokens of the busiest of the ranks that share experts, over their mean (1).
+        overlap_a2a: All-to-all behind another microbatch's compute (the software's).
+        cuda_graphs: What of an expert layer is launched as CUDA graphs (the software's).
+        fused_experts: Routing and casts fused into experts' products (the software's).
+        overlap_tp: Tensor-parallel messages behind products, as async TP (the software's).
+        overlap_dp: Gradients reduced, FSDP's weights gathered behind compute (the software's).
+        optimizer: adamw, or muon for the matrices of layers: one moment instead of two,
+            orthogonalized by Newton-Schulz.
+        gradient_precision: Of gradients as they are summed and reduced (the software's).
+        moment_precision: Of the optimizer's two moments: bf16 as DeepSeek-V3's (the software's,
+            fp32).
+        narrow_activation: Inputs of activations kept as narrow as linear layers' in FP8
+            training (the software's, no).
+        narrow_weights: Weights held and gathered as narrow as they are multiplied (the
+            software's).
+        rank_order: How ranks are numbered, the nearest first: tp-dp-pp, or tp-pp-dp with
+            pipelines inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), whose sizes
+            count too.
+        model: Times and bytes of a model on --cluster, as ppsim plan has them (--help-all:
+            --tp).
+        tp: Tensor-parallel ranks (1).
+        cp: Context-parallel ranks (1).
+        ep: Expert-parallel ranks, inside dp x cp x tp (1).
+        dp: Data-parallel replicas (1).
+        sequence: Tokens in a sequence (the model's).
+        zero: What data-parallel ranks divide: 1 optimizer (1), 2, 3.
+        again: What backwards run again (none).
+        layouts: Layers per stage by a name of ppsim plan (even).
+        precision: Precision of the linear layers' products (bf16).
         p2p: Run sends and receives as ops of their own: beside compute, or blocking, or in
             batches.
         order: Order of sends and receives: early (default; a lowered file has its own), even-
@@ -420,7 +480,7 @@ def compare(
             lognormal:MEAN:SIGMA:SEED, uniform:LEAST:MOST:SEED, zipf:EXPONENT:MOST:SEED,
             choice:512,1024:SEED of tokens. The times given are those of a mean microbatch.
         padded: Pad every sequence to the longest of its microbatch (packed).
-        mbs: Sequences in each microbatch, of a distribution of --lengths (1).
+        mbs: Sequences in each microbatch, of --model or of a distribution of --lengths (1).
         cp_of: Context parallelism of microbatches: csv, jsonl or parquet with columns
             microbatch, cp and perhaps replica, factor (1/cp), collective: the time of the one
             that runs beside each forward, twice as long beside B and I; an op takes the longer
@@ -604,11 +664,11 @@ def convert(
             forward-only, by --law; --mb chunks, or the best number of them.
         chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
             best number of chunks.
-        law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
-            unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2), or a table of
-            measured chunks (csv, parquet: tokens, time, prefix), to which the law is fitted. Of
-            several numbers of devices in ppsim sweep, a stage of the fewest.
+        law: Time of x tokens behind a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
+            table of measured chunks (csv, parquet: tokens, time, prefix), to which the law is
+            fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
+            unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
+            Of several numbers of devices in ppsim sweep, a stage of the fewest.
         page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
@@ -811,11 +871,11 @@ def diff(
             forward-only, by --law; --mb chunks, or the best number of them.
         chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
             best number of chunks.
-        law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
-            unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2), or a table of
-            measured chunks (csv, parquet: tokens, time, prefix), to which the law is fitted. Of
-            several numbers of devices in ppsim sweep, a stage of the fewest.
+        law: Time of x tokens behind a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
+            table of measured chunks (csv, parquet: tokens, time, prefix), to which the law is
+            fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
+            unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
+            Of several numbers of devices in ppsim sweep, a stage of the fewest.
         page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
@@ -955,6 +1015,31 @@ def explain(
     encoder: str | None = None,
     costs: Prices | None = None,
     recompute: bool | str = False,
+    software: str | None = None,
+    dispatch: Literal["alltoall", "deepep", "hybridep"] | None = None,
+    dispatch_bytes: int | None = None,
+    expert_load: float | None = None,
+    overlap_a2a: bool | None = None,
+    cuda_graphs: Literal["none", "partial", "full"] | None = None,
+    fused_experts: bool | None = None,
+    overlap_tp: bool | None = None,
+    overlap_dp: bool | None = None,
+    optimizer: Literal["adamw", "muon"] | None = None,
+    gradient_precision: Literal["bf16", "fp32"] | None = None,
+    moment_precision: Literal["bf16", "fp32"] | None = None,
+    narrow_activation: bool | None = None,
+    narrow_weights: bool | None = None,
+    rank_order: str | None = None,
+    model: str | None = None,
+    tp: int | None = None,
+    cp: int | None = None,
+    ep: int | None = None,
+    dp: int | None = None,
+    sequence: int | None = None,
+    zero: int | None = None,
+    again: Literal["none", "selective", "full"] | None = None,
+    layouts: Literal["even", "light-last", "light-ends"] | None = None,
+    precision: Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"] | None = None,
     p2p: Literal["latency", "overlap", "blocking", "batched"] | None = None,
     order: str | None = None,
     channel: Literal["message", "direction", "pair", "group"] | None = None,
@@ -1070,11 +1155,11 @@ def explain(
             forward-only, by --law; --mb chunks, or the best number of them.
         chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
             best number of chunks.
-        law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
-            unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2), or a table of
-            measured chunks (csv, parquet: tokens, time, prefix), to which the law is fitted. Of
-            several numbers of devices in ppsim sweep, a stage of the fewest.
+        law: Time of x tokens behind a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
+            table of measured chunks (csv, parquet: tokens, time, prefix), to which the law is
+            fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
+            unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
+            Of several numbers of devices in ppsim sweep, a stage of the fewest.
         page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
@@ -1106,6 +1191,41 @@ def explain(
             or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A
             part takes its layers' time (of a layout, model or profile) or --tr. For recompute
             inside the backward, which waits for the gradient first, give a longer --tb instead.
+        software: Training software: megatron-lm, megatron-bridge@26.06, nemo, torchtitan,
+            deepspeed ... (megatron-core).
+        dispatch: How tokens go to experts: alltoall, or once to a node and rank: deepep,
+            hybridep (the software's).
+        dispatch_bytes: Of an element on its way to experts: 1 in 8 bits, as DeepSeek-V3's (the
+            software's, 2).
+        expert_load: Tokens of the busiest of the ranks that share experts, over their mean (1).
+        overlap_a2a: All-to-all behind another microbatch's compute (the software's).
+        cuda_graphs: What of an expert layer is launched as CUDA graphs (the software's).
+        fused_experts: Routing and casts fused into experts' products (the software's).
+        overlap_tp: Tensor-parallel messages behind products, as async TP (the software's).
+        overlap_dp: Gradients reduced, FSDP's weights gathered behind compute (the software's).
+        optimizer: adamw, or muon for the matrices of layers: one moment instead of two,
+            orthogonalized by Newton-Schulz.
+        gradient_precision: Of gradients as they are summed and reduced (the software's).
+        moment_precision: Of the optimizer's two moments: bf16 as DeepSeek-V3's (the software's,
+            fp32).
+        narrow_activation: Inputs of activations kept as narrow as linear layers' in FP8
+            training (the software's, no).
+        narrow_weights: Weights held and gathered as narrow as they are multiplied (the
+            software's).
+        rank_order: How ranks are numbered, the nearest first: tp-dp-pp, or tp-pp-dp with
+            pipelines inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), whose sizes
+            count too.
+        model: Times and bytes of a model on --cluster, as ppsim plan has them (--help-all:
+            --tp).
+        tp: Tensor-parallel ranks (1).
+        cp: Context-parallel ranks (1).
+        ep: Expert-parallel ranks, inside dp x cp x tp (1).
+        dp: Data-parallel replicas (1).
+        sequence: Tokens in a sequence (the model's).
+        zero: What data-parallel ranks divide: 1 optimizer (1), 2, 3.
+        again: What backwards run again (none).
+        layouts: Layers per stage by a name of ppsim plan (even).
+        precision: Precision of the linear layers' products (bf16).
         p2p: Run sends and receives as ops of their own: beside compute, or blocking, or in
             batches.
         order: Order of sends and receives: early (default; a lowered file has its own), even-
@@ -1145,7 +1265,7 @@ def explain(
             lognormal:MEAN:SIGMA:SEED, uniform:LEAST:MOST:SEED, zipf:EXPONENT:MOST:SEED,
             choice:512,1024:SEED of tokens. The times given are those of a mean microbatch.
         padded: Pad every sequence to the longest of its microbatch (packed).
-        mbs: Sequences in each microbatch, of a distribution of --lengths (1).
+        mbs: Sequences in each microbatch, of --model or of a distribution of --lengths (1).
         cp_of: Context parallelism of microbatches: csv, jsonl or parquet with columns
             microbatch, cp and perhaps replica, factor (1/cp), collective: the time of the one
             that runs beside each forward, twice as long beside B and I; an op takes the longer
@@ -1330,11 +1450,11 @@ def jitter(
             forward-only, by --law; --mb chunks, or the best number of them.
         chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
             best number of chunks.
-        law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
-            unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2), or a table of
-            measured chunks (csv, parquet: tokens, time, prefix), to which the law is fitted. Of
-            several numbers of devices in ppsim sweep, a stage of the fewest.
+        law: Time of x tokens behind a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
+            table of measured chunks (csv, parquet: tokens, time, prefix), to which the law is
+            fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
+            unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
+            Of several numbers of devices in ppsim sweep, a stage of the fewest.
         page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
@@ -1382,7 +1502,7 @@ def jitter(
             lognormal:MEAN:SIGMA:SEED, uniform:LEAST:MOST:SEED, zipf:EXPONENT:MOST:SEED,
             choice:512,1024:SEED of tokens. The times given are those of a mean microbatch.
         padded: Pad every sequence to the longest of its microbatch (packed).
-        mbs: Sequences in each microbatch, of a distribution of --lengths (1).
+        mbs: Sequences in each microbatch, of --model or of a distribution of --lengths (1).
         cp_of: Context parallelism of microbatches: csv, jsonl or parquet with columns
             microbatch, cp and perhaps replica, factor (1/cp), collective: the time of the one
             that runs beside each forward, twice as long beside B and I; an op takes the longer
@@ -1594,11 +1714,11 @@ def memory(
             forward-only, by --law; --mb chunks, or the best number of them.
         chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
             best number of chunks.
-        law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
-            unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2), or a table of
-            measured chunks (csv, parquet: tokens, time, prefix), to which the law is fitted. Of
-            several numbers of devices in ppsim sweep, a stage of the fewest.
+        law: Time of x tokens behind a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
+            table of measured chunks (csv, parquet: tokens, time, prefix), to which the law is
+            fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
+            unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
+            Of several numbers of devices in ppsim sweep, a stage of the fewest.
         page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
@@ -1701,13 +1821,13 @@ def model(
     fused_experts: bool | None = None,
     overlap_tp: bool | None = None,
     overlap_dp: bool | None = None,
-    post_validation: bool | None = None,
     optimizer: Literal["adamw", "muon"] | None = None,
     gradient_precision: Literal["bf16", "fp32"] | None = None,
     moment_precision: Literal["bf16", "fp32"] | None = None,
     narrow_activation: bool | None = None,
     narrow_weights: bool | None = None,
     rank_order: str | None = None,
+    post_validation: bool | None = None,
     profile: str | None = None,
     format: str | None = None,
     style: Literal["screen", "paper"] | None = None,
@@ -1752,8 +1872,6 @@ def model(
         fused_experts: Routing and casts fused into experts' products (the software's).
         overlap_tp: Tensor-parallel messages behind products, as async TP (the software's).
         overlap_dp: Gradients reduced, FSDP's weights gathered behind compute (the software's).
-        post_validation: A device's optimizer step waits for no other device, as zero-bubble's
-            (the software's).
         optimizer: adamw, or muon for the matrices of layers: one moment instead of two,
             orthogonalized by Newton-Schulz.
         gradient_precision: Of gradients as they are summed and reduced (the software's).
@@ -1766,6 +1884,8 @@ def model(
         rank_order: How ranks are numbered, the nearest first: tp-dp-pp, or tp-pp-dp with
             pipelines inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), whose sizes
             count too.
+        post_validation: A device's optimizer step waits for no other device, as zero-bubble's
+            (the software's).
         profile: Measured op times instead of the curve's (ppsim calibrate).
         format: Format of every -o, whatever its name says, such as svg.
         style: Look of figures (screen; paper for pdf).
@@ -1929,11 +2049,11 @@ def optimize(
             forward-only, by --law; --mb chunks, or the best number of them.
         chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
             best number of chunks.
-        law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
-            unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2), or a table of
-            measured chunks (csv, parquet: tokens, time, prefix), to which the law is fitted. Of
-            several numbers of devices in ppsim sweep, a stage of the fewest.
+        law: Time of x tokens behind a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
+            table of measured chunks (csv, parquet: tokens, time, prefix), to which the law is
+            fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
+            unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
+            Of several numbers of devices in ppsim sweep, a stage of the fewest.
         page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
@@ -2142,11 +2262,11 @@ def partition(
             forward-only, by --law; --mb chunks, or the best number of them.
         chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
             best number of chunks.
-        law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
-            unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2), or a table of
-            measured chunks (csv, parquet: tokens, time, prefix), to which the law is fitted. Of
-            several numbers of devices in ppsim sweep, a stage of the fewest.
+        law: Time of x tokens behind a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
+            table of measured chunks (csv, parquet: tokens, time, prefix), to which the law is
+            fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
+            unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
+            Of several numbers of devices in ppsim sweep, a stage of the fewest.
         page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
@@ -2236,13 +2356,13 @@ def plan(
     fused_experts: bool | None = None,
     overlap_tp: bool | None = None,
     overlap_dp: bool | None = None,
-    post_validation: bool | None = None,
     optimizer: Literal["adamw", "muon"] | None = None,
     gradient_precision: Literal["bf16", "fp32"] | None = None,
     moment_precision: Literal["bf16", "fp32"] | None = None,
     narrow_activation: bool | None = None,
     narrow_weights: bool | None = None,
     rank_order: str | None = None,
+    post_validation: bool | None = None,
     any_schedule: bool = False,
     top: int = 5,
     front: bool = False,
@@ -2304,8 +2424,6 @@ def plan(
         fused_experts: Routing and casts fused into experts' products (the software's).
         overlap_tp: Tensor-parallel messages behind products, as async TP (the software's).
         overlap_dp: Gradients reduced, FSDP's weights gathered behind compute (the software's).
-        post_validation: A device's optimizer step waits for no other device, as zero-bubble's
-            (the software's).
         optimizer: adamw, or muon for the matrices of layers: one moment instead of two,
             orthogonalized by Newton-Schulz.
         gradient_precision: Of gradients as they are summed and reduced (the software's).
@@ -2318,6 +2436,8 @@ def plan(
         rank_order: How ranks are numbered, the nearest first: tp-dp-pp, or tp-pp-dp with
             pipelines inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), whose sizes
             count too.
+        post_validation: A device's optimizer step waits for no other device, as zero-bubble's
+            (the software's).
         any_schedule: Also schedules, groups of ranks and ZeRO that the software lacks.
         top: How many plans to print, no near copies. (default 5)
         front: Also the plans that need less memory: the front of time against memory.
@@ -2425,6 +2545,31 @@ def run(
     encoder: str | None = None,
     costs: Prices | None = None,
     recompute: bool | str = False,
+    software: str | None = None,
+    dispatch: Literal["alltoall", "deepep", "hybridep"] | None = None,
+    dispatch_bytes: int | None = None,
+    expert_load: float | None = None,
+    overlap_a2a: bool | None = None,
+    cuda_graphs: Literal["none", "partial", "full"] | None = None,
+    fused_experts: bool | None = None,
+    overlap_tp: bool | None = None,
+    overlap_dp: bool | None = None,
+    optimizer: Literal["adamw", "muon"] | None = None,
+    gradient_precision: Literal["bf16", "fp32"] | None = None,
+    moment_precision: Literal["bf16", "fp32"] | None = None,
+    narrow_activation: bool | None = None,
+    narrow_weights: bool | None = None,
+    rank_order: str | None = None,
+    model: str | None = None,
+    tp: int | None = None,
+    cp: int | None = None,
+    ep: int | None = None,
+    dp: int | None = None,
+    sequence: int | None = None,
+    zero: int | None = None,
+    again: Literal["none", "selective", "full"] | None = None,
+    layouts: Literal["even", "light-last", "light-ends"] | None = None,
+    precision: Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"] | None = None,
     format: str | None = None,
     style: Literal["screen", "paper"] | None = None,
     width: float = 6.75,
@@ -2541,11 +2686,11 @@ def run(
             forward-only, by --law; --mb chunks, or the best number of them.
         chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
             best number of chunks.
-        law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
-            unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2), or a table of
-            measured chunks (csv, parquet: tokens, time, prefix), to which the law is fitted. Of
-            several numbers of devices in ppsim sweep, a stage of the fewest.
+        law: Time of x tokens behind a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
+            table of measured chunks (csv, parquet: tokens, time, prefix), to which the law is
+            fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
+            unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
+            Of several numbers of devices in ppsim sweep, a stage of the fewest.
         page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;
@@ -2577,6 +2722,41 @@ def run(
             or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A
             part takes its layers' time (of a layout, model or profile) or --tr. For recompute
             inside the backward, which waits for the gradient first, give a longer --tb instead.
+        software: Training software: megatron-lm, megatron-bridge@26.06, nemo, torchtitan,
+            deepspeed ... (megatron-core).
+        dispatch: How tokens go to experts: alltoall, or once to a node and rank: deepep,
+            hybridep (the software's).
+        dispatch_bytes: Of an element on its way to experts: 1 in 8 bits, as DeepSeek-V3's (the
+            software's, 2).
+        expert_load: Tokens of the busiest of the ranks that share experts, over their mean (1).
+        overlap_a2a: All-to-all behind another microbatch's compute (the software's).
+        cuda_graphs: What of an expert layer is launched as CUDA graphs (the software's).
+        fused_experts: Routing and casts fused into experts' products (the software's).
+        overlap_tp: Tensor-parallel messages behind products, as async TP (the software's).
+        overlap_dp: Gradients reduced, FSDP's weights gathered behind compute (the software's).
+        optimizer: adamw, or muon for the matrices of layers: one moment instead of two,
+            orthogonalized by Newton-Schulz.
+        gradient_precision: Of gradients as they are summed and reduced (the software's).
+        moment_precision: Of the optimizer's two moments: bf16 as DeepSeek-V3's (the software's,
+            fp32).
+        narrow_activation: Inputs of activations kept as narrow as linear layers' in FP8
+            training (the software's, no).
+        narrow_weights: Weights held and gathered as narrow as they are multiplied (the
+            software's).
+        rank_order: How ranks are numbered, the nearest first: tp-dp-pp, or tp-pp-dp with
+            pipelines inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), whose sizes
+            count too.
+        model: Times and bytes of a model on --cluster, as ppsim plan has them (--help-all:
+            --tp).
+        tp: Tensor-parallel ranks (1).
+        cp: Context-parallel ranks (1).
+        ep: Expert-parallel ranks, inside dp x cp x tp (1).
+        dp: Data-parallel replicas (1).
+        sequence: Tokens in a sequence (the model's).
+        zero: What data-parallel ranks divide: 1 optimizer (1), 2, 3.
+        again: What backwards run again (none).
+        layouts: Layers per stage by a name of ppsim plan (even).
+        precision: Precision of the linear layers' products (bf16).
         format: Format of every -o, whatever its name says, such as svg.
         style: Look of figures (screen; paper for pdf).
         width: Figure width, inches. (default 6.75)
@@ -2639,7 +2819,7 @@ def run(
             lognormal:MEAN:SIGMA:SEED, uniform:LEAST:MOST:SEED, zipf:EXPONENT:MOST:SEED,
             choice:512,1024:SEED of tokens. The times given are those of a mean microbatch.
         padded: Pad every sequence to the longest of its microbatch (packed).
-        mbs: Sequences in each microbatch, of a distribution of --lengths (1).
+        mbs: Sequences in each microbatch, of --model or of a distribution of --lengths (1).
         cp_of: Context parallelism of microbatches: csv, jsonl or parquet with columns
             microbatch, cp and perhaps replica, factor (1/cp), collective: the time of the one
             that runs beside each forward, twice as long beside B and I; an op takes the longer
@@ -2809,11 +2989,11 @@ def sweep(
             forward-only, by --law; --mb chunks, or the best number of them.
         chunk: Tokens of a chunk, or sizes that take equal times (equal, the default), in the
             best number of chunks.
-        law: Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any
-            unit (0,1,0; with --profile its model's). Of a chunk of x tokens behind L of
-            --chunked, on a stage, in ms: C + G L + B x + A (2 L x + x^2), or a table of
-            measured chunks (csv, parquet: tokens, time, prefix), to which the law is fitted. Of
-            several numbers of devices in ppsim sweep, a stage of the fewest.
+        law: Time of x tokens behind a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a
+            table of measured chunks (csv, parquet: tokens, time, prefix), to which the law is
+            fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any
+            unit (0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms.
+            Of several numbers of devices in ppsim sweep, a stage of the fewest.
         page: Tokens that sizes of chunks are multiples of, but for the last (64).
         mb_scale: How many times as long each microbatch takes: 1,1.3,0.8,..., a file, or
             lognormal:0.2:SEED (uniform, normal); 0 takes no time; W=... for a kind alone;

@@ -1,6 +1,7 @@
 """Several schedules or runs side by side: compare, jitter, time against memory."""
 
 __all__ = [
+    "break_even",
     "changes",
     "compare",
     "critical_path",

@@ -9,6 +9,7 @@ __all__ = [
     "execution",
     "job",
     "lanes",
+    "law",
     "lowered",
     "ops",
     "recompute",

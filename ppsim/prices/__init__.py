@@ -12,6 +12,7 @@ __all__ = [
     "rounds",
     "serving",
     "several",
+    "software",
     "timing",
     "trained",
 ]

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from ppsim.core.law import Law
     from ppsim.core.schedule import Schedule
     from ppsim.inputs.profile.chunk_times import FittedLaw
-    from ppsim.search.splits.chunks import Chunking, Cut, Law, Pipeline
+    from ppsim.search.splits.chunks import Chunking, Cut, Pipeline
 
 PAGE = 64
 FORWARD_ONLY = "forward-only"
@@ -144,14 +145,9 @@ def law_of_chunks(asked: Asked) -> tuple[Law, FittedLaw | None]:
     """Return the law of the options, and how it fits the table that it is from; None for one that
     is given.
     """
-    from ppsim.inputs.profile.chunk_times import fit_law, is_law_file
-    from ppsim.search.splits.chunks import Law, read_law
+    from ppsim.inputs.profile.chunk_times import read_law
 
-    text = asked["law"] or ""
-    if not is_law_file(text):
-        return read_law(text), None
-    fitted = fit_law(text)
-    return Law(*fitted.numbers), fitted
+    return read_law(asked["law"] or "")
 
 
 @lru_cache(maxsize=16)

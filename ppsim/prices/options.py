@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ppsim.prices.parts.function import FunctionOfSchedule
     from ppsim.prices.parts.layout import LayoutString
     from ppsim.prices.parts.links import Links
+    from ppsim.prices.parts.modelled import ModelOnCluster
     from ppsim.prices.parts.numbers import Numbers
     from ppsim.prices.parts.others import Others
     from ppsim.prices.parts.profile import MeasuredProfile
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     class CostOptions(
         Recompute,
         FunctionOfSchedule,
+        ModelOnCluster,
         EncoderFile,
         SegmentFile,
         MeasuredProfile,

@@ -167,7 +167,7 @@ BAD = {
         "Did you mean '--devices'?",
     ),
     "Megatron's option of another command": (
-        ["run", "1f1b", "--tensor-model-parallel-size", "4"],
+        ["jitter", "1f1b", "--tensor-model-parallel-size", "4"],
         2,
         "size'.\n",
     ),

@@ -1,14 +1,16 @@
-"""The table of a run's numbers, which terminal, JSON, pages and README read: a number is added to
-all of them here.
-"""
+"""Columns: the numbers of a run that tables show, from the files of ``tables/``."""
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ppsim.base.numbers import format_number, format_share
+from ppsim.engine.simple import tables
 
 if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
@@ -82,6 +84,7 @@ class Column:
     places: frozenset[str] = PLACES  # where it is shown, of :data:`PLACES`
     metric: str = ""  # its name for ``sweep --metric``, where that is not the key
     of_round: bool = False  # whether only schedules that go round have it
+    rank: int = 1000  # columns stand in ascending order of it
 
     @property
     def name(self) -> str:
@@ -139,211 +142,14 @@ def is_share(shape: Shape) -> bool:
     return shape.stages * shape.slices == shape.devices
 
 
-def _ideal(metrics: Metrics, _: Shape) -> str:
-    return f"ideal {format_number(metrics.ideal)}, the work of the busiest device"
-
-
-def _peaks(metrics: Metrics, shape: Shape, share: str = "") -> str:
-    """The device of the peak, and the peaks of all."""
-    peaks = metrics.peak_activations
-    each = (
-        " ".join(str(p) for p in peaks) if len(peaks) <= 16 else f"{peaks.min()} to {peaks.max()}"
-    )
-    unit = "stage-microbatches" if shape.slices == 1 else "slices of stage-microbatches"
-    return f"{unit}{share}, on device {int(peaks.argmax())} ({each})"
-
-
-def _peaks_in_both_units(metrics: Metrics, shape: Shape) -> str:
-    """The same, with the peak in 1/P shares of the model where a stage is not a whole one."""
-    if is_share(shape):
-        return _peaks(metrics, shape)
-    return _peaks(metrics, shape, f", {format_number(peak_share(metrics, shape))} of a 1/P share")
-
-
-def _bound(metrics: Metrics, _: Shape) -> str:
-    """What the bound proves, and how far the makespan is from it."""
-    proved = "no order of these ops in this memory takes less"
-    return (
-        f"{proved}, {format_share(metrics.gap)} below"
-        if metrics.gap > ATTAINED
-        else f"{proved}: attained"
-    )
-
-
-def _of_round(name: str) -> Callable[[Metrics, Shape], float]:
-    """A number of the round, not a number where there is none."""
-    return lambda metrics, _: getattr(metrics.round, name) if metrics.round else float("nan")
-
-
-def _period(metrics: Metrics, _: Shape) -> str:
-    """What decides the period, and how far it is from its bound."""
-    found = metrics.round
-    assert found is not None
-    above = found.period - found.bound
-    if above <= ATTAINED * found.period:
-        return f"a round, without end: {found.why}"
-    return (
-        f"a round, without end: {found.why}; no order takes less than {format_number(found.bound)}"
-    )
-
-
-def _rate(metrics: Metrics, _: Shape) -> str:
-    """What the rate counts."""
-    return f"{metrics.round.counts if metrics.round else ''} per unit of time"
-
-
-COLUMNS = (
-    Column(
-        "period",
-        "period",
-        "period\n{unit}",
-        "time from one round to the next, without end",
-        "time",
-        _of_round("period"),
-        note=_period,
-        of_round=True,
-    ),
-    Column(
-        "period_per_mb",
-        "period_per_mb",
-        "period\nper mb",
-        "period / microbatches of a round",
-        "time",
-        lambda metrics, shape: _of_round("period")(metrics, shape) / shape.microbatches,
-        places=frozenset({"sweep"}),
-        of_round=True,
-    ),
-    Column(
-        "period_bound",
-        "bound of the period",
-        "period\nbound",
-        "a period that no order of the same ops beats",
-        "time",
-        _of_round("bound"),
-        places=ON_PAGES | {"run"},
-        of_round=True,
-    ),
-    Column(
-        "rate",
-        "rate",
-        "rate\nper {unit}",
-        "microbatches or tokens per unit of time, without end",
-        "count",
-        _of_round("rate"),
-        note=_rate,
-        places=ON_PAGES | {"summary", "run", "compare"},
-        of_round=True,
-    ),
-    Column(
-        "round_bubble",
-        "bubble of a round",
-        "round\nbubble",
-        "idle share of a round, without fill and drain",
-        "share",
-        _of_round("bubble"),
-        places=PLACES - {"line"},
-        of_round=True,
-    ),
-    Column(
-        "fill",
-        "fill",
-        "fill\n{unit}",
-        "first start to the first end on the last stage",
-        "time",
-        _of_round("fill"),
-        places=ON_PAGES | {"summary", "run"},
-        of_round=True,
-    ),
-    Column(
-        "drain",
-        "drain",
-        "drain\n{unit}",
-        "last start of a pass through the pipeline to the end",
-        "time",
-        _of_round("drain"),
-        places=ON_PAGES | {"summary", "run"},
-        of_round=True,
-    ),
-    Column(
-        "makespan_per_mb",
-        "makespan_per_mb",
-        "makespan\nper mb",
-        "makespan / microbatches",
-        "time",
-        lambda metrics, shape: metrics.makespan / (shape.microbatches * shape.rounds),
-        places=frozenset({"sweep"}),
-    ),
-    Column("makespan", "makespan", "makespan\n{unit}", "end of the last op", "time", note=_ideal),
-    Column(
-        "ideal", "ideal", "ideal\n{unit}", "the work of the busiest device", "time", places=ON_PAGES
-    ),
-    Column(
-        "bound",
-        "bound",
-        "bound\n{unit}",
-        "a time that no order of the same ops in the same memory beats",
-        "time",
-        note=_bound,
-        places=ON_PAGES | {"summary", "run", "cards"},
-    ),
-    Column(
-        "gap",
-        "gap to bound",
-        "gap to\nbound",
-        "share of the makespan above the bound, which no order of the same ops in the same memory "
-        "beats",
-        "share",
-        places=frozenset({"compare", "sweep", "rows"}),
-    ),
-    Column("bubble_rate", "bubble_rate", "bubble_\nrate", "idle share of the iteration", "share"),
-    Column(
-        "bubble_over_ideal",
-        "bubble_over_ideal",
-        "bubble_\nover_ideal",
-        "(makespan - ideal) / ideal",
-        "share",
-        places=PLACES - {"cards"},
-    ),
-    Column(
-        "bubble_rate_span",
-        "bubble_rate_span",
-        "bubble_\nrate_span",
-        "(span - ideal) / span, span = longest first start to last end",
-        "share",
-        places=PLACES - {"cards"},
-    ),
-    Column(
-        "peak_activations",
-        "peak activations",
-        "peak\nactivations",
-        "most stage-microbatches a device holds",
-        "count",
-        lambda metrics, _: float(metrics.peak_activations.max(initial=0)),
-        note=_peaks,
-        summary_note=_peaks_in_both_units,
-        places=ON_PAGES | {"line", "summary", "cards"},
-    ),
-    Column(
-        "peak_activations_share",
-        "peak, in 1/P of the model",
-        "peak\nact.",
-        "peak activations in microbatches of a device's 1/P share of the model",
-        "count",
-        peak_share,
-        places=ON_PAGES | {"compare", "sweep"},
-        metric="peak",
-    ),
-    Column(
-        "messages",
-        "P2P messages",
-        "P2P\nsends",
-        "activations and gradients between devices",
-        "count",
-        places=ON_PAGES | {"summary", "compare", "cards"},
-    ),
-)
+@cache
+def all_columns() -> tuple[Column, ...]:
+    """Load the columns of every file of ``tables/``, in their order."""
+    names = [f"{tables.__name__}.{found.name}" for found in pkgutil.iter_modules(tables.__path__)]
+    found = [column for name in names for column in importlib.import_module(name).COLUMNS]
+    return tuple(sorted(found, key=lambda column: column.rank))
 
 
 def columns_of(place: str) -> tuple[Column, ...]:
     """The columns shown in a place, in their order."""
-    return tuple(column for column in COLUMNS if place in column.places)
+    return tuple(column for column in all_columns() if place in column.places)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ppsim.base.source import name_of
 from ppsim.base.tables import read_table
 from ppsim.base.text import quote, shorten
+from ppsim.core.law import Law, parse_law
 from ppsim.errors import InputError
 
 Floats = NDArray[np.float64]
@@ -46,6 +47,18 @@ class FittedLaw:
 def is_law_file(text: str) -> bool:
     """Return whether a law's text names a file, and lists no numbers."""
     return text.lower().endswith((".csv", ".parquet"))
+
+
+def read_law(text: str) -> tuple[Law, FittedLaw | None]:
+    """Return the law that a text lists, or that fits the table that it names, with the fit.
+
+    Raises:
+        InputError: neither numbers nor a table from which the law follows.
+    """
+    if not is_law_file(text):
+        return parse_law(text), None
+    fitted = fit_law(text)
+    return Law(*fitted.numbers), fitted
 
 
 def fit_law(path: str) -> FittedLaw:

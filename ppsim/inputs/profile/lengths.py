@@ -4,7 +4,7 @@ A file (csv, jsonl, parquet) has a row for each sequence: its tokens or its fact
 says so its replica, its microbatch and the stage that the length is for. A distribution is
 ``lognormal:2048:1.2:7`` (mean, sigma of the logarithm, seed), ``uniform:128:4096:7``,
 ``zipf:1.5:8192:7`` (exponent, longest) or ``choice:512,1024,8192:7`` (one of these). The time of a
-sequence of L tokens follows from a law: t(L) = c + gL + aL^2.
+sequence of L tokens follows from a law: t(L) = C + B L + A L^2.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from ppsim.base.text import quote, shorten
 from ppsim.base.unpack.json_objects import decode_object
 from ppsim.base.unpack.limits import Meter
 from ppsim.base.unpack.texts import Lines
+from ppsim.core.law import Law
 from ppsim.core.sequences import Sequences, join_times
 from ppsim.errors import InputError
 
@@ -68,20 +69,6 @@ _NUMBER = r"[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]{1,3})?"
 
 
 @dataclass(frozen=True)
-class Law:
-    """How long a sequence of L tokens takes: t(L) = c + gL + aL^2; one of no tokens takes none."""
-
-    c: float = 0.0
-    g: float = 1.0
-    a: float = 0.0
-
-    def times(self, tokens: Floats) -> Floats:
-        """Return the time of each, in the unit of the law."""
-        found = self.c + self.g * tokens + self.a * tokens * tokens
-        return np.where(tokens > 0, found, 0.0)
-
-
-@dataclass(frozen=True)
 class Shares:
     """What lengths become microbatches of: the replicas and microbatches that share them."""
 
@@ -89,19 +76,6 @@ class Shares:
     microbatches: int  # M
     each: int  # sequences of a microbatch, where the lengths come without one
     stages: int  # of the pipeline
-
-
-def parse_law(text: str) -> Law:
-    """Parse ``c,g,a`` (InputError: not three numbers from 0, or all of them 0)."""
-    parts = text.split(",")
-    if len(parts) == 3 and all(re.fullmatch(_NUMBER, part.strip()) for part in parts):
-        values = [float(part) for part in parts]
-        if max(values) > 0 and max(values) <= LONGEST:
-            return Law(*values)
-    raise InputError(
-        f"not a law: '{shorten(text, 40)}'; expected e.g. 0,1,0.0001",
-        "c,g,a of t(L) = c + gL + aL^2, three numbers from 0 of which one is more",
-    )
 
 
 def is_distribution(text: str) -> bool:
@@ -202,7 +176,7 @@ def _with_times(found: Sequences, law: Law | None, *, padded: bool) -> Sequences
     """
     time = found.length
     if found.in_tokens:
-        taken = (law or Law()).times(found.length)
+        taken = (law or Law()).times_of_sequences(found.length)
         slot = np.cumsum(np.append(0, found.counts))[found.replica] + found.microbatch
         slots = int(found.counts.sum())
         mean = join_times(taken, slot, slots, padded=padded).sum(axis=0) / slots
@@ -585,6 +559,6 @@ def _microbatch_times(
 ) -> Floats:
     """Draw the times of microbatches in many steps, shape (microbatches, steps)."""
     tokens = draw_tokens(text, microbatches * each, replica, steps)
-    taken = (law or Law()).times(tokens).reshape(steps, microbatches, each)
+    taken = (law or Law()).times_of_sequences(tokens).reshape(steps, microbatches, each)
     found: Floats = taken.max(axis=2) * each if padded else taken.sum(axis=2)
     return np.ascontiguousarray(found.T)

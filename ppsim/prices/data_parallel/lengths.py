@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ppsim.core.costs import Costs
+    from ppsim.core.law import Law
     from ppsim.core.schedule import Schedule
     from ppsim.core.sequences import Sequences
-    from ppsim.inputs.profile.lengths import Law, Shares
+    from ppsim.inputs.profile.lengths import Shares
     from ppsim.show.drawing.load_map import LoadMap
 
 MOST_EACH = 1 << 16
@@ -35,10 +36,16 @@ class LengthOptions:
 
     needs: ClassVar[tuple[Need, ...]] = (
         Need(
-            ("padded", "mbs"),
+            ("padded",),
             lambda g: bool(g["lengths"]),
             "{options} is of sequences of different lengths, and there are none",
             "add --lengths FILE, or --lengths lognormal:2048:1.2:7",
+        ),
+        Need(
+            ("mbs",),
+            lambda g: bool(g["lengths"] or g["model"]),
+            "{options} is of sequences of different lengths or of a model, and there are none",
+            "add --lengths lognormal:2048:1.2:7, or --model NAME --cluster NAME",
         ),
     )
 
@@ -58,7 +65,7 @@ class LengthOptions:
     mbs: int | None = option(
         "--mbs",
         type=click.IntRange(1, MOST_EACH),
-        help="Sequences in each microbatch, of a distribution of --lengths (1).",
+        help="Sequences in each microbatch, of --model or of a distribution of --lengths (1).",
     )
     cp_of: str | None = option(
         "--cp-of",
@@ -268,16 +275,23 @@ def law_of(options: LengthOptions, costs: CostOptions) -> Law | None:
 
     A layer of hidden size h takes 24 h^2 flop a token, and 2 L h for the attention over L tokens.
     """
-    from ppsim.inputs.profile.lengths import Law, parse_law
-
     if costs.law is not None:
-        return parse_law(costs.law)
+        from ppsim.inputs.profile.chunk_times import read_law
+
+        law, fitted = read_law(costs.law)
+        if law.prefix and not fitted:
+            raise InputError(
+                "--law: G is of tokens before a chunk, and sequences of --lengths have none",
+                "C,B,A, or C,0,B,A",
+            )
+        return law
     if not costs.profile:
         return None
+    from ppsim.core.law import Law
     from ppsim.inputs.profile.profile import read
 
     model = read(costs.profile).model
-    return Law(0.0, 1.0, 1.0 / (12 * model.hidden)) if model else None
+    return Law(pair=1.0 / (12 * model.hidden)) if model else None
 
 
 def load_map(title: str, load: Load, ends: NDArray[np.float64], unit: str) -> LoadMap:

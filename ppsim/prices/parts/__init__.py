@@ -5,4 +5,4 @@ A module here has one class derived from :class:`ppsim.prices.part.Part`: its fi
 options, and its methods say what they change.
 """
 
-__all__ = ["layout", "profile"]
+__all__ = ["layout", "modelled", "profile"]

@@ -85,14 +85,12 @@ class Chunks(Part):
     )
     law: str | None = option(
         "--law",
-        metavar="C,G,A|C,G,B,A|FILE",
-        help="Time by tokens. Of a sequence of L tokens of --lengths: C + G L + A L^2, in any unit "
-        "(0,1,0; with "
-        "--profile its model's). Of a chunk of x tokens behind L of --chunked, on a stage, in ms: "
-        "C + G L + B x + A (2 L x + x^2), or a table of measured chunks (csv, parquet: tokens, "
-        "time, prefix), to "
-        "which the law is fitted. Of several numbers of devices in ppsim sweep, a stage of the "
-        "fewest.",
+        metavar="C,B,A|C,G,B,A|FILE",
+        help="Time of x tokens behind a prefix of L tokens: C + G L + B x + A (2 L x + x^2), or a "
+        "table of measured chunks (csv, parquet: tokens, time, prefix), to which the law is "
+        "fitted. C,B,A leaves G out. Of sequences of --lengths, which have no prefix, in any unit "
+        "(0,1,0; with --profile its model's); of chunks of --chunked on a stage, in ms. Of "
+        "several numbers of devices in ppsim sweep, a stage of the fewest.",
     )
     page: int | None = option(
         "--page",

@@ -53,6 +53,7 @@ from ppsim.prices.data_parallel.replicas import (
     time_replicas,
 )
 from ppsim.prices.options import CostOptions
+from ppsim.prices.parts.modelled import ModelledOptions, model_of, network_of
 from ppsim.prices.timing import SIMPLE, time_ops
 from ppsim.questions.across.explain_text import explain_lines, heading_lines, job_lines, story_of
 from ppsim.questions.across.rivals import Tried, try_changes
@@ -120,6 +121,7 @@ class ExplainRequest(Request):
     iteration: str = iteration_option("median")
     shape: ShapeOptions = group(ShapeOptions, "Shape")
     costs: CostOptions = group(CostOptions, "Costs")
+    modelled: ModelledOptions = group(ModelledOptions, "Costs")
     network: NetworkOptions = group(NetworkOptions, "Messages")
     changes: tuple[str, ...] = common(
         "--what-if",
@@ -190,13 +192,17 @@ def answer(request: ExplainRequest) -> Explained:
     dealt: DealtLoad | None = None
     tried: Tried
     if stated:
-        if typed := given.spellings(("replicas", "t_reduce", "lengths", "cp_of")):
+        if typed := given.spellings(("replicas", "t_reduce", "lengths", "cp_of", "model")):
             what = f"{', '.join(typed)} is of simulated runs, and this one states its times"
             raise InputError(what, "leave it out")
         explanation, base = _explain_stated(stated)
         prices = stated.found.costs
         inputs = inputs_of(given) | {"run": stated.text}
     else:
+        modelled = model_of(request.modelled, request.network, request.lengths.mbs)
+        costs = replace(request.costs, modelled=modelled)
+        network = network_of(request.network, modelled)
+        request = replace(request, costs=costs, network=network)
         explanation, base, simulated = _explain_simulated(request)
         prices = simulated.prices
         inputs, execution = inputs_of(given, prices), simulated.execution

@@ -103,7 +103,7 @@ def tell(fields: Mapping[str, Any], folder: Path) -> Story:
         own = flatten(request) | flatten(options_taken(source, request.shape))
         named = {
             name: own[name]
-            for name in request.given - {"names", "schedule"}
+            for name in request.given - {"names", "schedule", *asdict(request.model)}
             if own[name] is not None
         }
         named = {

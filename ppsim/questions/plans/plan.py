@@ -41,10 +41,10 @@ from ppsim.base.units import format_size, parse_size
 from ppsim.base.workers import count_cores
 from ppsim.core.schedule import place
 from ppsim.errors import InputError, PpsimError
+from ppsim.prices.software import SoftwareOptions, parallel_with
 from ppsim.questions.plans.against import Against, compare_runs
 from ppsim.questions.plans.explorer import cap_of, caps, chosen, named, places, plan_page_of
 from ppsim.questions.plans.measured import NEAR, Told, correct_plans, sureness, uneven_stages
-from ppsim.questions.plans.software import SoftwareOptions, parallel_with
 from ppsim.questions.plans.space import Able, SpaceOptions, make_axes, use_profile_of
 from ppsim.schedules import find
 

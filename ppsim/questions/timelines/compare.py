@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,7 +21,7 @@ from ppsim.ask.options import Request, flag, group
 from ppsim.ask.request import ask
 from ppsim.ask.words import counts_lines, recomputed, title_with_chunks
 from ppsim.ask.write import Writers, document_writers, find_targets, inputs_of, tradeoff_writers
-from ppsim.base.numbers import format_change
+from ppsim.base.numbers import format_change, format_number
 from ppsim.engine.simple.columns import Column, columns_of
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import add_memory, build_costs, look_inside_costs
@@ -29,15 +29,21 @@ from ppsim.prices.cap import Cap, cap_option, fits_none, read_cap
 from ppsim.prices.data_parallel.dealing import DealOptions
 from ppsim.prices.data_parallel.lengths import LengthOptions
 from ppsim.prices.data_parallel.replicas import ReplicaOptions
-from ppsim.prices.options import CostOptions
+from ppsim.prices.options import CostOptions, ask_costs
+from ppsim.prices.parts.modelled import ModelledOptions, model_of, network_of
 from ppsim.prices.several import time_schedules
+from ppsim.prices.timing import time_ops
 
 if TYPE_CHECKING:
+    from ppsim.analysis.break_even import BreakEven
     from ppsim.analysis.compare import Row
     from ppsim.core.costs import Costs
+    from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
     from ppsim.show.files.document import Document
+    from ppsim.workload.plans.gains import Gain
 
+NAMED = 6  # schedules that a note names
 # the last columns to go on a narrow terminal
 ESSENTIAL = ("period", "makespan", "bubble_rate", "peak_activations_share")
 
@@ -65,6 +71,7 @@ class CompareRequest(Request):
     schedules: SeveralSchedules = group(SeveralSchedules, "Shape")
     shape: ShapeOptions = group(ShapeOptions, "Shape")
     costs: CostOptions = group(CostOptions, "Costs")
+    modelled: ModelledOptions = group(ModelledOptions, "Costs")
     network: NetworkOptions = group(NetworkOptions, "Messages")
     several: ReplicaOptions = group(ReplicaOptions, "Costs")
     lengths: LengthOptions = group(LengthOptions, "Lengths")
@@ -105,6 +112,10 @@ def compare(schedules: Sequence[str], **options: Any) -> Comparison:
 
 def answer(request: CompareRequest) -> Comparison:
     """Time what is asked for."""
+    modelled = model_of(request.modelled, request.network, request.lengths.mbs)
+    costs = replace(request.costs, modelled=modelled)
+    network = network_of(request.network, modelled)
+    request = replace(request, costs=costs, network=network)
     cap = read_cap(request.cap) if request.cap else None
     lengths = request.several, request.lengths, request.dealing
     rows = time_schedules(
@@ -137,6 +148,44 @@ class Comparison(Answer[CompareRequest]):
         ]
 
     @cached_property
+    def steps(self) -> dict[str, float]:
+        """Seconds of a whole step of each schedule that takes the shape; empty without a model."""
+        modelled = self.request.costs.modelled
+        if modelled is None:
+            return {}
+        asked = ask_costs(self.request.costs, self.request.network)
+        found = {}
+        for row in self.rows:
+            if row.timeline:
+                schedule = row.timeline.schedule
+                found[row.name] = modelled.step(schedule, asked.layout_of(schedule)).seconds
+        return found
+
+    @cached_property
+    def gains(self) -> dict[str, Gain]:
+        """The gain of each step over the baseline's, with its range; empty without a model."""
+        if not self.steps:
+            return {}
+        from ppsim.workload.plans.gains import gain_of
+
+        timed = [(row.name, row.timeline.schedule) for row in self.rows if row.timeline]
+        base, first = timed[0]
+        return {
+            name: gain_of(
+                base,
+                self.steps[base],
+                self.steps[name],
+                is_sliced=max(first.n_slices, schedule.n_slices) > 1,
+            )
+            for name, schedule in timed[1:]
+        }
+
+    @cached_property
+    def limits(self) -> Limits:
+        """Up to which times of ops and messages each schedule is faster than the baseline."""
+        return find_limits(self)
+
+    @cached_property
     def inputs(self) -> dict[str, Any]:
         """How to make the answer again."""
         return inputs_of(self.given, self.costs[0])
@@ -151,7 +200,13 @@ class Comparison(Answer[CompareRequest]):
         from ppsim.analysis.compare import compare_object
 
         capped = {"cap": self.request.cap, "fits": self._any_fits} if self.request.cap else {}
-        return compare_object(self.rows, self.inputs) | capped
+        found = compare_object(self.rows, self.inputs)
+        for row in found["schedules"]:
+            name = row["name"]
+            row |= {"step_s": self.steps[name]} if name in self.steps else {}
+            row |= self.gains[name].to_json() if name in self.gains else {}
+            row |= {"break_even": self.limits.to_json(name)} if row["applies"] else {}
+        return found | capped
 
     @property
     def _any_fits(self) -> bool:
@@ -181,6 +236,9 @@ class Comparison(Answer[CompareRequest]):
         """The table of all schedules."""
         yield ""
         yield from self._table()
+        if lines := list(self.limits.lines()):
+            yield ""
+            yield from map(Line, lines)
 
     def charts(self) -> Sequence[tuple[str, Timeline]]:
         """The schedules that take the shape."""
@@ -247,13 +305,13 @@ class Comparison(Answer[CompareRequest]):
         for column in columns:
             headings.append(column.narrow.format(unit=unit))
             if column.key == "makespan":
-                headings.append(f"vs\n{first.name}")
+                headings += self._comparing(first)
         cap = read_cap(self.request.cap) if self.request.cap else None
         headings += ["over\ncap"] if cap else []
         cells = [
             [
                 r.name,
-                *_cells(r, first, "*" if best else " ", columns),
+                *_cells(r, self._compared(r, first), "*" if best else " ", columns),
                 *([_excess(r, cap)] if cap else []),
             ]
             for r, best in zip(rows, mark_front(rows), strict=True)
@@ -261,7 +319,7 @@ class Comparison(Answer[CompareRequest]):
         spare = [
             column.narrow.format(unit=unit) for column in columns if column.key not in ESSENTIAL
         ]
-        spare.append(f"vs\n{first.name}")
+        spare += self._comparing(first)[:1]
         fastest = min((r.makespan for r in timed if r.fits), default=None)
 
         def tone(row: int, column: int) -> str:
@@ -292,24 +350,100 @@ class Comparison(Answer[CompareRequest]):
         yield from recomputed(each.schedule for each in self.timelines)
         yield from (Line(f"{r.name} does not apply: {r.reason}") for r in rows if r.reason)
 
+    def _comparing(self, first: Row) -> list[str]:
+        """The headings of how times compare with the first schedule's."""
+        if self.steps:
+            return ["step\ns", f"gain over\n{first.name}"]
+        return [f"vs\n{first.name}"]
+
+    def _compared(self, r: Row, first: Row) -> list[str]:
+        """How the time of a schedule compares with the first's: of makespans, or of whole steps."""
+        if self.steps:
+            step = format_number(self.steps[r.name]) if r.name in self.steps else "-"
+            gain = self.gains[r.name].text if r.name in self.gains else "-"
+            return [step, "baseline" if r is first else gain]
+        change = "-"
+        if r.metrics and first.makespan:
+            change = format_change(r.makespan / first.makespan - 1)
+        return ["baseline" if r is first else change]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Up to which times schedules are faster than the baseline.
+
+    Attributes:
+        base: the name of the baseline.
+        found: the name of a schedule and a break-even.
+        left: schedules whose break-evens were not searched, as that takes long.
+    """
+
+    base: str
+    found: tuple[tuple[str, BreakEven], ...]
+    left: tuple[str, ...] = ()
+
+    def lines(self) -> Iterator[str]:
+        """A sentence for each."""
+        for name, limit in self.found:
+            yield limit.text(name, self.base)
+        if self.left:
+            several = f"{', '.join(self.left[:NAMED])}" + ", ..." * (len(self.left) > NAMED)
+            yield f"up to which times {several} would be faster takes long to find at this size"
+
+    def to_json(self, name: str) -> list[dict[str, Any]]:
+        """The objects of one schedule."""
+        return [asdict(limit) for other, limit in self.found if other == name]
+
+
+def find_limits(found: Comparison) -> Limits:
+    """Find the break-evens of each schedule with the baseline, the first ones as far as a budget of
+    simulated ops goes.
+
+    There are none of several replicas, of sequences of different lengths, and of schedules that go
+    round, whose time is a period.
+    """
+    request = found.request
+    timed = [row for row in found.rows if row.timeline and row.metrics]
+    base = timed[0].name
+    if request.several.replicas or request.lengths.lengths or request.lengths.cp_of:
+        return Limits(base, ())
+    if any(row.metrics and row.metrics.round for row in timed):
+        return Limits(base, ())
+    from ppsim.analysis.break_even import BUDGET, Side, break_evens, price_of
+
+    def time(schedule: Schedule, costs: Costs) -> float:
+        return time_ops(schedule, costs, request.network, request.costs.links)[0].makespan
+
+    sides = []
+    for row, costs in zip(timed, found.costs, strict=True):
+        assert row.timeline
+        beside = found.steps[row.name] * 1e3 - row.makespan if found.steps else 0.0
+        sides.append(Side(row.timeline.schedule, costs, time, beside))
+    messages = request.network.cluster is None or bool(found.steps)
+    limits: list[tuple[str, BreakEven]] = []
+    left: list[str] = []
+    spent = 0
+    for row, side in zip(timed[1:], sides[1:], strict=True):
+        spent += price_of(sides[0].schedule, side.schedule)
+        if spent > BUDGET:
+            left.append(row.name)
+            continue
+        limits += ((row.name, each) for each in break_evens(sides[0], side, messages=messages))
+    return Limits(base, tuple(limits), tuple(left))
+
 
 def _excess(r: Row, cap: Cap) -> str:
     """What a device holds above the cap, a dash where it fits."""
     return "-" if r.excess is None or r.fits else f"+{cap.write(r.excess)}"
 
 
-def _cells(r: Row, first: Row, mark: str, columns: Sequence[Column]) -> Iterator[str]:
-    """The numbers of one schedule, its makespan's change from the first, and the mark of the front
-    at its peak.
+def _cells(r: Row, compared: Sequence[str], mark: str, columns: Sequence[Column]) -> Iterator[str]:
+    """The numbers of one schedule, how its time compares with the first's, and the mark of the
+    front at its peak.
     """
     for column in columns:
         applies = r.metrics is not None and column.applies(r.metrics)
         text = column.text(r.value(column)) if applies else "-"
         yield text + mark if applies and column.key == "peak_activations_share" else text
         if column.key == "makespan":
-            change = (
-                format_change(r.makespan / first.makespan - 1)
-                if applies and first.makespan
-                else "-"
-            )
-            yield "baseline" if r is first else change
+            yield from compared

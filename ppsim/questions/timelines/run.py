@@ -33,7 +33,7 @@ from ppsim.ask.words import (
     title_of,
 )
 from ppsim.ask.write import Writers, document_writers, find_targets, inputs_of
-from ppsim.base.numbers import format_number, format_share
+from ppsim.base.numbers import format_number, format_part, format_share
 from ppsim.engine.simple.columns import shape_of
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import add_memory, build, look_inside_costs, measure_with_bound
@@ -54,6 +54,7 @@ from ppsim.prices.data_parallel.replicas import (
     time_replicas,
 )
 from ppsim.prices.options import CostOptions, ask_costs
+from ppsim.prices.parts.modelled import ModelledOptions, model_of, network_of
 from ppsim.prices.timing import execute_slots, note_queues, time_ops
 
 if TYPE_CHECKING:
@@ -139,6 +140,7 @@ class RunRequest(Request):
     schedule: OneSchedule = group(OneSchedule, "Shape")
     shape: ShapeOptions = group(ShapeOptions, "Shape")
     costs: CostOptions = group(CostOptions, "Costs")
+    modelled: ModelledOptions = group(ModelledOptions, "Costs")
     output: FigureOptions = group(FigureOptions, "Output")
     cap: str | None = cap_option()
     face: FaceOptions = group(FaceOptions, "Output")
@@ -195,7 +197,11 @@ def run(schedule: str | Schedule, **options: Any) -> Any:
 
 def answer(request: RunRequest) -> Run | Grid:
     """Time what is asked for."""
-    spec, network = request.own or request.schedule.spec, request.network
+    modelled = model_of(request.modelled, request.network, request.lengths.mbs)
+    costs = replace(request.costs, modelled=modelled)
+    network = network_of(request.network, modelled)
+    request = replace(request, costs=costs, network=network)
+    spec = request.own or request.schedule.spec
     if request.lowered:
         network = replace(network, p2p=network.p2p or "overlap")
     schedule, prices = build(spec, request.shape, request.costs, network, request.merge_bw)
@@ -324,6 +330,15 @@ class Run(Answer[RunRequest]):
         return find_how_many(make, request.costs.tokens)
 
     @cached_property
+    def step(self) -> dict[str, float]:
+        """The times of a whole step of a model, in seconds; empty without a model."""
+        modelled = self.request.costs.modelled
+        if modelled is None:
+            return {}
+        layout = ask_costs(self.request.costs).layout_of(self.schedule)
+        return modelled.step_object(self.schedule, layout)
+
+    @cached_property
     def inputs(self) -> dict[str, Any]:
         """How to make the answer again."""
         return inputs_of(self.given, self.costs)
@@ -366,6 +381,8 @@ class Run(Answer[RunRequest]):
             suggested["counts"] = counts[0]
         if self.held:
             suggested |= {"cap": self.held.cap, "fits": not self.held.over}
+        if self.step:
+            suggested["step"] = self.step
         return (
             run_object(
                 self.timeline, self.inputs, self.execution, self.metrics.bound, self.metrics.round
@@ -393,14 +410,18 @@ class Run(Answer[RunRequest]):
         whose = f", replica {self.replicas.slowest}" if self.load and self.replicas else ""
         yield Line([(title_of(self.schedule), "name"), f"  {shape_line(self.schedule)}{whose}"])
         if self.request.gantt:
-            from ppsim.show.drawing.terminal_marks import marks_of_messages
+            marks = None
+            if self.execution:
+                from ppsim.show.drawing.terminal_marks import marks_of_messages
 
-            marks = marks_of_messages(self.execution) if self.execution else None
+                marks = marks_of_messages(self.execution)
             yield Chart(self.timeline, self.metrics, marks, self.request.lanes)
         yield ""
         for line in summary(self.timeline, self.metrics).splitlines():
             yield Line([line[:19], (line[19:34], "name"), (line[34:], "quiet")], 34)
         yield from map(Line, counts_lines([self.schedule.name]))
+        if self.step:
+            yield Line([f"{'step':<19}", (step_text(self.step), "name")], 19)
         if self.chunks:
             yield ""
             yield from map(Line, self.chunks.lines())
@@ -581,6 +602,15 @@ class Run(Answer[RunRequest]):
             f"reorder: {times}, {gain} less, of {found.tried} orders simulated; run the "
             f"microbatches as {order}"
         )
+
+
+def step_text(step: dict[str, float]) -> str:
+    """Return what a step of a model takes, and what of it the pipeline does not."""
+    whole = step["seconds"]
+    return (
+        f"{format_number(whole)} s: the pipeline, {format_part(step['reduction'], whole)} s of "
+        f"gradients and weights, {format_part(step['optimizer'], whole)} s of the optimizer"
+    )
 
 
 def _fit_text(held: MemoryReport) -> str:

@@ -8,50 +8,19 @@ the pipeline sooner.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.errors import InputError
+from ppsim.core.law import Law
 
 Floats = NDArray[np.float64]
 MOST_CHUNKS = 256  # that a prompt is cut into where sizes are searched
 MOST_SIZES = 4096  # fixed sizes that are tried
 HALVINGS = 50  # of the time that equal chunks take
-
-
-@dataclass(frozen=True)
-class Law:
-    """What a chunk takes; times in ms, sizes in tokens."""
-
-    chunk: float  # c, of each chunk
-    prefix: float  # g, of each token before the chunk
-    token: float  # b, of each token of the chunk
-    pair: float  # a, of each pair of tokens that attend
-
-    def times(self, sizes: Sequence[int]) -> Floats:
-        """Return the time of each chunk, shape (chunks,)."""
-        size = np.asarray(sizes, np.float64)
-        before = np.cumsum(size) - size
-        pairs = 2 * before * size + size * size
-        return np.asarray(
-            self.chunk + self.prefix * before + self.token * size + self.pair * pairs, np.float64
-        )
-
-    def largest(self, before: int, time: float) -> float:
-        """Return how many tokens behind a prefix take at most a time; infinite where tokens take
-        none.
-        """
-        left = time - self.chunk - self.prefix * before
-        linear = self.token + 2 * self.pair * before
-        if left <= 0:
-            return 0.0
-        root = linear + math.sqrt(linear * linear + 4 * self.pair * left)
-        return 2 * left / root if root > 0 else math.inf
 
 
 @dataclass(frozen=True)
@@ -190,22 +159,3 @@ def _bound(length: int, page: int, law: Law, pipeline: Pipeline) -> float:
     through = min(pipeline.stages) * work * (1 + others / chunks)
     slowest = max(pipeline.stages) * work
     return float(np.maximum(through, slowest).min()) + others * pipeline.latency
-
-
-def read_law(text: str) -> Law:
-    """Read a law as ``c,g,b,a`` (InputError: not four numbers of zero or more, or chunks that take
-    no time).
-    """
-    hint = (
-        "--law 12,0.0002,0.07,0.0000004: ms of a chunk, a token of its prefix, a token, a pair "
-        "of tokens"
-    )
-    try:
-        numbers = [float(part) for part in text.split(",")]
-    except ValueError:
-        raise InputError(f"not a law: '{text[:60]}'", hint) from None
-    if len(numbers) != 4 or not all(0 <= number <= 1e12 for number in numbers):
-        raise InputError(f"not a law: '{text[:60]}'; expected four numbers of zero or more", hint)
-    if not any((numbers[0], numbers[2], numbers[3])):
-        raise InputError(f"not a law: '{text[:60]}', by which a chunk takes no time", hint)
-    return Law(*numbers)

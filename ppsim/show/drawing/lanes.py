@@ -178,6 +178,8 @@ def card_use(execution: Execution) -> Curve:
     """Count the messages on their way from or to each device: how much of its network card is in
     use.
     """
+    from ppsim.core.curve import Curve
+
     messages, devices = execution.messages, execution.compute.schedule.n_devices
     device = np.concatenate([messages.source, messages.target] * 2).astype(np.int64)
     time = np.concatenate([messages.leave] * 2 + [messages.arrive] * 2)
@@ -188,7 +190,6 @@ def card_use(execution: Execution) -> Curve:
         (np.diff(device) > 0) | (np.diff(time) > 0), np.ones(min(1, len(time)), np.bool_)
     )
     value, device, time = np.cumsum(change)[last], device[last], time[last]
-    from ppsim.core.curve import Curve
 
     return Curve(CARD, "", np.searchsorted(device, np.arange(devices + 1)), time, np.rint(value))
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +40,9 @@ from ppsim.show.drawing.palette import (
     text_colour,
     xterm_colour,
 )
-from ppsim.show.drawing.terminal_marks import Marks
+
+if TYPE_CHECKING:
+    from ppsim.show.drawing.terminal_marks import Marks
 
 MOST_ROWS = 32
 NEGLIGIBLE = 1e-9

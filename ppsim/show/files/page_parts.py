@@ -22,6 +22,7 @@ from ppsim.show.drawing.palette import family_look
 
 Packed = NDArray[Any] | dict[str, str]
 Pack = Callable[[NDArray[Any]], Packed]
+SHORT = 3  # letters of a name that stays
 PLAIN = 64  # values up to which a column stays a list
 
 
@@ -89,8 +90,7 @@ def squeeze_script(script: str) -> str:
 
 
 def shorten_names(script: str) -> str:
-    """Return a squeezed script with short names in place of those it declares in camelCase or
-    capitals.
+    """Return a squeezed script with short names in place of the long ones that it declares.
 
     A name that is also a property, a key or a word of a text stays.
     """
@@ -98,7 +98,7 @@ def shorten_names(script: str) -> str:
     texts = " ".join(_static_text(found[1]) for found in _NEEDLESS.finditer(script) if found[1])
     kept = set(_WORD.findall(texts)).union(*(found.findall(script) for found in _NO_NAMES))
     counts = Counter(_WORD.findall(script))
-    names = [name for name in declared - kept if re.search("[A-Z_]", name[1:])]
+    names = [name for name in declared - kept if len(name) > SHORT]
     names.sort(key=lambda name: (-len(name) * counts[name], name))
     letters = (product(ascii_letters, repeat=size) for size in count(2))
     free = (name for name in map("".join, chain.from_iterable(letters)) if name not in counts)
@@ -107,8 +107,8 @@ def shorten_names(script: str) -> str:
 
 
 def _static_text(literal: str) -> str:
-    """Return a text or a template without what its places hold; of nested ones some code stays."""
-    return re.sub(r"\$\{[^{}`]*\}", " ", literal)
+    """Return a text, or a template without its places; those that hold texts stay."""
+    return re.sub(r"\$\{[^{}`'\"]*\}", " ", literal)
 
 
 def strip_indents(template: str) -> str:
@@ -117,8 +117,12 @@ def strip_indents(template: str) -> str:
 
 
 def strip_spaces(style: str) -> str:
-    """Return a style without comments and without the spaces around its braces and semicolons."""
-    return re.sub(r"\s*([{};])\s*", r"\1", re.sub(r"/\*.*?\*/", "", style, flags=re.S))
+    """Return a style without comments, without spaces around braces and semicolons and behind
+    colons and commas, and without the last semicolon of a block; what may end a quoted text stays.
+    """
+    plain = re.sub(r"/\*.*?\*/", "", style, flags=re.S)
+    packed = re.sub(r"\s*([{};])\s*", r"\1", plain).replace(";}", "}")
+    return re.sub(r'([:,])\s+(?!")', r"\1", packed)
 
 
 def pack_bytes(content: bytes) -> str:

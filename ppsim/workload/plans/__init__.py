@@ -3,6 +3,7 @@
 __all__ = [
     "by_speed",
     "flags",
+    "gains",
     "improve",
     "nearby",
     "operation",

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ppsim.core.law import Law
 from ppsim.core.sequences import join_times, linear_times
 from ppsim.errors import InputError
-from ppsim.inputs.profile.lengths import Law, Shares, draw_tokens, parse_law, read_sequences
+from ppsim.inputs.profile.lengths import Shares, draw_tokens, read_sequences
 from ppsim.prices.data_parallel.lengths import scale_costs
 from tests.cases import EIGHTHS, FEW, PLAIN, schedules
 from tests.cases import costs as drawn_costs
@@ -59,7 +60,7 @@ def test_padded_sequences_take_as_long_as_the_longest(tmp_path):
 
 def test_a_law_has_a_constant_a_rate_and_a_square(tmp_path):
     """Of no tokens nothing is run, so that the constant is not paid."""
-    found = read(written(tmp_path, ".csv"), law=Law(10, 1, 0.01))
+    found = read(written(tmp_path, ".csv"), law=Law(10, 0, 1, 0.01))
     took = np.array(
         [[10 + 100 + 100 + 10 + 300 + 900, 10 + 500 + 2500], [10 + 200 + 400, 10 + 900 + 8100]]
     )
@@ -146,14 +147,6 @@ def test_distributions_have_the_mean_that_they_state():
 def test_what_is_not_a_distribution_is_refused(text):
     with pytest.raises(InputError, match="not a distribution of tokens"):
         read(text)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "1,2", "0,0,0", "1,-1,0", "1,2,3,4", "nan,1,1", "1e999,1,1", "a,b,c", "1,,2"]
-)
-def test_what_is_not_a_law_is_refused(text):
-    with pytest.raises(InputError, match="not a law"):
-        parse_law(text)
 
 
 @pytest.mark.parametrize(

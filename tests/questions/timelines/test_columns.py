@@ -15,20 +15,26 @@ from ppsim.cli import group
 from ppsim.core.costs import costs_for
 from ppsim.core.ops import Kind, pack
 from ppsim.core.schedule import Schedule, place
-from ppsim.engine.simple import columns
-from ppsim.engine.simple.columns import PLACES, Column, Shape, columns_of
+from ppsim.engine.simple import columns, tables
+from ppsim.engine.simple.columns import PLACES, Shape, columns_of
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import measure
 from ppsim.questions.timelines import sweep as asked
 
-ADDED = Column(
-    "busiest",
-    "busiest device",
-    "busiest\ndevice",
-    "the work of one",
-    "share",
-    lambda metrics, _: 0.125,
+ADDED = """
+from ppsim.engine.simple.columns import Column
+
+COLUMNS = (
+    Column(
+        "busiest",
+        "busiest device",
+        "busiest\\ndevice",
+        "the work of one",
+        "share",
+        lambda metrics, _: 0.125,
+    ),
 )
+"""
 
 
 def shown(command, *args):
@@ -40,9 +46,12 @@ def shown(command, *args):
 
 
 @pytest.fixture
-def more(monkeypatch):
-    """The table with one more number, and the commands as they are with it."""
-    monkeypatch.setattr(columns, "COLUMNS", (*columns.COLUMNS, ADDED))
+def more(monkeypatch, tmp_path):
+    """The tables with one more number, from a file, and the commands as they are with it."""
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    (folder / "added.py").write_text(ADDED)
+    monkeypatch.setattr(tables, "__path__", [*tables.__path__, str(folder)])
     reload_sweep()
     yield
     monkeypatch.undo()
@@ -50,7 +59,8 @@ def more(monkeypatch):
 
 
 def reload_sweep():
-    """The metrics are choices of an option, read when its module is."""
+    """Scan again; the metrics are choices of an option, read when its module is."""
+    columns.all_columns.cache_clear()
     importlib.reload(asked)
     cli._import_command.cache_clear()
 
@@ -80,10 +90,16 @@ def test_a_number_added_to_the_table_shows_everywhere(more, tmp_path, monkeypatc
 
 
 def test_every_number_is_shown_somewhere_known():
-    for column in columns.COLUMNS:
+    for column in columns.all_columns():
         assert column.places
         assert column.places <= PLACES
         assert column.meaning
+
+
+def test_ranks_differ():
+    """Two columns of one rank would stand in the order of their files' names."""
+    ranks = [column.rank for column in columns.all_columns()]
+    assert len(set(ranks)) == len(ranks)
 
 
 def test_the_page_on_numbers_explains_what_the_summary_shows():
@@ -124,7 +140,7 @@ def test_a_bound_is_called_attained_where_nothing_lies_between():
         np.array([pack(stage, m) | kind for m in range(2) for kind in (Kind.F, Kind.B)])
         for stage in range(2)
     ]
-    (column,) = (each for each in columns.COLUMNS if each.key == "bound")
+    (column,) = (each for each in columns.all_columns() if each.key == "bound")
     schedule = Schedule.from_queues("in turn", place("linear", 2, 2), 2, queues)
     timeline = simulate(schedule, costs_for(schedule))
     assert timeline.makespan == 12

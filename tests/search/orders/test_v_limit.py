@@ -18,10 +18,10 @@ from ppsim.engine.simple.metrics import measure, peak_activations
 from ppsim.errors import InputError
 from ppsim.schedules import generate
 from ppsim.search.orders import v_limit
-from ppsim.search.rules import policies
 from ppsim.search.orders.improve import HOT, cost_of
 from ppsim.search.orders.v_limit import list_blocks, order_v
 from ppsim.search.problem import Problem
+from ppsim.search.rules import policies
 from ppsim.search.rules.orders import pack_queues, write_one_by_one
 from tests.golden import COSTS
 

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ppsim.core.costs import costs_for
+from ppsim.core.law import Law
 from ppsim.core.schedule import Schedule
 from ppsim.engine.simple.longest_path import simulate
-from ppsim.errors import InputError
 from ppsim.schedules import generate
-from ppsim.search.splits.chunks import Law, Pipeline, cut_fixed, find_chunking, read_law
+from ppsim.search.splits.chunks import Pipeline, cut_fixed, find_chunking
 
 laws = st.builds(
     Law,
@@ -82,19 +82,3 @@ def test_equal_times_are_equal():
     assert np.ptp(times[:-1]) < 64 * (0.05 + 2 * 5e-7 * 131072)
     assert times[-1] <= times[:-1].max()
     assert found.equal.time < 0.971 * found.fixed.time
-
-
-def test_a_law_is_four_numbers():
-    assert read_law("1,0,2e-3,0") == Law(1, 0, 0.002, 0)
-    for text in (
-        "",
-        "1,2,3",
-        "1,2,3,4,5",
-        "a,b,c,d",
-        "0,1,0,0",
-        "-1,0,1,0",
-        "nan,0,1,0",
-        "inf,0,1,0",
-    ):
-        with pytest.raises(InputError, match="not a law"):
-            read_law(text)

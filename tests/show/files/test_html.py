@@ -177,7 +177,10 @@ def test_a_script_loses_only_comments_and_blanks(script, squeezed):
         ("const aName=1;say(`the aName of ${b}`)", None),
         ("const {b,aName=1}=c;const aName=2", None),
         ("function aName(b){};c={aName(d){}}", None),
-        ("const plain=1;plain()", None),
+        ("const one=1;one()", None),
+        ("const plain=1;plain(/plain/)", None),
+        ("const plain=1;say(`${b?'plain':'no'} ${c}`)", None),
+        ("const plain=1;plain(b)", "const aa=1;aa(b)"),
     ],
 )
 def test_a_name_is_shortened_where_it_is_nothing_else(script, short):

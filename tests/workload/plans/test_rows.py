@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ppsim.errors import InputError
-from ppsim.questions.plans.software import SoftwareOptions, parallel_with
+from ppsim.prices.software import SoftwareOptions, parallel_with
 from ppsim.workload.hardware.hardware import read_gpu, read_machine
 from ppsim.workload.model.model import flops_per_token, read_model
 from ppsim.workload.model.parallel import Parallel

@@ -77,6 +77,8 @@ SCRIPTS = (
     "report_input.js",
 )
 INSIDE_SCRIPTS = ("report_inside.js",)  # only in pages that have segments
+ROW_SCRIPTS = ("report_rows.js",)  # only in pages of more devices than lines
+ROW_STYLE = "report_rows.css"
 LANE_SCRIPTS = ("report_lanes.js", "report_links.js")  # only in pages that have messages
 STORY_SCRIPTS = ("report_story.js",)  # only in pages that tell one
 PICKER_SCRIPTS = ("report_picker.js",)  # only in pages that show two of many runs
@@ -116,6 +118,8 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     """
     laned = document.executions or any(each.schedule.has_lanes for each in document.timelines)
     scripts = SCRIPTS + LANE_SCRIPTS * bool(laned)
+    tall = any(each.schedule.n_devices > MOST_LINES for each in document.timelines)
+    scripts += ROW_SCRIPTS * tall
     scripts += STORY_SCRIPTS * bool(document.story)
     scripts += EDIT_SCRIPTS * is_editable(document)
     scripts += LESSON_SCRIPTS * bool(document.lesson)
@@ -128,6 +132,7 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     styles = STORY_STYLES * bool(document.story) + EDIT_STYLES * is_editable(document)
     styles += LESSON_STYLES * bool(document.lesson)
     styles += MAP_STYLES * bool(document.cluster)
+    styles += (ROW_STYLE,) * tall
     out.write(make_page(document, script, join_parts(styles)))
 
 
@@ -154,13 +159,21 @@ def make_page(document: Document, script: str, style: str = "", controls: str = 
 def all_scripts() -> str:
     """Every script that a live page needs for whatever it is given."""
     return join_parts(
-        (*SCRIPTS, *INSIDE_SCRIPTS, *LANE_SCRIPTS, *STORY_SCRIPTS, *EDIT_SCRIPTS, *BUILD_SCRIPTS)
+        (
+            *SCRIPTS,
+            *ROW_SCRIPTS,
+            *INSIDE_SCRIPTS,
+            *LANE_SCRIPTS,
+            *STORY_SCRIPTS,
+            *EDIT_SCRIPTS,
+            *BUILD_SCRIPTS,
+        )
     )
 
 
 def all_styles() -> str:
     """Every further style that a live page needs for whatever it is given."""
-    return join_parts((*STORY_STYLES, *EDIT_STYLES))
+    return join_parts((*STORY_STYLES, *EDIT_STYLES, ROW_STYLE))
 
 
 def contents(
@@ -195,7 +208,7 @@ def contents(
         "memory": bool(document.memory),
         "columns": [
             {"key": column.key, "heading": column.heading, "places": sorted(column.places & PLACES)}
-            for column in columns.COLUMNS
+            for column in columns.all_columns()
             if column.places & PLACES
             and (document.bounds or column.key not in ("bound", "gap"))
             and (any(document.rounds) or not column.of_round)
@@ -482,7 +495,7 @@ def _numbers(metrics: Metrics, schedule: Schedule, unit: str, rounds: bool) -> d
         }
         if column.applies(metrics)
         else {"text": "-", "note": "it does not go round"}
-        for column in columns.COLUMNS
+        for column in columns.all_columns()
         if column.places & PLACES and (rounds or not column.of_round)
     }
 

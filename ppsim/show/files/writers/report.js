@@ -4,7 +4,7 @@ const $ = id => document.getElementById(id);
 const root = document.documentElement;
 const MOST_ROWS = 16; // devices whose table is open from the start
 const BY = { mb: 'microbatch', device: 'device', stage: 'stage' }; // what the address after # can pick out
-const view = { range: [0, 1], highlight: null, critical: false, causes: false, links: true, curve: -1, op: null, selected: null };
+const view = { range: [0, 1], highlight: null, critical: false, causes: false, links: true, curve: -1, op: null, selected: null, rows: null, pinned: [] };
 let shown = null; // geometry and drawn panels of the last drawing
 let curveNames = '';
 
@@ -182,6 +182,7 @@ function draw(width = $('chart').clientWidth, tallest = undefined) {
     Object.assign(canvas.style, { left: `${left}px`, top: `${top}px`, width: `${width}px`, height: `${height}px` });
   $('chart').style.height = `${shown.height}px`;
   $('chart').classList.toggle('pinned', Boolean(view.story) && shown.height <= MOST_PINNED * innerHeight);
+  if ($('overview')) showOverview();
   const before = [...$('pixels').children];
   if (before.length !== canvases.length || canvases.some(({ canvas }, i) => canvas !== before[i]))
     $('pixels').replaceChildren(...canvases.map(({ canvas }) => canvas));
@@ -212,7 +213,10 @@ function show(from, to) {
   drawSoon();
 }
 
-const fit = () => show(0, length() * 1.005);
+function fit() {
+  view.rows = null;
+  show(0, length() * 1.005);
+}
 
 function zoom(factor, around = (view.range[0] + view.range[1]) / 2) {
   show(around - (around - view.range[0]) * factor, around + (view.range[1] - around) * factor);
@@ -275,6 +279,7 @@ function visit(panel, op) {
   const { ops, fold } = TIMELINES[panel];
   const { device } = ops;
   view.op = { panel, op };
+  if (tall()) reveal(device[op]);
   if (fold && hidden(ops.left[op], ops.right[op])) toggleFold(false);
   const [from, to] = view.range;
   const [left, right] = [drawnAt(ops.left[op]), drawnAt(ops.right[op])];
@@ -282,10 +287,10 @@ function visit(panel, op) {
   const middle = (left + right) / 2;
   if (left < from || right > to || wide < to - from) show(middle - wide / 2, middle + wide / 2);
   draw();
-  const { top, row } = shown.panels[panel];
+  const { top, row, rows } = shown.panels[panel];
   const box = chartBox();
   const x = box.left + shown.left + (middle - shown.from) * shown.scale;
-  tellOp(TIMELINES[panel], op, x, box.top + top + (device[op] + 1) * row);
+  tellOp(TIMELINES[panel], op, x, box.top + top + (rows[device[op]] + 1) * row);
   say($('tip').textContent.replaceAll('\n', ', '));
 }
 
@@ -306,10 +311,12 @@ function find(query) {
   if (found) return pick({ by: 'microbatch', value: +found[1] });
   found = /^(dev|device|stage)\s*(\d+)$/i.exec(words);
   if (found) return pick({ by: found[1].toLowerCase() === 'stage' ? 'stage' : 'device', value: +found[2] });
+  found = tall() && /^(?:devices|pin)\s*([\d\s,-]+)$/i.exec(words);
+  if (found) return pinOnly(found[1]);
   found = OP.exec(words);
   const at = OP_AT_STAGE.exec(words);
   if (at) found = [null, at[3], at[1], at[2]];
-  if (!found) return say(`Cannot read '${words}'; try 5, 2F5, device 3 or stage 1`);
+  if (!found) return say(`Cannot read '${words}'; try 5, 2F5, device 3 or stage 1${tall() ? ', or devices 0, 4-7' : ''}`);
   const label = `${+found[1]}${found[2].toUpperCase()}${+found[3]}`;
   const panel = TIMELINES.findIndex(t => opsWhere(t, op => labelOf(t, op) === label).length);
   if (panel < 0) return say(`No op ${label}`);

@@ -1,6 +1,6 @@
 // Axes: ticks of time below the chart, devices beside their rows, values beside a curve's lines.
 
-/** Every how many devices a row can carry text. */
+/** Every how many rows one can carry text. */
 const textStep = row => 2 ** Math.max(0, Math.ceil(Math.log2(13 / row)));
 const everyDevice = (devices, step) => Array.from({ length: Math.ceil(devices / step) }, (_, i) => i * step);
 
@@ -40,8 +40,9 @@ function timeAxis(geometry, theme) {
 }
 
 function deviceAxis(devices, top, row, { left, narrow }, theme, lane = 0) {
-  return everyDevice(devices, textStep(row)).map(device => text(
-    left - 6, top + (device + (1 - lane) / 2) * row + 4.3, 12, theme.ink, narrow ? device : `device ${device}`, AT_ITS_END,
+  return everyDevice(devices.length, textStep(row)).map(at => text(
+    left - 6, top + (at + (1 - lane) / 2) * row + 4.3, 12, theme.ink, narrow ? devices[at] : `device ${devices[at]}`,
+    AT_ITS_END + (view.pinned.includes(devices[at]) ? ' font-weight="600"' : ''),
   )).join('');
 }
 

@@ -7,16 +7,34 @@ const FONT = 'system-ui, "DejaVu Sans", sans-serif';
 const px = place => place.toFixed(1); // pixels, to a tenth
 const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 
+/** Whether rows zoom: only then the page has the script for them. */
+const tall = () => mostDevices() > LINES;
+const mostDevices = () => Math.max(...TIMELINES.map(timeline => timeline.devices));
+
+/** Whether every device has its row: in the editor, which moves ops from row to row, and after edits. */
+const allRows = () => !tall() || editor.on || TIMELINES.some(timeline => timeline.edited) || !view.rows && !view.pinned.length;
+
+/** The devices that have rows, from above. */
+const devicesInSight = ({ devices }) => allRows() ? everyDevice(devices, 1) : rowsInSight(devices);
+
+/** Of each device its row, or -1. */
+function rowOfEach({ devices }, inSight) {
+  const rows = new Int32Array(devices).fill(-1);
+  inSight.forEach((device, row) => { rows[device] = row; });
+  return rows;
+}
+
 /** Places in pixels: one panel per timeline, each with its rows and, where a curve is shown, the curve below. */
 function geometryOf(view, width, tallest = TIMELINES.length > 1 ? 26 : 38) {
   if (!view.printing && TIMELINES.some(t => t.bands.length || t.inside)) tallest += 20;
   const narrow = width < 640;
   const several = TIMELINES.length > 1;
-  const rows = TIMELINES.reduce((sum, t) => sum + t.devices, 0);
-  const most = Math.max(...TIMELINES.map(t => t.devices));
+  const counts = TIMELINES.map(t => devicesInSight(t).length);
+  const rows = counts.reduce((sum, count) => sum + count, 0);
+  const most = Math.max(...counts);
   const row = clamp(Math.floor(560 / rows), most <= 8 ? 15 : most <= 64 ? 7 : most <= 256 ? 3 : 1, tallest);
   const linked = timeline => view.links && timeline.links?.names.length ? timeline.links.names.length : 0;
-  const left = TIMELINES.some(linked) ? narrow ? 48 : 96 : narrow ? 30 : 76;
+  const left = TIMELINES.some(linked) ? narrow ? 48 : 96 : narrow ? 30 : view.pinned.length ? 84 : 76;
   const longest = TIMELINES.reduce((most, t) => t.held.reduce((own, note) => Math.max(own, note.length), most), 0);
   const part = Math.max(0, ...TIMELINES.flatMap(t => t.curves[view.curve]?.parts ?? []).map(name => name.length));
   const right = narrow ? part ? 130 : 54 : clamp(Math.max(6.2 * longest + 86, 5.8 * part + 70), 132, 210); // of the notes at the rows' ends
@@ -25,8 +43,9 @@ function geometryOf(view, width, tallest = TIMELINES.length > 1 ? 26 : 38) {
   let top = folded ? 24 : 16;
   for (const timeline of TIMELINES) {
     if (several) top += panels.length ? 42 : 24;
-    const height = row * timeline.devices;
-    const panel = { timeline, top, height, row, curve: timeline.curves[view.curve] };
+    const devices = devicesInSight(timeline);
+    const height = row * devices.length;
+    const panel = { timeline, top, height, row, devices, rows: rowOfEach(timeline, devices), curve: timeline.curves[view.curve] };
     top += height;
     if (linked(timeline)) {
       panel.linkTop = top + LINK_HEAD;
@@ -34,7 +53,7 @@ function geometryOf(view, width, tallest = TIMELINES.length > 1 ? 26 : 38) {
     }
     if (panel.curve) {
       panel.curveTop = top + 24;
-      panel.curveHeight = isLined(panel) ? 118 : clamp(6 * timeline.devices, 90, view.printing ? 110 : 260);
+      panel.curveHeight = isLined(panel) ? 118 : clamp(6 * devices.length, 90, view.printing ? 110 : 260);
       if (view.printing && (several || panel.linkTop)) panel.curveHeight = several ? 60 : 80;
       top = panel.curveTop + panel.curveHeight;
     }
@@ -50,19 +69,19 @@ const xOf = (geometry, time) => (drawnAt(time) - geometry.from) * geometry.scale
 
 const inPlot = (geometry, time) => clamp(xOf(geometry, time), 0, geometry.plotWidth);
 
-/** Ops of a timeline in sight, as [first, after last, device] in the order of devices. */
-function inSight(timeline, geometry) {
+/** Ops of a timeline in sight, as [first, after last, row] in the order of rows. */
+function inSight(timeline, geometry, devices = devicesInSight(timeline)) {
   const spans = [];
   let count = 0;
   const parts = stretches(geometry.first, geometry.last);
-  for (let device = 0; device < timeline.devices; device++) {
+  for (const [row, device] of devices.entries()) {
     const stop = timeline.offsets[device + 1];
     let last = 0;
     for (const [from, to] of parts) {
       const first = Math.max(last, firstAfter(timeline, device, from));
       last = firstAfter(timeline, device, to, first);
       while (last < stop && timeline.ops.left[last] < to) last++;
-      spans.push([first, last, device]);
+      spans.push([first, last, row]);
       count += last - first;
     }
   }
@@ -107,7 +126,7 @@ function clipped(left, top, width, height, content) {
 
 /** A rectangle as part of a path, from time to time and from row to row; what is out of sight is cut off. */
 function rectangle(panel, geometry, left, right, top, bottom) {
-  if (hidden(left, right)) return '';
+  if (top < 0 || hidden(left, right)) return ''; // of a device without a row
   const x = inPlot(geometry, left);
   const width = inPlot(geometry, right) - x;
   const height = (bottom - top) * panel.row;
@@ -120,17 +139,17 @@ const inset = row => row >= 6 ? Math.max(1, 0.06 * row) / row : 0;
 
 /** One path per colour, above the grey track that shows as bubble. */
 function cells(panel, geometry, sight, choose, colours) {
-  const { ops, makespan, devices } = panel.timeline;
+  const { ops, makespan } = panel.timeline;
   const above = inset(panel.row);
   const below = 1 - above - panel.lane;
   const narrowest = narrowestOf(panel.timeline, sight.spans) * geometry.scale;
   const gap = (narrowest >= 10 ? 1 : narrowest >= 4 ? 0.5 : 0) / geometry.scale / 2;
   const paths = new Map([[colours.bubble, []]]);
   const free = panel.timeline.edited?.missing ? Math.max(makespan, SPAN) : makespan; // of a blank row, where ops may go
-  for (let device = 0; device < devices; device++)
-    paths.get(colours.bubble).push(rectangle(panel, geometry, 0, free, device + above, device + below));
+  for (let row = 0; row < panel.devices.length; row++)
+    paths.get(colours.bubble).push(rectangle(panel, geometry, 0, free, row + above, row + below));
   const causes = colours.causes && panel.timeline.waits ? idleCells(panel, geometry, above, below, colours.dark) : '';
-  sight.spans.forEach(([first, last, device]) => {
+  sight.spans.forEach(([first, last, row]) => {
     for (let op = first; op < last; op++) {
       const dim = choose !== null && !choose(op);
       const colour = ops.colour[op];
@@ -139,7 +158,7 @@ function cells(panel, geometry, sight, choose, colours) {
       const inner = ops.pair[op] - op; // no gap between the halves of a pair
       const left = ops.left[op] + (inner === -1 ? 0 : gap);
       const right = ops.right[op] - (inner === 1 ? 0 : gap);
-      paths.get(fill).push(rectangle(panel, geometry, left, right, device + above, device + below));
+      paths.get(fill).push(rectangle(panel, geometry, left, right, row + above, row + below));
     }
   });
   const [track, ...rest] = [...paths].map(([fill, path]) => `<path d="${path.join('')}" fill="${fill}"/>`);
@@ -276,7 +295,8 @@ function figure(view, geometry, theme) {
     const marked = marks(view, geometry, panel, sight, choose, theme, index);
     content.push(clipped(left, top, plotWidth, height, drawn + inside + messages + bars + above));
     content.push(clipped(left, top, plotWidth, height, marked));
-    content.push(deviceAxis(timeline.devices, top, row, geometry, theme, panel.lane), notes(panel, geometry, theme));
+    if (view.pinned.length) content.push(pinLine(panel, geometry, theme));
+    content.push(deviceAxis(panel.devices, top, row, geometry, theme, panel.lane), notes(panel, geometry, theme));
     if (geometry.several) content.push(title(panel, geometry, theme));
     if (panel.linkTop) {
       const height = timeline.links.names.length * linkRow();
@@ -291,7 +311,7 @@ function figure(view, geometry, theme) {
     if (!isLined(panel)) {
       look.push(view.curve, SPAN);
       canvases.push({ canvas: again('curve', () => curvePixels(view, panel, geometry, theme)), ...place });
-      content.push(deviceAxis(timeline.devices, place.top, place.height / timeline.devices, geometry, theme));
+      content.push(deviceAxis(panel.devices, place.top, place.height / panel.devices.length, geometry, theme));
     } else {
       content.push(curveAxis(view, panel, geometry, theme));
       content.push(clipped(left, place.top, plotWidth, place.height,

@@ -38,14 +38,14 @@ const sayFold = ({ fold }) => say(`Steady from ${number(fold.from)} on: ${number
   + `; ${interval(folded.from, folded.until)} is folded away`);
 
 /** The gap with dots in every row, and a bracket above the run that stands for all with their number. */
-function foldMarks({ timeline, top, height, row, linkTop, curve, curveTop, curveHeight }, geometry, theme) {
+function foldMarks({ timeline, devices, top, height, row, linkTop, curve, curveTop, curveHeight }, geometry, theme) {
   if (!folded) return '';
   const { from, until, repeats } = timeline.fold;
   const at = time => geometry.left + inPlot(geometry, time);
   const [left, right, end] = [from, until, folded.until].map(at);
   const blank = (y, high) => `<rect x="${right}" y="${y}" width="${end - right}" height="${high}" fill="${theme.page}"/>`;
-  const dots = end - right < 8 ? [] : everyDevice(timeline.devices, textStep(row)).map(device =>
-    text((right + end) / 2, top + (device + 0.5) * row + 3, 12, theme.ink, '…', CENTRED));
+  const dots = end - right < 8 ? [] : everyDevice(devices.length, textStep(row)).map(at =>
+    text((right + end) / 2, top + (at + 0.5) * row + 3, 12, theme.ink, '…', CENTRED));
   const bracket = right > left ? `<path d="M${px(left)} ${top - 1}v-3H${px(right)}v3" fill="none" stroke="${theme.ink}"/>`
     + text((left + right) / 2, top - 8, 12, theme.ink, `× ${repeats}`, CENTRED) : '';
   return blank(top - 2, height + 4) + (curve ? blank(curveTop - 2, curveHeight + 4) : '')

@@ -44,11 +44,11 @@ function eachSegment(idle, device, from, to, act) {
 
 /** One path per cause, above the grey track. */
 function idleCells(panel, geometry, above, below, dark) {
-  const { waits: idle, devices } = panel.timeline;
+  const { waits: idle } = panel.timeline;
   const paths = LOOKS.causes.map(() => []);
-  for (let device = 0; device < devices; device++)
+  for (const [row, device] of panel.devices.entries())
     eachSegment(idle, device, geometry.first, geometry.last, i => paths[idle.cause[i]].push(
-      rectangle(panel, geometry, idle.left[i], idle.right[i], device + above, device + below)));
+      rectangle(panel, geometry, idle.left[i], idle.right[i], row + above, row + below)));
   return paths.map((path, cause) => path.length
     ? `<path d="${path.join('')}" fill="${causeFill(cause, dark)}"/>` : '').join('');
 }

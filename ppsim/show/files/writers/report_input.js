@@ -3,7 +3,7 @@
 /** Whether a timeline has messages whose links have strips. */
 const linked = () => TIMELINES.some(timeline => timeline.links?.names.length);
 
-const curveRow = panel => panel.curveHeight / panel.timeline.devices;
+const curveRow = panel => panel.curveHeight / panel.devices.length;
 
 /** The panel, device and time under a pointer, and whether it is over the curve; null elsewhere. */
 function place(event) {
@@ -15,13 +15,13 @@ function place(event) {
   for (const [index, panel] of shown.panels.entries()) {
     if (y >= panel.top && y < panel.top + panel.height)
       return {
-        index, panel, time, device: Math.floor((y - panel.top) / panel.row), curve: false,
+        index, panel, time, device: panel.devices[Math.floor((y - panel.top) / panel.row)], curve: false,
         high: (y - panel.top) / panel.row % 1,
       };
     if (panel.linkTop && y >= panel.linkTop && y < panel.linkTop + panel.timeline.links.names.length * linkRow())
       return { index, panel, time, link: Math.floor((y - panel.linkTop) / linkRow()), curve: true };
     if (panel.curve && y >= panel.curveTop && y < panel.curveTop + panel.curveHeight)
-      return { index, panel, time, device: Math.floor((y - panel.curveTop) / curveRow(panel)), high: y - panel.curveTop, curve: true };
+      return { index, panel, time, device: panel.devices[Math.floor((y - panel.curveTop) / curveRow(panel))], high: y - panel.curveTop, curve: true };
   }
   return null;
 }
@@ -104,10 +104,10 @@ function pointers() {
   let dragged = false;
   const fingers = new Map(); // where those on the chart are
   $('chart').addEventListener('pointerdown', event => {
-    fingers.set(event.pointerId, event.clientX);
+    fingers.set(event.pointerId, [event.clientX, event.clientY]);
     if (editable() && fingers.size === 1 && grab(event)) return;
     pressed = event.button === 0 && fingers.size === 1
-      ? { x: event.clientX, y: event.clientY, range: [...view.range], selects: event.shiftKey } : null;
+      ? { x: event.clientX, y: event.clientY, range: [...view.range], rows: view.rows, selects: event.shiftKey } : null;
     dragged = fingers.size > 1;
   });
   addEventListener('pointermove', event => {
@@ -118,6 +118,8 @@ function pointers() {
     dragged ||= Math.hypot(by, event.clientY - pressed.y) > 4;
     if (dragged && pressed.selects) return selectTo(pressed, event);
     if (dragged) show(...pressed.range.map(time => time - by / shown.scale));
+    if (dragged && pressed.rows?.[1])
+      showRows(pressed.rows[0] - (event.clientY - pressed.y) / shown.panels[0].row, pressed.rows[1]);
     return undefined;
   });
   addEventListener('pointercancel', event => {
@@ -133,18 +135,24 @@ function pointers() {
   });
 }
 
-/** Zoom by how far two fingers have moved apart, around the middle between them. */
+/**
+ * Zoom by how far two fingers have moved apart, around the middle between them: time where they are side by side, rows
+ * where one is above the other.
+ */
 function pinch(fingers, event) {
   const before = [...fingers.values()];
-  fingers.set(event.pointerId, event.clientX);
+  const apart = (places, axis) => Math.max(20, Math.abs(places[0][axis] - places[1][axis]));
+  if (tall() && apart(before, 1) > apart(before, 0)) return pinchRows(fingers, event, places => apart(places, 1));
+  fingers.set(event.pointerId, [event.clientX, event.clientY]);
   const after = [...fingers.values()];
-  const apart = ([a, b]) => Math.max(20, Math.abs(a - b));
-  const middle = (after[0] + after[1]) / 2 - chartBox().left - shown.left;
-  zoom(apart(before) / apart(after), shown.from + middle / shown.scale);
+  const middle = (after[0][0] + after[1][0]) / 2 - chartBox().left - shown.left;
+  return zoom(apart(before, 0) / apart(after, 0), shown.from + middle / shown.scale);
 }
 
 /** Pick out the microbatch of the op under the pointer, or nothing where it was picked out already. */
 function click(event) {
+  const named = tall() && !editor.on ? nameAt(event) : -1;
+  if (named >= 0) return togglePins([named]);
   const at = place(event);
   if (!at || at.curve) return;
   const { timeline } = at.panel;
@@ -165,14 +173,16 @@ let wheeled = false; // whether the reader was told how to zoom
 
 function wheel(event) {
   if (!event.ctrlKey && !event.metaKey) {
-    if (!wheeled) say('Ctrl + wheel zooms; W and S do as well');
+    if (!wheeled) say(`Ctrl + wheel zooms; W and S do as well${tall() ? '; with Shift they zoom rows' : ''}`);
     wheeled = true;
-    return;
+    return undefined;
   }
   event.preventDefault();
+  const turn = clamp(event.deltaY || event.deltaX, -200, 200) / 300;
+  if (tall() && event.shiftKey) return wheelRows(event, turn);
   const x = event.clientX - chartBox().left - shown.left;
   const [from, to] = view.range;
-  zoom(Math.exp(clamp(event.deltaY, -200, 200) / 300), from + clamp(x / shown.plotWidth, 0, 1) * (to - from));
+  return zoom(Math.exp(turn), from + clamp(x / shown.plotWidth, 0, 1) * (to - from));
 }
 
 const KEYS = {
@@ -180,7 +190,12 @@ const KEYS = {
   arrowleft: () => step(-1), arrowright: () => step(1), ',': () => walk(-1), '.': () => walk(1),
   c: () => pick(null, !view.critical), b: () => known() && toggleCauses(), t: () => setTheme(isDark() ? 'light' : 'dark', true),
   l: () => linked() && toggleLinks(), r: () => TIMELINES[0].fold && toggleFold(), '/': () => $('find').focus(), '?': () => $('help').showModal(),
-  escape: () => { $('find').value = ''; clearSelection(); pick(null); },
+  escape: () => {
+    $('find').value = '';
+    clearSelection();
+    if (view.pinned.length) togglePins(view.pinned);
+    pick(null);
+  },
 };
 
 function key(event) {
@@ -188,7 +203,8 @@ function key(event) {
   if (typing && event.key === 'Escape') event.target.blur();
   if (!typing && editable() && editKey(event)) return;
   if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
-  const action = KEYS[event.key.toLowerCase()];
+  const name = event.key.toLowerCase();
+  const action = tall() && rowAction(name, event.shiftKey) || KEYS[name];
   if (!action) return;
   event.preventDefault();
   action();
@@ -297,6 +313,7 @@ function listen() {
   $('chart').addEventListener('dblclick', fit);
   $('chart').addEventListener('wheel', wheel, { passive: false });
   pointers();
+  if (typeof rowControls === 'function') rowControls(); // of pages with many rows, and of live ones
   addEventListener('keydown', key);
   addEventListener('hashchange', () => { pickFromAddress(); if (editable()) editsFromAddress(); });
   addEventListener('resize', drawSoon);

@@ -18,14 +18,14 @@ function insides(panel, geometry, { spans }, theme) {
   const parts = new Map([[LOOKS.bubble[+theme.dark], []]]);
   const [track] = parts.values();
   const names = [];
-  spans.forEach(([first, last, device]) => {
+  spans.forEach(([first, last, row]) => {
     for (let op = first; op < last; op++) {
       const shape = inside.shapes[inside.of[op]];
       if (!shape) continue;
       const [from, length] = [ops.start[op], ops.end[op] - ops.start[op]];
-      track.push(rectangle(panel, geometry, from, from + length, device + INSIDE_TOP, device + bottom));
+      track.push(rectangle(panel, geometry, from, from + length, row + INSIDE_TOP, row + bottom));
       shape.start.forEach((start, i) => {
-        const top = device + INSIDE_TOP + shape.stream[i] * high;
+        const top = row + INSIDE_TOP + shape.stream[i] * high;
         const [left, right] = [from + start * length, from + shape.end[i] * length];
         const fill = LOOKS.kinds[shape.kind[i]].fill[0];
         if (!parts.has(fill)) parts.set(fill, []);

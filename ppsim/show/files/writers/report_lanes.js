@@ -51,8 +51,8 @@ function lanes(panel, geometry, view, theme) {
   for (let i = 0; i < lane.left.length; i++) {
     if (outside(lane, i, geometry)) continue;
     const place = bands.indexOf(lane.band[i]);
-    const [top, bottom] = bandPlace(panel, place).map(share => lane.device[i] + share);
-    const dim = choose !== null && !choose(i);
+    const [top, bottom] = bandPlace(panel, place).map(share => panel.rows[lane.device[i]] + share);
+    const dim = top < 0 || choose !== null && !choose(i);
     parts[place][+dim].push(rectangle(panel, geometry, lane.left[i], lane.right[i], top, bottom));
     const high = (bottom - top) * panel.row;
     const size = Math.min(10, 0.9 * high);
@@ -71,7 +71,7 @@ function lanes(panel, geometry, view, theme) {
 
 /** What all devices run together as one bar over all rows; a collective, which leaves rows to other ops, as an outline. */
 function barsOverRows(panel, geometry) {
-  const { bars: { left, right, kind }, devices } = panel.timeline, edge = inset(panel.row);
+  const { bars: { left, right, kind } } = panel.timeline, edge = inset(panel.row), devices = panel.devices.length;
   let drawn = '';
   left.forEach((from, i) => {
     const fill = LOOKS.kinds[kind[i]]?.fill[0];
@@ -92,7 +92,7 @@ function lanePixels(panel, geometry, theme, view) {
   const { lane, bands } = panel.timeline;
   const dense = Math.min(2, devicePixelRatio || 1);
   const [width, rowPixels] = [Math.round(geometry.plotWidth * dense), Math.max(1, Math.round(panel.row * dense))];
-  const canvas = element('canvas', { width, height: rowPixels * panel.timeline.devices });
+  const canvas = element('canvas', { width, height: rowPixels * panel.devices.length });
   const context = canvas.getContext('2d');
   const choose = laneChooser(panel, view);
   const single = panel.row < 15;
@@ -107,8 +107,9 @@ function lanePixels(panel, geometry, theme, view) {
     addShares(shares.get(key), (drawnAt(lane.left[i]) - geometry.from) / perBin, (drawnAt(lane.right[i]) - geometry.from) / perBin);
   }
   for (const [key, share] of shares) {
-    const [device, place] = [Math.floor(key / bands.length), key % bands.length];
-    const [top, bottom] = bandPlace(panel, place).map(at => Math.round((device + at) * rowPixels));
+    const [row, place] = [panel.rows[Math.floor(key / bands.length)], key % bands.length];
+    if (row < 0) continue;
+    const [top, bottom] = bandPlace(panel, place).map(at => Math.round((row + at) * rowPixels));
     const data = context.createImageData(width, Math.max(1, bottom - top));
     const words = new Uint32Array(data.data.buffer);
     const fill = LOOKS.lane[bands[single ? 0 : place]];

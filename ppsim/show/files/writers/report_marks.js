@@ -9,7 +9,7 @@ function marks(view, geometry, panel, sight, choose, theme, index) {
   const inside = [];
   if (sight.vector && choose) inside.push(outlines(panel, geometry, view, choose, LOOKS.highlight[+theme.dark]));
   if (panel.timeline.edited) inside.push(editMarks(panel, geometry, theme, index));
-  if (view.op && view.op.panel === index) inside.push(stroked([box(panel, geometry, view.op.op)], theme.ink, 2.5));
+  if (view.op?.panel === index && panel.rows[panel.timeline.ops.device[view.op.op]] >= 0) inside.push(stroked([box(panel, geometry, view.op.op)], theme.ink, 2.5));
   return inside.join('') + endLine(panel, geometry, theme, index);
 }
 
@@ -19,12 +19,12 @@ function labels(panel, geometry, { spans }, choose) {
   const { ops } = timeline;
   const digits = String(timeline.microbatches - 1).length;
   const groups = new Map();
-  spans.forEach(([first, last, device]) => {
+  spans.forEach(([first, last, at]) => {
     for (let op = first; op < last; op++) {
       const group = groups.get(ops.colour[op]) ?? { width: Infinity, ops: [] };
       groups.set(ops.colour[op], group);
       if (ops.right[op] > ops.left[op]) group.width = Math.min(group.width, ops.right[op] - ops.left[op]);
-      if (!choose || choose(op)) group.ops.push([op, device]);
+      if (!choose || choose(op)) group.ops.push([op, at]);
     }
   });
   return [...groups].map(([colour, group]) => {
@@ -32,13 +32,13 @@ function labels(panel, geometry, { spans }, choose) {
     const size = Math.min(13, row * middle, (group.width * geometry.scale - 4) / (0.62 * digits));
     if (size < 7.5) return '';
     const fill = TEXTS[colour];
-    const texts = group.ops.map(([op, device]) => {
+    const texts = group.ops.map(([op, at]) => {
       if (cutByFold(ops.left[op], ops.right[op])) return '';
       // Of a cell that the view cuts the number stands in what is seen, where that has room.
       const [left, right] = [ops.left[op], ops.right[op]].map(time => inPlot(geometry, time));
       if (right - left < 0.62 * size * digits) return '';
       const x = (left + right) / 2;
-      const y = (device + middle) * row + 0.36 * size;
+      const y = (at + middle) * row + 0.36 * size;
       return `<text x="${px(x)}" y="${px(y)}">${ops.microbatch[op]}</text>`;
     });
     return `<g font-size="${px(size)}" fill="${fill}" text-anchor="middle"${view.story ? halo({ page: FILLS[colour] }) : ''}>${texts.join('')}</g>`;
@@ -50,7 +50,7 @@ function box(panel, geometry, op) {
   const { ops } = panel.timeline;
   const x = xOf(geometry, ops.start[op]);
   const width = Math.max(3, xOf(geometry, ops.end[op]) - x);
-  const y = (ops.device[op] + inset(panel.row)) * panel.row;
+  const y = (panel.rows[ops.device[op]] + inset(panel.row)) * panel.row;
   const height = panel.row * (1 - 2 * inset(panel.row) - panel.lane);
   return `M${px(x)} ${px(y)}h${px(width)}v${px(height)}h${px(-width)}z`;
 }
@@ -60,18 +60,19 @@ const stroked = (parts, colour, width) => `<path d="${parts.join('')}" fill="non
 
 /** Outlines of the chosen ops, and a link into each from the op it waited for or took its input from. */
 function outlines(panel, geometry, view, choose, colour) {
-  const { timeline, row } = panel;
+  const { timeline, row, rows } = panel;
   const { ops } = timeline;
   const edges = [inset(row), 1 - inset(row) - panel.lane]; // above and below a cell, in rows
   if (view.highlight && view.highlight.by !== 'microbatch') return '';
-  const chosen = opsWhere(timeline, op => choose(op) && !hidden(ops.start[op], ops.end[op]));
+  const chosen = opsWhere(timeline, op => rows[ops.device[op]] >= 0 && choose(op) && !hidden(ops.start[op], ops.end[op]));
   const source = view.critical ? ops.bound : ops.dependency;
   const parts = chosen.map(op => {
     const from = source[op];
-    if (from < 0 || ops.device[from] === ops.device[op]) return box(panel, geometry, op);
-    const down = +(ops.device[op] > ops.device[from]);
+    if (from < 0 || ops.device[from] === ops.device[op] || rows[ops.device[from]] < 0) return box(panel, geometry, op);
+    const [above, own] = [from, op].map(each => rows[ops.device[each]]);
+    const down = +(own > above);
     const [x0, x1] = [xOf(geometry, ops.end[from]), xOf(geometry, ops.start[op])];
-    const [y0, y1] = [(ops.device[from] + edges[down]) * row, (ops.device[op] + edges[1 - down]) * row];
+    const [y0, y1] = [(above + edges[down]) * row, (own + edges[1 - down]) * row];
     return `${box(panel, geometry, op)}M${px(x0)} ${px(y0)}L${px(x1)} ${px(y1)}`;
   });
   return stroked(parts, colour, chosen.length > 300 ? 0.75 : 2);
@@ -99,13 +100,14 @@ function title({ timeline, top }, geometry, theme) {
 }
 
 /** Right of every row: idle share and peak activations. */
-function notes({ timeline, top, row, lane }, geometry, theme) {
+function notes({ timeline, devices, top, row, lane }, geometry, theme) {
   const x = geometry.left + geometry.plotWidth + 10;
   const size = clamp(row, 9, 11);
-  return everyDevice(timeline.devices, textStep(row)).map(device => {
+  return everyDevice(devices.length, textStep(row)).map(at => {
+    const device = devices[at];
     const idle = percent(timeline.makespan ? timeline.idle[device] / timeline.makespan : 0, 0);
     const note = geometry.narrow ? idle : `${idle} idle · ${timeline.held[device]}`;
-    return text(x, top + (device + (1 - lane) / 2) * row + 0.36 * size, size, theme.muted, note);
+    return text(x, top + (at + (1 - lane) / 2) * row + 0.36 * size, size, theme.muted, note);
   }).join('');
 }
 

@@ -56,53 +56,54 @@ function mixer(bubble) {
   return Object.assign(mix, { add });
 }
 
-/** A canvas with a row per device, of which a share at both edges, and a lane below, stay free; `paint(row, device)`. */
-function pixels(geometry, devices, rowHeight, gap, lane, paint) {
+/** A canvas with so many rows, of which a share at both edges, and a lane below, stay free; `paint(line, row)`. */
+function pixels(geometry, rows, rowHeight, gap, lane, paint) {
   const dense = Math.min(2, devicePixelRatio || 1);
   const rowPixels = Math.max(1, Math.round(rowHeight * dense));
   const edge = Math.round(gap * rowPixels);
   const foot = rowPixels - Math.round((gap + lane) * rowPixels);
   const width = Math.max(1, Math.round(geometry.plotWidth * dense));
-  const canvas = element('canvas', { width, height: rowPixels * devices });
+  const canvas = element('canvas', { width, height: rowPixels * rows });
   const context = canvas.getContext('2d');
   const data = context.createImageData(canvas.width, canvas.height);
   const words = new Uint32Array(data.data.buffer);
-  const row = new Uint32Array(width);
-  for (let device = 0; device < devices; device++) {
-    paint(row, device);
-    for (let y = edge; y < foot; y++) words.set(row, (device * rowPixels + y) * width);
+  const line = new Uint32Array(width);
+  for (let row = 0; row < rows; row++) {
+    paint(line, row);
+    for (let y = edge; y < foot; y++) words.set(line, (row * rowPixels + y) * width);
   }
   context.putImageData(data, 0, 0);
   return canvas;
 }
 
-function cellPixels({ timeline, row, lane }, geometry, spans, choose, colours) {
+function cellPixels({ timeline, devices, row, lane }, geometry, spans, choose, colours) {
   const all = {
     fills: colours.fills.map(channels), dimmed: colours.dimmed.map(channels), bubble: channels(colours.bubble),
   };
   if (colours.causes && timeline.waits) {
     timeline = withIdle(timeline);
-    ({ spans } = inSight(timeline, geometry));
+    ({ spans } = inSight(timeline, geometry, devices));
     const [{ source }, chosen] = [timeline, choose];
     if (chosen) choose = item => source[item] >= 0 && chosen(source[item]);
     const causes = LOOKS.causes.map((_, cause) => channels(causeFill(cause, colours.dark)));
     all.fills.push(...causes);
     all.dimmed.push(...causes);
   }
-  const of = Array.from({ length: timeline.devices }, () => []);
+  const of = Array.from({ length: devices.length }, () => []);
   for (const span of spans) of[span[2]].push(span);
-  return pixels(geometry, timeline.devices, row, inset(row), lane, (line, device) => pixelRow(
-    line, timeline, of[device], geometry.from, (geometry.to - geometry.from) / line.length, choose, all,
+  return pixels(geometry, devices.length, row, inset(row), lane, (line, at) => pixelRow(
+    line, timeline, of[at], geometry.from, (geometry.to - geometry.from) / line.length, choose, all,
   ));
 }
 
 function curvePixels(view, panel, geometry, theme) {
-  const { timeline, curve } = panel;
+  const { timeline, curve, devices } = panel;
   const most = Math.max(highest(view.curve), -lowest(view.curve));
   const shades = Array.from({ length: 129 }, (_, i) => pixel(shade(theme.dark, theme.page, i / 64 - 1)));
   const red = pixel(LOOKS.highlight[+theme.dark]);
   const cap = device => capOf(view) ? capAt(device) * (1 + EPSILON) : Infinity;
-  return pixels(geometry, timeline.devices, panel.curveHeight / timeline.devices, 0, 0, (line, device) => {
+  return pixels(geometry, devices.length, panel.curveHeight / devices.length, 0, 0, (line, row) => {
+    const device = devices[row];
     const perPixel = (geometry.to - geometry.from) / line.length;
     let step = stepAfter(curve, device, geometry.first);
     const stop = curve.offsets[device + 1];

@@ -2,11 +2,11 @@
 
 const SNAP = 7; // pixels from an op's edge
 
-/** The rows of a panel between two heights of the chart: [first, after last] devices; empty where there are none. */
+/** The devices whose rows in a panel are between two heights of the chart; null where there are none. */
 function rowsBetween(panel, above, below) {
   const first = Math.max(0, Math.floor((above - panel.top) / panel.row));
-  const stop = Math.min(panel.timeline.devices, Math.ceil((below - panel.top) / panel.row));
-  return first < stop && below > panel.top && above < panel.top + panel.height ? [first, stop] : null;
+  const found = panel.devices.slice(first, Math.max(first, Math.ceil((below - panel.top) / panel.row)));
+  return found.length && below > panel.top && above < panel.top + panel.height ? found : null;
 }
 
 /** Select from where the pointer was pressed to where it is; a range of all rows that it touches. */
@@ -24,9 +24,9 @@ function selectTo(pressed, event) {
 /** The start or end of an op in these rows that is within a few pixels of a time, or the time. */
 function snapped(time, rows) {
   let [best, near] = [time, SNAP / shown.scale];
-  for (const [index, [device, stop]] of rows.map(span => span ?? [0, 0]).entries()) {
+  for (const [index, devices] of rows.entries()) for (const device of devices ?? []) {
     const { ops, offsets } = TIMELINES[index];
-    for (let op = offsets[device]; op < offsets[stop]; op++)
+    for (let op = offsets[device]; op < offsets[device + 1]; op++)
       for (const edge of [ops.left[op], ops.right[op]])
         if (Math.abs(edge - time) < near) [best, near] = [edge, Math.abs(edge - time)];
   }
@@ -46,9 +46,10 @@ function selectionMarks(geometry, theme) {
   const wide = geometry.left + inPlot(geometry, to) - left;
   const colour = LOOKS.highlight[+theme.dark];
   let ruler = '';
-  const parts = geometry.panels.map(({ top, row }, i) => {
-    if (!rows[i]) return '';
-    const [first, stop] = rows[i];
+  const parts = geometry.panels.map(({ top, row, rows: at }, i) => {
+    const seen = (rows[i] ?? []).map(device => at[device]).filter(place => place >= 0);
+    if (!seen.length) return '';
+    const [first, stop] = [Math.min(...seen), Math.max(...seen) + 1];
     ruler ||= text(left + wide / 2, top - 4, 12, theme.ink, timed(to - from), CENTRED + halo(theme));
     return `<rect class="selected" x="${left}" y="${top + first * row}" width="${wide}" height="${(stop - first) * row}"`
       + ` fill="${colour}" fill-opacity="0.12" stroke="${colour}"/>`;
@@ -57,7 +58,7 @@ function selectionMarks(geometry, theme) {
 }
 
 /** Times within a range, by kind of op and by cause of idle time: what, time, count. */
-function sumsOf(timeline, [first, stop], from, to) {
+function sumsOf(timeline, devices, from, to) {
   const { ops, offsets, waits } = timeline;
   const inside = (a, b) => Math.max(0, Math.min(b, to) - Math.max(a, from));
   const sums = new Map();
@@ -66,16 +67,16 @@ function sumsOf(timeline, [first, stop], from, to) {
     if (time > 0) sums.set(name, [before + time, counted + count]);
   };
   let busy = 0;
-  for (let device = first; device < stop; device++)
+  for (const device of devices)
     for (let op = firstAfter(timeline, device, from); op < offsets[device + 1] && ops.left[op] < to; op++) {
       const time = inside(ops.left[op], ops.right[op]);
       add(LOOKS.kinds[ops.kind[op]].name, time, 1);
       busy += time;
     }
-  const whole = (stop - first) * inside(0, timeline.makespan);
+  const whole = devices.length * inside(0, timeline.makespan);
   const rows = [['busy', [busy, 0]], ...sums];
   sums.clear();
-  for (let device = first; waits && device < stop; device++)
+  for (const device of waits ? devices : [])
     eachSegment(waits, device, from, to, i =>
       add(`idle: ${LOOKS.causes[waits.cause[i]].name}`, inside(waits.left[i], waits.right[i]), 1));
   return [...rows, ['idle', [Math.max(0, whole - busy), 0]], ...sums].map(([name, [time, count]]) => [name, time, count, whole]);
@@ -89,8 +90,8 @@ function showSums() {
   const heading = element('h2', { textContent: `Selected: ${interval(from, to)}` });
   const tables = TIMELINES.flatMap((timeline, i) => {
     if (!rows[i]) return [];
-    const [first, stop] = rows[i];
-    const where = stop - first === 1 ? `device ${first}` : `devices ${first} to ${stop - 1}`;
+    const [first, last] = [rows[i][0], rows[i].at(-1)];
+    const where = first === last ? `device ${first}` : `devices ${tall() ? rangesOf(rows[i]) : `${first} to ${last}`}`;
     const sums = sumsOf(timeline, rows[i], from, to);
     const times = inColumn(sums.map(([, time]) => time));
     const lines = sums.map(([name, time, count, whole], at) => [name, times[at], percent(whole ? time / whole : 0), count || '']);

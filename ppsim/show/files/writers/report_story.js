@@ -129,9 +129,9 @@ function align(at) {
 /** Outlines of another timeline's ops in the rows of a panel, of all or of those to keep. */
 function outlinesOf(panel, geometry, { offsets, start, end }, theme, keep = () => true) {
   const parts = [];
-  for (let device = 0; device < Math.min(panel.timeline.devices, offsets.length - 1); device++)
-    for (let op = firstAbove(end, geometry.first, offsets[device], offsets[device + 1]); op < offsets[device + 1] && start[op] < geometry.last; op++) {
-      if (end[op] > start[op] && keep(op)) parts.push(rectangle(panel, geometry, start[op], end[op], device + inset(panel.row), device + 1 - inset(panel.row) - panel.lane));
+  for (const [row, device] of panel.devices.entries())
+    for (let op = firstAbove(end, geometry.first, offsets[device], offsets[device + 1] ?? 0); op < offsets[device + 1] && start[op] < geometry.last; op++) {
+      if (end[op] > start[op] && keep(op)) parts.push(rectangle(panel, geometry, start[op], end[op], row + inset(panel.row), row + 1 - inset(panel.row) - panel.lane));
       if (parts.length > MOST_OUTLINES) return '';
     }
   return stroked(parts, theme.page, 2.5) + stroked(parts, theme.ink, '1.1" stroke-dasharray="4 2');
@@ -157,7 +157,7 @@ function storyMarks(panel, geometry, theme, index) {
     const parts = [];
     eachSegment(panel.timeline.waits, lit.device, geometry.first, geometry.last, i => {
       const { left, right, cause } = panel.timeline.waits;
-      if (cause[i] === lit.cause) parts.push(rectangle(panel, geometry, left[i], right[i], lit.device + 0.04, lit.device + 0.96));
+      if (cause[i] === lit.cause) parts.push(rectangle(panel, geometry, left[i], right[i], panel.rows[lit.device] + 0.04, panel.rows[lit.device] + 0.96));
     });
     found.push(stroked(parts, LOOKS.highlight[+theme.dark], 2.5));
   }
@@ -182,11 +182,11 @@ function tellTwin(timeline, op) {
 function joinTwins(pair) {
   joined = pair;
   $('twin')?.remove();
-  if (!pair || !shown) return;
+  if (!pair || !shown || shown.panels[1 - pair.index].rows[TIMELINES[1 - pair.index].ops.device[pair.twin]] < 0) return;
   const end = (index, op) => {
-    const { timeline, top, row } = shown.panels[index];
+    const { timeline, top, row, rows } = shown.panels[index];
     const x = shown.left + inPlot(shown, (timeline.ops.start[op] + timeline.ops.end[op]) / 2);
-    return [x, top + (timeline.ops.device[op] + 0.5) * row].map(px);
+    return [x, top + (rows[timeline.ops.device[op]] + 0.5) * row].map(px);
   };
   const [a, b] = [end(pair.index, pair.op), end(1 - pair.index, pair.twin)];
   $('marks').insertAdjacentHTML('beforeend', `<path id="twin" d="M${a}L${b}" stroke="${LOOKS.highlight[+isDark()]}" stroke-width="2.5"/>`);

@@ -5,7 +5,7 @@ one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,10 +29,10 @@ EXPERTS = ("dispatch", "dispatch_bytes", "expert_load", "fused_experts", "overla
 
 
 @dataclass(frozen=True)
-class SoftwareOptions:
-    """What the run's software does; None leaves it to the software's file."""
+class Techniques:
+    """What the run's software does in a step; None leaves it to the software's file."""
 
-    software: str | None = common(
+    software: str | None = option(
         "--software",
         metavar="NAME[@RELEASE]",
         help="Training software: megatron-lm, megatron-bridge@26.06, nemo, torchtitan, deepspeed "
@@ -75,11 +75,6 @@ class SoftwareOptions:
     overlap_dp: bool | None = flag(
         "--overlap-dp/--no-overlap-dp",
         help="Gradients reduced, FSDP's weights gathered behind compute (the software's).",
-    )
-    post_validation: bool | None = flag(
-        "--post-validation/--no-post-validation",
-        help="A device's optimizer step waits for no other device, as zero-bubble's (the "
-        "software's).",
     )
     optimizer: str | None = option(
         "--optimizer",
@@ -166,8 +161,25 @@ class SoftwareOptions:
         return version
 
 
+@dataclass(frozen=True)
+class SoftwareOptions(Techniques):
+    """What the run's software does, at the end of a step too."""
+
+    software: str | None = common(
+        "--software",
+        metavar="NAME[@RELEASE]",
+        help="Training software: megatron-lm, megatron-bridge@26.06, nemo, torchtitan, deepspeed "
+        "... (megatron-core).",
+    )
+    post_validation: bool | None = flag(
+        "--post-validation/--no-post-validation",
+        help="A device's optimizer step waits for no other device, as zero-bubble's (the "
+        "software's).",
+    )
+
+
 def parallel_with(
-    options: SoftwareOptions, precision: str | None, model: Model, gpu: Gpu | None
+    options: Techniques, precision: str | None, model: Model, gpu: Gpu | None
 ) -> Parallel:
     """Return what a run does by options, else by its software; all of its sizes are 1.
 
@@ -179,9 +191,8 @@ def parallel_with(
     from ppsim.workload.model.parallel import RANK_ORDERS, Parallel
     from ppsim.workload.plans.software import apply
 
-    given: dict[str, Any] = {
-        name: value for name, value in asdict(options).items() if name != "software"
-    }
+    names = [each.name for each in fields(SoftwareOptions) if each.name != "software"]
+    given: dict[str, Any] = {name: getattr(options, name, None) for name in names}
     if options.ranks:
         given["rank_order"] = options.ranks.rank_order
     for name in EXPERTS:

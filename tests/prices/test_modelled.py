@@ -1,0 +1,162 @@
+"""Costs of a model on a cluster: those of ``ppsim plan``, in run, compare and explain."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ppsim as package
+from ppsim.errors import InputError
+from ppsim.workload.plans.published import against, read_table, setup_of
+from tests.commands import invoke
+
+ppsim: Any = package  # whose options are given by name here
+
+# Model, cluster, sizes beside the pipeline, devices, microbatches, schedules, and the software.
+LAYOUTS: dict[str, tuple[str, str, dict[str, Any], int, int, str, str | None]] = {
+    "dense": ("llama3-8b", "dgx-h100", {"tp": 2, "dp": 4}, 8, 32, "1f1b,zb-1p,zb-v", None),
+    "ordered by costs": ("llama3-8b", "dgx-h100", {"tp": 2}, 4, 8, "zb-auto,zb-2p", None),
+    "chunks": ("llama3-70b", "dgx-a100", {"tp": 8}, 4, 16, "1f1b,interleaved:5", "megatron-lm"),
+    "post-validation": ("llama3-8b", "dgx-a100", {"tp": 2}, 4, 16, "1f1b,zb-v", "zero-bubble"),
+    "mixture": (
+        "mixtral-8x7b",
+        "dgx-h100",
+        {"tp": 2, "ep": 4, "dp": 4},
+        4,
+        16,
+        "1f1b,zb-1p,dualpipe",
+        None,
+    ),
+    "torch": ("llama3-8b", "dgx-h200", {"dp": 4}, 4, 16, "1f1b,zb-v-torch", "torchtitan"),
+    "recompute": (
+        "llama3-8b",
+        "dgx-h100",
+        {"tp": 2, "recomputes": "selective"},
+        4,
+        8,
+        "1f1b,zb-1p",
+        None,
+    ),
+    "light ends": ("llama3-8b", "dgx-h100", {"layouts": "light-ends"}, 4, 8, "1f1b,zb-1p", None),
+    "slices": ("llama3-8b", "dgx-h100", {"tp": 2}, 4, 8, "1f1b,seq1f1b", None),
+}
+
+
+def plans_of(
+    model: str,
+    cluster: str,
+    sizes: dict[str, Any],
+    devices: int,
+    count: int,
+    spec: str,
+    **more: Any,
+) -> list[dict[str, Any]]:
+    """The plans of one layout and one schedule."""
+    name, _, chunks = spec.partition(":")
+    ranks = {key: [sizes.get(key, 1)] for key in ("tp", "cp", "ep", "dp")}
+    fixed = {"recomputes": sizes.get("recomputes", "none"), "layouts": sizes.get("layouts", "even")}
+    gpus = devices
+    for (size,) in (ranks["tp"], ranks["cp"], ranks["dp"]):
+        gpus *= size
+    own = {"vp": [int(chunks)]} if chunks else {}
+    options = {**ranks, **fixed, **own, "pp": [devices], "mbs": [1], "schedules": name, "top": 1}
+    gbs = count * ranks["dp"][0]
+    return ppsim.plan(model, cluster, gpus=gpus, gbs=gbs, any=True, **options, **more).plans
+
+
+@pytest.mark.parametrize("case", LAYOUTS)
+def test_compare_takes_the_costs_of_plan(case):
+    """Step and memory of each schedule are those of the plan of the same layout."""
+    model, cluster, sizes, devices, count, names, software = LAYOUTS[case]
+    specs, more = names.split(","), {"software": software} if software else {}
+    shape = {"devices": devices, "mb": count}
+    found = ppsim.compare(specs, **shape, model=model, cluster=cluster, **sizes, **more)
+    rows = found.to_json()["schedules"]
+    assert [row["name"] for row in rows] == specs
+    for spec, row in zip(specs, rows, strict=True):
+        (plan,) = plans_of(model, cluster, sizes, devices, count, spec, **more)
+        assert row["step_s"] == pytest.approx(plan["modelled_step_s"], rel=1e-9), spec
+        one = ppsim.run(spec, **shape, model=model, cluster=cluster, **sizes, **more)
+        assert one.to_json()["step"]["seconds"] == row["step_s"]
+        assert one.timeline.makespan == row["makespan"]
+        cap = f"{round(plan['memory_bytes'] / 2**20) + 1}MiB"
+        held = ppsim.run(
+            spec, **shape, model=model, cluster=cluster, **sizes, **more, cap=cap
+        ).to_json()
+        assert held["fits"], spec
+
+
+def test_run_of_a_plan_draws_the_same_pipeline():
+    """The line that plan prints has the makespan of a run that names the model."""
+    words = ["--model", "llama3-8b", "--cluster", "dgx-h100", "--tp", "2"]
+    run = json.loads(invoke("run", "zb-v", "--devices", "4", "--mb", "8", *words, "--json").stdout)
+    line = ["plan", *words, "--gpus", "8", "--gbs", "8", "--pp", "4", "--mbs", "1", "--json"]
+    line += ["--schedules", "zb-v", "--recomputes", "none", "--layouts", "even", "--any"]
+    plan = json.loads(invoke(*line).stdout)
+    drawn = json.loads(invoke(*plan["run"].replace("'", "").split()[1:], "--json").stdout)
+    assert drawn["makespan"] == pytest.approx(run["makespan"], rel=1e-4)
+
+
+def test_measured_schedules_come_out_of_compare_as_of_plan(tmp_path):
+    """Published runs of four schedules in each setting: steps are those that --against models."""
+    rows = read_table("tests/data/published/unseen/schedules.json")
+    modelled = {row["id"]: row["modelled_step_s"] for row in against(rows)[0]}
+    for row in rows:
+        sizes = setup_of(row)
+        text = [
+            f'schema = "ppsim.model/2"\nname = "{row["model"]}"\nseq = {row["seq"]}',
+            "gated = true",
+        ]
+        text += [f"{key} = {value}" for key, value in row["architecture"].items()]
+        file = Path(tmp_path / "model.toml")
+        file.write_text("\n".join(text) + "\n")
+        found = ppsim.run(
+            sizes.parallel.schedule_name,
+            devices=row["pp"],
+            chunks=sizes.parallel.vp,
+            mb=sizes.parallel.microbatches,
+            model=str(file),
+            cluster=sizes.machine.name,
+            software=row["software"],
+            tp=row["tp"],
+            dp=row["dp"],
+        )
+        assert found.to_json()["step"]["seconds"] == pytest.approx(modelled[row["id"]], rel=1e-9)
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "no cluster": ({"model": "llama3-8b"}, "--cluster"),
+    "no model": ({"tp": 2}, "--model"),
+    "times too": ({"model": "llama3-8b", "cluster": "dgx-h100", "tf": 2.0}, "--tf"),
+    "messages as ops": ({"model": "llama3-8b", "cluster": "dgx-h100", "p2p": "overlap"}, "--p2p"),
+    "recompute as ops": ({"model": "llama3-8b", "cluster": "dgx-h100", "recompute": True}, "--rec"),
+    "no experts": ({"model": "llama3-8b", "cluster": "dgx-h100", "ep": 2, "dp": 2}, "--ep 2"),
+    "sizes that do not divide": (
+        {"model": "mixtral-8x7b", "cluster": "dgx-h100", "ep": 3, "dp": 2},
+        "--ep must divide",
+    ),
+    "one node": ({"model": "llama3-8b", "cluster": "h100x8,nvlink4", "dp": 4}, "GPUs"),
+    "no such software": (
+        {"model": "llama3-8b", "cluster": "dgx-h100", "software": "none"},
+        "none",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_model_is_refused_with_what_it_lacks(case):
+    options, says = REFUSED[case]
+    with pytest.raises(InputError) as refused:
+        ppsim.run("1f1b", devices=4, mb=8, **options)
+    assert says in f"{refused.value} {refused.value.hint}"
+
+
+def test_explain_tries_other_schedules_at_their_own_costs():
+    """What it advises takes as long as a run of it with the same model."""
+    sizes: dict[str, Any] = {"devices": 4, "mb": 8, "model": "llama3-8b", "cluster": "dgx-h100"}
+    found = ppsim.explain("1f1b", **sizes, what_if=["schedule=zb-v"]).to_json()
+    run = ppsim.run("zb-v", **sizes)
+    assert found["what_if"][0]["makespan"] == pytest.approx(run.timeline.makespan, rel=1e-12)
