@@ -51,9 +51,12 @@ def make_editable(
 
 
 def _list_known(schedule: Schedule) -> dict[str, Schedule]:
-    """List the schedules of this size by name; none where making them all takes long."""
+    """List the schedules of this size by name; its own alone where making them all takes long."""
+    from ppsim.schedules import families
+
     if len(schedule) > MOST_KNOWN:
-        return {}
+        named = any(family.name == schedule.name for family in families())
+        return {schedule.name: schedule} if named else {}
     from ppsim.schedules import list_alike
 
     return list_alike(schedule, MOST_NAMES)

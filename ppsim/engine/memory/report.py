@@ -59,6 +59,11 @@ class MemoryReport:
         return None if isinstance(self.cap, tuple) else self.cap
 
     @property
+    def device_caps(self) -> tuple[float, ...]:
+        """The cap of each device where they have different ones; empty where they share one."""
+        return self.cap if isinstance(self.cap, tuple) else ()
+
+    @property
     def least_spare(self) -> tuple[float, Peak]:
         """The smallest free memory of a device below its cap, negative above it, and that device's
         peak.

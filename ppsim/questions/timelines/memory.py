@@ -185,7 +185,7 @@ def answer(request: MemoryRequest) -> Memory | MemoryServed:
     near, unsearched = find_alternatives(found, case) if found.over else ((), False)
     beside = None if request.measured is None else compare_measured(found, request.measured)
     inputs = inputs_of(Given.of(request), prices)
-    return Memory(request, found, inputs, near, unsearched, beside, load)
+    return Memory(request, found, inputs, prices, near, unsearched, beside, load)
 
 
 @dataclass(frozen=True)
@@ -195,6 +195,7 @@ class Memory(Answer[MemoryRequest]):
     Attributes:
         report: peaks, when they are and what holds them, and which devices pass the cap.
         inputs: how to make the answer again.
+        costs: what the ops of the timeline cost.
         alternatives: what fits, where a device passes the cap.
         unsearched: whether splits of the layout that ppsim partition searches may fit as well.
         beside: measured peaks beside these; None where none were given.
@@ -203,6 +204,7 @@ class Memory(Answer[MemoryRequest]):
 
     report: MemoryReport
     inputs: Mapping[str, Any]
+    costs: Costs
     alternatives: tuple[Alternative, ...] = ()
     unsearched: bool = False
     beside: dict[str, Any] | None = None
@@ -308,6 +310,7 @@ class Memory(Answer[MemoryRequest]):
         it is asked for.
         """
         from ppsim.engine.memory.usage import share_unit, stacks
+        from ppsim.prices.editable import make_editable
 
         found = self.report
         if suffix != ".html":
@@ -316,12 +319,21 @@ class Memory(Answer[MemoryRequest]):
         held = stacks(self.timeline, found.model, MOST_STACKS)
         held = share_unit(held, [self.timeline.schedule] * len(held))
         further = tuple(replace(each, name=f"{each.name}, device {each.device}") for each in held)
-        return replace(document, memory=(found.curve,), cap=found.common_cap, curves=(further,))
+        document = replace(
+            document,
+            memory=(found.curve,),
+            memory_models=(found.model,),
+            cap=found.common_cap,
+            caps=found.device_caps,
+            curves=(further,),
+        )
+        return make_editable(document, [self.costs], None if self.request.model else self.given)
 
     def notes(self) -> Iterator[str]:
         """Where files cannot show the caps."""
-        if isinstance(self.report.cap, tuple) and self.request.output.output:
-            yield "files mark no cap: the devices have different ones"
+        files = [each for each in self.request.output.output if not each.endswith(".html")]
+        if isinstance(self.report.cap, tuple) and files:
+            yield "figures mark no cap: the devices have different ones"
 
     def error_after_output(self) -> PpsimError | None:
         """Return the error that the run does not fit, with alternatives."""

@@ -597,6 +597,8 @@ class Run(Answer[RunRequest]):
         if self.held:
             document = replace(document, memory=(self.held.curve,), cap=self.held.common_cap)
             document = replace(document, memory_models=(self.held.model,))
+            if suffix == ".html":
+                document = replace(document, caps=self.held.device_caps)
         shown = document.style != "paper" and not self.schedule.only_forwards  # which keep nothing
         wanted = shown if self.request.memory is None else self.request.memory
         if self.held or not wanted or not abilities_of(suffix).memory:

@@ -55,6 +55,7 @@ class Document:
         width: width of a figure in inches.
         memory: memory of the devices of each timeline, to show below it; empty to leave it out.
         cap: the most a device may hold, to mark there.
+        caps: the same of each device, for pages; empty where all share one.
         curves: further curves of each timeline, for pages; empty for none.
         baselines: which timeline each one's makespan is compared with, in pages; empty for the
             first.
@@ -99,6 +100,7 @@ class Document:
     width: float = 6.75
     memory: tuple[Curve, ...] = ()
     cap: float | None = None
+    caps: tuple[float, ...] = ()
     curves: tuple[tuple[Curve, ...], ...] = ()
     baselines: tuple[int, ...] = ()
     executions: tuple[Execution, ...] = ()

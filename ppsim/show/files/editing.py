@@ -7,6 +7,7 @@ travel as data: no rule is written twice.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ppsim.show.files.document import Document
 
 SAME = 1e-9  # relative difference of times that are the same
+MOST_NAMES_BYTES = 1000  # of the schedules of a size that a page knows, packed
 MOST_OPS = 20_000  # that a page times again within the time of a few frames
 # which a split or a join makes, whatever the schedule holds
 EDITED = (Kind.F, Kind.B, Kind.I, Kind.W)
@@ -126,28 +128,42 @@ def edit_object(document: Document, number: int, pack: Pack) -> dict[str, Any]:
 
 def _known_object(schedule: Schedule, known: Mapping[str, Schedule], pack: Pack) -> dict[str, Any]:
     """Return other schedules of the same size that edits can make: names, and one column of their
-    ops.
+    ops; names alone where the schedule itself is all that is known.
 
-    A queue is a row of numbers: the place of each op's kind, stage and pair in ``ops``, where its
+    A queue is a row of numbers: the place of each op's kind, chunk and pair in ``ops``, where its
     microbatch is the next one of these; else -1 and the microbatch come first. It ends with -2.
+    A stage that is not on the device is -2 - stage in place of a chunk, no stage is -1. The column
+    holds their running sum, as packing takes differences.
     """
+    if not known:
+        return {}
+    if all(made is schedule for made in known.values()):
+        return {"known": {"names": list(known)}}
     makeable = {*EDITED, *np.unique(schedule.kind).tolist()}
-    known = {
-        name: made
-        for name, made in known.items()
-        if makeable.issuperset(np.unique(made.kind).tolist())
-    }
     ops: dict[tuple[int, int, int], int] = {}
+    names: list[str] = []
     column: list[int] = []
-    for made in known.values():
-        paired = (made.pair > np.arange(len(made))).astype(np.int64)
-        rows = zip(made.kind.tolist(), made.stage.tolist(), paired.tolist(), strict=True)
-        places = [ops.setdefault(row, len(ops)) for row in rows]
-        for device in range(made.n_devices):
-            column += _queue_row(places, made.microbatch.tolist(), made.queue(device))
-    return {
-        "known": {"names": list(known), "ops": list(ops), "rows": pack(np.array(column, np.int32))}
-    }
+    for name, made in known.items():
+        if not makeable.issuperset(np.unique(made.kind).tolist()):
+            continue
+        rows = list(_schedule_rows(made, ops))
+        if len(zlib.compress(np.array(column + rows, np.int16).tobytes())) > MOST_NAMES_BYTES:
+            break
+        names.append(name)
+        column += rows
+    summed = np.cumsum(column, dtype=np.int32)
+    return {"known": {"names": names, "ops": list(ops), "rows": pack(summed)}}
+
+
+def _schedule_rows(made: Schedule, ops: dict[tuple[int, int, int], int]) -> Iterator[int]:
+    """Yield the queues of a schedule as numbers; ``ops`` grows by those it has not yet."""
+    paired = (made.pair > np.arange(len(made))).astype(np.int64)
+    here = (made.placement.devices[:, made.stage] == made.device).any(axis=0)
+    chunk = np.where(here & (made.stage >= 0), made.chunk, -2 - made.stage)
+    kinds = zip(made.kind.tolist(), chunk.tolist(), paired.tolist(), strict=True)
+    places = [ops.setdefault(row, len(ops)) for row in kinds]
+    for device in range(made.n_devices):
+        yield from _queue_row(places, made.microbatch.tolist(), made.queue(device))
 
 
 def _queue_row(places: Sequence[int], microbatches: Sequence[int], queue: slice) -> Iterator[int]:

@@ -6,11 +6,12 @@ import base64
 import gzip
 import html
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from importlib.resources import files
-from itertools import count
-from string import Template
+from itertools import chain, count, product
+from string import Template, ascii_letters
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from ppsim.show.drawing.palette import family_look
 
 Packed = NDArray[Any] | dict[str, str]
 Pack = Callable[[NDArray[Any]], Packed]
+SHORT = 3  # letters of a name that stays
 PLAIN = 64  # values up to which a column stays a list
 
 
@@ -73,17 +75,40 @@ def compress_script(script: str) -> str:
     """Pack a module's script, without its comments a quarter as long, into one that unpacks and
     runs it.
     """
-    packed = gzip.compress(strip_comments(script).encode(), 9, mtime=0)
+    short = shorten_names(squeeze_script(script))
+    packed = gzip.compress(short.encode(), 9, mtime=0)
     text = base64.b85encode(packed, pad=True).decode().replace("<", ".")
     return _UNPACK.replace("LENGTH", str(len(packed))).replace("PACKED", text)
 
 
-def strip_comments(script: str) -> str:
-    """Return a script without comments and indentation.
+def squeeze_script(script: str) -> str:
+    """Return a script without its comments and the blanks that it does not need.
 
-    A comment behind code stays where it has a quote, as it may be part of a text.
+    Texts, templates and patterns stay as they are.
     """
-    return _COMMENT.sub("", _BEHIND.sub(r"\1", script))
+    return _NEEDLESS.sub(lambda found: found[1] or "", script)
+
+
+def shorten_names(script: str) -> str:
+    """Return a squeezed script with short names in place of the long ones that it declares.
+
+    A name that is also a property, a key or a word of a text stays.
+    """
+    declared = set(re.findall(r"\b(?:function\*?|const|let) (\w+)", script))
+    texts = " ".join(_static_text(found[1]) for found in _NEEDLESS.finditer(script) if found[1])
+    kept = set(_WORD.findall(texts)).union(*(found.findall(script) for found in _NO_NAMES))
+    counts = Counter(_WORD.findall(script))
+    names = [name for name in declared - kept if len(name) > SHORT]
+    names.sort(key=lambda name: (-len(name) * counts[name], name))
+    letters = (product(ascii_letters, repeat=size) for size in count(2))
+    free = (name for name in map("".join, chain.from_iterable(letters)) if name not in counts)
+    short = dict(zip(names, free, strict=False))
+    return _WORD.sub(lambda found: short.get(found[0], found[0]), script)
+
+
+def _static_text(literal: str) -> str:
+    """Return a text, or a template without its places; those that hold texts stay."""
+    return re.sub(r"\$\{[^{}`'\"]*\}", " ", literal)
 
 
 def strip_indents(template: str) -> str:
@@ -105,8 +130,38 @@ def pack_bytes(content: bytes) -> str:
     return base64.b64encode(gzip.compress(content, 9, mtime=0)).decode()
 
 
-_BEHIND = re.compile(r"([;,{(]) *// [^'\"`\n]*$", re.M)
-_COMMENT = re.compile(r"^[ \t]*(?:/\*\*.*?\*/[ \t]*\n|//[^\n]*\n|(?=\S))|^[ \t]*\n", re.M | re.S)
+_TEXT = r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\""""
+
+
+def _template(inner: str) -> str:
+    """Return the pattern of a template literal, in whose places ``inner`` ones may stand."""
+    plain = rf"[^`{{}}'\"]|{_TEXT}|{inner}"
+    return rf"`(?:[^`\\$]|\\.|\$(?!\{{)|\$\{{(?:{plain}|\{{(?:{plain})*\}})*\}})*`"
+
+
+_KEPT = (
+    _TEXT,
+    _template(_template(_template("(?!)"))),
+    # a pattern, which stands where a value may begin
+    r"(?:(?<=[(,=:[!&|?{;])|(?<=[(,=:[!&|?{;] ))"
+    r"/(?![/*])(?:[^/\\\n\[]|\\.|\[(?:[^\]\\\n]|\\.)*\])+/",
+)
+_DROPPED = (
+    r"//[^\n]*|/\*.*?\*/",
+    # blanks next to a sign; two of + or - must not become one, nor / and / a comment
+    r"(?<![+-]) +(?=[^\w$ /])| +(?=[^\w$ /+-])|(?<=[^\w$ /]) +(?![+-])|(?<=[^\w$ /+-]) +",
+    # lines that go on
+    r"(?<=[{,;(\[:?&|=])\s+|\s+(?=[.?:&|)\]}])",
+)
+_NEEDLESS = re.compile(rf"({'|'.join(_KEPT)})|{'|'.join(_DROPPED)}", re.S)
+_WORD = re.compile(r"[A-Za-z_$][\w$]*")
+# What is no name of the script's: properties, keys, fields of objects in short, methods.
+_NO_NAMES = (
+    re.compile(r"(?<!\.)\.(\w+)"),
+    re.compile(r"(\w+):"),
+    re.compile(r"(?<=[{,])(\w+)(?=[,}]|=[^=>])"),
+    re.compile(r"(?<=[{,])(\w+)\([^()]*\)\{"),
+)
 # Four bytes are five signs, those of RFC 1924 with a point for <, which no script may hold.
 _UNPACK = """// ppsim's own script as gzip in base 85
 const signs = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz' +

@@ -11,6 +11,7 @@ let later = new AbortController(); // of what comes after the first answer: sear
 const lastOf = new Map(); // by spelling: the last timeline of a schedule whose order is searched for
 let left = {}; // why schedules are not in the picture, by their spelling
 let pinned = null; // a timeline to compare with, drawn over the first
+let answered = null; // the fields that the picture is of
 const REST_MS = 200; // that controls rest before searches and reasons are asked for
 const LATE_MS = 150; // after which the picture is dimmed, as it is of before
 
@@ -272,9 +273,20 @@ async function showAnswer(answer, fields, slow) {
   keepOld(fields, slow);
   comparePinned();
   await showReport(zoomed && from < 0.9 * SPAN ? [from, to] : null);
+  offerEdits(answered ?? LIVE.fields);
+  answered = fields;
   document.querySelector('h1').textContent = TIMELINES.map(t => t.title).join(' · ');
   clearTimeout(resting);
   resting = setTimeout(remember, 400, fields);
+}
+
+/** Offer to go back to the schedule whose edits do not fit this one. */
+function offerEdits(before) {
+  const { left: edits } = editor;
+  if (edits) edits.fields ??= before;
+  $('regain').hidden = !edits;
+  $('regain').textContent = edits
+    ? `${edits.count} edit${edits.count > 1 ? 's' : ''} of the schedule before do not fit this one: go back` : '';
 }
 
 /** Put the fields into the address, once the controls rest: browsers bound how often it may change. */
@@ -365,6 +377,7 @@ function follow(before = null) {
 }
 
 function startLive() {
+  root.dataset.live = '';
   $('lead').after($('try'));
   for (const [place, controls] of Object.entries(LIVE.controls)) controls.forEach(each => addSlider(place, each));
   $('add').append(...LIVE.schedules.map(name => new Option(name, name)));
@@ -385,6 +398,7 @@ function startLive() {
       if (kind === 'drop') drop([...event.dataTransfer.files]);
     });
   $('pin').onclick = pin;
+  $('regain').onclick = () => { setControls(editor.left.fields); askSoon(); };
   $('sheet').onclick = () => $('sheet').setAttribute('aria-expanded', $('controls').classList.toggle('open'));
   if (LIVE.watches) follow();
   const fields = remembered();

@@ -13,8 +13,7 @@ from typing import Any
 from ppsim.base.json_output import dump_json
 from ppsim.errors import InputError
 from ppsim.show.files.document import Document, formats
-from ppsim.show.files.page_parts import join_parts
-from ppsim.show.files.writers.html import ROW_STYLE, START, all_scripts, make_page
+from ppsim.show.files.writers.html import START, all_scripts, all_styles, make_page
 
 # Sliders: field, label, what the slider reaches, and the value at the start: but for sizes, the
 # option's default.
@@ -77,7 +76,7 @@ def live_page(
     controls = (here / "live.html").read_text("utf-8")
     controls += f'<script type="application/json" id="live-data">{embedded}</script>\n'
     script = all_scripts() + (here / "live.js").read_text("utf-8") + START
-    style = (here / "live.css").read_text("utf-8") + join_parts((ROW_STYLE,))
+    style = all_styles() + (here / "live.css").read_text("utf-8")
     return make_page(document, script, style, controls)
 
 

@@ -68,7 +68,10 @@ def test_filling_makes_schedules_that_python_accepts(name, tmp_path, browser):
     open_page(browser, tmp_path, schedule, costs)
     if why_not_blank(schedule):
         browser.run("document.querySelector('#edit').click(); 1")
-        assert "blank sheet" not in browser.run("document.querySelector('#editor').textContent")
+        buttons = "[...document.querySelectorAll('#editor button')]"
+        browser.run(f"{buttons}.find(b => b.innerText === 'blank sheet').click(); 1")
+        refusal = f"this schedule cannot begin blank: {why_not_blank(schedule)}"
+        assert browser.run("document.querySelector('#status').textContent") == refusal
         assert not browser.run("'blank' in ppsim")
         assert browser.errors == []
         return
@@ -223,3 +226,44 @@ def test_a_schedule_is_played_with_a_line_for_each_step(tmp_path, browser):
     assert said[0] == "1 of 8 \u00b7 0 t_F: device 0 runs 0F0"
     assert "device 1 runs 1F0, on what device 0 sent: 0F0" in said[1] + said[2]
     assert said[-1].startswith("8 of 8")
+
+
+@pytest.mark.browser
+def test_what_is_taken_off_is_placed_again_where_it_was(tmp_path, browser):
+    """Memory falls below zero nowhere meanwhile, and what needs the op waits for it."""
+    schedule = generate("1f1b", devices=4, microbatches=8)
+    open_page(browser, tmp_path, schedule, costs_for(schedule))
+    given = browser.run("ppsim.csv()")
+    browser.run(
+        "document.querySelector('#edit').click(); document.querySelector('#chart').focus(); 1"
+    )
+    browser.run("ppsim.remove(1, 2); 1")
+    found = json.loads(browser.run("JSON.stringify(ppsim.state())"))
+    assert found["missing"] == 1
+    assert min(found["peak"]) >= 0
+    least = "document.getElementById('marks').textContent.includes('\u22121')"
+    assert not browser.run(least)
+    choices = json.loads(browser.run("JSON.stringify(ppsim.choices(1, 2))"))
+    assert [each["label"] for each in choices] == ["1F2"]
+    assert (
+        browser.run("ppsim.choices(1).length") == 0 or browser.run("ppsim.choices(1)[0].start") > 5
+    )
+    browser.run(f"ppsim.place(1, {choices[0]['place']}, 2); 1")
+    assert browser.run("ppsim.csv()") == given
+    assert browser.run("ppsim.state().valid")
+
+
+@pytest.mark.browser
+def test_the_button_takes_off_and_offers_the_same_place(tmp_path, browser):
+    schedule = generate("1f1b", devices=4, microbatches=8)
+    open_page(browser, tmp_path, schedule, costs_for(schedule))
+    given = browser.run("ppsim.csv()")
+    buttons = "[...document.querySelectorAll('#editor button')]"
+    browser.run("document.querySelector('#edit').click(); 1")
+    for _ in range(3):
+        browser.ask("Input.dispatchKeyEvent", type="keyDown", key="ArrowRight")
+    browser.run(f"{buttons}.find(b => b.innerText === 'take off').click(); 1")
+    assert browser.run("document.querySelector('#choices').innerText").startswith("device 0")
+    assert "before 0F3:" in browser.run("document.querySelector('#choices').textContent")
+    browser.run("document.querySelector('#choices button').click(); 1")
+    assert browser.run("ppsim.csv()") == given

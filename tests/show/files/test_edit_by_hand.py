@@ -15,6 +15,7 @@ import pytest
 import ppsim
 from ppsim.inputs.check.checks import check
 from ppsim.inputs.drafts.readers.csv import parse
+from ppsim.prices.editable import make_editable
 from ppsim.questions.across.view import view
 from ppsim.show.files.document import Document
 from ppsim.show.files.writers.html import write
@@ -92,10 +93,12 @@ BEFORE = {"1f1b": 54_183, "interleaved": 55_156, "zb-v": 55_058, "vocab-2": 67_1
 
 @pytest.mark.parametrize("name", BEFORE)
 def test_the_editor_adds_little_to_a_page(name):
-    """A page is 25 kB larger at most than it was before it could be edited."""
+    """With the names of the schedules of its size it is 25 kB larger at most than it was before."""
     ran = ppsim.run(name, devices=8, microbatches=32)
+    document = make_editable(Document((ran.timeline,), (name,)), (ran.costs,))
     out = io.BytesIO()
-    write(Document((ran.timeline,), (name,), costs=(ran.costs,)), out, ".html")
+    write(document, out, ".html")
+    assert document.known[0]
     assert b'"edit"' in out.getvalue()
     assert len(out.getvalue()) <= BEFORE[name] + GROWTH
 
@@ -347,7 +350,7 @@ def test_the_command_that_the_page_names_gives_its_numbers(command, form, page, 
     browser.run(tries)
     found = state(browser)
     before = set(folder.iterdir())
-    pick = "document.querySelector('#editor select')"
+    pick = "document.querySelector('[aria-label=\"Save the edited schedule\"]')"
     browser.run(f"{pick}.value = {form!r}; {pick}.dispatchEvent(new Event('change'))")
     saved = downloaded(browser, folder, before)
     words = shlex.split(said(browser, "again"))
@@ -471,3 +474,245 @@ def test_the_live_page_is_edited_as_a_file_is(tmp_path, browser):
     browser.run("document.getElementById('edit').click(); ppsim.move(0, 5, 6)")
     assert state(browser)["makespan"] == 36
     assert said(browser, "edited").startswith("36 t_F, +3 t_F")
+
+
+def row_of(browser: Browser, device: int, devices: int) -> float:
+    """Return the height in the window of the middle of a device's row."""
+    spots = [spot(browser, label)[1] for label in ("0F0", f"{devices - 1}F0")]
+    return spots[0] + (spots[1] - spots[0]) * device / (devices - 1)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("by", ["mouse", "finger", "keys"])
+def test_a_microbatch_is_moved_to_the_other_replica(by, page, browser):
+    """Dragged to the device that has the same stage, it goes there with all of its ops."""
+    page("run chimera --devices 4 --mb 8")
+    first = browser.run("ppsim.csv()")
+    device = next(i for i, queue in enumerate(state(browser)["queues"]) if "1F2" in queue)
+    low, high = row_of(browser, 0, 4), row_of(browser, 3, 4)
+    x, y = spot(browser, "1F2")
+    ends = sorted([low, high])
+    there = ends[0] + (ends[1] - ends[0]) * (3 - device) / 3
+    if by == "keys":
+        browser.run("document.getElementById('chart').focus()")
+        for _ in range(device + 1):
+            press(browser, "ArrowDown")
+        while not said(browser, "status").startswith("1F2 on device"):
+            press(browser, "ArrowRight")
+        press(browser, "ArrowUp", ALT)
+    elif by == "mouse":
+        browser.mouse("mousePressed", x, y)
+        for share in (0.3, 0.7, 1):
+            browser.mouse("mouseMoved", x, y + share * (there - y))
+        browser.wait("document.querySelector('#marks .ghost')")
+        assert " t_F  " in said(browser, "tip") or "cannot run" in said(browser, "tip")
+        assert browser.run("ppsim.csv()") == first
+        browser.mouse("mouseReleased", x, there)
+    else:
+        browser.ask("Emulation.setTouchEmulationEnabled", enabled=True)
+        points = [(x, y), None, (x, y), (x, y + 0.5 * (there - y)), (x, there), None]
+        kinds = ["touchStart", "touchEnd", "touchStart", "touchMove", "touchMove", "touchEnd"]
+        for kind, point in zip(kinds, points, strict=True):
+            touched = [{"x": point[0], "y": point[1]}] if point else []
+            browser.ask("Input.dispatchTouchEvent", type=kind, touchPoints=touched)
+        browser.ask("Emulation.setTouchEmulationEnabled", enabled=False)
+    found = state(browser)
+    homes = {cell: device for device, queue in enumerate(found["queues"]) for cell in queue}
+    assert homes["1F2"] == 3 - device
+    assert all(
+        homes[f"{stage}{kind}2"] == abs(homes["0F2"] - stage) for stage in range(4) for kind in "FB"
+    )
+    assert said(browser, "status").startswith(f"1F2 on device {3 - device}, place ")
+    assert browser.run("ppsim.undo() && ppsim.csv()") == first
+
+
+@pytest.mark.browser
+def test_what_cannot_go_to_another_device_says_why(page, browser):
+    page("run 1f1b --stages 4 --mb 8")
+    x, y = spot(browser, "1F4")
+    _, there = spot(browser, "2F4")
+    browser.mouse("mousePressed", x, y)
+    for share in (0.5, 1):
+        browser.mouse("mouseMoved", x + 9, y + share * (there - y))
+    why = "1F4 stays on device 1, which alone has the weights of stage 1"
+    assert said(browser, "tip").endswith(why)
+    browser.mouse("mouseReleased", x + 9, there)
+    press(browser, "ArrowDown", ALT)
+    assert said(browser, "status") == why
+    assert browser.run("ppsim.undo()") is False
+
+
+@pytest.mark.browser
+def test_all_backwards_are_split_and_joined_in_one_step(page, browser):
+    page("run 1f1b --stages 4 --mb 8")
+    first = browser.run("ppsim.csv()")
+    menu = "document.querySelector('[aria-label=\"{} all\"]')"
+    for which, split in (("0", range(4)), ("3", [2])):
+        browser.run(
+            f"(own => {{ own.value = {which!r}; own.onchange(); }})({menu.format('split')})"
+        )
+        for device, queue in enumerate(state(browser)["queues"]):
+            letters = {cell[1] for cell in queue}
+            assert letters == ({"F", "I", "W"} if device in split else {"F", "B"})
+        assert browser.run("ppsim.undo() && ppsim.csv()") == first
+    browser.run("document.getElementById('chart').focus()")
+    press(browser, "I", SHIFT)
+    assert "B" not in browser.run("ppsim.csv()")
+    press(browser, "I", SHIFT)
+    assert said(browser, "status") == "no full backward on any device"
+    press(browser, "J", SHIFT)
+    assert browser.run("ppsim.csv()") == first
+
+
+@pytest.mark.browser
+def test_what_a_split_costs_is_said_before_it(page, browser):
+    """Of a backward that is selected, and with its outline while the button has the focus."""
+    page("run 1f1b --stages 4 --mb 8")
+    browser.run("document.getElementById('chart').focus()")
+    press(browser, "ArrowDown")
+    press(browser, "ArrowDown")
+    while not said(browser, "status").startswith("1B0 on"):
+        press(browser, "ArrowRight")
+    told = said(browser, "told").replace("\u2212", "-")
+    before = browser.run("ppsim.csv()")
+    buttons = "[...document.querySelectorAll('#editor button')]"
+    browser.run(f"{buttons}.find(b => b.innerText === 'split').focus()")
+    browser.wait("document.querySelector('#marks .ghost')")
+    assert f"split: {said(browser, 'told')}".replace("\u2212", "-") == told
+    assert browser.run("ppsim.csv()") == before
+    browser.run("document.activeElement.click()")
+    makespan = state(browser)["makespan"]
+    assert f"{makespan:g} t_F" in told
+    assert "bubble" in told
+    assert "idle" in told
+
+
+@pytest.mark.browser
+def test_a_saved_picture_has_no_outline_of_what_is_selected(page, browser, folder):
+    page("run 1f1b --stages 4 --mb 8")
+    browser.run("document.getElementById('chart').focus()")
+    press(browser, "ArrowRight")
+    frame = 'stroke-width="2.5"'
+    browser.wait(f"document.getElementById('marks').innerHTML.includes({frame!r})")
+    before = set(folder.iterdir())
+    menu = "document.querySelector('[aria-label=\"Save the edited schedule\"]')"
+    browser.run(f"{menu}.value = 'svg'; {menu}.onchange()")
+    saved = downloaded(browser, folder, before)
+    assert frame not in saved.read_text()
+    assert browser.run(f"document.getElementById('marks').innerHTML.includes({frame!r})")
+
+
+@pytest.mark.browser
+def test_a_page_of_memory_is_edited(page, browser):
+    page("memory 1f1b --devices 4 --mb 8", on=False)
+    browser.run("document.getElementById('edit').click(); ppsim.move(0, 5, 4)")
+    assert state(browser)["peak"] == [5, 3, 2, 1]
+    assert "peak 5 3 2 1 act" in said(browser, "edited")
+    words = shlex.split(said(browser, "again"))
+    assert words[:3] == ["ppsim", "run", "1f1b-edited.csv"]
+
+
+@pytest.mark.browser
+def test_each_device_has_its_cap_where_they_differ(tmp_path, browser):
+    target = tmp_path / "x.html"
+    words = ("run", "1f1b", "--devices", "4", "--mb", "8", "--cap", "4,3,2,1")
+    assert invoke(*words, "-q", "-o", str(target)).exit_code == 0
+    browser.open(target.as_uri())
+    lines = "document.querySelectorAll('#marks .cap').length"
+    assert browser.run(lines) == 4
+    assert browser.run("document.querySelectorAll('#marks .over').length") == 0
+    browser.run("document.getElementById('edit').click(); ppsim.move(1, 4, 3)")
+    browser.wait("document.querySelectorAll('#marks .over').length === 1")
+    assert "above the cap on device 1" in said(browser, "edited")
+    marks = browser.run("document.getElementById('marks').textContent")
+    assert "cap 3 of device 1, passed by 1" in marks
+    assert "cap 1 of device 3" in marks
+
+
+@pytest.mark.browser
+def test_strips_are_red_above_the_cap(tmp_path, browser):
+    """More than eight devices have a strip each; its pixels are red where it holds too much."""
+    light = [{"name": "prefers-color-scheme", "value": "light"}]
+    browser.ask("Emulation.setEmulatedMedia", features=light)
+    target = tmp_path / "x.html"
+    invoke("run", "1f1b", "--devices", "10", "--mb", "20", "--cap", "8", "-q", "-o", str(target))
+    browser.open(target.as_uri())
+    reds = """
+    (() => {
+      const canvas = [...document.querySelectorAll('#pixels canvas')].at(-1);
+      const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+      const rows = Array(10).fill(0);
+      for (let i = 0; i < data.length; i += 4) {
+        const row = Math.floor(i / 4 / canvas.width * 10 / canvas.height);
+        if (data[i] > 180 && data[i + 1] < 90) rows[row]++;
+      }
+      return rows.map(Boolean);
+    })()
+    """
+    assert browser.run(reds) == [True] * 2 + [False] * 8
+
+
+@pytest.mark.browser
+def test_a_schedule_of_many_ops_is_named(page, browser):
+    page("run 1f1b --devices 4 --mb 150")
+    assert "these queues are 1f1b" in said(browser, "edited")
+    browser.run("ppsim.move(0, 9, 10)")
+    assert "1 op from 1f1b" in said(browser, "edited")
+    browser.run("ppsim.splitAll()")
+    assert "no other schedule of so many ops is named" in said(browser, "edited")
+
+
+@pytest.mark.browser
+def test_a_selected_op_is_outlined_without_drawing_the_rest_anew(page, browser):
+    page("run 1f1b --stages 4 --mb 8")
+    browser.run("document.getElementById('chart').focus()")
+    press(browser, "ArrowRight")
+    browser.wait("document.querySelector('#marks path[stroke-width=\"2.5\"]')")
+    browser.run(
+        "document.querySelectorAll('#marks path, #marks text')"
+        ".forEach(each => { each.old = true; })"
+    )
+    press(browser, "ArrowRight")
+    browser.wait("![...document.querySelectorAll('#marks path')].every(each => each.old)")
+    anew = "[...document.querySelectorAll('#marks {}')].filter(each => !each.old).length"
+    assert browser.run(anew.format("text")) == 0
+    assert browser.run(anew.format("path")) <= 3
+
+
+@pytest.mark.browser
+def test_an_op_is_dragged_among_ops_that_cannot_run(page, browser):
+    """It goes where it is dropped, though none of these has a time."""
+    page("run 1f1b --stages 2 --mb 4")
+    browser.run("ppsim.move(1, 2, 0)")
+    queue = state(browser)["queues"][1]
+    assert queue == ["1F1", "1F0", "1B0", "1B1", "1F2", "1B2", "1F3", "1B3"]
+    browser.run("ppsim.move(1, 3, 0)")
+    assert state(browser)["valid"] is False
+    x, y = spot(browser, "1B1")
+    to, _ = spot(browser, "1F2")
+    browser.mouse("mousePressed", x, y)
+    for share in (0.5, 1):
+        browser.mouse("mouseMoved", x + share * (to + 3 - x), y)
+    browser.mouse("mouseReleased", to + 3, y)
+    assert state(browser)["queues"][1][:5] == ["1F1", "1F0", "1B0", "1F2", "1B1"]
+    assert state(browser)["valid"] is True
+
+
+@pytest.mark.browser
+def test_ops_of_all_devices_are_offered_at_once(page, browser):
+    """Each of them is placed on its device, and the offer stays for all."""
+    page("run 1f1b --stages 2 --mb 2 --blank", on=False)
+    pick = "document.querySelector('#choices select')"
+    browser.run(f"(own => {{ own.value = 2; own.onchange(); }})({pick})")
+    buttons = "[...document.querySelectorAll('#choices button')]"
+    placed = []
+    while browser.run(f"{buttons}.length"):
+        offered = browser.run(f"{buttons}.map(each => each.innerText.split(' ')[0])")
+        kinds = [label[:2] for label in offered]
+        assert len({*kinds}) == len(kinds)
+        placed.append(offered[0])
+        browser.run(f"{buttons}[0].click()")
+    assert len(placed) == 8
+    assert state(browser)["valid"] is True
+    for device, queue in enumerate(state(browser)["queues"]):
+        assert {cell[0] for cell in queue} == {str(device)}

@@ -51,13 +51,14 @@ EDIT = """
     const { queues } = ppsim.state();
     const device = random(queues.length);
     const size = queues[device].length;
-    const kind = random(16);
+    const kind = random(18);
     const csv = ppsim.csv();
-    const acts = [['split', device, random(size)], ['join', device, random(size)],
-      ['add'], ['take', random(3)]];
+    const some = random(queues.length + 1);
+    const acts = [['split', device, random(size)], ['join', device, random(size)], ['add'],
+      ['take', random(3)], ['cross', device, random(size)], ['splitAll', some], ['joinAll', some]];
     const from = random(size);
     const near = Math.min(size - 1, Math.max(0, from + random(7) - 3));
-    const act = kind < 4 ? acts[kind] : ['move', device, from, kind < 6 ? random(size) : near];
+    const act = kind < 7 ? acts[kind] : ['move', device, from, kind < 9 ? random(size) : near];
     try {
       ppsim[act[0]](...act.slice(1));
     } catch (error) {

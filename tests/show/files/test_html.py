@@ -30,7 +30,7 @@ from ppsim.show.drawing.look import Highlight, Look
 from ppsim.show.drawing.palette import PALETTES
 from ppsim.show.drawing.view import find_repetition
 from ppsim.show.files.document import Document
-from ppsim.show.files.page_parts import PLAIN, join_parts, strip_comments
+from ppsim.show.files.page_parts import PLAIN, join_parts, shorten_names, squeeze_script
 from ppsim.show.files.writers import html as html_writer
 from ppsim.show.files.writers.html import SCRIPTS, START, all_scripts, write
 from tests.cases import timed
@@ -141,7 +141,50 @@ def test_the_script_is_packed_whole(single):
     (packed,) = re.findall(r"const text = '([^']*)'", page(single))
     (size,) = re.findall(r"new Uint8Array\(view.buffer, 0, (\d+)\)", page(single))
     script = gzip.decompress(base64.b85decode(packed.replace(".", "<"))[: int(size)]).decode()
-    assert script == strip_comments(join_parts(SCRIPTS) + START)
+    assert script == shorten_names(squeeze_script(join_parts(SCRIPTS) + START))
+
+
+@pytest.mark.parametrize(
+    ("script", "squeezed"),
+    [
+        ("const a = 1; // it's one\nlet b;", "const a=1;\nlet b;"),
+        ("/** What\n * it does. */\nf(a, - -b + +c);", "\nf(a,- -b+ +c);"),
+        ("x = 'a // b  c' + \"d ' e\" ;", "x='a // b  c'+\"d ' e\";"),
+        (r"y = /[\s'\"`/]+ \/ a/.test(z) ? 4 / 2 : 0", r"y=/[\s'\"`/]+ \/ a/.test(z)?4 / 2:0"),
+        (
+            "t = `a  ${ b ? `c  ${ { d: '}' }.d }` : `` }  e` + f",
+            "t=`a  ${ b ? `c  ${ { d: '}' }.d }` : `` }  e`+f",
+        ),
+        ("return a\n  && b\n", "return a&&b\n"),
+        ("if (a) {\n  b();\n}\nelse c()", "if(a){b();}\nelse c()"),
+        ("a = b\nc = d", "a=b\nc=d"),
+    ],
+)
+def test_a_script_loses_only_comments_and_blanks(script, squeezed):
+    assert squeeze_script(script) == squeezed
+
+
+@pytest.mark.parametrize(
+    ("script", "short"),
+    [
+        ("const aName=1;f(aName,`${aName+1}`)", "const aa=1;f(aa,`${aa+1}`)"),
+        ("let aa,ALL_OF=2;g(ALL_OF?.x,...[ALL_OF])", None),
+        ("const ALL_OF=2;g(...ALL_OF)", "const aa=2;g(...aa)"),
+        ("const aName=1;x.aName=2", None),
+        ("const aName=1;({aName})", None),
+        ("const aName=1;({b,aName:2})", None),
+        ("const aName=1;say('the aName of it')", None),
+        ("const aName=1;say(`the aName of ${b}`)", None),
+        ("const {b,aName=1}=c;const aName=2", None),
+        ("function aName(b){};c={aName(d){}}", None),
+        ("const one=1;one()", None),
+        ("const plain=1;plain(/plain/)", None),
+        ("const plain=1;say(`${b?'plain':'no'} ${c}`)", None),
+        ("const plain=1;plain(b)", "const aa=1;aa(b)"),
+    ],
+)
+def test_a_name_is_shortened_where_it_is_nothing_else(script, short):
+    assert shorten_names(script) == (short or script)
 
 
 @pytest.mark.parametrize(

@@ -482,3 +482,39 @@ def test_drag_compare_drop_copy_and_download(address, browser, tmp_path):
     target = tmp_path / "ppsim.trace.json"
     wait_for(target.exists, "the download")
     assert json.loads(target.read_text())["traceEvents"]
+
+
+def set_control(browser, label: str, value: float) -> None:
+    """Set a number beside a slider, and wait for the answer."""
+    control = f"document.querySelector('#controls input[type=number][aria-label={label}]')"
+    before = browser.run("Number(document.documentElement.dataset.answered)")
+    browser.run(f"(own => {{ own.value = {value}; own.oninput(); }})({control})")
+    browser.wait(f"Number(document.documentElement.dataset.answered) > {before}")
+
+
+def test_edits_stay_at_other_costs_and_wait_for_their_schedule(address, browser):
+    """A slider of a cost keeps them, one of the shape offers the way back, a link has both."""
+    browser.open(at(address, "1f1b", devices=4, mb=8))
+    browser.wait("document.documentElement.dataset.answered === '1'")
+    browser.run("document.getElementById('edit').click(); ppsim.move(0, 5, 6); ppsim.split(1, 3)")
+    csv, makespan = browser.run("[ppsim.csv(), ppsim.state().makespan]")
+    set_control(browser, "message", 0.5)
+    browser.wait(f"ppsim.csv() === {json.dumps(csv)}")
+    assert browser.run("ppsim.state().makespan") > makespan
+    assert browser.run("document.getElementById('regain').hidden")
+    set_control(browser, "microbatches", 9)
+    browser.wait("ppsim.state().queues[0].length === 18")
+    words = "2 edits of the schedule before do not fit this one: go back"
+    browser.wait("!document.getElementById('regain').hidden")
+    assert text(browser, "#regain") == words
+    assert not browser.run("ppsim.undo()")
+    browser.run("document.getElementById('regain').click()")
+    browser.wait(f"ppsim.csv() === {json.dumps(csv)}")
+    browser.wait("document.getElementById('regain').hidden")
+    assert browser.run("ppsim.undo() && ppsim.undo() && ppsim.redo() && ppsim.redo()")
+    browser.wait("location.hash.includes('e=') && location.search.includes('comm=0.5')")
+    link = browser.run("location.href")
+    browser.open(link)
+    browser.wait(f"ppsim.csv() === {json.dumps(csv)}")
+    assert browser.run("document.getElementById('edit').getAttribute('aria-pressed')") == "true"
+    assert browser.errors == []

@@ -27,10 +27,27 @@ function wantedOps(sheet, state) {
     bySource.get(microbatch).push([device, kind, stage]);
   }));
   const wanted = Array.from({ length: sheet.devices }, () => []);
+  const crossed = crossedOf(sheet, state, bySource);
   state.sources.forEach((source, microbatch) => {
-    for (const [device, kind, stage] of bySource.get(source)) wanted[device].push(packOp(sheet, kind, stage, microbatch));
+    for (const [device, kind, stage] of bySource.get(source)) {
+      const home = crossed.has(microbatch) ? mirrored(sheet, device, stage) : device;
+      wanted[home].push(packOp(sheet, kind, stage, microbatch));
+    }
   });
   return wanted;
+}
+
+/** The microbatches that are not in the replica of the model in which they began. */
+function crossedOf(sheet, state, bySource) {
+  const crossed = new Set();
+  if (sheet.placement.length < 2) return crossed;
+  const first = (device, stage) => sheet.placement[0][stage] === device;
+  state.queues.forEach((queue, device) => queue.forEach(code => {
+    const { stage, microbatch } = unpackOp(sheet, code);
+    const [[home, , began]] = bySource.get(state.sources[microbatch]);
+    if (first(device, stage) !== first(home, began)) crossed.add(microbatch);
+  }));
+  return crossed;
 }
 
 /** The ops that are still to be placed, by device; of a backward that was split or joined its other form counts too. */
@@ -53,18 +70,18 @@ function wholeSet(sheet, state, missing) {
 
 /**
  * The ops that may run at the end of devices' queues: all that is missing and has its inputs, with the time at which
- * each would start.
+ * each would start. With `until` an op of one device may run behind so many that are placed there.
  */
-function readyOps(sheet, state, missing = missingOps(sheet, state)) {
+function readyOps(sheet, state, missing = missingOps(sheet, state), at = -1, until = Infinity) {
   const timed = timeQueues(sheet, state);
   const { ops, inputs, duration } = wholeSet(sheet, state, missing);
   const [end, done] = [new Float64Array(ops.size), new Uint8Array(ops.size)];
   const free = new Float64Array(sheet.devices);
-  for (let device = 0, at = 0; device < sheet.devices; device++)
-    for (let i = 0; i < state.queues[device].length; i++, at++) {
+  for (let device = 0, placed = 0; device < sheet.devices; device++)
+    for (let i = 0; i < state.queues[device].length; i++, placed++) {
       const op = ops.offsets[device] + i;
-      [end[op], done[op]] = [timed.end[at], timed.done[at]];
-      free[device] = Math.max(free[device], timed.end[at]);
+      [end[op], done[op]] = [timed.end[placed], timed.done[placed]];
+      if (device !== at || i < until) free[device] = Math.max(free[device], timed.end[placed]);
     }
   const ready = [];
   for (let device = 0; device < sheet.devices; device++)
@@ -86,15 +103,25 @@ function arrivalOf(op, inputs, end, done, free) {
   return start;
 }
 
-/** What may run next on a device, what starts first coming first: its label, its place among what is wanted, its times. */
-function choicesOf(sheet, state, device) {
-  placeIn(device, sheet.devices, 'device');
-  const { ready, ops, free } = readyOps(sheet, state);
+/**
+ * What may run next on a device, or behind so many cells of its queue, what starts first coming first: its label, its
+ * place among what is wanted, its times.
+ */
+function choicesOf(sheet, state, device, at = Infinity) {
+  const cells = cellsOf(state.queues[placeIn(device, sheet.devices, 'device')]);
+  const until = at < cells.length ? cells.slice(0, at).flat().length : Infinity;
+  const { ready, ops, free } = readyOps(sheet, state, undefined, device, until);
   const wanted = wantedOps(sheet, state)[device];
-  return ready.filter(each => each.device === device).map(({ op, start, end }) => ({
+  const found = ready.filter(each => each.device === device).map(({ op, start, end }) => ({
     label: opLabel(sheet, ops, op), start, end, waits: start - free[device],
     place: wanted.indexOf(packOp(sheet, ops.kind[op], ops.stage[op], ops.microbatch[op])),
   })).sort((a, b) => a.start - b.start || a.place - b.place);
+  if (until === Infinity) return found;
+  const runs = ({ place }) => {
+    const { ops: { offsets }, done } = timeQueues(sheet, EDITS.p(sheet, state, device, at, place));
+    return done[offsets[device] + until];
+  };
+  return found.slice(0, MOST_CHOICES).filter(runs); // none that waits for an op behind it
 }
 
 /** Fill the rest by a policy: each device runs what can start first, and of several the one that the policy prefers. */
@@ -264,7 +291,7 @@ Object.assign(window.ppsim, {
   remove: (device, at) => changed(() => edit(editor.panel, 'x', device, at)),
   fill: (policy = 0) => changed(() => edit(editor.panel, 'f', policy)),
   stamp: (microbatch = 0) => changed(() => edit(editor.panel, 'k', microbatch)),
-  choices: device => choicesOf(editor.sheets[editor.panel], stateNow(), device),
+  choices: (device, at) => choicesOf(editor.sheets[editor.panel], stateNow(), device, at),
   block: (microbatch = 0) => blockText(editor.sheets[editor.panel], stateNow(), microbatch),
   policies: POLICIES.map(({ name }) => name),
 });

@@ -1,5 +1,7 @@
 // Editing by hand: the switch and its buttons, keys, mouse and touch, and what is saved of an edited schedule.
 
+const MOST_TOLD = 2000; // ops of a schedule whose split is timed whenever a backward is selected
+
 /** Turn the editor on or off; an edited schedule stays as it is. */
 function toggleEditor(on = !editor.on) {
   editor.on = on;
@@ -19,11 +21,47 @@ function sayHow() {
     : 'Select an op by a click or the arrow keys; drag it, or move it with Alt + ← and Alt + →');
 }
 
-/** A button of the editor. */
-function tool(name, title, act) {
+/** A button of the editor; `ahead` shows what it would do while it is pointed at. */
+function tool(name, title, act, ahead = null) {
   const button = element('button', { type: 'button', textContent: name, title });
   button.onclick = () => attempt(act);
+  if (ahead) foreseeing(button, ahead);
   return button;
+}
+
+/** Show what a button would do while it is pointed at or has the focus. */
+function foreseeing(button, ahead) {
+  const show = () => {
+    try {
+      ahead();
+    } catch {
+      return; // the press says why
+    }
+  };
+  const hide = () => { editor.ghost = null; drawSoon(); };
+  Object.assign(button, { onpointerenter: show, onfocus: show, onpointerleave: hide, onblur: hide });
+}
+
+/** What an edit would amount to, with a cell of a device where it would be, and in words what it costs. */
+function foreseen(device, at, letter, numbers) {
+  const { panel } = editor;
+  const sheet = editor.sheets[panel];
+  const state = EDITS[letter](sheet, stateNow(panel), ...numbers);
+  const answer = answerOf(sheet, state);
+  const cells = cellsOf(state.queues[device]);
+  const op = answer.timed.ops.offsets[device] + cells.slice(0, at).flat().length;
+  const ghost = { panel, device, answer, op, sheet, before: TIMELINES[panel].edited };
+  const { before } = ghost;
+  const by = answer.valid && before.valid ? `${signedTime(answer.makespan - before.makespan)}  ` : '';
+  return { ghost, words: by + ghostWords(ghost).replaceAll('\n', ' · ') };
+}
+
+/** Show what an edit would amount to. */
+function foresee(device, at, letter, ...numbers) {
+  const { ghost, words } = foreseen(device, at, letter, numbers);
+  editor.ghost = ghost;
+  $('told').textContent = words;
+  drawSoon();
 }
 
 /** Do something that may be refused, and say why it was, in place of what was said before. */
@@ -46,13 +84,22 @@ function fillEditor() {
     tool('redo', 'Redo (Ctrl + Shift + Z)', () => ppsim.redo() || say('nothing to redo')),
     tool('← earlier', 'Move the selected op earlier (Alt + ←)', () => shift(-1)),
     tool('later →', 'Move the selected op later (Alt + →)', () => shift(1)),
-    tool('split', 'Split the selected B into I and W (I)', () => withSelected((device, at) => ppsim.split(device, at))),
-    tool('join', 'Join the selected I or W with its other half (J)', () => withSelected((device, at) => ppsim.join(device, at))),
+    tool('split', 'Split the selected B into I and W (I)', () => withSelected((device, at) => ppsim.split(device, at)),
+      () => withSelected((device, at) => foresee(device, at, 's', device, at))),
+    tool('join', 'Join the selected I or W with its other half (J)', () => withSelected((device, at) => ppsim.join(device, at)),
+      () => withSelected((device, at) => foresee(device, at, 'j', device, at))),
+    menu('split all', everywhere(), which => ppsim.splitAll(...which ? [which - 1] : [])),
+    menu('join all', everywhere(), which => ppsim.joinAll(...which ? [which - 1] : [])),
+    ...editor.sheets.some(sheet => sheet?.placement.length > 1)
+      ? [tool('other replica', 'Move the microbatch of the selected op to the other replica (Alt + ↑ ↓)', across)] : [],
     tool('+ microbatch', 'Add a microbatch (+)', () => ppsim.add()),
     tool('− microbatch', 'Take the microbatch of the selected op off (Delete)', takeSelected),
     tool('link', 'Copy a link to this state', copyLink), save), buildTools(),
   element('p', { id: 'edited', 'aria-live': 'polite' }), element('p', {}, element('code', { id: 'again' })), element('div', { id: 'choices', className: 'tools' }), element('p', { id: 'told', 'aria-live': 'polite' }));
 }
+
+/** What all backwards can be of that are split or joined in one step. */
+const everywhere = () => ['of the schedule', ...Array.from({ length: editor.sheets[editor.panel].devices }, (_, i) => `of device ${i}`)];
 
 /** Act on the selected op's device and place; throws where none is selected. */
 function withSelected(act) {
@@ -87,6 +134,24 @@ function shift(by) {
   });
 }
 
+/** Move the selected op's microbatch to the other replica of the model. */
+function across() {
+  withSelected((device, at) => {
+    const sheet = editor.sheets[editor.panel];
+    const target = otherDevice(sheet, stateNow(), device, at);
+    const { code } = editor.selected;
+    ppsim.cross(device, at);
+    chooseCode(target, code);
+  });
+}
+
+/** Select the op of a code on a device. */
+function chooseCode(device, code) {
+  const { panel } = editor;
+  const same = cell => cell.some(each => each - each % 2 === code - code % 2);
+  choose(panel, device, cellsOf(stateNow(panel).queues[device]).findIndex(same));
+}
+
 /** Select a cell, outline it and say what it is. */
 function choose(panel, device, at) {
   editor.panel = panel;
@@ -99,7 +164,17 @@ function choose(panel, device, at) {
   const { start, end } = timeline.edited.timed;
   const label = cellText(editor.sheets[panel], cellsOf(stateNow(panel).queues[device])[at]);
   say(`${label} on device ${device}, place ${at + 1}: ${interval(start[op], end[op])}`);
+  $('chart').classList.toggle('holds', editor.sheets[panel].placement.length > 1);
+  tellSplit(device, at);
   drawSoon();
+}
+
+/** Say of a full backward that is selected what splitting it would cost, where that is told at once. */
+function tellSplit(device, at) {
+  const [sheet, state] = [editor.sheets[editor.panel], stateNow()];
+  const whole = fullBackward(sheet, cellsOf(state.queues[device])[at]) >= 0;
+  const few = TIMELINES[editor.panel].edited.timed.ops.size <= MOST_TOLD;
+  $('told').textContent = whole && few ? `split: ${foreseen(device, at, 's', [device, at]).words}` : '';
 }
 
 /** The number of a cell's first op among all ops of the queues, and the cell of an op. */
@@ -144,23 +219,27 @@ function cellUnder(event) {
   return row < 0 ? null : cellOfOp(at.index, timeline.kept[cellOf(timeline, row)]);
 }
 
-/** Where a held cell would go: before the first one of its device whose middle is right of the pointer. */
-function placeUnder(event, { panel, device, at }) {
-  const { timed } = TIMELINES[panel].edited;
+/**
+ * Where a cell would go on a device: before the first one whose middle is right of the pointer. `at` is its place where
+ * the device is its own, `held` the cell.
+ */
+function placeUnder(event, panel, device, at = -1, held = []) {
+  const { drawn, edited: { timed } } = TIMELINES[panel];
   const sheet = editor.sheets[panel];
   const time = timeAt(shown.from + (event.clientX - chartBox().left - shown.left) / shown.scale);
   const cells = cellsOf(stateNow(panel).queues[device]);
-  const stream = cell => sheet.kinds[unpackOp(sheet, cell[0]).kind].stream ?? 0;
+  const stream = ([code]) => code === undefined ? 0 : sheet.kinds[unpackOp(sheet, code).kind].stream ?? 0;
+  const own = stream(held);
+  const behind = place => at >= 0 && place > at ? place - 1 : place; // its own place is left
   let [op, to] = [timed.ops.offsets[device], 0];
   for (const [place, cell] of cells.entries()) {
-    const begin = timed.done[op] ? timed.start[op] : Infinity;
-    const middle = begin + (timed.end[op] - timed.start[op]) / 2;
+    const middle = (drawn.start[op] + drawn.end[op]) / 2;
     op += cell.length;
-    if (place === at || (stream(cell) || 0) !== (stream(cells[at]) || 0) && stream(cells[at]) === 0) continue;
-    if (middle > time) return place > at ? place - 1 : place;
-    to = place > at ? place : place + 1;
+    if (place === at || !own && stream(cell)) continue;
+    if (middle > time) return behind(place);
+    to = behind(place + 1);
   }
-  return Math.min(to, cells.length - 1);
+  return to;
 }
 
 /** Take hold of the op under a pointer; whether there is one. A finger holds an op that is selected already. */
@@ -170,25 +249,47 @@ function grab(event) {
   if (!found) return offerPlace(event);
   const { selected } = editor;
   const again = selected && selected.panel === found.panel && selected.device === found.device && selected.at === found.at;
-  editor.held = event.pointerType === 'touch' && !again ? null : { ...found, x: event.clientX, to: found.at };
   choose(found.panel, found.device, found.at);
+  editor.held = event.pointerType === 'touch' && !again ? null
+    : { ...editor.selected, x: event.clientX, y: event.clientY };
   return Boolean(editor.held);
+}
+
+/** What letting go of the held op here would do, as an edit, and why it cannot go to the row under the pointer. */
+function moveUnder(event, { panel, device, at }) {
+  const [sheet, state] = [editor.sheets[panel], stateNow(panel)];
+  const cell = cellsOf(state.queues[device])[at];
+  const under = place(event);
+  let why = '';
+  if (under && !under.curve && under.index === panel && under.device !== device) {
+    try {
+      const other = otherDevice(sheet, state, device, at);
+      if (other === under.device) return { act: ['c', device, at, placeUnder(event, panel, other, -1, cell)], target: other, why };
+      why = `${cellText(sheet, cell)} may run on devices ${device} and ${other}`;
+    } catch (error) {
+      why = error.message;
+    }
+  }
+  return { act: ['m', device, at, placeUnder(event, panel, device, at, cell)], target: device, why };
 }
 
 /** Show where the held op would go and what that costs. */
 function carry(event) {
   const { held } = editor;
-  if (!editor.ghost && Math.abs(event.clientX - held.x) < 5) return;
-  held.to = placeUnder(event, held);
+  const far = Math.hypot(event.clientX - held.x, event.clientY - held.y);
+  if (!editor.ghost && far < 5) return;
+  const { act, target, why } = moveUnder(event, held);
   const sheet = editor.sheets[held.panel];
-  if (editor.ghost?.to !== held.to) {
-    const state = EDITS.m(sheet, stateNow(held.panel), held.device, held.at, held.to);
+  if (editor.ghost?.act.join() !== act.join()) {
+    const state = EDITS[act[0]](sheet, stateNow(held.panel), ...act.slice(1));
     const answer = answerOf(sheet, state);
-    const op = answer.timed.ops.offsets[held.device] + cellsOf(state.queues[held.device]).slice(0, held.to).reduce((sum, cell) => sum + cell.length, 0);
-    editor.ghost = { ...held, answer, op, sheet, before: TIMELINES[held.panel].edited };
+    const own = held.code - held.code % 2;
+    const op = answer.timed.ops.offsets[target] + state.queues[target].findIndex(code => code - code % 2 === own);
+    editor.ghost = { ...held, act, device: target, answer, op, sheet, before: TIMELINES[held.panel].edited };
   }
   const { answer, before } = editor.ghost;
-  tip(event.clientX, event.clientY, bold(answer.valid ? signedTime(answer.makespan - before.makespan) : 'cannot run'), `  ${ghostWords(editor.ghost)}`);
+  const by = answer.valid ? signedTime(answer.makespan - before.makespan) : 'cannot run';
+  tip(event.clientX, event.clientY, bold(by), `  ${ghostWords(editor.ghost)}${why && `\n${why}`}`);
   drawSoon();
 }
 
@@ -198,13 +299,18 @@ function letGo(drop) {
   editor.held = editor.ghost = null;
   hideTip();
   drawSoon();
-  if (!drop || !ghost || held.to === held.at) return;
-  attempt(() => { editor.panel = held.panel; ppsim.move(held.device, held.at, held.to); choose(held.panel, held.device, held.to); });
+  if (!drop || !ghost || ghost.act[0] === 'm' && ghost.act[3] === held.at) return;
+  attempt(() => {
+    editor.panel = held.panel;
+    changed(() => edit(held.panel, ...ghost.act));
+    chooseCode(ghost.device, held.code);
+  });
 }
 
 const EDIT_KEYS = {
   arrowleft: () => chooseNext(-1, 0), arrowright: () => chooseNext(1, 0), arrowup: () => chooseNext(0, -1), arrowdown: () => chooseNext(0, 1),
   i: () => withSelected((device, at) => ppsim.split(device, at)), j: () => withSelected((device, at) => ppsim.join(device, at)),
+  'shift+i': () => ppsim.splitAll(), 'shift+j': () => ppsim.joinAll(),
   '+': () => ppsim.add(), delete: takeSelected, backspace: takeSelected,
 };
 
@@ -218,7 +324,11 @@ function editKey(event) {
   else if (control && name === 'z') act = () => (event.shiftKey ? ppsim.redo() : ppsim.undo()) || say(`nothing to ${event.shiftKey ? 're' : 'un'}do`);
   else if (control && name === 'y') act = () => ppsim.redo() || say('nothing to redo');
   else if (event.altKey && (name === 'arrowleft' || name === 'arrowright')) act = () => shift(name === 'arrowleft' ? -1 : 1);
-  else if (!control && !event.altKey) act = name === 'escape' && editor.held ? () => letGo(false) : EDIT_KEYS[name] ?? null;
+  else if (event.altKey && (name === 'arrowup' || name === 'arrowdown')) act = across;
+  else if (!control && !event.altKey) {
+    const shifted = event.shiftKey ? EDIT_KEYS[`shift+${name}`] : null;
+    act = name === 'escape' && editor.held ? () => letGo(false) : shifted ?? EDIT_KEYS[name] ?? null;
+  }
   if (!act) return false;
   event.preventDefault();
   attempt(act);
@@ -263,10 +373,22 @@ function jsonOf(sheet, state) {
 /** Save the edited schedule in a format. */
 function saveEdited(form) {
   const [sheet, state] = [editor.sheets[editor.panel], stateNow()];
-  if (form === 'svg') return save();
+  if (form === 'svg') return unmarked(save);
   if (form === 'csv') return handOver(nameOfFile(form), csvOf(sheet, state), 'text/csv');
   if (form === 'json') return handOver(nameOfFile(form), jsonOf(sheet, state), 'application/json');
-  return savePng();
+  return unmarked(savePng);
+}
+
+/** Act while nothing is selected or picked out in the drawing, which then is as it was. */
+function unmarked(act) {
+  const { selected } = editor;
+  const { op, highlight } = view;
+  editor.selected = view.op = view.highlight = null;
+  draw();
+  act();
+  editor.selected = selected;
+  Object.assign(view, { op, highlight });
+  draw();
 }
 
 /** Save what is shown as PNG, of twice as many pixels as on the page. */

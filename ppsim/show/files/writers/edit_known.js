@@ -2,18 +2,26 @@
 
 const NEAR = 8; // ops out of place, up to which a schedule is near
 
-/** The schedules of families at this size, from the page's column of them (show/files/editing.py): names and queues. */
-function knownOf(sheet, names, ops, rows) {
+/**
+ * The schedules of families at this size, from the page's column of them (show/files/editing.py): names and queues.
+ * Where it has none, the one name is of the schedule that the page is about.
+ */
+function knownOf(sheet, { names, ops }, rows) {
+  if (!rows) return [{ name: names[0], queues: sheet.base.queues }];
+  const held = Array.from({ length: sheet.devices }, () => []); // by device, the stage of each chunk
+  for (const row of sheet.placement) row.forEach((device, stage) => held[device].push(stage));
   const queues = [[]];
   let [following, next] = [[], -1]; // by place the next microbatch, and the one that the row states
+  const number = i => rows[i] - (rows[i - 1] ?? 0);
   for (let i = 0; i < rows.length; i++) {
-    const place = rows[i];
-    if (place === -1) next = rows[++i];
+    const place = number(i);
+    if (place === -1) next = number(++i);
     else if (place === -2) {
       queues.push([]);
       following = [];
     } else {
-      const [kind, stage, paired] = ops[place];
+      const [kind, chunk, paired] = ops[place];
+      const stage = chunk < 0 ? -2 - chunk : held[(queues.length - 1) % sheet.devices][chunk];
       const microbatch = next >= 0 ? next : following[place] ?? 0;
       queues.at(-1).push(packOp(sheet, kind, stage, microbatch, paired));
       [following[place], next] = [microbatch + 1, -1];
@@ -52,9 +60,9 @@ function recognised(sheet, state) {
   return best;
 }
 
-/** The same in words. */
-function recognisedWords(found) {
-  if (!found) return '';
+/** The same in words; of a large schedule only its own name is known. */
+function recognisedWords(found, { known, base }) {
+  if (!found) return known?.[0]?.queues === base.queues ? 'no other schedule of so many ops is named' : '';
   if (!found.away) return `these queues are ${found.name}`;
   return `${found.away} op${found.away === 1 ? '' : 's'} from ${found.name}`;
 }

@@ -3,7 +3,7 @@
 /** What a lesson asks for, above the tools. */
 function lessonPart() {
   const { lesson } = REPORT;
-  return [element('section', { id: 'lesson', 'aria-label': 'Lesson' }, element('h2', { textContent: lesson.title }),
+  return [element('section', { id: 'lesson', 'aria-label': 'Lesson' },
     ...lesson.text.map(textContent => element('p', { textContent })), element('p', { id: 'par', 'aria-live': 'polite' }))];
 }
 

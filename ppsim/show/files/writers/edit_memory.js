@@ -17,38 +17,51 @@ function passesOf(sheet, ops) {
 /** The activations that each op adds. */
 function activationChanges(sheet, ops) {
   const { backwards, recomputed } = passesOf(sheet, ops);
-  return Int8Array.from({ length: ops.size }, (_, op) => {
-    if (!backwards) return 0;
-    const [kind, code] = [sheet.kinds[ops.kind[op]], ops.kind[op]];
-    const partly = sheet.partly.includes(ops.stage[op]) && recomputed(op);
-    if (code === FORWARD_KIND && recomputed(op)) return partly ? 1 : 0;
-    if (code === RECOMPUTE_KIND && partly) return 0;
-    return (kind.takes ? 1 : 0) - (kind.frees === FREES_ALL || code === WEIGHTS_KIND ? 1 : 0);
-  });
+  const change = new Int8Array(ops.size);
+  for (let op = 0; op < ops.size && backwards; op++) {
+    const code = ops.kind[op];
+    const kind = sheet.kinds[code];
+    const again = recomputed(op);
+    const partly = again && sheet.partly.includes(ops.stage[op]);
+    if (code === FORWARD_KIND && again) change[op] = partly ? 1 : 0;
+    else if (code !== RECOMPUTE_KIND || !partly)
+      change[op] = (kind.takes ? 1 : 0) - (kind.frees === FREES_ALL || code === WEIGHTS_KIND ? 1 : 0);
+  }
+  return change;
 }
 
-/** The most activations that each device holds: by the order of the queue, or by time where devices have several streams. */
-function peakActivations(sheet, { ops, start, end }, makespan) {
+/**
+ * The most activations that each device holds: by the order of the queue, or by time where devices have several
+ * streams. Ops that do not run change nothing.
+ */
+function peakActivations(sheet, { ops, start, end, done }, makespan) {
   const change = activationChanges(sheet, ops);
-  return Array.from({ length: sheet.devices }, (_, device) => {
-    const own = Array.from({ length: ops.offsets[device + 1] - ops.offsets[device] }, (_, i) => ops.offsets[device] + i);
-    let changes;
-    if (sheet.laned) {
-      const time = own.map(op => Math.round((change[op] > 0 ? start[op] : end[op]) / (makespan || 1e-300) * 1e12));
-      const order = [...own.keys()].sort((a, b) => time[a] - time[b] || change[own[a]] - change[own[b]]);
-      changes = order.map(i => change[own[i]]);
-    } else {
+  const peaks = [];
+  for (let device = 0; device < sheet.devices; device++) {
+    const order = []; // of ops whose changes are counted
+    for (let op = ops.offsets[device]; op < ops.offsets[device + 1]; op++) {
+      if (!done[op]) continue;
       // In a pair the forward takes before the other frees.
-      changes = own.map(op => change[ops.pair[op] >= 0 && ops.kind[Math.max(op, ops.pair[op])] === FORWARD_KIND ? ops.pair[op] : op]);
+      const turned = !sheet.laned && ops.pair[op] >= 0 && ops.kind[Math.max(op, ops.pair[op])] === FORWARD_KIND;
+      order.push(turned ? ops.pair[op] : op);
     }
-    let [held, most] = [0, 0];
-    changes.forEach((by, i) => { held += by; most = i ? Math.max(most, held) : held; });
-    return most;
-  });
+    if (sheet.laned) {
+      const share = op => (change[op] > 0 ? start[op] : end[op]) / (makespan || 1e-300);
+      const time = new Map(order.map(op => [op, Math.round(share(op) * 1e12)]));
+      order.sort((a, b) => time.get(a) - time.get(b) || change[a] - change[b]);
+    }
+    let [held, most] = [0, order.length ? -Infinity : 0];
+    for (const op of order) {
+      held += change[op];
+      most = Math.max(most, held);
+    }
+    peaks.push(most);
+  }
+  return peaks;
 }
 
 /** What each op changes at its start and at its end, and what its device receives ahead of it, by amounts of stages. */
-function memoryChanges(sheet, { ops, inputs }, amounts) {
+function memoryChanges(sheet, { ops, inputs, done }, amounts) {
   const of = name => amounts[name] ?? new Array(sheet.stages).fill(0);
   const [whole, kept, stash, workB, workI, message, stored] = ['activations', 'kept', 'stash', 'work_b', 'work_i', 'message', 'stored'].map(of);
   const [begin, after] = [new Float64Array(ops.size), new Float64Array(ops.size)];
@@ -67,7 +80,7 @@ function memoryChanges(sheet, { ops, inputs }, amounts) {
     if (kind.name === 'EF') begin[op] += amounts.encoder ?? 0;
     if (kind.name === (trained ? 'EB' : 'EF')) after[op] -= amounts.encoder ?? 0;
     const source = inputs.neighbour[op];
-    if (source < 0 || ops.device[source] === ops.device[op] && !fedBack(sheet, ops, op)) continue;
+    if (source < 0 || !done[op] || ops.device[source] === ops.device[op] && !fedBack(sheet, ops, op)) continue;
     const size = message.at(stage - (code === FORWARD_KIND ? 1 : 0));
     if (code === FORWARD_KIND) begin[op] -= size;
     else after[op] -= size;
@@ -78,12 +91,13 @@ function memoryChanges(sheet, { ops, inputs }, amounts) {
 
 /** Steps of what devices hold over time, as a curve of the page; amounts of one time count together. */
 function heldCurve(sheet, timed, amounts, makespan, name, unit, divisor = 1) {
-  const { ops, start, end } = timed;
+  const { ops, start, end, done } = timed;
   const { begin, after, buffers } = memoryChanges(sheet, timed, amounts);
   const [offsets, time, value, peak, least] = [[0], [], [], [], []];
   for (let device = 0; device < sheet.devices; device++) {
     const changes = [[0, amounts.always?.[device] ?? 0]];
-    for (let op = ops.offsets[device]; op < ops.offsets[device + 1]; op++) changes.push([start[op], begin[op]], [end[op], after[op]]);
+    for (let op = ops.offsets[device]; op < ops.offsets[device + 1]; op++)
+      if (done[op]) changes.push([start[op], begin[op]], [end[op], after[op]]);
     for (const [source, size] of buffers[device]) changes.push([end[source], size]);
     changes.sort((a, b) => a[0] - b[0]);
     let held = 0;

@@ -55,30 +55,44 @@ function drawnTimes({ ops, start, end, done, duration }, makespan) {
 /** The chunk of an op on its device, over both replicas. */
 function chunkTable(sheet) {
   const held = Array(sheet.devices).fill(0);
-  const table = new Map();
-  for (const row of sheet.placement) row.forEach((device, stage) => table.set(stage * sheet.devices + device, held[device]++));
-  return (stage, device) => stage < 0 ? 0 : table.get(stage * sheet.devices + device) ?? 0;
+  const table = new Int32Array(sheet.stages * sheet.devices);
+  for (const row of sheet.placement) row.forEach((device, stage) => { table[stage * sheet.devices + device] = held[device]++; });
+  return (stage, device) => stage < 0 ? 0 : table[stage * sheet.devices + device];
+}
+
+/** The values of some ops, as an array of the same kind. */
+function valuesAt(values, places) {
+  const found = new values.constructor(places.length);
+  for (let i = 0; i < places.length; i++) found[i] = values[places[i]];
+  return found;
 }
 
 /** The ops that devices' rows show, as the columns of a timeline of the page. */
 function rowsOf(sheet, timed, times) {
   const { ops, inputs, bound } = timed;
   const place = new Int32Array(ops.size + 1).fill(NO_OP);
-  const [kept, offsets] = [[], [0]];
+  const kept = new Int32Array(ops.size);
+  const offsets = [0];
+  let count = 0;
   for (let device = 0; device < sheet.devices; device++) {
     for (let op = ops.offsets[device]; op < ops.offsets[device + 1]; op++)
-      if (sheet.kinds[ops.kind[op]].row) place[op] = kept.push(op) - 1;
-    offsets.push(kept.length);
+      if (sheet.kinds[ops.kind[op]].row) {
+        place[op] = count;
+        kept[count++] = op;
+      }
+    offsets.push(count);
   }
-  const take = values => values.constructor.from(kept, op => values[op]);
-  const placed = values => Int32Array.from(kept, op => values[op] < 0 ? values[op] : place[values[op]]);
+  const shown = kept.subarray(0, count);
+  const take = values => valuesAt(values, shown);
+  const placed = values => take(values).map(op => op < 0 ? op : place[op]);
   const chunk = chunkTable(sheet);
+  const chunks = new Int32Array(count);
+  for (let row = 0; row < count; row++) chunks[row] = chunk(ops.stage[shown[row]], ops.device[shown[row]]);
   return {
-    offsets, kept, place,
+    offsets, kept: shown, place,
     ops: {
       kind: take(ops.kind), stage: take(ops.stage), microbatch: take(ops.microbatch), start: take(times.start), end: take(times.end),
-      chunk: Int32Array.from(kept, op => chunk(ops.stage[op], ops.device[op])), pair: placed(ops.pair), bound: placed(bound),
-      dependency: placed(inputs.neighbour),
+      chunk: chunks, pair: placed(ops.pair), bound: placed(bound), dependency: placed(inputs.neighbour),
     },
   };
 }
@@ -88,7 +102,7 @@ function lanesOfQueues(sheet, { ops, done }, times) {
   const found = [];
   for (let op = 0; op < ops.size; op++)
     if (sheet.kinds[ops.kind[op]].stream && done[op] && times.end[op] > times.start[op]) found.push(op);
-  const take = values => values.constructor.from(found, op => values[op]);
+  const take = values => valuesAt(values, found);
   const [left, right, device] = [times.start, times.end, ops.device].map(take);
   return {
     device, band: Uint8Array.from(found, op => BAND_OF_STREAM[sheet.kinds[ops.kind[op]].stream]), left, right, stage: take(ops.stage),
@@ -149,7 +163,7 @@ function editedTimeline(sheet, state, original) {
   const unit = original.held[0].split(' ').slice(1).join(' ');
   const whole = state.sources.length / sheet.slices / sheet.rounds;
   const edited = {
-    ...original, offsets, ops, curves, edited: answer, kept, fold: undefined, path: undefined, merged: null, links: undefined,
+    ...original, offsets, ops, curves, edited: answer, drawn: times, kept, fold: undefined, path: undefined, merged: null, links: undefined,
     makespan: times.end_of_all, microbatches: state.sources.length, work: original.work.replace(/^\d+ microbatch(es)?/, `${whole} microbatch${whole === 1 ? '' : 'es'}`),
     waits: original.waits && answer.valid ? waitsOfRows(idleOfQueues(sheet, timed, answer.makespan), place) : undefined,
     busy: answer.busy, idle: answer.busy.map(time => times.end_of_all - time), peak_activations: answer.peak, messages: answer.messages,
@@ -163,28 +177,57 @@ function editedTimeline(sheet, state, original) {
 
 /** Start what edits need, once the page has its timelines. */
 async function startEditor() {
+  if (editor.at) keepEdits(editsText(), editor.at);
+  else if (editor.base) editor.kept.delete(editor.base);
   editor.originals = [...TIMELINES];
   editor.sheets = await Promise.all(TIMELINES.map(sheetOf));
   editor.past = [{ states: editor.sheets.map(sheet => sheet?.base ?? null), token: null }];
   editor.at = 0;
   editor.panel = Math.max(0, editor.sheets.findIndex(Boolean));
   editor.begun = [];
+  editor.base = null;
   [editor.selected, editor.held, editor.ghost] = [null, null, null];
   if (REPORT.blank) editor.past[0].states = editor.sheets.map((sheet, panel) => sheet && !sheet.no_blank ? EDITS.b(sheet, sheet.base) : editor.past[0].states[panel]);
   if (REPORT.lesson?.edits) beginFrom(REPORT.lesson.edits);
-  if (!$('editor').firstChild) fillEditor();
+  if (editor.filled !== baseNumber()) fillEditor();
+  editor.filled = baseNumber();
   if (REPORT.blank || REPORT.lesson) toggleEditor(true);
   if (REPORT.blank) offer(0);
-  if (editor.on) showEdited();
+  $('editor').hidden = !editor.on;
+  takeKept();
+  if (editor.on || editor.at) showEdited();
+}
+
+/** Keep edits of a link until the page shows the schedule that they begin with. */
+function keepEdits(text, count) {
+  editor.left = { count };
+  editor.kept.set(text.split('~')[0], text);
+}
+
+/** Do the edits again that were made on this schedule, perhaps at other costs. */
+function takeKept() {
+  const text = editor.kept.get(baseNumber());
+  if (!text) return;
+  editor.left = null;
+  const refused = readEdits(text);
+  if (refused) say(`Not edited: ${refused}`);
+  else if (!editor.on) toggleEditor(true);
 }
 
 /** What a schedule amounted to before it was edited, as the page times it. */
 const begunOf = panel => editor.begun[panel] ??= answerOf(editor.sheets[panel], editor.sheets[panel].base);
 
+/** Whether edits of a link are of a schedule that a live page is still to show. */
+const awaits = text => 'live' in root.dataset && text.split('~')[0] !== baseNumber();
+
 /** Show the edits of the address, where it has other ones than the page. */
 function editsFromAddress() {
   const [, text] = /[#&]e=([^&]*)/.exec(location.hash) ?? [];
   if (text === undefined || text === editsText()) return;
+  if (awaits(text)) {
+    say('The edits of this link are of another schedule');
+    return keepEdits(text, text.split('~').length - 1);
+  }
   const refused = readEdits(text);
   if (refused) return say(`Not edited: ${refused}`);
   editor.panel = editor.past.at(-1).token?.panel ?? editor.panel;
@@ -237,12 +280,23 @@ window.ppsim = {
   move: (device, from, to) => changed(() => edit(editor.panel, 'm', device, from, to)),
   split: (device, at) => changed(() => edit(editor.panel, 's', device, at)),
   join: (device, at) => changed(() => edit(editor.panel, 'j', device, at)),
+  splitAll: (device = editor.sheets[editor.panel].devices) => changed(() => edit(editor.panel, 'd', device)),
+  joinAll: (device = editor.sheets[editor.panel].devices) => changed(() => edit(editor.panel, 'u', device)),
+  cross: (device, at, to = placeAcross(device, at)) => changed(() => edit(editor.panel, 'c', device, at, to)),
   add: () => changed(() => edit(editor.panel, 'a')),
   take: microbatch => changed(() => edit(editor.panel, 't', microbatch)),
   undo: () => changed(() => stepBack()),
   redo: () => changed(() => stepBack(-1)),
   csv: () => csvOf(editor.sheets[editor.panel], stateNow()),
 };
+
+/** Where a cell goes on the device of the other replica: by its time. */
+function placeAcross(device, at) {
+  const [sheet, state] = [editor.sheets[editor.panel], stateNow()];
+  const target = otherDevice(sheet, state, device, at);
+  const ranked = rankedCells(sheet, state);
+  return placeAfter(ranked[target], ranked[device][at].key);
+}
 
 /** Do something to the schedule, show it, and let the address hold it. */
 function changed(act) {

@@ -15,13 +15,18 @@ function menu(label, names, act) {
 function buildTools() {
   const sheet = editor.sheets[editor.panel];
   const names = (sheet.known ?? []).map(({ name }) => name);
-  const placing = sheet.no_blank ? [] : [
+  const refused = () => { throw Error(`this schedule cannot begin blank: ${sheet.no_blank}`); };
+  const placing = sheet.no_blank ? [tool('blank sheet', `Not here: ${sheet.no_blank}`, refused)] : [
     tool('blank sheet', 'Take all ops off, and place them by hand', () => { ppsim.blank(); offer(0); sayHow(); }),
     menu('fill the rest', POLICIES.map(({ name }) => name), policy => { ppsim.fill(policy); offerTie(); }),
     tool('stamp', 'Run every microbatch at the times of the selected op\'s, or of microbatch 0', () => ppsim.stamp(selectedMicrobatch())),
     tool('block', 'Save the building block of that microbatch, which ppsim run reads', () =>
       handOver('block.toml', blockText(sheet, stateNow(), selectedMicrobatch()), 'text/plain')),
-    tool('take off', 'Take the selected op off its row', () => withSelected((device, at) => { ppsim.remove(device, at); editor.selected = null; view.op = null; offer(device); }))];
+    tool('take off', 'Take the selected op off its row', () => withSelected((device, at) => {
+      ppsim.remove(device, at);
+      editor.selected = view.op = null;
+      offer(device, at);
+    }))];
   return element('div', { className: 'tools', role: 'toolbar', 'aria-label': 'Build' }, ...placing,
     ...names.length ? [menu('become', names, number => ppsim.become(number))] : [],
     tool('play', 'Play the schedule, with a line for each step (P)', togglePlay), tool('step', 'The next step of it', () => { stopPlay(); playStep(); }));
@@ -38,17 +43,18 @@ function selectedMicrobatch() {
 /** Which schedule the queues are, and what filling said; what may run next and the lesson are said anew. */
 function sayBuilt() {
   const [sheet, state] = [editor.sheets[editor.panel], stateNow()];
-  if (editor.offered !== undefined) offer(editor.offered);
+  if (editor.offered) offer(...editor.offered);
   if (REPORT.lesson) sayLesson();
-  return [recognisedWords(recognised(sheet, state)), state.note ?? ''].filter(Boolean);
+  return [recognisedWords(recognised(sheet, state), sheet), state.note ?? ''].filter(Boolean);
 }
 
-/** Offer what may run next on the device whose row is pressed where it is free; never a hold. */
+/** Offer what may run where a row is pressed and free, between the ops there; never a hold. */
 function offerPlace(event) {
   const at = place(event);
   if (at && !at.curve && editor.sheets[at.index] && !editor.sheets[at.index].no_blank) {
     editor.panel = at.index;
-    if (missingOps(editor.sheets[at.index], stateNow(at.index)).some(queue => queue.length)) offer(at.device);
+    const missing = missingOps(editor.sheets[at.index], stateNow(at.index));
+    if (missing.some(queue => queue.length)) offer(at.device, placeUnder(event, at.index, at.device));
   }
   return false;
 }
@@ -59,36 +65,57 @@ function offerTie() {
   if (found) offer(Number(found[1]));
 }
 
-/** List the ops that may run next on a device, each with its start and a ghost of where it would be. */
-function offer(device) {
+/** What may run next on any device: of each the first op of every kind and stage. */
+function choicesOfAll(sheet, state) {
+  return Array.from({ length: sheet.devices }, (_, device) => {
+    const seen = new Set();
+    const isFirst = ({ label }) => !seen.has(label.replace(/\d+$/, '')) && seen.add(label.replace(/\d+$/, ''));
+    return choicesOf(sheet, state, device).filter(isFirst).map(choice => ({ ...choice, device }));
+  }).flat().sort((a, b) => a.start - b.start);
+}
+
+/**
+ * List the ops that may run next on a device, or behind some cells of it, or with the number of devices as `device` on
+ * any; each with its start and a ghost of where it would be.
+ */
+function offer(device, at = Infinity) {
   const [sheet, state] = [editor.sheets[editor.panel], stateNow()];
   const count = state.partial ? missingOps(sheet, state).reduce((sum, queue) => sum + queue.length, 0) : 0;
-  editor.offered = count ? device : undefined;
+  editor.offered = count ? [device, at] : null;
   if (!count) return $('choices').replaceChildren();
-  const devices = element('select', { 'aria-label': 'Device to place on' }, ...Array.from({ length: sheet.devices }, (_, i) => new Option(`device ${i}`, i)));
+  const all = device === sheet.devices;
+  const names = Array.from({ length: sheet.devices }, (_, i) => new Option(`device ${i}`, i));
+  const devices = element('select', { 'aria-label': 'Device to place on' }, ...names, new Option('all devices', sheet.devices));
   devices.value = device;
   devices.onchange = () => offer(Number(devices.value));
-  const found = choicesOf(sheet, state, device);
-  const buttons = found.slice(0, MOST_CHOICES).map(choice => choiceButton(sheet, state, device, choice));
+  const cells = cellsOf(state.queues[device] ?? []);
+  const found = all ? choicesOfAll(sheet, state) : choicesOf(sheet, state, device, at).map(each => ({ ...each, device }));
+  const place = Math.min(at, cells.length);
+  const buttons = found.slice(0, MOST_CHOICES).map(choice =>
+    choiceButton(sheet, state, all ? cellsOf(state.queues[choice.device]).length : place, choice));
   const more = found.length > MOST_CHOICES ? ` and ${found.length - MOST_CHOICES} more` : '';
-  return $('choices').replaceChildren(devices, ...buttons, element('span', { textContent: found.length ? more : 'nothing may run here yet' }));
+  const before = cells[place] ? [element('span', { textContent: `before ${cellText(sheet, cells[place])}:` })] : [];
+  const end = element('span', { textContent: found.length ? more : 'nothing may run here yet' });
+  return $('choices').replaceChildren(devices, ...before, ...buttons, end);
 }
 
 /** One op that may be placed: pressed it is; while it is pointed at, its ghost and its cost are shown. */
-function choiceButton(sheet, state, device, choice) {
+function choiceButton(sheet, state, at, choice) {
+  const { device } = choice;
   const wait = choice.waits > EPSILON * SPAN ? `, idle ${timed(choice.waits)}` : '';
   const button = element('button', { type: 'button', textContent: `${choice.label} at ${number(choice.start)}${wait}` });
-  button.onclick = () => attempt(() => { hide(); ppsim.place(device, choice.place); $('choices').querySelector('button')?.focus(); });
-  const at = cellsOf(state.queues[device]).length;
-  const hide = () => { editor.ghost = null; drawSoon(); };
-  button.onpointerenter = button.onfocus = () => {
-    const answer = answerOf(sheet, EDITS.p(sheet, state, device, at, choice.place));
-    const op = answer.timed.ops.offsets[device + 1] - 1;
-    editor.ghost = { panel: editor.panel, device, at, to: at, answer, op, sheet, before: TIMELINES[editor.panel].edited };
+  const last = at === cellsOf(state.queues[device]).length;
+  button.onclick = () => attempt(() => {
+    editor.ghost = null;
+    if (!last) editor.offered = [device, at + 1];
+    ppsim.place(device, choice.place, at);
+    $('choices').querySelector('button')?.focus();
+  });
+  foreseeing(button, () => {
+    foresee(device, at, 'p', device, at, choice.place);
+    const { answer } = editor.ghost;
     $('told').textContent = `${choice.label}: ${interval(choice.start, choice.end)}; peak activations ${answer.peak.join(' ')}`;
-    drawSoon();
-  };
-  button.onpointerleave = button.onblur = hide;
+  });
   return button;
 }
 

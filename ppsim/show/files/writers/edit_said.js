@@ -4,31 +4,39 @@
 /** A time with its sign, such as +0.5 t_F. */
 const signedTime = time => `${time < 0 ? '' : '+'}${timed(Math.abs(time) < EPSILON * SPAN ? 0 : time)}`;
 
-/** The ops of queues without their order, to tell whether two states hold the same ones: whole backwards count as halves. */
-function opCounts(sheet, { queues }, halves) {
-  const found = new Map();
-  const add = code => found.set(code, (found.get(code) ?? 0) + 1);
-  queues.forEach((queue, device) => {
-    for (const code of queue) {
-      const { kind, stage, microbatch } = unpackOp(sheet, code);
-      const kinds = halves && kind === BACKWARD_KIND ? [INPUT_KIND, WEIGHTS_KIND] : [kind];
-      for (const each of kinds) add(packOp(sheet, each, stage, microbatch) * sheet.devices + device);
-    }
-  });
-  return found;
+const SORTED = [new WeakMap(), new WeakMap()]; // by queue, its ops in the order of their codes: as they are, and halved
+
+/** The ops of a queue without their order; with `halves` a full backward counts as its two halves. */
+function sortedOps(sheet, queue, halves) {
+  const known = SORTED[+halves];
+  if (known.has(queue)) return known.get(queue);
+  const found = [];
+  for (const code of queue) {
+    const { kind, stage, microbatch } = unpackOp(sheet, code);
+    const kinds = halves && kind === BACKWARD_KIND ? [INPUT_KIND, WEIGHTS_KIND] : [kind];
+    for (const each of kinds) found.push(packOp(sheet, each, stage, microbatch));
+  }
+  known.set(queue, Float64Array.from(found).sort());
+  return known.get(queue);
 }
 
-const sameCounts = (a, b) => a.size === b.size && [...a].every(([code, count]) => b.get(code) === count);
+/** Whether every device has the ops that it began with, in whatever order. */
+const hasSameOps = (sheet, { queues }, halves) => queues.every((queue, device) => {
+  const first = sheet.base.queues[device];
+  if (queue === first) return true;
+  const [own, other] = [queue, first].map(each => sortedOps(sheet, each, halves));
+  return own.length === other.length && own.every((code, i) => code === other[i]);
+});
 
 /** A time that no order of a state's ops beats, and of what it is proved; null where none is known. */
 function boundOf(sheet, state, answer, original) {
   if (state.sources.length !== sheet.base.sources.length || state.sources.some((source, i) => source !== i)) return null;
-  if (sameCounts(opCounts(sheet, state, false), opCounts(sheet, sheet.base, false))) {
+  if (hasSameOps(sheet, state, false)) {
     const within = answer.peak.every((peak, device) => peak <= original.peak_activations[device]);
     if (within && Number.isFinite(original.bound)) return { time: original.bound, of: 'these ops in this memory' };
     return sheet.bound === undefined ? null : { time: sheet.bound, of: 'these ops in any memory' };
   }
-  const split = sheet.bound_split !== undefined && sameCounts(opCounts(sheet, state, true), opCounts(sheet, sheet.base, true));
+  const split = sheet.bound_split !== undefined && hasSameOps(sheet, state, true);
   return split ? { time: sheet.bound_split, of: 'these ops, backwards split or not, in any memory' } : null;
 }
 
@@ -40,7 +48,7 @@ function aboveBound(bound, makespan) {
 }
 
 /** The devices that hold more than the cap, in the unit of the page's first curve. */
-const overCap = ({ curves: [curve] }) => REPORT.cap ? [...curve.peak.keys()].filter(device => curve.peak[device] > REPORT.cap.value * (1 + EPSILON)) : [];
+const overCap = ({ curves: [curve] }) => REPORT.cap ? [...curve.peak.keys()].filter(device => curve.peak[device] > capAt(device) * (1 + EPSILON)) : [];
 
 /** The entries of the legend for the kinds of op that the page shows now, and the causes of idle time. */
 function legendOfEdits() {

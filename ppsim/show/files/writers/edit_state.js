@@ -3,7 +3,11 @@
 
 const LONGEST_ADDRESS = 4000; // letters of edits that a link may have
 const MOST_EDITS = 5000; // that an address may ask for
-const editor = { sheets: [], originals: [], past: [], at: 0, panel: 0, on: false };
+const editor = {
+  sheets: [], originals: [], past: [], at: 0, panel: 0, on: false,
+  kept: new Map(), // by what they begin with: edits that wait until the page shows it again
+  left: null, // how many of these were left last
+};
 
 /** What a timeline's page carries to edit it, unpacked; null where it cannot be edited. */
 async function sheetOf(timeline) {
@@ -27,12 +31,17 @@ async function sheetOf(timeline) {
   });
   if (edit.each) {
     const each = await column(edit.each);
-    sheet.each = new Map(queues.flatMap((queue, device) => queue.map((code, i) =>
-      [(code - code % 2) * sheet.devices + device, each[offsets[device] + i]])));
+    const time = (queue, device, where) => queue.map((code, i) =>
+      [(code - code % 2) * sheet.devices + where(unpackOp(sheet, code).stage), each[offsets[device] + i]]);
+    const own = queues.flatMap((queue, device) => time(queue, device, () => device));
+    const moved = sheet.placement.length < 2 ? []
+      : queues.flatMap((queue, device) => time(queue, device, stage => mirrored(sheet, device, stage)));
+    sheet.each = new Map([...moved, ...own]);
   }
   sheet.trains = queues.flat().some(code => [BACKWARD_KIND, INPUT_KIND].includes(unpackOp(sheet, code).kind));
-  if (edit.known) sheet.known = knownOf(sheet, edit.known.names, edit.known.ops, await column(edit.known.rows));
   sheet.base = { queues, sources: Array.from({ length: timeline.microbatches }, (_, microbatch) => microbatch) };
+  const { known } = edit;
+  if (known) sheet.known = knownOf(sheet, known, known.rows && await column(known.rows));
   return sheet;
 }
 
@@ -66,6 +75,85 @@ function cellAt(sheet, state, device, at) {
 
 const withCells = (state, device, cells) => ({ ...state, queues: state.queues.with(device, cells.flat()) });
 
+const isKind = (sheet, code, kind) => unpackOp(sheet, code).kind === kind;
+
+/** The place of a full backward in a cell, -1 where it has none. */
+const fullBackward = (sheet, cell) => cell.findIndex(code => isKind(sheet, code, BACKWARD_KIND));
+
+/** A cell with a full backward as two: I takes its place, and W comes right behind. */
+function splitCell(sheet, cell) {
+  if (sheet.each && cell.length > 1)
+    throw Error(`${cellText(sheet, cell)} was timed as one; it cannot be split`);
+  const whole = fullBackward(sheet, cell);
+  const { stage, microbatch, paired } = unpackOp(sheet, cell[whole]);
+  const first = cell.with(whole, packOp(sheet, INPUT_KIND, stage, microbatch, paired));
+  return [first, [packOp(sheet, WEIGHTS_KIND, stage, microbatch)]];
+}
+
+/** The cells of a device with halves of backwards joined where their I is; null where no two of `wanted` halves meet. */
+function joinedCells(sheet, cells, wanted = () => true) {
+  const alone = new Set(cells.filter(cell => cell.length === 1).map(([code]) => code));
+  const gone = new Set();
+  const joined = code => {
+    const { kind, stage, microbatch, paired } = unpackOp(sheet, code);
+    const weights = packOp(sheet, WEIGHTS_KIND, stage, microbatch);
+    if (kind !== INPUT_KIND || !alone.has(weights) || !wanted(stage, microbatch)) return code;
+    gone.add(weights);
+    return packOp(sheet, BACKWARD_KIND, stage, microbatch, paired);
+  };
+  const found = cells.map(cell => cell.map(joined));
+  return gone.size ? found.filter(([code]) => !gone.has(code)) : null;
+}
+
+/** A state with the cells of a device changed, or of all where `which` counts the devices; throws where none is. */
+function withDevices(sheet, state, which, change, none) {
+  placeIn(which, sheet.devices + 1, 'device');
+  let changes = 0;
+  const queues = state.queues.map((queue, device) => {
+    const cells = which === device || which === sheet.devices ? change(cellsOf(queue)) : null;
+    if (cells) changes++;
+    return cells ? cells.flat() : queue;
+  });
+  if (!changes) throw Error(`${none} on ${which === sheet.devices ? 'any device' : `device ${which}`}`);
+  return { ...state, queues };
+}
+
+/** The device of a stage in the other replica of the model. */
+const mirrored = ({ placement: [own, other] }, device, stage) => own[stage] === device ? other[stage] : own[stage];
+
+/** The device that may run a cell as well, in the other replica of the model; throws where there is none. */
+function otherDevice(sheet, state, device, at) {
+  const cell = cellAt(sheet, state, device, at)[at];
+  const name = cellText(sheet, cell);
+  const { stage, microbatch } = unpackOp(sheet, cell[0]);
+  const stays = `${name} stays on device ${device}`;
+  if (stage < 0) throw Error(`${stays}: it is of that device, not of a stage`);
+  if (sheet.placement.length < 2) throw Error(`${stays}, which alone has the weights of stage ${stage}`);
+  if (sheet.laned) throw Error(`${stays}: its device has copies or collectives that are issued in its order`);
+  if (cell.some(code => unpackOp(sheet, code).microbatch !== microbatch))
+    throw Error(`${stays}: a pair of two microbatches has no other device`);
+  return mirrored(sheet, device, stage);
+}
+
+/** The first of some cells that starts after a time, or as late and can run after it; their number where none does. */
+function placeAfter(cells, [time, rank]) {
+  const at = cells.findIndex(({ key }) => key[0] > time || key[0] === time && key[1] > rank);
+  return at < 0 ? cells.length : at;
+}
+
+/** The cells of every device, each with its start and its rank. */
+function rankedCells(sheet, state) {
+  const { ops, start, done, rank } = timeQueues(sheet, state);
+  return state.queues.map((queue, device) => {
+    let op = ops.offsets[device];
+    return cellsOf(queue).map(cell => {
+      const key = done[op] ? [start[op], rank[op]] : [Infinity, op];
+      op += cell.length;
+      return { cell, key };
+    });
+  });
+}
+
 /** What can be done to a state, by the letter that the address has for it; each returns the next state, or throws. */
 const EDITS = {
   /** Move a cell of a device to another place in its queue. */
@@ -76,30 +164,60 @@ const EDITS = {
     cells.splice(to, 0, cell);
     return withCells(state, device, cells);
   },
+  /** Move the microbatch of a cell to the other replica of the model; the cell goes to a place, the rest by its time. */
+  c(sheet, state, device, from, to) {
+    const target = otherDevice(sheet, state, device, from);
+    placeIn(to, cellsOf(state.queues[target]).length + 1, 'place in the queue');
+    const ranked = rankedCells(sheet, state);
+    const [moved, before] = [ranked[device][from], ranked[target].slice(to)];
+    const held = moved.cell;
+    const { microbatch } = unpackOp(sheet, held[0]);
+    const leaves = code => {
+      const found = unpackOp(sheet, code);
+      return found.stage >= 0 && found.microbatch === microbatch;
+    };
+    const stay = ranked.map(cells => cells.filter(({ cell }) => !cell.every(leaves)));
+    ranked.forEach((cells, owner) => cells.forEach(each => {
+      const { cell, key } = each;
+      const going = cell.filter(leaves);
+      each.cell = going.length ? cell.filter(code => !leaves(code)).map(code => code - code % 2) : cell;
+      if (each === moved || !going.length) return;
+      const other = mirrored(sheet, owner, unpackOp(sheet, going[0]).stage);
+      const arrived = going.length > 1 ? going : [going[0] - going[0] % 2];
+      stay[other].splice(placeAfter(stay[other], key), 0, { cell: arrived, key });
+    }));
+    const next = before.find(each => stay[target].includes(each));
+    const place = next ? stay[target].indexOf(next) : stay[target].length;
+    stay[target].splice(place, 0, { cell: held });
+    return { ...state, queues: stay.map(cells => cells.flatMap(({ cell }) => cell)) };
+  },
   /** Split a backward into I, which takes its place, and W right behind. */
   s(sheet, state, device, at) {
     const cells = cellAt(sheet, state, device, at);
-    const whole = cells[at].findIndex(code => unpackOp(sheet, code).kind === BACKWARD_KIND);
-    if (whole < 0) throw Error(`not a full backward: ${cellText(sheet, cells[at])}; select a B`);
-    if (sheet.each && cells[at].length > 1) throw Error(`${cellText(sheet, cells[at])} was timed as one; it cannot be split`);
-    const { stage, microbatch, paired } = unpackOp(sheet, cells[at][whole]);
-    cells[at][whole] = packOp(sheet, INPUT_KIND, stage, microbatch, paired);
-    cells.splice(at + 1, 0, [packOp(sheet, WEIGHTS_KIND, stage, microbatch)]);
+    if (fullBackward(sheet, cells[at]) < 0)
+      throw Error(`not a full backward: ${cellText(sheet, cells[at])}; select a B`);
+    cells.splice(at, 1, ...splitCell(sheet, cells[at]));
     return withCells(state, device, cells);
   },
+  /** Split all backwards of a device, or of all. */
+  d(sheet, state, which) {
+    const split = cells => cells.some(cell => fullBackward(sheet, cell) >= 0)
+      && cells.flatMap(cell => fullBackward(sheet, cell) < 0 ? [cell] : splitCell(sheet, cell));
+    return withDevices(sheet, state, which, split, 'no full backward');
+  },
+  /** Join all halves of backwards of a device, or of all. */
+  u: (sheet, state, which) =>
+    withDevices(sheet, state, which, cells => joinedCells(sheet, cells), 'no two halves of a backward'),
   /** Join the two halves of a backward where its I is. */
   j(sheet, state, device, at) {
     const cells = cellAt(sheet, state, device, at);
     const half = cells[at].map(code => unpackOp(sheet, code)).find(({ kind }) => kind === INPUT_KIND || kind === WEIGHTS_KIND);
     if (!half) throw Error(`not half of a backward: ${cellText(sheet, cells[at])}; select an I or a W`);
-    const { stage, microbatch } = half;
-    const where = kind => cells.findIndex(cell => cell.some(code => code - code % 2 === packOp(sheet, kind, stage, microbatch)));
-    const [input, weights] = [where(INPUT_KIND), where(WEIGHTS_KIND)];
-    if (input < 0 || weights < 0 || cells[weights].length > 1) throw Error(`${cellText(sheet, cells[at])} has no other half on device ${device} to join`);
-    cells[input] = cells[input].map(code => code - code % 2 === packOp(sheet, INPUT_KIND, stage, microbatch)
-      ? packOp(sheet, BACKWARD_KIND, stage, microbatch, code % 2) : code);
-    cells.splice(weights, 1);
-    return withCells(state, device, cells);
+    const wanted = (stage, microbatch) => stage === half.stage && microbatch === half.microbatch;
+    const joined = joinedCells(sheet, cells, wanted);
+    if (!joined)
+      throw Error(`${cellText(sheet, cells[at])} has no other half on device ${device} to join`);
+    return withCells(state, device, joined);
   },
   /** Take a microbatch off, with all its slices; those after it are counted anew. */
   t(sheet, state, microbatch) {
@@ -155,7 +273,9 @@ function stepBack(by = 1) {
 }
 
 /** A short number of what all panels begin with, so that a link is not read for another schedule. */
-function baseNumber() {
+const baseNumber = () => editor.base ??= hashOfBase();
+
+function hashOfBase() {
   let sum = 0x811c9dc5;
   for (const sheet of editor.sheets)
     for (const sign of sheet ? csvOf(sheet, sheet.base) : '-') sum = Math.imul(sum ^ sign.charCodeAt(0), 0x01000193);

@@ -208,7 +208,8 @@ function ownDuration(sheet, kind, stage, microbatch, device) {
 
 /**
  * Time edited queues: the longest path to every op. Ops that start together are one. `done` tells which ops run, and
- * `bound` the op whose end or message set each start, as in engine/simple/longest_path.py.
+ * `bound` the op whose end or message set each start, as in engine/simple/longest_path.py; `rank` counts them in an order
+ * in which they can run.
  */
 function timeQueues(sheet, { queues, sources }) {
   const ops = columnsOfQueues(sheet, queues);
@@ -216,7 +217,7 @@ function timeQueues(sheet, { queues, sources }) {
   const before = beforeOnLane(sheet, ops);
   const duration = durationsOfQueues(sheet, ops, sources);
   const { size, lead } = ops;
-  const [start, end] = [new Float64Array(size), new Float64Array(size)];
+  const [start, end, rank] = [new Float64Array(size), new Float64Array(size), new Int32Array(size)];
   const [bound, done, awaited] = [new Int32Array(size).fill(NO_OP), new Uint8Array(size), new Int32Array(size)];
   const followers = linksOf(size, link => {
     for (let op = 0; op < size; op++) {
@@ -244,12 +245,12 @@ function timeQueues(sheet, { queues, sources }) {
     for (let m = members.at[first]; m < members.at[first + 1]; m++) {
       const op = members.to[m];
       [start[op], end[op], bound[op], done[op]] = [begin, begin + duration[op], cause, 1];
-      ran++;
+      rank[op] = ran++;
     }
     for (let f = followers.at[first]; f < followers.at[first + 1]; f++)
       if (--awaited[followers.to[f]] === 0) ready.push(followers.to[f]);
   }
-  return { ops, inputs, before, duration, start, end, bound, done, valid: ran === size && !earlyOps(sheet, ops).length };
+  return { ops, inputs, before, duration, start, end, rank, bound, done, valid: ran === size && !earlyOps(sheet, ops).length };
 }
 
 /** Links from ops as columns: `at[op]` to `at[op + 1]` are the places in `to`; counted at their ends in `arriving`. */

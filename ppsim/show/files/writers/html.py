@@ -98,6 +98,10 @@ EDIT_SCRIPTS = (
 BUILD_SCRIPTS = ("edit_build.js",)  # only in pages of schedules that can begin blank
 LESSON_SCRIPTS = ("edit_lesson.js",)  # only in pages of a lesson
 MAP_SCRIPTS = ("report_map.js",)  # only in pages of a cluster
+STORY_STYLES = ("report_story.css",)
+EDIT_STYLES = ("edit.css",)
+LESSON_STYLES = ("edit_lesson.css",)
+MAP_STYLES = ("report_map.css",)
 PLACES = {"cards", "line", "page"}  # of a page, where columns of numbers stand
 MOST_GHOSTS = 50_000  # ops of all other timelines together
 # columns of a page
@@ -125,8 +129,11 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     scripts += PICKER_SCRIPTS * bool(document.story and "picker" in document.story.told)
     scripts += MAP_SCRIPTS * bool(document.cluster)
     script = compress_script(join_parts(scripts) + START)
-    style = ["report_map.css"] * bool(document.cluster) + [ROW_STYLE] * tall
-    out.write(make_page(document, script, join_parts(style)))
+    styles = STORY_STYLES * bool(document.story) + EDIT_STYLES * is_editable(document)
+    styles += LESSON_STYLES * bool(document.lesson)
+    styles += MAP_STYLES * bool(document.cluster)
+    styles += (ROW_STYLE,) * tall
+    out.write(make_page(document, script, join_parts(styles)))
 
 
 def make_page(document: Document, script: str, style: str = "", controls: str = "") -> bytes:
@@ -162,6 +169,11 @@ def all_scripts() -> str:
             *BUILD_SCRIPTS,
         )
     )
+
+
+def all_styles() -> str:
+    """Every further style that a live page needs for whatever it is given."""
+    return join_parts((*STORY_STYLES, *EDIT_STYLES, ROW_STYLE))
 
 
 def contents(
@@ -302,17 +314,21 @@ def _curves(document: Document) -> list[list[Curve]]:
 
 
 def _cap_object(document: Document) -> dict[str, Any] | None:
-    """Return the memory cap of devices, in the unit of the first curve of each timeline."""
-    if document.cap is None:
+    """Return the memory cap of devices, in the unit of the first curve of each timeline; of each
+    device where they differ.
+    """
+    caps = document.caps or ((document.cap,) if document.cap is not None else ())
+    if not caps:
         return None
-    in_bytes = document.memory[0].unit == BYTES
-    size = (
-        binary_unit(max(float(curve.peak.max()) for curve in document.memory))[1] if in_bytes else 1
-    )
+    unit = document.memory[0].unit
+    most = max(float(curve.peak.max()) for curve in document.memory)
+    size = binary_unit(most)[1] if unit == BYTES else 1
     return {
-        "value": document.cap / size,
-        "text": f"cap {format_size(document.cap, document.memory[0].unit)}",
-        "over": [np.flatnonzero(curve.peak > document.cap).tolist() for curve in document.memory],
+        "value": max(caps) / size,
+        "text": f"cap {format_size(max(caps), unit)}",
+        "over": [np.flatnonzero(curve.peak > np.array(caps)).tolist() for curve in document.memory],
+        **({"values": [cap / size for cap in document.caps]} if document.caps else {}),
+        **({"texts": [format_size(cap, unit) for cap in document.caps]} if document.caps else {}),
     }
 
 

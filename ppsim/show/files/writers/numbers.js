@@ -4,12 +4,21 @@ const escapeText = text => String(text).replace(/[&<>"]/g, sign => ({ '&': '&amp
 /** A text with the typographic sign of negative numbers; zero has none. */
 const minus = text => text.replace(/^-(?=.*[1-9i])/, '−').replace(/^-/, '');
 
+const FORMATS = new Map(); // of numbers with so many digits after the point, as making one takes long
+
+/** A number with commas between thousands, and with so many digits after the point at least and at most. */
+function written(value, least, most) {
+  const key = 100 * least + most;
+  if (!FORMATS.has(key))
+    FORMATS.set(key, new Intl.NumberFormat('en-US', { minimumFractionDigits: least, maximumFractionDigits: most }));
+  return FORMATS.get(key).format(value);
+}
+
 /** Four digits and all before the point, commas between thousands. */
 function number(value) {
   const [size, near] = [Math.abs(value), Math.abs(+value.toPrecision(4))];
   if (near !== 0 && (near < 1e-4 || size >= 1e15)) return minus(exponential(value));
-  const digits = size >= 1e4 ? 0 : 20;
-  return minus((size >= 1e4 ? value : +value.toPrecision(4) + 0).toLocaleString('en-US', { maximumFractionDigits: digits }));
+  return minus(size >= 1e4 ? written(value, 0, 0) : written(+value.toPrecision(4) + 0, 0, 20));
 }
 
 /** Four digits with an exponent, as Python writes it. */
@@ -19,7 +28,7 @@ function exponential(value) {
 }
 
 /** So many digits after the point. */
-const decimals = (value, digits) => minus((value + 0).toLocaleString('en-US', { minimumFractionDigits: digits, maximumFractionDigits: digits }));
+const decimals = (value, digits) => minus(written(value + 0, digits, digits));
 
 /** The numbers of a column: as many digits after the point as the one that has most, where four digits have room. */
 function inColumn(values) {

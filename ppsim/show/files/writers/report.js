@@ -41,7 +41,8 @@ function showHeader() {
 }
 
 function cards(timeline) {
-  const entries = columnsOf('cards').map(({ key, heading }) => [heading, timeline.numbers[key]]);
+  const known = ({ key }) => !timeline.edited || timeline.numbers[key].text !== '-';
+  const entries = columnsOf('cards').filter(known).map(({ key, heading }) => [heading, timeline.numbers[key]]);
   if (timeline.peak_memory) entries.push(['peak memory', timeline.peak_memory]);
   return element('dl', { className: 'cards' }, ...entries.map(([name, { text, note }]) => element(
     'div', {}, element('dt', { textContent: name }), element('dd', { className: 'value', textContent: text }),
@@ -160,6 +161,20 @@ function reach() {
 
 const MOST_PINNED = 0.65; // of the window's height that a chart takes which stays in view over its story
 
+let partsDrawn = []; // of the drawing, as they are in the page
+
+/** Put the parts of a drawing into the page; of as many as before only those that have changed. */
+function putParts(drawn) {
+  if (drawn.length !== partsDrawn.length) {
+    const groups = drawn.map(part => `<g>${part}</g>`);
+    $('marks').innerHTML = `<g font-family='${FONT}'>${groups.join('')}</g>`;
+  } else {
+    const groups = $('marks').firstElementChild.children;
+    drawn.forEach((part, i) => { if (part !== partsDrawn[i]) groups[i].innerHTML = part; });
+  }
+  partsDrawn = drawn;
+}
+
 /** Draw the view. */
 function draw(width = $('chart').clientWidth, tallest = undefined) {
   shown = geometryOf(view, width, tallest);
@@ -169,8 +184,10 @@ function draw(width = $('chart').clientWidth, tallest = undefined) {
   $('chart').style.height = `${shown.height}px`;
   $('chart').classList.toggle('pinned', Boolean(view.story) && shown.height <= MOST_PINNED * innerHeight);
   if ($('overview')) showOverview();
-  $('pixels').replaceChildren(...canvases.map(({ canvas }) => canvas));
-  $('marks').innerHTML = content + selectionMarks(shown, themeNow());
+  const before = [...$('pixels').children];
+  if (before.length !== canvases.length || canvases.some(({ canvas }, i) => canvas !== before[i]))
+    $('pixels').replaceChildren(...canvases.map(({ canvas }) => canvas));
+  putParts([...content, selectionMarks(shown, themeNow())]);
   if (view.story) joinTwins(joined);
   for (const item of $('legend').querySelectorAll('.lane')) item.hidden = !shown.panels.some(panel => panel.lane);
   clearTimeout(reaching);

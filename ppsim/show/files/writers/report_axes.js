@@ -46,18 +46,30 @@ function deviceAxis(devices, top, row, { left, narrow }, theme, lane = 0) {
   )).join('');
 }
 
-/** The cap as a dashed line across the curves, with its size. */
+/** The caps as dashed lines across the curves, with their sizes: one, or one for each that devices have. */
 function capLine(view, panel, geometry, theme) {
   const cap = capOf(view);
   if (!cap) return '';
-  const at = curveScale(view, panel).y(cap.value);
+  const { timeline, curve } = panel;
+  const { y } = curveScale(view, panel);
   const colour = LOOKS.highlight[+theme.dark];
-  const over = panel.timeline.edited ? overCap(panel.timeline) : cap.over[TIMELINES.indexOf(panel.timeline)];
-  const label = over.length ? `${cap.text}, passed by device${over.length > 1 ? 's' : ''} ${over.join(', ')}` : cap.text;
-  const red = over.length && panel.curve && !panel.curve.parts ? overLines(view, panel, geometry, theme.dark, at, colour) : '';
-  return `${red}<path class="cap" d="M0 ${px(at)}h${geometry.plotWidth}" stroke="${colour}" stroke-width="1.5"`
-    + ` stroke-dasharray="6 4"/>`
-    + text(geometry.plotWidth - 4, at < 14 ? at + 12 : at - 4, 11, colour, escapeText(label), AT_ITS_END + halo(theme));
+  const over = timeline.edited ? overCap(timeline) : cap.over[TIMELINES.indexOf(timeline)];
+  const red = curve.parts ? '' : overLines(view, panel, geometry, theme.dark, over, colour);
+  const shown = curve.parts ? [curve.device] : [...curve.peak.keys()];
+  const sizes = cap.values ? [...new Set(shown.map(capAt))] : [cap.value];
+  const plural = devices => `device${devices.length > 1 ? 's' : ''} ${devices.join(', ')}`;
+  return red + sizes.map(size => {
+    const at = y(size);
+    const own = shown.filter(device => capAt(device) === size);
+    const passed = over.filter(device => capAt(device) === size);
+    const name = cap.values ? `cap ${cap.texts[own[0]]} of ${plural(own)}` : cap.text;
+    const label = passed.length ? `${name}, passed by ${cap.values ? passed.join(', ') : plural(passed)}` : name;
+    const line = cap.values && own.length === 1 && !curve.parts
+      ? lineColour(timeline, theme.dark, own[0]) : colour;
+    return `<path class="cap" d="M0 ${px(at)}h${geometry.plotWidth}" stroke="${line}" stroke-width="1.5"`
+      + ` stroke-dasharray="6 4"/>`
+      + text(geometry.plotWidth - 4, at < 14 ? at + 12 : at - 4, 11, colour, escapeText(label), AT_ITS_END + halo(theme));
+  }).join('');
 }
 
 function curveAxis(view, panel, geometry, theme) {

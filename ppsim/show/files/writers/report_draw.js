@@ -179,6 +179,8 @@ const highest = curve => TIMELINES.flatMap(t => t.curves[curve]?.host?.peak ?? t
 const lowest = curve => TIMELINES.flatMap(t => t.curves[curve]?.least ?? []).reduce((a, b) => Math.min(a, b), 0);
 /** The cap, which concerns the first curve, the one of memory, and the same by content. */
 const capOf = view => REPORT.cap && (view.curve === 0 || TIMELINES[0].curves[view.curve]?.parts) ? REPORT.cap : null;
+/** The cap of a device. */
+const capAt = device => REPORT.cap.values?.[device] ?? REPORT.cap.value;
 /** Whether a curve has lines on an axis, not a strip for each device. */
 const isLined = ({ timeline, curve }) => curve.parts || timeline.devices <= LINES;
 
@@ -224,7 +226,8 @@ function curveScale(view, panel) {
   return { low, high, y: value => panel.curveHeight * (high - value) / (high - low) };
 }
 
-function curveLines(view, panel, geometry, dark) {
+/** The lines of a curve, or of one device alone. */
+function curveLines(view, panel, geometry, dark, only = -1) {
   const { timeline, curve } = panel;
   const { y } = curveScale(view, panel);
   const parts = stretches(Math.max(0, geometry.first), Math.min(geometry.last, timeline.makespan));
@@ -237,6 +240,7 @@ function curveLines(view, panel, geometry, dark) {
       const way = rest.map(([x, at]) => `H${x}V${at}`).join('');
       return curve.parts ? `M${first[0]} ${floor}V${first[1]}${way}V${floor}z` : `M${first.join(' ')}${way}`;
     });
+    if (only >= 0 && device !== only) return '';
     if (curve.parts) return `<path d="${line.join('')}" fill="${curve.fills[device][+dark]}"/>`;
     return `<path d="${line.join('')}" stroke="${lineColour(timeline, dark, device)}" stroke-width="${curve.peak[device] < fullest ? 1.7 : 3.5}"/>`;
   });
@@ -244,10 +248,15 @@ function curveLines(view, panel, geometry, dark) {
   return curve.parts ? lines.reverse().join('') : `<g class="lines" fill="none">${lines.join('')}</g>`;
 }
 
-/** What devices hold above the cap, in the colour of warnings. */
-function overLines(view, panel, geometry, dark, at, colour) {
-  const lines = curveLines(view, panel, geometry, dark).replace(/stroke="#[^"]*"/g, `stroke="${colour}"`);
-  return `<svg class="over" width="${geometry.plotWidth}" height="${px(at)}" overflow="hidden">${lines.replace('class="lines"', '')}</svg>`;
+/** What devices hold above their caps, in the colour of warnings. */
+function overLines(view, panel, geometry, dark, over, colour) {
+  const { y } = curveScale(view, panel);
+  return over.map(device => {
+    const lines = curveLines(view, panel, geometry, dark, device)
+      .replace(/stroke="#[^"]*"/g, `stroke="${colour}"`).replace('class="lines"', '');
+    const high = px(y(capAt(device)));
+    return `<svg class="over" width="${geometry.plotWidth}" height="${high}" overflow="hidden">${lines}</svg>`;
+  }).join('');
 }
 
 /**
@@ -268,16 +277,24 @@ function figure(view, geometry, theme) {
     panel.lane = timeline.bands.length ? laneShare(panel) : 0;
     panel.open = Boolean(timeline.inside) && sight.vector && isOpen(panel, geometry, sight);
     panel.strip = panel.lane > 0 && laneStrip(panel, geometry, sight);
+    const { from, to } = geometry;
+    const { causes, highlight, critical } = view;
+    const look = [timeline, from, to, plotWidth, row, panel.lane, theme.dark, causes, highlight, critical];
+    const again = (which, paint) =>
+      timeline.edited ? sameCanvas(`${which} ${index}`, look, paint) : paint();
     if (!sight.vector) {
-      const canvas = cellPixels(panel, geometry, sight.spans, choose, colours);
+      const canvas = again('cells', () => cellPixels(panel, geometry, sight.spans, choose, colours));
       canvases.push({ canvas, left, top, width: plotWidth, height });
     }
     const drawn = sight.vector ? cells(panel, geometry, sight, choose, colours) : '';
     if (panel.strip) canvases.push({ canvas: lanePixels(panel, geometry, theme, view), left, top, width: plotWidth, height });
     const inside = panel.open ? insides(panel, geometry, sight, theme) : '';
     const messages = panel.lane && !panel.strip ? lanes(panel, geometry, view, theme) : '';
-    content.push(clipped(left, top, plotWidth, height,
-      drawn + inside + messages + (timeline.bars && sight.vector ? barsOverRows(panel, geometry) : '') + marks(view, geometry, panel, sight, choose, theme, index)));
+    const bars = timeline.bars && sight.vector ? barsOverRows(panel, geometry) : '';
+    const above = numbersOnCells(view, geometry, panel, sight, choose, theme, index);
+    const marked = marks(view, geometry, panel, sight, choose, theme, index);
+    content.push(clipped(left, top, plotWidth, height, drawn + inside + messages + bars + above));
+    content.push(clipped(left, top, plotWidth, height, marked));
     if (view.pinned.length) content.push(pinLine(panel, geometry, theme));
     content.push(deviceAxis(panel.devices, top, row, geometry, theme, panel.lane), notes(panel, geometry, theme));
     if (geometry.several) content.push(title(panel, geometry, theme));
@@ -292,7 +309,8 @@ function figure(view, geometry, theme) {
     content.push(curveNotes(view, panel, geometry, theme));
     const place = { left, top: panel.curveTop, width: plotWidth, height: panel.curveHeight };
     if (!isLined(panel)) {
-      canvases.push({ canvas: curvePixels(view, panel, geometry, theme), ...place });
+      look.push(view.curve, SPAN);
+      canvases.push({ canvas: again('curve', () => curvePixels(view, panel, geometry, theme)), ...place });
       content.push(deviceAxis(panel.devices, place.top, place.height / panel.devices.length, geometry, theme));
     } else {
       content.push(curveAxis(view, panel, geometry, theme));
@@ -302,5 +320,14 @@ function figure(view, geometry, theme) {
     }
   });
   if (folded) content.push(foldMarks(geometry.panels[0], geometry, theme));
-  return { canvases, content: `<g font-family='${FONT}'>${content.join('')}${veils.join('')}</g>` };
+  return { canvases, content: [...content, ...veils] };
+}
+
+const painted = new Map(); // by what it shows: how it looked, and the canvas
+
+/** The canvas of an edited timeline as it was painted last, where it would look the same; else one painted anew. */
+function sameCanvas(which, look, paint) {
+  const before = painted.get(which);
+  if (!before || look.some((value, i) => value !== before.look[i])) painted.set(which, { look, canvas: paint() });
+  return painted.get(which).canvas;
 }

@@ -344,6 +344,7 @@ async function showReport(kept = null) {
   $('edit').setAttribute('aria-disabled', !editable());
   $('edit').title = editable() ? 'Change the order of ops (E)' : whyFixed();
   if (editable()) await startEditor();
+  else $('editor').hidden = true;
   showNumbers();
   $('fold').hidden = !TIMELINES[0].fold;
   $('links').hidden = !linked();

@@ -49,4 +49,4 @@ $('chart').addEventListener('pointermove', event => {
   const over = event.buttons ? null : place(event);
   if (over && over.time >= 0 && over.time < TIMELINES[0].makespan) mapAt(over.time);
 });
-new MutationObserver(placeCursor).observe($('marks'), { childList: true });
+new MutationObserver(placeCursor).observe($('marks'), { childList: true, subtree: true });

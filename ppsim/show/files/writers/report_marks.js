@@ -1,9 +1,12 @@
 // What lies above the cells, as SVG: numbers in them, outlines, links, and beside them titles and notes.
 
-/** The marks inside a panel: numbers, what the reader picked out, and the end of the timeline. */
+/** What lies right above the cells of a panel: what its story adds, and numbers. */
+const numbersOnCells = (view, geometry, panel, sight, choose, theme, index) =>
+  (view.story ? storyMarks(panel, geometry, theme, index) : '') + (sight.vector ? labels(panel, geometry, sight, choose) : '');
+
+/** The marks inside a panel, above all else: what the reader picked out, and the end of the timeline. */
 function marks(view, geometry, panel, sight, choose, theme, index) {
-  const inside = view.story ? [storyMarks(panel, geometry, theme, index)] : [];
-  if (sight.vector) inside.push(labels(panel, geometry, sight, choose));
+  const inside = [];
   if (sight.vector && choose) inside.push(outlines(panel, geometry, view, choose, LOOKS.highlight[+theme.dark]));
   if (panel.timeline.edited) inside.push(editMarks(panel, geometry, theme, index));
   if (view.op?.panel === index && panel.rows[panel.timeline.ops.device[view.op.op]] >= 0) inside.push(stroked([box(panel, geometry, view.op.op)], theme.ink, 2.5));
@@ -114,7 +117,8 @@ function curveNotes(view, panel, geometry, theme) {
   const { timeline, curve, curveTop, curveHeight } = panel;
   const x = geometry.left + geometry.plotWidth + 10;
   const name = curve.unit ? `${curve.name}, ${curve.unit}` : curve.name;
-  const heading = text(geometry.left, curveTop - 7, 11.5, theme.muted, escapeText(name + (curve.host?.note ?? '')));
+  const cap = capOf(view) && !isLined(panel) ? ` · red: above the ${REPORT.cap.values ? "device's own cap" : REPORT.cap.text}` : '';
+  const heading = text(geometry.left, curveTop - 7, 11.5, theme.muted, escapeText(name + (curve.host?.note ?? '') + cap));
   if (curve.parts) return heading + partNotes(panel, geometry, theme);
   if (timeline.devices > LINES) return heading + scaleNotes(view.curve, curveTop, x, theme);
   const step = Math.min(15, curveHeight / timeline.devices);

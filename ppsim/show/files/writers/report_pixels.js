@@ -100,6 +100,8 @@ function curvePixels(view, panel, geometry, theme) {
   const { timeline, curve, devices } = panel;
   const most = Math.max(highest(view.curve), -lowest(view.curve));
   const shades = Array.from({ length: 129 }, (_, i) => pixel(shade(theme.dark, theme.page, i / 64 - 1)));
+  const red = pixel(LOOKS.highlight[+theme.dark]);
+  const cap = device => capOf(view) ? capAt(device) * (1 + EPSILON) : Infinity;
   return pixels(geometry, devices.length, panel.curveHeight / devices.length, 0, 0, (line, row) => {
     const device = devices[row];
     const perPixel = (geometry.to - geometry.from) / line.length;
@@ -108,7 +110,8 @@ function curvePixels(view, panel, geometry, theme) {
     for (let x = 0; x < line.length; x++) {
       const time = timeAt(geometry.from + (x + 0.5) * perPixel);
       while (step < stop && curve.time[step] <= time) step++;
-      line[x] = time > timeline.makespan ? 0 : shades[64 + Math.round(64 * heldUntil(curve, device, step) / most)];
+      const held = heldUntil(curve, device, step);
+      line[x] = time > timeline.makespan ? 0 : held > cap(device) ? red : shades[64 + Math.round(64 * held / most)];
     }
   });
 }
