@@ -50,8 +50,8 @@ class Gain:
 def gain_of(over: str, base_s: float, step_s: float, *, is_sliced: bool = False) -> Gain:
     """Return the gain of a step over that of another schedule.
 
-    Measured gains of schedules that cut sequences into slices are 7 to 38 points below the
-    predicted ones, in the one source that has some: theirs has no range.
+    Measured gains of schedules that cut sequences into slices over 1f1b are 6 to 7 points below the
+    predicted ones, and one is 33, in the one source that has some: theirs has no range.
 
     Args:
         over: the name of the other schedule.
