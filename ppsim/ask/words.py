@@ -88,7 +88,7 @@ def _bound_of(metrics: Metrics, unit: str) -> str:
 
 
 def recomputed(schedules: Iterable[Schedule]) -> list[str]:
-    """Say what counts as an activation where a schedule recomputes; empty where none does."""
+    """Return lines on the meaning of an activation under recompute; empty without recompute."""
     again = [schedule for schedule in schedules if schedule.recomputed.any()]
     if not again:
         return []
@@ -104,8 +104,8 @@ def recomputed(schedules: Iterable[Schedule]) -> list[str]:
 
 
 def counts_lines(names: Iterable[str]) -> list[str]:
-    """Say what M and idle shares count, for schedules of these names where that is not one step
-    with a flush.
+    """Return lines on the units of M and of idle shares, for schedules that are not one step with a
+    flush.
     """
     counts = {name: family.counts for name in dict.fromkeys(names) if (family := _family(name))}
     return [f"{name}: {text}" for name, text in counts.items() if text]

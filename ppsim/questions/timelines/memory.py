@@ -574,8 +574,8 @@ def _shown(rows: list[Any]) -> list[Any]:
 
 
 def does_not_fit(found: MemoryReport, near: Sequence[Alternative], unsearched: bool) -> PpsimError:
-    """Make the error that names what fits; ``unsearched``: splits of the layout that ppsim
-    partition searches.
+    """Return the error of a run that does not fit, with alternatives; ``unsearched`` splits are
+    left to ppsim partition.
     """
     unit, peak = found.curve.unit, found.over[0]
     cap = int(found.cap_of(peak.device))
