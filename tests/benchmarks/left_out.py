@@ -11,7 +11,7 @@ same slopes, its settings are predicted with that, and corrected by the runs of 
 it may be. *In range*: of the range that ``plan`` prints. *Ranked*: of two settings of a job, more
 than 5 % apart, the faster one is predicted to be; *regret*: how much slower the predicted fastest
 one is than the fastest. Of hundreds of settings of one software on one node the first of each model
-counts.
+counts. Rows that are faulty by their own notes are fitted, and judge nothing.
 """
 
 import argparse
@@ -258,25 +258,22 @@ def tables(every: Sequence[Case], linear: Linear) -> list[str]:
     ]
     lines[0] += " half-width | ranked | regret |"
     lines.append(f"|{'---|' * 9}")
-    drawn = [leave_half_out(cases, linear, runs, seed) for seed in range(DRAWS)]
-    ranked = np.mean([ranking(cases, left.corrected)[1:] for left in drawn], axis=0).tolist()
-    folds = {
-        "job": Left(
-            *map(np.concatenate, zip(*(vars(left).values() for left in drawn), strict=True))
-        )
+    judged = [number for number, case in enumerate(cases) if not case.faulty]
+    drawn = [rows_of(leave_half_out(cases, linear, runs, seed), judged) for seed in range(DRAWS)]
+    names = {fold: [group(case) for case in cases] for fold, group in FOLDS.items()}
+    left = {
+        fold: rows_of(leave_out(cases, linear, runs, called), judged)
+        for fold, called in names.items()
     }
+    cases, errors = [cases[i] for i in judged], linear.errors[judged]
+    ranked = np.mean([ranking(cases, one.corrected)[1:] for one in drawn], axis=0).tolist()
+    halves = Left(*map(np.concatenate, zip(*(vars(one).values() for one in drawn), strict=True)))
     jobs = len({case.twins for case in cases})
-    lines.append(line(f"each random half of {jobs} jobs ({DRAWS} draws)", folds["job"], *ranked))
-    for name, group in FOLDS.items():
-        names = [group(case) for case in cases]
-        folds[name] = leave_out(cases, linear, runs, names)
-        lines.append(
-            line(
-                f"each {name} ({len(set(names))})",
-                folds[name],
-                *ranking(cases, folds[name].corrected)[1:],
-            )
-        )
+    lines.append(line(f"each random half of {jobs} jobs ({DRAWS} draws)", halves, *ranked))
+    for fold, one in left.items():
+        count = len({FOLDS[fold](case) for case in cases})
+        lines.append(line(f"each {fold} ({count})", one, *ranking(cases, one.corrected)[1:]))
+    folds = {"job": halves} | left
     heads = " | ".join(folds)
     lines += [
         "",
@@ -292,12 +289,12 @@ def tables(every: Sequence[Case], linear: Linear) -> list[str]:
             cells(left.corrected[np.resize(here, len(left.half))]) for left in folds.values()
         )
         lines.append(f"| {kind} | {here.sum()} | {each} |")
-    names = [case.source for case in cases]
+    sources = [case.source for case in cases]
     parts = [
-        f"{name} {cells(folds['source'].modelled[[n == name for n in names]])}"
-        for name in sorted(set(names))
+        f"{name} {cells(folds['source'].modelled[[n == name for n in sources]])}"
+        for name in sorted(set(sources))
     ]
-    pairs = f"{ranking(cases, linear.errors)[0]} pairs are ranked."
+    pairs = f"{ranking(cases, errors)[0]} pairs are ranked."
     return [
         *lines,
         "",

@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, combinations
+from math import log
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -19,7 +20,8 @@ import ppsim
 from ppsim.real.runs.record import load
 from ppsim.real.validation.analyse import validate
 from ppsim.workload.hardware.efficiency import fitted
-from ppsim.workload.plans.published import Row, against, read_table
+from ppsim.workload.plans.gains import HALF
+from ppsim.workload.plans.published import Row, against, predict, read_table, setup_of
 from tests.benchmarks.fit_efficiency import linearize, read_all
 from tests.benchmarks.left_out import tables
 
@@ -202,6 +204,74 @@ def gains() -> list[str]:
     return [*lines, "", f"Of {len(right)} pairs more than 2 % apart {sum(right)} are ranked right."]
 
 
+# Tables with runs that differ in schedule alone, and how a source of them is called.
+WITH_SCHEDULES = (
+    *("measured_runs", "measured_runs_3", "measured_runs_4"),
+    *("unseen/schedules", "unseen/zero_bubble"),
+)
+SAME = ("tp", "pp", "dp", "cp", "ep", "mbs", "microbatches", "precision", "recompute")
+
+
+def gain_errors() -> dict[str, list[float]]:
+    """Errors of predicted gains by source: logarithms of predicted over measured gain, of runs that
+    differ in schedule or chunks alone; without sequences in slices, of which one source has runs.
+    """
+    settings: dict[tuple[Any, ...], list[tuple[bool, str, int, float, float]]] = {}
+    for row in chain(*map(read, WITH_SCHEDULES)):
+        (found,), _ = against([row])
+        if "error" not in found:
+            continue
+        setup = setup_of(row)
+        run, _ = predict(setup)
+        name = run.schedule_name
+        if run.pp == 1 or run.pieces > 1:
+            continue
+        source = str(row.get("source", "")).partition(",")[0].partition("@")[0].partition(":")[0]
+        sizes = (getattr(run, each) for each in (*SAME, "recompute_layers"))
+        model = (setup.model.name, setup.model.layers, setup.model.seq, setup.model.vocab)
+        key = (source, found["gpu"], found["software"], row.get("framework"), *model, *sizes)
+        step = found["measured_step_s"], found["modelled_step_s"]
+        known = settings.setdefault(key, [])
+        if (name != "1f1b", name, run.vp, *step) not in known:
+            known.append((name != "1f1b", name, run.vp, *step))
+    errors: dict[str, list[float]] = {}
+    for key, steps in settings.items():
+        first, *others = sorted(steps)
+        for other in others:
+            if other[:3] != first[:3]:
+                measured, modelled = first[3] / other[3], first[4] / other[4]
+                errors.setdefault(key[0], []).append(log(modelled / measured))
+    return errors
+
+
+def gain_ranges() -> list[str]:
+    """How many measured gains lie in the range that the other sources give."""
+    errors = gain_errors()
+    lines = ["| source | gains | half-width from the others | inside it | inside the printed one |"]
+    lines.append(f"|{'---|' * 5}")
+    counts = [0, 0, 0]
+    for source, here in errors.items():
+        half = half_of([rest for other, rest in errors.items() if other != source])
+        found = [len(here)]
+        found += [sum(abs(error) <= width for error in here) for width in (half, HALF)]
+        counts = [whole + part for whole, part in zip(counts, found, strict=True)]
+        lines.append(f"| {source} | {found[0]} | {half * 100:.1f} % | {found[1]} | {found[2]} |")
+    half = half_of(list(errors.values()))
+    lines.append(f"| all | {counts[0]} | {half * 100:.1f} % | {counts[1]} | {counts[2]} |")
+    return lines
+
+
+def half_of(sources: Sequence[Sequence[float]]) -> float:
+    """Return the size within which four errors of five lie, each source counted alike."""
+    sized = sorted((abs(error), 1 / len(source)) for source in sources for error in source)
+    share = 0.0
+    for size, weight in sized:
+        share += weight / len(sources)
+        if share >= 0.8 - 1e-9:
+            return size
+    return sized[-1][0]
+
+
 def best_of_each() -> list[str]:
     """The best plan of each schedule beside the best run that the authors of V-Half and V-Min found
     (table 3).
@@ -305,6 +375,7 @@ BLOCKS: dict[str, Callable[[], list[str]]] = {
     "runs": runs,
     "zero-bubble": zero_bubble,
     "gains": gains,
+    "gain-ranges": gain_ranges,
     "vocabulary": vocabulary,
     "best-of-each": best_of_each,
     "gpu": gpu,

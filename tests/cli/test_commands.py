@@ -9,9 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
-from ppsim.cli import group
+from ppsim.base import notes
+from ppsim.cli import group, main
 from ppsim.questions import module_of
 from ppsim.schedules import families
 from ppsim.workload.hardware import hardware
@@ -271,6 +273,32 @@ BAD = {
         "none of these",
     ),
 }
+
+
+@pytest.mark.parametrize(("ended", "code"), [(None, 0), (0, 0), (3, 3), ("why", 1)])
+def test_what_ends_the_program_within_a_command_gives_its_code(ended, code, monkeypatch):
+    """As Python itself has it: a number is the code, anything else is a failure."""
+
+    def end(**_: object) -> None:
+        raise SystemExit(ended)
+
+    command = group.get_command(click.Context(group), "list")
+    monkeypatch.setattr(command, "callback", end)
+    assert answer("list")[0] == code
+
+
+def test_an_error_on_a_terminal_is_in_colour_and_says_the_same(monkeypatch, capsys):
+    for name, value in {"COLUMNS": "80", "FORCE_COLOR": "1", "TERM": "xterm-256color"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(notes.shown, "work", notes.shown.work)  # main sets it for the whole process
+    monkeypatch.setattr("sys.argv", ["ppsim", "run", "1f1b", "--stages", "4"])
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr().err
+    plain = re.sub(r"\x1b\[[\d;]*m", "", said)
+    assert ended.value.code == 2
+    assert plain == "Error: the number of microbatches is missing\n  try: give --mb\n" != said
 
 
 @pytest.mark.parametrize("case", BAD)

@@ -56,9 +56,21 @@ class Size:
     copy_bytes: tuple[int, ...] = (1 << 20, 16 << 20, 64 << 20, 256 << 20)
     runs: int = 5  # repetitions of a schedule
     steps: int = 12  # training steps with and without the recorder
+    schedules: tuple[str, ...] = ON_PARTS
 
 
-SMALL = Size(64, 32, 128, 2, 4096, ((32, 16, 1), (64, 32, 2)), (1 << 16, 1 << 20), 2, 3)
+SMALL = Size(
+    hidden=64,
+    heads=32,
+    vocab=128,
+    repeats=2,
+    max_bytes=4096,
+    split=((32, 16, 1), (64, 32, 2)),
+    copy_bytes=(1 << 16, 1 << 20),
+    runs=2,
+    steps=3,
+    schedules=("1f1b", "zb-v"),  # one stage a device and two, whole backwards and split
+)
 
 
 @dataclass(frozen=True)
@@ -274,7 +286,7 @@ def _on_parts(bench: Bench, devices: int, tokens: int) -> Found:
         "--repeats",
         str(bench.size.runs),
     ]
-    yield from _validated(target, *ON_PARTS, *words)
+    yield from _validated(target, *bench.size.schedules, *words)
 
 
 def _validated(target: Path, *words: str) -> Found:
@@ -350,7 +362,7 @@ def gradients(bench: Bench) -> Found:
     worst = dict[tuple[str, int], float]()
     for devices in (2, 4):
         lanes = streams.Partitions(devices)
-        for name in ON_PARTS:
+        for name in bench.size.schedules:
             plan = plan_of(name, devices, 8)
             each = []
             for device in range(devices):

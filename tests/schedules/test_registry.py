@@ -105,7 +105,10 @@ def test_a_spelling_is_registered_once():
 
 @pytest.mark.parametrize(
     "name",
-    ["1f1b", "chimera", "hanayo", "bitpipe", "gis", "zb-v", "seq1f1b slices=3", "forward-only"],
+    [
+        *("1f1b", "chimera", "hanayo", "bitpipe", "gis", "zb-v", "forward-only"),
+        *("seq1f1b slices=2", "seq1f1b slices=3"),
+    ],
 )
 def test_queues_are_recognised(name):
     """A schedule without its name is named again, with the slices of its sequences."""

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from ppsim.ask.words import counted
 from ppsim.base.numbers import format_change, format_share
+from ppsim.errors import PpsimError
+from ppsim.workload.plans.gains import HALF, Gain, gain_of
 
 if TYPE_CHECKING:
     from ppsim.workload.plans.nearby import Measured, Nearby, Setting
@@ -21,10 +23,10 @@ ROUNDING = 1e-9
 CLOSE = 0.02, 0.05
 # the same share of a step, below which all plans are simulated
 NEAR = math.exp(CLOSE[1]) * (1 + ROUNDING) - 1
-# How far the ratio of two plans' predicted steps is off in four pairs of five, in logarithms:
-# published runs that differ in schedule alone, and those of one job that differ in layout
-# (gallery/measurements.md).
-SCHEDULES_DIFFER, LAYOUTS_DIFFER = 0.03, 0.14
+# How far the ratio of two plans' predicted steps is off in four pairs of five, in logarithms, where
+# runs of one job differ in layout (gallery/measurements.md); HALF where they differ in schedule.
+LAYOUTS_DIFFER = 0.14
+BASELINE = "1f1b"  # the schedule over which others gain
 PLAIN = ("", "1f1b", "interleaved", "gpipe")  # schedules, the simpler first
 SIZES = ("tp", "cp", "ep", "pp", "vp")
 # beside the schedule
@@ -127,26 +129,66 @@ def slower_range(row: Row, best: Row) -> tuple[float, float]:
         return 0.0, 0.0
     apart = math.log(row["step_s"] / best["step_s"])
     same = all(row[name] == best[name] for name in LAYOUT)
-    far = SCHEDULES_DIFFER if same else LAYOUTS_DIFFER
+    far = HALF if same else LAYOUTS_DIFFER
     return math.expm1(apart - far), math.expm1(apart + far)
 
 
 def sureness(rows: Sequence[Row]) -> str:
-    """Say how many of the other plans are surely slower than the first, and when one is; empty for
-    one plan.
+    """Say which of the other plans the first one beats, and which may be as fast; empty for one
+    plan.
     """
-    others = rows[1:]
-    if not others:
+    beaten = [place for place, row in enumerate(rows[1:], 2) if row["slower_low"] > 0]
+    near = [place for place, row in enumerate(rows[1:], 2) if row["slower_low"] <= 0]
+    said = []
+    if beaten:
+        said.append(f"plan 1 beats {_plans(beaten)}")
+    if near:
+        said.append(f"{_plans(near)} may be as fast as plan 1 or faster")
+    if not said:
         return ""
-    beaten = sum(row["slower_low"] > 0 for row in others)
-    schedules, layouts = (
-        format_share(math.expm1(far)) for far in (SCHEDULES_DIFFER, LAYOUTS_DIFFER)
-    )
+    schedules, layouts = (format_share(math.expm1(far)) for far in (HALF, LAYOUTS_DIFFER))
     return (
-        f"{beaten} of the other {counted(len(others), 'plan')} would be slower than plan 1 in at "
-        f"least four runs of five: one whose schedule alone differs must be predicted {schedules} "
-        f"slower for that, any other {layouts}"
+        f"{'; '.join(said)}. A plan is beaten where four measured cases in five would agree: "
+        f"predicted {schedules} slower if its schedule alone differs, else {layouts}"
     )
+
+
+def _plans(places: Sequence[int]) -> str:
+    """Plans by their places: plan 2, or plans 2, 4-7 and 9."""
+    runs: list[list[int]] = []
+    for place in places:
+        if runs and place == runs[-1][-1] + 1:
+            runs[-1].append(place)
+        else:
+            runs.append([place])
+    texts = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
+    named = texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
+    return f"plan{'s' * (len(places) > 1)} {named}"
+
+
+def gain_of_plan(task: Task, row: Row) -> Gain | None:
+    """Return what a plan's schedule gains over 1f1b in the same layout, as both are modelled.
+
+    None without a pipeline, of 1f1b itself, and where 1f1b takes no such layout.
+    """
+    from ppsim.workload.plans.space import layout_layers, read_key
+
+    candidate = read_key(row["key"])
+    plain = candidate._replace(schedule=BASELINE, vp=1)
+    pp = candidate.group.pp
+    if pp == 1 or candidate == plain or layout_layers(task.model, pp, plain.layout) is None:
+        return None
+    from ppsim.workload.cost.costs import step_time
+    from ppsim.workload.plans.by_speed import layout_of
+
+    base = plain.parallel(task.axes.base)
+    layout, machine = layout_of(task, plain), task.machine_of(plain.layout)
+    try:
+        seconds = step_time(task.model, machine, base, layout).seconds
+    except PpsimError:
+        return None
+    is_sliced = candidate.parallel(task.axes.base).pieces > 1
+    return gain_of(BASELINE, seconds, row["modelled_step_s"], is_sliced=is_sliced)
 
 
 def uneven_stages(row: Row, layers: int) -> str:

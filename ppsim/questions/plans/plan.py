@@ -51,13 +51,22 @@ from ppsim.questions.plans.explorer import (
     rank_lines,
     usable_memory_text,
 )
-from ppsim.questions.plans.measured import NEAR, Corrections, correct_plans, sureness, uneven_stages
+from ppsim.questions.plans.measured import (
+    BASELINE,
+    NEAR,
+    Corrections,
+    correct_plans,
+    gain_of_plan,
+    sureness,
+    uneven_stages,
+)
 from ppsim.questions.plans.space import Able, SpaceOptions, make_axes, use_profile_of
 from ppsim.schedules import find
 
 if TYPE_CHECKING:
     from ppsim.workload.cost.exposed import OptimizerStep
     from ppsim.workload.hardware.hardware import Machine
+    from ppsim.workload.plans.gains import Gain
     from ppsim.workload.plans.nearby import Nearby
     from ppsim.workload.plans.rows import UserNames
     from ppsim.workload.plans.task import Found, Task
@@ -540,11 +549,19 @@ class Plans(Answer[PlanRequest]):
         rows = [
             {k: v for k, v in row.items() if k not in ("key", "outcome")} for row in self.found.rows
         ]
-        rows = [row | operating_costs(self.task, row["step_s"]) for row in rows]
+        rows = [
+            row | operating_costs(self.task, row["step_s"]) | (gain.to_json() if gain else {})
+            for row, gain in zip(rows, self.gains, strict=True)
+        ]
         return [
             {**row, "lost_by": why_lost(row, rows[0]) if place else ""}
             for place, row in enumerate(rows)
         ]
+
+    @cached_property
+    def gains(self) -> list[Gain | None]:
+        """What the schedule of each plan gains over 1f1b in the same layout; None without one."""
+        return [gain_of_plan(self.task, row) for row in self.found.rows]
 
     @property
     def table(self) -> list[dict[str, Any]]:
@@ -784,6 +801,7 @@ class Plans(Answer[PlanRequest]):
                 f"{format_range(row['low_s'], row['high_s'])}{' tied' * row['tied']}"
                 for row in found
             ],
+            f"gain over\n{BASELINE}": [gain.text if gain else "-" for gain in self.gains],
             "tokens/s\nper GPU": [f"{row['tokens_per_s'] / self.task.gpus:,.0f}" for row in found],
             "MFU": [format_share(row["mfu"]) for row in found],
             "bubble": [format_share(row["bubble"]) for row in found],
@@ -792,6 +810,8 @@ class Plans(Answer[PlanRequest]):
                 why_lost(row, found[0]) if place else "" for place, row in enumerate(found)
             ],
         }
+        if not any(self.gains):
+            del results[f"gain over\n{BASELINE}"]
         same = choices | {name: results[name] for name in ("MFU", "bubble", "memory")}
         alike = {
             name: cells[0] for name, cells in same.items() if len(found) > 1 and len({*cells}) == 1
@@ -806,7 +826,7 @@ class Plans(Answer[PlanRequest]):
         }
         columns |= {name: cells for name, cells in (choices | results).items() if name not in alike}
         # Others, or the line of the best, say most of these.
-        spare = ["M", "tokens/s\nper GPU", "loses by", "range\ns"]
+        spare = ["M", "tokens/s\nper GPU", "loses by", "range\ns", f"gain over\n{BASELINE}"]
         spare += ["dp", "MFU", "bubble", "memory"] if front else ["memory", "dp"]
         # layout, step, MFU and bubble stay
         spare += ["mbs", "recompute", "ep", "cp", "vp", "tp", "pp", "schedule"]

@@ -283,6 +283,10 @@ class Comparison(Answer[CompareRequest]):
         if suffix == ".html":
             from ppsim.prices.editable import make_editable
 
+            if lines := [*self._gain_lines(), *self.limits.lines()]:
+                from ppsim.show.files.workers import lines_of_page
+
+                document = replace(document, below=lines_of_page(lines))
             document = make_editable(document, self.costs, self.given)
         return (
             add_memory(document, self.costs, self.request.costs, asked=True)
@@ -349,6 +353,13 @@ class Comparison(Answer[CompareRequest]):
                 yield Line("memory is counted for mean microbatches")
         yield from recomputed(each.schedule for each in self.timelines)
         yield from (Line(f"{r.name} does not apply: {r.reason}") for r in rows if r.reason)
+
+    def _gain_lines(self) -> Iterator[str]:
+        """A sentence for the step of each schedule of a model, and its gain."""
+        for name, seconds in self.steps.items():
+            gain = self.gains.get(name)
+            beside = f", {gain.text} over {gain.over}" if gain else ""
+            yield f"{name} takes {format_number(seconds)} s a step{beside}"
 
     def _comparing(self, first: Row) -> list[str]:
         """The headings of how times compare with the first schedule's."""

@@ -4,6 +4,9 @@ It only ever writes a file that it has made itself, whole rows only. Between two
 file open: a program that closes descriptors by number closes none of ours, and we close none of its
 own. Each write opens the file again, which must be the one that was made, with the size that it was
 left with.
+
+The thread ends when nothing waits: a program that forks in the meantime, as torch's DataLoader
+does, has no thread of ours, of which Python 3.12 would warn.
 """
 
 from __future__ import annotations
@@ -12,9 +15,9 @@ import errno
 import os
 import signal
 import threading
+from collections import deque
 from contextlib import suppress
 from pathlib import Path
-from queue import SimpleQueue
 
 SUFFIX = ".ops.jsonl"
 MOST_WAITING = 64 << 20  # bytes that wait to be written before the recording is given up
@@ -39,9 +42,10 @@ class Writer:
         self.failure: Exception | None = None
         self.path: Path | None = None
         self._folder, self._name = folder, ""
-        self._queue: SimpleQueue[bytes | None] = SimpleQueue()
+        self._queue: deque[bytes] = deque()
         self.waiting, self._lock = 0, threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._thread: threading.Thread | None = None  # the last one
+        self._is_writing = False
         self._made: tuple[int, int] = (0, 0)  # device and inode of the file
         self._size = 0
 
@@ -61,9 +65,10 @@ class Writer:
                     f"'{self._folder}' takes no data, and {self.waiting >> 20} MiB wait"
                 )
                 raise self.failure
-        self._queue.put(data)
-        if self._thread is None:
-            self._name = name
+            self._queue.append(data)
+            is_idle, self._is_writing = not self._is_writing, True
+        if is_idle:
+            self._name = self._name or name
             self._start()
 
     def close(self) -> None:
@@ -74,7 +79,6 @@ class Writer:
         """
         if self._thread is None:
             return
-        self._queue.put(None)
         if self.failure:  # nothing more is waited for
             raise self.failure
         if self._thread.ident is None:  # it could not be started
@@ -103,7 +107,7 @@ class Writer:
 
     def _write_all(self) -> None:
         try:
-            while (data := self._queue.get()) is not None:
+            while (data := self._next()) is not None:
                 file = self._create() if self.path is None else self._open_again(self.path)
                 try:
                     self._write(file, data)
@@ -114,6 +118,12 @@ class Writer:
         except Exception as error:
             self.failure = error
             self._remove_empty()
+
+    def _next(self) -> bytes | None:
+        """Take what waits longest; None, and the thread ends, where nothing does."""
+        with self._lock:
+            self._is_writing = bool(self._queue)
+            return self._queue.popleft() if self._is_writing else None
 
     def _create(self) -> int:
         """Make a file that nobody else has: an earlier recording, a link or a pipe of its name

@@ -178,8 +178,6 @@ def card_use(execution: Execution) -> Curve:
     """Count the messages on their way from or to each device: how much of its network card is in
     use.
     """
-    from ppsim.core.curve import Curve
-
     messages, devices = execution.messages, execution.compute.schedule.n_devices
     device = np.concatenate([messages.source, messages.target] * 2).astype(np.int64)
     time = np.concatenate([messages.leave] * 2 + [messages.arrive] * 2)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import log2
 
 from ppsim.workload.hardware.efficiency import Efficiency
 from ppsim.workload.hardware.hardware import Machine
 from ppsim.workload.model.parallel import Parallel
 
+# Doublings of nodes, from one on, at which an all-to-all reaches the share of links that was
+# fitted: between two nodes its messages are larger, and fewer of them meet.
+MANY = 2.0
 # seconds from GPU to GPU inside a node, on a ring of several: NCCL's tuning table has 0.6 to 3.4 us
 HOP = 1.5e-6
 
@@ -142,10 +146,12 @@ def exchange_seconds(
         return 0.0
     near, far = exchange_bytes(machine, group, bytes_, visits, most_nodes)
     inside = group.per_node(machine)
-    shares = (share**found.software.exchange for share in (found.curve.within, found.curve.between))
-    rates = [
-        rate * share for rate, share in zip((machine.within, machine.between), shares, strict=True)
-    ]
+    curve, power = found.curve, found.software.exchange
+    spread = min(log2(max(group.size / inside, 1.0)) / MANY, 1.0)
+    rates = (
+        machine.within * curve.within**power,
+        machine.between * curve.between ** (power * spread),
+    )
     far *= machine.crowding(group.size / inside, group.step(machine), leaving=1.0)
     return max(near / rates[0], far / rates[1]) + machine.latency(inside < group.size)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import hypot, log2
+from math import hypot
 from typing import Any
 
 import numpy as np
@@ -91,8 +91,7 @@ class Step:
         pipeline: from the first forward to the last backward.
         work: of a device's ops in it, on average.
         bubble: share of the pipeline's time in which a device waits, on average.
-        reduction: what is seen of reducing gradients and gathering weights, and of waiting for the
-            slowest GPU.
+        reduction: what is seen of reducing gradients and gathering weights.
         optimizer: the optimizer's step.
         tokens_per_s: of all GPUs.
         mfu: FLOPs that the model needs, attention by its causal half, to the peak in the precision
@@ -549,9 +548,6 @@ def step_time(
         bubble = 1 - parallel.microbatches * work / parallel.pp / pipeline
     reduction = seen_seconds(held, parallel, costs.time[Kind.F], costs.dp, costs.gather)
     optimizer = float(np.bincount(held.device, costs.optimizer[held.stage]).max())
-    growth = (efficiency or efficiency_of(machine.gpu, parallel)).software.growth
-    # waiting for the slowest rank
-    reduction += growth * max(log2(parallel.gpus / 8), 0.0) * (pipeline + optimizer)
     total = pipeline + reduction + optimizer
     tokens = parallel.gbs * model.seq
     flops = flops_per_token(model) * tokens / total / parallel.gpus

@@ -19,13 +19,12 @@ from ppsim.workload.hardware.hardware import UNITS, Gpu
 from ppsim.workload.model.operators import FLASH, FORWARD, LINEAR, WIDE, Floats, Operators
 from ppsim.workload.model.parallel import Parallel
 
-SCHEMA = "ppsim.efficiency/2"
+SCHEMA = "ppsim.efficiency/3"
 # shares of matrix units' peaks, which power limits
 MATRIX = ("bf16", "fp8", "mxfp8", "fp4", "attention")
 SHARES_OF_PEAKS = (*MATRIX, "hbm", "within", "between")
 ROUTED = ("routing", "permute", "experts in", "experts' activation", "experts out", "unpermute")
-SHARES = {"softmax": "scores", "attention dropout": "scores"}
-SHARES |= dict.fromkeys(ROUTED, "routed")
+SHARES = dict.fromkeys(ROUTED, "routed")
 # Rows and columns of a product that a multiprocessor makes at a time; libraries choose the shape
 # that wastes least.
 TILES = ((128, 256), (256, 128), (128, 128))
@@ -105,13 +104,10 @@ class Software:
         collective_us: time that each further rank of a node adds to a collective.
         elementwise: how many of the bytes counted for elementwise work are moved.
         routed: the same for routing, permuting, activating and casting in expert layers.
-        scores: the same for attention's scores.
-        output_kernels: how many times as many kernels output and loss launch.
         expert_kernels: how many times as many an expert layer launches.
         sharp: how sharply the longer of GPU and host counts: the exponent of their norm.
         attention: share of the curve's attention that its kernel reaches.
         states: as of ``Shared``.
-        growth: as of ``Shared``.
         exchange: ``alltoall`` or ``dispatched`` of ``Shared``.
     """
 
@@ -121,13 +117,10 @@ class Software:
     collective_us: float = 12.0
     elementwise: float = 1.0
     routed: float = 1.0
-    scores: float = 1.0
     states: float = 1.0
-    output_kernels: float = 1.0
     expert_kernels: float = 1.0
     sharp: float = 4.0
     attention: float = 1.0
-    growth: float = 0.0
     exchange: float = 1.0
 
 
@@ -146,7 +139,6 @@ class Shared:
         states: how many times as long as by their FLOPs and bytes kernels of layers with a state
             take: 4, as Mamba-2's take as long as FlashAttention-2 at 2,048 tokens and a sixth at
             16,384 (arXiv 2405.21060, section 1).
-        growth: share by which a step grows each time that its GPUs double, from eight on.
         alltoall: the exponent of the shares that gathers reach of links' bandwidths, with which
             NCCL's all-to-all does.
         dispatched: the same of kernels made for experts, nearer to 1: DeepEP's reach 153 of 160
@@ -159,7 +151,6 @@ class Shared:
     partial: float
     routed: float
     states: float
-    growth: float
     alltoall: float
     dispatched: float
 
@@ -223,7 +214,6 @@ def _efficiency(
         launch_us=software.launch_us * (shared.grace if gpu.host == "grace" else 1.0),
         routed=software.routed * (shared.routed if fused else 1.0),
         states=shared.states,
-        growth=shared.growth,
         exchange=shared.alltoall if dispatch == "alltoall" else shared.dispatched,
         expert_kernels={"none": shared.launched, "partial": shared.partial, "full": 1.0}[graphs],
     )
@@ -325,9 +315,7 @@ def passes(
     software = found.software
     times = seconds(operators, gpu, found, precision).sum(axis=1) + waits
     more = software.expert_kernels if "router" in operators.names else 1.0
-    kernels = operators.kernels.sum(axis=1) * (
-        software.output_kernels if operators.names[-1] == "loss" else more
-    )
+    kernels = operators.kernels.sum(axis=1) * more
     calls = software.calls if np.any(waits) else 0.0
     host = (kernels + calls * np.array([1.0, 0.5, 0.5])) * software.launch_us * 1e-6
     return _longer(

@@ -334,7 +334,10 @@ def _pipelines(layers: int, pp: int, axes: Axes) -> tuple[tuple[int, str], ...]:
         elif family.placement in ("v", "bidirectional-v"):
             able = (2,) if name != "hanayo" else (2, 4)
         else:
-            able = tuple(v for v in range(2, MOST_CHUNKS + 1) if pp * v <= layers + 2)
+            every = tuple(v for v in range(2, MOST_CHUNKS + 1) if pp * v <= layers + 2)
+            # Megatron-LM divides layers evenly, counted with embedding and output or without.
+            even = tuple(v for v in every if layers % (pp * v) == 0 or (layers + 2) % (pp * v) == 0)
+            able = even if even and axes.vp is None else every
         found += [
             (v, name) for v in able if (axes.vp is None or v in axes.vp) and pp * v <= layers + 2
         ]

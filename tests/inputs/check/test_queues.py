@@ -147,8 +147,10 @@ def test_verdicts_are_those_of_a_step_by_step_run(name, devices, microbatches):
 @pytest.mark.parametrize("order", ["early", "even-first", "torch", "torch-2.15"])
 @pytest.mark.parametrize("per", QUEUES)
 def test_our_orders_hang_in_no_queue(order, per):
-    """All orders but ``deferred`` suit every kind of communicator."""
-    for name, devices, microbatches in SHAPES:
+    """All orders but ``deferred`` suit every kind of communicator; a pair waits for what either of
+    its ops needs.
+    """
+    for name, devices, microbatches in (*SHAPES, ("1f1b-overlap", 4, 8), ("dualpipe-v", 3, 6)):
         draft = Draft.from_schedule(
             lower(generate(name, devices=devices, microbatches=microbatches), order).schedule
         )

@@ -52,6 +52,13 @@ def test_every_format_gives_the_same_factors(suffix, tmp_path):
     assert found.length[:, 0].tolist() == [row[2] for row in ROWS]
 
 
+def test_a_stage_whose_tokens_are_all_zero_takes_no_time(tmp_path):
+    rows = [(0, m, stage, 100 * (m + 1) * (stage == 0)) for m in (0, 1) for stage in (0, 1)]
+    names = ("replica", "microbatch", "stage", "tokens")
+    found = read(written(tmp_path, ".csv", rows, names), Shares(1, 2, 1, 2))
+    assert found.time.tolist() == [[2 / 3, 0], [4 / 3, 0]]
+
+
 def test_padded_sequences_take_as_long_as_the_longest(tmp_path):
     """600, 500, 200 and 1800 tokens: over their mean of 775."""
     found = read(written(tmp_path, ".csv"), padded=True)

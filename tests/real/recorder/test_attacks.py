@@ -842,6 +842,20 @@ def test_a_gpu_that_is_behind_is_recorded_as_it_goes(gpu, tmp_path):
     assert len(rows_of(recordings(tmp_path)[0])) == 40
 
 
+def test_ops_of_a_gpu_without_a_pause_between_them_are_written_as_it_goes(gpu, tmp_path):
+    """One that begins at the end of the one before does not overlap it."""
+    with record(tmp_path, device=0) as recording:
+        moment = recording.mark()
+        for microbatch in range(40):
+            before, moment = moment, recording.mark()
+            recording.note("F", 0, microbatch, before, moment)
+        recording.write_due()
+        settled(recording)
+        assert len(rows_of(recordings(tmp_path)[0])) > 10
+        gpu.last = gpu.made
+    assert len(rows_of(recordings(tmp_path)[0])) == 40
+
+
 def test_nothing_is_asked_of_a_gpu_while_a_graph_is_captured(gpu, tmp_path, monkeypatch):
     """A question would end the capture; ops within it are not noted."""
     capturing = False

@@ -229,6 +229,16 @@ def test_megatrons_ops_are_told_apart(chunks, megatron, tmp_path):
     )
 
 
+def test_a_forward_without_a_chunk_is_of_the_chunk_that_megatron_is_at(megatron, tmp_path):
+    """Versions that pass no ``vp_stage`` keep it in their parallel state."""
+    mesh = sys.modules["megatron.core"].parallel_state
+    mesh.get_virtual_pipeline_model_parallel_rank = lambda: 2
+    with record(tmp_path, steps=1):
+        run_megatron(megatron, 1)
+    _, *rows = lines(tmp_path, "replica3.device1")
+    assert {row["stage"] for row in rows} == {1 + 2 * 2}
+
+
 def test_megatrons_other_ranks_of_a_device_are_not_recorded(megatron, tmp_path):
     sys.modules["megatron.core"].parallel_state.get_tensor_model_parallel_rank = lambda: 1
     with pytest.warns(UserWarning, match="saw no op"), record(tmp_path):

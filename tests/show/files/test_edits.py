@@ -12,13 +12,27 @@ import pytest
 
 import ppsim
 from ppsim.core.costs import Costs
+from ppsim.core.ops import Kind
 from ppsim.core.schedule import Schedule
 from ppsim.engine.memory.usage import MemoryModel, curves
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.schedules import families
 from ppsim.show.files.document import Document, save
+from ppsim.show.files.editing import kinds_object
 from tests.browser import Browser, started
+from tests.cases import timed
 from tests.edits import amounts, small, uneven_costs, verify
+
+
+@pytest.mark.parametrize("name", ["1f1b", "zb-v", "bpipe", "vocab-2"])
+def test_a_page_has_the_rules_of_every_kind_in_its_queues(name):
+    """A row for each code up to the last; those that edits may make have theirs in any case."""
+    timeline = timed(name, 4, 8)
+    rows = kinds_object(Document((timeline,), (name,), {}))
+    codes = {*timeline.schedule.kind.tolist(), Kind.F, Kind.B, Kind.I, Kind.W}
+    assert len(rows) == max(codes) + 1
+    assert {code: rows[code]["name"] for code in codes} == {code: Kind(code).name for code in codes}
+
 
 # Random edits of every kind, most of them moves to near places, and every eighth an undo; what the
 # page has after each.

@@ -5,6 +5,9 @@ import re
 
 import pytest
 
+from ppsim.core.costs import costs_for
+from ppsim.engine.simple.longest_path import simulate
+from ppsim.schedules import generate
 from ppsim.show.drawing.palette import DEFAULT, luminance
 from ppsim.show.files.writers.mermaid import text
 from tests.cases import timed
@@ -23,6 +26,12 @@ def test_what_a_file_is_called_is_no_directive():
         {"ppsim": "1", "command": "ppsim run '%%{wrap}%%.csv'"},
     )
     assert written.count("%%{") == 1
+
+
+def test_slices_are_told_where_there_are_some():
+    assert "%% slices" not in text(timed("1f1b", 2, 2), "title")
+    sliced = generate("seq1f1b", devices=2, microbatches=2, slices=2)
+    assert "\n%% slices: 2\n" in text(simulate(sliced, costs_for(sliced)), "title")
 
 
 @pytest.mark.parametrize(

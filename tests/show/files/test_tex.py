@@ -52,6 +52,14 @@ def test_each_op_is_a_cell_at_its_time():
     assert {(round(left, 2), top) for left, top in rows} == expected
 
 
+def test_a_devices_name_stands_in_the_middle_of_its_row():
+    text = tex(timed("1f1b", 3, 4))
+    names = re.findall(r"at \([\d.]+,([-\d.]+)\) \{\\footnotesize Device (\d)\}", text)
+    assert [(float(up), int(device)) for up, device in names] == [
+        ((device + 0.5) * ROW, device) for device in range(3)
+    ]
+
+
 def test_the_look_of_figures_holds():
     """Base, title, palette and window."""
     text = tex(timed("1f1b", 2, 4), base=1, title="Own", palette="mono", window=(0, 5), labels="op")

@@ -103,6 +103,14 @@ def test_a_dense_model_without_a_pipeline_waits_on_the_host_by_half_as_its_recip
     assert (stated.choices, stated.chosen) == ((stated.parallel,), "")
 
 
+def test_of_choices_that_take_as_long_the_first_is_taken():
+    """That of the row itself, where what it leaves open changes nothing."""
+    setup = setup_of(EXPERTS)
+    again = replace(setup.parallel)
+    found, _ = predict(replace(setup, choices=(setup.parallel, again)))
+    assert found is setup.parallel
+
+
 def test_a_pipeline_recomputes_modules_and_old_software_whole_layers():
     setup = setup_of(EXPERTS)
     assert not any(choice.offload for choice in setup.choices)

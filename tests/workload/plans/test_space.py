@@ -129,25 +129,25 @@ def chosen(group, **axes):
 def test_members_have_the_chunks_that_their_placement_allows():
     names = ("1f1b", "interleaved", "zb-v-torch", "hanayo", "dualpipe", "dualpipe-v", "chimera")
     two = chosen(Group(1, 1, 1, 2, 4, 1, 8), schedules=names)
-    # interleaved takes all from 2 to (8 + 2) / 2 that leave no stage empty, where eight layers
-    # divide evenly or nearly
+    # interleaved takes those from 2 to (8 + 2) / 2 that divide eight layers, or these with
+    # embedding and output
     chunks = {name: {c.vp for c in two if c.schedule == name} for name in names}
     assert chunks == {
         "1f1b": {1},
-        "interleaved": {v for v in range(2, 6) if layout_layers(DENSE, 2 * v, "even")},
+        "interleaved": {2, 4, 5},
         "zb-v-torch": {2},
         "hanayo": {2, 4},
         "dualpipe": {1},
         "dualpipe-v": {2},
         "chimera": {1},
     }
-    deep = replace(DENSE, layers=30)
+    deep = replace(DENSE, layers=48)
     found = members(
         deep,
         Group(1, 1, 1, 2, 4, 1, 8),
         Axes(layouts=("even",), recompute=("none",), schedules=("interleaved",)),
     )
-    assert max(c.vp for c in found) == 12
+    assert {c.vp for c in found} == {2, 3, 4, 5, 6, 8, 12}
     assert {c.vp for c in chosen(Group(1, 1, 1, 2, 4, 1, 8), vp=(2,))} == {2}
     assert {c.schedule for c in chosen(Group(1, 1, 1, 8, 1, 1, 8), schedules=names)} == {
         "1f1b",
@@ -375,6 +375,27 @@ def test_least_seconds_is_fill_and_work_of_the_busiest_device():
     assert least_seconds(costs, both, 8) == pytest.approx(8 * (f[0] + b[0] + f[3] + b[3]) / 2)
     loop = np.array([[0, 1, 0, 1]])
     assert least_seconds(costs, loop, 8) == pytest.approx(f[0] + 8 * (f[1] + b[1] + f[3] + b[3]))
+
+
+@pytest.mark.parametrize(
+    ("layers", "pp", "chunks"),
+    [
+        (80, 4, {2, 4, 5, 10}),  # 7 would make 28 stages of two and three layers
+        (126, 8, {2, 4, 8}),  # 128 with embedding and output
+        (61, 4, set(range(2, 13))),  # none divides 61 or 63
+        (40, 8, {5}),
+    ],
+)
+def test_a_plan_has_chunks_that_divide_the_layers_where_some_do(layers, pp, chunks):
+    """All that are asked for are there: Megatron-LM has layouts for them."""
+    model = replace(DENSE, layers=layers)
+
+    def found(**axes):
+        wanted = Axes(layouts=("even",), recompute=("none",), schedules=("interleaved",), **axes)
+        return {c.vp for c in members(model, Group(1, 1, 1, pp, 1, 1, 2 * pp), wanted)}
+
+    assert found() == chunks
+    assert found(vp=(3,)) == {3}
 
 
 @pytest.mark.parametrize(

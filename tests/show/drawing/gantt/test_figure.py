@@ -5,6 +5,7 @@ import logging
 import re
 import subprocess
 import sys
+import warnings
 import xml.etree.ElementTree as ET
 from collections import Counter
 from io import BytesIO
@@ -406,6 +407,17 @@ def test_a_title_of_ones_own_is_wrapped_where_it_is_too_long():
         assert " ".join(line.get_text() for line in lines) == title
         assert len(lines) > 1
         assert all(line.get_window_extent().x1 <= figure.bbox.x1 for line in lines)
+
+
+def test_the_layout_counts_points_as_matplotlib_does():
+    """72 of them are an inch, at the dots of a figure."""
+    assert plot(timeline(), width=3.3).dpi == 72 * canvas.POINT
+
+
+@pytest.mark.parametrize("suffix", [".svg", ".png"])
+def test_other_warnings_of_a_drawing_are_passed_on(suffix):
+    with pytest.warns(UserWarning, match="^of a library$"), canvas.settled(suffix):
+        warnings.warn("of a library", UserWarning, stacklevel=1)
 
 
 @pytest.mark.slow

@@ -1,0 +1,168 @@
+"""Break-even: at the times that are said, the order of two schedules changes, and nowhere else."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from ppsim.analysis.break_even import MESSAGE, SPLIT, BreakEven, Side, break_evens
+from ppsim.core.costs import Costs, costs_for
+from ppsim.core.ops import Kind
+from ppsim.core.schedule import Schedule
+from ppsim.engine.simple.longest_path import simulate
+from ppsim.errors import InputError
+from ppsim.schedules import generate, interchangeable_families
+from tests.commands import invoke
+
+FAMILIES = sorted(family.name for family in interchangeable_families() if not family.uses_costs)
+AROUND = 1e-5  # share by which a time is less or more than a break-even
+
+
+def makespan(schedule: Schedule, costs: Costs) -> float:
+    return simulate(schedule, costs).makespan
+
+
+def side_of(name: str, devices: int, count: int, **costs: Any) -> Side:
+    schedule = generate(name, devices=devices, microbatches=count)
+    return Side(schedule, costs_for(schedule, **costs), makespan)
+
+
+def changed(side: Side, limit: BreakEven, value: float) -> Costs:
+    """The costs of a side where an op or a message takes another time, made anew."""
+    costs = side.costs
+    if limit.of == MESSAGE:
+        return replace(costs, comm=value)
+    time = costs.time.copy()
+    if side.is_split:
+        time[[Kind.I, Kind.W]] *= value * time[Kind.B].sum() / time[[Kind.I, Kind.W]].sum()
+    return replace(costs, time=time)
+
+
+def lead(base: Side, rival: Side, limit: BreakEven, value: float) -> float:
+    """How much earlier the rival ends."""
+    return makespan(base.schedule, changed(base, limit, value)) - makespan(
+        rival.schedule, changed(rival, limit, value)
+    )
+
+
+shapes = st.tuples(
+    st.sampled_from(FAMILIES),
+    st.sampled_from(FAMILIES),
+    st.sampled_from([2, 4, 8]),
+    st.integers(1, 24),
+    st.floats(0.5, 2.0),
+    st.sampled_from([0.0, 0.1, 1.5]),
+)
+
+
+@given(shapes, st.lists(st.floats(0.0, 1.0), min_size=4, max_size=4))
+def test_the_order_changes_at_a_break_even_and_between_two_it_does_not(shape, shares):
+    """A bit less and a bit more, simulated anew; and at four times of each stretch between."""
+    base_name, name, devices, count, backward, comm = shape
+    times = {"ti": backward, "tw": backward * 0.9, "tb": 2 * backward, "comm": comm}
+    try:
+        base = side_of(base_name, devices, count, **times)
+        rival = side_of(name, devices, count, **times)
+    except InputError:
+        assume(False)
+    for limit in break_evens(base, rival):
+        for value in limit.at:
+            less = lead(base, rival, limit, value * (1 - AROUND))
+            more = lead(base, rival, limit, value * (1 + AROUND))
+            rounding = 1e-9 * makespan(base.schedule, base.costs)
+            if limit.is_faster(value * (1 - AROUND)):
+                assert less > 0, (limit, value)
+                assert more <= rounding, (limit, value)
+            else:
+                assert less <= rounding, (limit, value)
+                assert more >= -rounding, (limit, value)
+                assert less < more, (limit, value)
+        edges = [0.0 if limit.of == MESSAGE else 0.1, *limit.at, limit.at[-1] * 1.2]
+        for low, high in pairwise(edges):
+            for share in shares:
+                value = low + share * (high - low)
+                if min(abs(value / each - 1) for each in limit.at) < 1e-4:
+                    continue
+                ahead = lead(base, rival, limit, value)
+                if limit.is_faster(value):
+                    assert ahead > -1e-9, (limit, value)
+                else:
+                    assert ahead < 1e-9, (limit, value)
+
+
+@pytest.mark.parametrize("name", [name for name in FAMILIES if name != "1f1b"])
+def test_each_schedule_that_splits_or_has_chunks_is_compared(name):
+    """Where the order changes at all, a break-even says so."""
+    base, rival = side_of("1f1b", 4, 16), side_of(name, 4, 16)
+    found = {limit.of: limit for limit in break_evens(base, rival)}
+    split = BreakEven(SPLIT, (1.0,), True, "B", 1.0)
+    if rival.is_split:
+        signs = {np.sign(lead(base, rival, split, value)) for value in (0.07, 15.9)}
+        assert (SPLIT in found) == (signs == {-1, 1})
+    else:
+        assert SPLIT not in found
+    if rival.schedule.n_chunks == 1:
+        assert MESSAGE not in found
+
+
+def test_what_is_said_can_be_worked_out_by_hand():
+    """Two devices and one microbatch, a backward of 2 against I and W of 1 each."""
+    base = side_of("1f1b", 2, 1, tf=1, tb=2, ti=1, tw=1)
+    rival = side_of("zb-1p", 2, 1, tf=1, tb=2, ti=1, tw=1)
+    # 2 F and 2 B take 6. 2 F, 2 I and the last W take 2 + 3 f, with I and W f times as long.
+    (limit,) = break_evens(base, rival)
+    assert (limit.of, limit.below, limit.unit, limit.now) == (SPLIT, True, "B", 1.0)
+    assert limit.at[0] == pytest.approx(4 / 3, rel=1e-6)
+    said = limit.text("zb-1p", "1f1b")
+    assert said == "zb-1p is faster than 1f1b as long as I + W takes less than 1.33 B (now 1)"
+    (other,) = break_evens(rival, base)
+    assert other.text("1f1b", "zb-1p").endswith("I + W takes more than 1.34 B (now 1)")
+
+
+@pytest.mark.parametrize(
+    ("limit", "says"),
+    [
+        (BreakEven(MESSAGE, (0.5304,), True, "t_F", 0.1), "a message takes less than 0.53 t_F"),
+        (BreakEven(MESSAGE, (2.0, 3.0), True, "ms", 1.0), "less than 2 or more than 3 ms (now 1)"),
+        (BreakEven(MESSAGE, (2.0, 3.0), False, "ms", 1.0), "between 2 and 3 ms (now 1)"),
+        (BreakEven(MESSAGE, (2.5,), True, "now", 1.0), "messages take less than 2.5 times as long"),
+    ],
+)
+def test_every_stretch_is_named(limit, says):
+    assert says in limit.text("a", "b")
+
+
+def test_compare_says_it_where_people_and_programs_read():
+    """In the terminal and in JSON; the time simulated again is the same for both."""
+    words = ["compare", "1f1b", "zb-1p", "zb-v", "--devices", "4", "--mb", "8"]
+    shown = " ".join(invoke(*words).stdout.split())
+    assert "zb-1p is faster than 1f1b as long as I + W takes less than" in shown
+    assert "zb-v is faster than 1f1b as long as a message takes less than" in shown
+    rows = json.loads(invoke(*words, "--json").stdout)["schedules"]
+    assert rows[0]["break_even"] == []
+    (split,) = rows[1]["break_even"]
+    assert split | {"at": []} == {"of": SPLIT, "at": [], "below": True, "unit": "B", "now": 1.0}
+    at = split["at"][0]
+    for share, order in ((1 - 1e-4, True), (1 + 1e-4, False)):
+        halves = str(share * at)
+        costs = ["--ti", halves, "--tw", halves, "--tb", "2"]
+        again = json.loads(invoke(*words, *costs, "--json").stdout)
+        times = [row["makespan"] for row in again["schedules"]]
+        assert (times[1] < times[0]) == order
+
+
+def test_what_has_no_single_time_has_no_break_even():
+    """A function of Python gives each op its own time; a decoder goes round; replicas differ."""
+    schedule = generate("1f1b", devices=2, microbatches=2)
+    each = replace(costs_for(schedule), each=np.ones(len(schedule)))
+    side = Side(schedule, each, makespan)
+    assert list(break_evens(side, side_of("zb-1p", 2, 2))) == []
+    words = ["compare", "1f1b", "zb-1p", "--devices", "4", "--mb", "8", "--replicas", "2,1=1.5"]
+    assert "as long as" not in invoke(*words).stdout
