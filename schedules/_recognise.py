@@ -112,8 +112,8 @@ def _are_same(one: Schedule, other: Schedule) -> bool:
 
 
 def _candidates(size: _Size) -> Iterator[tuple[Family, dict[str, Any]]]:
-    """List every family as it is by default, then with each group size; where there are slices,
-    those that cut them.
+    """Yield every family with its defaults, then with each group size, and with slices for families
+    that have them.
 
     Families of as many stages per device come first, as interleaved-zb with one makes the queues of
     zb-1p, and of these the ones that torch has, as on one device gis makes the queues of

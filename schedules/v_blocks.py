@@ -105,7 +105,7 @@ def one_f_one_b_v(shape: Shape) -> Iterator[Packed]:
     options=("limit",),
 )
 def v_auto(shape: Shape, costs: Costs, limit: int | None = None) -> Iterator[Packed]:
-    """A search that the same costs and limit end alike."""
+    """Search orders of a V placement; the same costs and limit give the same order."""
     from ppsim.search.orders.v_limit import order_v
 
     yield from order_v(costs, shape.devices, shape.microbatches, limit or 2 * shape.devices)

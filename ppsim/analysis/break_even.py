@@ -237,7 +237,7 @@ def _latencies(costs: Costs) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
 
 
 def _stretch(costs: Costs, factor: float) -> Costs:
-    """The costs with I and W longer; full backwards and pairs stay as they are."""
+    """Return the costs with longer I and W; full backwards and pairs are unchanged."""
     time = costs.time.copy()
     time[[Kind.I, Kind.W]] *= factor
     return replace(costs, time=time)

@@ -117,7 +117,9 @@ def _conclude_timed(timed: Sequence[Row]) -> str:
 
 
 def _conclude_rounds(timed: Sequence[Row]) -> str:
-    """Compare schedules that go round by the time that a microbatch takes of a period."""
+    """Return a sentence that compares repeating schedules by the time per microbatch in a
+    period.
+    """
     rates = {r.name: r.metrics.round.rate for r in timed if r.metrics and r.metrics.round}
     best = max(rates, key=lambda name: rates[name])
     counts = next(r.metrics.round.counts for r in timed if r.metrics and r.metrics.round)

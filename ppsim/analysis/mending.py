@@ -198,7 +198,7 @@ def _deal(size: Times) -> tuple[Ints, Ints]:
 
 
 def mended_object(changes: list[Mended], found: Slowdown) -> list[dict[str, Any]]:
-    """Return the changes for JSON, with what each saves of the step."""
+    """Return the remedies for JSON, with the saving of each per step."""
     step = float(found.steps.mean()) or 1.0
     return [
         {"what": change.what, "step": change.step, "saves": 1.0 - change.step / step}

@@ -96,7 +96,7 @@ class Request:
     given: frozenset[str] = frozenset()
 
     def check(self) -> None:
-        """Refuse what can be known to fail before any work is done; raises InputError."""
+        """Refuse a request that cannot succeed, before any work is done; raises InputError."""
 
 
 R = TypeVar("R", bound=Request)

@@ -106,7 +106,7 @@ def _is_number(kind: click.ParamType[Any]) -> bool:
 
 
 def return_type(module: Any, function: Callable[..., Any]) -> str:
-    """Return what a question returns, as source text.
+    """Return the type of a question's answer, as source text.
 
     Where the function returns one of several answers, the usual one comes first: ``Run | Any``.
     """

@@ -172,7 +172,7 @@ def finish_tasks(
     *,
     is_sound: IsSound,  # whether a row of the file can be that of a key
 ) -> Mapping[str, Row]:
-    """Run the tasks whose rows the results file has not, and return the rows of all by key.
+    """Run the tasks that the results file lacks, and return the rows of all tasks by key.
 
     Raises:
         InputError: the results file is of other inputs; and what ``open_workers`` raises.

@@ -81,7 +81,7 @@ def print_table(table: Table) -> None:
 
 
 def find_style(tone: str, screen: Console) -> str:
-    """Return the style of a tone on a console, as rich has it."""
+    """Return the rich style of a tone on a console."""
     # no grey of sixteen reads on every theme
     if tone == "quiet" and screen.color_system not in (None, "standard"):
         from ppsim.show.drawing.palette import TERMINAL_MUTED
@@ -168,8 +168,8 @@ def _on_one_line(heading: str) -> str:
 def print_gantt(
     timeline: Timeline, metrics: Metrics, marks: Marks | None = None, lanes: bool = False
 ) -> None:
-    """The chart, in colour where the terminal has it, letters elsewhere; ``marks`` are drawn in
-    idle time.
+    """Print the chart, in colour if the terminal has colours, else in letters; ``marks`` are drawn
+    in idle time.
     """
     from ppsim.show.drawing.terminal import gantt
 

@@ -287,7 +287,7 @@ class Window(click.ParamType[Any]):
 
 
 class Stretch(tuple[float, float]):
-    """Two times, written as they are typed."""
+    """Two times; the text is as typed."""
 
     def __str__(self) -> str:
         return ":".join(repr(time).removesuffix(".0") for time in self)

@@ -88,7 +88,7 @@ def _bound_of(metrics: Metrics, unit: str) -> str:
 
 
 def recomputed(schedules: Iterable[Schedule]) -> list[str]:
-    """Say what counts as an activation where a schedule recomputes; empty where none does."""
+    """Return lines on the meaning of an activation under recompute; empty without recompute."""
     again = [schedule for schedule in schedules if schedule.recomputed.any()]
     if not again:
         return []
@@ -104,8 +104,8 @@ def recomputed(schedules: Iterable[Schedule]) -> list[str]:
 
 
 def counts_lines(schedules: Iterable[Schedule]) -> list[str]:
-    """Say what M and idle shares count, for schedules where that is not one step with a flush, and
-    why one that never flushes has no period.
+    """Return lines on the units of M and of idle shares, for schedules that are not one step with a
+    flush, and on why one that never flushes has no period.
     """
     lines = dict[str, None]()
     for schedule in schedules:

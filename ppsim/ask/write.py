@@ -186,8 +186,7 @@ def tradeoff_writers(
     page: Callable[[str, str], None] | None = None,
     verdict: str = "",
 ) -> Writers:
-    """Make what writes each -o as the trade-off of time against memory; a page begins with the
-    ``verdict``.
+    """Return the writers of each -o for time against memory; a page begins with the ``verdict``.
 
     ``table``, ``figure`` and ``page`` write the targets that are such; else a page has the ``heat``
     maps.

@@ -75,7 +75,9 @@ def align_right(texts: Sequence[str]) -> list[str]:
 
 
 def align_rows(rows: Sequence[Sequence[str]]) -> Iterable[Sequence[str]]:
-    """Write the numbers of a table's columns so, the names of the first as they are."""
+    """Return the rows of a table with aligned decimals in each column; the first column is
+    unchanged.
+    """
     wide = max(map(len, rows), default=0)
     whole = [row for row in rows if len(row) == wide > 0]  # others are remarks
     names, *columns = zip(*whole, strict=True) if whole else [()]

@@ -71,7 +71,7 @@ def quote(value: object, most: int = 80) -> str:
 
 
 def shell_line(words: Sequence[str]) -> str:
-    """Return the words as one line for a shell, which takes each as it is; no terminal obeys it."""
+    """Return words as one line for a shell, quoted, without characters that a terminal obeys."""
     return " ".join(
         shlex.quote(word) if word.isprintable() else f"$'{_escape(word)}'" for word in words
     )

@@ -252,9 +252,7 @@ class Schedule(Columns):
             )
 
     def _prove_recomputes(self) -> None:
-        """Raise InvalidSchedule where R runs after its backward: only the order of its queue holds
-        it ahead.
-        """
+        """Raise InvalidSchedule if an R runs after its backward."""
         op = np.flatnonzero(self.kind == Kind.R)
         back = np.flatnonzero(mask(BACKWARDS)[self.kind])
         before = np.full(self.n_stages * self.n_microbatches, -1, np.int64)

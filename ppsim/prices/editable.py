@@ -52,9 +52,9 @@ def make_editable(
 
 def _list_known(schedule: Schedule) -> dict[str, Schedule]:
     """List the schedules of this size by name; its own alone where making them all takes long."""
-    from ppsim.schedules import families
-
     if len(schedule) > MOST_KNOWN:
+        from ppsim.schedules import families
+
         named = any(family.name == schedule.name for family in families())
         return {schedule.name: schedule} if named else {}
     from ppsim.schedules import list_alike

@@ -151,8 +151,8 @@ def test_slices_take_factors_for_all_kinds_or_for_some():
     [
         ("1,2,3", "3 factors for 2 slices"),
         ("attention", "nothing says what share"),
-        ("attention:2", "no share of attention"),
-        ("attention:x", "no share of attention"),
+        ("attention:2", "not a share of attention"),
+        ("attention:x", "not a share of attention"),
         ("-1,1", "zero or more"),
         ("nothere.txt", "nothere.txt"),
     ],
@@ -175,5 +175,5 @@ def test_json_carries_slices_and_csv_says_that_it_does_not(tmp_path):
         save(document, str(tmp_path / "x.csv"))
     text = (tmp_path / "x.json").read_text().replace('"slices":3', '"slices":4')
     (tmp_path / "y.json").write_text(text)
-    with pytest.raises(InputError, match="6 microbatches are no whole number of 4 slices"):
+    with pytest.raises(InputError, match="6 microbatches are not a multiple of 4 slices"):
         read(str(tmp_path / "y.json"))

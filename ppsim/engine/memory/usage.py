@@ -411,8 +411,8 @@ def _arrivals(
 
 
 def _buffers(schedule: Schedule, model: MemoryModel) -> Amounts:
-    """Return the size of each op's input: the output of the stage before, or the gradient of its
-    own output.
+    """Return the size of each op's input: the previous stage's output, or the gradient of its own
+    output.
     """
     return _of_ops(model.message, schedule, schedule.kind == Kind.F)
 

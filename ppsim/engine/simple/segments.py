@@ -237,7 +237,7 @@ def _wanted(segments: Segments) -> dict[str, list[tuple[str, int]]]:
 
 
 def _issue(segments: Segments, op: str, layers: int) -> Iterator[tuple[str, int]]:
-    """List the segments of an op or a pair, with their layers, as they are issued; backwards start
+    """Yield the segments of an op or a pair, with their layers, in order of issue; backwards start
     at the last layer.
 
     Without an order, the segments of W come right after the segments of I that they follow, and

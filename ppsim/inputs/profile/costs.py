@@ -70,7 +70,7 @@ def costs_from(
 
 def message_ms(profile: Profile, size: int | None = None) -> float:
     """Return the latency in ms of a message of ``size`` bytes, by default the profile's
-    activations; 0 without any.
+    activations; 0 if there are none.
 
     Between measured sizes it is interpolated in the logarithm of both. Beyond them the shape of the
     fitted line continues, of the nearest range where there are two, from the height of the

@@ -380,7 +380,9 @@ def _accepted(build: Build, count: int, most: int | None) -> tuple[Schedule, Cos
 
 
 def _spread(sequences: Sequences, microbatches: int) -> Sequences:
-    """Put the sequences of each replica into so many microbatches, one after the other."""
+    """Return the sequences of each replica spread over so many ``microbatches``, one after the
+    other.
+    """
     import numpy as np
 
     order = np.argsort(sequences.replica, kind="stable")

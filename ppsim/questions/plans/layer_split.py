@@ -45,7 +45,7 @@ class Drawing:
     inputs: Mapping[str, Any]
 
     def writers(self, output: OutputOptions) -> Writers:
-        """Each file asked for, with what writes it."""
+        """Return the writers of each file asked for."""
         return [
             (target, partial(self._write, output.width, target, suffix))
             for target, suffix in find_targets(output)

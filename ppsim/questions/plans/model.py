@@ -169,7 +169,7 @@ def model(name: str | None = None, **options: Any) -> Shelves | ModelCost | Card
 
 
 def answer(request: ModelRequest) -> Shelves | ModelCost | Card:
-    """Describe what is asked for."""
+    """Answer the request: describe a model, its costs, or the library."""
     if request.file is not None and not request.trains and (card := card_of(request.file)):
         return Card(request, request.file, card)
     if request.file is None:
@@ -382,7 +382,7 @@ def describe_model(model: Model) -> dict[str, Any]:
 
 
 def name_of_kind(layer: Layer) -> str:
-    """Name a kind of layer by what is unusual in it."""
+    """Return a name for a kind of layer from its unusual features."""
     words = [layer.mixer] * (layer.mixer not in ("attention", "none")) + ["MoE"] * (
         layer.mlp == "experts"
     )

@@ -351,7 +351,7 @@ def _with_software(request: PlanRequest) -> PlanRequest:
 
 
 def _launcher(request: PlanRequest, task: Task) -> str:
-    """Return the framework whose launch flags each plan must have; empty where plans need none.
+    """Return the framework that must have launch flags for each plan; empty if plans need none.
 
     They need none where the framework cannot express the model at all, with --any, and where
     activations are to be offloaded, which no launch flags can say.

@@ -433,7 +433,7 @@ def _stage_table(kept: RealRun, value: dict[str, Any]) -> Table:
 
 
 def _between_ops_lines(value: dict[str, Any], unit: str) -> Iterator[str]:
-    """Say what passes between ops."""
+    """Yield lines on gaps and latencies between ops."""
     for what, key, name in (
         ("gap", "gaps", "device {device} {after}-{before}"),
         ("latency", "latencies", "{source}-{target}"),

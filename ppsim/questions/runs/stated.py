@@ -37,8 +37,7 @@ def unit_option() -> Any:
 
 
 def read_named_run(paths: Sequence[str], schedule: str = "", unit: str = "") -> RealRun:
-    """Read a real run, of a folder or files, its schedule named as the family whose queues it
-    followed.
+    """Return a real run from a folder or files, its schedule named as the family with its queues.
 
     ``schedule`` chooses a run of a record of several; ``unit`` is of a table's times, where it does
     not tell its own.

@@ -112,7 +112,7 @@ def compare(schedules: Sequence[str], **options: Any) -> Comparison:
 
 
 def answer(request: CompareRequest) -> Comparison:
-    """Time what is asked for."""
+    """Answer the request: time the schedules on the same devices."""
     modelled = model_of(request.modelled, request.network, request.lengths.mbs)
     costs = replace(request.costs, modelled=modelled)
     network = network_of(request.network, modelled)

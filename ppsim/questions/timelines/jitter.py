@@ -157,7 +157,7 @@ def jitter(schedules: Sequence[str], **options: Any) -> Jitter:
 
 
 def answer(request: JitterRequest) -> Jitter:
-    """Draw what is asked for."""
+    """Answer the request: sample makespans under noise."""
     import numpy as np
 
     from ppsim.analysis.jitter import Noise

@@ -304,7 +304,7 @@ class Shelves(Answer[ListRequest]):
 
 
 def rows_of(shelf: str) -> list[dict[str, Any]]:
-    """List what the library has of one kind, by name, with what tells its entries apart."""
+    """Return the library's entries of one kind, by name, with their distinctive fields."""
     if shelf == "models":
         from ppsim.workload.model.model import count_parameters, library, read_model
 

@@ -310,12 +310,13 @@ class Memory(Answer[MemoryRequest]):
         it is asked for.
         """
         from ppsim.engine.memory.usage import share_unit, stacks
-        from ppsim.prices.editable import make_editable
 
         found = self.report
         if suffix != ".html":
             shown = stacks(self.timeline, found.model)[0] if self.request.breakdown else found.curve
             return replace(document, memory=(shown,), cap=found.common_cap)
+        from ppsim.prices.editable import make_editable
+
         held = stacks(self.timeline, found.model, MOST_STACKS)
         held = share_unit(held, [self.timeline.schedule] * len(held))
         further = tuple(replace(each, name=f"{each.name}, device {each.device}") for each in held)
@@ -615,8 +616,8 @@ def _shown(rows: list[Any]) -> list[Any]:
 
 
 def does_not_fit(found: MemoryReport, near: Sequence[Alternative], unsearched: bool) -> PpsimError:
-    """Make the error that names what fits; ``unsearched``: splits of the layout that ppsim
-    partition searches.
+    """Return the error of a run that does not fit, with alternatives; ``unsearched`` splits are
+    left to ppsim partition.
     """
     unit, peak = found.curve.unit, found.over[0]
     cap = found.cap_of(peak.device)

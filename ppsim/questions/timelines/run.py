@@ -419,7 +419,7 @@ class Run(Answer[RunRequest]):
         )
 
     def blocks(self) -> Iterator[Block]:
-        """The chart and the numbers, each with what it means."""
+        """Yield the chart and the numbers, each with its meaning."""
         whose = f", replica {self.replicas.slowest}" if self.load and self.replicas else ""
         yield Line([(title_of(self.schedule), "name"), f"  {shape_line(self.schedule)}{whose}"])
         if self.request.gantt:

@@ -53,7 +53,7 @@ def device_for(name: str) -> str:
 
 
 def provenance(device: str, command: str, note: str = "") -> Provenance:
-    """The machine as it is now; reads, and never sets anything."""
+    """Return the state of the machine; reads settings and never changes them."""
     import torch
 
     return Provenance(

@@ -73,7 +73,7 @@ def _shape(tensor: Any) -> str:
 
 
 def _check_gradients(made: UserStage, number: int, stages: int, where: str) -> Any:
-    """Run F and B once, and return a tensor like the output, without memory of its own."""
+    """Run F and B once, and return a tensor shaped as the output, without memory."""
     import torch
 
     x = input_of(made, number == 0)

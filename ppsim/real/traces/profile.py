@@ -1,4 +1,6 @@
-"""A profile from a real run: op times per stage, and of messages what its files show."""
+"""A profile from a real run: op times per stage, and message times as far as its files have
+them.
+"""
 
 from __future__ import annotations
 

@@ -123,8 +123,8 @@ def contents_of(
 def contents_of_layout(
     model: Model, layout: Layout, recomputed: int | tuple[int, ...] | None = 0
 ) -> tuple[StageContent, ...]:
-    """Return what each stage holds; ``recomputed``: how many of its layers, one number or one each,
-    None all.
+    """Return the content of each stage; ``recomputed`` is the number of recomputed layers, one or
+    one per stage, None for all.
     """
     kinds, result, first = kinds_of(model), [], 0
     losses = sum(letters.count(LOSS) for letters in layout.content)

@@ -15,7 +15,7 @@ HALF = 0.057
 
 @dataclass(frozen=True)
 class Gain:
-    """By what share more a schedule trains in the same time than another.
+    """The gain of a schedule over another: the share of more training in the same time.
 
     Attributes:
         over: the name of the other schedule.

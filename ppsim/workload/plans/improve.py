@@ -138,7 +138,7 @@ def _answer(question: Question, best: Row | None) -> dict[str, Any]:
 
 
 def describe_change(parallel: Parallel, best: Row, seconds: float) -> str:
-    """Say what a plan has otherwise than a run, and how much faster it is."""
+    """Return a text on the differences of a plan from a run, and its gain."""
     changes = [
         f"{name} {getattr(parallel, name)} -> {best[name]}"
         for name in SAME

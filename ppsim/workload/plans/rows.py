@@ -451,7 +451,9 @@ def _layout(row: Row, model: Model, parallel: Parallel) -> Layout | None:
 
 
 def _recomputed(row: Row) -> int | tuple[int, ...] | None:
-    """Read how many layers recompute: so many of each stage, or a number for each."""
+    """Return the number of recomputed layers: one number for all stages, or one per stage; None if
+    not stated.
+    """
     value = row.get("recompute_layers")
     if not isinstance(value, list):
         return count_of(row, "recompute_layers", 0) or None

@@ -234,7 +234,7 @@ SIZES = ("tp", "cp", "ep", "pp", "dp", "mbs")
 
 
 def _way_out(model: Model, per_node: int, gpus: int, gbs: int, axes: Axes) -> str:
-    """Find what each has candidates: the next batch, the nearest number of GPUs, an axis left
+    """Return a hint with candidates: the next batch, the nearest number of GPUs, an axis left
     free.
     """
 

@@ -63,8 +63,7 @@ def version_of(row: Row) -> Version:
 
 
 def parallel_of(row: Row, gpu: Gpu, model: Model | None = None) -> Parallel:
-    """Return what a row's run did on a GPU with a model: as it states, else as its software does;
-    sizes are left out.
+    """Return the techniques of a row's run: as stated, else as its software's; sizes are left out.
 
     Raises:
         Skipped: it states what is not modelled.

@@ -101,9 +101,7 @@ class Found:
 
 
 def usable_bytes(machine: Machine) -> float:
-    """Return the bytes of a GPU, the largest, that training can use, after what drivers and
-    communicators take.
-    """
+    """Return the usable bytes of the largest GPU: its memory without drivers and communicators."""
     largest = max(
         [kind.machine.gpu.memory_gib for kind in machine.kinds] or [machine.gpu.memory_gib]
     )

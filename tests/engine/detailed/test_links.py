@@ -29,10 +29,10 @@ def test_a_bandwidth_adds_the_time_of_a_message():
     [
         ("0-0=1", "joins no two"),
         ("0-9=1", "joins no two"),
-        ("0=1", "no link"),
-        ("0-1=-1", "no link"),
+        ("0=1", "not a link"),
+        ("0-1=-1", "not a link"),
         ("0-1=1,0GB/s", "no bandwidth"),
-        ("0-1=nan", "no link"),
+        ("0-1=nan", "not a link"),
     ],
 )
 def test_what_is_no_link_is_refused(text, said):

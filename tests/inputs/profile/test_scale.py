@@ -39,9 +39,9 @@ def test_a_distribution_has_mean_one_and_its_spread(name):
     [
         ("1,2", "2 factors for 3 microbatches"),
         ("1,-2,1", "zero or more"),
-        ("1,e,1", "no list of factors"),
-        ("normal:2:1", "no distribution"),
-        ("uniform:x", "no distribution"),
+        ("1,e,1", "not a list of factors"),
+        ("normal:2:1", "not a distribution"),
+        ("uniform:x", "not a distribution"),
         ("nothere.txt", "nothere.txt"),
     ],
 )

@@ -230,7 +230,7 @@ def test_costs_come_from_the_schedules_that_are_named():
                 "--message",
                 "7",
             ),
-            "no whole number",
+            "not a multiple of 4",
         ),
         (("--from-record", "nowhere.json"), "cannot read"),
         (

@@ -101,5 +101,5 @@ def test_a_file_is_read_back_as_it_was_or_refused(case, suffix):
     ],
 )
 def test_a_part_of_a_sequence_is_refused(text, source):
-    with pytest.raises(InputError, match="1 microbatches are no whole number of 2 slices"):
+    with pytest.raises(InputError, match="1 microbatches are not a multiple of 2 slices"):
         parse(text, source)

@@ -341,9 +341,9 @@ SMALL = {"devices": 4, "mb": 8}
         (asked("1f1b", **SMALL, links=[["0-1=2"]]), "links is neither text, number"),
         (asked("1f1b", devices=True, mb=8), "no value"),
         (asked("1f1b", **SMALL, recompute="some"), "does not say what is recomputed"),
-        ([], "no JSON object"),
-        ("1f1b", "no JSON object"),
-        (float("nan"), "no JSON object"),
+        ([], "not a JSON object"),
+        ("1f1b", "not a JSON object"),
+        (float("nan"), "not a JSON object"),
     ],
 )
 def test_fields_are_refused_with_the_reason(app, fields, why):
@@ -437,7 +437,7 @@ def test_values_may_be_texts_numbers_or_lists_of_them(app):
 def test_what_is_no_json_is_refused(app, body):
     for path in ("/view", "/export?form=.json"):
         status, said, _ = ask(app, path.partition("?")[0], "POST", body, form=".json")
-        assert (status, json.loads(said)["error"]) == (422, "the request is no JSON object")
+        assert (status, json.loads(said)["error"]) == (422, "the request is not a JSON object")
 
 
 def test_a_request_is_bounded_in_size(app):

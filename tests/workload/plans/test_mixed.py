@@ -505,7 +505,7 @@ def test_kinds_of_nodes_may_have_unequal_sizes(tmp_path):
 
 def test_nodes_that_would_begin_in_the_middle_of_a_group_are_refused(tmp_path):
     (tmp_path / "odd.toml").write_text(UNEVEN.replace("count = 2", "count = 3"))
-    with pytest.raises(InputError, match="6 x a100-80gb are no multiple of 4"):
+    with pytest.raises(InputError, match="6 x a100-80gb are not a multiple of 4"):
         read_machine(str(tmp_path / "odd.toml"))
 
 

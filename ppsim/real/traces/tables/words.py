@@ -177,7 +177,7 @@ def is_text(name: str) -> bool:
 
 
 def kind_of(name: str) -> Kind | None:
-    """The kind of op that a name means; None for what is none of ours, such as a collective."""
+    """Return the kind of op that a name means; None for other events, such as a collective."""
     if name.upper() in _KINDS:
         return _KINDS[name.upper()]
     words = set(_WORDS.split(re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower())) - {""}
