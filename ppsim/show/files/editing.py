@@ -7,7 +7,6 @@ travel as data: no rule is written twice.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ import numpy as np
 from ppsim.core.ops import ALL, BACKWARD, FORWARD, PART, REST, TIMED, Kind, Result
 from ppsim.engine.memory.usage import ACTIVATIONS, MemoryModel, sum_static
 from ppsim.show.drawing.palette import IN_ROW
-from ppsim.show.files.page_parts import Pack
+from ppsim.show.files.page_parts import Pack, pack_bytes
 
 if TYPE_CHECKING:
     from ppsim.core.costs import Costs
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from ppsim.show.files.document import Document
 
 SAME = 1e-9  # relative difference of times that are the same
-MOST_NAMES_BYTES = 1000  # of the schedules of a size that a page knows, packed
+MOST_NAMES_BYTES = 700  # of the packed names and queues that a page knows
 MOST_OPS = 20_000  # that a page times again within the time of a few frames
 # which a split or a join makes, whatever the schedule holds
 EDITED = (Kind.F, Kind.B, Kind.I, Kind.W)
@@ -147,7 +146,7 @@ def _known_object(schedule: Schedule, known: Mapping[str, Schedule], pack: Pack)
         if not makeable.issuperset(np.unique(made.kind).tolist()):
             continue
         rows = list(_schedule_rows(made, ops))
-        if len(zlib.compress(np.array(column + rows, np.int16).tobytes())) > MOST_NAMES_BYTES:
+        if len(pack_bytes(np.array(column + rows, np.int16).tobytes())) > MOST_NAMES_BYTES:
             break
         names.append(name)
         column += rows

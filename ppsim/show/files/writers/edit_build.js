@@ -209,7 +209,7 @@ function stamped(sheet, state, microbatch) {
   const block = blockOf(sheet, state, microbatch);
   const first = wantedOps(sheet, state).map(queue => queue.filter(code => unpackOp(sheet, code).microbatch === microbatch).length);
   if (!wantedOps(sheet, state).every((queue, device) => queue.length === first[device] * state.sources.length))
-    throw Error('microbatches of this schedule run on different devices, so one cannot be stamped across all');
+    throw Error('microbatches run on different devices, so one cannot be stamped across all');
   const interval = intervalOf(sheet, block);
   if (interval === null) throw Error('ops of this microbatch fit no interval');
   const queues = Array.from({ length: sheet.devices }, () => []);

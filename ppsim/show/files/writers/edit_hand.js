@@ -18,7 +18,7 @@ function toggleEditor(on = !editor.on) {
 function sayHow() {
   const blank = stateNow()?.queues.every(queue => !queue.length);
   say(blank ? 'Press an op above to place it; press a row to see what may run there'
-    : 'Select an op by a click or the arrow keys; drag it, or move it with Alt + ← and Alt + →');
+    : 'Click an op or press an arrow key; drag it, or press Alt + ← →');
 }
 
 /** A button of the editor; `ahead` shows what it would do while it is pointed at. */
@@ -91,9 +91,9 @@ function fillEditor() {
     menu('split all', everywhere(), which => ppsim.splitAll(...which ? [which - 1] : [])),
     menu('join all', everywhere(), which => ppsim.joinAll(...which ? [which - 1] : [])),
     ...editor.sheets.some(sheet => sheet?.placement.length > 1)
-      ? [tool('other replica', 'Move the microbatch of the selected op to the other replica (Alt + ↑ ↓)', across)] : [],
+      ? [tool('other replica', 'Move this microbatch to the other replica (Alt + ↑ ↓)', across)] : [],
     tool('+ microbatch', 'Add a microbatch (+)', () => ppsim.add()),
-    tool('− microbatch', 'Take the microbatch of the selected op off (Delete)', takeSelected),
+    tool('− microbatch', 'Take this microbatch off (Delete)', takeSelected),
     tool('link', 'Copy a link to this state', copyLink), save), buildTools(),
   element('p', { id: 'edited', 'aria-live': 'polite' }), element('p', {}, element('code', { id: 'again' })), element('div', { id: 'choices', className: 'tools' }), element('p', { id: 'told', 'aria-live': 'polite' }));
 }
@@ -103,7 +103,7 @@ const everywhere = () => ['of the schedule', ...Array.from({ length: editor.shee
 
 /** Act on the selected op's device and place; throws where none is selected. */
 function withSelected(act) {
-  if (!editor.selected) throw Error('no op is selected; click one, or press an arrow key');
+  if (!editor.selected) throw Error('no op is selected; click one or press an arrow key');
   const { panel, device, at } = editor.selected;
   editor.panel = panel;
   return act(device, at);

@@ -20,7 +20,7 @@ function buildTools() {
     tool('blank sheet', 'Take all ops off, and place them by hand', () => { ppsim.blank(); offer(0); sayHow(); }),
     menu('fill the rest', POLICIES.map(({ name }) => name), policy => { ppsim.fill(policy); offerTie(); }),
     tool('stamp', 'Run every microbatch at the times of the selected op\'s, or of microbatch 0', () => ppsim.stamp(selectedMicrobatch())),
-    tool('block', 'Save the building block of that microbatch, which ppsim run reads', () =>
+    tool('block', 'Save its building block, which ppsim run reads', () =>
       handOver('block.toml', blockText(sheet, stateNow(), selectedMicrobatch()), 'text/plain')),
     tool('take off', 'Take the selected op off its row', () => withSelected((device, at) => {
       ppsim.remove(device, at);

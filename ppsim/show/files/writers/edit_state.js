@@ -241,7 +241,7 @@ const EDITS = {
   a(sheet, state) {
     if (sheet.rounds > 1) throw Error('a schedule of several rounds keeps its microbatches');
     if (sheet.kinds.some(kind => kind.needs?.some(need => need.ahead)))
-      throw Error('no microbatch can be added: ops of this schedule wait for those of the next one');
+      throw Error('no microbatch can be added: ops wait for those of the next one');
     const last = state.sources.length - sheet.slices;
     const queues = state.queues.map(queue => cellsOf(queue).flatMap(cell => [...cell, ...copiesOf(sheet, cell, last)]));
     return { ...state, queues, sources: [...state.sources, ...state.sources.slice(last)] };
