@@ -103,13 +103,13 @@ def test_thousands_of_parquet_files_end_in_an_answer_or_a_refusal(tmp_path):
         "-m",
         "tests.parquet_fuzz",
         str(tmp_path),
-        "2000",
+        "2500",
         os.environ.get("PPSIM_SEED", "1"),
     ]
     done = subprocess.run(words, cwd=ROOT, env=SOURCE, capture_output=True, text=True, check=False)
     assert done.returncode == 0, (done.returncode, done.stdout[-2000:], done.stderr[-2000:])
     read, answers, memory = map(int, done.stdout.split())
-    assert read == 2000
+    assert read == 2500
     assert answers > 300
     assert memory < 1 << 30
 

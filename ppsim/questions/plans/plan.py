@@ -758,11 +758,11 @@ class Plans(Answer[PlanRequest]):
     def _tie(self) -> str:
         """Say that faster plans tie with the best, and why it is the best of them."""
         ahead = self.corrections.ahead
-        return (
-            f"; tied with plans up to {format_share(ahead)} faster, and the simplest of them"
-            if ahead
-            else ""
-        )
+        if not ahead:
+            return ""
+        share = format_share(ahead)
+        faster = "plans as fast" if share == format_share(0.0) else f"plans up to {share} faster"
+        return f"; tied with {faster}, and the simplest of them"
 
     def _counts(self) -> Iterator[Block]:
         from ppsim.workload.plans.task import OUTCOMES

@@ -198,7 +198,7 @@ def test_a_hundred_schedules_that_finish_run_as_the_plain_model():
     finished = 0
     for seed in count():
         finished += runs_as_the_plain_model(seed, seed % 3, seed % 2 == 0)
-        if finished == 100:
+        if finished == 500:
             return
 
 
