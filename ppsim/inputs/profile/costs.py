@@ -189,7 +189,8 @@ def _refuse_missing(time: Times, schedule: Schedule) -> None:
     for k, s in zip(kind.tolist(), stage.tolist(), strict=True):
         if np.isnan(time[k]).all():
             raise InputError(
-                f"the profile has no times of {Kind(k).name}, which {schedule.name} needs"
+                f"the profile has no times of {Kind(k).name}, which {schedule.name} needs",
+                "add them to the profile, or leave it out",
             )
         if np.isnan(time[k, s]):
             _refuse(Kind(k).name, s, schedule)
