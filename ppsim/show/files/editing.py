@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ppsim.show.files.document import Document
 
 SAME = 1e-9  # relative difference of times that are the same
-MOST_NAMES_BYTES = 600  # of the packed names and queues that a page knows
+MOST_NAMES_BYTES = 1280  # of the packed names and queues that a page knows
 MOST_OPS = 20_000  # that a page times again within the time of a few frames
 # which a split or a join makes, whatever the schedule holds
 EDITED = (Kind.F, Kind.B, Kind.I, Kind.W)

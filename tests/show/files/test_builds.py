@@ -183,7 +183,7 @@ def test_a_blank_page_begins_with_empty_rows(tmp_path, browser):
     assert json.loads(browser.run("JSON.stringify(ppsim.state().queues)")) == [[]] * 4
     assert browser.run("document.querySelector('#choices').innerText").startswith("device 0")
     hint = browser.run("document.querySelector('#status').textContent")
-    assert hint.startswith("Press an op above to place it")
+    assert hint.startswith("Press an op above, or a row")
     edited = browser.run("document.querySelector('#edited').textContent")
     assert edited == "64 ops are to be placed. So far 0 t_F, peak 0 0 0 0 act."
     track = browser.run("document.querySelector('#marks path').getBoundingClientRect().width")

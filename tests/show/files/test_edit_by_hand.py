@@ -401,7 +401,7 @@ def test_a_recorded_run_is_edited_with_the_times_of_its_ops(page, browser):
     explained = invoke("explain", "--trace", "tests/data/real_runs/recorded_1f1b", "--json").stdout
     makespan = json.loads(explained)["makespan"]
     assert 0.5 * makespan < found["makespan"] <= makespan * (1 + 1e-9)
-    assert "the run itself took 868.9 ms" in said(browser, "edited")
+    assert "the run took 868.9 ms" in said(browser, "edited")
     browser.run("ppsim.move(0, 1, 2)")
     again = state(browser)
     assert again["busy"] == pytest.approx(found["busy"], rel=1e-9)
@@ -423,7 +423,7 @@ def test_copies_move_on_their_strip(page, browser):
 @pytest.mark.browser
 def test_a_selected_copy_is_outlined_and_stays_named(page, browser):
     page("run 1f1b --devices 3 --mb 4 --offload all --t-offload 0.5 --t-reload 0.5")
-    assert said(browser, "status").startswith("Select an op")
+    assert said(browser, "status").startswith("Click an op")
     browser.run("document.getElementById('chart').focus()")
     frame = '#marks path[stroke-width="2.5"]'
     press(browser, "ArrowRight")

@@ -17,7 +17,7 @@ function toggleEditor(on = !editor.on) {
 /** Say how to begin: by placing ops where there is none, else by selecting one. */
 function sayHow() {
   const blank = stateNow()?.queues.every(queue => !queue.length);
-  say(blank ? 'Press an op above to place it; press a row to see what may run there'
+  say(blank ? 'Press an op above, or a row to see what may run there'
     : 'Click an op or press an arrow key; drag it, or press Alt + ← →');
 }
 

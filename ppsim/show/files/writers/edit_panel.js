@@ -19,7 +19,7 @@ function buildTools() {
   const placing = sheet.no_blank ? [tool('blank sheet', `Not here: ${sheet.no_blank}`, refused)] : [
     tool('blank sheet', 'Take all ops off, and place them by hand', () => { ppsim.blank(); offer(0); sayHow(); }),
     menu('fill the rest', POLICIES.map(({ name }) => name), policy => { ppsim.fill(policy); offerTie(); }),
-    tool('stamp', 'Run every microbatch at the times of the selected op\'s, or of microbatch 0', () => ppsim.stamp(selectedMicrobatch())),
+    tool('stamp', 'Repeat the selected microbatch, or 0, for all', () => ppsim.stamp(selectedMicrobatch())),
     tool('block', 'Save its building block, which ppsim run reads', () =>
       handOver('block.toml', blockText(sheet, stateNow(), selectedMicrobatch()), 'text/plain')),
     tool('take off', 'Take the selected op off its row', () => withSelected((device, at) => {

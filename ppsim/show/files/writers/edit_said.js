@@ -85,7 +85,7 @@ function editedLine(panel) {
   }
   const parts = [`${timed(edited.makespan)}, ${signedTime(edited.makespan - before.makespan)}`, `bubble ${percent(edited.bubble_rate)}`, `peak ${heldWords(timeline)}`];
   const { makespan: ran } = editor.originals[panel];
-  if (Math.abs(ran - before.makespan) > EPSILON * ran) parts.push(`the run itself took ${timed(ran)}, with waits that edits leave out`);
+  if (Math.abs(ran - before.makespan) > EPSILON * ran) parts.push(`the run took ${timed(ran)}, with waits that edits leave out`);
   const over = overCap(timeline);
   if (over.length) parts.push(`above the cap on device${over.length > 1 ? 's' : ''} ${over.join(', ')}`);
   const bound = aboveBound(boundOf(editor.sheets[panel], stateNow(panel), edited, editor.originals[panel]), edited.makespan);

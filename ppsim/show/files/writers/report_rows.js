@@ -214,4 +214,5 @@ function rowControls() {
     lookAt(event);
   });
   overview.addEventListener('pointermove', lookAt);
+  if (shown) showOverview();
 }
