@@ -256,11 +256,11 @@ def _verdict(
     metrics: Sequence[Metrics],
 ) -> str:
     """Return the sentence that ``run`` prints first of one schedule, or ``compare`` of several."""
-    from ppsim.analysis.compare import Row, conclude
-
     timelines = [run.timeline for _, run in runs]
     if len(sources) == 1:
         return run_verdict(timelines[0].schedule, metrics[0], timelines[0].unit)
+    from ppsim.analysis.compare import Row, conclude
+
     specs = zip(request.schedules.specs, sources, strict=True)
     names = [spec.removeprefix(DROPPED) for spec, source in specs if source not in left]
     return conclude([*map(Row, names, timelines, metrics)])
