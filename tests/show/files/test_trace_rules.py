@@ -17,6 +17,8 @@ RUNS = {
     "split": ["zb-1p", "--stages", "4", "--mb", "6"],
     "pairs": ["dualpipe-v", "--devices", "3", "--mb", "6", "--tfb", "2.5"],
     "many in flight": ["1f1b", "--stages", "3", "--mb", "4", "--comm", "2.5"],
+    "streams": ["vocab-1", "--devices", "4", "--mb", "8", "--comm", "3"],
+    "copies": ["bpipe", "--devices", "4", "--mb", "8", "--comm", "3"],
     "fed back": ["decode", "--devices", "3", "--mb", "3", "--steps", "2", "--comm", "0.5"],
     "loop": ["interleaved", "--devices", "2", "--chunks", "3", "--mb", "4", "--comm", "0.25"],
     "messages": ["1f1b", "--stages", "3", "--mb", "4", "--p2p", "overlap", "--comm", "0.5"],

@@ -135,7 +135,7 @@ def _executed(execution: Execution) -> Sent:
     messages, schedule = execution.messages, execution.compute.schedule
     carrier = find_carriers(execution)[schedule.dependency]
     source, target = messages.source.astype(np.int64), messages.target.astype(np.int64)
-    thread, names = _threads(source, target, messages.leave, messages.arrive)
+    thread, names = _threads(schedule, source, target, messages.leave, messages.arrive)
     taken = np.where(schedule.crosses, carrier, NONE)
     return Sent(source, messages.leave, messages.arrive, thread, taken, names)
 
@@ -155,27 +155,33 @@ def _latencies(timeline: Timeline) -> Sent | None:
     source, target = schedule.device[made].astype(np.int64), schedule.device[takes].astype(np.int64)
     leave = timeline.end[made]
     arrive = leave + latency[takes]
-    thread, names = _threads(source, target, leave, arrive)
+    thread, names = _threads(schedule, source, target, leave, arrive)
     carrier = np.full(len(schedule), NONE, np.int64)
     carrier[takes] = np.arange(len(takes))
     return Sent(source, leave, arrive, thread, carrier, names)
 
 
 def _threads(
+    schedule: Schedule,
     source: NDArray[np.int64],
     target: NDArray[np.int64],
     leave: NDArray[np.float64],
     arrive: NDArray[np.float64],
 ) -> tuple[NDArray[np.int64], list[tuple[int, int, str]]]:
-    """Return the thread of each message, and device, thread and name of each thread."""
-    devices = int(max(source.max(initial=0), target.max(initial=0))) + 1
+    """Return the thread of each message, after those of the schedule's streams, and device, thread
+    and name of each thread.
+    """
+    devices, first = (
+        schedule.n_devices,
+        FIRST_MESSAGES_THREAD + max(used_streams(schedule), default=0),
+    )
     link = source * devices + target
     track = assign_tracks(link, leave, arrive)
     most = track.max(initial=0) + 1
     threads, own = np.unique(link * most + track, return_inverse=True)
     link, track = threads // most, threads % most
     device = link // devices
-    number = FIRST_MESSAGES_THREAD + np.arange(len(threads)) - np.searchsorted(device, device)
+    number = first + np.arange(len(threads)) - np.searchsorted(device, device)
     names = [
         (int(device), int(thread), f"to device {target}" + (f" ({track + 1})" if track else ""))
         for device, thread, target, track in zip(device, number, link % devices, track, strict=True)
