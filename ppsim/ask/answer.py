@@ -20,6 +20,7 @@ from ppsim.errors import PpsimError
 
 if TYPE_CHECKING:
     from ppsim.core.timeline import Timeline
+    from ppsim.show.drawing.card_bars import Bars
 
 Asked = TypeVar("Asked", bound=Request, covariant=True)
 
@@ -137,8 +138,12 @@ class Answer(ABC, Generic[Asked]):
         """Return the timelines of a notebook's card, each with its title."""
         return ()
 
+    def bars(self) -> Bars | None:
+        """Return the bars of a notebook's card where the answer has no timeline; None for none."""
+        return None
+
     def _repr_html_(self) -> str:
         """Return the card that a notebook shows."""
         from ppsim.ask.card import card_html
 
-        return card_html(self.verdict, self.charts(), self.blocks())
+        return card_html(self.verdict, self.charts(), self.blocks(), self.bars())

@@ -11,11 +11,13 @@ from ppsim.ask.terminal import text_of
 
 if TYPE_CHECKING:
     from ppsim.core.timeline import Timeline
+    from ppsim.show.drawing.card_bars import Bars
 
 COLUMNS = 96  # of the text
 LINES = 18  # of the text at most
 LETTERS = 200  # of a line at most
 CHARTS = 4  # timelines at most
+BARS = 16  # bars at most
 # The notebook's own ink and ground, light or dark, but letters that stand below each other
 # everywhere.
 FONT = "12px/1.35 ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
@@ -29,6 +31,7 @@ def card_html(
     verdict: str,  # the answer in one sentence
     charts: Sequence[tuple[str, Timeline]],  # what to draw, each with its title
     blocks: Iterable[Block],  # what a terminal shows below the verdict
+    bars: Bars | None = None,  # what to draw where there is no timeline
 ) -> str:
     """Return the card as HTML, without scripts or style sheets, which notebooks take out."""
     parts = [f'<p style="margin:4px 0;font-weight:600">{html.escape(verdict)}</p>']
@@ -37,6 +40,12 @@ def card_html(
 
         parts.append(charts_svg(charts[:CHARTS]))
     left = [f"the first {CHARTS} of {len(charts)} charts"] if len(charts) > CHARTS else []
+    if bars and bars.bars:
+        from ppsim.show.drawing.card_bars import bars_svg
+
+        parts.append(bars_svg(bars, BARS))
+        count = len(bars.bars)
+        left += [f"the first {BARS} of {count} bars"] if count > BARS else []
     text = text_of((block for block in blocks if not isinstance(block, Chart)), COLUMNS)
     lines = [_cut(line.rstrip()) for line in text.strip("\n").splitlines()]
     if len(lines) > LINES:

@@ -102,6 +102,41 @@ def test_a_card_is_small_and_begins_with_the_verdict(name, folder, monkeypatch):
         ElementTree.fromstring(picture)
 
 
+@pytest.mark.parametrize("name", ["sweep", "jitter", "layout", "model"])
+def test_a_card_without_a_timeline_has_bars_with_their_values(name, folder):
+    card = eval(CARDS[name], {"pp": ppsim})._repr_html_()
+    (picture,) = re.findall("<svg.*?</svg>", card)
+    texts = [text.text for text in ElementTree.fromstring(picture) if text.tag.endswith("text")]
+    expected: dict[str, list[str | None]] = {
+        "sweep": ["zb-1p 4x32", "3.0%", "zb-1p 4x16", "5.9%"],
+        "layout": ["stage 0", "3", "stage 1", "2"],
+        "model": ["device 0", "36.64", "device 1", "27.99"],
+        "jitter": ["1f1b", None, "zb-1p", None],
+    }
+    assert len(texts[1:5]) == 4
+    for found, wanted in zip(texts[1:5], expected[name], strict=True):
+        assert wanted in (None, found)
+
+
+def test_the_bars_of_a_sweep_are_in_proportion_and_bounded():
+    swept = ppsim.sweep(["1f1b", "gpipe"], devices=[2, 4, 8], microbatches=[8, 16, 32])
+    card = swept._repr_html_()
+    shares = sorted(row["bubble_rate"] for row in swept)[:16]
+    wide = [
+        float(width) for width in re.findall(r'<rect x="[\d.]+" y="\d+" width="([\d.]+)"', card)
+    ]
+    assert wide == pytest.approx([wide[-1] * share / shares[-1] for share in shares], abs=0.11)
+    assert "the first 16 of 18 bars" in card
+
+
+def test_a_converted_file_has_its_chart(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    ppsim.run("1f1b", devices=2, microbatches=3).save("timed.json")
+    assert "1F1B: 12 t_F" in ppsim.convert("timed.json", "timed.trace.json")._repr_html_()
+    doubled = ppsim.convert("order.csv", "order.json", tf=2, tb=4)._repr_html_()
+    assert "order: 66 t_F" in doubled
+
+
 def test_every_answer_has_a_card():
     """None has one that another base class gives, or none."""
 

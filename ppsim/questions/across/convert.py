@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from os.path import realpath
@@ -28,6 +28,7 @@ from ppsim.questions.runs.stated import read_draft, read_whole, told_unit
 if TYPE_CHECKING:
     from ppsim.core.costs import Costs
     from ppsim.core.draft import Draft
+    from ppsim.core.timeline import Timeline
     from ppsim.real.traces.run import RealRun
 
 OPS = (".ops.csv", ".ops.jsonl", ".ops.parquet")  # which hold all steps of all replicas
@@ -154,6 +155,16 @@ class Converted(Answer[ConvertRequest]):
         return inputs_of(self.given, self.costs) | (
             {} if self.costs else {"converted from": self.request.file}
         )
+
+    def charts(self) -> Sequence[tuple[str, Timeline]]:
+        """The file's ops with its times, or with the costs given where it has none."""
+        timeline = self.draft.timeline()
+        if timeline is None:
+            from ppsim.engine.simple.longest_path import simulate
+
+            assert self.costs, "a file without times is timed by costs"
+            timeline = simulate(self.draft.schedule(), self.costs)
+        return [(title_of(timeline.schedule), timeline)]
 
     def blocks(self) -> Iterator[Block]:
         """Nothing more: the files are the answer."""

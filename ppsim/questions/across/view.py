@@ -6,14 +6,14 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ppsim.ask.given import Given
 from ppsim.ask.groups import SHAPE, NetworkOptions, SeveralSchedules, ShapeOptions
 from ppsim.ask.option_names import GIVEN_COSTS, TIMING
 from ppsim.ask.options import Option, Request, flatten, group, make
 from ppsim.ask.request import ask, find_options
-from ppsim.ask.words import title_of
+from ppsim.ask.words import run_verdict, title_of
 from ppsim.ask.write import inputs_of
 from ppsim.base.deadline import check_time
 from ppsim.core.costs import Costs, costs_for
@@ -31,6 +31,9 @@ from ppsim.schedules import family_of, generate, reads_ops, split_chunks
 from ppsim.show.files.document import Document, Story
 from ppsim.show.server.app import DROPPED
 from ppsim.version import VERSION
+
+if TYPE_CHECKING:
+    from ppsim.engine.simple.metrics import Metrics
 
 R = TypeVar("R", bound=Request)
 MOST_SCHEDULES = 8
@@ -212,6 +215,7 @@ def _answer(request: ViewRequest, folder: Path) -> Document:
         raise next(iter(left.values()))
     titles, shown = zip(*runs, strict=True)
     executions = tuple(run.execution for run in shown if run.execution)
+    metrics = [_measured(run, costs) for run in shown]
     document = Document(
         tuple(run.timeline for run in shown),
         titles,
@@ -220,21 +224,46 @@ def _answer(request: ViewRequest, folder: Path) -> Document:
         else _inputs(given, shown[0].costs, bool(taken)),
         idles=tuple(run.idle for run in shown),
         executions=executions if len(executions) == len(runs) else (),
-        bounds=tuple(
-            measure_with_bound(run.timeline, run.costs).bound
-            if run.source == SIMULATED
-            else float("nan")
-            for run in shown
-        ),
+        bounds=tuple(each.bound for each in metrics),
         left=tuple(
             (spec, str(left[source]).replace(f"{folder}{os.sep}", ""))
             for spec, source in zip(request.schedules.specs, sources, strict=True)
             if source in left
         ),
+        verdict=_verdict(request, sources, left, runs, metrics),
     )
     prices, trained = [run.costs for run in shown], request.model.trained
     document = make_editable(_capped(document, request), prices, None if taken or model else given)
     return add_memory(document, prices, costs, asked=False, model=trained)
+
+
+def _measured(run: TimedRun, costs: CostOptions) -> Metrics:
+    """Return the numbers of a run, with the bound and the round where it is simulated."""
+    if run.source != SIMULATED:
+        from ppsim.engine.simple.metrics import measure
+
+        return measure(run.timeline)
+    return measure_with_bound(
+        run.timeline, run.costs, costs.tokens, detailed=run.execution is not None
+    )
+
+
+def _verdict(
+    request: ViewRequest,
+    sources: Sequence[str],
+    left: Mapping[str, PpsimError],
+    runs: Sequence[tuple[str, TimedRun]],
+    metrics: Sequence[Metrics],
+) -> str:
+    """Return the sentence that ``run`` prints first of one schedule, or ``compare`` of several."""
+    timelines = [run.timeline for _, run in runs]
+    if len(sources) == 1:
+        return run_verdict(timelines[0].schedule, metrics[0], timelines[0].unit)
+    from ppsim.analysis.compare import Row, conclude
+
+    specs = zip(request.schedules.specs, sources, strict=True)
+    names = [spec.removeprefix(DROPPED) for spec, source in specs if source not in left]
+    return conclude([*map(Row, names, timelines, metrics)])
 
 
 def _capped(document: Document, request: ViewRequest) -> Document:

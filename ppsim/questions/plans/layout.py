@@ -19,6 +19,7 @@ from ppsim.ask.words import counted
 from ppsim.errors import InputError
 
 if TYPE_CHECKING:
+    from ppsim.show.drawing.card_bars import Bars
     from ppsim.workload.layout.layout import Layout as StageLayers
 
 MOST_ROWS = 64
@@ -182,6 +183,16 @@ class Layout(Answer[LayoutRequest]):
             f"{counted(found.n_layers, 'layer')}{mtp} on {counted(found.n_devices, 'device')} x "
             f"{counted(found.n_chunks, 'chunk')} = {counted(found.n_stages, 'stage')}: {each} a "
             f"stage"
+        )
+
+    def bars(self) -> Bars:
+        """The layers of each stage."""
+        from ppsim.show.drawing.card_bars import Bar, Bars
+
+        layers = self.found.layers
+        return Bars(
+            "layers of each stage",
+            [Bar(f"stage {stage}", count, str(count)) for stage, count in enumerate(layers)],
         )
 
     def json_object(self) -> dict[str, Any]:

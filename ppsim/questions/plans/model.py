@@ -41,6 +41,7 @@ from ppsim.workload.model.model import (
 from ppsim.workload.model.parallel import Parallel
 
 if TYPE_CHECKING:
+    from ppsim.show.drawing.card_bars import Bars
     from ppsim.workload.hardware.hardware import Machine
 
 # Spelled out here: reading them from the planning room would load numpy for every command's help.
@@ -306,6 +307,16 @@ class ModelCost(Answer[ModelRequest]):
             "operators": list_operators(self.model),
             **self.training,
         }
+
+    def bars(self) -> Bars | None:
+        """The memory of each device; None where only the model was asked for."""
+        if not self.training:
+            return None
+        from ppsim.show.drawing.card_bars import Bar, Bars
+
+        held = [(row["device"], row["total_gib"]) for row in self.training["devices"]]
+        bars = [Bar(f"device {device}", gib, format_number(gib)) for device, gib in held]
+        return Bars("memory of each device (GiB)", bars)
 
     @property
     def drawing(self) -> Drawing:

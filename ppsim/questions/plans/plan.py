@@ -64,6 +64,7 @@ from ppsim.questions.plans.space import Able, SpaceOptions, make_axes, use_profi
 from ppsim.schedules import find
 
 if TYPE_CHECKING:
+    from ppsim.show.drawing.card_bars import Bars
     from ppsim.workload.cost.exposed import OptimizerStep
     from ppsim.workload.hardware.hardware import Machine
     from ppsim.workload.plans.gains import Gain
@@ -705,6 +706,17 @@ class Plans(Answer[PlanRequest]):
         targets = find_targets(output, tables=True)
         able = {".html": explore, ".mmd": draw_ranks, **dict.fromkeys(TABLES, table)}
         return [(target, partial(able[suffix], target, suffix)) for target, suffix in targets]
+
+    def bars(self) -> Bars:
+        """The step of each plan, the fastest first."""
+        from ppsim.show.drawing.card_bars import Bar, Bars
+
+        def bar(row: Mapping[str, Any]) -> Bar:
+            sizes = " x ".join(f"{size} {row[size]}" for size in SIZES if row[size] > 1)
+            name = f"{sizes or 'one GPU'} {row['schedule'] or ''}".rstrip() + f", mbs {row['mbs']}"
+            return Bar(name, row["step_s"], f"{format_number(row['step_s'])} s")
+
+        return Bars("step (s)", [bar(row) for row in self.found.rows])
 
     def _page(self) -> bytes:
         """The page to explore the plans."""

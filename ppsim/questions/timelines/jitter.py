@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from ppsim.core.costs import Costs
     from ppsim.core.schedule import Schedule
     from ppsim.engine.simple.batch import Floats
+    from ppsim.show.drawing.card_bars import Bars
 
     Runs = dict[str, tuple[Schedule, Costs]]
     Alone = Mapping[str, Sequence[Sampled]]
@@ -277,6 +278,18 @@ class Jitter(Answer[JitterRequest]):
             yield ""
             yield self._table_of_causes()
         yield from (Line(f"{row.name} does not apply: {row.reason}") for row in self.refused)
+
+    def bars(self) -> Bars:
+        """The middle 98% of each schedule's makespans, with a mark at the median."""
+        from ppsim.show.drawing.card_bars import Bar, Bars
+
+        def bar(each: Sampled) -> Bar:
+            low, middle, high = map(each.percentile, (1, 50, 99))
+            text = " ".join(map(format_number, (low, middle, high)))
+            return Bar(each.name, high, text, low, middle)
+
+        title = f"makespan ({self.sampled[0].unit}): p1, median, p99; the axis starts at the least"
+        return Bars(title, [bar(each) for each in self.sampled])
 
     def writers(self, output: OutputOptions) -> Writers:
         """Each file asked for: the shapes of spread as a picture, or with the table as a page."""

@@ -681,6 +681,14 @@ class Grid(Answer[RunRequest]):
         waits = f"devices wait in {empty} of {whole} (slots x devices)"
         return f"{self.schedule.name} takes {counted(slots, 'slot')}; {waits}"
 
+    def charts(self) -> Sequence[tuple[str, Timeline]]:
+        """The schedule with a slot for every op; none with sends and receives."""
+        if self.request.lowered:
+            return []
+        from ppsim.engine.simple.longest_path import simulate
+
+        return [(title_of(self.schedule), simulate(self.schedule, self._slots))]
+
     def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.grid/1``."""
         inputs = inputs_of(self.given, self._slots)

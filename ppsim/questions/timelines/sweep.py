@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from rich.style import Style
     from rich.table import Table
 
+    from ppsim.show.drawing.card_bars import Bars
+
 MOST_SAID = 3  # numbers of devices that the verdict names
 MOST = 10_000
 SCALES = ("mb_scale", "slice_scale")
@@ -326,6 +328,20 @@ class Sweep(Answer[SweepRequest]):
             )
         if len(lines := [*self._least()]) > MOST_SAID:
             yield from (Line(line, 2) for line in lines)
+
+    def bars(self) -> Bars:
+        """The metric of each shape, the least first."""
+        from ppsim.show.drawing.card_bars import Bar, Bars
+
+        metric = self.request.metric
+        column = _column(metric)
+        found = sorted(
+            (value, f"{row['name']} {row['devices']}x{row['microbatches']}", row["unit"])
+            for row in self.rows
+            if (value := _value(row, metric)) is not None and _fits(row)
+        )
+        bars = [Bar(name, value, column.text(value, unit)) for value, name, unit in found]
+        return Bars(f"{metric} by devices x microbatches, the least first", bars)
 
     def writers(self, output: OutputOptions) -> Writers:
         """Each file asked for: the table, time against memory, or heat maps of the metric."""

@@ -2,6 +2,7 @@
 
 __all__ = [
     "canvas",
+    "card_bars",
     "card_chart",
     "cluster_map",
     "gantt",

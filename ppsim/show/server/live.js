@@ -197,6 +197,7 @@ async function showWhy(story) {
   if (!story) return;
   REPORT.story = story;
   await showStory();
+  $('lead').hidden = false; // what to try, which the verdict does not say
   comparePinned();
   drawSoon();
   const [, key, value] = /^(mb|schedule)=([\w:-]+)/.exec(story.first) ?? [];
@@ -275,6 +276,8 @@ async function showAnswer(answer, fields, slow) {
   await showReport(zoomed && from < 0.9 * SPAN ? [from, to] : null);
   offerEdits(answered ?? LIVE.fields);
   answered = fields;
+  $('verdict').textContent = REPORT.verdict;
+  $('verdict').hidden = !REPORT.verdict;
   document.querySelector('h1').textContent = TIMELINES.map(t => t.title).join(' · ');
   clearTimeout(resting);
   resting = setTimeout(remember, 400, fields);

@@ -16,6 +16,10 @@ from ppsim.show.files.writers.trace import COMPUTE_THREAD
 RUNS = {
     "split": ["zb-1p", "--stages", "4", "--mb", "6"],
     "pairs": ["dualpipe-v", "--devices", "3", "--mb", "6", "--tfb", "2.5"],
+    "many in flight": ["1f1b", "--stages", "3", "--mb", "4", "--comm", "2.5"],
+    "streams": ["vocab-1", "--devices", "4", "--mb", "8", "--comm", "3"],
+    "copies": ["bpipe", "--devices", "4", "--mb", "8", "--comm", "3"],
+    "fed back": ["decode", "--devices", "3", "--mb", "3", "--steps", "2", "--comm", "0.5"],
     "loop": ["interleaved", "--devices", "2", "--chunks", "3", "--mb", "4", "--comm", "0.25"],
     "messages": ["1f1b", "--stages", "3", "--mb", "4", "--p2p", "overlap", "--comm", "0.5"],
     "blocking": [
@@ -100,6 +104,52 @@ def test_arrows_start_and_end_once_inside_a_slice(events):
         assert [stop["ph"] for stop in stops] in (["s", "f"], ["s", "t", "f"])
         assert [stop["ts"] for stop in stops] == sorted(stop["ts"] for stop in stops)
         assert stops[-1]["bp"] == "e"
+
+
+LATENT = ["run", "1f1b", "--stages", "3", "--mb", "4"]
+
+
+def trace_of(path, *words):
+    ran = CliRunner().invoke(group, [*LATENT, *words, "-q", "-o", str(path)])
+    assert ran.exit_code == 0, ran.output
+    return json.loads(path.read_text())["traceEvents"]
+
+
+def test_latencies_have_the_lanes_of_an_execution(tmp_path):
+    """Both models draw the same messages on the same lanes; a latency begins where its op ends."""
+    drawn = []
+    for words, category in ([], "latency"), (["--p2p", "overlap"], "p2p"):
+        events = trace_of(tmp_path / f"{category}.trace.json", "--comm", "0.5", *words)
+        slices = [e for e in events if e["ph"] == "X" and e["cat"] == category]
+        lanes = {(e["pid"], e["tid"]) for e in slices}
+        names = {
+            (e["pid"], e["tid"], e["args"]["name"])
+            for e in events
+            if e["name"] == "thread_name" and (e["pid"], e["tid"]) in lanes
+        }
+        drawn.append((sorted((e["name"], e["pid"], e["tid"]) for e in slices), names))
+        if category == "latency":
+            ends = {(e["pid"], e["name"]): e["ts"] + e["dur"] for e in events if e["ph"] == "X"}
+            for sent in slices:
+                made = ends[sent["pid"], sent["name"].replace("SEND_", "")]
+                assert (sent["ts"], sent["dur"]) == pytest.approx((made, 500))
+    assert drawn[0] == drawn[1]
+    assert len(drawn[0][0]) == 2 * 2 * 4  # boundaries, directions, microbatches
+    assert {name for _, _, name in drawn[0][1]} == {f"to device {device}" for device in range(3)}
+
+
+def test_messages_without_time_have_no_lane(tmp_path):
+    events = trace_of(tmp_path / "x.trace.json")
+    assert not [e for e in events if e.get("cat") == "latency"]
+    assert {e["ph"] for e in events if e.get("name") == "message"} == {"s", "f"}
+
+
+def test_a_trace_with_latencies_converts_without_loss(tmp_path):
+    """Their slices follow from the ops, unlike the messages of an execution."""
+    trace_of(tmp_path / "x.trace.json", "--comm", "0.5")
+    words = ["convert", str(tmp_path / "x.trace.json"), "-o", str(tmp_path / "x.json")]
+    ran = CliRunner().invoke(group, words)
+    assert ran.exit_code == 0, ran.output
 
 
 def test_counters_go_forward_and_end_at_nothing(events):

@@ -17,9 +17,11 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
+from click.testing import CliRunner
 
 from ppsim.ask.options import list_options
 from ppsim.base.deadline import check_time
+from ppsim.cli import group
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError, PpsimError
 from ppsim.questions.across.explain import explain
@@ -144,6 +146,29 @@ def test_fields_are_answered_with_their_report(app):
     single = json.loads(ask(app, "/view", fields=asked("gpipe", devices=2, mb=3))[1])
     assert single["inputs"]["command"] == "ppsim run gpipe --devices 2 --mb 3"
     assert single["timelines"][0]["makespan"] == 12
+
+
+@pytest.mark.parametrize(
+    ("words", "fields"),
+    [
+        ("1f1b --devices 4 --mb 8", {"devices": 4, "mb": 8}),
+        ("interleaved:2 --devices 2 --mb 4 --comm 0.25", {"devices": 2, "mb": 4, "comm": 0.25}),
+        (
+            "zb-1p --devices 2 --mb 4 --comm 0.25 --p2p overlap",
+            {"devices": 2, "mb": 4, "comm": 0.25, "p2p": "overlap"},
+        ),
+        ("decode --devices 4 --mb 4 --steps 4", {"devices": 4, "mb": 4, "steps": 4}),
+        ("1f1b zb-1p interleaved:2 --devices 4 --mb 8", {"devices": 4, "mb": 8}),
+        ("dualpipe 1f1b --devices 2 --mb 3", {"devices": 2, "mb": 3}),
+    ],
+)
+def test_the_verdict_is_that_of_the_command(app, words, fields):
+    names = words.partition(" --")[0]
+    report = json.loads(ask(app, "/view", fields=asked(names, **fields))[1])
+    command = "compare" if " " in names else "run"
+    ran = CliRunner().invoke(group, [command, *words.split(), "--json"])
+    assert ran.exit_code == 0, ran.output
+    assert report["verdict"] == json.loads(ran.stdout)["verdict"]
 
 
 def test_the_reasons_are_those_of_explain(app):

@@ -54,6 +54,7 @@ def test_fields_in_the_address_are_drawn_with_their_controls(address, browser):
     browser.open(at(address, "zb-1p dualpipe-v", **shape, speed="1,1,0.5,1,1", recompute="true"))
     browser.wait("document.documentElement.dataset.answered === '1'")
     assert text(browser, "h1") == "ZB-1P · DualPipe-V"
+    assert text(browser, "#verdict").startswith("zb-1p is 1.04 times faster than dualpipe-v")
     assert text(browser, "#command").startswith(
         "ppsim compare zb-1p dualpipe-v --devices 5 --mb 11"
     )
@@ -194,9 +195,11 @@ def test_the_next_thing_to_try_is_in_view_and_is_tried(address, browser):
     browser.open(at(address, "1f1b", devices=4, mb=8))
     browser.wait("document.getElementById('lead').innerText.startsWith('first: use zb-v')")
     assert "turnaround" in text(browser, "#story")
+    assert text(browser, "#verdict").startswith("1f1b takes 33 t_F for 8 microbatches on 4 devices")
     browser.run("document.getElementById('try').click()")
     assert not browser.run("document.documentElement.hasAttribute('data-told')")
     browser.wait("document.querySelector('h1').innerText === 'ZB-V'")
+    assert text(browser, "#verdict").startswith("zb-v takes ")
     browser.wait(
         "document.getElementById('lead').innerText.startsWith('first: use 16 microbatches')"
     )

@@ -22,6 +22,7 @@ _OP = re.compile(r"(\d{1,9})?([A-Z][A-Z_]{0,40})(\d{1,9})", re.ASCII)
 _KINDS = {kind.name: (int(kind), kind in STAGELESS) for kind in TIMED}
 _PAIR = re.compile(r"\(([^();]{1,40});([^();]{1,40})\)OVERLAP_F_B")
 _DEVICE = re.compile(r"(?:.* )?device (\d{1,9})", re.ASCII)
+FROM_OPS = frozenset(("idle", "latency"))  # categories of slices that follow from the ops
 _HINT = "ppsim run -o x.trace.json writes a trace"
 Process = int | str | float | None
 
@@ -78,7 +79,8 @@ def matches(text: str) -> bool:
 
 
 def parse(text: str, source: str) -> Draft:
-    """Read the slices of ops with their times, those of all streams; other events are skipped.
+    """Read the slices of ops with their times, those of all streams, and of an execution's messages
+    and collectives; other events are skipped.
 
     Raises:
         InputError: no trace, no op in it, or several runs.
@@ -97,7 +99,7 @@ def parse(text: str, source: str) -> Draft:
     )
     finish = 0.0
     for event in trace.traceEvents:
-        if event.ph != "X" or event.cat == "idle":
+        if event.ph != "X" or event.cat in FROM_OPS:
             continue
         if members := _members(event.name):
             if event.pid not in devices:

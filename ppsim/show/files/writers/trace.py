@@ -2,10 +2,11 @@
 messages.
 
 Slices carry torch's op names (``2F0``). Times in s, ms, us and ns are drawn to scale, one unit of
-any other as a millisecond; ``otherData`` states the unit and its microseconds. Where the timeline
-is of an execution, its messages have threads of their own in the device they leave, one per target
-or more where they overlap, and so have collectives; an arrow then goes from op to message to op.
-Idle time has a thread of its own, with a slice for each cause where it is known when inputs arrive.
+any other as a millisecond; ``otherData`` states the unit and its microseconds. Messages that take
+time have threads in the device they leave, one per target or more where they overlap; an arrow then
+goes from op to message to op. Those that only have a latency are of category ``latency``: readers
+skip them, as they follow from the ops. Collectives of an execution have a thread too, and so has
+idle time, with a slice for each cause where it is known when inputs arrive.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from numpy.typing import NDArray
 from ppsim.analysis.idle import NAMES
 from ppsim.base.json_output import dump_json
 from ppsim.base.times import microseconds
+from ppsim.core.costs import find_latencies
 from ppsim.core.curve import Curve
 from ppsim.core.lanes import used_streams
-from ppsim.core.ops import ONCE_A_STEP, Kind
+from ppsim.core.ops import FORWARDS, ONCE_A_STEP, Kind
+from ppsim.core.ops import label as op_label
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
 from ppsim.engine.memory.usage import activations, in_flight, scale_bytes, steps
@@ -52,16 +55,18 @@ CATEGORY = {kind: kind.info.name.replace(" ", "_") for kind in Kind}
 
 
 @dataclass(frozen=True)
-class Beside:
-    """Messages and collectives of an execution, with their threads."""
+class Sent:
+    """The messages of one timeline that take time, with their threads; arrays of shape
+    (messages,).
+    """
 
-    execution: Execution  # the execution
-    # shape (compute ops,), the message that carries each op's result away, -1 for none
+    source: NDArray[np.int64]  # the device that each leaves
+    leave: NDArray[np.float64]
+    arrive: NDArray[np.float64]
+    thread: NDArray[np.int64]  # in the process of the device it leaves
+    # shape (ops,), the message that brings each op's input, -1 for none
     carrier: NDArray[np.int64]
-    # shape (messages,), of each message, in the process of the device it leaves
-    thread: NDArray[np.int64]
-    names: list[tuple[int, int, str]]  # device, thread and name of each thread that messages need
-    collectives: NDArray[np.int64]  # indices into the lowered queues
+    names: list[tuple[int, int, str]]  # device, thread and name of each thread
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,8 @@ class Run:
     """One timeline of the trace."""
 
     timeline: Timeline  # its ops
-    beside: Beside | None  # its messages and collectives, where known
+    sent: Sent | None  # its messages, where they are known and take time
+    execution: Execution | None  # the execution of its ops, where there is one
     first_process: int  # the number of device 0's process
     scale: float  # microseconds per unit of its times
     idle: Idle | None  # its idle time by cause, where known
@@ -102,8 +108,8 @@ def _write(document: Document, out: IO[bytes]) -> None:
     runs = zip_longest(document.timelines, document.executions, find_idles(document))
     for number, (timeline, execution, idle) in enumerate(runs):
         prefix = f"{document.titles[number]} " if len(document.timelines) > 1 else ""
-        beside = _stream_spans(execution) if execution else None
-        run = Run(timeline, beside, first_process, microseconds(timeline.unit), idle)
+        sent = _executed(execution) if execution else _latencies(timeline)
+        run = Run(timeline, sent, execution, first_process, microseconds(timeline.unit), idle)
         for events in _events(run, document.memory[number : number + 1], prefix):
             for event in events:
                 out.write(separator + dump_json(event))
@@ -124,28 +130,69 @@ def _time_scale(document: Document) -> dict[str, Any]:
     )
 
 
-def _stream_spans(execution: Execution) -> Beside:
-    messages, devices = execution.messages, execution.compute.schedule.n_devices
-    link = messages.source.astype(np.int64) * devices + messages.target
-    track = assign_tracks(link, messages.leave, messages.arrive)
+def _executed(execution: Execution) -> Sent:
+    """Return the messages of an execution."""
+    messages, schedule = execution.messages, execution.compute.schedule
+    carrier = find_carriers(execution)[schedule.dependency]
+    source, target = messages.source.astype(np.int64), messages.target.astype(np.int64)
+    thread, names = _threads(schedule, source, target, messages.leave, messages.arrive)
+    taken = np.where(schedule.crosses, carrier, NONE)
+    return Sent(source, messages.leave, messages.arrive, thread, taken, names)
+
+
+def _latencies(timeline: Timeline) -> Sent | None:
+    """Return the messages that only have a latency, in the order of the ops they are for; None
+    where it is 0 or unknown.
+    """
+    if timeline.comm is None:
+        return None
+    schedule = timeline.schedule
+    latency = find_latencies(schedule, timeline.comm, timeline.feedback)
+    takes = np.flatnonzero(schedule.crosses & (latency > 0))
+    if not len(takes):
+        return None
+    made = schedule.dependency[takes]
+    source, target = schedule.device[made].astype(np.int64), schedule.device[takes].astype(np.int64)
+    leave = timeline.end[made]
+    arrive = leave + latency[takes]
+    thread, names = _threads(schedule, source, target, leave, arrive)
+    carrier = np.full(len(schedule), NONE, np.int64)
+    carrier[takes] = np.arange(len(takes))
+    return Sent(source, leave, arrive, thread, carrier, names)
+
+
+def _threads(
+    schedule: Schedule,
+    source: NDArray[np.int64],
+    target: NDArray[np.int64],
+    leave: NDArray[np.float64],
+    arrive: NDArray[np.float64],
+) -> tuple[NDArray[np.int64], list[tuple[int, int, str]]]:
+    """Return the thread of each message, after those of the schedule's streams, and device, thread
+    and name of each thread.
+    """
+    devices, first = (
+        schedule.n_devices,
+        FIRST_MESSAGES_THREAD + max(used_streams(schedule), default=0),
+    )
+    link = source * devices + target
+    track = assign_tracks(link, leave, arrive)
     most = track.max(initial=0) + 1
     threads, own = np.unique(link * most + track, return_inverse=True)
     link, track = threads // most, threads % most
     device = link // devices
-    number = FIRST_MESSAGES_THREAD + np.arange(len(threads)) - np.searchsorted(device, device)
+    number = first + np.arange(len(threads)) - np.searchsorted(device, device)
     names = [
         (int(device), int(thread), f"to device {target}" + (f" ({track + 1})" if track else ""))
         for device, thread, target, track in zip(device, number, link % devices, track, strict=True)
     ]
-    return Beside(
-        execution, find_carriers(execution), number[own], names, find_collectives(execution)
-    )
+    return number[own], names
 
 
 def _events(run: Run, memory: Sequence[Curve], prefix: str) -> Iterator[list[dict[str, Any]]]:
-    timeline, beside, schedule = run.timeline, run.beside, run.timeline.schedule
+    timeline, execution, schedule = run.timeline, run.execution, run.timeline.schedule
     leads = schedule.leads.tolist()
-    yield list(_names(schedule, beside, prefix, run.first_process))
+    yield list(_names(run, prefix))
     if run.idle:
         waiting = np.unique(run.idle.device).tolist()
         yield [_thread_name(run.first_process + device, IDLE_THREAD, "idle") for device in waiting]
@@ -153,10 +200,14 @@ def _events(run: Run, memory: Sequence[Curve], prefix: str) -> Iterator[list[dic
     for begin in range(0, len(schedule), SLICE):
         ops = range(begin, min(begin + SLICE, len(schedule)))
         yield [_slice(run, op) for op in ops if leads[op]]
-    if beside:
-        for message in range(len(beside.execution.messages)):
-            yield [_message(run, beside, message)]
-        yield [_collective(run, beside.execution, int(op)) for op in beside.collectives]
+    if execution and run.sent:
+        for message in range(len(execution.messages)):
+            yield [_message(run, run.sent, execution, message)]
+        yield [_collective(run, execution, int(op)) for op in find_collectives(execution)]
+    elif run.sent:
+        yield from (
+            [_latency(run, run.sent, int(op))] for op in np.flatnonzero(run.sent.carrier != NONE)
+        )
     for flow, op in enumerate(np.flatnonzero(schedule.crosses)):
         yield _arrow(run, int(op), (run.first_process << 32) + flow)
     for curve in (activations(timeline), in_flight(timeline), *scale_bytes(memory)):
@@ -174,10 +225,9 @@ def _events(run: Run, memory: Sequence[Curve], prefix: str) -> Iterator[list[dic
             ]
 
 
-def _names(
-    schedule: Schedule, beside: Beside | None, prefix: str, first_process: int
-) -> Iterator[dict[str, Any]]:
+def _names(run: Run, prefix: str) -> Iterator[dict[str, Any]]:
     """Names and order of processes, one per device, and of threads."""
+    schedule, execution, first_process = run.timeline.schedule, run.execution, run.first_process
     streams = used_streams(schedule)
     for device in range(schedule.n_devices):
         process = first_process + device
@@ -196,20 +246,22 @@ def _names(
         yield _thread_name(process, COMPUTE_THREAD, "compute")
         for stream in streams:
             yield _thread_name(process, COLLECTIVES_THREAD + stream, stream.label)
-    if beside:
-        gathering = np.unique(beside.execution.lowered.schedule.device[beside.collectives]).tolist()
-        for device, thread, name in [
-            *((d, COLLECTIVES_THREAD, "collectives") for d in gathering),
-            *beside.names,
-        ]:
-            order = {
-                "ph": "M",
-                "name": "thread_sort_index",
-                "tid": thread,
-                "args": {"sort_index": thread},
-            }
-            yield _thread_name(first_process + device, thread, name)
-            yield order | {"pid": first_process + device}
+    gathering: list[int] = []
+    if execution:
+        collectives = find_collectives(execution)
+        gathering = np.unique(execution.lowered.schedule.device[collectives]).tolist()
+    for device, thread, name in [
+        *((d, COLLECTIVES_THREAD, "collectives") for d in gathering),
+        *(run.sent.names if run.sent else ()),
+    ]:
+        order = {
+            "ph": "M",
+            "name": "thread_sort_index",
+            "tid": thread,
+            "args": {"sort_index": thread},
+        }
+        yield _thread_name(first_process + device, thread, name)
+        yield order | {"pid": first_process + device}
 
 
 def _thread_name(process: int, thread: int, name: str) -> dict[str, Any]:
@@ -284,11 +336,11 @@ def _idle(run: Run, idle: Idle, place: int) -> dict[str, Any]:
     )
 
 
-def _message(run: Run, beside: Beside, message: int) -> dict[str, Any]:
-    """Return the slice of a message from departure to arrival; its args have the posts of both
-    sides, and its bytes.
+def _message(run: Run, sent: Sent, execution: Execution, message: int) -> dict[str, Any]:
+    """Return the slice of an execution's message from departure to arrival; its args have the posts
+    of both sides, and its bytes.
     """
-    schedule, messages = beside.execution.lowered.schedule, beside.execution.messages
+    schedule, messages = execution.lowered.schedule, execution.messages
     send, times = int(messages.send[message]), (messages.leave[message], messages.arrive[message])
     args = {
         "stage": schedule.stage[send],
@@ -302,10 +354,21 @@ def _message(run: Run, beside: Beside, message: int) -> dict[str, Any]:
         schedule.label(send),
         "p2p",
         messages.source[message],
-        beside.thread[message],
+        sent.thread[message],
         times,
         args,
     )
+
+
+def _latency(run: Run, sent: Sent, op: int) -> dict[str, Any]:
+    """Return the slice of the message that brings an op's input, from departure to arrival."""
+    schedule, message = run.timeline.schedule, int(sent.carrier[op])
+    made = int(schedule.dependency[op])
+    kind = Kind.SEND_F if schedule.kind[made] in FORWARDS else Kind.SEND_B
+    name = op_label(kind, int(schedule.stage[made]), int(schedule.microbatch[made]))
+    times = sent.leave[message], sent.arrive[message]
+    args = {"stage": schedule.stage[made], **_which(schedule, made)}
+    return _span(run, name, "latency", sent.source[message], sent.thread[message], times, args)
 
 
 def _collective(run: Run, execution: Execution, op: int) -> dict[str, Any]:
@@ -323,7 +386,7 @@ def _arrow(run: Run, op: int, flow: int) -> list[dict[str, Any]]:
     """Return an arrow from the op that makes an input to the op that takes it, through the slice of
     its message if any.
     """
-    timeline, beside, schedule = run.timeline, run.beside, run.timeline.schedule
+    timeline, sent, schedule = run.timeline, run.sent, run.timeline.schedule
     source = int(schedule.dependency[op])
     # An arrow leaves from inside its slice: one microsecond before the end, or half way through a
     # shorter one.
@@ -331,10 +394,9 @@ def _arrow(run: Run, op: int, flow: int) -> list[dict[str, Any]]:
     stops = [
         ("s", schedule.device[source], COMPUTE_THREAD, timeline.end[source] * run.scale - inset)
     ]
-    if beside:
-        message = beside.carrier[source]
-        leave = beside.execution.messages.leave[message] * run.scale
-        stops.append(("t", schedule.device[source], beside.thread[message], leave))
+    if sent and (message := int(sent.carrier[op])) != NONE:
+        leave = sent.leave[message] * run.scale
+        stops.append(("t", sent.source[message], sent.thread[message], leave))
     stops.append(("f", schedule.device[op], COMPUTE_THREAD, timeline.start[op] * run.scale))
     return [
         {
