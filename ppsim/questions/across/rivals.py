@@ -363,6 +363,29 @@ def _most_loaded(run: Run, schedule: Schedule, costs: CostOptions, load: Load) -
     return peak / activations_per_unit(schedule, held.unit), held.unit
 
 
+def with_memory_of_dealing(
+    change: WhatIf, run: Run, schedule: Schedule, load: Load, room: Room | None
+) -> WhatIf:
+    """Return a change that deals sequences anew, with what it holds and whether that fits a cap.
+
+    Args:
+        change: the change.
+        run: the run that is explained.
+        schedule: what runs with the sequences dealt anew.
+        load: its microbatches.
+        room: the memory of the run; only a cap that was given is held against the change.
+    """
+    from ppsim.core.curve import BYTES
+
+    if room is None:
+        return change
+    costs = run.costs if room.unit == BYTES else replace(run.costs, profile=None)
+    held, _ = _most_loaded(run, schedule, costs, load)
+    fits = not room.stated or room.takes(held)
+    more = "" if fits else f" (holds {room.number(held)}, not {room.number(room.cap)})"
+    return replace(change, text=change.text + more, held=held, fits=fits)
+
+
 def _partition_line(base: Run, given: Given) -> str:
     """Write the command that finds the split of layers, and in words what it needs and the run does
     not tell.
