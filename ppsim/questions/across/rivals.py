@@ -376,10 +376,10 @@ def with_memory_of_dealing(
         load: its microbatches.
         room: the memory of the run; only a cap that was given is held against the change.
     """
-    from ppsim.core.curve import BYTES
-
     if room is None:
         return change
+    from ppsim.core.curve import BYTES
+
     costs = run.costs if room.unit == BYTES else replace(run.costs, profile=None)
     held, _ = _most_loaded(run, schedule, costs, load)
     fits = not room.stated or room.takes(held)
