@@ -2,7 +2,8 @@
 
 Both schedules keep the order of their queues. Where backwards of one of the two are split, its time
 never falls as I and W grow, so at most one time decides. A longer message delays both, and the
-order of the two may change more than once: then all these times are said.
+order of the two may change more than once: then the sentence names the stretch of times in which
+a schedule is faster that is nearest to the present time.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ SPLIT, MESSAGE = "split", "message"
 LEAST, MOST = 1 / 16, 16.0  # the least and the most that I + W takes, in full backwards
 # Message times that are tried, in times per microbatch of the first schedule.
 MESSAGES = (0.0, *(2.0**power for power in range(-9, 7)))
+FAR = 10.0  # a time so many times the present one, or the present one so many times it, is far
 CLOSE = 1e-7  # how far a break-even is off, as a share of it
 EQUAL = 1e-12  # difference of two times that only rounding leaves, as a share of them
 RUNS = 40  # about as many simulations of each schedule as a pair takes
@@ -41,6 +43,7 @@ class BreakEven:
         unit: of these and of ``now``: B, full backwards; ``now``, times as long as now; or the unit
             of the costs.
         now: what it takes at the costs given.
+        order: 1 where the schedule is faster at the costs given, -1 where it is slower, else 0.
     """
 
     of: str
@@ -48,32 +51,46 @@ class BreakEven:
     below: bool
     unit: str
     now: float
+    order: int
 
     def is_faster(self, value: float) -> bool:
         """Return whether the schedule is faster where an op or a message takes that time."""
         return (sum(each < value for each in self.at) % 2 == 0) == self.below
 
     def text(self, name: str, base: str) -> str:
-        """Return the sentence about a schedule of this name and another one."""
-        what = "I + W takes" if self.of == SPLIT else "a message takes"
-        unit, now = f" {self.unit}".rstrip(), f" (now {format_number(self.now)})"
-        if self.unit == "now":
-            what, unit, now = "messages take", " times as long as now", ""
-        return f"{name} is faster than {base} as long as {what} {self._ranges()}{unit}{now}"
+        """Return the sentence about a schedule of this name and another one; empty where the order
+        of the two changes only at times that are far from the present ones.
+        """
+        low, high = self._stretch()
+        if self.order <= 0 and self._is_far(low, high):
+            return ""
+        by_factor = self.unit == "now"
+        unit = " times as long as now" if by_factor else f" {self.unit}".rstrip()
+        now = "" if by_factor else f" (now {format_number(self.now)})"
+        times = f"{_range_text(low, high, self.now)}{unit}{now}"
+        what = "I + W" if self.of == SPLIT else "messages" if by_factor else "a message"
+        if self.order > 0:
+            verb = "take" if by_factor else "takes"
+            return f"{name} is faster than {base} as long as {what} {verb} {times}"
+        order = f"slower than {base}" if self.order else f"as fast as {base}"
+        return f"{name} is {order} now; it would be faster if {what} took {times}"
 
-    def _ranges(self) -> str:
-        """The times in which the schedule is faster, rounded so that it is in all of them."""
-        between = [*pairwise([None, *self.at, None])]
-        ranges = []
-        for low, high in between[0 if self.below else 1 :: 2]:
-            least, most = low and _round_up(low), high and _round_down(high)
-            if least is None:
-                ranges.append(f"less than {most}")
-            elif most is None:
-                ranges.append(f"more than {least}")
-            else:
-                ranges.append(f"between {least} and {most}")
-        return " or ".join(ranges)
+    def _stretch(self) -> tuple[float | None, float | None]:
+        """Return the ends of the stretch of times in which the schedule is faster that is nearest
+        to the present time; None at an end that is open.
+        """
+        between = [*pairwise([None, *self.at, None])][0 if self.below else 1 :: 2]
+        return min(between, key=lambda ends: self._distance(*ends))
+
+    def _distance(self, low: float | None, high: float | None) -> float:
+        """Return how far the present time lies outside a stretch."""
+        return max(0.0, (low or 0.0) - self.now, self.now - (math.inf if high is None else high))
+
+    def _is_far(self, low: float | None, high: float | None) -> bool:
+        """Return whether a stretch begins above, or ends below, ``FAR`` times the present time."""
+        if self.now == 0:
+            return False
+        return (low or 0.0) > FAR * self.now or (high is not None and high * FAR < self.now)
 
 
 @dataclass(frozen=True)
@@ -140,7 +157,7 @@ def _of_split(base: Side, rival: Side) -> Iterator[BreakEven]:
     points = sorted({LEAST, *(2.0**power for power in range(-2, 4)), now, MOST})
     found = _find_crossings(lead, points, least, first=True)
     if found:
-        yield BreakEven(SPLIT, tuple(found), sign > 0, "B", now)
+        yield BreakEven(SPLIT, tuple(found), sign > 0, "B", now, _order(lead(now), least))
 
 
 def _of_messages(base: Side, rival: Side) -> Iterator[BreakEven]:
@@ -168,7 +185,12 @@ def _of_messages(base: Side, rival: Side) -> Iterator[BreakEven]:
     found = _find_crossings(lead, points, whole)
     if found:
         below = lead(found[0] * (1 - 1e-3)) > 0
-        yield BreakEven(MESSAGE, tuple(found), below, unit, now)
+        yield BreakEven(MESSAGE, tuple(found), below, unit, now, _order(lead(now), whole))
+
+
+def _order(lead: float, whole: float) -> int:
+    """Return the sign of a lead, 0 where it is a part of the whole time that rounding leaves."""
+    return 0 if abs(lead) <= EQUAL * whole else int(math.copysign(1, lead))
 
 
 def _find_crossings(
@@ -243,17 +265,31 @@ def _stretch(costs: Costs, factor: float) -> Costs:
     return replace(costs, time=time)
 
 
-def _round_down(value: float) -> str:
-    """Three digits, rounded down."""
-    unit = _third_digit(value)
+def _range_text(low: float | None, high: float | None, now: float) -> str:
+    """Return a range of times in words, rounded so that it lies inside: to three digits, or to four
+    where an end is near the present time.
+    """
+    is_near = any(end is not None and abs(end - now) < 0.01 * end for end in (low, high))
+    digits = 4 if is_near else 3
+    least = low and _round_up(low, digits)
+    most = high and _round_down(high, digits)
+    if least is None:
+        return f"less than {most}"
+    if most is None:
+        return f"more than {least}"
+    return f"between {least} and {most}"
+
+
+def _round_down(value: float, digits: int) -> str:
+    unit = _last_digit(value, digits)
     return format_number(math.floor(value / unit * (1 + 1e-9)) * unit)
 
 
-def _round_up(value: float) -> str:
-    """Three digits, rounded up."""
-    unit = _third_digit(value)
+def _round_up(value: float, digits: int) -> str:
+    unit = _last_digit(value, digits)
     return format_number(math.ceil(value / unit * (1 - 1e-9)) * unit)
 
 
-def _third_digit(value: float) -> float:
-    return float(10.0 ** (math.floor(math.log10(value)) - 2))
+def _last_digit(value: float, digits: int) -> float:
+    """Return the value of the last of so many digits of a number."""
+    return float(10.0 ** (math.floor(math.log10(value)) + 1 - digits))

@@ -232,6 +232,9 @@ def advise(explanation: Explanation, changes: Sequence[WhatIf], room: Room | Non
     """Return one sentence: the first change to make, and the range in which it helps."""
     before, now = explanation.bubble, explanation.per_microbatch
     best = best_of(explanation, changes, room)
+    if best is None and room is not None and room.is_over:
+        held = f"this run holds {room.number(room.held)}"
+        return f"none of these changes fits {room.text(room.cap)}; {held}"
     if best is None and not explanation.idle.by_cause:
         return "no device is ever idle: only faster ops make it faster"
     if best is None and explanation.around:

@@ -102,7 +102,7 @@ def test_each_schedule_that_splits_or_has_chunks_is_compared(name):
     """Where the order changes at all, a break-even says so."""
     base, rival = side_of("1f1b", 4, 16), side_of(name, 4, 16)
     found = {limit.of: limit for limit in break_evens(base, rival)}
-    split = BreakEven(SPLIT, (1.0,), True, "B", 1.0)
+    split = BreakEven(SPLIT, (1.0,), True, "B", 1.0, 0)
     if rival.is_split:
         signs = {np.sign(lead(base, rival, split, value)) for value in (0.07, 15.9)}
         assert (SPLIT in found) == (signs == {-1, 1})
@@ -123,20 +123,89 @@ def test_what_is_said_can_be_worked_out_by_hand():
     said = limit.text("zb-1p", "1f1b")
     assert said == "zb-1p is faster than 1f1b as long as I + W takes less than 1.33 B (now 1)"
     (other,) = break_evens(rival, base)
-    assert other.text("1f1b", "zb-1p").endswith("I + W takes more than 1.34 B (now 1)")
+    assert (limit.order, other.order) == (1, -1)
+    assert other.text("1f1b", "zb-1p") == (
+        "1f1b is slower than zb-1p now; it would be faster if I + W took more than 1.34 B (now 1)"
+    )
 
 
 @pytest.mark.parametrize(
     ("limit", "says"),
     [
-        (BreakEven(MESSAGE, (0.5304,), True, "t_F", 0.1), "a message takes less than 0.53 t_F"),
-        (BreakEven(MESSAGE, (2.0, 3.0), True, "ms", 1.0), "less than 2 or more than 3 ms (now 1)"),
-        (BreakEven(MESSAGE, (2.0, 3.0), False, "ms", 1.0), "between 2 and 3 ms (now 1)"),
-        (BreakEven(MESSAGE, (2.5,), True, "now", 1.0), "messages take less than 2.5 times as long"),
+        (
+            BreakEven(MESSAGE, (0.5304,), True, "t_F", 0.1, 1),
+            "a is faster than b as long as a message takes less than 0.53 t_F (now 0.1)",
+        ),
+        (
+            BreakEven(MESSAGE, (2.0, 3.0), True, "ms", 1.0, 1),
+            "a is faster than b as long as a message takes less than 2 ms (now 1)",
+        ),
+        (
+            BreakEven(MESSAGE, (2.0, 3.0), False, "ms", 2.5, 1),
+            "a is faster than b as long as a message takes between 2 and 3 ms (now 2.5)",
+        ),
+        (
+            BreakEven(MESSAGE, (2.0, 3.0), False, "ms", 1.0, -1),
+            "a is slower than b now; it would be faster if a message took between 2 and 3 ms "
+            "(now 1)",
+        ),
+        (
+            BreakEven(MESSAGE, (2.0, 3.0), True, "ms", 2.9, -1),
+            "a is slower than b now; it would be faster if a message took more than 3 ms (now 2.9)",
+        ),
+        (
+            BreakEven(MESSAGE, (2.0,), False, "ms", 0.0, 0),
+            "a is as fast as b now; it would be faster if a message took more than 2 ms (now 0)",
+        ),
+        (
+            BreakEven(MESSAGE, (2.5,), True, "now", 1.0, 1),
+            "a is faster than b as long as messages take less than 2.5 times as long as now",
+        ),
+        (
+            BreakEven(MESSAGE, (2.5,), False, "now", 1.0, -1),
+            "a is slower than b now; it would be faster if messages took more than 2.5 times as "
+            "long as now",
+        ),
+        (
+            BreakEven(SPLIT, (1.0565,), True, "B", 1.055, 1),
+            "a is faster than b as long as I + W takes less than 1.056 B (now 1.055)",
+        ),
     ],
 )
-def test_every_stretch_is_named(limit, says):
-    assert says in limit.text("a", "b")
+def test_a_sentence_says_what_is_so_now_and_up_to_where(limit, says):
+    """Of several stretches the one nearest to the present time; no end contradicts that time."""
+    assert limit.text("a", "b") == says
+
+
+@pytest.mark.parametrize(
+    ("limit", "is_said"),
+    [
+        (BreakEven(MESSAGE, (19.6, 40.7), False, "ms", 0.94, -1), False),
+        (BreakEven(MESSAGE, (0.09,), True, "ms", 0.94, -1), False),
+        (BreakEven(MESSAGE, (9.3, 40.7), False, "ms", 0.94, -1), True),
+        (BreakEven(MESSAGE, (250.0,), True, "ms", 0.47, 1), True),
+    ],
+)
+def test_a_slower_schedule_has_no_sentence_of_times_ten_times_the_present(limit, is_said):
+    """No cluster's messages take twenty times as long; where a schedule is faster, any limit says
+    how safe that is.
+    """
+    assert bool(limit.text("a", "b")) == is_said
+
+
+def test_compare_says_first_that_a_schedule_is_slower_now():
+    """The sentence and the table agree, and so does a run with the time that it names."""
+    words = ["compare", "1f1b", "dualpipe-v", "--devices", "4", "--mb", "64"]
+    shown = " ".join(invoke(*words, "--comm", "3").stdout.split())
+    start = "dualpipe-v is slower than 1f1b now; it would be faster if a message took less than "
+    assert start in shown
+    limit, unit, now = shown.split(start)[1].split()[:3]
+    assert (unit, now) == ("t_F", "(now")
+    for comm, order in (("3", -1), (limit, 1)):
+        rows = json.loads(invoke(*words, "--comm", comm, "--json").stdout)["schedules"]
+        assert np.sign(rows[0]["makespan"] - rows[1]["makespan"]) == order
+        (found,) = [each for each in rows[1]["break_even"] if each["of"] == MESSAGE]
+        assert found["order"] == order
 
 
 def test_compare_says_it_where_people_and_programs_read():
@@ -148,7 +217,8 @@ def test_compare_says_it_where_people_and_programs_read():
     rows = json.loads(invoke(*words, "--json").stdout)["schedules"]
     assert rows[0]["break_even"] == []
     (split,) = rows[1]["break_even"]
-    assert split | {"at": []} == {"of": SPLIT, "at": [], "below": True, "unit": "B", "now": 1.0}
+    same = {"of": SPLIT, "at": [], "below": True, "unit": "B", "now": 1.0, "order": 1}
+    assert split | {"at": []} == same
     at = split["at"][0]
     for share, order in ((1 - 1e-4, True), (1 + 1e-4, False)):
         halves = str(share * at)

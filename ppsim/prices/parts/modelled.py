@@ -31,7 +31,7 @@ PRECISIONS = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4")
 SIZES = ("tp", "cp", "ep", "dp", "zero")
 OTHER_TIMES = (
     *(name for name in COSTS if name not in ("comm", "unit")),
-    *("comm", "unit", *LAYER_TIMES, *STEP, "profile", "segments", "recompute", "tr", "offload"),
+    *("comm", "unit", *LAYER_TIMES, *STEP, "profile", "segments", "tr", "offload"),
     *("encoder", "costs", "links", "lengths", "cp_of", "chunked", "steps", "feedback"),
     *("replicas", "t_reduce"),
 )
@@ -62,6 +62,12 @@ class ModelledOptions(Techniques):
             lambda g: not g["model"],
             "--model and its --cluster give all times, so {options} cannot be given too",
             "leave it out, or --model",
+        ),
+        Need(
+            ("recompute",),
+            lambda g: not g["model"],
+            "--model and its --cluster give all times, so {options} cannot be given too",
+            "--recomputes full, or selective",
         ),
         Need(
             tuple(name for name in DETAILED if name != "cluster"),

@@ -60,7 +60,7 @@ from ppsim.questions.across.explain_text import (
     job_lines,
     page_explanation,
 )
-from ppsim.questions.across.rivals import Tried, try_changes
+from ppsim.questions.across.rivals import Tried, try_changes, with_memory_of_dealing
 from ppsim.questions.across.whatif import Run, change_run
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ def answer(request: ExplainRequest) -> Explained:
         dealt = _deal(request, base, simulated, request.dealing)
     tried = _try_changes(request, explanation, base, given, stated)
     if load:
-        dealings = _dealt_changes(request, base, simulated, dealt)
+        dealings = _dealt_changes(request, base, simulated, dealt, tried.room)
         tried = replace(tried, changes=(*dealings, *tried.changes))
     else:
         _refuse_dealing(request, stated)
@@ -643,22 +643,30 @@ def _dealt_changes(
     base: Run,
     simulated: Simulated,
     dealt: DealtLoad | None,
+    room: Room | None,
 ) -> tuple[WhatIf, ...]:
     """The changes that dealing is: as asked for, else the longest sequences first.
 
     Without ``--deal`` none are searched. Those that are no shorter are left out, and so are all
-    where changes are given, or where the schedule cannot be timed so.
+    where changes are given, or where the schedule cannot be timed so. One replica has no others to
+    deal among.
     """
+
+    def change_of(found: DealtLoad, options: DealOptions) -> WhatIf:
+        made = _dealt_change(request, found, options)
+        return with_memory_of_dealing(made, base, found.schedule, found.load, room)
+
     if dealt:
-        return (_dealt_change(request, dealt, request.dealing),)
+        return (change_of(dealt, request.dealing),)
     if request.changes or not _may_be_dealt(request, base, simulated):
         return ()
     found = []
-    for across in (False, True):
+    several = simulated.load is not None and simulated.load.n_replicas > 1
+    for across in (False, True) if several else (False,):
         options = DealOptions(deal=True, across=across, deal_for=0.0)
         made = _deal(request, base, simulated, options)
         if made and made.found.after < made.before * (1 - LEAST_GAIN):
-            found.append(_dealt_change(request, made, options))
+            found.append(change_of(made, options))
     return tuple(found)
 
 

@@ -310,7 +310,8 @@ def _find_room(explanation: Explanation, base: Run, cap: str | None) -> Room:
     from ppsim.analysis.explain import Room
 
     if cap is None:
-        held, unit = _most_held(base, explanation.base, in_bytes=True)
+        # of a model activations are compared, as a cap in bytes is not asked for
+        held, unit = _most_held(base, explanation.base, in_bytes=base.costs.modelled is None)
         return Room(held, held, unit)
     from ppsim.prices.cap import read_cap
 
@@ -324,14 +325,14 @@ def _most_held(run: Run, timeline: Timeline, *, in_bytes: bool) -> tuple[float, 
     """Return the most that a device holds in a unit of ``--cap``, and its name: bytes, layers or
     activations.
 
-    Bytes, if wanted, where a profile has them; layers where there is a layout.
+    Bytes, if wanted, where a profile or a model has them; layers where there is a layout.
     """
     schedule = timeline.schedule
     costs = run.costs if in_bytes else replace(run.costs, profile=None)
     load = run.loads.find(schedule, run.costs) if run.loads else None
     if load:
         return _most_loaded(run, schedule, costs, load)
-    if ask_costs(costs).knows_memory:
+    if (in_bytes and costs.modelled) or ask_costs(costs).knows_memory:
         from ppsim.engine.memory.usage import curves
         from ppsim.prices.cap import activations_per_unit
 
@@ -361,6 +362,29 @@ def _most_loaded(run: Run, schedule: Schedule, costs: CostOptions, load: Load) -
     runs = LoadedRuns(schedule, prices, load, several, run.network, run.costs.links)
     peak = max(float(curves(*each).peak.max()) for each in runs.hold(held))
     return peak / activations_per_unit(schedule, held.unit), held.unit
+
+
+def with_memory_of_dealing(
+    change: WhatIf, run: Run, schedule: Schedule, load: Load, room: Room | None
+) -> WhatIf:
+    """Return a change that deals sequences anew, with what it holds and whether that fits a cap.
+
+    Args:
+        change: the change.
+        run: the run that is explained.
+        schedule: what runs with the sequences dealt anew.
+        load: its microbatches.
+        room: the memory of the run; only a cap that was given is held against the change.
+    """
+    if room is None:
+        return change
+    from ppsim.core.curve import BYTES
+
+    costs = run.costs if room.unit == BYTES else replace(run.costs, profile=None)
+    held, _ = _most_loaded(run, schedule, costs, load)
+    fits = not room.stated or room.takes(held)
+    more = "" if fits else f" (holds {room.number(held)}, not {room.number(room.cap)})"
+    return replace(change, text=change.text + more, held=held, fits=fits)
 
 
 def _partition_line(base: Run, given: Given) -> str:

@@ -407,8 +407,10 @@ class _Change:
         return edit
 
     def _change_link(self, link: str, value: str) -> Run:
-        """Set a link as ``--link`` does, or scale its latency, in both directions or in one."""
-        if not value.startswith("x"):
+        """Set a link as ``--link`` does, or scale its latency, in both directions or in one. With a
+        model messages are latencies, which are set here.
+        """
+        if not (value.startswith("x") or self.run.costs.modelled):
             return replace(
                 self.run,
                 costs=replace(self.run.costs, links=(*self.run.costs.links, f"{link}={value}")),
@@ -416,7 +418,7 @@ class _Change:
         from ppsim.engine.detailed.links import parse_link
 
         self._refuse_cluster()
-        number = self._read(value)
+        self._read(value)
 
         def edit(costs: Costs) -> Costs:
             devices = (self.run.schedule or self.run.build()).n_devices
@@ -424,7 +426,7 @@ class _Change:
                 np.broadcast_to(np.asarray(costs.comm, np.float64), (devices, devices))
             )
             for way in parse_link(f"{link}=0", devices).ways:
-                links[way] *= number
+                links[way] = self._read(value, float(links[way]))
             return replace(costs, comm=links)
 
         return self.run.edit(edit)
@@ -516,7 +518,7 @@ def _check_read(part: str, run: Run, without: Run, timeline: Timeline) -> None:
         np.all(one == other)
         for one, other in zip(_all_numbers(costs), _all_numbers(before), strict=True)
     )
-    if key == "link" and run.network.cluster:  # which changes no costs
+    if key == "link" and run.network.cluster and not run.costs.modelled:  # which changes no costs
         from ppsim.engine.detailed.links import parse_link
 
         same, link = False, np.zeros((schedule.n_devices,) * 2)

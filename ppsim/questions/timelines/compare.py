@@ -396,9 +396,10 @@ class Limits:
     left: tuple[str, ...] = ()
 
     def lines(self) -> Iterator[str]:
-        """A sentence for each."""
+        """A sentence for each whose times are near the present ones."""
         for name, limit in self.found:
-            yield limit.text(name, self.base)
+            if sentence := limit.text(name, self.base):
+                yield sentence
         if self.left:
             several = f"{', '.join(self.left[:NAMED])}" + ", ..." * (len(self.left) > NAMED)
             yield f"up to which times {several} would be faster takes long to find at this size"

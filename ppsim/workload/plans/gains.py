@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ppsim.base.numbers import format_change
+from ppsim.base.numbers import format_change, format_number
 
 # How far a predicted gain is off in four cases of five, in logarithms of the ratio of two steps.
 # Published runs that differ in schedule alone, each source counted alike; 70 of 78 gains lie in the
@@ -35,7 +35,8 @@ class Gain:
         gain = format_change(self.share)
         if self.low is None or self.high is None:
             return gain
-        return f"{gain} ({self.low * 100:.0f} to {self.high * 100:.0f}%)"
+        low, high = (format_number(round(100 * end)) for end in (self.low, self.high))
+        return f"{gain} ({low} to {high}%)"
 
     def to_json(self) -> dict[str, float | str | None]:
         """The keys of a row of JSON."""

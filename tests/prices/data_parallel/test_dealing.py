@@ -176,6 +176,26 @@ def test_explain_advises_to_deal_anew(tmp_path):
     assert "first: deal the sequences anew" in said
 
 
+def test_a_dealing_is_held_to_the_cap_as_a_schedule_is(tmp_path):
+    """It holds what memory says of the sequences dealt so; advice fits the cap."""
+    lengths, dealt = tmp_path / "lengths.csv", tmp_path / "dealt.csv"
+    rows = enumerate((1000, 4000, 300, 2000, 2000, 100, 800, 900))
+    lengths.write_text("replica,microbatch,tokens\n" + "".join(f"0,{m},{n}\n" for m, n in rows))
+    shape = ("1f1b", "--devices", "4", "--mb", "8", "--lengths")
+    assert invoke("run", *shape, str(lengths), "--deal", *AT_ONCE, "-o", str(dealt)).exit_code == 0
+    holds = f"{max(ask('memory', *shape, str(dealt))['peak']):.4g}"
+
+    over = ask("explain", *shape, str(lengths), "--cap", "3")
+    (change,) = (c["change"] for c in over["what_if"] if "dealt anew" in c["change"])
+    assert change == (f"sequences dealt anew within replicas, longest first (holds {holds}, not 3)")
+    assert over["advice"] == (
+        "none of these changes fits 3 activations of a 1/P share; this run holds 5.982"
+    )
+    within = ask("explain", *shape, str(lengths), "--cap", "7")
+    texts = [c["change"] for c in within["what_if"] if "dealt anew" in c["change"]]
+    assert texts == ["sequences dealt anew within replicas, longest first"]
+
+
 def test_explain_says_what_lengths_cost_and_what_to_try(tmp_path):
     path, _ = write_lengths(tmp_path)
     causes = ask("run", *SHAPE, "--lengths", path)["replicas"]

@@ -348,3 +348,21 @@ def test_a_job_of_one_worker_and_microbatch_has_nothing_to_mend(tmp_path):
     result = invoke("explain", table)
     assert result.exit_code == 0
     assert "job        1 replica x 1 devices, 1 steps: 130 ms (mean)" in result.output
+
+
+def test_explain_holds_changes_of_a_model_to_bytes_as_run_does():
+    """A cap in bytes: the run holds what run says, and a schedule fits where compare says so."""
+    model = ("--model", "llama3-70b", "--cluster", "dgx-h100", "--tp", "8", "--dp", "8")
+    shape = ("--devices", "4", "--mb", "8", *model, "--cap", "36GiB", "--json")
+    found = json.loads(invoke("explain", "1f1b", *shape).stdout)
+    run = json.loads(invoke("run", "1f1b", *shape).stdout)
+    compared = json.loads(invoke("compare", "1f1b", "1f1b-v", "dualpipe", *shape).stdout)
+    holds = run["verdict"].split("device 0 holds ")[1].split(",")[0]
+    assert holds.endswith("GiB")
+    assert f"not {holds}: " in found["advice"]
+    changes = {row["change"]: row["fits"] for row in found["what_if"]}
+    fits = {row["name"]: row["fits"] for row in compared["schedules"]}
+    for name in ("1f1b-v", "dualpipe"):
+        (said,) = (change for change in changes if change.split()[0] == f"schedule={name}")
+        assert changes[said] == fits[name]
+    assert set(fits.values()) == {True, False}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ppsim.cli import group
 from ppsim.schedules import find
 from tests.cases import PLAIN
-from tests.commands import invoke, with_options
+from tests.commands import invoke, refused, with_options
 
 P, M = 4, 8
 DEFAULTS = {
@@ -258,3 +258,24 @@ def test_the_times_of_a_model_are_changed_where_they_are_made():
     same = makespan("tf=x1,tb=x1")
     assert makespan("tf=x2,tb=x2") == pytest.approx(2 * same, rel=1e-3)
     assert same < makespan("tf.1=x2") < makespan("tf=x2")
+
+
+def test_one_link_of_a_model_is_changed_as_all_are():
+    """A slower link costs time, a share of what all links cost; a bandwidth is refused, and so is a
+    recompute, with the option that a model has for it.
+    """
+    model = ("--model", "llama2-7b", "--cluster", "dgx-h100", "--tp", "2")
+    shape = ("explain", "1f1b", *model, "--devices", "4", "--mb", "8", "--json")
+
+    def makespan(change: str) -> float:
+        (row,) = json.loads(invoke(*shape, "--what-if", change).stdout)["what_if"]
+        return float(row["makespan"])
+
+    one, both = makespan("link.0>1=20"), makespan("link.0-1=20")
+    assert json.loads(invoke(*shape).stdout)["makespan"] < one < both < makespan("comm=20")
+    links = ",".join(f"link.{at}-{at + 1}=20" for at in range(3))
+    assert makespan(links) == pytest.approx(makespan("comm=20"))
+    assert makespan("link.0-1=x100") > makespan("link.0-1=x1")
+    said = refused(*shape, "--what-if", "link.0-1=20,25GB/s")
+    assert "'20,25GB/s' is not a time" in str(said)
+    assert refused(*shape, "--what-if", "recompute=full").hint == "--recomputes full, or selective"
