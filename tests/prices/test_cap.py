@@ -302,9 +302,7 @@ def test_the_least_cap_is_one_that_fits_where_it_is_no_whole_number():
         ("2GiB,2GiB,1GiB,1GiB", "B", True, (2 << 30, 2 << 30, 1 << 30, 1 << 30)),
     ],
 )
-def test_a_cap_counts_whole_activations_that_were_rounded_and_exact_bytes(
-    cap, unit, whole, amount
-):
+def test_a_cap_counts_whole_activations_that_were_rounded_and_exact_bytes(cap, unit, whole, amount):
     """Of three chunks a device: three activations for each that the cap has."""
     schedule = generate("interleaved", devices=4, microbatches=8, chunks=3)
     assert read_cap(cap).of_schedule(schedule, unit, whole=whole) == amount

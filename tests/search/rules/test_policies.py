@@ -56,9 +56,7 @@ def test_all_that_a_search_starts_from_fits_where_stages_hold_other_layers(place
     assert all(fits(problem, schedule) for schedule in starts)
 
 
-@pytest.mark.parametrize(
-    ("layers", "cap"), [(None, 3.0), ((2, 2, 2, 2), 5.0), ((3, 1, 0, 2), 6.0)]
-)
+@pytest.mark.parametrize(("layers", "cap"), [(None, 3.0), ((2, 2, 2, 2), 5.0), ((3, 1, 0, 2), 6.0)])
 def test_the_rules_of_a_line_hold_their_caps_in_layers_and_skip_a_stage_without_any(layers, cap):
     """Each of the eight attempts ends, and no schedule is thrown away for its memory."""
     problem = Problem(
