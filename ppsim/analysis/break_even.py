@@ -49,10 +49,6 @@ class BreakEven:
     unit: str
     now: float
 
-    def is_faster(self, value: float) -> bool:
-        """Return whether the schedule is faster where an op or a message takes that time."""
-        return (sum(each < value for each in self.at) % 2 == 0) == self.below
-
     def text(self, name: str, base: str) -> str:
         """Return the sentence about a schedule of this name and another one."""
         what = "I + W takes" if self.of == SPLIT else "a message takes"

@@ -282,9 +282,9 @@ def test_more_kicks_never_lengthen_the_step():
         ([4, 3, 2, 1], {"devices": 2, "microbatches": 2}, [[5, 5]]),
         ([4, 3, 2, 1], {"replicas": 2, "across": True}, [[5], [5]]),
         (
-            [1, 1, 1, 1, 1],
+            [1, 1, 1, 1, 1, 1],
             {"replicas": 2, "microbatches": 2, "slow": np.array([[1.0], [10.0]]), "across": True},
-            [[1, 2], [1, 1]],
+            [[2, 2], [1, 1]],
         ),
     ],
     ids=["microbatches", "replicas", "a slow replica"],
