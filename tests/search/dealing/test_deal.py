@@ -242,9 +242,9 @@ def problem_of_sizes(sizes, *, devices=1, replicas=1, microbatches=1, slow=None,
     schedule = generate("gpipe", devices=devices, microbatches=microbatches)
     pipeline = make_pipeline(schedule, costs_for(schedule), replicas, slow)
     slot = np.minimum(np.arange(len(sizes)), replicas * microbatches - 1)
-    where, counts = np.divmod(slot, microbatches), np.full(replicas, microbatches)
-    size = np.array(sizes, np.float64)[:, None]
-    return Problem(pipeline, size, *where, counts, microbatches, across=across)
+    replica, microbatch = np.divmod(slot, microbatches)
+    size, counts = np.array(sizes, np.float64)[:, None], np.full(replicas, microbatches)
+    return Problem(pipeline, size, replica, microbatch, counts, microbatches, across=across)
 
 
 ABOVE = problem_of_sizes([5, 4, 3], replicas=2, across=True)  # its bound: 5 and 7 are not 6 and 6
@@ -257,7 +257,7 @@ def test_a_search_ends_at_its_bound_and_goes_on_above_it():
     assert none.after == pytest.approx(none.bound)
     assert 0 < none.tried == many.tried
     none, many = (deal(ABOVE, FOREVER, kicks=kicks) for kicks in (0, 50))
-    assert (many.after, many.bound) == (21.0, pytest.approx(18.0))
+    assert (many.after, many.bound) == pytest.approx((21.0, 18.0))
     assert 0 < none.tried < many.tried
 
 
