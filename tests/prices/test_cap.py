@@ -311,5 +311,8 @@ def test_a_cap_counts_whole_activations_that_were_rounded_and_exact_bytes(cap, u
 def test_a_cap_is_one_number_or_one_for_each_device():
     assert read_cap("6").of_devices(3) == (6.0, 6.0, 6.0)
     assert read_cap("6,5,4").of_devices(3) == (6.0, 5.0, 4.0)
+    one, two = (generate("1f1b", devices=devices, microbatches=4) for devices in (1, 2))
+    assert read_cap("6").of_schedule(one, "activations") == 6
+    assert read_cap("6,5").of_schedule(two, "activations") == (6, 5)
     with pytest.raises(InputError, match="has 2 numbers for 3 devices"):
         read_cap("6,5").of_devices(3)
