@@ -13,7 +13,7 @@ from ppsim.core.costs import Costs, costs_for
 from ppsim.core.ops import TIMED, Kind
 from ppsim.core.schedule import Schedule
 from ppsim.core.timeline import Timeline
-from ppsim.engine.memory.usage import MemoryModel, curves
+from ppsim.engine.memory.usage import OF_A_MICROBATCH, MemoryModel, curves
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import measure
 from ppsim.errors import Deadlock, PpsimError
@@ -78,6 +78,11 @@ def amounts(schedule: Schedule, seed: int) -> MemoryModel:
     return MemoryModel(held, kept, stash, work_b, work_i, message, held // 8, {"weights": 3 * held})
 
 
+def of_sources(model: MemoryModel, sources: list[int]) -> MemoryModel:
+    """Return what microbatches hold that each are as long as one of a schedule's."""
+    return replace(model, **{name: getattr(model, name)[:, sources] for name in OF_A_MICROBATCH})
+
+
 def time_if_it_runs(made: Schedule, costs: Costs) -> Timeline | None:
     """Return the times of queues; None where they wait for a result that is fed back in vain, which
     a check of a file does not follow.
@@ -113,6 +118,8 @@ def verify(
     assert state["bubble_rate"] == pytest.approx(measured.bubble_rate, abs=1e-9)
     causes = explain_idle(timeline, arrivals(timeline, prices.latencies(made))).by_cause
     assert state["by_cause"] == pytest.approx(causes, rel=1e-9, abs=within)
+    if model and model.activations.ndim == 2:
+        model = of_sources(model, state["sources"])
     if model:
         np.testing.assert_allclose(state["memory"], curves(timeline, model).peak, rtol=1e-12)
     return True

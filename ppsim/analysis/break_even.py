@@ -53,10 +53,6 @@ class BreakEven:
     now: float
     order: int
 
-    def is_faster(self, value: float) -> bool:
-        """Return whether the schedule is faster where an op or a message takes that time."""
-        return (sum(each < value for each in self.at) % 2 == 0) == self.below
-
     def text(self, name: str, base: str) -> str:
         """Return the sentence about a schedule of this name and another one; empty where the order
         of the two changes only at times that are far from the present ones.

@@ -186,8 +186,8 @@ class MayStandAlone(click.ParamType[Any], ABC):
 
 
 class Offloaded(MayStandAlone):
-    """Activations to copy to the host, see :func:`ppsim.prices.build.parse_offload`; true is all,
-    false none.
+    """Activations to copy to the host, as :func:`ppsim.prices.parts.copies.parse_offload` reads
+    them; true is all, false none.
     """
 
     name = "offload"

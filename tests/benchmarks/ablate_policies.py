@@ -78,7 +78,7 @@ def spans(words: list[str]) -> tuple[float, float, str]:
                     patch("ppsim.search.orders.engine.write_policies", lambda problem: iter(()))
                 )
                 stack.enter_context(
-                    patch("ppsim.search.orders.v_limit.write_near_cap", lambda problem: iter(()))
+                    patch("ppsim.search.rules.policies.write_near_cap", lambda problem: iter(()))
                 )
                 stack.enter_context(patch("ppsim.search.orders.v_limit.order_from", uncached()))
             result = invoke("optimize", *words)

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from ppsim.errors import PpsimError
+from ppsim.errors import InputError, PpsimError
+from ppsim.prices.cap import read_cap
+from ppsim.schedules import generate
 from tests.commands import invoke, refused
 
 SHAPE = ("--devices", "4", "--mb", "8")
@@ -285,3 +287,32 @@ def test_the_least_cap_is_one_that_fits_where_it_is_no_whole_number():
     for command in ("run", "memory", "compare", "sweep"):
         assert invoke(command, *words, "--cap", "3.6667").exit_code == 0
         assert invoke(command, *words, "--cap", "3.6666").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("cap", "unit", "whole", "amount"),
+    [
+        ("2.3333333333", "activations", True, 7),  # of a third each: 6.9999999999
+        ("2.33333333", "activations", True, 6),
+        ("1.1", "activations", True, 3),
+        ("1.1", "activations", False, pytest.approx(3.3)),
+        ("2,3,1,1.5", "activations", True, (6, 9, 3, 4)),
+        ("80GiB", "B", True, 80 << 30),
+        ("80GiB", "B", False, 80 << 30),
+        ("2GiB,2GiB,1GiB,1GiB", "B", True, (2 << 30, 2 << 30, 1 << 30, 1 << 30)),
+    ],
+)
+def test_a_cap_counts_whole_activations_that_were_rounded_and_exact_bytes(cap, unit, whole, amount):
+    """Of three chunks a device: three activations for each that the cap has."""
+    schedule = generate("interleaved", devices=4, microbatches=8, chunks=3)
+    assert read_cap(cap).of_schedule(schedule, unit, whole=whole) == amount
+
+
+def test_a_cap_is_one_number_or_one_for_each_device():
+    assert read_cap("6").of_devices(3) == (6.0, 6.0, 6.0)
+    assert read_cap("6,5,4").of_devices(3) == (6.0, 5.0, 4.0)
+    one, two = (generate("1f1b", devices=devices, microbatches=4) for devices in (1, 2))
+    assert read_cap("6").of_schedule(one, "activations") == 6
+    assert read_cap("6,5").of_schedule(two, "activations") == (6, 5)
+    with pytest.raises(InputError, match="has 2 numbers for 3 devices"):
+        read_cap("6,5").of_devices(3)

@@ -170,7 +170,7 @@ class ReplicaOptions:
 class Even:
     """The step of the same work in microbatches that all take the same."""
 
-    step: float  # of the slowest replica, with_healthy collectives
+    step: float  # of the slowest replica, without collectives
     work: float  # of the busiest device in it
 
 
@@ -181,7 +181,7 @@ class Replicated:
     ends: NDArray[np.float64]  # shape (R, P)
     unit: str  # of times
     reduction: float = 0.0  # time of the collectives and the optimizer after the slowest replica
-    even: Even | None = None  # the same step with_healthy unequal lengths, where there are such
+    even: Even | None = None  # the same step without unequal lengths, where there are such
 
     @property
     def waits(self) -> NDArray[np.float64]:

@@ -328,6 +328,9 @@ class Memory(Answer[MemoryRequest]):
             caps=found.device_caps,
             curves=(further,),
         )
+        if self.load is not None and found.replica is not None:
+            costs = self.load.costs(self.timeline.schedule, self.costs, found.replica)
+            return make_editable(document, [costs])
         return make_editable(document, [self.costs], None if self.request.model else self.given)
 
     def notes(self) -> Iterator[str]:

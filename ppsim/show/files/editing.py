@@ -119,7 +119,7 @@ def edit_object(document: Document, number: int, pack: Pack) -> dict[str, Any]:
         **(_known_object(schedule, document.known[number], pack) if document.known else {}),
         **(
             {}
-            if memory is None or memory.unit == ACTIVATIONS
+            if memory is None or (memory.unit == ACTIVATIONS and memory.activations.ndim == 1)
             else {"memory": _memory_object(schedule, memory)}
         ),
     }
@@ -275,8 +275,8 @@ def _queues_object(schedule: Schedule, pack: Pack) -> dict[str, Any]:
 
 
 def _memory_object(schedule: Schedule, model: MemoryModel) -> dict[str, Any]:
-    """Return allocations and frees of ops by stage, and static memory of devices, in the model's
-    unit.
+    """Return allocations and frees of ops by stage, or by stage and microbatch, and static memory
+    of devices, in the model's unit.
     """
     names = ("activations", "kept", "stash", "work_b", "work_i", "message", "stored")
     always = sum(sum_static(schedule, model).values(), np.zeros(schedule.n_devices, np.int64))

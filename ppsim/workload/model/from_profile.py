@@ -30,7 +30,7 @@ def profile_memory(
 
     Activations are the measured ones, in proportion to a stage's layers between measured numbers of
     them; weights, gradients in the weights' type and Adam's moments follow from the model's size.
-    As in :func:`ppsim.inputs.profile.profile.costs_from`, the first stage's I does nothing and its
+    As in :func:`ppsim.inputs.profile.costs.costs_from`, the first stage's I does nothing and its
     W is the whole backward.
 
     Raises:

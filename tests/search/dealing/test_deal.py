@@ -235,3 +235,65 @@ def test_replicas_of_other_speeds_share_the_work_by_their_speed():
     assert size[found.replica == 0].sum() == 12
     # 16 parts of F and B, at speeds of 1 and 1/3
     assert found.bound == pytest.approx(48 / (1 + 1 / 3))
+
+
+def problem_of_sizes(sizes, *, devices=1, replicas=1, microbatches=1, slow=None, across=False):
+    """A problem whose sequences lie in one microbatch each, and the rest of them in the last."""
+    schedule = generate("gpipe", devices=devices, microbatches=microbatches)
+    pipeline = make_pipeline(schedule, costs_for(schedule), replicas, slow)
+    slot = np.minimum(np.arange(len(sizes)), replicas * microbatches - 1)
+    replica, microbatch = np.divmod(slot, microbatches)
+    size, counts = np.array(sizes, np.float64)[:, None], np.full(replicas, microbatches)
+    return Problem(pipeline, size, replica, microbatch, counts, microbatches, across=across)
+
+
+ABOVE = problem_of_sizes([5, 4, 3], replicas=2, across=True)  # its bound: 5 and 7 are not 6 and 6
+
+
+def test_a_search_ends_at_its_bound_and_goes_on_above_it():
+    """Where the best takes the bound no kick is tried, elsewhere each of them."""
+    met = problem_of_sizes([4, 3, 2, 1], replicas=2, across=True)
+    none, many = (deal(met, FOREVER, kicks=kicks) for kicks in (0, 50))
+    assert none.after == pytest.approx(none.bound)
+    assert 0 < none.tried == many.tried
+    none, many = (deal(ABOVE, FOREVER, kicks=kicks) for kicks in (0, 50))
+    assert (many.after, many.bound) == pytest.approx((21.0, 18.0))
+    assert 0 < none.tried < many.tried
+
+
+def test_a_search_without_time_makes_no_move():
+    """Above its bound too, however many kicks are left."""
+    none, many = (deal(ABOVE, 0.0, kicks=kicks) for kicks in (0, 50))
+    assert none.tried == many.tried < deal(ABOVE, FOREVER, kicks=0).tried
+
+
+def test_more_kicks_never_lengthen_the_step():
+    """Of a problem on which most kicks end longer than they began."""
+    sizes = np.random.default_rng(3).integers(1, 50, 14).tolist()
+    problem = problem_of_sizes(sizes, devices=2, replicas=2, microbatches=2, across=True)
+    steps = [deal(problem, FOREVER, kicks=kicks).after for kicks in range(0, 60, 4)]
+    assert steps == sorted(steps, reverse=True)
+    assert steps[0] > steps[-1]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "shape", "loads"),
+    [
+        ([4, 3, 2, 1], {"devices": 2, "microbatches": 2}, [[5, 5]]),
+        ([4, 3, 2, 1], {"replicas": 2, "across": True}, [[5], [5]]),
+        (
+            [1, 1, 1, 1, 1, 1],
+            {"replicas": 2, "microbatches": 2, "slow": np.array([[1.0], [10.0]]), "across": True},
+            [[2, 2], [1, 1]],
+        ),
+    ],
+    ids=["microbatches", "replicas", "a slow replica"],
+)
+def test_a_start_deals_the_longest_first_to_the_least_load(sizes, shape, loads):
+    """However little time is left; a slow replica has no microbatch empty."""
+    problem = problem_of_sizes(sizes, **shape)
+    found = deal(problem, 0.0)
+    held = np.zeros((problem.n_replicas, problem.microbatches))
+    np.add.at(held, (found.replica, found.microbatch), sizes)
+    assert [sorted(row) for row in held.tolist()] == loads
+    assert found.after < found.before

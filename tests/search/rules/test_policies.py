@@ -14,7 +14,7 @@ from ppsim.search.orders.engine import collect
 from ppsim.search.problem import Problem, evaluate, fits
 from ppsim.search.rules import heuristics, zbv
 from ppsim.search.rules import orders as rules
-from ppsim.search.rules.heuristics import order_linear
+from ppsim.search.rules.heuristics import order_linear, write_linear
 from ppsim.search.rules.orders import make_orders, write_one_by_one, write_schedule
 from ppsim.search.rules.policies import make_policy, write_near_cap, write_policies
 from ppsim.search.rules.policy_kernel import choose, pick, write
@@ -54,6 +54,20 @@ def test_all_that_a_search_starts_from_fits_where_stages_hold_other_layers(place
     starts = [write_schedule(problem, member.queues) for member in collect(problem, [])]
     assert len(starts) > 1
     assert all(fits(problem, schedule) for schedule in starts)
+
+
+@pytest.mark.parametrize(("layers", "cap"), [(None, 3.0), ((2, 2, 2, 2), 5.0), ((3, 1, 0, 2), 6.0)])
+def test_the_rules_of_a_line_hold_their_caps_in_layers_and_skip_a_stage_without_any(layers, cap):
+    """Each of the eight attempts ends, and no schedule is thrown away for its memory."""
+    problem = Problem(
+        place("linear", 4, 4), 6, costs(4, 2, 3, 1, 0.5), cap=cap, after_i=0.5, layers=layers
+    )
+    with np.errstate(all="raise"):
+        found = [write_schedule(problem, queues) for _, queues in write_linear(problem)]
+    assert len(found) == 8
+    assert all(fits(problem, schedule) for schedule in found)
+    tight = max(evaluate(problem, each, "").peak_activations.max() for each in found)
+    assert tight > cap / 2
 
 
 @pytest.mark.parametrize("cap", [2.0, (4.0, 8.0, 3.0, 8.0)], ids=["equal", "uneven"])

@@ -613,6 +613,25 @@ def test_a_page_of_memory_is_edited(page, browser):
 
 
 @pytest.mark.browser
+def test_a_page_of_memory_counts_lengths_in_edits(tmp_path, browser):
+    """In shares of a mean microbatch, with the times of these; no command states the lengths of a
+    file's microbatches.
+    """
+    lengths, target = tmp_path / "lengths.csv", tmp_path / "x.html"
+    rows = [f"0,{mb},{tokens}" for mb, tokens in enumerate((100, 700, 300, 900))]
+    lengths.write_text("\n".join(["replica,microbatch,tokens", *rows]))
+    words = ("memory", "1f1b", "--devices", "2", "--mb", "4", "--lengths", str(lengths))
+    found = json.loads(invoke(*words, "--json", "-o", str(target)).stdout)
+    browser.open(target.as_uri())
+    browser.run("document.getElementById('edit').click()")
+    assert state(browser)["memory"] == pytest.approx(found["peak"])
+    browser.run("ppsim.move(0, 5, 4)")  # F3 before B1
+    assert state(browser)["memory"] == pytest.approx([1.4 + 0.6 + 1.8, 1.8])
+    assert not browser.errors
+    assert "ppsim run" not in said(browser, "again")
+
+
+@pytest.mark.browser
 def test_each_device_has_its_cap_where_they_differ(tmp_path, browser):
     target = tmp_path / "x.html"
     words = ("run", "1f1b", "--devices", "4", "--mb", "8", "--cap", "4,3,2,1")

@@ -8,13 +8,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import ppsim
 from ppsim.core.costs import Costs
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import Schedule
-from ppsim.engine.memory.usage import MemoryModel, curves
+from ppsim.engine.memory.usage import MemoryModel, curves, resize
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.schedules import families
 from ppsim.show.files.document import Document, save
@@ -136,6 +137,21 @@ def test_edits_have_the_times_that_python_gives_their_queues(name, seed, tmp_pat
     document = Document((timeline,), (name,), memory=held, costs=(costs,), memory_models=(model,))
     save(document, str(tmp_path / "x.html"))
     follow(browser, tmp_path / "x.html", schedule, costs, model, seed)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("name", ["zb-1p", "interleaved"])
+def test_edits_hold_what_each_microbatch_holds(name, tmp_path, browser):
+    """Of microbatches of different lengths, in bytes."""
+    schedule = small(name)
+    costs = uneven_costs(schedule, 1)
+    sizes = np.random.default_rng(1).uniform(0.2, 3, (1, schedule.n_microbatches))
+    model = resize(amounts(schedule, 1), sizes)
+    timeline = simulate(schedule, costs)
+    held = (curves(timeline, model),)
+    document = Document((timeline,), (name,), memory=held, costs=(costs,), memory_models=(model,))
+    save(document, str(tmp_path / "x.html"))
+    follow(browser, tmp_path / "x.html", schedule, costs, model, 1)
 
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -60,10 +60,12 @@ function peakActivations(sheet, { ops, start, end, done }, makespan) {
   return peaks;
 }
 
-/** What each op changes at its start and at its end, and what its device receives ahead of it, by amounts of stages. */
-function memoryChanges(sheet, { ops, inputs, done }, amounts) {
-  const of = name => amounts[name] ?? new Array(sheet.stages).fill(0);
-  const [whole, kept, stash, workB, workI, message, stored] = ['activations', 'kept', 'stash', 'work_b', 'work_i', 'message', 'stored'].map(of);
+/**
+ * What each op changes at its start and at its end, and what its device receives ahead of it, by amounts of stages, or
+ * of each microbatch of a stage.
+ */
+function memoryChanges(sheet, { ops, inputs, sources, done }, amounts) {
+  const names = ['activations', 'kept', 'stash', 'work_b', 'work_i', 'stored'];
   const [begin, after] = [new Float64Array(ops.size), new Float64Array(ops.size)];
   const buffers = Array.from({ length: sheet.devices }, () => []); // the op whose message comes, and its size
   const { backwards, recomputed } = passesOf(sheet, ops);
@@ -71,17 +73,22 @@ function memoryChanges(sheet, { ops, inputs, done }, amounts) {
   for (let op = 0; op < ops.size; op++) {
     const [code, stage] = [ops.kind[op], Math.max(0, ops.stage[op])];
     const kind = sheet.kinds[code];
-    let taken = backwards && kind.takes ? whole[stage] : 0;
-    if (backwards && recomputed(op)) taken = code === FORWARD_KIND ? stored[stage] : code === RECOMPUTE_KIND ? taken - stored[stage] : taken;
-    const freed = [0, whole[stage], whole[stage] - kept[stage], kept[stage]][kind.frees ?? 0];
-    const work = code === BACKWARD_KIND ? workB[stage] : code === INPUT_KIND ? workI[stage] : 0;
+    const held = (name, of = stage) => {
+      const one = amounts[name]?.at(of) ?? 0;
+      return one[sources[ops.microbatch[op]]] ?? one;
+    };
+    const [whole, kept, stash, workB, workI, stored] = names.map(name => held(name));
+    let taken = backwards && kind.takes ? whole : 0;
+    if (backwards && recomputed(op)) taken = code === FORWARD_KIND ? stored : code === RECOMPUTE_KIND ? taken - stored : taken;
+    const freed = [0, whole, whole - kept, kept][kind.frees ?? 0];
+    const work = code === BACKWARD_KIND ? workB : code === INPUT_KIND ? workI : 0;
     begin[op] = taken + work;
-    after[op] = -freed - work + (code === INPUT_KIND ? stash[stage] : 0) - (code === WEIGHTS_KIND ? stash[stage] : 0);
+    after[op] = -freed - work + (code === INPUT_KIND ? stash : 0) - (code === WEIGHTS_KIND ? stash : 0);
     if (kind.name === 'EF') begin[op] += amounts.encoder ?? 0;
     if (kind.name === (trained ? 'EB' : 'EF')) after[op] -= amounts.encoder ?? 0;
     const source = inputs.neighbour[op];
     if (source < 0 || !done[op] || ops.device[source] === ops.device[op] && !fedBack(sheet, ops, op)) continue;
-    const size = message.at(stage - (code === FORWARD_KIND ? 1 : 0));
+    const size = held('message', stage - (code === FORWARD_KIND ? 1 : 0));
     if (code === FORWARD_KIND) begin[op] -= size;
     else after[op] -= size;
     if (size) buffers[ops.device[op]].push([source, size]);

@@ -250,7 +250,7 @@ function timeQueues(sheet, { queues, sources }) {
     for (let f = followers.at[first]; f < followers.at[first + 1]; f++)
       if (--awaited[followers.to[f]] === 0) ready.push(followers.to[f]);
   }
-  return { ops, inputs, before, duration, start, end, rank, bound, done, valid: ran === size && !earlyOps(sheet, ops).length };
+  return { ops, inputs, sources, before, duration, start, end, rank, bound, done, valid: ran === size && !earlyOps(sheet, ops).length };
 }
 
 /** Links from ops as columns: `at[op]` to `at[op + 1]` are the places in `to`; counted at their ends in `arriving`. */
