@@ -209,7 +209,7 @@ function stamped(sheet, state, microbatch) {
   const block = blockOf(sheet, state, microbatch);
   const first = wantedOps(sheet, state).map(queue => queue.filter(code => unpackOp(sheet, code).microbatch === microbatch).length);
   if (!wantedOps(sheet, state).every((queue, device) => queue.length === first[device] * state.sources.length))
-    throw Error('microbatches run on different devices, so one cannot be stamped across all');
+    throw Error('microbatches run on different devices; none can be stamped');
   const interval = intervalOf(sheet, block);
   if (interval === null) throw Error('ops of this microbatch fit no interval');
   const queues = Array.from({ length: sheet.devices }, () => []);
@@ -235,12 +235,12 @@ function blockText(sheet, state, microbatch) {
       starts.push(stages.map(stage => at.get(packOp(sheet, !back ? FORWARD_KIND : split ? INPUT_KIND : BACKWARD_KIND, stage, microbatch))));
     }
   const whole = value => {
-    if (!(Math.abs(value - Math.round(value)) < 1e-6)) throw Error('a block has whole slots of the time of a forward, and these ops have not');
+    if (!(Math.abs(value - Math.round(value)) < 1e-6)) throw Error('a block has whole slots of a forward; these ops have not');
     return Math.round(value);
   };
   const steps = starts.map(pass => {
     const found = pass.slice(1).map((start, i) => whole(start - pass[i]));
-    if (found.some(step => step !== found[0])) throw Error('a block takes as long from each device to the next, and these ops do not');
+    if (found.some(step => step !== found[0])) throw Error('a block takes as long from each device to the next; these ops do not');
     return found[0] ?? 1;
   });
   const gaps = starts.slice(1).map((pass, i) => whole(pass[0] - starts[i].at(-1)));

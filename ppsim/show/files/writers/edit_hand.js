@@ -86,7 +86,7 @@ function fillEditor() {
     tool('later →', 'Move the selected op later (Alt + →)', () => shift(1)),
     tool('split', 'Split the selected B into I and W (I)', () => withSelected((device, at) => ppsim.split(device, at)),
       () => withSelected((device, at) => foresee(device, at, 's', device, at))),
-    tool('join', 'Join the selected I or W with its other half (J)', () => withSelected((device, at) => ppsim.join(device, at)),
+    tool('join', 'Join this I or W with its other half (J)', () => withSelected((device, at) => ppsim.join(device, at)),
       () => withSelected((device, at) => foresee(device, at, 'j', device, at))),
     menu('split all', everywhere(), which => ppsim.splitAll(...which ? [which - 1] : [])),
     menu('join all', everywhere(), which => ppsim.joinAll(...which ? [which - 1] : [])),

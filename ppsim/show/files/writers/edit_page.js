@@ -225,7 +225,7 @@ function editsFromAddress() {
   const [, text] = /[#&]e=([^&]*)/.exec(location.hash) ?? [];
   if (text === undefined || text === editsText()) return;
   if (awaits(text)) {
-    say('The edits of this link are of another schedule');
+    say('The link is of another schedule');
     return keepEdits(text, text.split('~').length - 1);
   }
   const refused = readEdits(text);

@@ -20,7 +20,7 @@ function buildTools() {
     tool('blank sheet', 'Take all ops off, and place them by hand', () => { ppsim.blank(); offer(0); sayHow(); }),
     menu('fill the rest', POLICIES.map(({ name }) => name), policy => { ppsim.fill(policy); offerTie(); }),
     tool('stamp', 'Repeat the selected microbatch, or 0, for all', () => ppsim.stamp(selectedMicrobatch())),
-    tool('block', 'Save its building block, which ppsim run reads', () =>
+    tool('block', 'Save its building block', () =>
       handOver('block.toml', blockText(sheet, stateNow(), selectedMicrobatch()), 'text/plain')),
     tool('take off', 'Take the selected op off its row', () => withSelected((device, at) => {
       ppsim.remove(device, at);
@@ -29,7 +29,7 @@ function buildTools() {
     }))];
   return element('div', { className: 'tools', role: 'toolbar', 'aria-label': 'Build' }, ...placing,
     ...names.length ? [menu('become', names, number => ppsim.become(number))] : [],
-    tool('play', 'Play the schedule, with a line for each step (P)', togglePlay), tool('step', 'The next step of it', () => { stopPlay(); playStep(); }));
+    tool('play', 'Play, with a line a step (P)', togglePlay), tool('step', 'The next step of it', () => { stopPlay(); playStep(); }));
 }
 
 /** The microbatch of the selected op, or the first. */
