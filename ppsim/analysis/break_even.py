@@ -15,8 +15,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from ppsim.analysis.changes import stretch_split
 from ppsim.base.deadline import check_time
-from ppsim.base.numbers import format_number
+from ppsim.base.numbers import format_number, round_down, round_up
 from ppsim.core.costs import Costs
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import Schedule
@@ -148,7 +149,7 @@ def _of_split(base: Side, rival: Side) -> Iterator[BreakEven]:
     sign = 1 if split is rival else -1
 
     def lead(value: float) -> float:
-        return sign * (least - split.at(_stretch(split.costs, value / now)))
+        return sign * (least - split.at(stretch_split(split.costs, value / now)))
 
     points = sorted({LEAST, *(2.0**power for power in range(-2, 4)), now, MOST})
     found = _find_crossings(lead, points, least, first=True)
@@ -161,16 +162,15 @@ def _of_messages(base: Side, rival: Side) -> Iterator[BreakEven]:
     latencies = np.unique(np.concatenate([_latencies(base.costs), _latencies(rival.costs)]))
     positive = latencies[latencies > 0]
     whole = base.at(base.costs)
-    scale = whole / base.schedule.run_microbatches
-    is_one = len(positive) <= 1
-    now = float(positive[0]) if len(positive) and is_one else 0.0 if is_one else 1.0
-    by_factor = len(positive) > 0
-    unit = base.costs.unit if is_one else "now"
     # Times that are tried follow the length of a microbatch, also where they are factors.
-    longest = scale / float(positive.max()) if not is_one else scale
+    longest = whole / base.schedule.run_microbatches
+    if len(positive) > 1:
+        now, unit, longest = 1.0, "now", longest / float(positive.max())
+    else:
+        now, unit = float(positive.max(initial=0.0)), base.costs.unit
 
     def change(costs: Costs, value: float) -> Costs:
-        if not by_factor:
+        if now == 0:
             return replace(costs, comm=value)
         return replace(costs, comm=np.asarray(costs.comm) * (value / now))
 
@@ -254,38 +254,16 @@ def _latencies(costs: Costs) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     return np.asarray(comm[~np.eye(len(comm), dtype=np.bool_)], np.float64)
 
 
-def _stretch(costs: Costs, factor: float) -> Costs:
-    """Return the costs with longer I and W; full backwards and pairs are unchanged."""
-    time = costs.time.copy()
-    time[[Kind.I, Kind.W]] *= factor
-    return replace(costs, time=time)
-
-
 def _range_text(low: float | None, high: float | None, now: float) -> str:
     """Return a range of times in words, rounded so that it lies inside: to three digits, or to four
     where an end is near the present time.
     """
     is_near = any(end is not None and abs(end - now) < 0.01 * end for end in (low, high))
     digits = 4 if is_near else 3
-    least = low and _round_up(low, digits)
-    most = high and _round_down(high, digits)
+    least = low and round_up(low, digits)
+    most = high and round_down(high, digits)
     if least is None:
         return f"less than {most}"
     if most is None:
         return f"more than {least}"
     return f"between {least} and {most}"
-
-
-def _round_down(value: float, digits: int) -> str:
-    unit = _last_digit(value, digits)
-    return format_number(math.floor(value / unit * (1 + 1e-9)) * unit)
-
-
-def _round_up(value: float, digits: int) -> str:
-    unit = _last_digit(value, digits)
-    return format_number(math.ceil(value / unit * (1 - 1e-9)) * unit)
-
-
-def _last_digit(value: float, digits: int) -> float:
-    """Return the value of the last of so many digits of a number."""
-    return float(10.0 ** (math.floor(math.log10(value)) + 1 - digits))

@@ -60,6 +60,15 @@ def change_time(costs: Costs, kind: int, stages: Sequence[int], value: ArrayLike
     return with_times(costs, time)
 
 
+def stretch_split(costs: Costs, factor: float) -> Costs:
+    """Return the costs with I and W so many times as long; full backwards and pairs are
+    unchanged.
+    """
+    time = costs.time.copy()
+    time[[Kind.I, Kind.W]] *= factor
+    return replace(costs, time=time)
+
+
 def with_times(costs: Costs, time: NDArray[np.float64]) -> Costs:
     """Return the costs with another table of times, a pair as many times as long as its F and B are
     together.

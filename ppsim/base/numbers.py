@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 DIGITS = 4
+ROUNDING = 1e-9  # share of a number by which arithmetic may miss the exact one
 MINUS = "\u2212"
 
 
@@ -39,6 +40,25 @@ def format_range(low: float, high: float) -> str:
     """
     digits = max(0, 2 - math.floor(math.log10(high)))
     return f"{low:,.{digits}f}-{high:,.{digits}f}"
+
+
+def round_down(value: float, digits: int) -> str:
+    """Format a number of at least 0 with so many digits, rounded down."""
+    if value <= 0:
+        return "0"
+    unit = _last_digit(value, digits)
+    return format_number(math.floor(value / unit * (1 + ROUNDING)) * unit)
+
+
+def round_up(value: float, digits: int) -> str:
+    """Format a number above 0 with so many digits, rounded up."""
+    unit = _last_digit(value, digits)
+    return format_number(math.ceil(value / unit * (1 - ROUNDING)) * unit)
+
+
+def _last_digit(value: float, digits: int) -> float:
+    """Return the value of the last of so many digits of a number above 0."""
+    return float(10.0 ** (math.floor(math.log10(value)) + 1 - digits))
 
 
 def format_share(share: float) -> str:

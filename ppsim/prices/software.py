@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from ppsim.workload.plans.software import Version
 
 
+# Precisions of products. Spelled out here: reading them from the planning room would load numpy
+# for the help of every command.
+PRECISIONS = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4")
 # Techniques of models that have experts.
 EXPERTS = ("dispatch", "dispatch_bytes", "expert_load", "fused_experts", "overlap_a2a")
 

@@ -10,6 +10,9 @@ import pytest
 
 import ppsim as package
 from ppsim.errors import InputError
+from ppsim.prices import software
+from ppsim.prices.parts import modelled
+from ppsim.workload.plans import space, stated
 from ppsim.workload.plans.published import against, read_table, setup_of
 from tests.commands import invoke
 
@@ -65,6 +68,11 @@ def plans_of(
     options = {**ranks, **fixed, **own, "pp": [devices], "mbs": [1], "schedules": name, "top": 1}
     gbs = count * ranks["dp"][0]
     return ppsim.plan(model, cluster, gpus=gpus, gbs=gbs, any=True, **options, **more).plans
+
+
+def test_names_that_the_help_spells_out_are_those_of_plans():
+    assert modelled.LAYOUTS == space.LAYOUTS
+    assert software.PRECISIONS == stated.MODELLED
 
 
 @pytest.mark.parametrize("case", LAYOUTS)

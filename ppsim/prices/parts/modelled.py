@@ -13,7 +13,7 @@ from ppsim.ask.option_names import COSTS, DETAILED, LAYER_TIMES, STEP
 from ppsim.ask.options import common, option
 from ppsim.errors import InputError
 from ppsim.prices.part import Asked, Source
-from ppsim.prices.software import Techniques, parallel_with
+from ppsim.prices.software import PRECISIONS, Techniques, parallel_with
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from ppsim.engine.memory.usage import MemoryModel
     from ppsim.prices.modelled import Modelled
 
-LAYOUTS = ("even", "light-last", "light-ends")  # names of ``ppsim plan --layouts``
-# Spelled out here: reading it from the planning room would load numpy for every command's help.
-PRECISIONS = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4")
+# Names of ``ppsim plan --layouts``. Spelled out here: reading them from the planning room would
+# load numpy for the help of every command.
+LAYOUTS = ("even", "light-last", "light-ends")
 SIZES = ("tp", "cp", "ep", "dp", "zero")
 OTHER_TIMES = (
     *(name for name in COSTS if name not in ("comm", "unit")),

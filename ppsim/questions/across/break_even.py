@@ -7,25 +7,25 @@ their order where that takes too long.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ppsim.analysis.changes import stretch_split
 from ppsim.base.deadline import check_time
-from ppsim.base.numbers import format_number
+from ppsim.base.numbers import round_down
 from ppsim.core.ops import Kind
 from ppsim.errors import PpsimError
 from ppsim.schedules import family_of
 
 if TYPE_CHECKING:
-    from ppsim.core.costs import Costs
     from ppsim.core.timeline import Timeline
     from ppsim.questions.across.whatif import Run
 
 BUDGET = 2_000_000  # ops that are simulated to find all break-evens, a few seconds
+DIGITS = 3  # of the times, rounded down so that what is said up to one holds
 HALVINGS = 11  # of the interval between two doublings: one two-thousandth of the time
 RUNS = 40  # about as many simulations as two break-evens take
 LARGEST = 16.0  # the most that I + W is stretched
@@ -88,19 +88,17 @@ def _split_limits(rival: Run, base: Run) -> Iterator[str]:
     least = _per_microbatch(base)
 
     def lead(factor: float) -> float:
-        return least - _per_microbatch(rival.edit(lambda costs: _stretch(costs, factor)))
+        return least - _per_microbatch(rival.edit(lambda costs: stretch_split(costs, factor)))
 
     limit = _find_end(lead, 1.0, 2.0, lambda factor: factor * 2, LARGEST)
     if limit is not None:
-        yield f"I + W takes less than {_round_down(limit * halves / whole)} B"
+        yield f"I + W takes less than {round_down(limit * halves / whole, DIGITS)} B"
 
 
 def _message_limits(rival: Run, base: Run) -> Iterator[str]:
     """Return the range of a message's time, or of its factor over the present one."""
     prices = base.price(base.schedule or base.build())
-    costs = base.costs
-    stated = base.measured is None and not (costs.profile or costs.costs or costs.modelled)
-    if stated:
+    if not (base.asked.gives_messages or base.costs.costs):
         now = base.costs.comm or 0.0
 
         def lead(time: float) -> float:
@@ -111,7 +109,7 @@ def _message_limits(rival: Run, base: Run) -> Iterator[str]:
         first, most = now + whole / 16, now + 64 * whole
         limit = _find_end(lead, now, first, lambda time: now + 2 * (time - now), most)
         if limit is not None:
-            yield f"a message takes less than {_round_down(limit)} {prices.unit}"
+            yield f"a message takes less than {round_down(limit, DIGITS)} {prices.unit}"
         return
     if not np.any(prices.comm):
         return
@@ -122,7 +120,7 @@ def _message_limits(rival: Run, base: Run) -> Iterator[str]:
 
     limit = _find_end(lead_scaled, 1.0, 2.0, lambda factor: factor * 2, 1024.0)
     if limit is not None:
-        yield f"messages take less than {_round_down(limit)} times as long as now"
+        yield f"messages take less than {round_down(limit, DIGITS)} times as long as now"
 
 
 def _find_end(
@@ -153,18 +151,3 @@ def _per_microbatch(run: Run) -> float:
     check_time()
     timeline = run.time()
     return timeline.makespan / timeline.schedule.run_microbatches
-
-
-def _stretch(costs: Costs, factor: float) -> Costs:
-    """The costs with I and W longer; full backwards and pairs stay as they are."""
-    time = costs.time.copy()
-    time[[Kind.I, Kind.W]] *= factor
-    return replace(costs, time=time)
-
-
-def _round_down(value: float) -> str:
-    """Three digits, rounded down, so that what is said up to it holds."""
-    if value <= 0:
-        return "0"
-    unit = 10.0 ** (math.floor(math.log10(value)) - 2)
-    return format_number(math.floor(value / unit * (1 + 1e-12)) * unit)

@@ -17,9 +17,8 @@ from ppsim.ask.request import ask
 from ppsim.ask.write import Writers, inputs_of
 from ppsim.base.numbers import format_number
 from ppsim.errors import InputError
-from ppsim.prices.software import SoftwareOptions, parallel_with
+from ppsim.prices.software import PRECISIONS, SoftwareOptions, parallel_with
 from ppsim.questions.plans.layer_split import Drawing, check_output
-from ppsim.questions.plans.space import PRECISIONS
 from ppsim.questions.plans.training import (
     parallel_from,
     sizes_from,

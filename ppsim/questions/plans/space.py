@@ -12,15 +12,13 @@ import click
 from ppsim.ask.options import common, option
 from ppsim.ask.types import CountList, Numbers
 from ppsim.errors import InputError
+from ppsim.prices.software import PRECISIONS
 
 if TYPE_CHECKING:
     from ppsim.workload.hardware.hardware import Machine
     from ppsim.workload.model.model import Model
     from ppsim.workload.model.parallel import Parallel
     from ppsim.workload.plans.space import Axes
-
-
-PRECISIONS = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4")
 
 
 @dataclass(frozen=True)

@@ -208,8 +208,7 @@ def answer(request: SweepRequest) -> Sweep:
     ]
     if not timed:
         why = rows[-1]["reason"]
-        of_shapes = "other --devices, --mb or --chunks" if "; got " in why else ""
-        hint = "what the brackets say" if why.endswith(")") else of_shapes
+        hint = "what the brackets say" if why.endswith(")") else "other --devices, --mb or --chunks"
         raise InputError(f"no shape of the grid works; the last: {why}", hint)
     if all(_value(row, request.metric) is None for *_, row in timed):
         raise InputError(

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import urlencode
@@ -20,17 +21,26 @@ from tests.real.runs.cases import wait_for
 pytestmark = pytest.mark.browser
 
 
-@pytest.fixture(scope="module")
-def address():
-    """The address of ``ppsim serve`` in a process of its own."""
-    words = [sys.executable, "-m", "ppsim", "serve", "--port", "0", "--no-open"]
+@contextmanager
+def serving(*options):
+    """Run ``ppsim serve`` in a process of its own, and yield its address."""
+    words = [sys.executable, "-m", "ppsim", "serve", "--port", "0", "--no-open", *options]
     with subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=SOURCE
     ) as served:
         assert served.stdout
-        yield served.stdout.readline().strip()
-        served.terminate()
+        try:
+            yield served.stdout.readline().strip()
+        finally:
+            served.terminate()
         assert served.wait(HANG_S) in (143, -15)
+
+
+@pytest.fixture(scope="module")
+def address():
+    """The address of a live page for all tests."""
+    with serving() as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -263,33 +273,14 @@ def test_a_watched_file_is_shown_again_when_it_changes(browser, tmp_path):
     assert (
         invoke("run", "1f1b", "--devices", "2", "--mb", "4", "-q", "-o", str(source)).exit_code == 0
     )
-    words = [
-        sys.executable,
-        "-m",
-        "ppsim",
-        "serve",
-        "--port",
-        "0",
-        "--no-open",
-        "--watch",
-        str(source),
-    ]
-    with subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=SOURCE
-    ) as served:
-        assert served.stdout
-        try:
-            browser.open(served.stdout.readline().strip())
-            assert "1F1B" in text(browser, "h1")
-            assert (
-                invoke(
-                    "run", "gpipe", "--devices", "2", "--mb", "4", "-q", "-o", str(source)
-                ).exit_code
-                == 0
-            )
-            browser.wait("document.querySelector('h1').innerText.includes('GPipe')")
-        finally:
-            served.terminate()
+    with serving("--watch", str(source)) as address:
+        browser.open(address)
+        assert "1F1B" in text(browser, "h1")
+        assert (
+            invoke("run", "gpipe", "--devices", "2", "--mb", "4", "-q", "-o", str(source)).exit_code
+            == 0
+        )
+        browser.wait("document.querySelector('h1').innerText.includes('GPipe')")
 
 
 SET = "(n => { n.value = %s; n.oninput(); })(document.querySelector('input[aria-label=%s]'))"
@@ -401,36 +392,19 @@ def test_a_save_that_deadlocks_greys_all_that_is_of_before(browser, tmp_path):
     source = tmp_path / "mine.csv"
     good, bad = "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n", "0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n"
     source.write_text(good)
-    words = [
-        sys.executable,
-        "-m",
-        "ppsim",
-        "serve",
-        "--port",
-        "0",
-        "--no-open",
-        "--watch",
-        str(source),
-    ]
-    with subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=SOURCE
-    ) as served:
-        assert served.stdout
-        try:
-            browser.open(served.stdout.readline().strip())
-            browser.wait("document.documentElement.hasAttribute('data-told')")
-            source.write_text(bad)
-            browser.wait("document.getElementById('refused').textContent.includes('deadlock')")
-            browser.wait("document.getElementById('stale').innerText.includes('this is of before')")
-            for part in ("lead", "story", "chart", "numbers"):
-                shade = "getComputedStyle(document.getElementById('%s')).opacity < 0.5"
-                browser.wait(f"document.getElementById('{part}').hidden || {shade % part}")
-            assert not browser.run("document.documentElement.hasAttribute('data-told')")
-            source.write_text("0F0,0F1,0B1,0B0\n1F0,1F1,1B1,1B0\n")
-            browser.wait("document.getElementById('stale').hidden")
-            browser.wait("document.documentElement.hasAttribute('data-told')")
-        finally:
-            served.terminate()
+    with serving("--watch", str(source)) as address:
+        browser.open(address)
+        browser.wait("document.documentElement.hasAttribute('data-told')")
+        source.write_text(bad)
+        browser.wait("document.getElementById('refused').textContent.includes('deadlock')")
+        browser.wait("document.getElementById('stale').innerText.includes('this is of before')")
+        for part in ("lead", "story", "chart", "numbers"):
+            shade = "getComputedStyle(document.getElementById('%s')).opacity < 0.5"
+            browser.wait(f"document.getElementById('{part}').hidden || {shade % part}")
+        assert not browser.run("document.documentElement.hasAttribute('data-told')")
+        source.write_text("0F0,0F1,0B1,0B0\n1F0,1F1,1B1,1B0\n")
+        browser.wait("document.getElementById('stale').hidden")
+        browser.wait("document.documentElement.hasAttribute('data-told')")
 
 
 def test_drag_compare_drop_copy_and_download(address, browser, tmp_path):
