@@ -26,7 +26,7 @@ SPLIT, MESSAGE = "split", "message"
 LEAST, MOST = 1 / 16, 16.0  # the least and the most that I + W takes, in full backwards
 # Message times that are tried, in times per microbatch of the first schedule.
 MESSAGES = (0.0, *(2.0**power for power in range(-9, 7)))
-FAR = 10.0  # a time so many times the present one, or the present one so many times it, is far
+FAR = 10.0  # ratio of a time and the present one, either way, from which the time is far
 CLOSE = 1e-7  # how far a break-even is off, as a share of it
 EQUAL = 1e-12  # difference of two times that only rounding leaves, as a share of them
 RUNS = 40  # about as many simulations of each schedule as a pair takes

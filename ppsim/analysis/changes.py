@@ -61,7 +61,7 @@ def change_time(costs: Costs, kind: int, stages: Sequence[int], value: ArrayLike
 
 
 def stretch_split(costs: Costs, factor: float) -> Costs:
-    """Return the costs with I and W so many times as long; full backwards and pairs are
+    """Return the costs with I and W ``factor`` times as long; full backwards and pairs are
     unchanged.
     """
     time = costs.time.copy()

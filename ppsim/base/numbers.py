@@ -43,7 +43,7 @@ def format_range(low: float, high: float) -> str:
 
 
 def round_down(value: float, digits: int) -> str:
-    """Format a number of at least 0 with so many digits, rounded down."""
+    """Format a number of at least 0 with ``digits`` digits, rounded down."""
     if value <= 0:
         return "0"
     unit = _last_digit(value, digits)
@@ -51,13 +51,13 @@ def round_down(value: float, digits: int) -> str:
 
 
 def round_up(value: float, digits: int) -> str:
-    """Format a number above 0 with so many digits, rounded up."""
+    """Format a number above 0 with ``digits`` digits, rounded up."""
     unit = _last_digit(value, digits)
     return format_number(math.ceil(value / unit * (1 - ROUNDING)) * unit)
 
 
 def _last_digit(value: float, digits: int) -> float:
-    """Return the value of the last of so many digits of a number above 0."""
+    """Return the place value of the last of ``digits`` digits of a number above 0."""
     return float(10.0 ** (math.floor(math.log10(value)) + 1 - digits))
 
 

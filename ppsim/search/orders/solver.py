@@ -43,9 +43,9 @@ FINEST = 1 << 32
 SHARES = 10_000
 # The makespan only decides between schedules of one span.
 MOST_S_FOR_MAKESPAN = 5.0
-# One worker gives the same answer each time, and on few cores proves as soon as several: it goes
-# first, for so many of CP-SAT's units of work, about a second each. What it leaves unproved many
-# workers try, each in another way.
+# One worker gives the same answer each time, and on few cores proves as soon as several. It goes
+# first, for ALONE units of CP-SAT's work, about a second each. Then MANY workers try to prove what
+# is left, each in another way.
 ALONE, MANY = 6.0, 8
 
 Report = Callable[[Solution, float], None]

@@ -23,8 +23,8 @@ from ppsim.search.rules.zbv_kernel import NEVER, PARTS, UNSET, VTables
 KINDS = (Kind.F, Kind.F, Kind.I, Kind.I, Kind.W, Kind.W)  # of the six types
 # whether a type belongs to a device's second stage
 SECOND = (False, True, True, False, True, False)
-# When a process has ordered so many microbatches of a device in CPython, their six ops eight times
-# each, the compiled pass has paid for its loading.
+# Microbatches of a device that a process orders in CPython, their six ops eight times each, before
+# the compiled pass pays for its loading.
 COMPILE_ORDERING_ABOVE = 2_500
 
 Orders = list[tuple[float, NDArray[np.int64]]]  # the longest bubble, and types of ops by device

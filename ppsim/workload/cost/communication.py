@@ -20,8 +20,8 @@ HOP = 1.5e-6
 class Group:
     """Ranks that communicate: ``size`` of them, each ``stride`` after the one before.
 
-    With ``run`` so many of them lie so, and the next as many ``jump`` after these, as where a
-    pipeline's ranks lie between those of two replicas.
+    With ``run``, only that number of ranks follow each other in this way. The next ``run`` ranks
+    begin ``jump`` after them, as where the ranks of a pipeline lie between those of two replicas.
     """
 
     size: int
@@ -137,10 +137,10 @@ def exchange_seconds(
     """Compute the time of an all-to-all in which each rank sends that many bytes in all, its own
     share included.
 
-    With ``visits`` a token goes to so many experts, evenly spread, and is sent once to each node
-    that has some of them and from there once to each rank that has, as DeepEP and HybridEP do;
-    without, once for each of its experts. With ``most_nodes`` its experts lie on so many nodes at
-    most, as DeepSeek-V3's router limits them.
+    With ``visits``, the number of experts of a token, the token is sent once to each node that has
+    some of these experts, and from there once to each rank that has one, as DeepEP and HybridEP do.
+    Without it, a token is sent once for each of its experts. ``most_nodes`` is the largest number
+    of nodes that a token's experts lie on, as DeepSeek-V3's router limits it.
     """
     if group.size == 1:
         return 0.0

@@ -149,7 +149,7 @@ class Held(NamedTuple):
 
 
 def on_one_device(forward: Floats, backward: Floats, seconds: float) -> Held:
-    """Return the stages of a run without a pipeline, which takes so many seconds.
+    """Return the stages of a run without a pipeline, which takes ``seconds``.
 
     Args:
         forward: shape (stages,), seconds of F.

@@ -221,8 +221,8 @@ def _to_multiple(content: Content, devices: int) -> Content:
 
 
 def _restack(content: Content, stages: int) -> Content:
-    """Halve the stages with most layers, or join those neighbours that have fewest, until there are
-    so many.
+    """Halve the stages with most layers, or join the neighbours with fewest, until there are
+    ``stages``.
     """
     held = list(content)
     while len(held) < stages:

@@ -106,7 +106,7 @@ def device_times(
 def split_by_speed(
     times: Floats, ends: Floats, layers: int, most: Counts, parallel: Parallel
 ) -> Counts | None:
-    """Divide layers over devices, one to a stage at least; None where they cannot hold so many.
+    """Divide layers over devices, one to a stage at least; None where they cannot hold all.
 
     The longest device's work counts for each microbatch, and that of all others once, to fill and
     drain the pipeline. For each time that a device may take, the fastest devices are filled first.
