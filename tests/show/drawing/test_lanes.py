@@ -360,6 +360,7 @@ def test_json_lists_what_travelled_only_where_messages_are_known():
 
 @pytest.mark.slow
 def test_the_command_line_brings_messages_into_its_files(tmp_path, monkeypatch):
+    """Traces have lanes of messages always, the other files with an execution of messages."""
     monkeypatch.chdir(tmp_path)
     words = ["run", "-s", "1f1b", "--stages", "4", "--mb", "8", "--comm", "0.4"]
     outputs = [
@@ -367,7 +368,7 @@ def test_the_command_line_brings_messages_into_its_files(tmp_path, monkeypatch):
     ]
     for extra, there in (([], False), (["--p2p", "overlap"], True)):
         assert invoke(*words, *outputs, *extra).exit_code == 0
-        assert ('"to device 1"' in (tmp_path / "x.trace.json").read_text()) is there
+        assert '"to device 1"' in (tmp_path / "x.trace.json").read_text()
         assert ("transfers" in json.loads((tmp_path / "x.json").read_text())) is there
         assert ("Message" in (tmp_path / "x.svg").read_text()) is there
         assert ('"lane":{"device":' in (tmp_path / "x.html").read_text()) is there
