@@ -74,10 +74,10 @@ class Sampler:
     # shape (ops,), the device that slows an op; their number for none
     slowed_by: NDArray[np.integer[Any]]
     # the ops that run on all devices, those of one op next to each other
-    together: NDArray[np.int64]
+    shared_ops: NDArray[np.int64]
     # where in ``together`` each of these begins; the op there stands for all
     first: NDArray[np.int64]
-    crossing: NDArray[np.int64]  # the ops whose input comes from another device
+    remote_inputs: NDArray[np.int64]  # the ops whose input comes from another device
     link: NDArray[np.int64]  # the link of each of them
     sigma: float  # of the noise's logarithm; 0 for none
     seed: tuple[int, int]  # of the random numbers, beside the first sample of a chunk
@@ -102,16 +102,16 @@ class Sampler:
         )
         durations = noisy(self.duration if drawn is None else drawn)
         latencies = np.zeros((len(self.duration), count))
-        latencies[self.crossing] = noisy(self.latency[self.crossing])
+        latencies[self.remote_inputs] = noisy(self.latency[self.remote_inputs])
         if chunk.slow is not None:
             durations *= np.concatenate([chunk.slow, np.ones((1, count))]).take(
                 self.slowed_by, axis=0
             )
-        if len(self.together):
-            slowest = np.maximum.reduceat(durations[self.together], self.first, axis=0)
-            durations[self.together[self.first]] = slowest
+        if len(self.shared_ops):
+            slowest = np.maximum.reduceat(durations[self.shared_ops], self.first, axis=0)
+            durations[self.shared_ops[self.first]] = slowest
         if chunk.slow_link is not None:
-            latencies[self.crossing] *= chunk.slow_link.take(self.link, axis=0)
+            latencies[self.remote_inputs] *= chunk.slow_link.take(self.link, axis=0)
         return find_makespans(self.schedule, self.order, durations, latencies, self.host_link)
 
 
@@ -184,7 +184,7 @@ def jitter(
                 *(f if f is None else f[:, first:stop] for f in (slow, slow_link, factors)),
             )
     draw = partial(draw_chunk, samplers)
-    makespans = run(draw, chunks) if run else _draw_here(draw, chunks, progress)
+    makespans = run(draw, chunks) if run else _draw_in_threads(draw, chunks, progress)
     result = []
     for name, (schedule, costs) in runs.items():
         parts = [makespans[f"{name} {first}"] for first, _ in cut_samples(samples, len(schedule))]
@@ -200,7 +200,7 @@ def jitter(
     return result
 
 
-def _draw_here(
+def _draw_in_threads(
     draw: Draw, chunks: Mapping[str, Chunk], report: Callable[[float, str], None]
 ) -> dict[str, Floats]:
     """Draw the samples of all chunks in threads, which share this process's memory."""
@@ -279,7 +279,7 @@ def _sampler(
     place = {link: k for k, link in enumerate(links)}
     crossing = np.flatnonzero(find_senders(schedule) >= 0)
     computes = mask(kind for kind in TIMED if kind.info.stream == Stream.COMPUTE)[schedule.kind]
-    shared = np.flatnonzero(mask(kind for kind in TIMED if kind.info.everywhere)[schedule.kind])
+    shared = np.flatnonzero(mask(kind for kind in TIMED if kind.info.on_all_devices)[schedule.kind])
     group = groups_of(schedule)[shared]
     order = np.argsort(group, kind="stable")
     return Sampler(
@@ -290,9 +290,9 @@ def _sampler(
         latency=costs.latencies(schedule)[:, None],
         host_link=costs.host_link,
         slowed_by=np.where(computes, schedule.device, devices),
-        together=shared[order],
+        shared_ops=shared[order],
         first=np.flatnonzero(np.diff(group[order], prepend=-1)),
-        crossing=crossing,
+        remote_inputs=crossing,
         link=np.array([place[pair] for pair in zip(*_ends(schedule), strict=True)], np.int64),
         sigma=float(np.sqrt(np.log1p(cv * cv))),
         seed=seed,

@@ -40,7 +40,7 @@ class Row(NamedTuple):
     time: NDArray[np.float64]
     value: NDArray[np.float64]
     mean: float
-    most: int
+    most_messages: int
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class LinkUse:
     curve: Curve  # a row of steps for each row: its use from 0 to 1
     mean: NDArray[np.float64]  # shape (rows,), use over the whole iteration, exactly
     # shape (rows,), the most messages on their way at once on one link or card
-    most: NDArray[np.int64]
+    most_messages: NDArray[np.int64]
     # whether links' use is the share of their bandwidth; otherwise of the time, as they have no
     # limit
     of_bandwidth: bool
@@ -93,7 +93,7 @@ def link_use(
         count=np.array([row.merged for row in rows], np.int64),
         curve=Curve("link use", "", offsets, time, value),
         mean=np.array([row.mean for row in rows], np.float64),
-        most=np.array([row.most for row in rows], np.int64),
+        most_messages=np.array([row.most_messages for row in rows], np.int64),
         of_bandwidth=of_bandwidth,
     )
 

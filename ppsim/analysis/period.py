@@ -43,7 +43,7 @@ class Period:
     batches: Floats
     # the cycle that decides, in pieces: ops on one device, or a trip along devices
     cycle: tuple[str, ...]
-    why: str  # what decides, in words
+    reason: str  # what decides, in words
 
     @property
     def bubble(self) -> float:
@@ -51,7 +51,7 @@ class Period:
         return 1 - float(self.busy.sum()) / (len(self.busy) * self.time) if self.time > 0 else 0.0
 
 
-class Around(NamedTuple):
+class FillAndDrain(NamedTuple):
     """Fill and drain of a run of several rounds."""
 
     fill: float  # from the first microbatch's start to its end on the last stage
@@ -87,7 +87,7 @@ def find_period(schedule: Schedule, costs: Costs) -> Period:
     return Period(rates.period, min(bound, rates.period), busy, batches, cycle, why)
 
 
-def find_around(timeline: Timeline) -> Around:
+def find_around(timeline: Timeline) -> FillAndDrain:
     """Return the time that a run spends on fill and drain.
 
     The last pass starts on the first stage, and where there are backwards on the last one.
@@ -97,7 +97,7 @@ def find_around(timeline: Timeline) -> Around:
     first_end = float(timeline.end[last & (schedule.kind == Kind.F)].min(initial=np.inf))
     begins = last & schedule.computes if not schedule.only_forwards else schedule.stage == 0
     last_start = float(timeline.start[begins].max(initial=0.0))
-    return Around(first_end, timeline.makespan - last_start)
+    return FillAndDrain(first_end, timeline.makespan - last_start)
 
 
 def _event_graph(

@@ -33,7 +33,7 @@ class Tradeoff:
     points: tuple[Point, ...]
     best: NDArray[np.bool_]  # shape (points,), whether nothing of its group beats the point
 
-    def of_group(self, group: str) -> Tradeoff:
+    def select_group(self, group: str) -> Tradeoff:
         """Return the points of one group."""
         own = np.array([point.group == group for point in self.points], bool)
         return Tradeoff(

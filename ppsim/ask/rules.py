@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 
-from ppsim.ask.given import Given, Need, list_needs, never
+from ppsim.ask.given import Need, TypedOptions, list_needs, never
 from ppsim.ask.groups import LOOK
 from ppsim.ask.option_names import MODEL
 from ppsim.ask.options import Request
@@ -223,7 +223,7 @@ def list_refused(request: type[Request]) -> set[str]:
     }
 
 
-def check_given(given: Given) -> None:
+def check_given(given: TypedOptions) -> None:
     """Refuse options without effect in this request (InputError: another makes it idle or is
     missing; it is empty).
     """
@@ -240,10 +240,10 @@ def check_given(given: Given) -> None:
                 if given["format"]
                 else need.hint
             )
-            raise InputError(need.why.format(options=", ".join(options)), hint)
+            raise InputError(need.reason.format(options=", ".join(options)), hint)
 
 
-def _refuse_endless(given: Given) -> None:
+def _refuse_endless(given: TypedOptions) -> None:
     """Refuse nan and infinity, which every comparison lets through, of options of every type."""
     for each in given.typed:
         value = given.values[each.name]
@@ -254,7 +254,7 @@ def _refuse_endless(given: Given) -> None:
                 )
 
 
-def _refuse_empty(given: Given) -> None:
+def _refuse_empty(given: TypedOptions) -> None:
     for each in given.typed:
         value = given.values[each.name]
         if (

@@ -142,23 +142,23 @@ def open_results(options: TaskOptions, inputs: object, is_sound: IsSound) -> Ite
         if results.cut:
             note(f"the last row of {options.results} is cut short and computed again")
         if old:
-            note(f"{_are(old)} in {options.results} already")
+            note(f"{_count_and_verb(old)} in {options.results} already")
         try:
             yield results
         except KeyboardInterrupt:
-            say_kept(results)
+            report_kept(results)
             raise
 
 
-def say_kept(results: Results) -> None:
+def report_kept(results: Results) -> None:
     """Write the rows after Ctrl-C, and say how many the file keeps, if any."""
     if results.path and results.rows:
         results.write()
-        what = f"{_are(len(results.rows))} kept in {results.path}: the same command goes on from it"
-        note(what)
+        kept = _count_and_verb(len(results.rows))
+        note(f"{kept} kept in {results.path}: the same command goes on from it")
 
 
-def _are(count: int) -> str:
+def _count_and_verb(count: int) -> str:
     return f"{count:,} {'is' if count == 1 else 'are'}"
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ppsim.ask.blocks import Block, Chart, Drawn, Line, Part, Table
+from ppsim.ask.blocks import Block, Chart, DrawnBlock, Line, Part, Table
 from ppsim.base.numbers import align_rows
 from ppsim.base.text import printable
 
@@ -63,7 +63,7 @@ def print_table(table: Table) -> None:
         for name, *cells in rows:
             click.echo(name)
             for heading, cell in zip(headings[1:], cells, strict=True):
-                click.echo(f"  {cell}  {_on_one_line(heading)}")
+                click.echo(f"  {cell}  {_one_line_heading(heading)}")
         return
     drawing = Drawing(box=None, pad_edge=False, header_style="bold", padding=(0, BETWEEN, 0, 0))
     for column in kept:
@@ -71,11 +71,11 @@ def print_table(table: Table) -> None:
         drawing.add_column(headings[column], justify="left" if left else "right", no_wrap=True)
     for number, row in enumerate(rows):
         drawing.add_row(
-            *(_toned([(row[column], table.tone(number, column))], screen) for column in kept)
+            *(_toned_text([(row[column], table.tone(number, column))], screen) for column in kept)
         )
     screen.print(drawing)
     if gone := [
-        _on_one_line(heading) for column, heading in enumerate(headings) if column not in kept
+        _one_line_heading(heading) for column, heading in enumerate(headings) if column not in kept
     ]:
         echo_wrapped([(f"no room for {', '.join(gone)}: a wider terminal shows them", "quiet")])
 
@@ -102,7 +102,7 @@ def echo_wrapped(text: str | Sequence[Part], indent: int = 0, *, err: bool = Fal
     if not screen.is_terminal:
         click.echo(plain, err=err)
         return
-    whole = _toned(parts, screen)
+    whole = _toned_text(parts, screen)
     lines = [whole]
     if len(plain) > screen.width:
         lines = _wrap(whole, screen.width, min(indent, 3 * screen.width // 5))
@@ -110,7 +110,7 @@ def echo_wrapped(text: str | Sequence[Part], indent: int = 0, *, err: bool = Fal
         screen.print(line, soft_wrap=True)
 
 
-def _toned(parts: Sequence[Part], screen: Console) -> Text:
+def _toned_text(parts: Sequence[Part], screen: Console) -> Text:
     from rich.text import Text
 
     pairs = ((part, "") if isinstance(part, str) else part for part in parts)
@@ -160,7 +160,7 @@ def _fit_columns(
     return kept if sum(wide[column] for column in kept) - BETWEEN <= width else kept[:1]
 
 
-def _on_one_line(heading: str) -> str:
+def _one_line_heading(heading: str) -> str:
     """Return a heading of two lines as one; a name cut after an underscore is joined."""
     return heading.replace("_\n", "_").replace("\n", " ").strip()
 
@@ -236,7 +236,7 @@ def show(blocks: Iterable[Block]) -> None:
                 print_table(block)
             case Chart():
                 print_gantt(block.timeline, block.metrics, block.marks, block.lanes)
-            case Drawn():
+            case DrawnBlock():
                 show(block.draw(console(at_least=block.at_least)))
             case _:
                 console(at_least=100).print(block)

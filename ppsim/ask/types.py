@@ -174,18 +174,18 @@ class Share(click.ParamType[Any]):
         return share
 
 
-class MayStandAlone(click.ParamType[Any], ABC):
+class OptionalValue(click.ParamType[Any], ABC):
     """A value that an option may go without."""
 
     # what the option means then; a word that :meth:`begins` does not know is not a value of it
-    alone: str
+    bare_value: str
 
     @abstractmethod
     def begins(self, word: str) -> bool:
         """Return whether the word after the option is its value, right or wrong."""
 
 
-class Offloaded(MayStandAlone):
+class OffloadRules(OptionalValue):
     """Activations to copy to the host, as :func:`ppsim.prices.parts.copies.parse_offload` reads
     them; true is all, false none.
     """
@@ -206,7 +206,7 @@ class Offloaded(MayStandAlone):
         return str(value)
 
 
-class Recomputed(MayStandAlone):
+class RecomputeRules(OptionalValue):
     """Recompute: true or full, false or none, or rules of
     :func:`ppsim.core.recompute.parse_rules`.
     """
@@ -305,7 +305,7 @@ class Labels(click.Choice[str]):
         return str(value) if EVERY.fullmatch(str(value)) else super().convert(value, param, ctx)
 
 
-class Noted(click.ParamType[Any]):
+class ChartNote(click.ParamType[Any]):
     """A text with its place on a chart: TEXT@TIME:devN."""
 
     name = "text@time:devn"

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ppsim.ask.given import Given, suffixes_of
+from ppsim.ask.given import TypedOptions, suffixes_of
 from ppsim.ask.groups import FigureOptions, OutputOptions
 from ppsim.ask.options import Option
 from ppsim.ask.types import Share
@@ -32,7 +32,7 @@ OUTPUT = ("output", "format", "as_json", "quiet", "gantt", "dask", "results")
 Writers = Sequence[tuple[str, Callable[[], None]]]  # targets, each with what writes it
 
 
-def inputs_of(given: Given, costs: Costs | None = None) -> dict[str, Any]:
+def inputs_of(given: TypedOptions, costs: Costs | None = None) -> dict[str, Any]:
     """Tell how to make a file again: version, command, resolved costs if any. No date, no output
     paths.
     """
@@ -59,7 +59,7 @@ def inputs_of(given: Given, costs: Costs | None = None) -> dict[str, Any]:
     return made | {"costs": {**rows, "comm": np.asarray(costs.comm).tolist(), "unit": costs.unit}}
 
 
-def command_line(given: Given) -> str:
+def command_line(given: TypedOptions) -> str:
     """Write a request as a command, without where its output goes; it repeats the run exactly."""
     words = ["ppsim", given.command]
     for option in given.typed:

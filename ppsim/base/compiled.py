@@ -71,7 +71,7 @@ def load(
     return _loaded[kernel]
 
 
-def pays(kernel: Callable[..., Any], entries: int, above: int) -> bool:
+def machine_code_pays(kernel: Callable[..., Any], entries: int, above: int) -> bool:
     """Return whether loading machine code has paid off in this process: a kernel has run over more
     than ``above`` entries in all, these included.
     """
@@ -218,7 +218,7 @@ def run_in_place(kernel: Callable[..., Any], size: int, *tables: Any, parts: Fun
     Large ones, and small ones once there have been many, run as machine code; the others in
     CPython, over views of the same memory. ``parts`` are the functions that the kernel calls.
     """
-    if pays(kernel, size, COMPILE_TABLES_ABOVE) and (
+    if machine_code_pays(kernel, size, COMPILE_TABLES_ABOVE) and (
         compiled := load(kernel, *tables, parts=parts)
     ):
         return compiled(*tables)

@@ -73,7 +73,7 @@ def run_on(
 
     client, left = cluster.client, {batch[0] for batch in batches}
     # Sent to each worker once, and not lost with the worker that has it.
-    held = client.submit(_hold, run, pure=False)
+    held = client.submit(_same_function, run, pure=False)
     futures = client.map(_run_batch, list(batches), code=_own_code(), run=held, pure=False)
     try:
         for done in as_completed(futures, loop=client.loop).batches():
@@ -92,7 +92,7 @@ def run_on(
             client.cancel(futures, force=True)
 
 
-def _hold(run: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _same_function(run: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return run
 
 

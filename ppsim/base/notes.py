@@ -16,7 +16,7 @@ def _warn(text: str) -> None:
 
 
 @dataclass
-class Shown:
+class Listeners:
     """The functions that show notes and progress. By default notes are Python warnings and progress
     is not shown; a command line sets others.
     """
@@ -30,7 +30,7 @@ class Shown:
     work: Callable[[str], AbstractContextManager[None]] = lambda what: nullcontext()
 
 
-shown = Shown()
+shown = Listeners()
 
 
 def note(text: str) -> None:

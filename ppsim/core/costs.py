@@ -106,7 +106,7 @@ class Costs:
                 )
             return self.each
         if schedule.has_lanes:
-            return self._with_lanes(schedule)
+            return self._lane_durations(schedule)
         duration, table = np.empty(len(schedule)), self.time.ravel()
         for ops, row in schedule.blocks():
             duration[ops] = table.take(row)
@@ -127,7 +127,7 @@ class Costs:
             duration[first] = duration[second] = together
         return duration
 
-    def _with_lanes(self, schedule: Schedule) -> NDArray[np.float64]:
+    def _lane_durations(self, schedule: Schedule) -> NDArray[np.float64]:
         """Return durations of schedules that have ops of other kinds than compute."""
         duration = np.zeros(len(schedule))
         duration[schedule.computes] = self.durations(schedule.compute_only)
@@ -271,7 +271,7 @@ class Prices:
 
     # a function of a kind, the stages and the microbatches of ops, that gives their times; it is
     # called once for each kind with arrays. None where numbers say it all.
-    of: PriceOf | None
+    price_of: PriceOf | None
     numbers: dict[str, Any]  # as :func:`ppsim.core.costs.costs_for` takes them
 
     def __call__(self, schedule: Schedule) -> Costs:
@@ -279,7 +279,7 @@ class Prices:
         raise InputError.
         """
         costs = costs_for(schedule, **self.numbers)
-        if self.of is None:
+        if self.price_of is None:
             return costs
         each, time = np.zeros(len(schedule)), np.zeros_like(costs.time)
         for kind in TIMED:
@@ -287,7 +287,7 @@ class Prices:
             if not len(ops):
                 continue
             stage = schedule.stage[ops]
-            each[ops] = self.of(kind, stage, schedule.microbatch[ops])
+            each[ops] = self.price_of(kind, stage, schedule.microbatch[ops])
             if kind not in COMPUTE:
                 continue
             time[kind] = np.bincount(stage, each[ops], schedule.n_stages) / np.maximum(

@@ -192,7 +192,7 @@ class KindInfo:
     legend: str = ""  # its name in the legend of a picture
     stream: Stream | None = None  # the stream it runs on; None where lowering puts it into queues
     scope: Scope = Scope.STAGE  # where it runs
-    gives: Result | None = None  # what it leaves; what ``direction`` says is not repeated
+    result: Result | None = None  # what it leaves; what ``direction`` says is not repeated
     needs: tuple[Need, ...] = ()  # its inputs besides that of ``works_on``
     # whether it starts only when the compute op before it in its device's queue has ended
     gated: bool = False
@@ -203,7 +203,7 @@ class KindInfo:
         return self.scope in (Scope.STAGE, Scope.BETWEEN)
 
     @property
-    def everywhere(self) -> bool:
+    def on_all_devices(self) -> bool:
         """Whether an op of this kind runs on all devices at once."""
         return self.scope in (Scope.EVERYWHERE, Scope.BETWEEN)
 
@@ -291,14 +291,14 @@ KINDS: dict[Kind, KindInfo] = {
         "copy to the host",
         legend="Offload",
         frees=ALL,
-        gives=Result.HOST_COPY,
+        result=Result.HOST_COPY,
         needs=(_required(Result.ACTIVATION),),
     ),
     Kind.RELOAD: _copy_in(
         "copy from the host",
         legend="Reload",
         allocates=True,
-        gives=Result.RELOADED,
+        result=Result.RELOADED,
         needs=(_required(Result.HOST_COPY),),
         gated=True,
     ),
@@ -307,14 +307,14 @@ KINDS: dict[Kind, KindInfo] = {
         "copy to another device",
         legend="Evict",
         frees=ALL,
-        gives=Result.AWAY,
+        result=Result.AWAY,
         needs=(_required(Result.ACTIVATION), _required(Result.ROOM)),
     ),
     Kind.LOAD: _copy_in(
         "copy from another device",
         legend="Load",
         allocates=True,
-        gives=Result.RELOADED,
+        result=Result.RELOADED,
         needs=(_required(Result.AWAY),),
         gated=True,
     ),
@@ -322,7 +322,7 @@ KINDS: dict[Kind, KindInfo] = {
         "make room for another device's activation",
         legend="Accept",
         allocates=True,
-        gives=Result.ROOM,
+        result=Result.ROOM,
         needs=(_required(Result.ACTIVATION),),
     ),
     Kind.RETURN: _copy_in(
@@ -346,24 +346,26 @@ KINDS: dict[Kind, KindInfo] = {
         "backward of the input embedding", needs=(Need(Result.INPUT_GRADIENT, "device"),)
     ),
     Kind.REDUCE_E: _collective(
-        "reduce embeddings", gives=Result.INPUT, needs=(_required(Result.EMBEDDED, "device"),)
+        "reduce embeddings", result=Result.INPUT, needs=(_required(Result.EMBEDDED, "device"),)
     ),
     Kind.SHARE_S: _collective(
         "broadcast the output layer's input",
-        gives=Result.HEAD_INPUT,
+        result=Result.HEAD_INPUT,
         needs=(_required(Result.ACTIVATION, "last"),),
     ),
     Kind.REDUCE_S: _collective(
-        "reduce over the vocabulary", gives=Result.LOSS, needs=(_required(Result.LOGITS, "device"),)
+        "reduce over the vocabulary",
+        result=Result.LOSS,
+        needs=(_required(Result.LOGITS, "device"),),
     ),
     Kind.REDUCE_T: _collective(
         "reduce the gradient of the output layer's input",
-        gives=Result.HEAD_GRADIENT,
+        result=Result.HEAD_GRADIENT,
         needs=(_required(Result.HEAD_PART, "device"),),
     ),
     Kind.SHARE_D: _collective(
         "broadcast the gradient of the embedding",
-        gives=Result.INPUT_GRADIENT,
+        result=Result.INPUT_GRADIENT,
         needs=(_required(Result.GRADIENT, "first"),),
     ),
     Kind.GF: _spread(
@@ -390,11 +392,11 @@ KINDS: dict[Kind, KindInfo] = {
     Kind.SUM_S: _collective("sum over the vocabulary", needs=(_required(Result.LOGITS, "device"),)),
     Kind.GRAD_S: _collective(
         "sum of the gradient of the output layer's input",
-        gives=Result.HEAD_GRADIENT,
+        result=Result.HEAD_GRADIENT,
         needs=(_required(Result.LOGITS, "device"),),
     ),
     Kind.SHARE_T: _collective(
-        "broadcast ahead of the last backward of the output layer", gives=Result.T_SHARED
+        "broadcast ahead of the last backward of the output layer", result=Result.T_SHARED
     ),
     Kind.WAIT_E: _wait(
         "wait for the embeddings", scope=Scope.DEVICE, needs=(_required(Result.INPUT, "device"),)
@@ -421,8 +423,8 @@ KINDS: dict[Kind, KindInfo] = {
     Kind.OPT: _beside("optimizer step", legend="Optimizer (OPT)", scope=Scope.DEVICE),
     Kind.NORM: _wait("wait for the norm of all gradients", scope=Scope.EVERYWHERE),
     Kind.SYNC: _wait("wait for all optimizer steps", scope=Scope.EVERYWHERE),
-    Kind.GATHER: _beside_step("gather weights", gives=Result.GATHERED),
-    Kind.REDUCE: _beside_step("reduce gradients", gives=Result.REDUCED),
+    Kind.GATHER: _beside_step("gather weights", result=Result.GATHERED),
+    Kind.REDUCE: _beside_step("reduce gradients", result=Result.REDUCED),
     Kind.WAIT_GATHER: _wait("wait for gathered weights", needs=(_required(Result.GATHERED),)),
     Kind.WAIT_REDUCE: _wait("wait for reduced gradients", needs=(_required(Result.REDUCED),)),
     Kind.SEND_F: KindInfo("send activation", side="send", direction=FORWARD),

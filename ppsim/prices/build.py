@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ppsim.engine.memory.usage import MemoryModel
     from ppsim.engine.simple.metrics import Metrics
     from ppsim.engine.simple.segments import OpsInside
-    from ppsim.prices.trained import Trained
+    from ppsim.prices.trained import TrainedModel
     from ppsim.schedules import Pricing
     from ppsim.show.files.document import Document
     from ppsim.workload.layout.costs import LayerTimes
@@ -54,7 +54,7 @@ def build(
     merge: bool = False,
     quiet: bool = False,
     measured: Costs | None = None,
-    model: Trained | None = None,
+    model: TrainedModel | None = None,
 ) -> tuple[Schedule, Costs]:
     """Make the schedule and its costs, refusing times that it does not use; ``merge`` joins I and W
     into B.
@@ -141,7 +141,7 @@ def build_costs(
     costs: CostOptions,
     network: NetworkOptions | None = None,
     measured: Costs | None = None,
-    model: Trained | None = None,
+    model: TrainedModel | None = None,
 ) -> Costs:
     """Make the costs of a schedule.
 
@@ -184,7 +184,7 @@ def build_memory(
     schedule: Schedule,
     prices: Costs,
     costs: CostOptions,
-    model: Trained | None = None,
+    model: TrainedModel | None = None,
 ) -> tuple[MemoryModel, Costs]:
     """Make the model of what stages hold, and the costs with the time that recomputation takes.
 
@@ -285,7 +285,7 @@ def add_memory(
     costs: CostOptions,
     *,
     asked: bool,
-    model: Trained | None = None,
+    model: TrainedModel | None = None,
     sizes: NDArray[np.float64] | None = None,
 ) -> Document:
     """Add to a document what the devices of each timeline hold over time, in bytes of the ``model``

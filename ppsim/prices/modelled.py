@@ -51,7 +51,7 @@ class Modelled:
         return replace(found, microbatches=whole, slices=slices if devices > 1 else 0)
 
     def _parallel(self, name: str, devices: int, chunks: int) -> Parallel:
-        from ppsim.base.toml import Refused
+        from ppsim.base.toml import RefusedValue
         from ppsim.schedules import family_of
         from ppsim.workload.plans.space import PAIRS, with_techniques
 
@@ -65,7 +65,7 @@ class Modelled:
             raise InputError(what, "leave out --ep")
         try:
             found = replace(base, **sizes, pp=devices, vp=chunks, schedule=known)
-        except Refused as refused:
+        except RefusedValue as refused:
             raise InputError(f"--{refused}", f"another --{refused.key}") from None
         self.machine.check_gpus(found.gpus)
         return found
@@ -103,7 +103,7 @@ class Modelled:
 
         parallel = self._parallel(name, devices, chunks)
         layout = self._layout(devices, devices * chunks)
-        return stage_costs(self.model, self.machine, parallel, layout).kept
+        return stage_costs(self.model, self.machine, parallel, layout).kept_share
 
     def layers_of(self, schedule: Schedule) -> list[int]:
         """Return the layers of each stage."""

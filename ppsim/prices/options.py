@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ppsim.prices.parts.steps import Steps
     from ppsim.prices.parts.unequal import Unequal
     from ppsim.prices.parts.unit import Unit
-    from ppsim.prices.trained import Trained
+    from ppsim.prices.trained import TrainedModel
 
 
 def _find_parts() -> Iterator[type[Part]]:
@@ -102,7 +102,7 @@ def ask_costs(
     costs: CostOptions,
     network: NetworkOptions | None = None,
     measured: Costs | None = None,
-    model: Trained | None = None,
+    model: TrainedModel | None = None,
 ) -> Asked:
     """Make the parts that the options call.
 

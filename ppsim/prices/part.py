@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
     from ppsim.engine.memory.usage import MemoryModel
     from ppsim.engine.simple.segments import OpsInside
-    from ppsim.prices.trained import Trained
+    from ppsim.prices.trained import TrainedModel
     from ppsim.schedules import Pricing
     from ppsim.workload.layout.costs import LayerTimes
     from ppsim.workload.layout.layout import Layout
@@ -146,7 +146,9 @@ class Asked:
     parts: tuple[Part, ...]  # the parts that are called, in the order in which they are asked
     network: NetworkOptions | None = None  # how messages are carried
     measured: Costs | None = None  # the costs of a real run, which win over those of every part
-    model: Trained | None = None  # the model that is trained, whose bytes win over those of parts
+    model: TrainedModel | None = (
+        None  # the model that is trained, whose bytes win over those of parts
+    )
 
     def __getitem__(self, name: str) -> Any:
         """Return the value of an option of another part."""

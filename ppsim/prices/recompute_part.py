@@ -91,7 +91,7 @@ class PartlyRecomputed:
         if layout and times:
             from ppsim.workload.layout.costs import stage_forwards
 
-            of_layers = np.append(0.0, np.cumsum(times.of_layers(layout.n_layers)))
+            of_layers = np.append(0.0, np.cumsum(times.forward_times(layout.n_layers)))
             ends = np.cumsum(layout.layers)
             first, whole = ends - layout.layers, stage_forwards(layout, times)
             part = of_layers[np.minimum(first + counts, ends)] - of_layers[first]

@@ -58,7 +58,7 @@ def time_schedule(
         schedule = build_schedule(spec, options_taken(spec, shape), costs, network)
         prices = build_costs(schedule, costs, network)
         load = find_load(lengths, schedule, several.count, costs)
-        if load and dealing.wanted:
+        if load and dealing.is_asked:
 
             def build_with(count: int) -> tuple[Schedule, Costs]:
                 other = options_taken(spec, replace(shape, microbatches=count))

@@ -159,7 +159,7 @@ class Techniques:
         from ppsim.workload.plans.software import USUAL, read_software
 
         version = read_software(self.software or USUAL)
-        if said := version.as_if:
+        if said := version.assumed_release:
             note(said)
         return version
 

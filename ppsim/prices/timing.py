@@ -175,7 +175,7 @@ def note_queues(lowered: Schedule) -> Iterator[str]:
     from ppsim.inputs.check.tables import Tables
 
     draft = Draft.from_schedule(lowered)
-    messages = ExpectedMessages.of(draft, Tables.of(draft))
+    messages = ExpectedMessages.from_draft(draft, Tables.from_draft(draft))
     shared = {
         "edge": "each direction of two devices",
         "pair": "each pair of devices",

@@ -70,7 +70,7 @@ class TrainedOptions:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedModel:
     """A model and how it is trained."""
 
     spec: str  # the name or path
@@ -89,7 +89,7 @@ class Trained:
         return self.options.again or "none"
 
     @cached_property
-    def twice_as_long(self) -> Trained:
+    def with_double_sequences(self) -> TrainedModel:
         """The same model trained on sequences twice as long."""
         return replace(self, options=replace(self.options, sequence=2 * self.model.seq))
 
@@ -139,7 +139,7 @@ class Trained:
         """Return the sizes of all kinds of parallelism on a schedule (InputError: they do not
         divide each other).
         """
-        from ppsim.base.toml import Refused
+        from ppsim.base.toml import RefusedValue
         from ppsim.workload.model.parallel import Parallel
 
         if schedule.recomputed.any() and self.recomputes == "full":
@@ -158,7 +158,7 @@ class Trained:
             return Parallel(
                 **sizes, microbatches=schedule.n_microbatches, recompute=self.recomputes
             )
-        except Refused as refused:
+        except RefusedValue as refused:
             raise InputError(f"--{refused}", f"another --{refused.key}") from None
 
     def layers_of(self, schedule: Schedule) -> list[int]:

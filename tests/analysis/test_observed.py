@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ppsim.analysis.critical_path import critical_path
 from ppsim.analysis.idle import arrivals, explain_idle
-from ppsim.analysis.observed import free_from, observe
+from ppsim.analysis.observed import observe, previous_op_ends
 from ppsim.core.costs import costs_for
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE
@@ -165,7 +165,7 @@ def test_a_device_is_free_when_all_before_have_ended(name):
     late = replace(
         timeline, end=timeline.end + np.random.default_rng(1).uniform(0, 3, len(schedule))
     )
-    found = free_from(late)
+    found = previous_op_ends(late)
     for device in range(4):
         queue = schedule.queue(device)
         for op in range(queue.start, queue.stop):

@@ -112,7 +112,7 @@ def correct(
     for number in numbers:
         case = cases[number]
         groups.setdefault((case.source, case.software, case.gpu), []).append(number)
-        correction = known.at(runs[number].setting)
+        correction = known.correction_at(runs[number].setting)
         left.half[number] = correction.half
         left.corrected[number] = left.modelled[number] + math.log(correction.factor)
         left.anchored[number] = left.corrected[number]
@@ -122,7 +122,7 @@ def correct(
             with_anchor = Nearby(others, (runs[anchor],))
             for number in group:
                 if number != anchor:
-                    moved = math.log(with_anchor.at(runs[number].setting).factor)
+                    moved = math.log(with_anchor.correction_at(runs[number].setting).factor)
                     after[number].append(abs(math.exp(left.modelled[number] + moved) - 1))
         for number, sizes in after.items():
             if sizes:

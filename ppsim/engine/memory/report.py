@@ -42,7 +42,7 @@ class MemoryReport:
         return max(self.peaks, key=lambda peak: peak.value)
 
     @property
-    def over(self) -> list[Peak]:
+    def exceeding(self) -> list[Peak]:
         """Peaks of the devices that exceed the cap, the largest first."""
         over = [peak for peak in self.peaks if peak.value > self.cap_of(peak.device)]
         return sorted(over, key=lambda peak: -peak.value)
@@ -154,7 +154,7 @@ def memory_object(
     device, time, value.
     """
     schedule, curve = report.timeline.schedule, report.curve
-    over = [find_excess(report, peak) for peak in report.over]
+    over = [find_excess(report, peak) for peak in report.exceeding]
     return {
         "schema": "ppsim.memory/1",
         "inputs": dict(inputs),

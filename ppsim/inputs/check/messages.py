@@ -31,7 +31,7 @@ class ExpectedMessages:
     receive: Ints  # its RECV, -1 for none
 
     @classmethod
-    def of(cls, draft: Draft, tables: Tables) -> ExpectedMessages:
+    def from_draft(cls, draft: Draft, tables: Tables) -> ExpectedMessages:
         """Find the messages that a draft's ops need."""
         op, need = tables.needs(draft)
         crosses = (draft.device[op] != draft.device[need]) & (draft.stage[op] != draft.stage[need])
@@ -55,9 +55,9 @@ class ExpectedMessages:
         sent = whole[np.lexsort((self.send[whole], link[whole]))]
         return sent, whole[np.lexsort((self.receive[whole], link[whole]))]
 
-    def awaited(self, draft: Draft, messages: Ints) -> Ints:
+    def send_waits(self, draft: Draft, messages: Ints) -> Ints:
         """Return the WAIT for each of these messages' sends, -1 for none."""
-        first = Tables.of(draft).first
+        first = Tables.from_draft(draft).first
         send = self.send[messages]
         kind = np.where(draft.kind[send] == Kind.SEND_F, Kind.WAIT_SEND_F, Kind.WAIT_SEND_B)
         return first[kind, draft.stage[send], draft.microbatch[send]]

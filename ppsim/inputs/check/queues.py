@@ -122,7 +122,7 @@ def _waits(
     rows = [_chain(alone, draft.device[alone].astype(np.int64))]
     rows.append((send, messages.consumer[received]))
     rows.append((messages.producer[sent], send))
-    awaited = messages.awaited(draft, sent)
+    awaited = messages.send_waits(draft, sent)
     rows.append((send[awaited >= 0], awaited[awaited >= 0]))
     source, target = draft.device[send].astype(np.int64), draft.device[receive].astype(np.int64)
     op, own, peer = (

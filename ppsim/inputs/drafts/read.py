@@ -102,7 +102,7 @@ def require_sound(draft: Draft) -> Draft:
     return draft
 
 
-def say_unused(draft: Draft) -> Iterator[str]:
+def unused_sentences(draft: Draft) -> Iterator[str]:
     """Yield a sentence for each statement of a draft that a run ignores."""
     if not draft.timed.all() and not draft.has_comms:
         yield f"FSDP ops of {draft.source} are left out; --unshard and --reduce-grad add theirs"

@@ -98,14 +98,14 @@ class Load:
         sequences: which microbatch each is in.
         factors: shape (R, Q, M), how many times as long as the mean each microbatch takes; Q is 1,
             or the stages where each has a factor.
-        beside: shape (R, M), the time of the collective beside a forward of each microbatch, or
-            None.
+        collectives: shape (R, M), the time of the collective that runs while each microbatch's
+            forward does, or None.
         ranks: shape (R, M), over how many ranks the context of each microbatch is split, or None.
     """
 
     sequences: Sequences
     factors: NDArray[np.float64]
-    beside: NDArray[np.float64] | None = None
+    collectives: NDArray[np.float64] | None = None
     ranks: NDArray[np.float64] | None = None
 
     @property
@@ -113,7 +113,7 @@ class Load:
         """Data-parallel replicas, R."""
         return len(self.factors)
 
-    def bare(self, microbatches: int) -> str:
+    def empty_microbatches(self, microbatches: int) -> str:
         """Say which replicas leave microbatches empty; an empty text for none."""
         import numpy as np
 
@@ -150,8 +150,8 @@ class Load:
         found = scale_costs(schedule, made, self.factors[replica])
         return (
             found
-            if self.beside is None
-            else beside_collectives(schedule, found, self.beside[replica])
+            if self.collectives is None
+            else beside_collectives(schedule, found, self.collectives[replica])
         )
 
     def even_costs(self, schedule: Schedule, made: Costs) -> Costs:
@@ -160,9 +160,11 @@ class Load:
 
         mean = self.factors.mean(axis=(0, 2), keepdims=True)[0]
         found = scale_costs(schedule, made, mean.repeat(self.factors.shape[2], axis=1))
-        if self.beside is None:
+        if self.collectives is None:
             return found
-        return beside_collectives(schedule, found, np.full(len(self.beside[0]), self.beside.mean()))
+        return beside_collectives(
+            schedule, found, np.full(len(self.collectives[0]), self.collectives.mean())
+        )
 
 
 def scale_costs(schedule: Schedule, made: Costs, factors: NDArray[np.float64]) -> Costs:
@@ -235,7 +237,7 @@ def find_load(
     return replace(
         load,
         factors=load.factors * factor[:, None],
-        beside=beside if beside.any() else None,
+        collectives=beside if beside.any() else None,
         ranks=ranks,
     )
 
@@ -247,24 +249,24 @@ class Loads:
     Attributes:
         options: how long sequences are.
         replicas: how many there are; None where the lengths say it.
-        made: the loads by what they depend on.
+        by_key: the loads by what they depend on.
     """
 
     options: LengthOptions
     replicas: int | None
-    made: dict[tuple[Any, ...], Load | None] = field(default_factory=dict)
+    by_key: dict[tuple[Any, ...], Load | None] = field(default_factory=dict)
 
     @property
     def n_replicas(self) -> int:
         """The replicas of the loads that were made; 1 for none."""
-        return max((load.n_replicas for load in self.made.values() if load), default=1)
+        return max((load.n_replicas for load in self.by_key.values() if load), default=1)
 
     def find(self, schedule: Schedule, costs: CostOptions) -> Load | None:
         """Return the load of a schedule; None for none (InputError: as :func:`find_load`)."""
         key = (schedule.whole_microbatches, schedule.n_stages, costs.law, costs.profile)
-        if key not in self.made:
-            self.made[key] = find_load(self.options, schedule, self.replicas, costs)
-        return self.made[key]
+        if key not in self.by_key:
+            self.by_key[key] = find_load(self.options, schedule, self.replicas, costs)
+        return self.by_key[key]
 
 
 def refuse_rounds(schedule: Schedule) -> None:

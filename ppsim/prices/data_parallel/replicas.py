@@ -167,7 +167,7 @@ class ReplicaOptions:
 
 
 @dataclass(frozen=True)
-class Even:
+class EvenStep:
     """The step of the same work in microbatches that all take the same."""
 
     step: float  # of the slowest replica, without collectives
@@ -175,13 +175,13 @@ class Even:
 
 
 @dataclass(frozen=True)
-class Replicated:
+class StepEnds:
     """The end of the step on each device of each replica."""
 
     ends: NDArray[np.float64]  # shape (R, P)
     unit: str  # of times
     reduction: float = 0.0  # time of the collectives and the optimizer after the slowest replica
-    even: Even | None = None  # the same step without unequal lengths, where there are such
+    even: EvenStep | None = None  # the same step without unequal lengths, where there are such
 
     @property
     def waits(self) -> NDArray[np.float64]:
@@ -324,7 +324,7 @@ def time_replicas(
     load: Load | None = None,
     *,
     to_torch: bool = False,
-) -> Replicated | None:
+) -> StepEnds | None:
     """Time every replica by the model that the options ask for; None for none."""
     replicas = find_replicas(options, load)
     if replicas is None:
@@ -332,7 +332,7 @@ def time_replicas(
     refuse_steps(schedule)
     ends = time_each(replicas, schedule, prices, network, costs, load, to_torch=to_torch)
     if load is None and not draws_by_replica(costs):
-        return Replicated(ends, prices.unit, options.t_reduce)
+        return StepEnds(ends, prices.unit, options.t_reduce)
     means = (
         load.even_costs(schedule, prices)
         if load
@@ -343,7 +343,7 @@ def time_replicas(
         time_ops(schedule, own, network, costs.links, to_torch=to_torch)[0].makespan for own in even
     )
     work = max(float(busy_times(schedule, own).max()) for own in even)
-    return Replicated(ends, prices.unit, options.t_reduce, Even(step, work))
+    return StepEnds(ends, prices.unit, options.t_reduce, EvenStep(step, work))
 
 
 def _even_draws(schedule: Schedule, prices: Costs, costs: CostOptions, replicas: int) -> Costs:

@@ -12,7 +12,7 @@ import click
 from ppsim.ask.given import Need
 from ppsim.ask.groups import Value
 from ppsim.ask.options import option
-from ppsim.ask.types import Offloaded
+from ppsim.ask.types import OffloadRules
 from ppsim.errors import InputError
 from ppsim.prices.part import Asked, TimesOfKinds
 
@@ -47,7 +47,7 @@ class Copies(TimesOfKinds):
 
     offload: str | None = option(
         "--offload",
-        type=Offloaded(),
+        type=OffloadRules(),
         metavar="[N|all|30%]",
         help="Copy activations to the host after their forward and back before their backward: of "
         "N chunks of every "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Line, Table
-from ppsim.ask.given import Given
+from ppsim.ask.given import TypedOptions
 from ppsim.ask.groups import (
     SHAPE,
     FaceOptions,
@@ -33,7 +33,7 @@ from ppsim.questions.runs.timed import MEASURED, STATED, TimedRun, time_runs
 if TYPE_CHECKING:
     from ppsim.analysis.diff import Difference
     from ppsim.core.timeline import Timeline
-    from ppsim.show.files.document import Document, Story
+    from ppsim.show.files.document import Document, PageExplanation
 
 MOST_DEVICES = 16  # rows of the table of devices
 MOST_OPS = 3  # ops named for a change
@@ -102,7 +102,7 @@ def answer(request: DiffRequest) -> Diff:
     from ppsim.real.traces.timers import shows_timers
     from ppsim.schedules import reads_ops
 
-    given, specs = Given.of(request), request.specs
+    given, specs = TypedOptions.from_request(request), request.specs
     if logs := [spec for spec in specs if shows_timers(spec)]:
         raise InputError(
             f"{logs[0]} holds totals of timers and no run",
@@ -134,12 +134,12 @@ class Diff(Answer[DiffRequest]):
     """The differences of two runs in time.
 
     Attributes:
-        found: the difference by cause, device and op.
+        difference: the difference by cause, device and op.
         runs: both runs.
         inputs: how to make the answer again.
     """
 
-    found: Difference
+    difference: Difference
     runs: tuple[TimedRun, ...]
     inputs: Mapping[str, Any]
 
@@ -152,7 +152,7 @@ class Diff(Answer[DiffRequest]):
         """The object of schema ``ppsim.diff/1``."""
         from ppsim.analysis.diff import diff_object
 
-        return diff_object(self.found, self._names, self.inputs) | {
+        return diff_object(self.difference, self._names, self.inputs) | {
             "sources": [run.source for run in self.runs]
         }
 
@@ -161,12 +161,12 @@ class Diff(Answer[DiffRequest]):
         """The shorter run, the difference, and the reason."""
         from ppsim.analysis.diff import closing
 
-        return closing(self.found, self._names)
+        return closing(self.difference, self._names)
 
     def blocks(self) -> Iterator[Block]:
         """Both runs, the difference by cause, by device and by op."""
         yield ""
-        yield from _tables(self.found, self.runs)
+        yield from _tables(self.difference, self.runs)
 
     def charts(self) -> Sequence[tuple[str, Timeline]]:
         """Both runs."""
@@ -178,17 +178,23 @@ class Diff(Answer[DiffRequest]):
     def writers(self, output: FigureOptions) -> Writers:
         """Each file asked for: both runs, one above the other."""
         titles = [f"{letter}: {_title(run)}" for letter, run in zip("AB", self.runs, strict=True)]
-        timelines = [idle.timeline for idle in self.found.runs]
+        timelines = [idle.timeline for idle in self.difference.runs]
 
         def complete(document: Document, suffix: str) -> Document:
             return (
-                replace(document, story=_story(self.found, self._names))
+                replace(document, explanation=_page_explanation(self.difference, self._names))
                 if suffix == ".html"
                 else document
             )
 
         return document_writers(
-            timelines, titles, self.inputs, output, self.found.runs, complete, verdict=self.verdict
+            timelines,
+            titles,
+            self.inputs,
+            output,
+            self.difference.runs,
+            complete,
+            verdict=self.verdict,
         )
 
 
@@ -291,12 +297,12 @@ def _op_lines(found: Difference) -> Iterator[str]:
         yield f"largest change of {what}: {' · '.join(parts) if ops else 'none'}"
 
 
-def _story(found: Difference, names: tuple[str, ...]) -> Story:
+def _page_explanation(found: Difference, names: tuple[str, ...]) -> PageExplanation:
     """The differences for a page: by cause, and by device and cause, with the ops that both runs
     have.
     """
     from ppsim.analysis.diff import MEANINGS, TERMS, closing, signed_part
-    from ppsim.show.files.document import Story
+    from ppsim.show.files.document import PageExplanation
 
     unit, ends = found.runs[0].timeline.unit, found.makespans
     joined = _backwards(found)
@@ -324,7 +330,7 @@ def _story(found: Difference, names: tuple[str, ...]) -> Story:
     ]
     matrix = {"heading": f"B − A by device, {unit}", "columns": shown, "rows": rows}
     heading = f"B − A, {unit} of a device on average"
-    return Story(
+    return PageExplanation(
         {"lead": closing(found, names), "heading": heading, "bars": bars, "matrix": matrix},
         twins=found.ops,
     )

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from ppsim.ask.given import Given
+from ppsim.ask.given import TypedOptions
 from ppsim.ask.groups import SHAPE, NetworkOptions, SeveralSchedules, ShapeOptions
 from ppsim.ask.option_names import GIVEN_COSTS, TIMING
 from ppsim.ask.options import Option, Request, flatten, group, make
@@ -25,10 +25,10 @@ from ppsim.prices.options import CostOptions
 from ppsim.prices.several import options_taken
 from ppsim.questions.across.view_fields import check_field
 from ppsim.questions.across.view_model import ModelOptions, PlanPageRequest, price_of
-from ppsim.questions.runs.stated import Stated, read_stated
+from ppsim.questions.runs.stated import StatedRun, read_stated
 from ppsim.questions.runs.timed import SIMULATED, TimedRun, explain_costs, show_stated
 from ppsim.schedules import family_of, generate, reads_ops, split_chunks
-from ppsim.show.files.document import Document, Story
+from ppsim.show.files.document import Document, PageExplanation
 from ppsim.show.server.app import DROPPED
 from ppsim.version import VERSION
 
@@ -81,7 +81,7 @@ def plan_request(fields: Mapping[str, Any]) -> PlanPageRequest:
     return _request_of(PlanPageRequest, fields)
 
 
-def explain_first(fields: Mapping[str, Any], folder: Path) -> Story:
+def explain_first(fields: Mapping[str, Any], folder: Path) -> PageExplanation:
     """Say why the first schedule that fields ask for takes its time, and what to try next.
 
     Raises:
@@ -91,13 +91,17 @@ def explain_first(fields: Mapping[str, Any], folder: Path) -> Story:
     from ppsim.questions.across.explain import ExplainRequest, answer
 
     request = _request_of(ViewRequest, fields)
-    priced, _ = _priced(request)
+    priced, _ = _costs_and_network(request)
     sources = [_schedule_path(spec, folder) for spec in request.schedules.specs]
     _refuse_work(sources, request.shape)
     stated, left = _read_stated(sources, request.shape)
     refused: PpsimError = InputError("no schedule takes this shape")
     for source in (each for each in sources if each not in left):
-        if stated and source not in stated and not Given.of(request).spellings(TIMING):
+        if (
+            stated
+            and source not in stated
+            and not TypedOptions.from_request(request).spellings(TIMING)
+        ):
             raise InputError(
                 "the times are those of a dropped file, which comes after this schedule"
             )
@@ -149,13 +153,17 @@ def _request_of(kind: type[R], fields: Mapping[str, Any]) -> R:
     return ask(kind, values)
 
 
-def _priced(request: ViewRequest) -> tuple[CostOptions, NetworkOptions]:
+def _costs_and_network(request: ViewRequest) -> tuple[CostOptions, NetworkOptions]:
     """Return costs and network: from the options, or from the model's stages on the cluster.
 
     Raises:
         InputError: costs beside a model, a model without a cluster, or sizes without a model.
     """
-    trained, network, given = request.model.trained, request.network, Given.of(request)
+    trained, network, given = (
+        request.model.trained,
+        request.network,
+        TypedOptions.from_request(request),
+    )
     if trained is None:
         if sizes := given.spellings(("tp", "ep", "dp", "mbs")):
             raise InputError(f"{', '.join(sizes)} need a model", "choose one")
@@ -185,8 +193,8 @@ def _texts(declared: Option, value: Any) -> Any:
 
 
 def _answer(request: ViewRequest, folder: Path) -> Document:
-    shape, given = request.shape, Given.of(request)
-    costs, network = _priced(request)
+    shape, given = request.shape, TypedOptions.from_request(request)
+    costs, network = _costs_and_network(request)
     sources = [_schedule_path(spec, folder) for spec in request.schedules.specs]
     _refuse_work(sources, shape)
     typed = given.spellings(TIMING)
@@ -215,12 +223,12 @@ def _answer(request: ViewRequest, folder: Path) -> Document:
         raise next(iter(left.values()))
     titles, shown = zip(*runs, strict=True)
     executions = tuple(run.execution for run in shown if run.execution)
-    metrics = [_measured(run, costs) for run in shown]
+    metrics = [_run_metrics(run, costs) for run in shown]
     document = Document(
         tuple(run.timeline for run in shown),
         titles,
         {"ppsim": VERSION, **model}
-        if (model := _of_model(request))
+        if (model := _model_object(request))
         else _inputs(given, shown[0].costs, bool(taken)),
         idles=tuple(run.idle for run in shown),
         executions=executions if len(executions) == len(runs) else (),
@@ -237,7 +245,7 @@ def _answer(request: ViewRequest, folder: Path) -> Document:
     return add_memory(document, prices, costs, asked=False, model=trained)
 
 
-def _measured(run: TimedRun, costs: CostOptions) -> Metrics:
+def _run_metrics(run: TimedRun, costs: CostOptions) -> Metrics:
     """Return the numbers of a run, with the bound and the round where it is simulated."""
     if run.source != SIMULATED:
         from ppsim.engine.simple.metrics import measure
@@ -286,9 +294,9 @@ def _capped(document: Document, request: ViewRequest) -> Document:
 
 def _read_stated(
     sources: Sequence[str], shape: ShapeOptions
-) -> tuple[dict[str, Stated], dict[str, PpsimError]]:
+) -> tuple[dict[str, StatedRun], dict[str, PpsimError]]:
     """The dropped files that have times, and why others leave."""
-    stated: dict[str, Stated] = {}
+    stated: dict[str, StatedRun] = {}
     left: dict[str, PpsimError] = {}
     for source in sources:
         try:
@@ -300,7 +308,7 @@ def _read_stated(
     return stated, left
 
 
-def _read_times(source: str, shape: ShapeOptions) -> Stated | None:
+def _read_times(source: str, shape: ShapeOptions) -> StatedRun | None:
     """Read the times of a dropped file, None for what has none (InputError: the shape asked for is
     not its own).
     """
@@ -309,7 +317,7 @@ def _read_times(source: str, shape: ShapeOptions) -> Stated | None:
     stated = read_stated(source)
     if stated is None:
         return None
-    schedule = stated.found.timeline.schedule
+    schedule = stated.observed.timeline.schedule
     _refuse_stages(schedule)
     for word, asked, own in (
         ("devices", shape.devices, schedule.n_devices),
@@ -328,12 +336,12 @@ def _simulate(
     shape: ShapeOptions,
     costs: CostOptions,
     network: NetworkOptions,
-    taken: tuple[str, Stated] | None,
+    taken: tuple[str, StatedRun] | None,
 ) -> tuple[str, TimedRun]:
     """Simulate a schedule with the costs of the options, or the median times of a dropped run; its
     title first.
     """
-    measured = taken[1].found.costs if taken else None
+    measured = taken[1].observed.costs if taken else None
     schedule, prices = build(
         source, options_taken(source, shape), costs, network, quiet=True, measured=measured
     )
@@ -344,7 +352,7 @@ def _simulate(
     return title, explain_costs(source, schedule, prices, network, costs.links)
 
 
-def _inputs(given: Given, prices: Costs, stated: bool) -> dict[str, Any]:
+def _inputs(given: TypedOptions, prices: Costs, stated: bool) -> dict[str, Any]:
     """Return the inputs that make the page again; no command if a dropped file's times are compared
     with several schedules.
     """
@@ -357,13 +365,13 @@ def _inputs(given: Given, prices: Costs, stated: bool) -> dict[str, Any]:
     }
     own = ("devices", "stages", "microbatches") if stated else ()  # which are the file's
     typed = [each for each in given.typed if each.name not in own]
-    inputs = inputs_of(Given(command, {**given.values, **named}, typed), prices)
+    inputs = inputs_of(TypedOptions(command, {**given.values, **named}, typed), prices)
     return (
         inputs if command else {name: value for name, value in inputs.items() if name != "command"}
     )
 
 
-def _of_model(request: ViewRequest) -> dict[str, Any]:
+def _model_object(request: ViewRequest) -> dict[str, Any]:
     """The model and where it runs, for which there is no command; empty without one."""
     return (
         asdict(request.model) | {"cluster": request.network.cluster} if request.model.model else {}

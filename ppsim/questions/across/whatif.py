@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from ppsim.ask.given import Given
+from ppsim.ask.given import TypedOptions
 from ppsim.ask.groups import OWN, NetworkOptions, OneSchedule, ShapeOptions
 from ppsim.ask.option_names import COSTS, LAYER_TIMES
 from ppsim.ask.options import Option, flatten, list_options
@@ -169,10 +169,10 @@ class Run:
         names = tuple(map(_spelling, left))
         run = replace(self, spec=spec, shape=made, schedule=None, left_out=names)
         chunks = family.chunks if family else 1
-        if made.chunks in (None, chunks) or _takes(family, made):
+        if made.chunks in (None, chunks) or _supports(family, made):
             return run
         bare = replace(made, chunks=None)
-        if not _takes(family, bare):
+        if not _supports(family, bare):
             return run
         return replace(run, shape=bare, left_out=(_spelling("chunks"), *run.left_out))
 
@@ -181,7 +181,7 @@ class Run:
         return replace(self, edits=(*self.edits, edit))
 
 
-def change_run(change: str, base: Run, given: Given) -> tuple[str, Timeline, Run]:
+def change_run(change: str, base: Run, given: TypedOptions) -> tuple[str, Timeline, Run]:
     """Time the run with a change made, and return both; the change in words says what it leaves as
     it was.
 
@@ -196,7 +196,7 @@ def change_run(change: str, base: Run, given: Given) -> tuple[str, Timeline, Run
     changed = {option.name for part in parts if (option := keys.get(_key_of(part)))}
     run, timeline = _time_used(run, base, changed)
     for part in parts:
-        if not _of_shape(keys.get(part.partition("=")[0].strip())):
+        if not _changes_shape(keys.get(part.partition("=")[0].strip())):
             others = [other for other in parts if other != part]
             without = reduce(lambda run, other: _Change(other, run, keys).made(), others, base)
             _check_read(part, run, without, timeline)
@@ -236,7 +236,7 @@ def _spelling(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _takes(family: Family | None, shape: ShapeOptions) -> bool:
+def _supports(family: Family | None, shape: ShapeOptions) -> bool:
     """Return whether a family supports a shape."""
     from ppsim.schedules import shape_for
 
@@ -260,10 +260,16 @@ def changeable_options() -> dict[str, Option]:
 
 def _rank_of(option: Option | None) -> int:
     """The place of a change among others: the schedule, the shape, the rest."""
-    return 0 if option is not None and option.name == "schedule" else 1 if _of_shape(option) else 2
+    return (
+        0
+        if option is not None and option.name == "schedule"
+        else 1
+        if _changes_shape(option)
+        else 2
+    )
 
 
-def _of_shape(option: Option | None) -> bool:
+def _changes_shape(option: Option | None) -> bool:
     return option is not None and option.name in {
         "schedule",
         *(field.name for field in fields(ShapeOptions)),
@@ -315,7 +321,9 @@ class _Change:
         ):
             raise InputError(f"--what-if {self.part}: {NO_OPTION}", "tf=x0.9, tf.2=x0.9, comm=0.1")
         counted = match[2] or re.match(r"x[0-9.]", value)
-        found = self._number(option, match[2], value) if counted else self._typed(option, value)
+        found = (
+            self._number(option, match[2], value) if counted else self._read_value(option, value)
+        )
         numbers: dict[str, Any] = {name: found}
         if hasattr(run.shape, name):
             return replace(run, shape=replace(run.shape, **numbers), schedule=None)
@@ -324,7 +332,7 @@ class _Change:
         schedule = None if name in DECIDING_OPS else run.schedule
         return replace(run, costs=replace(run.costs, **numbers), schedule=schedule)
 
-    def _typed(self, option: Option, value: str) -> Any:
+    def _read_value(self, option: Option, value: str) -> Any:
         """Read a value as the option does, added to those before where it is repeatable."""
         try:
             found = click.types.convert_type(option.type).convert(value, None, None)
@@ -378,11 +386,11 @@ class _Change:
                 np.broadcast_to(1.0 if costs.speed is None else costs.speed, schedule.n_devices)
             )
         if name == "t_layer" and (layout := self.run.asked.layout_of(schedule)):
-            return layer_times(costs).of_layers(layout.n_layers)
+            return layer_times(costs).forward_times(layout.n_layers)
         if name in LAYER_TIMES:
             times = layer_times(costs)
             return np.asarray(
-                times.of_mtp if name == "t_mtp" else getattr(times, name.removeprefix("t_"))
+                times.mtp_time if name == "t_mtp" else getattr(times, name.removeprefix("t_"))
             )
         return np.asarray(costs.comm or 0.0) if name == "comm" else None
 
@@ -491,7 +499,9 @@ class _Change:
         return now * number if value.startswith("x") else now * 0.0 + number
 
 
-def _check_together(run: Run, parts: list[str], given: Given, keys: Mapping[str, Option]) -> None:
+def _check_together(
+    run: Run, parts: list[str], given: TypedOptions, keys: Mapping[str, Option]
+) -> None:
     """Hold the changed options to the table of what needs what, as if they were given."""
     values = {
         name: value

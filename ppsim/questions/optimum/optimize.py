@@ -13,11 +13,11 @@ import click
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Chart, Line
-from ppsim.ask.given import Given, Need, never
+from ppsim.ask.given import Need, TypedOptions, never
 from ppsim.ask.groups import FaceOptions, FigureOptions
 from ppsim.ask.options import Request, common, flag, group, option
 from ppsim.ask.request import ask
-from ppsim.ask.tasks import TaskOptions, open_results, say_kept
+from ppsim.ask.tasks import TaskOptions, open_results, report_kept
 from ppsim.ask.types import Amount
 from ppsim.ask.words import shape_line, summary
 from ppsim.ask.write import Writers, document_writers, find_targets, inputs_of, tradeoff_writers
@@ -52,7 +52,7 @@ from ppsim.questions.optimum.problems import (
 if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
-    from ppsim.search.orders.optimize import Known, Outcome
+    from ppsim.search.orders.optimize import NamedSolution, Outcome
     from ppsim.search.problem import Problem, Solution
     from ppsim.show.files.document import Document
 
@@ -178,14 +178,14 @@ def answer(request: OptimizeRequest) -> Optimized:
         problems = make_problems(request.search, costs)
         check_feasible(problems, request.search)
         check_time_for(problems, request.time_limit)
-        inputs = inputs_of(Given.of(request), problems[0].costs)
+        inputs = inputs_of(TypedOptions.from_request(request), problems[0].costs)
         kept_for = [
             [describe_problem(problem) for problem in problems],
             request.seed,
             request.time_limit,
         ]
         with open_results(tasks, kept_for, is_sound) as results, ExitStack() as stack:
-            known: list[list[Known]] = []
+            known: list[list[NamedSolution]] = []
             for problem in problems:
                 known.append(find_known(problem, costs, listed, 0.0 if any(known) else FIRST_S))
             check_times(problems, known, costs)
@@ -210,7 +210,7 @@ def answer(request: OptimizeRequest) -> Optimized:
                     "a longer one, or a smaller size",
                 ) from error
             if any(found.interrupted for _, found in rows):
-                say_kept(results)
+                report_kept(results)
     kind = Front if request.front else Optimized
     return kind(
         request, tuple(rows), tuple(entry for entries in known for entry in entries), inputs
@@ -223,7 +223,7 @@ def _search(
     workers: Callable[[], Workers | None],
     key: str,
     problems: Sequence[Problem],
-    known: Sequence[Sequence[Known]],
+    known: Sequence[Sequence[NamedSolution]],
     seeds: Sequence[Schedule],
     time_limit: float,
 ) -> Outcome:
@@ -278,7 +278,7 @@ class Optimized(Answer[OptimizeRequest]):
     """
 
     rows: tuple[tuple[float, Outcome], ...]
-    known: tuple[Known, ...]
+    known: tuple[NamedSolution, ...]
     inputs: Mapping[str, Any]
 
     @property
@@ -390,7 +390,7 @@ class Optimized(Answer[OptimizeRequest]):
 
         if suffix == ".html":
             document = make_editable(
-                document, [self.outcome.problem.costs] * len(document.timelines), self.given
+                document, [self.outcome.problem.costs] * len(document.timelines), self.typed_options
             )
         if document.style == "paper" or not abilities_of(suffix).memory:
             return document

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ppsim.ask.blocks import Block, Line, Table
-from ppsim.ask.words import counted
+from ppsim.ask.words import count_text
 from ppsim.base.numbers import format_number, format_share
 from ppsim.prices.cap import OF_A_SHARE
 from ppsim.version import INSTALL_OPTIMIZE
@@ -35,9 +35,8 @@ def outcome_verdict(found: Outcome) -> str:
     """
     problem, unit = found.problem, found.problem.costs.unit
     time = f"the best order has a {problem.objective} of {format_number(found.value)} {unit}"
-    size = (
-        f"{counted(problem.n_devices, 'device')} with {counted(problem.microbatches, 'microbatch')}"
-    )
+    microbatches = count_text(problem.microbatches, "microbatch")
+    size = f"{count_text(problem.n_devices, 'device')} with {microbatches}"
     proof = (
         "optimal, proved"
         if found.status == "optimal"

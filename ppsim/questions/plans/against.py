@@ -26,7 +26,7 @@ LEFT = ("layout", "change")  # columns of words
 NAMES = ("model", "GPU", "software", "source")  # likewise, of a page
 
 
-def compare_runs(request: Any, table: str, runs: Nearby, own: UserNames) -> Against:
+def compare_runs(request: Any, table: str, runs: Nearby, own: UserNames) -> PublishedRuns:
     """Predict a table's runs as ``ppsim plan`` asks, or plan each anew (InputError: a row is
     wrong).
     """
@@ -37,15 +37,17 @@ def compare_runs(request: Any, table: str, runs: Nearby, own: UserNames) -> Agai
     rows, summary = against(published, runs, own)
     if request.improve:
         better = _improve(request, published, rows, own)
-        rows = [{**row, **_corrected(row, found)} for row, found in zip(rows, better, strict=True)]
+        rows = [
+            {**row, **_corrected_row(row, found)} for row, found in zip(rows, better, strict=True)
+        ]
         summary = {**summary, **_sum_up(rows)}
     if unknown := unknown_keys(published):
         summary = {**summary, "unknown_keys": unknown}
-    return Against(request, tuple(rows), summary, tuple(describe_anchors(runs)))
+    return PublishedRuns(request, tuple(rows), summary, tuple(describe_anchors(runs)))
 
 
 @dataclass(frozen=True)
-class Against(Answer[Any]):
+class PublishedRuns(Answer[Any]):
     """Published runs and what the model predicts of them."""
 
     rows: tuple[dict[str, Any], ...]  # the runs
@@ -75,7 +77,7 @@ class Against(Answer[Any]):
         yield from (Line(line) for line in self.moved)
         if unknown := self.summary.get("unknown_keys"):
             yield Line(f"keys of rows that are not read: {', '.join(unknown)}")
-        yield from self._further()
+        yield from self._further_blocks()
 
     @property
     def _headings(self) -> list[str]:
@@ -100,7 +102,7 @@ class Against(Answer[Any]):
             output.width,
             title="Published against predicted",
             said=self.verdict,
-            inputs=inputs_of(self.given),
+            inputs=inputs_of(self.typed_options),
             left=(*NAMES, *LEFT),
             headings=[
                 "run",
@@ -126,9 +128,9 @@ class Against(Answer[Any]):
     def line(self) -> Iterator[Block]:
         """How far off the predictions are, and how many plans are as fast."""
         yield self.headline
-        yield from self._further()
+        yield from self._further_blocks()
 
-    def _further(self) -> Iterator[Block]:
+    def _further_blocks(self) -> Iterator[Block]:
         """How far off memory is, and how many plans are as fast."""
         summary = self.summary
         if summary.get("memory_rows"):
@@ -187,7 +189,7 @@ def _improve(
     return [found.get(key, {}) for key in keys]
 
 
-def _corrected(row: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+def _corrected_row(row: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
     """Correct a plan's step as the run's own was."""
     if not found.get("planned_step_s"):
         return found

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ppsim.ask.words import counted
+from ppsim.ask.words import count_text
 from ppsim.base.numbers import format_change, format_share
 from ppsim.errors import PpsimError
 from ppsim.workload.plans.gains import HALF, Gain, gain_of
@@ -15,7 +15,7 @@ from ppsim.workload.plans.gains import HALF, Gain, gain_of
 if TYPE_CHECKING:
     from ppsim.workload.plans.nearby import Measured, Nearby, Setting
     from ppsim.workload.plans.software import Version
-    from ppsim.workload.plans.task import Found, Row, Task
+    from ppsim.workload.plans.task import Findings, Row, Task
 
 ROUNDING = 1e-9
 # Logarithms of the ratio of times: a plan may be so much slower than the fastest and still be the
@@ -38,14 +38,14 @@ class Corrections:
     """Corrections of a plan by measured runs."""
 
     # what no run was seen of: the GPU, the software, the kind of model
-    unseen: tuple[str, ...] = ()
+    unseen_parts: tuple[str, ...] = ()
     anchors: tuple[str, ...] = ()  # names of the user's runs
     factor: float = 1.0  # by which all plans' steps are multiplied
     lines: tuple[str, ...] = ()  # all of it in words
     ahead: float = 0.0  # how much faster the fastest plan is than the best, which is simpler
 
 
-def correct_plans(task: Task, version: Version, found: Found, runs: Nearby) -> Corrections:
+def correct_plans(task: Task, version: Version, found: Findings, runs: Nearby) -> Corrections:
     """Correct the steps of all plans by measured runs, choose the best of them, and give each a
     range.
 
@@ -53,12 +53,12 @@ def correct_plans(task: Task, version: Version, found: Found, runs: Nearby) -> C
     plan's own ranked pairs of layouts worse than none.
     """
     from ppsim.workload.model.model import COMPRESSED
-    from ppsim.workload.plans.nearby import unseen
+    from ppsim.workload.plans.nearby import unseen_parts
     from ppsim.workload.plans.search import best_of, order_of
 
     first = setting_of_row(task, version, min(found.simulated, key=order_of))
-    correction = runs.at(first)
-    found.simulated = [_scaled(row, correction.factor) for row in found.simulated]
+    correction = runs.correction_at(first)
+    found.simulated = [_scaled_row(row, correction.factor) for row in found.simulated]
     choice = choose(found.simulated, task.model.layers)
     best = choice.best
     listed = [row for row in best_of(task, found.simulated.copy()) if row["key"] != best["key"]]
@@ -68,7 +68,7 @@ def correct_plans(task: Task, version: Version, found: Found, runs: Nearby) -> C
         row["tied"] = row["key"] in choice.tied
         row["slower_low"], row["slower_high"] = slower_range(row, best)
     profiled = task.machine.measured is not None
-    lacking = () if profiled else tuple(unseen(runs, first))
+    lacking = () if profiled else tuple(unseen_parts(runs, first))
     if set(COMPRESSED) & set(task.model.mixers):
         lacking += (
             "compressed attention: it is priced as dense kernels of as many keys, likely too fast",
@@ -218,7 +218,7 @@ def setting_of_row(task: Task, version: Version, row: Row) -> Setting:
     )
 
 
-def _scaled(row: Row, factor: float) -> Row:
+def _scaled_row(row: Row, factor: float) -> Row:
     """Correct the step of a plan, and all that follows from it."""
     more = {"modelled_step_s": row["step_s"], "step_s": row["step_s"] * factor}
     terms = {name: seconds * factor for name, seconds in row["terms"].items()}
@@ -253,8 +253,8 @@ def describe_anchors(runs: Nearby) -> Iterator[str]:
     for (software, gpu), here in groups.items():
         stranger = replace(here[0].setting, job="")
         line = (
-            f"{counted(len(here), 'anchor')} of {software} on {gpu}: step x "
-            f"{runs.at(stranger).factor:.3g}"
+            f"{count_text(len(here), 'anchor')} of {software} on {gpu}: step x "
+            f"{runs.correction_at(stranger).factor:.3g}"
         )
         if len(here) > 1:
             low, high = (

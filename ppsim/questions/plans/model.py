@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import click
 
 from ppsim.ask.answer import Answer
-from ppsim.ask.blocks import Block, Line, Table, fact
+from ppsim.ask.blocks import Block, Line, Table, name_line
 from ppsim.ask.given import Need
 from ppsim.ask.groups import JsonOption, OutputOptions
 from ppsim.ask.options import Request, common, group, option
@@ -248,17 +248,17 @@ def _lines(fields: dict[str, Any], before: str) -> Iterator[Block]:
         elif isinstance(value, list | tuple) and value and isinstance(value[0], dict):
             for number, row in enumerate(value):
                 said = ", ".join(
-                    f"{k} {_words(v)}" for k, v in row.items() if v not in (None, "", (), [])
+                    f"{k} {_value_text(v)}" for k, v in row.items() if v not in (None, "", (), [])
                 )
                 yield Line([(f"  {before}{key} {number}", "quiet"), f"  {said}"], 8)
         elif value not in (None, "", (), [], 0, 0.0, -1):
-            yield Line([(f"  {before + key:<24} ", "quiet"), _words(value)], 27)
+            yield Line([(f"  {before + key:<24} ", "quiet"), _value_text(value)], 27)
 
 
-def _words(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if isinstance(value, dict):
         return " ".join(
-            f"{key} {_words(each)}"
+            f"{key} {_value_text(each)}"
             for key, each in value.items()
             if each not in (None, "", (), 0, -1)
         )
@@ -332,7 +332,7 @@ class ModelCost(Answer[ModelRequest]):
         where = f" on {self.machine.name}" if self.machine else ""
         said = [remarks(self.model, self.parallel, split.layer) for split in splits]
         title = f"{self.model.name or 'a model'}, {ranks}{where}"
-        return Drawing(splits, said, title, inputs_of(self.given))
+        return Drawing(splits, said, title, inputs_of(self.typed_options))
 
     def writers(self, output: OutputOptions) -> Writers:
         """Each file asked for: how layers are split, as a figure, a page or a flowchart."""
@@ -362,7 +362,7 @@ class ModelCost(Answer[ModelRequest]):
         ]
         yield Line([part for pair in pairs for part in pair])
         if model.source:
-            yield fact("from ", model.source)
+            yield name_line("from ", model.source)
         yield from training_blocks(self.training) if self.training else self._operators()
 
     def _operators(self) -> Iterator[Block]:

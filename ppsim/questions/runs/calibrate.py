@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import click
 
-from ppsim.ask.given import Given, Need
+from ppsim.ask.given import Need, TypedOptions
 from ppsim.ask.groups import FaceOptions, iteration_option
 from ppsim.ask.option_names import MEASURING
 from ppsim.ask.options import Request, common, flag, group, option
@@ -181,7 +181,7 @@ def calibrate(**options: Any) -> Calibration | None:
 
 def answer(request: CalibrateRequest) -> Calibration | None:
     """Measure, or read a real run's times."""
-    command = command_line(Given.of(request))
+    command = command_line(TypedOptions.from_request(request))
     if request.traces:
         from ppsim.real.traces.profile import profile_from
 

@@ -122,7 +122,7 @@ class ShownProfile(Answer[Request]):
 class ProfileDiff(Answer[ProfileDiffRequest]):
     """The differences of two profiles."""
 
-    found: Differences  # settings, times, and rows of one profile only
+    differences: Differences  # settings, times, and rows of one profile only
 
     def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.profile-diff/1``."""
@@ -131,7 +131,7 @@ class ProfileDiff(Answer[ProfileDiffRequest]):
             "schema": "ppsim.profile-diff/1",
             "before": before,
             "after": after,
-            **asdict(self.found),
+            **asdict(self.differences),
         }
 
     @property
@@ -139,8 +139,8 @@ class ProfileDiff(Answer[ProfileDiffRequest]):
         """How many times differ."""
         from ppsim.inputs.profile.text import differing
 
-        times = len(self.found.times)
-        same = times - len(differing(self.found))
+        times = len(self.differences.times)
+        same = times - len(differing(self.differences))
         return (
             f"{same} of {times} times of {self.request.after} differ by 5% at most from those of "
             f"{self.request.before}, within their spreads"
@@ -152,7 +152,7 @@ class ProfileDiff(Answer[ProfileDiffRequest]):
         """
         from ppsim.inputs.profile.text import differing
 
-        found, changed = self.found, differing(self.found)
+        found, changed = self.differences, differing(self.differences)
         yield Line([(self.request.before, "name"), " -> ", (self.request.after, "name")])
         for name, (old, new) in found.settings.items():
             yield Line([(f"  {name}: ", "quiet"), f"{old} -> {new}"], 4)
@@ -161,7 +161,7 @@ class ProfileDiff(Answer[ProfileDiffRequest]):
                 ["", "before\nms", "after\nms", "\nratio", "\nspreads"],
                 [
                     (
-                        r.what,
+                        r.name,
                         f"{r.before_ms:.3f}",
                         f"{r.after_ms:.3f}",
                         f"{r.ratio:.2f}",

@@ -13,12 +13,12 @@ import numpy as np
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Line, Table
-from ppsim.ask.given import Given
+from ppsim.ask.given import TypedOptions
 from ppsim.ask.groups import FaceOptions, iteration_option
 from ppsim.ask.options import Request, common, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.types import ScheduleName
-from ppsim.ask.words import counted, shape_line
+from ppsim.ask.words import count_text, shape_line
 from ppsim.base.numbers import format_number
 from ppsim.base.units import format_size
 from ppsim.errors import InputError
@@ -92,12 +92,12 @@ def answer(request: ReadRequest) -> ObservedRun | Shape | Timers | Written | Ran
 
     files = request.files
     if len(files) == 1 and shows_ranks(files[0]):
-        refuse_options(Given.of(request), ("schedule", "iteration", "unit"))
+        refuse_options(TypedOptions.from_request(request), ("schedule", "iteration", "unit"))
         return Ranks(request, read_ranks(files[0]))
     from ppsim.real.traces.timers import read_timers, shows_timers
 
     if len(files) == 1 and shows_timers(files[0]):
-        refuse_options(Given.of(request), ("schedule", "iteration", "unit"))
+        refuse_options(TypedOptions.from_request(request), ("schedule", "iteration", "unit"))
         return Timers(request, files[0], read_timers(files[0]))
     from ppsim.inputs.drafts.read import read as read_file
     from ppsim.inputs.drafts.read import require_sound
@@ -118,7 +118,9 @@ def answer(request: ReadRequest) -> ObservedRun | Shape | Timers | Written | Ran
         )
     except InputError:
         found = _origin(files)
-        if found is None or Given.of(request).spellings(("schedule", "iteration", "unit")):
+        if found is None or TypedOptions.from_request(request).spellings(
+            ("schedule", "iteration", "unit")
+        ):
             raise
         return Written(request, found)
     kept = (
@@ -189,7 +191,7 @@ class ObservedRun(Answer[ReadRequest]):
     @property
     def verdict(self) -> str:
         """What ran, and how long an iteration or a step of the job took."""
-        unit, counted_in = self.run.unit, counted(len(self.kept.iterations), "iteration")
+        unit, counted_in = self.run.unit, count_text(len(self.kept.iterations), "iteration")
         time = f"{format_number(float(np.median(self.kept.makespans)))} {unit}"
         text = f"{self.run.source}: {self.run.schedule.name} took {time} (median of {counted_in})"
         if (job := self.run.job) is not None and len(job.replicas) > 1:
@@ -320,7 +322,7 @@ class Ranks(Answer[ReadRequest]):
 
     def _sizes(self) -> str:
         named = ", ".join(f"{name} {size}" for name, size in self.layout.sizes.items())
-        return f"{counted(self.layout.gpus, 'GPU')}: {named}"
+        return f"{count_text(self.layout.gpus, 'GPU')}: {named}"
 
 
 def _command_line(command: str) -> Iterator[Block]:
@@ -388,7 +390,7 @@ def _headline(observed: RealRun, kept: RealRun) -> Iterator[str]:
             f"with its collectives"
         )
         yield f"           below is replica {observed.replica}; FILE:NUMBER shows another"
-    count = counted(len(numbers), "iteration")
+    count = count_text(len(numbers), "iteration")
     times = " to ".join(
         dict.fromkeys(format_number(t) for t in (kept.makespans.min(), kept.makespans.max()))
     )

@@ -99,15 +99,15 @@ def read_draft(
 
 
 @dataclass(frozen=True)
-class Stated:
+class StatedRun:
     """A run whose times are in its files."""
 
-    found: Observed  # its times and what they show
+    observed: Observed  # its times and what they show
     text: str  # what it is, for people
     title: str  # the name of its schedule, for pictures
     family: str  # the family whose queues it followed; empty for none
     group_size: int | None = None  # the microbatches per group, where the family takes that
-    measured: bool = False  # whether it is a real run
+    is_real: bool = False  # whether it is a real run
     notes: tuple[str, ...] = ()  # what a reader of the numbers must know
     job: Job | None = None  # all replicas of a run that shows them
     replica: int = 0  # the number of the one whose times these are
@@ -115,7 +115,7 @@ class Stated:
 
 def read_stated(
     spec: str, iteration: str = "median", schedule: str = "", unit: str = ""
-) -> Stated | None:
+) -> StatedRun | None:
     """Read the times of a real run or of a file; None for a schedule's name and for a file without
     times.
 
@@ -140,12 +140,12 @@ def read_stated(
     from ppsim.analysis.observed import observe
 
     family = _family(timeline.schedule.name)
-    return Stated(
+    return StatedRun(
         observe(timeline), f"times stated by {spec}", title_of(timeline.schedule), *family
     )
 
 
-def _read_run(spec: str, iteration: str, schedule: str, unit: str) -> Stated:
+def _read_run(spec: str, iteration: str, schedule: str, unit: str) -> StatedRun:
     """Read one iteration of a real run."""
     import numpy as np
 
@@ -163,7 +163,7 @@ def _read_run(spec: str, iteration: str, schedule: str, unit: str) -> Stated:
     name, group = _family(run.schedule.name)
     title = title_of(replace(run.schedule, name=name)) if name else run.schedule.name
     text = f"measured, {word} in {spec}"
-    return Stated(found, text, title, name, group, True, run.notes, run.job, run.replica)
+    return StatedRun(found, text, title, name, group, True, run.notes, run.job, run.replica)
 
 
 def _family(name: str) -> tuple[str, int | None]:

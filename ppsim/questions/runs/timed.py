@@ -13,7 +13,7 @@ from ppsim.prices.build import build_costs, build_schedule, check_taken, check_u
 from ppsim.prices.options import CostOptions
 from ppsim.prices.several import options_taken
 from ppsim.prices.timing import time_ops
-from ppsim.questions.runs.stated import Stated, read_stated
+from ppsim.questions.runs.stated import StatedRun, read_stated
 
 if TYPE_CHECKING:
     from ppsim.analysis.idle import Idle
@@ -92,11 +92,11 @@ def time_runs(
     return [(stated | simulated)[spec] for spec in specs]
 
 
-def show_stated(spec: str, stated: Stated) -> TimedRun:
+def show_stated(spec: str, stated: StatedRun) -> TimedRun:
     """Take a run with its own times, its idle time explained."""
     from ppsim.analysis.idle import explain_idle
 
-    found, source = stated.found, MEASURED if stated.measured else STATED
+    found, source = stated.observed, MEASURED if stated.is_real else STATED
     return TimedRun(spec, explain_idle(found.timeline, found.arrival), source, found.costs)
 
 

@@ -11,13 +11,13 @@ import click
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block
-from ppsim.ask.given import Given, Need
+from ppsim.ask.given import Need, TypedOptions
 from ppsim.ask.groups import SHAPE, FaceOptions, OutputOptions, SeveralSchedules, ShapeOptions
 from ppsim.ask.option_names import MODEL, REQUEST, TIMED
 from ppsim.ask.options import Request, common, flag, flatten, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.types import COUNT, Share
-from ppsim.ask.words import counted, title_of
+from ppsim.ask.words import count_text, title_of
 from ppsim.ask.write import Writers, command_line, find_targets
 from ppsim.base.atomic_file import open_atomically, rehearse
 from ppsim.base.notes import note, progress
@@ -284,11 +284,11 @@ class ValidatedJob(Answer[ValidateRequest]):
 
     Attributes:
         run: what was measured.
-        found: the errors of the predictions.
+        errors: the errors of the predictions.
     """
 
     run: RealRun
-    found: JobErrors
+    errors: JobErrors
 
     @property
     def passed(self) -> bool:
@@ -299,14 +299,14 @@ class ValidatedJob(Answer[ValidateRequest]):
         """The object of schema ``ppsim.validate/1``."""
         from ppsim.real.validation.jobs import errors_object
 
-        return errors_object(self.found, self.request.tolerance)
+        return errors_object(self.errors, self.request.tolerance)
 
     @property
     def verdict(self) -> str:
         """How far off the predictions are, and whether that is within the tolerance."""
         value = self.json_object()
         return verdict_of(
-            value, value["held_out"], f"steps of {counted(value['replicas'], 'replica')}"
+            value, value["held_out"], f"steps of {count_text(value['replicas'], 'replica')}"
         )
 
     def blocks(self) -> Iterator[Block]:
@@ -326,12 +326,12 @@ class Validated(Answer[ValidateRequest]):
     Attributes:
         record: what was measured.
         validation: the errors of the predictions.
-        lost: why there is less than asked for; empty where nothing is lost.
+        loss_note: why there is less than asked for; empty where nothing is lost.
     """
 
     record: Record
     validation: Validation
-    lost: str = ""
+    loss_note: str = ""
 
     @cached_property
     def _value(self) -> dict[str, Any]:
@@ -360,7 +360,7 @@ class Validated(Answer[ValidateRequest]):
         """How far off the predictions are, and whether that is within the tolerance."""
         verdicts = self.validation.verdicts
         held_out = any(verdict.held_out for verdict in verdicts)
-        return verdict_of(self._value, held_out, counted(len(verdicts), "run"))
+        return verdict_of(self._value, held_out, count_text(len(verdicts), "run"))
 
     @property
     def tone(self) -> str:
@@ -386,7 +386,7 @@ class Validated(Answer[ValidateRequest]):
         titles = [title_of(verdict.run.lowered.compute) for verdict in drawn.verdicts]
         titles = titles if len(set(titles)) == len(titles) else names_of(drawn)  # steps of one run
         made = {
-            "command": command_line(Given.of(self.request)),
+            "command": command_line(TypedOptions.from_request(self.request)),
             "measured_by": self.record.provenance.get("command"),
         }
         record = replace(self.record, provenance={**self.record.provenance, **made})
@@ -403,7 +403,7 @@ class Validated(Answer[ValidateRequest]):
 
     def error_after_output(self) -> PpsimError | None:
         """Return the error for lost runs; None if all are there."""
-        return PpsimError(self.lost) if self.lost else None
+        return PpsimError(self.loss_note) if self.loss_note else None
 
     @property
     def is_irreplaceable(self) -> bool:
@@ -458,7 +458,12 @@ def _record_of(request: ValidateRequest, observed: RealRun) -> Record:
         build_schedule(request.specs[0], request.shape) if request.specs else observed.schedule
     )
     profile = read(request.source.profile) if request.source.profile else None
-    return record_of(observed.in_ms(), schedule, profile, command_line(Given.of(request)))
+    return record_of(
+        observed.in_milliseconds(),
+        schedule,
+        profile,
+        command_line(TypedOptions.from_request(request)),
+    )
 
 
 def _measure(request: ValidateRequest) -> tuple[Record, str]:
@@ -479,7 +484,7 @@ def _measure(request: ValidateRequest) -> tuple[Record, str]:
     _refuse_unknown(request, [schedule.name for schedule in schedules])
     session = Session(
         **flatten(request.run),
-        command=command_line(Given.of(request)),
+        command=command_line(TypedOptions.from_request(request)),
         profile=read(profile) if profile else None,
         module=find_module(request.module) if request.module else None,
     )

@@ -190,7 +190,7 @@ class Comparison(Answer[CompareRequest]):
     @cached_property
     def inputs(self) -> dict[str, Any]:
         """How to make the answer again."""
-        return inputs_of(self.given, self.costs[0])
+        return inputs_of(self.typed_options, self.costs[0])
 
     @property
     def table(self) -> list[dict[str, Any]]:
@@ -289,7 +289,7 @@ class Comparison(Answer[CompareRequest]):
                 from ppsim.show.files.workers import lines_of_page
 
                 document = replace(document, below=lines_of_page(lines))
-            document = make_editable(document, self.costs, self.given)
+            document = make_editable(document, self.costs, self.typed_options)
         return (
             add_memory(document, self.costs, self.request.costs, asked=True)
             if self.request.memory
@@ -360,7 +360,7 @@ class Comparison(Answer[CompareRequest]):
         """A sentence for the step of each schedule of a model, and its gain."""
         for name, seconds in self.steps.items():
             gain = self.gains.get(name)
-            beside = f", {gain.text} over {gain.over}" if gain else ""
+            beside = f", {gain.text} over {gain.baseline}" if gain else ""
             yield f"{name} takes {format_number(seconds)} s a step{beside}"
 
     def _comparing(self, first: Row) -> list[str]:
@@ -387,26 +387,26 @@ class Limits:
 
     Attributes:
         base: the name of the baseline.
-        found: the name of a schedule and a break-even.
-        left: schedules whose break-evens were not searched, as that takes long.
+        break_evens: the name of a schedule and a break-even.
+        omitted: schedules whose break-evens were not searched, as that takes long.
     """
 
     base: str
-    found: tuple[tuple[str, BreakEven], ...]
-    left: tuple[str, ...] = ()
+    break_evens: tuple[tuple[str, BreakEven], ...]
+    omitted: tuple[str, ...] = ()
 
     def lines(self) -> Iterator[str]:
         """A sentence for each whose times are near the present ones."""
-        for name, limit in self.found:
+        for name, limit in self.break_evens:
             if sentence := limit.text(name, self.base):
                 yield sentence
-        if self.left:
-            several = f"{', '.join(self.left[:NAMED])}" + ", ..." * (len(self.left) > NAMED)
+        if self.omitted:
+            several = f"{', '.join(self.omitted[:NAMED])}" + ", ..." * (len(self.omitted) > NAMED)
             yield f"up to which times {several} would be faster takes long to find at this size"
 
     def to_json(self, name: str) -> list[dict[str, Any]]:
         """The objects of one schedule."""
-        return [asdict(limit) for other, limit in self.found if other == name]
+        return [asdict(limit) for other, limit in self.break_evens if other == name]
 
 
 def find_limits(found: Comparison) -> Limits:

@@ -12,7 +12,7 @@ import click
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Line, Table
-from ppsim.ask.given import Given, Need
+from ppsim.ask.given import Need, TypedOptions
 from ppsim.ask.groups import FaceOptions, OutputOptions, SeveralSchedules, ShapeOptions
 from ppsim.ask.options import Request, common, group, option
 from ppsim.ask.request import ask
@@ -202,13 +202,13 @@ def answer(request: JitterRequest) -> Jitter:
             each = enumerate(_replicas(runs, request.several.replicas, costs))
             sampled = _slowest([sample(own, seed + APART * r, report) for r, own in each])
     refused = tuple(row for row in rows if not row.timeline)
-    inputs = inputs_of(Given.of(request), next(iter(runs.values()))[1])
+    inputs = inputs_of(TypedOptions.from_request(request), next(iter(runs.values()))[1])
     reduction = request.several.t_reduce
     if reduction and request.several.replicas is None and not alone:
         raise InputError("--t-reduce is of replicas, and there are none", "add --replicas 8")
-    sampled = [_with_reduction(each, reduction) for each in sampled]
+    sampled = [_add_reduction(each, reduction) for each in sampled]
     alone = {
-        what: [_with_reduction(each, reduction) for each in rows] for what, rows in alone.items()
+        what: [_add_reduction(each, reduction) for each in rows] for what, rows in alone.items()
     }
     return Jitter(request, tuple(sampled), noise, refused, inputs, alone)
 
@@ -409,7 +409,10 @@ def _sample_lengths(
         return draw(own, noise, samples, request.seed + APART * r, report, factors=step)
 
     for r, row in enumerate(factors):
-        slow = {name: (schedule, _slowed(prices, row)) for name, (schedule, prices) in runs.items()}
+        slow = {
+            name: (schedule, _slowed_costs(prices, row))
+            for name, (schedule, prices) in runs.items()
+        }
         if load is None:
             step = draw_factors(text, shares, law, r, samples, padded=lengths.padded)
             found["lengths"].append(part(slow, quiet, r, step))
@@ -435,14 +438,14 @@ def _sample_lengths(
     return slowest.pop("both"), slowest
 
 
-def _slowed(prices: Costs, row: NDArray[np.float64]) -> Costs:
+def _slowed_costs(prices: Costs, row: NDArray[np.float64]) -> Costs:
     """Return costs where each device takes this many times as long."""
     if (row == 1).all():
         return prices
     return replace(prices, speed=(1.0 if prices.speed is None else prices.speed) / row)
 
 
-def _with_reduction(sampled: Sampled, time: float) -> Sampled:
+def _add_reduction(sampled: Sampled, time: float) -> Sampled:
     """Add the time of the collectives after the slowest replica."""
     return replace(
         sampled, without_noise=sampled.without_noise + time, makespans=sampled.makespans + time

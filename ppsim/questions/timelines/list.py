@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ppsim.ask import words
 from ppsim.ask.answer import Answer
-from ppsim.ask.blocks import Block, Chart, Drawn, Line, Table
+from ppsim.ask.blocks import Block, Chart, DrawnBlock, Line, Table
 from ppsim.ask.given import Need
 from ppsim.ask.groups import JsonOption, OneSchedule
 from ppsim.ask.options import Request, common, flag, group
@@ -164,7 +164,7 @@ class Schedules(Answer[ListRequest]):
 
     def blocks(self) -> Iterator[Block]:
         """A line for each: what it takes on the example, what it needs, and what it is."""
-        yield Drawn(self._lines, at_least=120)
+        yield DrawnBlock(self._lines, at_least=120)
         yield Line(
             "memory: most activations that a device holds, of its 1/P share of the model; P "
             "devices, V stages a device, M microbatches, N group size, K slices. ppsim list NAME "
@@ -250,7 +250,7 @@ class Description(Answer[ListRequest]):
             "options": ", ".join(f"--{option.replace('_', '-')}" for option in family.options),
         }
         yield Line([(family.title, "name"), f" ({family.name})\n"])
-        yield Drawn(self._idea)
+        yield DrawnBlock(self._idea)
         yield ""
         yield from (
             Line([(f"{fact:<18}", "quiet"), text], 18) for fact, text in facts.items() if text
@@ -346,8 +346,8 @@ def rows_of(shelf: str) -> list[dict[str, Any]]:
             "cluster": machine.name,
             "gpu": machine.gpu.name,
             "gpus_of_a_node": machine.per_node,
-            "gb_per_s_within": machine.within / 1e9,
-            "gb_per_s_between": machine.between / 1e9,
+            "gb_per_s_within": machine.intra_bytes_per_s / 1e9,
+            "gb_per_s_between": machine.inter_bytes_per_s / 1e9,
         }
         for machine in map(read_machine, machines())
     ]
@@ -381,7 +381,7 @@ def card_of(name: str) -> dict[str, Any]:
     plain, release, _ = name.lower().partition("@")
     if plain in softwares():
         version = read_software(name)
-        if said := version.as_if:
+        if said := version.assumed_release:
             note(said)
         done = (
             {"release": name.partition("@")[2], **version.techniques(None)}

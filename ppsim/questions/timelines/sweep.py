@@ -13,8 +13,8 @@ import click
 import numpy as np
 
 from ppsim.ask.answer import Answer
-from ppsim.ask.blocks import Block, Drawn, Line
-from ppsim.ask.given import Given, Need
+from ppsim.ask.blocks import Block, DrawnBlock, Line
+from ppsim.ask.given import Need, TypedOptions
 from ppsim.ask.groups import (
     OWN,
     FaceOptions,
@@ -29,7 +29,7 @@ from ppsim.ask.options import Request, common, flag, group
 from ppsim.ask.request import ask
 from ppsim.ask.tasks import SentFile, TaskOptions, finish_tasks, send_files
 from ppsim.ask.terminal import TONES, count_colours, shows_colours
-from ppsim.ask.words import counted
+from ppsim.ask.words import count_text
 from ppsim.ask.write import Writers, find_targets, inputs_of, tradeoff_writers, write_table
 from ppsim.base.notes import progress
 from ppsim.base.numbers import align_decimals
@@ -224,7 +224,9 @@ def answer(request: SweepRequest) -> Sweep:
     schedule = build_schedule(
         cell.spec, options_taken(cell.spec, shape), costs, network, quiet=True
     )
-    found_inputs = inputs_of(Given.of(request), build_costs(schedule, costs, network))
+    found_inputs = inputs_of(
+        TypedOptions.from_request(request), build_costs(schedule, costs, network)
+    )
     kept = tuple({name: value for name, value in row.items() if name != USED} for row in rows)
     return Sweep(request, tuple(cell for cell, _ in shapes), kept, found_inputs)
 
@@ -272,7 +274,7 @@ class Sweep(Answer[SweepRequest]):
         """The shape with the least of the metric; for times and counts of a 1/P share on each
         number of devices.
         """
-        lines = [*self._least()]
+        lines = [*self._least_memory_lines()]
         more = (
             f"; below, {len(lines) - MOST_SAID} more numbers of devices"
             if len(lines) > MOST_SAID
@@ -287,9 +289,9 @@ class Sweep(Answer[SweepRequest]):
 
     def line(self) -> Iterator[Block]:
         """A line for each number of devices."""
-        yield from (Line(line, 2) for line in self._least())
+        yield from (Line(line, 2) for line in self._least_memory_lines())
 
-    def _least(self) -> Iterator[str]:
+    def _least_memory_lines(self) -> Iterator[str]:
         metric = self.request.metric
         found = [
             (value, cell)
@@ -304,8 +306,9 @@ class Sweep(Answer[SweepRequest]):
         for alike in [counts] if _column(metric).form == "share" else [[count] for count in counts]:
             own = [(value, cell) for value, cell in found if cell.devices in alike]
             least, (name, devices, microbatches) = min(own, key=lambda pair: pair[0])
-            shape = f"{counted(int(devices), 'device')} with {counted(microbatches, 'microbatch')}"
-            among = f" of {counted(len(own), 'shape')}" if len(own) > 1 else ""
+            size = count_text(int(devices), "device")
+            shape = f"{size} with {count_text(microbatches, 'microbatch')}"
+            among = f" of {count_text(len(own), 'shape')}" if len(own) > 1 else ""
             yield (
                 f"{name} on {shape} has the least {metric}{among}, "
                 f"{_column(metric).text(least, unit)}"
@@ -314,7 +317,7 @@ class Sweep(Answer[SweepRequest]):
     def blocks(self) -> Iterator[Block]:
         """Tables of the metric, and the least of it."""
         yield ""
-        yield Drawn(self._tables, at_least=100)
+        yield DrawnBlock(self._tables, at_least=100)
         yield Line(
             f"* least {self.request.metric} of that M on as many devices; - the schedule does not "
             f"take the shape"
@@ -325,7 +328,7 @@ class Sweep(Answer[SweepRequest]):
             yield Line(
                 f"! over the cap of {cap.describe(layout)}{' a device' if cap.in_bytes else ''}"
             )
-        if len(lines := [*self._least()]) > MOST_SAID:
+        if len(lines := [*self._least_memory_lines()]) > MOST_SAID:
             yield from (Line(line, 2) for line in lines)
 
     def bars(self) -> Bars:

@@ -36,7 +36,7 @@ class StageOps:
 
 
 @contextmanager
-def gathered(ops: StageOps) -> Iterator[None]:
+def whole_parameters(ops: StageOps) -> Iterator[None]:
     """Have a stage's parameters whole for the block, where the user has functions for that."""
     ops.between.get("UNSHARD", lambda: None)()
     yield

@@ -49,13 +49,13 @@ class Process:
     device: int | None = None  # its pipeline rank, None until it is known
     replica: int | None = None  # its data-parallel rank
     # what else the header tells: how many devices, which schedule
-    more: dict[str, Any] = field(default_factory=dict)
+    extra: dict[str, Any] = field(default_factory=dict)
 
-    def tell(self, device: int, replica: int, **more: Any) -> None:
+    def fill_in(self, device: int, replica: int, **more: Any) -> None:
         """Take what a runtime says where the user has said nothing."""
         self.device = device if self.device is None else self.device
         self.replica = replica if self.replica is None else self.replica
-        self.more |= more
+        self.extra |= more
 
 
 class OpsFile:
@@ -71,7 +71,7 @@ class OpsFile:
         self._seen: Counter[tuple[str, int, int]] = Counter()
 
     @property
-    def begun(self) -> bool:
+    def has_ops(self) -> bool:
         """Whether any op was written."""
         return bool(self._name)
 
@@ -97,7 +97,7 @@ class OpsFile:
         if not rows:
             return
         lines = "".join(self._lines(rows))
-        header = "" if self.begun else self._begin()
+        header = "" if self.has_ops else self._begin()
         self.writer.append(self._name, (header + lines).encode())
 
     def close(self) -> None:
@@ -111,7 +111,7 @@ class OpsFile:
             process.device if process.device is not None else max(rank, 0),
             process.replica or 0,
         )
-        told = {"device": device, "replica": replica, **self._header, **process.more}
+        told = {"device": device, "replica": replica, **self._header, **process.extra}
         torch = sys.modules.get("torch")
         header = {
             "schema": SCHEMA,

@@ -26,7 +26,7 @@ class Guard(Protocol):
         """Call work of the recorder; a fault of it gives None and ends the recording."""
 
 
-def observed(
+def observed_function(
     guard: Guard,
     original: Callable[..., Any],
     before: Callable[..., Any],

@@ -173,7 +173,7 @@ class Notes:
             return
         try:
             rows = self.rows  # other threads append to it meanwhile
-            held, passed = len(rows), self.clock.passed
+            held, passed = len(rows), self.clock.is_reached
             reached = next((at for at in range(held) if not passed(rows[at].end)), held)
             while 0 < reached < held and self._overlaps(reached):
                 reached -= 1
@@ -192,7 +192,7 @@ class Notes:
         ended: both may be a pair.
         """
         start, ns = self.rows[at].start, self.clock.ns
-        return self.clock.passed(start) and ns(start) < ns(self.rows[at - 1].end)
+        return self.clock.is_reached(start) and ns(start) < ns(self.rows[at - 1].end)
 
     def end(self, wait_s: float = WAIT_S) -> None:
         """Write what is left, once; of a GPU what it reaches within some seconds, as what it runs
@@ -209,7 +209,9 @@ class Notes:
                 "it ends while a CUDA graph is captured, which allows no question about events"
             )
         until = time.monotonic() + wait_s
-        while self.rows and not self.clock.passed(self.rows[-1].end) and time.monotonic() < until:
+        while (
+            self.rows and not self.clock.is_reached(self.rows[-1].end) and time.monotonic() < until
+        ):
             time.sleep(POLL_S)
         self._write_run()
         self.file.close()

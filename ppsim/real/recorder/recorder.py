@@ -85,7 +85,7 @@ class Recorder(Notes):
     ) -> None:
         recorded = self.running
         self.end(WAIT_S if kind is None else 0.0)  # an error is not held up
-        if recorded and kind is None and not (self.failed or self.file.begun):
+        if recorded and kind is None and not (self.failed or self.file.has_ops):
             warn("ppsim.record saw no op: no step of a pipeline ran, and no op was marked")
 
     def end(self, wait_s: float = WAIT_S) -> None:

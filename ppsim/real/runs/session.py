@@ -434,7 +434,7 @@ def link_of(messages: Sequence[Message], size: int) -> Link:
         return Link()
     line = line_fit.fit_line(*zip(*rows, strict=True))
     late = best.get(("late", size), 0.0) - best.get(("early", size), 0.0)
-    return Link(line.alpha, line.slope, min(max(late, 0.0), line.at(size)))
+    return Link(line.alpha, line.slope, min(max(late, 0.0), line.time_at(size)))
 
 
 def _costs(schedule: Schedule, request: Request, profile: Profile | None) -> Costs:

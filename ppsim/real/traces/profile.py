@@ -48,7 +48,7 @@ def profile_of_run(kept: RealRun, command: str) -> Profile:
     """Make a profile of all iterations of a run that are held (InputError: its times are not in
     ms).
     """
-    kept = kept.in_ms()
+    kept = kept.in_milliseconds()
     ops = tuple(_op_times(kept))
     if kept.traces:
         return replace(torch_trace.profile_of(list(kept.traces.values()), command), op=ops)

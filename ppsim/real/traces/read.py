@@ -185,4 +185,4 @@ def _read_timeline(source: str, files: Mapping[str, TraceFile]) -> RealRun:
         "unit": timeline.unit,
         "stated_ends": np.array([timeline.makespan]),
     }
-    return RealRun.of_ops(source, TIMELINE, timeline.schedule, first, *times, **stated)
+    return RealRun.from_ops(source, TIMELINE, timeline.schedule, first, *times, **stated)

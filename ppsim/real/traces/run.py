@@ -59,7 +59,7 @@ class RealRun:
     stated_ends: Times | None = None
 
     @classmethod
-    def of_ops(
+    def from_ops(
         cls,
         source: str,
         form: str,
@@ -132,7 +132,7 @@ class RealRun:
         warm = len(self.iterations) > 1 and self.iterations[0] <= 1
         return self._iterations_at(np.arange(1, len(self.iterations))) if warm else self
 
-    def in_ms(self) -> RealRun:
+    def in_milliseconds(self) -> RealRun:
         """Tell the times of the replica shown in ms, without the job (InputError: their unit is no
         real time).
         """
@@ -144,7 +144,7 @@ class RealRun:
         scaled = {name: getattr(self, name) * (1e3 / PER_SECOND[self.unit]) for name in times}
         return replace(self, **scaled, unit="ms", job=None)
 
-    def of_replica(self, at: int) -> RealRun:
+    def select_replica(self, at: int) -> RealRun:
         """Show another replica of the job, given its place."""
         if self.job is None:
             return self

@@ -174,11 +174,13 @@ def parse_trace(text: str, path: str, rank: int) -> Trace:
     actions = list(_actions(on_gpu, rank, path))
     kernels = _kernels_by_launch(events, path)
     computed = [
-        action for action in _actions(_on_host(events), rank, path) if kernels and action.computes
+        action
+        for action in _actions(_host_events(events), rank, path)
+        if kernels and action.computes
     ]
     if computed:
         actions = [action for action in actions if not action.computes]
-        actions += _on_device(computed, kernels)
+        actions += _place_on_device(computed, kernels)
     if actions:
         events = on_gpu
     else:
@@ -207,7 +209,7 @@ def parse_trace(text: str, path: str, rank: int) -> Trace:
     )
 
 
-def _on_host(events: Sequence[kineto_json.Event]) -> list[kineto_json.Event]:
+def _host_events(events: Sequence[kineto_json.Event]) -> list[kineto_json.Event]:
     """Return the events of the host, without the GPU's own spans."""
     return [event for event in events if event.cat != "gpu_user_annotation"]
 
@@ -236,7 +238,7 @@ def _kernels_by_launch(
     )
 
 
-def _on_device(
+def _place_on_device(
     actions: Sequence[Action], kernels: Sequence[tuple[float, float, float]]
 ) -> Iterator[Action]:
     """Place ops of the host where the GPU ran their kernels; one without kernels ends as the one

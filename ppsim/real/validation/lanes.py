@@ -27,7 +27,7 @@ from ppsim.real.validation.insitu import measure_overheads, observed_costs
 from ppsim.real.validation.predict import Overheads, Prediction, Site
 
 Times = NDArray[np.float64]
-_EVERYWHERE = mask(kind for kind in Kind if kind.info.everywhere)
+_EVERYWHERE = mask(kind for kind in Kind if kind.info.on_all_devices)
 _NONE, _ZERO = np.empty(0, np.int32), np.empty(0)
 NO_MESSAGES = Transfers(
     np.empty(0, np.int64), _NONE, _NONE, _NONE, _NONE, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO
@@ -63,7 +63,7 @@ def predict_lanes(
     Ops that wait for each other raise Deadlock.
     """
     alone = site.link.alpha + site.link.ms_per_byte * site.message_bytes
-    costs = observed_costs(run, others, seen.late if site.asleep else None)
+    costs = observed_costs(run, others, seen.late if site.sleeps else None)
     calls = replace(seen, gap=0.0, preamble=0.0, latency=alone)
     levels = {
         "nominal": _execute(run, run.costs, FREE),

@@ -59,7 +59,7 @@ def _predict_levels(
     ``seen`` there.
     """
     calls = replace(seen, gap=0.0, preamble=0.0)
-    costs = observed_costs(run, others, seen.late if site.asleep else None)
+    costs = observed_costs(run, others, seen.late if site.sleeps else None)
     return {
         "nominal": execute(run.lowered, run.costs, Network()),
         "link": execute(run.lowered, run.costs, build_network(run, site)),

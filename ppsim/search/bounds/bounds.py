@@ -47,7 +47,7 @@ class Bounds:
     makespan: float  # the end of the last op
     span: float  # the longest time from a device's first start to its last end
 
-    def of(self, objective: Objective) -> float:
+    def bound_of(self, objective: Objective) -> float:
         """Return the bound of an objective."""
         return self.span if objective == "span" else self.makespan
 
@@ -276,11 +276,11 @@ def _spans(work: Work, classes: Classes) -> Floats:
         return classes.runs.sum(axis=1)
     mine = np.arange(P)[:, None]
     if P * P * width**3 > MOST_COMPARED:
-        return _seen_from(work, classes, mine, mine)[:, 0]
-    return _seen_from(work, classes, mine, np.broadcast_to(mine.T, (P, P))).max(axis=1)
+        return _span_bounds(work, classes, mine, mine)[:, 0]
+    return _span_bounds(work, classes, mine, np.broadcast_to(mine.T, (P, P))).max(axis=1)
 
 
-def _seen_from(
+def _span_bounds(
     work: Work, classes: Classes, seer: NDArray[np.int64], seen: NDArray[np.int64]
 ) -> Floats:
     """Return bounds on the span of device ``seer`` from the ops of device ``seen``, index arrays

@@ -48,14 +48,17 @@ class Work:
     @cached_property
     def begin(self) -> Floats:
         """Least time from the first stage's start to the start of each F, of one microbatch."""
-        return np.cumsum(self.sent[0] + _shifted(self.forward, 1), axis=1)
+        return np.cumsum(self.sent[0] + _neighbour_values(self.forward, 1), axis=1)
 
     @cached_property
     def turn(self) -> Floats:
         """Least time from the first stage's start to the start of each backward."""
         top = self.begin[:, -1:] + self.forward[:, -1:] + self.again[:, -1:]
         return (
-            top + np.cumsum((self.sent[1] + _shifted(self.gradient, -1))[:, ::-1], axis=1)[:, ::-1]
+            top
+            + np.cumsum((self.sent[1] + _neighbour_values(self.gradient, -1))[:, ::-1], axis=1)[
+                :, ::-1
+            ]
         )
 
     @cached_property
@@ -66,7 +69,7 @@ class Work:
         return np.maximum.accumulate(done + self.rest, axis=1) - done
 
 
-def _shifted(values: Floats, by: int) -> Floats:
+def _neighbour_values(values: Floats, by: int) -> Floats:
     """Return the values of the stage before (1) or after (-1), zero at the end."""
     moved = np.zeros_like(values)
     if by > 0:

@@ -135,7 +135,7 @@ class Model:
             own = np.flatnonzero(problem.device == device)
             self._occupy(own)
             if np.isfinite(problem.caps[device]) and len(own):
-                self._hold(own, float(problem.caps[device]))
+                self._limit_memory(own, float(problem.caps[device]))
         # by a device's lowest stage: whether it begins with that microbatch
         self.first: dict[int, list[Any]] = {}
         self._begin(soon)
@@ -194,7 +194,7 @@ class Model:
                 )
         self.cp.add_no_overlap(intervals)
 
-    def _hold(self, own: NDArray[np.intp], cap: float) -> None:
+    def _limit_memory(self, own: NDArray[np.intp], cap: float) -> None:
         """Limit the memory of these stages' device to its cap: all from F to I, and a share from I
         to W.
         """
@@ -246,8 +246,10 @@ class Model:
     def _measure(self, bounds: Bounds) -> tuple[Any, Any]:
         """Make span and makespan at least the ends of each stage's last W, and their bounds."""
         device, last = self.problem.device, self.problem.microbatches - 1
-        span = self.cp.new_int_var(up(bounds.span, self.grid), self.longest, "span")
-        makespan = self.cp.new_int_var(up(bounds.makespan, self.grid), self.longest, "makespan")
+        span = self.cp.new_int_var(bound_in_steps(bounds.span, self.grid), self.longest, "span")
+        makespan = self.cp.new_int_var(
+            bound_in_steps(bounds.makespan, self.grid), self.longest, "makespan"
+        )
         for stage, on in enumerate(device.tolist()):
             lowest = int(np.flatnonzero(device == on)[0])
             for end in self.ends[2, stage, 0 if self.problem.joins[stage] else last :]:
@@ -340,7 +342,7 @@ def to_fraction(share: float) -> Fraction:
     return part if abs(float(part) - share) <= ROUNDING else Fraction(int(share * SHARES), SHARES)
 
 
-def up(bound: float, grid: Grid) -> int:
+def bound_in_steps(bound: float, grid: Grid) -> int:
     """Write a bound in steps; the next whole step where times are exact, as all times are then
     whole.
     """
@@ -395,7 +397,7 @@ class _Run:
         self, cp: Any, problem: Problem, best: Solution, bounds: Bounds, report: Report
     ) -> None:
         self.cp, self.problem, self.best, self.report = cp, problem, best, report
-        self.bound = bounds.of(problem.objective)
+        self.bound = bounds.bound_of(problem.objective)
         self.until, self.seed = 0.0, 0
 
     @property

@@ -40,7 +40,7 @@ class Copies:
 
     forward: Ops  # shape (copies,), the op that makes it
     backward: Ops  # shape (copies,), the op that needs it
-    back: Floats  # shape (copies,), the time of its copy back
+    return_time: Floats  # shape (copies,), the time of its copy back
 
 
 def add_offload(schedule: Schedule, costs: Costs, chunks: float) -> Schedule:
@@ -103,7 +103,7 @@ def _gates(schedule: Schedule, copies: Copies, start: Floats, end: Floats, lead:
         ends = end[queue]
         for copy in own[np.argsort(-copies.backward[own])].tolist():
             backward = copies.backward[copy]
-            following = min(start[backward], following) - copies.back[copy] - lead[copy]
+            following = min(start[backward], following) - copies.return_time[copy] - lead[copy]
             last = queue.start + int(np.searchsorted(ends, following + NEAR, "right")) - 1
             gate[copy] = min(max(last, copies.forward[copy]), backward - 1)
     return gate

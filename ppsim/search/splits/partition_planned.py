@@ -66,28 +66,28 @@ def partition_planned(
         if split not in found:
             found[split] = time_split(split)
             if np.isfinite(found[split]):
-                search.found[split] = found[split]
+                search.makespans[split] = found[split]
             report(min(found.values()), search.bound, len(found))
         return found[split]
 
     try:
-        with interrupt_at(search.until + GRACE_S):
+        with interrupt_at(search.deadline + GRACE_S):
             start = min(starts, key=take)
             search.bound = free.best_of(mean_cut(free.work_cuts, np.ones(len(free.work_cuts))))[0]
             bound_by_weights(search, MEANS, adds=False)
-            near = _in_order(free, search.cuts) if listed else list_by_cuts(search)
+            near = _splits_by_cut(free, search.cuts) if listed else list_by_cuts(search)
             first = next(near, None)
             if first:
                 search.bound = max(search.bound, first[1])
                 start = start if listed else min(start, first[0], key=take)
-            _climb(problem, take, start, search.until)
+            _climb(problem, take, start, search.deadline)
             for split, work in chain([first] if first else [], near):
                 best = min(found.values())
                 search.bound = max(search.bound, min(work, best))
                 if work >= best * (1 - (ROUNDING if listed else TOLERANCE)):
                     complete = True
                     break
-                if search.late:
+                if search.is_over:
                     break
                 if bound_schedule(problem.schedule, price(split)).makespan < best * (1 - ROUNDING):
                     take(split)
@@ -163,9 +163,9 @@ def cuts_of_any_order(problem: SplitProblem) -> list[Cut]:
     return found
 
 
-def _in_order(problem: SplitProblem, cuts: list[Cut]) -> Iterator[tuple[Split, float]]:
+def _splits_by_cut(problem: SplitProblem, cuts: list[Cut]) -> Iterator[tuple[Split, float]]:
     """Yield all splits with their largest cut, the smallest first."""
-    ends = list_ends(problem.n_layers, problem.schedule.n_stages, problem.least)
+    ends = list_ends(problem.n_layers, problem.schedule.n_stages, problem.least_layers)
     least = np.zeros(ends.shape[1])
     for cut in cuts:
         np.maximum(least, problem.bound_by(cut, ends), out=least)

@@ -61,7 +61,7 @@ def link_notes(use: LinkUse) -> list[str]:
     """Return each row's use over the iteration, and its most messages at once."""
     return [
         f"{format_share(float(mean))}, {most}"
-        for mean, most in zip(use.mean, use.most, strict=True)
+        for mean, most in zip(use.mean, use.most_messages, strict=True)
     ]
 
 

@@ -27,21 +27,21 @@ class Highlight:
     others are dimmed.
     """
 
-    by: str  # ``mb``, ``device``, ``stage`` or ``critical``
+    kind: str  # ``mb``, ``device``, ``stage`` or ``critical``
     value: int = 0  # which one, counted from 0; 0 for the critical path
     base: int = 0  # what the reader counts from
 
     def __str__(self) -> str:
-        return CRITICAL if self.by == CRITICAL else f"{self.by}={self.value + self.base}"
+        return CRITICAL if self.kind == CRITICAL else f"{self.kind}={self.value + self.base}"
 
     def count_from(self, base: int) -> Highlight:
         """Take the value as counted from ``base``."""
-        return self if self.by == CRITICAL else replace(self, value=self.value - base, base=base)
+        return self if self.kind == CRITICAL else replace(self, value=self.value - base, base=base)
 
     def ops(self, timeline: Timeline) -> NDArray[np.bool_]:
         """Find, shape (ops,), those to pick out (InputError: the timeline has none)."""
         schedule = timeline.schedule
-        if self.by == CRITICAL:
+        if self.kind == CRITICAL:
             from ppsim.analysis.critical_path import critical_path
 
             found = np.zeros(len(schedule), np.bool_)
@@ -49,14 +49,13 @@ class Highlight:
             found[path] = True
             found[schedule.pair[path][schedule.pair[path] != NONE]] = True
         else:
-            found = getattr(schedule, PICKED[self.by]) == self.value
+            found = getattr(schedule, PICKED[self.kind]) == self.value
         if not found.any():
-            most = (
-                int(getattr(schedule, PICKED[self.by]).max(initial=0)) if self.by in PICKED else 0
-            )
-            first = self.base
+            most, first = 0, self.base
+            if self.kind in PICKED:
+                most = int(getattr(schedule, PICKED[self.kind]).max(initial=0))
             raise InputError(
-                f"{schedule.name} has no {PICKED.get(self.by, self.by)} {self.value + first}",
+                f"{schedule.name} has no {PICKED.get(self.kind, self.kind)} {self.value + first}",
                 f"{first} to {most + first}, counted from {first}",
             )
         return found

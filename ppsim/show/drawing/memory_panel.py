@@ -15,7 +15,7 @@ from ppsim.engine.memory.report import columns
 from ppsim.engine.memory.usage import BYTES, steps
 from ppsim.show.drawing.canvas import DOTS
 from ppsim.show.drawing.letters import text_width, tick_step
-from ppsim.show.drawing.palette import DEFAULT, HIGHLIGHT, Ramp, along, blend, part_colours
+from ppsim.show.drawing.palette import DEFAULT, HIGHLIGHT, Ramp, blend, part_colours, ramp_colours
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -190,7 +190,7 @@ def _lines(
     ramp: Ramp,
 ) -> None:
     scale = _scale(axes, curve, font, cap, top)
-    colours, fullest = along(ramp, len(curve.peak)), int(curve.peak.argmax())
+    colours, fullest = ramp_colours(ramp, len(curve.peak)), int(curve.peak.argmax())
     if _banded(curve):
         _fill_band(axes, curve, span, scale, ramp)
     else:

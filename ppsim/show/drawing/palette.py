@@ -213,7 +213,7 @@ def second_shade(fill: str) -> str:
     return blend("#ffffff", fill, 0.1)
 
 
-def along(ramp: Ramp, count: int) -> list[str]:
+def ramp_colours(ramp: Ramp, count: int) -> list[str]:
     """Return ``count`` colours along a ramp: from its first over its middle to its last."""
     first, middle, last = ramp
     shares = [2 * place / max(1, count - 1) for place in range(count)]
@@ -251,7 +251,7 @@ TWINS = {
     **{
         pair[0]: pair[1]
         for n in range(1, 9)
-        for pair in zip(along(RAMP[0], n), along(RAMP[1], n), strict=True)
+        for pair in zip(ramp_colours(RAMP[0], n), ramp_colours(RAMP[1], n), strict=True)
     },
 }
 
@@ -336,7 +336,7 @@ GREY_RAMP = ("#1A1A1A", "#5C5C5C", "#9A9A9A")
 HATCHED_BUBBLE = "#B8B8B8"
 
 
-def _of_paper(name: str) -> Palette:
+def _paper_palette(name: str) -> Palette:
     fills = OF_PAPERS[name].split()
     tints = dict(zip(COLOURS, zip(fills[::2], fills[1::2], strict=True), strict=True))
     tints |= {
@@ -354,4 +354,4 @@ def _of_paper(name: str) -> Palette:
     )
 
 
-PALETTES = {"default": DEFAULT, **{name: _of_paper(name) for name in OF_PAPERS}}
+PALETTES = {"default": DEFAULT, **{name: _paper_palette(name) for name in OF_PAPERS}}

@@ -200,7 +200,7 @@ def gantt(
         for stretch in range(len(grid.stretches)):
             if stretch:
                 line.append(signs.fold, signs.muted)
-            idle = IdleSigns(signs, marks.of_device(device) if marks else None, grid, stretch)
+            idle = IdleSigns(signs, marks.select_device(device) if marks else None, grid, stretch)
             line.append_text(_row(timeline, idle, device, labelled, colours))
         if numbers:
             share = metrics.idle[device] / metrics.makespan if metrics.makespan else 0.0
@@ -281,7 +281,7 @@ class IdleSigns:
             return
         begin = self.grid.stretches[self.stretch][0]
         for column in range(first, last):
-            found = self.marks.at(begin + (column + 0.5) * self.grid.column)
+            found = self.marks.mark_at(begin + (column + 0.5) * self.grid.column)
             row.append(
                 *((found.sign, found.style) if found else (self.signs.bubble, self.signs.muted))
             )

@@ -51,7 +51,7 @@ def convert(
     )
     out = io.BytesIO()
     formats()[suffix].write(document, out, suffix)
-    if not lossy and (lost := list(_lost(draft, out.getvalue(), suffix))):
+    if not lossy and (lost := list(_lost_content(draft, out.getvalue(), suffix))):
         raise InputError(
             f"{suffix[1:]} cannot carry {' nor '.join(lost)} of {draft.source}",
             "--lossy leaves it out",
@@ -71,7 +71,7 @@ def _timeline(draft: Draft, suffix: str, costs: Costs | None) -> Timeline:
     return draft.timeline() or simulate(schedule, costs or costs_for(schedule))
 
 
-def _lost(draft: Draft, written: bytes, suffix: str) -> Iterator[str]:
+def _lost_content(draft: Draft, written: bytes, suffix: str) -> Iterator[str]:
     """Yield the names of everything missing from the written file; pictures lack only sends,
     receives and messages.
     """

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Story:
+class PageExplanation:
     """An answer's explanation of a picture, for pages."""
 
     # bars, tables and steps, as ``report_story.js`` shows them; a search has ``steps``
-    told: Mapping[str, Any]
+    content: Mapping[str, Any]
     # other timelines, one for each change that is told, to lay over the first
     ghosts: tuple[Timeline, ...] = ()
     # shape (ops, 2), the ops that both timelines have; empty for none
@@ -76,7 +76,7 @@ class Document:
         look: palette, labels, window and what else charts can show.
         left: schedules that were asked for and refuse, as they were spelled, each with the reason;
             for live pages.
-        story: what the answer says of it, for pages; None for pictures alone.
+        explanation: what the answer says of it, for pages; None for pictures alone.
         verdict: the answer in one sentence, for pages and JSON; empty for none.
         costs: what the ops of each timeline cost, so that pages can time an edited order; empty
             where that is not known.
@@ -113,7 +113,7 @@ class Document:
     cluster: str = ""
     look: Look = PLAIN
     left: tuple[tuple[str, str], ...] = ()
-    story: Story | None = None
+    explanation: PageExplanation | None = None
     verdict: str = ""
     costs: tuple[Costs, ...] = ()
     memory_models: tuple[MemoryModel, ...] = ()

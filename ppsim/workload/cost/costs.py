@@ -34,7 +34,7 @@ from ppsim.workload.cost.update import (
     reduction_seconds,
     seen_seconds,
 )
-from ppsim.workload.hardware.efficiency import Efficiency, efficiency_of, passes, seconds
+from ppsim.workload.hardware.efficiency import Efficiency, efficiency_of, pass_seconds, seconds
 from ppsim.workload.hardware.hardware import AS_THE_CURVE, Machine, Measured
 from ppsim.workload.layout.layout import Layout
 from ppsim.workload.model import operators as ops
@@ -68,7 +68,8 @@ class StageCosts:
         dp: shape (stages,), seconds of reducing gradients after the last microbatch.
         gather: shape (stages,), seconds of gathering weights once a step.
         optimizer: shape (stages,), seconds of the optimizer's step.
-        kept: share of a stage's activations that its W needs, of all stages together; 1 at most.
+        kept_share: share of a stage's activations that its W needs, of all stages together, at
+            most 1.
     """
 
     costs: Costs
@@ -79,7 +80,7 @@ class StageCosts:
     dp: Floats
     gather: Floats
     optimizer: Floats
-    kept: float
+    kept_share: float
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,7 @@ def stage_costs(
         dp=pieces.dp,
         gather=pieces.gather,
         optimizer=pieces.optimizer + pieces.tied,
-        kept=_kept_share(model, parallel, contents),
+        kept_share=_kept_share(model, parallel, contents),
     )
 
 
@@ -218,11 +219,11 @@ def _pieces(
             for content in set(contents)
         }
         optimizer = optimizer + np.array([each[content] for content in contents])
-    tied = _tied_seconds(model, machine, parallel, contents)
+    tied = _tied_gradient_seconds(model, machine, parallel, contents)
     return Pieces(time, communication, reduction, gather, optimizer, tied, hops)
 
 
-def _tied_seconds(
+def _tied_gradient_seconds(
     model: Model, machine: Machine, parallel: Parallel, contents: tuple[StageContent, ...]
 ) -> Floats:
     """Compute the seconds, by stage, of adding up the gradients of a table that embedding and
@@ -235,7 +236,7 @@ def _tied_seconds(
         return np.zeros(len(contents))
     count, across = holds.sum(), parallel.pp * group_of(parallel, "pp").stride > machine.per_node
     bytes_ = model.vocab * model.hidden / parallel.tp * parallel.gradient_bytes
-    rate = machine.between if across else machine.within
+    rate = machine.inter_bytes_per_s if across else machine.intra_bytes_per_s
     return holds * (2 * (count - 1) / count * bytes_ / rate + machine.latency(across))
 
 
@@ -307,7 +308,7 @@ def _stage(
         compute += [each, each, 0.0, each]
         communication += [each, each, 0.0, each]
     for operators, factors in extra:
-        compute += passes(operators, machine.gpu, found, parallel.precision) * factors
+        compute += pass_seconds(operators, machine.gpu, found, parallel.precision) * factors
     if content.embedding and model.encoder:
         compute += _tower(model.encoder, machine, parallel, found)
     forward, inputs, weights, full = compute
@@ -332,7 +333,7 @@ def _tower(encoder: Encoder, machine: Machine, parallel: Parallel, found: Effici
     """Return the times F, I, W and B of an encoder at the embedding; a frozen one has no
     backward.
     """
-    times = encoder.layers * passes(
+    times = encoder.layers * pass_seconds(
         ops.encoder_operators(encoder, parallel), machine.gpu, found, parallel.precision
     )
     if encoder.frozen:
@@ -383,7 +384,7 @@ def _layer(
             pair = expert_pair(operators.names, times, waits, exchange)
             added = max(pair - times.sum() - waits.sum(), 0.0)
         waits[:2] += added / 2
-    total = passes(operators, machine.gpu, found, parallel.precision, waits)
+    total = pass_seconds(operators, machine.gpu, found, parallel.precision, waits)
     selected = {name for module in parallel.modules for name in MODULES[module]}
     chosen = [i for i, name in enumerate(operators.names) if name in selected]
     lost = lost_overlap(operators.names, times, scatter, gathers, parallel, inward)
@@ -502,7 +503,7 @@ def queues_of(parallel: Parallel, costs: StageCosts) -> Schedule:
             )
         return schedule
     given: dict[str, Any] = dict(zip(("devices", "chunks", "microbatches"), sizes, strict=True))
-    given |= {"after_i": costs.kept} if "after_i" in find(name).options else {}
+    given |= {"after_i": costs.kept_share} if "after_i" in find(name).options else {}
     return generate(name, costs=lambda _: costs.costs, **given)
 
 

@@ -273,7 +273,7 @@ def held_at_peaks(schedule: Schedule, stages: StageMemory) -> tuple[Bytes, Bytes
     during /= schedule.n_slices
     held, work = np.zeros(schedule.n_devices), np.zeros(schedule.n_devices)
     for device, ops in enumerate(_queues(schedule)):
-        running, ended = _held_during(change[ops], backward[ops])
+        running, ended = _bytes_by_op(change[ops], backward[ops])
         peak = int(np.argmax(running + during[ops]))
         held[device], work[device] = running[peak], during[ops][peak]
         if ended.max() > held[device] + work[device]:
@@ -299,7 +299,7 @@ def held_stages(schedule: Schedule, kept: float) -> tuple[Bytes, Bytes, NDArray[
     counts, pending = np.zeros((2, schedule.n_devices, schedule.n_stages))
     at_work = np.full(schedule.n_devices, -1)
     for device, ops in enumerate(_queues(schedule)):
-        running, ended = _held_during(change[ops], backward[ops])
+        running, ended = _bytes_by_op(change[ops], backward[ops])
         # An op that needs more wins where it holds as much.
         peak = int(np.argmax(running + backward[ops] / 4))
         grown = ended.max() > running[peak]
@@ -336,7 +336,7 @@ def _queues(schedule: Schedule) -> Iterator[slice]:
     return (slice(int(first), int(end)) for first, end in pairwise(schedule.offsets))
 
 
-def _held_during(change: Bytes, backward: NDArray[np.bool_]) -> tuple[Bytes, Bytes]:
+def _bytes_by_op(change: Bytes, backward: NDArray[np.bool_]) -> tuple[Bytes, Bytes]:
     """Return what is held while each op of a queue runs, and once it has ended.
 
     A forward takes its activations as it begins; what I leaves for W is there as it ends.

@@ -44,7 +44,7 @@ class Served:
 
 
 @dataclass(frozen=True)
-class Held:
+class LayerMemory:
     """Memory of each layer and both ends of a model on one device, in bytes."""
 
     weights: Bytes  # shape (layers,)
@@ -53,7 +53,7 @@ class Held:
     head: float  # on the last stage
 
 
-def find_held(model: Model, served: Served) -> Held:
+def find_held(model: Model, served: Served) -> LayerMemory:
     """Return what each layer and both ends hold; layers of multi-token prediction are left out."""
     routed = expert_parameters(model) * model.experts
     weights, states = [], []
@@ -65,7 +65,7 @@ def find_held(model: Model, served: Served) -> Held:
     tower = encoder_parameters(model.encoder) if model.encoder else 0
     # the last stage has a copy of the embedding's
     matrix = model.vocab * model.hidden if model.tied else 0
-    return Held(
+    return LayerMemory(
         weights=np.array(weights),
         states=np.array(states),
         embedding=OUTER_BYTES * (embedding_parameters(model) + tower) / served.tp,

@@ -13,7 +13,7 @@ from ppsim.workload.cost.costs import (
     gathered_shares,
 )
 from ppsim.workload.cost.overlap import ATTENTION_OUT, BLOCKS
-from ppsim.workload.cost.update import joined, weight_bytes
+from ppsim.workload.cost.update import joined_group, weight_bytes
 from ppsim.workload.hardware.hardware import Machine
 from ppsim.workload.layout.layout import Layout
 from ppsim.workload.model.contents import contents_of, message_bytes, parameters_of_stages
@@ -62,7 +62,10 @@ def sent_bytes(
     )
     of_weight = scattered * p.gradient_bytes + gathered * weight_bytes(p)
     for row, name in () if p.adapters else ((0, "dp"), (1, "expert-dp")):
-        group, bytes_ = joined(machine, p, group_of(p, name)), float(trained[row].sum()) * of_weight
+        group, bytes_ = (
+            joined_group(machine, p, group_of(p, name)),
+            float(trained[row].sum()) * of_weight,
+        )
         found["dp"] += _ring(machine, group, bytes_, p.zero == 0)
     found["pp"] += _messages(machine, p, schedule) * message_bytes(model, p)
     return found

@@ -52,7 +52,7 @@ class LayerTimes:
                     f"--{name} must be zero or more, finite and at most {LONGEST:g}, got {got}"
                 )
 
-    def of_layers(self, n_layers: int) -> Floats:
+    def forward_times(self, n_layers: int) -> Floats:
         """Return the forward time of each transformer layer in model order, shape (layers,).
 
         Raises:
@@ -67,14 +67,14 @@ class LayerTimes:
         return np.broadcast_to(times, n_layers)
 
     @property
-    def of_mtp(self) -> float:
+    def mtp_time(self) -> float:
         """Forward time of an MTP layer."""
         return float(np.mean(self.layer)) if self.mtp is None else self.mtp
 
 
 def stage_forwards(layout: Layout, times: LayerTimes) -> Floats:
     """Sum the forward time of each stage's layers, shape (stages,); zero where a stage is empty."""
-    of_layers, held = times.of_layers(layout.n_layers), np.array(layout.layers)
+    of_layers, held = times.forward_times(layout.n_layers), np.array(layout.layers)
     if np.ndim(times.layer) == 0:
         layers = held * np.max(times.layer)
     else:
@@ -89,7 +89,7 @@ def stage_forwards(layout: Layout, times: LayerTimes) -> Floats:
     return (
         layers
         + counts[EMBEDDING] * times.embedding
-        + counts[MTP] * (times.of_mtp if layout.n_mtp else 0.0)
+        + counts[MTP] * (times.mtp_time if layout.n_mtp else 0.0)
         + counts[LOSS] * times.head
     )
 

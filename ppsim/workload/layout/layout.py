@@ -213,7 +213,7 @@ def _divides(content: Content, devices: int) -> bool:
     return devices >= 1 and len(content) % devices == 0
 
 
-def _to_multiple(content: Content, devices: int) -> Content:
+def _round_stages(content: Content, devices: int) -> Content:
     """Change the number of stages to the nearest that divides over the devices."""
     more = -len(content) % devices
     fewer = devices - more if len(content) > devices else devices
@@ -282,7 +282,7 @@ def _mtp_before_loss(content: Content, devices: int) -> Content:
 
 # In the order in which Megatron checks: PipelineParallelLayerLayout and its validate_layer_layout.
 RULES = (
-    Rule("stage-count", "its stages must be a multiple of the devices", _divides, _to_multiple),
+    Rule("stage-count", "its stages must be a multiple of the devices", _divides, _round_stages),
     Rule(
         "embedding-first",
         "the first layer must be the embedding (E)",

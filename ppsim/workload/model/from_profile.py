@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.base.toml import Refused
+from ppsim.base.toml import RefusedValue
 from ppsim.base.units import format_size
 from ppsim.core.schedule import Schedule
 from ppsim.engine.memory.usage import MOST_BYTES, Amounts, MemoryModel
@@ -94,7 +94,7 @@ def _states(
     sizes = measured.hidden, measured.heads, measured.layers, measured.sequence, measured.vocab
     try:
         model = Model(*sizes, learned_positions=True, biases=True)
-    except Refused as error:
+    except RefusedValue as error:
         raise InputError(
             f"the profile's model: {error}", "measure again with ppsim calibrate"
         ) from error

@@ -257,12 +257,12 @@ def _read_object(path: str) -> Mapping[str, Any]:
             data, source = data[key], f"{source}: {key}"
             _refuse_encoders(data, source)
             break
-    data = _in_usual_words(data)
+    data = _usual_config(data)
     check_type(data, Config, source, CONFIG)
     return data
 
 
-def _in_usual_words(data: Mapping[str, Any]) -> dict[str, Any]:
+def _usual_config(data: Mapping[str, Any]) -> dict[str, Any]:
     """Write as most files do what some say otherwise, leave out what follows from the rest, and
     join equal numbers.
     """

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ppsim.base import toml
 from ppsim.base.text import guess_of, quote
-from ppsim.base.toml import Refused, check_range
+from ppsim.base.toml import RefusedValue, check_range
 from ppsim.errors import InputError
 from ppsim.workload.model.hugging_face import CONFIG, read_config
 
@@ -70,7 +70,7 @@ class Encoder:
     def __post_init__(self) -> None:
         check_range(self, 1, LARGEST, "hidden", "heads", "layers", "ffn", "tokens")
         if self.hidden % self.heads:
-            raise Refused("heads", f"must divide hidden = {self.hidden}, got {self.heads}")
+            raise RefusedValue("heads", f"must divide hidden = {self.hidden}, got {self.heads}")
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class Model:
 
     def __post_init__(self) -> None:
         if self.head_dim == 0 and self.heads > 0 and self.hidden % self.heads:
-            raise Refused(
+            raise RefusedValue(
                 "heads",
                 f"must divide hidden = {self.hidden} where head_dim is not given, got {self.heads}",
             )
@@ -207,11 +207,11 @@ class Model:
                 most = MOST_LAYERS if field.name in ("layers", "mtp") else LARGEST
                 check_range(self, int(field.name in AT_LEAST_ONE), most, field.name)
         if self.kv_heads < 1 or self.heads % self.kv_heads:
-            raise Refused("kv_heads", f"must divide heads = {self.heads}, got {self.kv_heads}")
+            raise RefusedValue("kv_heads", f"must divide heads = {self.heads}, got {self.kv_heads}")
         if bool(self.experts) != bool(self.top_k) or self.top_k > self.experts:
-            raise Refused("top_k", f"must be 1 to {self.experts} experts, got {self.top_k}")
+            raise RefusedValue("top_k", f"must be 1 to {self.experts} experts, got {self.top_k}")
         if self.dense_layers > self.layers:
-            raise Refused(
+            raise RefusedValue(
                 "dense_layers", f"must be {self.layers} layers at most, got {self.dense_layers}"
             )
         self._check_kinds()
@@ -220,9 +220,9 @@ class Model:
         """Refuse kinds of layers that are not known, or whose sizes are not given."""
         for name, known in (("mixers", MIXERS), ("mlps", MLPS)):
             if wrong := set(getattr(self, name)) - set(known):
-                raise Refused(name, f"must be of {', '.join(known)}, got {sorted(wrong)[0]!r}")
+                raise RefusedValue(name, f"must be of {', '.join(known)}, got {sorted(wrong)[0]!r}")
             if len(getattr(self, name)) > self.layers:
-                raise Refused(
+                raise RefusedValue(
                     name,
                     f"must be {self.layers} at most, one a layer, got {len(getattr(self, name))}",
                 )
@@ -235,11 +235,11 @@ class Model:
         }
         for mixer in sorted(set(self.mixers)):
             if missing := [name for name in needed.get(mixer, ()) if not getattr(self, name)]:
-                raise Refused(missing[0], f"is needed by layers of kind {mixer}")
+                raise RefusedValue(missing[0], f"is needed by layers of kind {mixer}")
         if "experts" in self.mlps and not self.experts:
-            raise Refused("experts", "is needed by layers with experts")
+            raise RefusedValue("experts", "is needed by layers with experts")
         if any(layer == ("none", "none") for layer in kinds_of(self)):
-            raise Refused("mixers", "and mlps must not both be none in a layer")
+            raise RefusedValue("mixers", "and mlps must not both be none in a layer")
 
     @property
     def moe_layers(self) -> int:
@@ -602,7 +602,7 @@ def read_model(spec: str, seq: int | None = None) -> Model:
     model = _read(spec, any_length=seq is not None)
     try:
         return model if seq is None else replace(model, seq=seq)
-    except Refused as refused:
+    except RefusedValue as refused:
         raise InputError(f"--{refused}", "such as --seq 4096") from None
 
 
@@ -630,7 +630,7 @@ def _read(spec: str, any_length: bool) -> Model:
         path = str(Path(spec) / "config.json") if Path(spec).is_dir() else spec
         try:
             return Model(**read_config(path, any_length=any_length))
-        except Refused as refused:
+        except RefusedValue as refused:
             raise InputError(f"'{path}': {refused.key} {refused.why}", CONFIG) from refused
     if not spec.endswith(".toml") and not Path(spec).exists():
         raise InputError(

@@ -9,7 +9,7 @@ from functools import lru_cache
 from math import inf
 from typing import Any
 
-from ppsim.base.toml import Refused, check_range, one_of
+from ppsim.base.toml import RefusedValue, check_range, require_one_of
 from ppsim.schedules import find
 
 RECOMPUTE = ("none", "selective", "full")
@@ -168,28 +168,30 @@ class Parallel:
             "rank_order": tuple(RANK_ORDERS.values()),
         }
         for name, words in words_of.items():
-            one_of(name, getattr(self, name), words)
+            require_one_of(name, getattr(self, name), words)
         if self.zero not in (0, 1, 2, 3):
-            raise Refused("zero", f"must be 0, 1, 2 or 3, got {self.zero}")
+            raise RefusedValue("zero", f"must be 0, 1, 2 or 3, got {self.zero}")
         if (self.dp * self.cp * self.tp) % self.ep:
-            raise Refused(
+            raise RefusedValue(
                 "ep", f"must divide dp x cp x tp = {self.dp * self.cp * self.tp}, got {self.ep}"
             )
         if self.pipeline_first and self.pp > 1 and (self.cp * self.tp) % self.ep:
-            raise Refused(
+            raise RefusedValue(
                 "ep",
                 f"must divide cp x tp = {self.cp * self.tp} with {self.rank_order}, got {self.ep}",
             )
         for name, sizes in (("moment_bytes", (2, 4)), ("dispatch_bytes", (1, 2))):
             if getattr(self, name) not in sizes:
-                raise Refused(name, f"must be {sizes[0]} or {sizes[1]}, got {getattr(self, name)}")
+                raise RefusedValue(
+                    name, f"must be {sizes[0]} or {sizes[1]}, got {getattr(self, name)}"
+                )
         if not 0 <= self.offload <= 1:
-            raise Refused("offload", f"must be 0 to 1, got {self.offload}")
+            raise RefusedValue("offload", f"must be 0 to 1, got {self.offload}")
         for name in ("exchange_ms", "split_ms"):
             if not 0 <= getattr(self, name) < inf:
-                raise Refused(name, f"must be 0 or more, got {getattr(self, name):g}")
+                raise RefusedValue(name, f"must be 0 or more, got {getattr(self, name):g}")
         if not 1 <= self.expert_load < inf:
-            raise Refused("expert_load", f"must be 1 or more, got {self.expert_load:g}")
+            raise RefusedValue("expert_load", f"must be 1 or more, got {self.expert_load:g}")
 
     def for_schedule(self, schedule: str) -> Parallel:
         """Return what a run does with a schedule: what its software does otherwise with it is in

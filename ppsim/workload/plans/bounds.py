@@ -41,7 +41,7 @@ from ppsim.workload.plans.space import (
     stage_contents,
     with_techniques,
 )
-from ppsim.workload.plans.task import HELD, REFUSED, ROUNDING, STATES, Found, Task
+from ppsim.workload.plans.task import HELD, REFUSED, ROUNDING, STATES, Findings, Task
 
 
 class Bound(NamedTuple):
@@ -64,7 +64,7 @@ def list_candidates(task: Task) -> Iterator[Candidate]:
         yield from members(task.model, group, task.axes)
 
 
-def bound_candidates(task: Task, candidates: Iterable[Candidate], found: Found) -> list[Bound]:
+def bound_candidates(task: Task, candidates: Iterable[Candidate], found: Findings) -> list[Bound]:
     """Bound candidates and list those that may fit, by the time they take at least; count the
     others.
     """
@@ -82,8 +82,8 @@ def bound_candidates(task: Task, candidates: Iterable[Candidate], found: Found) 
             found.counts[REFUSED] += len(run)
             continue
         for candidate, lacks, bytes_ in zip(run, *held, strict=True):
-            if found.least is None or bytes_ < found.least[0]:
-                found.least = bytes_, candidate
+            if found.least_memory is None or bytes_ < found.least_memory[0]:
+                found.least_memory = bytes_, candidate
             if lacks:
                 found.counts[lacks] += 1
             else:
@@ -139,7 +139,7 @@ class GroupBounds:
         g, name = self.group, candidate.schedule
         share, paired, two = _share(self.task.model, candidate), name in PAIRS, name in TWO_REPLICAS
         if self.task.machine.kinds:
-            return self._on_kinds(candidate, paired, 0.0 if split else 1.0)
+            return self._time_on_kinds(candidate, paired, 0.0 if split else 1.0)
         forward, backward = self.work(paired, "none", name)
         if share:
             backward += share * (self.work(paired, candidate.recompute, name)[1] - backward)
@@ -149,7 +149,7 @@ class GroupBounds:
         least = least_share(g.pp, g.microbatches, 0.0 if filled else ends / work / candidate.vp)
         return work * least * (1 - ROUNDING)
 
-    def _on_kinds(self, candidate: Candidate, paired: bool, backwards: float) -> float:
+    def _time_on_kinds(self, candidate: Candidate, paired: bool, backwards: float) -> float:
         """Return the time that a candidate takes at least on several kinds of nodes, by its layers
         alone.
         """
@@ -218,7 +218,7 @@ class GroupBounds:
                 *np.moveaxis(np.array([self._rows(candidate) for candidate in run]), 2, 0)
             )
             self.stages[key] = Stages(needs, np.array([candidate.zero for candidate in run]))
-        states, held = self.stages[key].on_devices(lives)
+        states, held = self.stages[key].device_bytes(lives)
         if self.task.machine.kinds:
             lacks, held = self._excess_by_device(run, states, held, lives)
             return lacks, held.tolist()
@@ -246,7 +246,7 @@ class GroupBounds:
         least = held.max(axis=1)
         for index, candidate in enumerate(run if g.pp > 1 else ()):
             if candidate.layout in BY_SPEED:
-                each = self._held_with(candidate, lives)
+                each = self._least_held_bytes(candidate, lives)
                 self.room[candidate] = room = (each <= caps[index]).sum(axis=0)
                 over_states[index] = states[index].sum() > caps[index].sum()
                 over[index] = room.sum() < self.task.model.layers or room.min() < candidate.vp
@@ -255,7 +255,7 @@ class GroupBounds:
             1 - ROUNDING
         )
 
-    def _held_with(self, candidate: Candidate, lives: HeldAtLeast) -> Bytes:
+    def _least_held_bytes(self, candidate: Candidate, lives: HeldAtLeast) -> Bytes:
         """Return what each device holds at least with 1, 2, ... layers spread over its stages:
         (layers, devices).
         """
@@ -298,7 +298,7 @@ class GroupBounds:
         if key not in self.contents:
             base = with_techniques(self.task.axes.base, False, zero, offload, self.apart(schedule))
             self.contents[key] = (
-                _on_one_device(base, (g.tp, g.cp, g.ep, g.mbs), g.dp, recompute),
+                _unpipelined(base, (g.tp, g.cp, g.ep, g.mbs), g.dp, recompute),
                 {},
             )
         alone, known = self.contents[key]
@@ -319,7 +319,7 @@ class Stages:
     needs: StageMemory
     zero: NDArray[np.int64]
 
-    def on_devices(self, lives: HeldAtLeast) -> tuple[Bytes, Bytes]:
+    def device_bytes(self, lives: HeldAtLeast) -> tuple[Bytes, Bytes]:
         """Return the bytes that each device needs at least for states, and for all, shape
         (candidates, devices).
         """
@@ -437,11 +437,11 @@ def _work(
     model: Model, machine: Machine, base: Parallel, sizes: tuple[int, int, int, int], recompute: str
 ) -> tuple[float, float]:
     """Seconds of the forward and the backward of the whole model for a microbatch."""
-    time = stage_costs(model, machine, _on_one_device(base, sizes, sizes[2], recompute)).time
+    time = stage_costs(model, machine, _unpipelined(base, sizes, sizes[2], recompute)).time
     return float(time[Kind.F].sum()), float(time[Kind.B].sum())
 
 
-def _on_one_device(
+def _unpipelined(
     base: Parallel, sizes: tuple[int, int, int, int], dp: int, recompute: str
 ) -> Parallel:
     """The whole model on one pipeline device."""

@@ -48,7 +48,7 @@ def _by_speed(task: Task, candidate: Candidate) -> Layout:
     layout = None
     while (counts := split_by_speed(times, ends, model.layers, most, parallel)) is not None:
         layout = build_layout(spread(counts, devices[0], parallel), parallel.pp, model.mtp)
-        held = _memory_by_device(model, parallel, layout, candidate.fitted, devices)
+        held = _memory_by_device(model, parallel, layout, candidate.is_ordered_by_costs, devices)
         over = held > caps
         if not over.any():
             break

@@ -18,13 +18,13 @@ class Gain:
     """The gain of a schedule over another: the share of more training in the same time.
 
     Attributes:
-        over: the name of the other schedule.
+        baseline: the name of the other schedule.
         share: the gain.
         low: its least in four cases of five; None where no measured gain says it.
         high: likewise, its most.
     """
 
-    over: str
+    baseline: str
     share: float
     low: float | None = None
     high: float | None = None
@@ -41,7 +41,7 @@ class Gain:
     def to_json(self) -> dict[str, float | str | None]:
         """The keys of a row of JSON."""
         return {
-            "gain_over": self.over,
+            "gain_over": self.baseline,
             "gain": self.share,
             "gain_low": self.low,
             "gain_high": self.high,

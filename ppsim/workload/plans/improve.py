@@ -8,18 +8,18 @@ from typing import Any
 
 from ppsim.base.numbers import format_number, format_share
 from ppsim.base.patterns import matches
-from ppsim.base.toml import Refused
+from ppsim.base.toml import RefusedValue
 from ppsim.base.workers import open_workers
 from ppsim.errors import PpsimError
 from ppsim.workload.cost.memory import device_memory
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.published import predict
-from ppsim.workload.plans.row_numbers import Skipped
+from ppsim.workload.plans.row_numbers import SkippedRow
 from ppsim.workload.plans.rows import NONE, UserNames, setup_of
 from ppsim.workload.plans.search import search
 from ppsim.workload.plans.space import SCHEDULES, Axes
 from ppsim.workload.plans.stated import parallel_of
-from ppsim.workload.plans.task import Found, Row, Task, usable_bytes
+from ppsim.workload.plans.task import Findings, Row, Task, usable_bytes
 
 SAME = ("tp", "cp", "ep", "pp", "dp", "vp", "mbs", "recompute")
 
@@ -47,7 +47,7 @@ def question_of(published: Mapping[str, Any], own: UserNames = NONE) -> Question
     software does.
 
     Raises:
-        Skipped: the row cannot be predicted; and what ``predict`` raises.
+        SkippedRow: the row cannot be predicted; and what ``predict`` raises.
     """
     setup = setup_of(dict(published), own)
     parallel, step = predict(setup)
@@ -89,7 +89,7 @@ def share_searches(
     for key, row in published:
         try:
             groups.setdefault(question_of(row, own).task, {})[key] = row
-        except (Skipped, PpsimError, Refused):
+        except (SkippedRow, PpsimError, RefusedValue):
             continue
     return {" + ".join(group): group for group in groups.values()}
 
@@ -105,7 +105,7 @@ def improve(group: Mapping[str, Mapping[str, Any]], own: UserNames = NONE) -> di
         next(iter(questions.values())),
         max(question.seconds for question in questions.values()),
     )
-    found = Found()
+    found = Findings()
     with open_workers() as workers:
         search(replace(first.task, known=slowest), workers.run, found, lambda done, what: None)
     best = found.rows[0] if found.rows else None

@@ -99,12 +99,12 @@ class Correction:
     Attributes:
         factor: by which the predicted step is multiplied.
         half: half the width of its range, in logarithms.
-        by: how many runs it is from.
+        runs: how many runs it is from.
     """
 
     factor: float
     half: float
-    by: int = 0
+    runs: int = 0
 
     def range(self, seconds: float) -> tuple[float, float]:
         """Return the low and the high of a corrected step: four in five runs lie between."""
@@ -169,7 +169,7 @@ class Nearby:
             found.setdefault(run.setting.job, []).append(run)
         return found
 
-    def at(self, setting: Setting, measured: float | None = None) -> Correction:
+    def correction_at(self, setting: Setting, measured: float | None = None) -> Correction:
         """Correct the prediction of a setting.
 
         The user's twins come first, then the user's runs of this software on this GPU, then
@@ -262,7 +262,7 @@ def published() -> Nearby:
     return Nearby(tuple(map(Measured, found.names, settings, found.seconds, found.error)))
 
 
-def unseen(runs: Nearby, setting: Setting) -> list[str]:
+def unseen_parts(runs: Nearby, setting: Setting) -> list[str]:
     """Say what of a setting no run was seen of: its GPU, its software there, its kind of model."""
     seen: Iterable[Setting] = [run.setting for run in runs.runs]
     family = f"{setting.family or setting.gpu} chips"

@@ -99,7 +99,7 @@ def flowchart(machine: Machine, parallel: Parallel) -> str:
     Of more than ``MOST_DRAWN`` replicas or pipeline devices the first ones and the last are drawn.
     """
     p, grid = parallel, rank_grid(parallel)
-    replicas, devices = _shown(p.dp), _shown(p.pp)
+    replicas, devices = _shown_indices(p.dp), _shown_indices(p.pp)
     lines = ["flowchart LR"]
     for d in replicas:
         lines.append(f'  subgraph D{d}["data replica {d}"]')
@@ -110,7 +110,7 @@ def flowchart(machine: Machine, parallel: Parallel) -> str:
             lines.append(f'    subgraph D{d}P{k}["pipeline device {k}, node {span(nodes)}"]')
             lines += [
                 f'      R{ranks[i]}["rank {ranks[i]}<br/>{_place(p, i)}"]'
-                for i in _shown(len(ranks))
+                for i in _shown_indices(len(ranks))
             ]
             if len(ranks) > MOST_DRAWN:
                 lines.insert(-1, f'      D{d}P{k}M["{len(ranks) - MOST_DRAWN} more"]')
@@ -129,7 +129,7 @@ def flowchart(machine: Machine, parallel: Parallel) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _shown(count: int) -> list[int]:
+def _shown_indices(count: int) -> list[int]:
     return list(range(count)) if count <= MOST_DRAWN else [*range(MOST_DRAWN - 1), count - 1]
 
 

@@ -21,9 +21,9 @@ from ppsim.workload.layout.layout import Layout, read_layout
 from ppsim.workload.model.model import Model, flops_per_token, library, read_model
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.fitting import fitting
-from ppsim.workload.plans.row_numbers import MISSING, Row, Skipped, count_of, number_of
+from ppsim.workload.plans.row_numbers import MISSING, Row, SkippedRow, count_of, number_of
 from ppsim.workload.plans.software import Software
-from ppsim.workload.plans.stated import TECHNIQUES, parallel_of, stated, unread, version_of
+from ppsim.workload.plans.stated import TECHNIQUES, parallel_of, stated, unread_keys, version_of
 
 LARGEST = 64 << 20
 NESTED = ("architecture", "layout", "recompute_layers")  # of a row; only JSON can hold them
@@ -146,8 +146,8 @@ class Setup:
             numbers out.
         choices: settings to choose from, the row's own included.
         layout: what each stage holds, or None.
-        measured: seconds of a step, or None.
-        chosen: what the row does not say and was chosen.
+        step_s: seconds of a step, or None.
+        assumptions: what the row does not say and was chosen.
         software: its name in the library.
     """
 
@@ -156,8 +156,8 @@ class Setup:
     parallel: Parallel
     choices: tuple[Parallel, ...]
     layout: Layout | None
-    measured: float | None
-    chosen: str
+    step_s: float | None
+    assumptions: str
     software: str
 
 
@@ -211,11 +211,11 @@ def setup_of(row: Row, own: UserNames = NONE) -> Setup:
         own: what it may name beside the library.
 
     Raises:
-        Skipped: the row names a model or GPU that the library lacks, or lacks numbers that cannot
-            be chosen.
+        SkippedRow: the row names a model or GPU that the library lacks, or lacks numbers that
+            cannot be chosen.
     """
     if not isinstance(row, dict):
-        raise Skipped("the row is not an object")
+        raise SkippedRow("the row is not an object")
     model, machine = _model(row, own), _machine(row, own)
     numbers = {key: count_of(row, key, 1) for key in ("tp", "pp", "cp", "ep")}
     gpus = count_of(row, "gpus", 0)
@@ -228,7 +228,7 @@ def setup_of(row: Row, own: UserNames = NONE) -> Setup:
     if gpus != dp * each:
         dp = gpus // each
         if not dp or dp * each != gpus:
-            raise Skipped(f"tp x pp x cp = {each} does not divide {gpus} GPUs")
+            raise SkippedRow(f"tp x pp x cp = {each} does not divide {gpus} GPUs")
     techniques = parallel_of(row, machine.gpu, model)
     fixed = replace(
         techniques, dp=dp, tp=numbers["tp"], pp=numbers["pp"], cp=numbers["cp"], ep=numbers["ep"]
@@ -237,10 +237,11 @@ def setup_of(row: Row, own: UserNames = NONE) -> Setup:
     layout = _layout(row, model, choices[0])
     chosen = ", ".join(
         filter(
-            None, (chosen, *unread(row), "layout" if row.get("layout") and layout is None else "")
+            None,
+            (chosen, *unread_keys(row), "layout" if row.get("layout") and layout is None else ""),
         )
     )
-    if again := _recomputed(row):
+    if again := _recomputed_layers(row):
         choices = tuple(replace(choice, recompute_layers=again) for choice in choices)
     measured, software = measured_step(row, model, choices[0]), version_of(row).software
     if saving := _saving(row, fixed, software):
@@ -258,7 +259,7 @@ def _saving(row: Row, parallel: Parallel, software: Software) -> dict[str, bool]
 
     Of software that the library does not have, nothing is known.
     """
-    megatron = software.below[0].flags == "megatron" and parallel.kernels == "fused"
+    megatron = software.foundations[0].flags == "megatron" and parallel.kernels == "fused"
     offload = str(row.get("offload") or "").strip().lower()
     if "recompute" in stated(row):
         return (
@@ -307,7 +308,7 @@ def _described_model(name: str, shape: Any) -> Model:
     Without ``kv_heads`` it is a GPT, with biases and a table of positions.
     """
     if not isinstance(shape, dict) or not {"layers", "hidden", "heads"} <= shape.keys():
-        raise Skipped(
+        raise SkippedRow(
             f"no model {name!r} in the library, and the row does not describe it; --model FILE "
             f"gives yours"
         )
@@ -318,14 +319,14 @@ def _described_model(name: str, shape: Any) -> Model:
     for key, value in (usual | shape).items():
         if SIZES.get(key) == "bool":
             if not isinstance(value, bool):
-                raise Skipped(
+                raise SkippedRow(
                     f"{key} {shorten(repr(value))} of the architecture is neither true nor false"
                 )
             sizes[key] = value
         elif key in SIZES:
             sizes[key] = count_of(shape, key, sizes.get(key, 0))
     if sizes.get("experts") and not sizes.get("expert_ffn"):
-        raise Skipped(
+        raise SkippedRow(
             f"no model {name!r} in the library, and its architecture does not say expert_ffn"
         )
     return Model(**sizes, name=name)
@@ -343,7 +344,7 @@ def _machine(row: Row, own: UserNames) -> Machine:
         if word in gpu and not re.search("gh200|pcie|nvl$", gpu):
             return read_machine(name)
     known = ", ".join(sorted({word.split()[0] for word, _ in CLUSTERS}))
-    raise Skipped(
+    raise SkippedRow(
         f"no GPU {row.get('gpu')!r} in the library, which has {known}; --cluster FILE gives yours"
     )
 
@@ -377,7 +378,7 @@ def _choices(
         gbs = fixed.dp * mbs * microbatches
     per_pipeline = gbs // fixed.dp
     if not per_pipeline:
-        raise Skipped(f"a batch of {gbs} for {fixed.dp} data-parallel ranks")
+        raise SkippedRow(f"a batch of {gbs} for {fixed.dp} data-parallel ranks")
     # Megatron's own table 2 states microbatches of one sequence for its pipelines.
     sizes = (
         [mbs]
@@ -408,7 +409,7 @@ def _schedule(row: Row) -> str:
     try:
         return find(SCHEDULES.get(text, text)).name
     except InputError as error:
-        raise Skipped(f"no schedule {row.get('schedule')!r}") from error
+        raise SkippedRow(f"no schedule {row.get('schedule')!r}") from error
 
 
 def _fill(fixed: Parallel, mbs: int, per_pipeline: int, chunks: int, schedule: str) -> Parallel:
@@ -450,7 +451,7 @@ def _layout(row: Row, model: Model, parallel: Parallel) -> Layout | None:
     return found if found.n_stages == parallel.stages else None
 
 
-def _recomputed(row: Row) -> int | tuple[int, ...] | None:
+def _recomputed_layers(row: Row) -> int | tuple[int, ...] | None:
     """Return the number of recomputed layers: one number for all stages, or one per stage; None if
     not stated.
     """

@@ -143,7 +143,7 @@ class Software:
     rule: tuple[Rule, ...] = field(default_factory=tuple)
 
     @property
-    def below(self) -> tuple[Software, ...]:
+    def foundations(self) -> tuple[Software, ...]:
         """The software that it is built on, from the ground up, and itself.
 
         Raises:
@@ -186,7 +186,8 @@ class Software:
 
     def _own_or_inherited(self, name: str, otherwise: Any) -> Any:
         return next(
-            (value for found in reversed(self.below) if (value := getattr(found, name))), otherwise
+            (value for found in reversed(self.foundations) if (value := getattr(found, name))),
+            otherwise,
         )
 
 
@@ -210,11 +211,11 @@ class Version:
     assumed: bool = False
 
     @property
-    def as_if(self) -> str:
+    def assumed_release(self) -> str:
         """What is taken in place of a release that no rule tells apart, in words; empty where one
         does.
         """
-        rules = [rule for software in self.software.below for rule in software.rule]
+        rules = [rule for software in self.software.foundations for rule in software.rule]
         newest = max((rule.since for rule in self.software.rule), key=numbers, default="")
         if (
             not self.release
@@ -249,13 +250,13 @@ class Version:
             if model
             else {}
         )
-        for software in self.software.below:
+        for software in self.software.foundations:
             for rule in software.rule:
                 fits = all(
                     value in (getattr(rule, name) or (value,)) for name, value in mine.items()
                 )
                 fits = fits and all(has.get(name, True) for name in rule.models)
-                if fits and self._holds(rule, software is self.software):
+                if fits and self._rule_applies(rule, software is self.software):
                     said |= {
                         f.name: v
                         for f in fields(Techniques)
@@ -274,7 +275,7 @@ class Version:
         usual = self.techniques(gpu, precision, model)
         names = {
             name
-            for software in self.software.below
+            for software in self.software.foundations
             for rule in software.rule
             for name in rule.schedules
         }
@@ -290,7 +291,7 @@ class Version:
             found += [(schedule, tuple(sorted(changes.items())))] if changes else []
         return tuple(found)
 
-    def _holds(self, rule: Rule, own: bool) -> bool:
+    def _rule_applies(self, rule: Rule, own: bool) -> bool:
         if rule.named or rule.before:
             return any(word in self.named for word in rule.named) or bool(
                 rule.before > self.date > ""
@@ -328,7 +329,10 @@ def read_software(spec: str) -> Version:
             f"one of {', '.join(known)}",
         )
     words = {
-        word for software in known[name].below for rule in software.rule for word in rule.named
+        word
+        for software in known[name].foundations
+        for rule in software.rule
+        for word in rule.named
     }
     if version and not numbers(version) and version not in words:
         raise InputError(f"no version {quote(version)} of {name}", f"a release, such as {name}@1.2")
@@ -343,7 +347,7 @@ def software_of(framework: str, release: str, source: str = "") -> Version:
     """
     text = framework.lower()
     found = [
-        (len(s.below), len(word), s, word)
+        (len(s.foundations), len(word), s, word)
         for s in softwares().values()
         for word in s.words
         if word in text

@@ -151,12 +151,12 @@ class Candidate(NamedTuple):
         return "/".join(map(str, (*self.group, *self[1:])))
 
     @property
-    def fitted(self) -> bool:
+    def is_ordered_by_costs(self) -> bool:
         """Whether its queues are ordered by its costs."""
         return self.schedule in FITTED
 
     @property
-    def paired(self) -> bool:
+    def runs_pairs(self) -> bool:
         """Whether its schedule runs F and B in pairs that may hide all-to-all."""
         return self.schedule in PAIRS and self.group.ep > 1
 
@@ -164,7 +164,7 @@ class Candidate(NamedTuple):
         """Write the candidate as the parallel layout of a run, with all else as in ``base``."""
         g = self.group
         return replace(
-            with_techniques(base, self.paired, self.zero, self.offload, self.schedule),
+            with_techniques(base, self.runs_pairs, self.zero, self.offload, self.schedule),
             tp=g.tp,
             cp=g.cp,
             ep=g.ep,
@@ -226,14 +226,14 @@ def check_axes(model: Model, per_node: int, gpus: int, gbs: int, axes: Axes) -> 
             if apart
             else ""
         ),
-        _way_out(model, per_node, gpus, gbs, axes),
+        _alternatives_hint(model, per_node, gpus, gbs, axes),
     )
 
 
 SIZES = ("tp", "cp", "ep", "pp", "dp", "mbs")
 
 
-def _way_out(model: Model, per_node: int, gpus: int, gbs: int, axes: Axes) -> str:
+def _alternatives_hint(model: Model, per_node: int, gpus: int, gbs: int, axes: Axes) -> str:
     """Return a hint with candidates: the next batch, the nearest number of GPUs, an axis left
     free.
     """

@@ -62,7 +62,7 @@ def part_text(part: Part) -> PartText:
     """Return the words for a part of a layer."""
     time = "" if part.seconds is None else f"{format_number(part.seconds * 1e3)} ms"
     if isinstance(part, Mixing):
-        return PartText(part.name, f"{part.heads:,} of {part.of:,} heads", "", time)
+        return PartText(part.name, f"{part.heads:,} of {part.all_heads:,} heads", "", time)
     if isinstance(part, Collective):
         size = f"{part.carries}, {format_size(part.size)}"
         title = f"{part.name} over {part.ranks:,} {NAMES[part.group]}-parallel GPUs"
@@ -107,8 +107,8 @@ def layer_facts(split: LayerSplit) -> list[str]:
         f"{format_size(ITEM * split.held)} in 16 bits"
     )
     said = [
-        f"{held}; norms, biases and the like, {split.others:,} in all, are not drawn: with them a "
-        f"GPU has {split.counted:,.0f} parameters"
+        f"{held}; norms, biases and the like, {split.other_parameters:,} in all, are not drawn: "
+        f"with them a GPU has {split.parameters_per_gpu:,.0f} parameters"
     ]
     if split.copies > 0.5:
         said.append(f"{split.copies:,.0f} of the weights are copies of what other GPUs hold")
@@ -129,7 +129,13 @@ def flowchart(
     Of more than ``MOST_DRAWN`` GPUs the first ones and the last are drawn; what is alike on all is
     one box.
     """
-    lines = ["---", f"title: {_quoted(title)}", "---", f"%% {mermaid_line(made)}", "flowchart TB"]
+    lines = [
+        "---",
+        f"title: {_yaml_string(title)}",
+        "---",
+        f"%% {mermaid_line(made)}",
+        "flowchart TB",
+    ]
     for number, (split, more) in enumerate(zip(splits, remarks, strict=True)):
         lines += [f'  subgraph L{number}["{layer_title(split)}"]', "    direction TB"]
         lines += [
@@ -151,9 +157,10 @@ def _layer_lines(split: LayerSplit, prefix: str, facts: Sequence[str]) -> Iterat
         elif isinstance(part, Product) and part.way == WHOLE:
             boxes = {name: f'["{words}"]'}
         else:
-            ranks = part.of // part.heads if isinstance(part, Mixing) else part.ranks
+            ranks = part.all_heads // part.heads if isinstance(part, Mixing) else part.ranks
             boxes = {
-                f"{name}G{gpu}": f'["GPU {gpu}{more}<br/>{words}"]' for gpu, more in _shown(ranks)
+                f"{name}G{gpu}": f'["GPU {gpu}{more}<br/>{words}"]'
+                for gpu, more in _drawn_ranks(ranks)
             }
         yield from (f"{box}{shape}" for box, shape in boxes.items())
         after = list(boxes)
@@ -165,12 +172,12 @@ def _layer_lines(split: LayerSplit, prefix: str, facts: Sequence[str]) -> Iterat
         before = after
 
 
-def _quoted(text: str) -> str:
+def _yaml_string(text: str) -> str:
     """A text of the user's as a string of YAML, which JSON's strings are too."""
     return json.dumps(mermaid_line(text))
 
 
-def _shown(ranks: int) -> list[tuple[int, str]]:
+def _drawn_ranks(ranks: int) -> list[tuple[int, str]]:
     """Return the GPUs that are drawn, the last but one with how many are not."""
     if ranks <= MOST_DRAWN:
         return [(gpu, "") for gpu in range(ranks)]
@@ -206,7 +213,7 @@ def cut_of(part: Part) -> tuple[str, int]:
     if isinstance(part, Collective):
         return part.group, part.ranks
     if isinstance(part, Mixing):
-        return "heads", part.of // part.heads
+        return "heads", part.all_heads // part.heads
     return part.way, part.ranks
 
 

@@ -79,7 +79,7 @@ class Task:
 
 
 @dataclass
-class Found:
+class Findings:
     """The findings of a search so far.
 
     Attributes:
@@ -87,8 +87,8 @@ class Found:
         simulated: every plan that was simulated, as they came.
         counts: candidates by outcome.
         total: candidates in all.
-        least: the fewest bytes that a candidate holds, by its bound where it was not evaluated, and
-            that candidate.
+        least_memory: the fewest bytes that a candidate holds, by its bound where it was not
+            evaluated, and that candidate.
         complete: whether the search has come to its end.
     """
 
@@ -96,7 +96,7 @@ class Found:
     simulated: list[Row] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     total: int = 0
-    least: tuple[float, Candidate] | None = None
+    least_memory: tuple[float, Candidate] | None = None
     complete: bool = False
 
 

@@ -43,7 +43,7 @@ class PlainModel:
         self.groups = defaultdict(list)  # ops that start together
         for i, (_, k, s, m) in enumerate(self.ops):
             first_of_pair = i - 1 if NONE != schedule.pair[i] < i else i
-            self.groups[(k, s, m) if k.info.everywhere else first_of_pair].append(i)
+            self.groups[(k, s, m) if k.info.on_all_devices else first_of_pair].append(i)
         self.start, self.bound, self.end = {}, {}, {}
         self.free, self.last = defaultdict(float), {}  # of links
 

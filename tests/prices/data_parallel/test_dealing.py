@@ -321,7 +321,7 @@ def test_python_deals_by_the_same_options(tmp_path):
         "1f1b", devices=4, microbatches=6, lengths=path, deal=True, across=True, deal_for=0.0
     )
     assert found.dealt
-    assert found.dealt.found.after < found.dealt.before
+    assert found.dealt.dealing.step < found.dealt.given_step
     assert len(found.dealt.load.sequences) == len(tokens)
 
 

@@ -805,13 +805,13 @@ class Gpu(streams.Events):
         self.made += 1
         return self.made
 
-    def passed(self, mark: int) -> bool:
+    def is_reached(self, mark: int) -> bool:
         return 2 * mark <= self.made or self.made == self.last
 
     last = -1
 
     def ns(self, mark: int) -> int:
-        if not self.passed(mark):
+        if not self.is_reached(mark):
             raise RuntimeError("Both events must be completed before calculating elapsed time.")
         return mark * 1_000_000
 
@@ -890,7 +890,7 @@ def test_a_recording_that_ends_while_a_graph_is_captured_asks_nothing(gpu, tmp_p
     with warned() as said, record(tmp_path, device=0):
         train()
         capturing = True
-        monkeypatch.setattr(Gpu, "passed", boom)
+        monkeypatch.setattr(Gpu, "is_reached", boom)
     assert ["while a CUDA graph is captured" in text for text in said] == [True]
 
 

@@ -275,7 +275,7 @@ def test_a_page_of_many_schedules_counts_them():
 
 
 def test_the_page_compares_runs_by_terms_that_sum_to_their_makespans(two):
-    story = picker_of(two.validation, ["a", "b"]).told["picker"]
+    story = picker_of(two.validation, ["a", "b"]).content["picker"]
     for rows, timeline in zip(story["rows"], timelines_of(two.validation), strict=True):
         np.testing.assert_allclose(np.sum(rows, axis=1), timeline.makespan, rtol=1e-4)
     assert story["errors"][0]["texts"][-1] == format_change(

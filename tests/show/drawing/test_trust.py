@@ -13,7 +13,7 @@ from matplotlib.collections import LineCollection, PathCollection, PolyCollectio
 
 from ppsim.analysis.jitter import Sampled
 from ppsim.schedules import generate
-from ppsim.show.drawing.trust import draw_published, draw_spread, say_what_is_drawn
+from ppsim.show.drawing.trust import chart_notes, draw_published, draw_spread
 from ppsim.show.files.chart import save_chart
 from tests.commands import invoke, refused
 
@@ -62,11 +62,11 @@ def test_every_compared_run_is_a_point_with_its_range(width):
 
 
 def test_what_is_not_drawn_is_said():
-    said = " ".join(say_what_is_drawn(ROWS, 3.3))
+    said = " ".join(chart_notes(ROWS, 3.3))
     assert said.startswith("3 of 5 runs;")
     assert "cannot be predicted: 1." in said
     assert "Without a measured step: 1." in said
-    assert "Without" not in " ".join(say_what_is_drawn(ROWS[:3], 3.3))
+    assert "Without" not in " ".join(chart_notes(ROWS[:3], 3.3))
 
 
 def test_hills_stand_where_the_samples_are():

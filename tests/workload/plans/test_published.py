@@ -19,7 +19,7 @@ from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.gains import HALF
 from ppsim.workload.plans.improve import improve, question_of, share_searches
 from ppsim.workload.plans.published import Row, against, read_table, setup_of
-from ppsim.workload.plans.row_numbers import Skipped
+from ppsim.workload.plans.row_numbers import SkippedRow
 from ppsim.workload.plans.rows import _choices, unknown_keys
 from ppsim.workload.plans.stated import SWITCHES, stated
 from tests.benchmarks.measurements import BLOCKS, parts_of, read
@@ -247,7 +247,7 @@ def test_a_switch_is_on_off_or_not_stated(name):
     assert [stated({name: value}) for value in ("yes", True, " ON ", 1)] == [{name: True}] * 4
     assert [stated({name: value}) for value in ("no", False, "off", 0)] == [{name: False}] * 4
     assert [stated({name: value}) for value in (None, "n/a", " ? ", "Unknown", "")] == [{}] * 5
-    with pytest.raises(Skipped, match=f"{name} 'perhaps' is neither true nor false"):
+    with pytest.raises(SkippedRow, match=f"{name} 'perhaps' is neither true nor false"):
         stated({name: "perhaps"})
 
 
@@ -256,7 +256,7 @@ def test_a_number_of_a_technique_is_in_its_range_or_not_stated(name, good):
     assert [stated({name: value}) for value in (good, str(good))] == [{name: good}] * 2
     assert [stated({name: value}) for value in (None, "n/a", "")] == [{}] * 3
     for bad in ("many", 0.5, -1, True, 1e9):
-        with pytest.raises(Skipped, match=f"{name} {bad!r} is not a number of 1 to "):
+        with pytest.raises(SkippedRow, match=f"{name} {bad!r} is not a number of 1 to "):
             stated({name: bad})
 
 
@@ -494,7 +494,7 @@ def test_a_technique_that_nobody_knows_is_the_reason_why_a_row_is_left_out(keys)
     ],
 )
 def test_words_that_are_not_known_are_named(changes, chosen):
-    assert setup_of({**BRIDGE, **changes}).chosen == chosen
+    assert setup_of({**BRIDGE, **changes}).assumptions == chosen
 
 
 def test_a_layout_of_lists_is_read():

@@ -155,7 +155,7 @@ def read_primus(source: str, texts: Mapping[str, str], config: str | None) -> Re
         np.array([int(number) for number in whole], np.int64),
         None if np.isnan(memory).any() else memory,
     )
-    observed = RealRun.of_ops(
+    observed = RealRun.from_ops(
         source, "primus", best.schedule, numbers, best.start, best.end, memory=held
     )
     aligned = align_clocks(observed)

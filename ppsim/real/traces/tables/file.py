@@ -22,7 +22,7 @@ from ppsim.base.unpack.parquet import MAGIC, open_parquet
 from ppsim.base.unpack.texts import Lines, csv_rows
 from ppsim.core.job import OPS_SCHEMA
 from ppsim.errors import InputError
-from ppsim.real.traces.tables.columns import ROW, Column, Gathered
+from ppsim.real.traces.tables.columns import ROW, Column, GrowingColumns
 from ppsim.real.traces.tables.words import is_known, is_text, meanings
 
 SUFFIXES = (".csv", ".jsonl", ".ndjson", ".parquet")
@@ -166,7 +166,7 @@ def _read_csv(path: str, data: bytes, meter: Meter) -> File:
         raise InputError(f"{source} is empty", HINT)
     _refuse_twice(source, names)
     wanted = set(meanings(names).values())
-    gathered = Gathered(meter, tuple(name for name in names if name in wanted))
+    gathered = GrowingColumns(meter, tuple(name for name in names if name in wanted))
     places = [place for place, name in enumerate(names) if name in wanted]
     pick = itemgetter(*places, 0)  # with one more, so that it is a tuple for one place too
     for batch in _batches(table, lambda row: sum(map(len, row))):
@@ -198,7 +198,7 @@ def _batches(rows: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
 def _read_json_lines(path: str, data: bytes, meter: Meter) -> File:
     source = f"'{name_of(path)}'"
     lines = Lines(data, source)
-    header, gathered, cells, number = dict[str, Any](), Gathered(meter), 0, 0
+    header, gathered, cells, number = dict[str, Any](), GrowingColumns(meter), 0, 0
     names = dict[str, None]()
     for batch in _batches(_filled(lines), len):
         rows = list[dict[str, Any]]()

@@ -49,7 +49,7 @@ class Grid:
             self, table=self.table.keep(rows), step=self.step[rows], replica=self.replica[rows]
         )
 
-    def only(self, steps: Bools, replicas: Bools) -> Grid:
+    def select(self, steps: Bools, replicas: Bools) -> Grid:
         """Keep some steps and replicas, all of each."""
         kept = self.keep(steps[self.step] & replicas[self.replica])
         step, replica = (np.cumsum(steps) - 1)[kept.step], (np.cumsum(replicas) - 1)[kept.replica]
@@ -172,20 +172,20 @@ def whole_steps(grid: Grid, notes: list[str]) -> tuple[Grid, Ints, Times, Times]
     start.flat[cell], end.flat[cell] = table.start[at], table.end[at]
     start.flat[twice] = np.nan
     there = ~np.isnan(start)
-    usual = _usual(ops, there)
+    usual = _usual_ops(ops, there)
     if not usual.any():
         raise InputError(f"{table.source}: no step is whole", "times for all ops of a step")
     missing = ~there & usual
     whole = ~missing.any(axis=2) & ~(there & ~usual).any(axis=2)
 
     def why(k: int, r: int) -> str:
-        return _lack(ops, there[k, r], usual)
+        return _missing_ops_text(ops, there[k, r], usual)
 
     grid, start, end = leave_out(grid, start, end, whole, why, notes)
     return grid, ops[usual], start[:, :, usual], end[:, :, usual]
 
 
-def _usual(ops: Ints, there: Bools) -> Bools:
+def _usual_ops(ops: Ints, there: Bools) -> Bools:
     """Find the ops of a whole step: ops in at least half of the steps that their device shows."""
     shown = np.zeros((*there.shape[:2], int(ops[:, 0].max()) + 1), bool)
     for device in range(shown.shape[2]):
@@ -236,7 +236,7 @@ def leave_out(
         notes.append(
             f"{len(lost)} of {n_steps} steps are left out: {said}" + " ..." * (len(lost) > 1)
         )
-    return grid.only(steps, replicas), start[steps][:, replicas], end[steps][:, replicas]
+    return grid.select(steps, replicas), start[steps][:, replicas], end[steps][:, replicas]
 
 
 def _find_twice(grid: Grid, at: Ints, cell: Ints, ops: Ints, op: Ints, notes: list[str]) -> Ints:
@@ -268,7 +268,7 @@ def _find_twice(grid: Grid, at: Ints, cell: Ints, ops: Ints, op: Ints, notes: li
     return twice
 
 
-def _lack(ops: Ints, there: Bools, usual: Bools) -> str:
+def _missing_ops_text(ops: Ints, there: Bools, usual: Bools) -> str:
     """Say what a replica's step lacks, or has that others have not."""
     lost, more = np.flatnonzero(usual & ~there), np.flatnonzero(there & ~usual)
     if not len(lost):

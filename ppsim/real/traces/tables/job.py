@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ppsim.core.job import ALL, DEVICE, REPLICAS, Between, Job
+from ppsim.core.job import ALL, DEVICE, REPLICAS, Job, StepOp
 from ppsim.core.ops import BACKWARDS, FORWARDS, SENDS, Kind, mask
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.engine.simple.terms import measure_terms
@@ -121,7 +121,7 @@ def _device_offsets(schedule: Schedule, start: Times, end: Times, notes: list[st
 
 
 def _replica_offsets(
-    between: tuple[Between, ...], begun: Times, done: Times, end: Times, notes: list[str]
+    between: tuple[StepOp, ...], begun: Times, done: Times, end: Times, notes: list[str]
 ) -> Times:
     """Find how far replicas' clocks are ahead in each step, where a collective ends on one before
     it starts on another.
@@ -154,7 +154,7 @@ def _replica_offsets(
 
 def find_between(
     grid: Grid, schedule: Schedule, start: Times, notes: list[str]
-) -> tuple[tuple[Between, ...], Times, Times]:
+) -> tuple[tuple[StepOp, ...], Times, Times]:
     """Find what devices do before and after their ops: what it is, and its start and end, shape (K,
     R, P, B).
     """
@@ -210,15 +210,15 @@ def find_between(
         int(n): int(g) for n, g in zip(table.name[at], table.group[at], strict=True) if g != UNKNOWN
     }
     found = tuple(
-        _between(table.names[kept[n, 1]], groups.get(int(kept[n, 1])), kept[n])
+        _step_op(table.names[kept[n, 1]], groups.get(int(kept[n, 1])), kept[n])
         for n in order.tolist()
     )
     return found, begun[..., order], done[..., order]
 
 
-def _between(name: str, group: int | None, label: Ints) -> Between:
+def _step_op(name: str, group: int | None, label: Ints) -> StepOp:
     group_name = group_of(name) if group is None else GROUPS[group]
-    return Between(
+    return StepOp(
         name, group_name, communicates(name) or group_name != DEVICE, not label[0], int(label[3])
     )
 

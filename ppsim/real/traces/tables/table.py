@@ -125,7 +125,11 @@ def read_table(source: str, files: Mapping[str, bytes], unit: str = "") -> OpTab
         numbers["device"] = _device_of_files(tables, numbers["stage"])
     rows = np.concatenate([np.arange(1, len(file) + 1) for file in read])
     group = np.concatenate([t.groups() for t in tables])
-    column_notes = (*_say_columns(tables[0]), *_say_kinds(kind, name, names), f"times: in {told}")
+    column_notes = (
+        *_column_sentences(tables[0]),
+        *_kind_sentences(kind, name, names),
+        f"times: in {told}",
+    )
     return OpTable(
         source, numbers, kind, name, names, group, *times, told, rows, column_notes, guess
     )
@@ -190,7 +194,7 @@ class _Columns:
         most = LARGEST if meaning != "iteration" else 1 << 53
         wrong = np.flatnonzero((known != np.floor(known)) | (known < UNKNOWN) | (known > most))
         if len(wrong):
-            raise self._wrong(meaning, int(wrong[0]), values, "a whole number from 0")
+            raise self._cell_error(meaning, int(wrong[0]), values, "a whole number from 0")
         return known.astype(np.int64)
 
     def times(self, meaning: str, unit: str, base: int) -> Floats:
@@ -218,14 +222,14 @@ class _Columns:
         if values.dtype.kind in "iuf":
             return values.astype(np.float64)
         if values.dtype.kind == "b":
-            raise self._wrong(meaning, 0, values, "a number")
+            raise self._cell_error(meaning, 0, values, "a number")
         empty = np.array([value is None or value == "" for value in values.tolist()])
         filled = np.where(empty, np.nan, values)
         try:
             return filled.astype(np.float64)
         except (ValueError, TypeError, OverflowError):
             at = next(n for n, value in enumerate(filled.tolist()) if not _is_number(value))
-            raise self._wrong(meaning, at, values, "a number") from None
+            raise self._cell_error(meaning, at, values, "a number") from None
 
     def kinds(self) -> NDArray[np.object_]:
         """What each row calls its kind."""
@@ -233,7 +237,7 @@ class _Columns:
         if nested := [
             n for n, value in enumerate(values.tolist()) if isinstance(value, list | dict)
         ]:
-            raise self._wrong("kind", nested[0], values, "a word such as F or B")
+            raise self._cell_error("kind", nested[0], values, "a word such as F or B")
         return values
 
     def groups(self) -> Ints:
@@ -266,7 +270,9 @@ class _Columns:
             )
         return told or UNITS.get(header, header)
 
-    def _wrong(self, meaning: str, at: int, values: NDArray[np.generic], wanted: str) -> InputError:
+    def _cell_error(
+        self, meaning: str, at: int, values: NDArray[np.generic], wanted: str
+    ) -> InputError:
         where = f"'{name_of(self.file.path)}', row {at + 1}"
         return InputError(f"{where}: {self.found[meaning]} is {quote(values.tolist()[at])}", wanted)
 
@@ -362,7 +368,7 @@ def _device_of_files(tables: Sequence[_Columns], stage: Ints) -> Ints:
     return np.repeat(np.argsort(np.argsort(least, kind="stable")), np.diff(ends)).astype(np.int64)
 
 
-def _say_columns(table: _Columns) -> Iterator[str]:
+def _column_sentences(table: _Columns) -> Iterator[str]:
     """Say which column is what, and which are left alone."""
     found, file = table.found, table.file
     yield "columns: " + ", ".join(
@@ -378,7 +384,7 @@ def _say_columns(table: _Columns) -> Iterator[str]:
         )
 
 
-def _say_kinds(kind: NDArray[np.uint8], name: Ints, names: tuple[str, ...]) -> Iterator[str]:
+def _kind_sentences(kind: NDArray[np.uint8], name: Ints, names: tuple[str, ...]) -> Iterator[str]:
     """Say what each kind is, and what is none of a pipeline's."""
     first = np.zeros(len(names), np.int64)
     first[name] = kind

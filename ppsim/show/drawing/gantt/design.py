@@ -175,14 +175,14 @@ def _strips(panels: Sequence[Panel], bands: Sequence[int], scale: float) -> tupl
         own = [
             lane.right[mask] - lane.left[mask]
             for lane in lanes
-            for mask in [_alike(lane.band, band)]
+            for mask in [_same_band(lane.band, band)]
         ]
         if np.median(np.concatenate(own)) * scale < LEAST_MESSAGE:
             found.append(band)
     return tuple(found)
 
 
-def _alike(bands: NDArray[np.uint8], band: int) -> NDArray[np.bool_]:
+def _same_band(bands: NDArray[np.uint8], band: int) -> NDArray[np.bool_]:
     """Return which entries belong to a band: collectives, or messages of any direction, shape
     (entries,).
     """

@@ -43,7 +43,7 @@ from ppsim.show.drawing.link_panel import link_names, link_notes
 from ppsim.show.drawing.look import CRITICAL, PICKED
 from ppsim.show.drawing.memory_panel import MOST_LINES
 from ppsim.show.drawing.view import find_repetition, view_of
-from ppsim.show.files.document import Abilities, Document, Story, find_idles
+from ppsim.show.files.document import Abilities, Document, PageExplanation, find_idles
 from ppsim.show.files.editing import edit_object, is_editable, may_begin_blank, shared_edits
 from ppsim.show.files.page_parts import (
     Pack,
@@ -120,16 +120,18 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     scripts = SCRIPTS + LANE_SCRIPTS * bool(laned)
     tall = any(each.schedule.n_devices > MOST_LINES for each in document.timelines)
     scripts += ROW_SCRIPTS * tall
-    scripts += STORY_SCRIPTS * bool(document.story)
+    scripts += STORY_SCRIPTS * bool(document.explanation)
     scripts += EDIT_SCRIPTS * is_editable(document)
     scripts += LESSON_SCRIPTS * bool(document.lesson)
     scripts += BUILD_SCRIPTS * may_begin_blank(document)
     scripts += INSIDE_SCRIPTS * bool(document.insides)
     scripts += PART_SCRIPTS * any(curve.parts for curves in document.curves for curve in curves)
-    scripts += PICKER_SCRIPTS * bool(document.story and "picker" in document.story.told)
+    scripts += PICKER_SCRIPTS * bool(
+        document.explanation and "picker" in document.explanation.content
+    )
     scripts += MAP_SCRIPTS * bool(document.cluster)
     script = compress_script(join_parts(scripts) + START)
-    styles = STORY_STYLES * bool(document.story) + EDIT_STYLES * is_editable(document)
+    styles = STORY_STYLES * bool(document.explanation) + EDIT_STYLES * is_editable(document)
     styles += LESSON_STYLES * bool(document.lesson)
     styles += MAP_STYLES * bool(document.cluster)
     styles += (ROW_STYLE,) * tall
@@ -220,7 +222,7 @@ def contents(
         **({"blank": True} if document.blank else {}),
         **({"lesson": dict(document.lesson)} if document.lesson else {}),
         **({"cluster": pack_bytes(document.cluster.encode())} if document.cluster else {}),
-        **({"story": story_object(document.story, pack)} if document.story else {}),
+        **({"story": story_object(document.explanation, pack)} if document.explanation else {}),
         "timelines": [
             {
                 **_timeline_object(document, number, curves, pack),
@@ -232,7 +234,7 @@ def contents(
     return found if shared is None else {**found, "shared": shared()}
 
 
-def story_object(story: Story, pack: Pack) -> dict[str, Any]:
+def story_object(story: PageExplanation, pack: Pack) -> dict[str, Any]:
     """Return the explanation, the timelines to lay over the chart, and the ops that two timelines
     share.
     """
@@ -251,7 +253,7 @@ def story_object(story: Story, pack: Pack) -> dict[str, Any]:
         if story.twins is None
         else {"twins": [pack(np.ascontiguousarray(side)) for side in story.twins.T]}
     )
-    return {**_aligned(story.told), "ghosts": ghosts, **twins}
+    return {**_aligned(story.content), "ghosts": ghosts, **twins}
 
 
 def _aligned(told: Mapping[str, Any]) -> dict[str, Any]:
@@ -283,11 +285,11 @@ def _first_view(document: Document) -> dict[str, Any]:
             highlight.ops(timeline)
     return {
         "window": look.window,
-        "critical": highlight is not None and highlight.by == CRITICAL,
+        "critical": highlight is not None and highlight.kind == CRITICAL,
         "causes": bool(document.idles),
         "fold": look.fold,
-        "highlight": {"by": PICKED[highlight.by], "value": highlight.value}
-        if highlight and highlight.by in PICKED
+        "highlight": {"by": PICKED[highlight.kind], "value": highlight.value}
+        if highlight and highlight.kind in PICKED
         else None,
     }
 
@@ -476,7 +478,7 @@ def _timeline(
         "microbatches": schedule.n_microbatches,
         "round": schedule.round_microbatches,
         "work": columns.work_of(schedule),
-        **asdict(replace(metrics, round=None), dict_factory=_without_round),
+        **asdict(replace(metrics, round=None), dict_factory=_numbers_object),
         "numbers": _numbers(metrics, schedule, timeline.unit, rounds),
         "offsets": schedule.offsets,
         "ops": {
@@ -504,7 +506,7 @@ def _numbers(metrics: Metrics, schedule: Schedule, unit: str, rounds: bool) -> d
     }
 
 
-def _without_round(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _numbers_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the numbers of a timeline as an object; the columns have those of a round."""
     return {name: value for name, value in pairs if name != "round"}
 
@@ -552,7 +554,7 @@ def _segments_object(found: OpsInside, pack: Pack) -> dict[str, Any]:
         }
         for shape in found.shapes
     ]
-    return {"shapes": shapes, "of": pack(found.of)}
+    return {"shapes": shapes, "of": pack(found.shape_of_op)}
 
 
 def _idle_object(idle: Idle, pack: Pack) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def _numbers(metrics: Metrics, shape: Shape) -> dict[str, Any]:
     numbers = {**vars(metrics), **{column.key: column.json(metrics, shape) for column in columns}}
     del numbers["round"]
     if metrics.round:
-        numbers |= {"rate_counts": metrics.round.counts, "period_cause": metrics.round.why}
+        numbers |= {"rate_counts": metrics.round.counts, "period_cause": metrics.round.reason}
     if math.isnan(metrics.bound):
         del numbers["bound"]
     return numbers
