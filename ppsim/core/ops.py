@@ -331,16 +331,18 @@ KINDS: dict[Kind, KindInfo] = {
         frees=ALL,
         needs=(_required(Result.RELOADED),),
     ),
-    Kind.E: _of_vocabulary("input embedding", gives=Result.EMBEDDED),
+    Kind.E: _of_vocabulary("input embedding", result=Result.EMBEDDED),
     # the device that computes the loss sends the output layer's input and does not wait for the
     # broadcast of it
     Kind.S: _of_vocabulary(
         "output layer",
-        gives=Result.LOGITS,
+        result=Result.LOGITS,
         needs=(Need(Result.HEAD_INPUT, "device", unless=Result.LOSS_VALUE),),
     ),
     Kind.T: _of_vocabulary(
-        "backward of the output layer", gives=Result.HEAD_PART, needs=(Need(Result.LOSS, "device"),)
+        "backward of the output layer",
+        result=Result.HEAD_PART,
+        needs=(Need(Result.LOSS, "device"),),
     ),
     Kind.D: _of_vocabulary(
         "backward of the input embedding", needs=(Need(Result.INPUT_GRADIENT, "device"),)
@@ -370,21 +372,21 @@ KINDS: dict[Kind, KindInfo] = {
     ),
     Kind.GF: _spread(
         "forward on all devices",
-        gives=Result.SPREAD,
+        result=Result.SPREAD,
         needs=(_required(Result.ACTIVATION, "previous", sent=True),),
     ),
     Kind.GB: _spread(
         "backward on all devices",
-        gives=Result.SPREAD_GRADIENT,
+        result=Result.SPREAD_GRADIENT,
         needs=(_required(Result.GRADIENT, sent=True),),
     ),
-    Kind.EF: _encode("forward of the encoder", gives=Result.ENCODED),
+    Kind.EF: _encode("forward of the encoder", result=Result.ENCODED),
     Kind.EB: _encode(
         "backward of the encoder",
         needs=(_required(Result.ENCODED, "device"), _required(Result.GRADIENT, "first", sent=True)),
     ),
     Kind.L: _of_vocabulary(
-        "loss", gives=Result.LOSS_VALUE, needs=(_required(Result.LOSS, "device"), *_BEHIND_SUMS)
+        "loss", result=Result.LOSS_VALUE, needs=(_required(Result.LOSS, "device"), *_BEHIND_SUMS)
     ),
     Kind.MAX_S: _collective(
         "maximum over the vocabulary", needs=(_required(Result.LOGITS, "device"),)
