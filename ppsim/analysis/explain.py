@@ -195,11 +195,13 @@ def explain_times(found: Observed) -> Explanation:
     )
 
 
-def timed_change(text: str, advice: str, timeline: Timeline, around: Round | None = None) -> WhatIf:
+def timed_change(
+    text: str, advice: str, timeline: Timeline, steady_state: Round | None = None
+) -> WhatIf:
     """A change whose run has this timeline, and goes round so where changes are compared by it."""
-    metrics, schedule = replace(measure(timeline), round=around), timeline.schedule
-    if around:
-        each = around.period / schedule.whole_microbatches
+    metrics, schedule = replace(measure(timeline), round=steady_state), timeline.schedule
+    if steady_state:
+        each = steady_state.period / schedule.whole_microbatches
     else:
         each = timeline.makespan / schedule.run_microbatches
     return WhatIf(text, metrics, each, advice, timeline)
@@ -346,13 +348,13 @@ def _makespan_per_mb(change: WhatIf) -> float:
     return change.metrics.makespan / change.timeline.schedule.run_microbatches
 
 
-def _round_object(around: Round) -> dict[str, Any]:
+def _round_object(steady_state: Round) -> dict[str, Any]:
     """Return what rounds without end take, by the keys of ``ppsim run --json``."""
     return {
-        "period": around.period,
-        "period_bound": around.bound,
-        "period_cause": around.reason,
-        "rate": around.rate,
-        "rate_counts": around.counts,
-        "round_bubble": around.bubble,
+        "period": steady_state.period,
+        "period_bound": steady_state.bound,
+        "period_cause": steady_state.reason,
+        "rate": steady_state.rate,
+        "rate_counts": steady_state.counts,
+        "round_bubble": steady_state.bubble,
     }

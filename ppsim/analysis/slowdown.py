@@ -169,7 +169,7 @@ class Slowdown:
         return float(self.step(self.keep(~_workers_part(self.job, workers))).mean())
 
 
-PARTS = ("ops", "transfer", "between")
+PARTS = ("ops", "transfer", "step_ops")
 
 
 def find_slowdown(job: Job) -> Slowdown:

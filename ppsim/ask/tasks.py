@@ -105,13 +105,13 @@ def open_tasks(
             return stack.enter_context(open_workers(where, count))
 
         def run(
-            function: Callable[[Task], Row], tasks: Mapping[str, Task], here: Collection[str] = ()
+            function: Callable[[Task], Row], tasks: Mapping[str, Task], local: Collection[str] = ()
         ) -> Iterator[tuple[str, Row]]:
             yield from ((key, results.rows[key]) for key in tasks if key in results.rows)
             left = [key for key in tasks if key not in results.rows]
             near, far = (
-                [key for key in left if key in here],
-                [key for key in left if key not in here],
+                [key for key in left if key in local],
+                [key for key in left if key not in local],
             )
             for keys, where in ((near, ("", 1)), (far, (options.dask or "", processes))):
                 for index, row in (
@@ -168,7 +168,7 @@ def finish_tasks(
     options: TaskOptions,  # of the command line
     inputs: object,  # what all rows depend on, beside their keys
     report: Callable[[float, str], None],  # called with the share done and a key
-    here: Collection[str] = (),  # keys of tasks that run in this process in any case
+    local: Collection[str] = (),  # keys of tasks that run in this process in any case
     *,
     is_sound: IsSound,  # whether a row of the file can be that of a key
 ) -> Mapping[str, Row]:
@@ -180,7 +180,7 @@ def finish_tasks(
     rows = {}
     report(0.0, next(iter(tasks), ""))
     with open_tasks(options, inputs, is_sound=is_sound) as run:
-        for key, row in run(function, tasks, here):
+        for key, row in run(function, tasks, local):
             rows[key] = row
             report(len(rows) / len(tasks), key)
     return rows

@@ -191,7 +191,7 @@ class OffloadRules(OptionalValue):
     """
 
     name = "offload"
-    alone = "all"
+    bare_value = "all"
 
     def begins(self, word: str) -> bool:
         """Return whether the word is a number, a share, or all."""
@@ -202,7 +202,7 @@ class OffloadRules(OptionalValue):
     ) -> str | None:
         """Keep the text; what fits depends on the schedule."""
         if isinstance(value, bool):
-            return self.alone if value else None
+            return self.bare_value if value else None
         return str(value)
 
 
@@ -212,7 +212,7 @@ class RecomputeRules(OptionalValue):
     """
 
     name = "recompute"
-    alone = "full"
+    bare_value = "full"
     words = MappingProxyType(
         # once a switch
         {"full": True, "true": True, "yes": True, "none": False, "false": False, "no": False}

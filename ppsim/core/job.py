@@ -74,6 +74,6 @@ class Job:
 
     def select(self, at: NDArray[np.int64]) -> Job:
         """Keep these steps, given by their places."""
-        names = ("iterations", "start", "end", "transfer", "between_start", "between_end")
+        names = ("iterations", "start", "end", "transfer", "step_op_start", "step_op_end")
         host = None if self.host is None else self.host[:, at]
         return replace(self, host=host, **{name: getattr(self, name)[at] for name in names})

@@ -448,14 +448,14 @@ class Schedule(Columns):
         """
         return self if self.only_computes else self.take(self.computes)
 
-    def take(self, kept: NDArray[np.bool_] | NDArray[np.int64], **others: Any) -> Schedule:
+    def take(self, chosen: NDArray[np.bool_] | NDArray[np.int64], **others: Any) -> Schedule:
         """Return the queues with some of their ops, of a pair both or none, and ``others`` of the
         fields as given.
 
-        ``kept`` is a mask, or the ops of each device in their new order; one without a partner may
-        come twice.
+        ``chosen`` is a mask, or the ops of each device in their new order; an op without a partner
+        may come twice.
         """
-        ops = np.flatnonzero(kept) if kept.dtype == np.bool_ else kept
+        ops = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
         place = np.full(len(self) + 1, NONE, np.int32)  # the last one is for no partner
         place[ops] = np.arange(len(ops), dtype=np.int32)
         columns = {name: getattr(self, name)[ops] for name in ("kind", "stage", "microbatch")}

@@ -86,7 +86,7 @@ class UsableBatches:
             "enough_in_flight": self.enough,
         }
 
-    def blocks(self, own: int, unit: str) -> Iterator[Block]:
+    def blocks(self, asked_count: int, unit: str) -> Iterator[Block]:
         """Yield a table around the first number beyond which nothing is gained, and that number."""
         rows = [
             [
@@ -95,7 +95,7 @@ class UsableBatches:
                 format_number(each.rate),
                 format_share(each.round_bubble),
             ]
-            for each in self._shown_rows(own)
+            for each in self._shown_rows(asked_count)
         ]
         yield Table(
             ["in flight", f"period ({unit})", f"{self.counts} per {unit}", "bubble of a round"],
@@ -107,12 +107,14 @@ class UsableBatches:
         else:
             yield Line(f"from {self.enough} in flight on nothing more is gained")
 
-    def _shown_rows(self, own: int) -> Sequence[BatchCount]:
+    def _shown_rows(self, asked_count: int) -> Sequence[BatchCount]:
         """Return the rows around the answer, with the first and the one asked about."""
         last = self.enough or len(self.tried_counts)
         near = range(max(1, last - MOST_SHOWN + 3), last + 2)
         return [
-            each for each in self.tried_counts if each.batches in (1, own) or each.batches in near
+            each
+            for each in self.tried_counts
+            if each.batches in (1, asked_count) or each.batches in near
         ]
 
 

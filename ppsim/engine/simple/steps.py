@@ -75,10 +75,10 @@ def time_pipelines(schedule: Schedule, between: tuple[StepOp, ...], times: StepT
     return np.maximum(clock, last)
 
 
-def _run_step_op(clock: Times, each: StepOp, took: Times) -> Times:
+def _run_step_op(clock: Times, step_op: StepOp, duration: Times) -> Times:
     """Let each device do one thing, with its group; NaN for none."""
-    has = ~np.isnan(took)
-    return np.where(has, _join(np.where(has, clock, np.nan), each.group) + took, clock)
+    has = ~np.isnan(duration)
+    return np.where(has, _join(np.where(has, clock, np.nan), step_op.group) + duration, clock)
 
 
 def _join(start: Times, group: str) -> Times:

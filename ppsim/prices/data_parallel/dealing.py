@@ -183,7 +183,7 @@ def deal_load(
     build: Build,
     given: tuple[Schedule, Costs],
     load: Load,
-    several: ReplicaOptions,
+    replica_options: ReplicaOptions,
 ) -> DealtLoad:
     """Deal the sequences of a load again.
 
@@ -192,7 +192,7 @@ def deal_load(
         build: makes the schedule of another number of microbatches, and its costs.
         given: the schedule of the load, and its costs.
         load: what microbatches take as given.
-        several: the replicas, and which are slower.
+        replica_options: the replicas, and which are slower.
 
     Raises:
         InputError: a sequence has more tokens than a microbatch may, or the schedule cannot be
@@ -203,7 +203,7 @@ def deal_load(
             f"{len(load.sequences):,} sequences, at most {MOST:,} are dealt", "leave out --deal"
         )
     schedule, costs = given
-    pipeline = pipeline_of(schedule, costs, load, several)
+    pipeline = pipeline_of(schedule, costs, load, replica_options)
     ends = _ends(pipeline, load)
     with long_work("dealing sequences"):
         if options.max_tokens is None:
@@ -213,14 +213,18 @@ def deal_load(
             return DealtLoad(
                 schedule, costs, _dealt_load(load, found, schedule), load, ends, found, {}
             )
-        return _pack(options, build, given, load, several, ends)
+        return _pack(options, build, given, load, replica_options, ends)
 
 
-def pipeline_of(schedule: Schedule, costs: Costs, load: Load, several: ReplicaOptions) -> Pipeline:
+def pipeline_of(
+    schedule: Schedule, costs: Costs, load: Load, replica_options: ReplicaOptions
+) -> Pipeline:
     """Make the pipeline that times a load (InputError: as :func:`make_pipeline`)."""
     from ppsim.search.dealing.problem import make_pipeline
 
-    slow = several.replicas.factors(schedule.n_devices) if several.replicas else None
+    slow = (
+        replica_options.replicas.factors(schedule.n_devices) if replica_options.replicas else None
+    )
     by_stage = load.factors.shape[1] > 1
     return make_pipeline(schedule, costs, load.n_replicas, slow, by_stage=by_stage)
 
@@ -236,7 +240,7 @@ def find_slowest(
     schedule: Schedule,
     costs: Costs,
     load: Load,
-    several: ReplicaOptions,
+    replica_options: ReplicaOptions,
 ) -> int | None:
     """Find the replica that ends last; None where its ops must be timed one replica at a time.
 
@@ -245,7 +249,7 @@ def find_slowest(
     """
     if not can_be_dealt(schedule, costs, load):
         return None
-    pipeline = pipeline_of(schedule, costs, load, several)
+    pipeline = pipeline_of(schedule, costs, load, replica_options)
     return int(_ends(pipeline, load).argmax())
 
 
@@ -254,18 +258,18 @@ def price_slowest(
     prices: Costs,
     network: NetworkOptions,
     costs: CostOptions,
-    several: ReplicaOptions,
+    replica_options: ReplicaOptions,
     load: Load | None = None,
 ) -> Costs:
     """Return the costs of the replica that ends last; ``prices`` where there is one alone."""
-    replicas = find_replicas(several, load)
+    replicas = find_replicas(replica_options, load)
     if replicas is None:
         return prices
     refuse_steps(schedule)
     if load and not network.detailed:
-        found = find_slowest(schedule, prices, load, several)
+        found = find_slowest(schedule, prices, load, replica_options)
         if found is not None:
-            return costs_of_slowest(schedule, prices, several, load, found)
+            return costs_of_slowest(schedule, prices, replica_options, load, found)
     slowest = 0
     if load or len({*replicas.first_alike(schedule.n_devices, costs)}) > 1:
         ends = time_each(replicas, schedule, prices, network, costs, load)
@@ -317,7 +321,7 @@ def _pack(
     build: Build,
     given: tuple[Schedule, Costs],
     load: Load,
-    several: ReplicaOptions,
+    replica_options: ReplicaOptions,
     ends: NDArray[np.float64],
 ) -> DealtLoad:
     """Try some numbers of microbatches, from the fewest that hold the tokens up to those given."""
@@ -337,7 +341,7 @@ def _pack(
             break
     best, tried, refusal = None, dict[int, float](), None
     for count, (schedule, costs) in sorted(made.items()):
-        pipeline = pipeline_of(schedule, costs, load, several)
+        pipeline = pipeline_of(schedule, costs, load, replica_options)
         sequences = load.sequences if count == M else _sequences_in_order(load.sequences, count)
         try:
             found = _search(options, pipeline, sequences, count, options.deal_for / len(made))

@@ -222,7 +222,7 @@ class Check(Answer[CheckRequest]):
         """Return whether it is valid, or how many faults there are."""
         yield count_faults(self.report)
 
-    def shown(self) -> Iterator[Block]:
+    def all_blocks(self) -> Iterator[Block]:
         """The verdict and the faults; for GitHub annotations alone."""
         return self.blocks() if self.request.github else super().all_blocks()
 

@@ -155,7 +155,7 @@ class ExplainRequest(Request):
         "unit, such "
         "as 40GiB, bytes of a --profile.",
     )
-    several: ReplicaOptions = group(ReplicaOptions, "Costs")
+    replica_options: ReplicaOptions = group(ReplicaOptions, "Costs")
     lengths: LengthOptions = group(LengthOptions, "Lengths")
     dealing: DealOptions = group(DealOptions, "Lengths")
     heat: bool = flag(
@@ -637,7 +637,7 @@ def _deal(
         return build(request.spec, shape, request.costs, request.network)
 
     given = base.schedule, simulated.mean_prices
-    return deal_load(options, build_with, given, simulated.load, request.several)
+    return deal_load(options, build_with, given, simulated.load, request.replica_options)
 
 
 def _dealing_changes(
@@ -692,7 +692,9 @@ def _dealing_change(request: ExplainRequest, dealt: DealtLoad, options: DealOpti
     from ppsim.analysis.explain import timed_change
 
     slowest = int(dealt.dealing.makespans.argmax())
-    prices = costs_of_slowest(dealt.schedule, dealt.costs, request.several, dealt.load, slowest)
+    prices = costs_of_slowest(
+        dealt.schedule, dealt.costs, request.replica_options, dealt.load, slowest
+    )
     timeline, _ = time_ops(dealt.schedule, prices, request.network, request.costs.links)
     packed = (
         f", packed into {dealt.schedule.whole_microbatches} microbatches"
@@ -724,14 +726,14 @@ def _explain_simulated(request: ExplainRequest) -> tuple[Explanation, Run, Simul
 
     spec, shape, costs, network = request.spec, request.shape, request.costs, request.network
     schedule, prices = build(spec, shape, costs, network)
-    loads = Loads(request.lengths, request.several.count)
+    loads = Loads(request.lengths, request.replica_options.count)
     load = loads.find(schedule, costs)
-    base = Run(spec, shape, costs, network, schedule, replicas=request.several.replicas)
+    base = Run(spec, shape, costs, network, schedule, replicas=request.replica_options.replicas)
     base = replace(base, loads=loads if load else None)
-    each = time_replicas(schedule, prices, network, costs, request.several, load)
+    each = time_replicas(schedule, prices, network, costs, request.replica_options, load)
     mean_prices = prices
     if load and each:
-        prices = costs_of_slowest(schedule, prices, request.several, load, each.slowest)
+        prices = costs_of_slowest(schedule, prices, request.replica_options, load, each.slowest)
     timeline, execution = time_ops(schedule, prices, network, costs.links)
     again = (
         (lambda other: time_ops(schedule, other, network, costs.links)[0].makespan)

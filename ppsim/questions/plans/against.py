@@ -26,7 +26,7 @@ LEFT = ("layout", "change")  # columns of words
 NAMES = ("model", "GPU", "software", "source")  # likewise, of a page
 
 
-def compare_runs(request: Any, table: str, runs: Nearby, own: UserNames) -> PublishedRuns:
+def compare_runs(request: Any, table: str, runs: Nearby, user_names: UserNames) -> PublishedRuns:
     """Predict a table's runs as ``ppsim plan`` asks, or plan each anew (InputError: a row is
     wrong).
     """
@@ -34,9 +34,9 @@ def compare_runs(request: Any, table: str, runs: Nearby, own: UserNames) -> Publ
     from ppsim.workload.plans.rows import read_table, unknown_keys
 
     published = read_table(table)
-    rows, summary = against(published, runs, own)
+    rows, summary = against(published, runs, user_names)
     if request.improve:
-        better = _improve(request, published, rows, own)
+        better = _improve(request, published, rows, user_names)
         rows = [
             {**row, **_corrected_row(row, found)} for row, found in zip(rows, better, strict=True)
         ]
@@ -101,7 +101,7 @@ class PublishedRuns(Answer[Any]):
             partial(draw_published, self.rows),
             output.width,
             title="Published against predicted",
-            said=self.verdict,
+            sentences=self.verdict,
             inputs=inputs_of(self.typed_options),
             left=(*NAMES, *LEFT),
             headings=[
@@ -162,7 +162,7 @@ class PublishedRuns(Answer[Any]):
 
 
 def _improve(
-    request: Any, published: Sequence[Any], rows: Sequence[dict[str, Any]], own: UserNames
+    request: Any, published: Sequence[Any], rows: Sequence[dict[str, Any]], user_names: UserNames
 ) -> list[dict[str, Any]]:
     """Plan every row that could be predicted."""
     from ppsim.workload.plans.improve import improve, is_sound, share_searches
@@ -174,16 +174,19 @@ def _improve(
             for key, row, entry in zip(keys, rows, published, strict=True)
             if row.get("predicted_step_s")
         ),
-        own,
+        user_names,
     )
     found: dict[str, Any] = {}
     count = sum(map(len, groups.values()))
-    kept_for, waits = ["improve", str((own.model, own.machine)), *published], request.shows_progress
+    kept_for, waits = (
+        ["improve", str((user_names.model, user_names.machine)), *published],
+        request.shows_progress,
+    )
     with (
         progress(waits) as report,
         open_tasks(request.tasks, kept_for, count_cores(), is_sound=is_sound) as run,
     ):
-        for _, answers in run(partial(improve, own=own), groups):
+        for _, answers in run(partial(improve, user_names=user_names), groups):
             found.update(answers)
             report(len(found) / count, f"{len(found):,} of {count:,} runs")
     return [found.get(key, {}) for key in keys]

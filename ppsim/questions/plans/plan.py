@@ -378,7 +378,7 @@ def _is_profile(anchor: str) -> bool:
     return anchor.lower().endswith(".toml")
 
 
-def _runs(anchors: Sequence[str], own: UserNames) -> Nearby:
+def _runs(anchors: Sequence[str], user_names: UserNames) -> Nearby:
     """Return the measured runs that correct predictions: the library's, and the user's anchors.
 
     Where a profile takes the place of the curve, by which published runs were predicted, the user's
@@ -389,7 +389,7 @@ def _runs(anchors: Sequence[str], own: UserNames) -> Nearby:
     """
     from ppsim.workload.plans.nearby import Measured, Nearby, published
 
-    measured = own.machine and own.machine.measured
+    measured = user_names.machine and user_names.machine.measured
     tables = [name for name in anchors if not _is_profile(name)]
     if not tables:
         return Nearby() if measured else published()
@@ -401,7 +401,7 @@ def _runs(anchors: Sequence[str], own: UserNames) -> Nearby:
         rows = read_table(name)
         if unknown := unknown_keys(rows):
             note(f"{name}: keys of rows that are not read: {', '.join(unknown)}")
-        given += anchors_of(rows, own, name)
+        given += anchors_of(rows, user_names, name)
     return Nearby(() if measured else published().runs, tuple(given))
 
 

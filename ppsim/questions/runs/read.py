@@ -344,11 +344,11 @@ def _shape_object(schedule: Schedule) -> dict[str, Any]:
     }
 
 
-def _stages(kept: RealRun) -> Iterator[dict[str, Any]]:
+def _stages(run: RealRun) -> Iterator[dict[str, Any]]:
     """Median, 10th and 90th percentile of every stage's ops, by kind."""
     from ppsim.core.ops import Kind
 
-    schedule, took = kept.schedule, kept.end - kept.start
+    schedule, took = run.schedule, run.end - run.start
     for stage in range(schedule.n_stages):
         here = schedule.stage == stage
         kinds = {}
@@ -413,13 +413,13 @@ def _schedule_line(schedule: Schedule) -> str:
     return f"schedule   {named}: {shape_line(schedule)}, {schedule.placement.name} placement"
 
 
-def _stage_table(kept: RealRun, value: dict[str, Any]) -> Table:
+def _stage_table(run: RealRun, value: dict[str, Any]) -> Table:
     kinds = [kind for kind in "FBIWR" if any(kind in row["times"] for row in value["stages"])]
     memory = value["memory"]
     headings = [
         "stage",
         "device",
-        *(h for kind in kinds for h in (f"{kind}, {kept.unit}", f"{kind} p10 to p90")),
+        *(h for kind in kinds for h in (f"{kind}, {run.unit}", f"{kind} p10 to p90")),
     ]
     rows = []
     for row in value["stages"]:

@@ -74,7 +74,7 @@ class CompareRequest(Request):
     costs: CostOptions = group(CostOptions, "Costs")
     modelled: ModelledOptions = group(ModelledOptions, "Costs")
     network: NetworkOptions = group(NetworkOptions, "Messages")
-    several: ReplicaOptions = group(ReplicaOptions, "Costs")
+    replica_options: ReplicaOptions = group(ReplicaOptions, "Costs")
     lengths: LengthOptions = group(LengthOptions, "Lengths")
     dealing: DealOptions = group(DealOptions, "Lengths")
     output: FigureOptions = group(FigureOptions, "Output")
@@ -118,7 +118,7 @@ def answer(request: CompareRequest) -> Comparison:
     network = network_of(request.network, modelled)
     request = replace(request, costs=costs, network=network)
     cap = read_cap(request.cap) if request.cap else None
-    lengths = request.several, request.lengths, request.dealing
+    lengths = request.replica_options, request.lengths, request.dealing
     rows = time_schedules(
         request.schedules.specs, request.shape, request.costs, request.network, cap, *lengths
     )
@@ -419,7 +419,7 @@ def find_limits(found: Comparison) -> Limits:
     request = found.request
     timed = [row for row in found.rows if row.timeline and row.metrics]
     base = timed[0].name
-    if request.several.replicas or request.lengths.lengths or request.lengths.cp_of:
+    if request.replica_options.replicas or request.lengths.lengths or request.lengths.cp_of:
         return Limits(base, ())
     if any(row.metrics and row.metrics.round for row in timed):
         return Limits(base, ())

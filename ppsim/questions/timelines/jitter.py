@@ -129,7 +129,7 @@ class JitterRequest(Request):
     shape: ShapeOptions = group(ShapeOptions, "Shape")
     costs: CostOptions = group(CostOptions, "Costs")
     uneven: NoiseOptions = group(NoiseOptions, "Noise")
-    several: ReplicaOptions = group(ReplicaOptions, "Costs")
+    replica_options: ReplicaOptions = group(ReplicaOptions, "Costs")
     lengths: LengthOptions = group(LengthOptions, "Lengths")
     samples: int = common("--samples", default=10_000, help="Iterations to draw.")
     seed: int = option(
@@ -194,17 +194,17 @@ def answer(request: JitterRequest) -> Jitter:
     with progress() as report:
         if request.lengths.lengths is not None:
             sampled, alone = _sample_lengths(request, runs, noise, report)
-        elif request.several.replicas is None:
+        elif request.replica_options.replicas is None:
             sampled = sample(runs, seed, report)
         else:
             for schedule, _ in runs.values():
                 refuse_steps(schedule)
-            each = enumerate(_replicas(runs, request.several.replicas, costs))
+            each = enumerate(_replicas(runs, request.replica_options.replicas, costs))
             sampled = _slowest([sample(own, seed + APART * r, report) for r, own in each])
     refused = tuple(row for row in rows if not row.timeline)
     inputs = inputs_of(TypedOptions.from_request(request), next(iter(runs.values()))[1])
-    reduction = request.several.t_reduce
-    if reduction and request.several.replicas is None and not alone:
+    reduction = request.replica_options.t_reduce
+    if reduction and request.replica_options.replicas is None and not alone:
         raise InputError("--t-reduce is of replicas, and there are none", "add --replicas 8")
     sampled = [_add_reduction(each, reduction) for each in sampled]
     alone = {
@@ -302,7 +302,7 @@ class Jitter(Answer[JitterRequest]):
             partial(draw_spread, self._drawn()),
             output.width,
             title="How makespans spread on uneven hardware",
-            said=self.verdict,
+            sentences=self.verdict,
             inputs=self.inputs,
             headings=[heading.replace("\n", " ") for heading in table.headings],
             rows=table.rows,
@@ -393,15 +393,15 @@ def _sample_lengths(
             "--mb 8",
         )
     text, law = str(lengths.lengths), law_of(lengths, costs)
-    shares = shares_of(lengths, schedules[0], request.several.count)
+    shares = shares_of(lengths, schedules[0], request.replica_options.count)
     drawn, quiet = is_distribution(text), Noise(cv=0.0)
     if drawn and lengths.cp_of is not None:
         raise InputError(
             "--cp-of is of the microbatches of a file, and each sample draws others",
             "--lengths FILE",
         )
-    load = None if drawn else find_load(lengths, schedules[0], request.several.count, costs)
-    replicas = request.several.replicas or Replicas(load.n_replicas if load else 1, ())
+    load = None if drawn else find_load(lengths, schedules[0], request.replica_options.count, costs)
+    replicas = request.replica_options.replicas or Replicas(load.n_replicas if load else 1, ())
     factors = replicas.factors(schedules[0].n_devices)
     found: dict[str, list[list[Sampled]]] = {"lengths": [], "noise": [], "both": []}
 

@@ -178,7 +178,7 @@ class RunRequest(Request):
     reorder: bool = flag(
         "--reorder", help="Search an order of unequal microbatches (--mb-scale) that is faster."
     )
-    several: ReplicaOptions = group(ReplicaOptions, "Costs")
+    replica_options: ReplicaOptions = group(ReplicaOptions, "Costs")
     lengths: LengthOptions = group(LengthOptions, "Lengths")
     dealing: DealOptions = group(DealOptions, "Lengths")
     own: Schedule | None = given_object("ppsim.core.schedule.Schedule")
@@ -219,23 +219,34 @@ def answer(request: RunRequest) -> Run | Grid:
         )
     if request.grid:
         return Grid(request, schedule)
-    load, dealt = find_load(request.lengths, schedule, request.several.count, request.costs), None
+    load, dealt = (
+        find_load(request.lengths, schedule, request.replica_options.count, request.costs),
+        None,
+    )
     if load and request.dealing.is_asked:
         dealt = deal_load(
             request.dealing,
             partial(_build_with_microbatches, request),
             (schedule, prices),
             load,
-            request.several,
+            request.replica_options,
         )
         schedule, prices, load = dealt.schedule, dealt.costs, dealt.load
     each = time_replicas(
-        schedule, prices, network, request.costs, request.several, load, to_torch=request.lowered
+        schedule,
+        prices,
+        network,
+        request.costs,
+        request.replica_options,
+        load,
+        to_torch=request.lowered,
     )
     loaded = None
     if load and each:
-        loaded = LoadedRuns(schedule, prices, load, request.several, network, request.costs.links)
-        prices = costs_of_slowest(schedule, prices, request.several, load, each.slowest)
+        loaded = LoadedRuns(
+            schedule, prices, load, request.replica_options, network, request.costs.links
+        )
+        prices = costs_of_slowest(schedule, prices, request.replica_options, load, each.slowest)
     timeline, execution = time_ops(
         schedule, prices, network, request.costs.links, to_torch=request.lowered
     )
@@ -471,7 +482,7 @@ class Run(Answer[RunRequest]):
             error = misfit_error(held, (), unsearched=False)
             error.hint += ", or ppsim memory with this --cap, which says what fits"
             return error
-        loads = Loads(request.lengths, request.several.count)
+        loads = Loads(request.lengths, request.replica_options.count)
         case = Case(request.schedule.spec, request.shape, request.costs, None, loads)
         return misfit_error(held, *find_alternatives(held, case))
 

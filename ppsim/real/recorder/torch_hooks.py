@@ -60,7 +60,7 @@ def hook(recorder: Notes) -> Iterator[None]:
 
 @contextmanager
 def replaced_function(
-    owner: Any, name: str, made: Callable[[Any], Any], optional: bool = False
+    owner: Any, name: str, make_replacement: Callable[[Any], Any], optional: bool = False
 ) -> Iterator[None]:
     """Replace a function of a module, or a method that takes its object first, by one made of it.
 
@@ -75,7 +75,7 @@ def replaced_function(
         return
     if not (callable(found) if isinstance(owner, ModuleType) else isinstance(found, FunctionType)):
         raise TypeError(f"{owner.__name__} has no function {name}")
-    ours, inherited = made(found), name not in vars(owner)
+    ours, inherited = make_replacement(found), name not in vars(owner)
     setattr(owner, name, ours)
     try:
         yield

@@ -41,7 +41,7 @@ def save_overlay(
     style: str = "screen",  # ``screen`` or ``paper``, for figures
     width: float = 6.75,  # of a figure in inches
     titles: Sequence[str] = (),  # one per schedule; by default their names
-    story: PageExplanation | None = None,  # what a page says of it
+    explanation: PageExplanation | None = None,  # what a page says of it
     verdict: str = "",  # the answer in one sentence, for a page
 ) -> None:
     """Write the comparison to a file, or to standard output for ``-``; a failed write leaves no
@@ -52,7 +52,7 @@ def save_overlay(
     """
     check_suffix(suffix)
     if suffix in html.SUFFIXES:
-        page = replace(overlay_document(validation, record, titles, story), verdict=verdict)
+        page = replace(overlay_document(validation, record, titles, explanation), verdict=verdict)
         with open_atomically(target) as out:
             html.write(page, out, suffix)
         return
@@ -74,7 +74,7 @@ def overlay_document(
     validation: Validation,
     record: Record,
     titles: Sequence[str] = (),
-    story: PageExplanation | None = None,
+    explanation: PageExplanation | None = None,
 ) -> Document:
     """For the page: each schedule predicted, then measured, its residuals as a curve below and its
     baseline.
@@ -89,7 +89,7 @@ def overlay_document(
         curves=tuple(curves for v in verdicts for curves in ((), (shift_curve(v),))),
         baselines=tuple(2 * number + 1 for number in range(len(verdicts)) for _ in range(2)),
         title=": ".join(filter(None, (named, "predicted and measured", note_of(record)))),
-        explanation=story,
+        explanation=explanation,
     )
 
 

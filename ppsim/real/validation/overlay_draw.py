@@ -137,7 +137,7 @@ def plot_overlay(
 def _design(overlays: Sequence[Overlay], style: str, width: int) -> Design:
     panels = [panel for each in overlays for panel in each.halves]
     design = design_for(
-        panels, style, width, beside=max(text_width(mark, MARK) for mark in MARKS) + 4
+        panels, style, width, label_gap=max(text_width(mark, MARK) for mark in MARKS) + 4
     )
     devices = max(each.devices for each in overlays)
     row = max(1, int(DOTS * min(ROW, max(ROW if devices <= 32 else 0.0, TALLEST / 2 / devices))))

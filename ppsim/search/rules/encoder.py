@@ -153,12 +153,12 @@ def add_encoder(schedule: Schedule, costs: Costs, encoder: Encoder) -> Schedule:
     )
 
 
-def encoder_memory(held: MemoryModel, schedule: Schedule, encoder: Encoder) -> MemoryModel:
+def encoder_memory(model: MemoryModel, schedule: Schedule, encoder: Encoder) -> MemoryModel:
     """Return a memory model in bytes with the encoder's memory added."""
     states = np.zeros(schedule.n_devices, np.int64)
     states[encoder.devices_of(schedule)] = encoder.bytes_of("states")
     return replace(
-        held, encoder=encoder.bytes_of("activation"), on_device={"encoder's states": states}
+        model, encoder=encoder.bytes_of("activation"), on_device={"encoder's states": states}
     )
 
 

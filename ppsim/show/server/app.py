@@ -311,14 +311,16 @@ async def _run_while_connected(work: Callable[[], Response], request: Request) -
     return done.result()
 
 
-def _run_in_thread(work: Callable[[], Response], left: threading.Event) -> asyncio.Future[Response]:
+def _run_in_thread(
+    work: Callable[[], Response], disconnected: threading.Event
+) -> asyncio.Future[Response]:
     """Run work in a thread that does not delay the end of the program, unlike a pool's."""
     done: Future[Response] = Future()
     done.set_running_or_notify_cancel()
 
     def run() -> None:
         try:
-            with end_when(left.is_set), read_at_most(LARGEST_READ):
+            with end_when(disconnected.is_set), read_at_most(LARGEST_READ):
                 done.set_result(work())
         except BaseException as error:
             done.set_exception(error)

@@ -72,10 +72,11 @@ def sent_bytes(
 
 
 def _layer_bytes(
-    model: Model, machine: Machine, parallel: Parallel, layer: Layer, again: float
+    model: Model, machine: Machine, parallel: Parallel, layer: Layer, recomputed_share: float
 ) -> dict[str, Floats]:
-    """Return the bytes that a GPU sends for a microbatch of a layer; ``again`` is the share of its
-    forward that is recomputed.
+    """Return the bytes that a GPU sends for a microbatch of a layer.
+
+    ``recomputed_share`` is the share of the layer's forward that is recomputed.
     """
     p, (whole, keys) = parallel, gathered_bytes(model, parallel, layer)
     names = layer_operators(model, p, layer).names
@@ -87,13 +88,15 @@ def _layer_bytes(
     has_attention = ATTENTION_OUT in names
     inward = blocks - has_attention * (1 - attention_input_share(model, layer))
     if p.sequence_parallel:
-        gathers = blocks * (1 + i + again) + inward * (1 + f + w + again * f)
+        gathers = blocks * (1 + i + recomputed_share) + inward * (1 + f + w + recomputed_share * f)
     else:
-        gathers = blocks * 2 * (1 + again) + inward * 2
+        gathers = blocks * 2 * (1 + recomputed_share) + inward * 2
     found = {"tp": _ring(machine, group_of(p, "tp"), gathers * whole, not p.sequence_parallel)}
-    found["cp"] = _ring(machine, group_of(p, "cp"), (3 + again) * keys)  # F once, I with gradients
+    found["cp"] = _ring(
+        machine, group_of(p, "cp"), (3 + recomputed_share) * keys
+    )  # F once, I with gradients
     if layer.mlp == "experts":
-        found["ep"] = (4 + 2 * again) * np.array(
+        found["ep"] = (4 + 2 * recomputed_share) * np.array(
             exchange_bytes(machine, group_of(p, "ep"), *exchanged(model, p))
         )
     return found

@@ -42,14 +42,14 @@ class Question:
     held: float
 
 
-def question_of(published: Mapping[str, Any], own: UserNames = NONE) -> Question:
+def question_of(published: Mapping[str, Any], user_names: UserNames = NONE) -> Question:
     """Turn a published run into a search on its own GPUs and batch, with everything that the run's
     software does.
 
     Raises:
         SkippedRow: the row cannot be predicted; and what ``predict`` raises.
     """
-    setup = setup_of(dict(published), own)
+    setup = setup_of(dict(published), user_names)
     parallel, step = predict(setup)
     held = float(device_memory(setup.model, parallel, setup.layout).total.max())
     usual = parallel_of(published, setup.machine.gpu, setup.model)  # whatever the schedule
@@ -79,7 +79,7 @@ def question_of(published: Mapping[str, Any], own: UserNames = NONE) -> Question
 
 
 def share_searches(
-    published: Iterable[tuple[str, Mapping[str, Any]]], own: UserNames = NONE
+    published: Iterable[tuple[str, Mapping[str, Any]]], user_names: UserNames = NONE
 ) -> dict[str, dict[str, Any]]:
     """Group rows that the same search answers: each group by the keys of its rows, joined.
 
@@ -88,19 +88,19 @@ def share_searches(
     groups: dict[Task, dict[str, Any]] = {}
     for key, row in published:
         try:
-            groups.setdefault(question_of(row, own).task, {})[key] = row
+            groups.setdefault(question_of(row, user_names).task, {})[key] = row
         except (SkippedRow, PpsimError, RefusedValue):
             continue
     return {" + ".join(group): group for group in groups.values()}
 
 
-def improve(group: Mapping[str, Mapping[str, Any]], own: UserNames = NONE) -> dict[str, Any]:
+def improve(group: Mapping[str, Mapping[str, Any]], user_names: UserNames = NONE) -> dict[str, Any]:
     """Plan published runs that share a search anew.
 
     Returns:
         For each key the plan's step and what it changes.
     """
-    questions = {key: question_of(row, own) for key, row in group.items()}
+    questions = {key: question_of(row, user_names) for key, row in group.items()}
     first, slowest = (
         next(iter(questions.values())),
         max(question.seconds for question in questions.values()),

@@ -61,14 +61,14 @@ def _predict(setup: Setup) -> tuple[Parallel, Step, StageCosts]:
 
 
 def anchors_of(
-    rows: Iterable[Row], own: UserNames = NONE, where: str = "rows"
+    rows: Iterable[Row], user_names: UserNames = NONE, where: str = "rows"
 ) -> tuple[Measured, ...]:
     """Return the measured rows of a table as runs that correct others.
 
     Args:
         rows: as of a table.
-        own: what they may name beside the library; its cluster's measured op times count for rows
-            on its GPU too.
+        user_names: the user's models and machine, which rows may name as well as the library's;
+            the machine's measured op times count for rows on its GPU too.
         where: what the table is called in errors.
 
     Raises:
@@ -78,10 +78,10 @@ def anchors_of(
     found, why = [], "no row says how long a step took"
     for number, row in enumerate(rows):
         try:
-            setup = setup_of(row, own)
-            if own.machine and setup.machine.gpu == own.machine.gpu:
+            setup = setup_of(row, user_names)
+            if user_names.machine and setup.machine.gpu == user_names.machine.gpu:
                 setup = replace(
-                    setup, machine=replace(setup.machine, measured=own.machine.measured)
+                    setup, machine=replace(setup.machine, measured=user_names.machine.measured)
                 )
             parallel, step = predict(setup)
         except (SkippedRow, PpsimError, RefusedValue) as error:
@@ -120,7 +120,7 @@ def _setting(row: Row, setup: Setup, parallel: Parallel) -> Setting:
 
 
 def against(
-    rows: list[Row], runs: Nearby | None = None, own: UserNames = NONE
+    rows: list[Row], runs: Nearby | None = None, user_names: UserNames = NONE
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return the prediction of every row of a table; a row without one has a ``reason`` instead.
 
@@ -128,18 +128,18 @@ def against(
         rows: the table.
         runs: measured runs that correct predictions, each row's own left out; the library's without
             them.
-        own: what rows may name beside the library.
+        user_names: what rows may name beside the library.
 
     Returns:
         The rows, each with ``id``, ``predicted_step_s``, ``low_s``, ``high_s`` and
             ``measured_step_s``, and the summary
         of their errors.
     """
-    results = list(_predict_rows(rows, runs or published(), own))
+    results = list(_predict_rows(rows, runs or published(), user_names))
     return results, summarise(results)
 
 
-def _predict_rows(rows: list[Row], runs: Nearby, own: UserNames) -> Iterator[dict[str, Any]]:
+def _predict_rows(rows: list[Row], runs: Nearby, user_names: UserNames) -> Iterator[dict[str, Any]]:
     for number, row in enumerate(rows):
         name = row.get("id") if isinstance(row, dict) else None
         result: dict[str, Any] = {"id": name if isinstance(name, str | int) else f"row {number}"}
@@ -148,7 +148,7 @@ def _predict_rows(rows: list[Row], runs: Nearby, own: UserNames) -> Iterator[dic
         result["predicted_step_s"] = None
         result["measured_step_s"] = None
         try:
-            setup = setup_of(row, own)
+            setup = setup_of(row, user_names)
             parallel, step, costs = _predict(setup)
         except (SkippedRow, PpsimError, RefusedValue) as error:
             yield {**result, "reason": shorten(str(error), REASON)}

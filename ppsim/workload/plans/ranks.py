@@ -153,5 +153,5 @@ def _arrows(
         yield f'  D{here} <-.->|"gradients{link}"| D{after}'
 
 
-def _route_text(here: int, there: int) -> str:
-    return f" inside node {here}" if here == there else f" from node {here} to {there}"
+def _route_text(source: int, target: int) -> str:
+    return f" inside node {source}" if source == target else f" from node {source} to {target}"

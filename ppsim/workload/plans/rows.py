@@ -203,12 +203,12 @@ def unknown_keys(rows: Iterable[Row]) -> list[str]:
     ]
 
 
-def setup_of(row: Row, own: UserNames = NONE) -> Setup:
+def setup_of(row: Row, user_names: UserNames = NONE) -> Setup:
     """Turn a row into a model, a machine and a layout.
 
     Args:
         row: of a table.
-        own: what it may name beside the library.
+        user_names: what it may name beside the library.
 
     Raises:
         SkippedRow: the row names a model or GPU that the library lacks, or lacks numbers that
@@ -216,7 +216,7 @@ def setup_of(row: Row, own: UserNames = NONE) -> Setup:
     """
     if not isinstance(row, dict):
         raise SkippedRow("the row is not an object")
-    model, machine = _model(row, own), _machine(row, own)
+    model, machine = _model(row, user_names), _machine(row, user_names)
     numbers = {key: count_of(row, key, 1) for key in ("tp", "pp", "cp", "ep")}
     gpus = count_of(row, "gpus", 0)
     replicas = count_of(row, "dp", 0) or count_of(row, "fsdp", 0)
@@ -277,11 +277,11 @@ def _saving(row: Row, parallel: Parallel, software: Software) -> dict[str, bool]
     )
 
 
-def _model(row: Row, own: UserNames) -> Model:
+def _model(row: Row, user_names: UserNames) -> Model:
     """Return the model that a row names, or describes by the sizes of its ``architecture``."""
     name, shape = str(row.get("model") or "").strip(), row.get("architecture")
-    if own.model and (name.lower() in own.names or not (name or shape)):
-        model = own.model
+    if user_names.model and (name.lower() in user_names.names or not (name or shape)):
+        model = user_names.model
     elif known := _library_name(name):
         model = read_model(known)
     else:
@@ -332,14 +332,14 @@ def _described_model(name: str, shape: Any) -> Model:
     return Model(**sizes, name=name)
 
 
-def _machine(row: Row, own: UserNames) -> Machine:
+def _machine(row: Row, user_names: UserNames) -> Machine:
     gpu, cluster = (str(row.get(key) or "").strip().lower() for key in ("gpu", "cluster"))
-    if own.machine and (cluster in own.names or not (cluster or gpu)):
-        return own.machine
+    if user_names.machine and (cluster in user_names.names or not (cluster or gpu)):
+        return user_names.machine
     if cluster:
         return read_machine(str(row["cluster"]))
-    if own.machine and gpu == own.machine.gpu.name.lower() and gpu not in gpus():
-        return own.machine
+    if user_names.machine and gpu == user_names.machine.gpu.name.lower() and gpu not in gpus():
+        return user_names.machine
     for word, name in CLUSTERS:
         if word in gpu and not re.search("gh200|pcie|nvl$", gpu):
             return read_machine(name)

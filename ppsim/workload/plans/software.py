@@ -69,15 +69,17 @@ NAMES = {
 }
 
 
-def apply(parallel: Parallel, said: dict[str, Any]) -> Parallel:
+def apply(parallel: Parallel, techniques: dict[str, Any]) -> Parallel:
     """Replace what techniques say of a run; None says nothing."""
-    changes = changes_of(said)
+    changes = changes_of(techniques)
     return replace(parallel, **changes) if changes else parallel
 
 
-def changes_of(said: dict[str, Any]) -> dict[str, Any]:
+def changes_of(techniques: dict[str, Any]) -> dict[str, Any]:
     """Return what techniques say as fields of ``Parallel``; None says nothing."""
-    changes = {NAMES.get(name, name): value for name, value in said.items() if value is not None}
+    changes = {
+        NAMES.get(name, name): value for name, value in techniques.items() if value is not None
+    }
     for name in ("gradient_bytes", "moment_bytes"):
         if name in changes:
             changes[name] = PRECISIONS[changes[name]]
@@ -265,12 +267,12 @@ class Version:
         return said
 
     def by_schedule(
-        self, gpu: Gpu | None, precision: str, model: Model | None, settled: Collection[str]
+        self, gpu: Gpu | None, precision: str, model: Model | None, stated: Collection[str]
     ) -> tuple[tuple[str, tuple[tuple[str, Any], ...]], ...]:
         """List what the version does otherwise with some schedules, as the field of ``Parallel`` of
         this name.
 
-        ``settled``: techniques that the user or the run states, whatever the schedule.
+        ``stated``: techniques that the user or the run states, whatever the schedule.
         """
         usual = self.techniques(gpu, precision, model)
         names = {
@@ -285,7 +287,7 @@ class Version:
             other = {
                 name: value
                 for name, value in said.items()
-                if usual.get(name) != value and name not in settled
+                if usual.get(name) != value and name not in stated
             }
             changes = changes_of(other)
             found += [(schedule, tuple(sorted(changes.items())))] if changes else []

@@ -63,7 +63,7 @@ def test_without_collectives_a_step_is_its_slowest_replica(name):
     ]
     assert np.allclose(time_steps(schedule, (), times), np.max(ends, axis=(1, 2)))
     plain = replace(Costs(np.ones((5, schedule.n_stages))), each=times.ops[0, 0])
-    no_messages = StepTimes(times.ops, times.transfer * 0, times.between)
+    no_messages = StepTimes(times.ops, times.transfer * 0, times.step_ops)
     assert time_pipelines(schedule, (), no_messages)[0, 0].max() == pytest.approx(
         simulate(schedule, plain).makespan
     )
@@ -80,10 +80,10 @@ def test_collectives_end_together_and_wait_for_the_last():
         StepOp("clip", "all", communicates=True),
     )
     times = random_times(schedule, between)
-    times.between[:, :, 1, 2] = np.nan  # which device 1 does not do
+    times.step_ops[:, :, 1, 2] = np.nan  # which device 1 does not do
     found = time_pipelines(schedule, between, times)
     for k in range(3):
-        took = times.between[k]
+        took = times.step_ops[k]
         gather = took[..., 0]
         ready = np.stack([gather, gather.max(axis=0) + took[..., 1]], axis=-1)  # (R, P, chunks)
         end = np.zeros((2, 2))

@@ -861,7 +861,7 @@ def test_nothing_is_asked_of_a_gpu_while_a_graph_is_captured(gpu, tmp_path, monk
     capturing = False
     sys.modules["torch"].cuda.is_current_stream_capturing = lambda: capturing
     asked = []
-    for name in ("sync", "mark", "passed", "ns", "rebase"):
+    for name in ("sync", "mark", "is_reached", "ns", "rebase"):
         plain = getattr(Gpu, name)
 
         def noted(*given: Any, plain: Any = plain, name: str = name) -> Any:

@@ -340,7 +340,7 @@ def test_a_browser_draws_the_page_with_the_residuals_below_what_was_measured(dev
     """Lines for few devices, a strip for many; the residuals are chosen at the start."""
     made = session("gpipe", "1f1b", devices=devices)
     story = picker_of(made.validation, ["GPipe", "1F1B"])
-    save_overlay(made.validation, made.record, str(tmp_path / "x.html"), ".html", story=story)
+    save_overlay(made.validation, made.record, str(tmp_path / "x.html"), ".html", explanation=story)
     dom = shown((tmp_path / "x.html").as_uri(), tmp_path)
     assert re.search(r'<html[^>]* data-state="drawn"', dom)
     assert re.search(r'<p id="fault"[^>]*></p>', dom)

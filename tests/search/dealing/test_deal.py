@@ -134,7 +134,7 @@ def test_small_problems_are_dealt_as_by_brute_force(block):
                 deal(problem, FOREVER)
             continue
         assert bound_step(problem) <= best * (1 + 1e-9)
-        assert check(problem).after == pytest.approx(best), (block, seed)
+        assert check(problem).step == pytest.approx(best), (block, seed)
 
 
 @given(st.integers(0, 1 << 30), st.integers(0, 1 << 30))

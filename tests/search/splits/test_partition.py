@@ -664,7 +664,7 @@ def test_a_descent_ends_where_new_cuts_gain_nothing_and_not_before(monkeypatch):
         timed.append(int(ends[0]))
         return max(100.0 - timed[-1], 50.0)
 
-    state: Any = SimpleNamespace(late=False, evaluate=take, report_progress=lambda: None)
+    state: Any = SimpleNamespace(is_over=False, evaluate=take, report_progress=lambda: None)
     search._descend(state, np.array([0]))
     assert timed == list(range(1, 50 + search.STALE + 1))
 

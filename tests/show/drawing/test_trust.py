@@ -131,7 +131,7 @@ def test_a_page_of_many_runs_is_small_and_has_a_picture_for_phones(tmp_path):
         str(tmp_path / "x.html"),
         ".html",
         title="T",
-        said="S",
+        sentences="S",
         inputs={},
         headings=["run", "layout", "a", "b"],
         rows=cells,

@@ -185,12 +185,12 @@ def whole_steps(grid: Grid, notes: list[str]) -> tuple[Grid, Ints, Times, Times]
     return grid, ops[usual], start[:, :, usual], end[:, :, usual]
 
 
-def _usual_ops(ops: Ints, there: Bools) -> Bools:
+def _usual_ops(ops: Ints, present: Bools) -> Bools:
     """Find the ops of a whole step: ops in at least half of the steps that their device shows."""
-    shown = np.zeros((*there.shape[:2], int(ops[:, 0].max()) + 1), bool)
+    shown = np.zeros((*present.shape[:2], int(ops[:, 0].max()) + 1), bool)
     for device in range(shown.shape[2]):
-        shown[..., device] = there[..., ops[:, 0] == device].any(axis=2)
-    count = there.sum(axis=(0, 1))
+        shown[..., device] = present[..., ops[:, 0] == device].any(axis=2)
+    count = present.sum(axis=(0, 1))
     usual: Bools = (count > 0) & (count * 2 >= shown.sum(axis=(0, 1))[ops[:, 0]])
     return usual
 
@@ -268,12 +268,12 @@ def _find_twice(grid: Grid, at: Ints, cell: Ints, ops: Ints, op: Ints, notes: li
     return twice
 
 
-def _missing_ops_text(ops: Ints, there: Bools, usual: Bools) -> str:
+def _missing_ops_text(ops: Ints, present: Bools, usual: Bools) -> str:
     """Say what a replica's step lacks, or has that others have not."""
-    lost, more = np.flatnonzero(usual & ~there), np.flatnonzero(there & ~usual)
+    lost, more = np.flatnonzero(usual & ~present), np.flatnonzero(present & ~usual)
     if not len(lost):
         return f"has {_label(ops[more[0]])}, which others have not"
-    if not there.any():
+    if not present.any():
         return "is missing"
     return f"lacks {_label(ops[lost[0]])}" + f" and {len(lost) - 1} more ops" * (len(lost) > 1)
 

@@ -234,11 +234,15 @@ def contents(
     return found if shared is None else {**found, "shared": shared()}
 
 
-def story_object(story: PageExplanation, pack: Pack) -> dict[str, Any]:
+def story_object(explanation: PageExplanation, pack: Pack) -> dict[str, Any]:
     """Return the explanation, the timelines to lay over the chart, and the ops that two timelines
     share.
     """
-    drawn = story.ghosts if sum(len(each.schedule) for each in story.ghosts) <= MOST_GHOSTS else ()
+    drawn = (
+        explanation.ghosts
+        if sum(len(each.schedule) for each in explanation.ghosts) <= MOST_GHOSTS
+        else ()
+    )
     ghosts = [
         {
             "makespan": each.makespan,
@@ -250,25 +254,25 @@ def story_object(story: PageExplanation, pack: Pack) -> dict[str, Any]:
     ]
     twins = (
         {}
-        if story.twins is None
-        else {"twins": [pack(np.ascontiguousarray(side)) for side in story.twins.T]}
+        if explanation.twins is None
+        else {"twins": [pack(np.ascontiguousarray(side)) for side in explanation.twins.T]}
     )
-    return {**_aligned(story.content), "ghosts": ghosts, **twins}
+    return {**_aligned(explanation.content), "ghosts": ghosts, **twins}
 
 
-def _aligned(told: Mapping[str, Any]) -> dict[str, Any]:
+def _aligned(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return a story with the texts of its bars and of each column of its matrix aligned at the
     decimal point.
     """
-    found = dict(told)
-    if bars := told.get("bars"):
+    found = dict(content)
+    if bars := content.get("bars"):
         texts = align_decimals([bar["text"] for bar in bars])
         found["bars"] = [{**bar, "text": text} for bar, text in zip(bars, texts, strict=True)]
-    if rows := told.get("matrix", {}).get("rows"):
+    if rows := content.get("matrix", {}).get("rows"):
         columns = map(align_decimals, zip(*(row["texts"] for row in rows), strict=True))
         texts_of = zip(*columns, strict=True) if rows[0]["texts"] else ((),) * len(rows)
         found["matrix"] = {
-            **told["matrix"],
+            **content["matrix"],
             "rows": [{**row, "texts": texts} for row, texts in zip(rows, texts_of, strict=True)],
         }
     return found
@@ -463,11 +467,14 @@ def _timeline(
     timeline: Timeline,
     curves: Sequence[Curve],
     bound: float,
-    around: Round | None,
+    steady_state: Round | None,
     rounds: bool,
     pack: Pack,
 ) -> dict[str, Any]:
-    metrics, timeline = replace(measure(timeline), bound=bound, round=around), compute_row(timeline)
+    metrics, timeline = (
+        replace(measure(timeline), bound=bound, round=steady_state),
+        compute_row(timeline),
+    )
     schedule = timeline.schedule
     return {
         "schedule": schedule.name,
