@@ -28,8 +28,8 @@ def test_all_replicas_and_collectives_of_a_job_come_back(suffix, tmp_path):
         "start",
         "end",
         "transfer",
-        "between_start",
-        "between_end",
+        "step_op_start",
+        "step_op_end",
     ):
         assert np.allclose(
             getattr(back, name), getattr(meant, name), rtol=0, atol=1e-12, equal_nan=True
