@@ -142,8 +142,8 @@ function pinLine({ timeline, top, row, devices }, { left, plotWidth }, theme) {
 
 /** Draw the overview, where there is room for a view in it: all devices and all time, anew only where that changed. */
 function showOverview() {
-  const there = tall() && !view.printing && (mostDevices() > MANY || view.rows !== null);
-  for (const id of ['rows-fewer', 'rows-more', 'rows-pin']) $(id).hidden = !tall();
+  const there = hasManyDevices() && !view.printing && (mostDevices() > MANY || view.rows !== null);
+  for (const id of ['rows-fewer', 'rows-more', 'rows-pin']) $(id).hidden = !hasManyDevices();
   $('overview').hidden = !there;
   $('chart').classList.toggle('zoomed', view.rows !== null);
   if (!there) return;
