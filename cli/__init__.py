@@ -254,7 +254,7 @@ def _explain(error: BaseException) -> int:
         return _complain(_message_and_hint(f"Error: {error}", error.hint), error.exit_code)
     if isinstance(error, click.ClickException):
         return _show_refusal(error)
-    if isinstance(error, ReaderGone):  # with what it wanted
+    if isinstance(error, ReaderGone):  # it has read all that it needs
         return 0
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else int(error.code is not None)

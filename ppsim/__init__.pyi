@@ -450,7 +450,7 @@ def compare(
         again: What backwards run again (none).
         layouts: Layers per stage by a name of ppsim plan (even).
         precision: Precision of the linear layers' products (bf16).
-        p2p: Run sends and receives as ops of their own: beside compute, or blocking, or in
+        p2p: Run sends and receives as ops: in parallel with compute, or blocking, or in
             batches.
         order: Order of sends and receives: early (default; a lowered file has its own), even-
             first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last two
@@ -468,7 +468,7 @@ def compare(
         shapes: Send the shape of each message ahead of it, and wait for it on both sides, as
             Megatron does with variable_seq_lengths; with --p2p batched (the default then) or
             blocking.
-        t_shape: Wait of the host between a shape and its message, beside the latency of the
+        t_shape: Wait of the host between a shape and its message, added to the latency of the
             shape (0).
         replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
             replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
@@ -907,7 +907,7 @@ def diff(
             or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A
             part takes its layers' time (of a layout, model or profile) or --tr. For recompute
             inside the backward, which waits for the gradient first, give a longer --tb instead.
-        p2p: Run sends and receives as ops of their own: beside compute, or blocking, or in
+        p2p: Run sends and receives as ops: in parallel with compute, or blocking, or in
             batches.
         order: Order of sends and receives: early (default; a lowered file has its own), even-
             first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last two
@@ -925,7 +925,7 @@ def diff(
         shapes: Send the shape of each message ahead of it, and wait for it on both sides, as
             Megatron does with variable_seq_lengths; with --p2p batched (the default then) or
             blocking.
-        t_shape: Wait of the host between a shape and its message, beside the latency of the
+        t_shape: Wait of the host between a shape and its message, added to the latency of the
             shape (0).
         format: Format of every -o, whatever its name says, such as svg.
         style: Look of figures (screen; paper for pdf).
@@ -1083,7 +1083,7 @@ def explain(
     """Say why devices are idle, what decides the time, and what would help.
 
     Args:
-        schedule: a name, or a file; None beside ``trace=``.
+        schedule: a name, or a file; None where ``trace=`` is given.
         options: as ``ppsim explain`` takes them, by name; ``what_if`` is a list of changes.
 
     Raises:
@@ -1226,7 +1226,7 @@ def explain(
         again: What backwards run again (none).
         layouts: Layers per stage by a name of ppsim plan (even).
         precision: Precision of the linear layers' products (bf16).
-        p2p: Run sends and receives as ops of their own: beside compute, or blocking, or in
+        p2p: Run sends and receives as ops: in parallel with compute, or blocking, or in
             batches.
         order: Order of sends and receives: early (default; a lowered file has its own), even-
             first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last two
@@ -1244,7 +1244,7 @@ def explain(
         shapes: Send the shape of each message ahead of it, and wait for it on both sides, as
             Megatron does with variable_seq_lengths; with --p2p batched (the default then) or
             blocking.
-        t_shape: Wait of the host between a shape and its message, beside the latency of the
+        t_shape: Wait of the host between a shape and its message, added to the latency of the
             shape (0).
         changes: Simulate a change; repeatable. Any option of shape, costs or messages: mb=16 ·
             schedule=zb-1p · comm=0.1 · speed.3=0.9 (device 3) · tf.2=0.9 (forward of stage 2),
@@ -1511,7 +1511,7 @@ def jitter(
         seed: Seed of the random numbers.
         dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
             local starts both here.
-        results: Keep finished work in a .parquet or .csv file, and go on from what it has.
+        results: Keep finished work in a .parquet or .csv file, and continue from its rows.
         format: Format of every -o, whatever its name says, such as svg.
         style: Look of figures (screen; paper for pdf).
         width: Figure width, inches. (default 6.75)
@@ -2014,7 +2014,7 @@ def optimize(
             where not the time ends it.
         dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
             local starts both here.
-        results: Keep finished work in a .parquet or .csv file, and go on from what it has.
+        results: Keep finished work in a .parquet or .csv file, and continue from its rows.
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
         tb: Time of a full backward (ti + tw).
         ti: Time of a backward for the input (1).
@@ -2462,7 +2462,7 @@ def plan(
         improve: With --against: plan each run anew, and say what that would change.
         dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
             local starts both here.
-        results: Keep finished work in a .parquet or .csv file, and go on from what it has.
+        results: Keep finished work in a .parquet or .csv file, and continue from its rows.
         format: Format of every -o, whatever its name says, such as svg.
         style: Look of figures (screen; paper for pdf).
         width: Figure width, inches. (default 6.75)
@@ -2792,7 +2792,7 @@ def run(
         cap: The most a device may hold: a number counts activations of a device's 1/P share of
             the model, with --layout of one layer; with a unit, such as 60GiB, bytes of
             --profile; a list has one for each device.
-        p2p: Run sends and receives as ops of their own: beside compute, or blocking, or in
+        p2p: Run sends and receives as ops: in parallel with compute, or blocking, or in
             batches.
         order: Order of sends and receives: early (default; a lowered file has its own), even-
             first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last two
@@ -2810,7 +2810,7 @@ def run(
         shapes: Send the shape of each message ahead of it, and wait for it on both sides, as
             Megatron does with variable_seq_lengths; with --p2p batched (the default then) or
             blocking.
-        t_shape: Wait of the host between a shape and its message, beside the latency of the
+        t_shape: Wait of the host between a shape and its message, added to the latency of the
             shape (0).
         blank: Pages begin with empty rows, and their reader places the ops.
         lowered: Write csv with sends and receives (torch's compute_comms).
@@ -3037,7 +3037,7 @@ def sweep(
             or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A
             part takes its layers' time (of a layout, model or profile) or --tr. For recompute
             inside the backward, which waits for the gradient first, give a longer --tb instead.
-        p2p: Run sends and receives as ops of their own: beside compute, or blocking, or in
+        p2p: Run sends and receives as ops: in parallel with compute, or blocking, or in
             batches.
         order: Order of sends and receives: early (default; a lowered file has its own), even-
             first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last two
@@ -3055,7 +3055,7 @@ def sweep(
         shapes: Send the shape of each message ahead of it, and wait for it on both sides, as
             Megatron does with variable_seq_lengths; with --p2p batched (the default then) or
             blocking.
-        t_shape: Wait of the host between a shape and its message, beside the latency of the
+        t_shape: Wait of the host between a shape and its message, added to the latency of the
             shape (0).
         cap: The most a device may hold: a number counts activations of a device's 1/P share of
             the model, with --layout of one layer; with a unit, such as 60GiB, bytes of
@@ -3066,7 +3066,7 @@ def sweep(
         heat: Draw --metric over the grid as a heat map, not time against memory.
         dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
             local starts both here.
-        results: Keep finished work in a .parquet or .csv file, and go on from what it has.
+        results: Keep finished work in a .parquet or .csv file, and continue from its rows.
     """
     ...
 

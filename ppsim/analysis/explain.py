@@ -42,7 +42,7 @@ class WhatIf:
     per_microbatch: float
     advice: str  # the change as an instruction
     timeline: Timeline  # of the run with the change
-    name: str = ""  # the change without what it assumes
+    name: str = ""  # the change, without its assumptions
     held: float = float("nan")  # the most that a device holds, in the unit of a :class:`MemoryRoom`
     fits: bool = True  # whether that is within the memory allowed
     is_bound: bool = False  # whether it shows what is lost, and is nothing that a user can do

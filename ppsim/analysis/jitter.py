@@ -80,7 +80,7 @@ class Sampler:
     remote_inputs: NDArray[np.int64]  # the ops whose input comes from another device
     link: NDArray[np.int64]  # the link of each of them
     sigma: float  # of the noise's logarithm; 0 for none
-    seed: tuple[int, int]  # of the random numbers, beside the first sample of a chunk
+    seed: tuple[int, int]  # of the random numbers, together with a chunk's first sample
 
     def draw(self, chunk: Chunk) -> Floats:
         """Draw a chunk's samples; returns their makespans."""

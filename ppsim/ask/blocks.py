@@ -32,8 +32,8 @@ def heading(text: str) -> Line:
 
 
 def name_line(name: str, *parts: Part) -> Line:
-    """What a name in muted letters means; what follows the line's end stands below its
-    beginning.
+    """A line with a name in muted letters; text past the line's end continues below the text's
+    start.
     """
     return Line([(name, "quiet"), *parts], len(name.lstrip("\n")))
 

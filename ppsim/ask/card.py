@@ -31,7 +31,7 @@ def card_html(
     verdict: str,  # the answer in one sentence
     charts: Sequence[tuple[str, Timeline]],  # what to draw, each with its title
     blocks: Iterable[Block],  # what a terminal shows below the verdict
-    bars: Bars | None = None,  # what to draw where there is no timeline
+    bars: Bars | None = None,  # drawn where there is no timeline
 ) -> str:
     """Return the card as HTML, without scripts or style sheets, which notebooks take out."""
     parts = [f'<p style="margin:4px 0;font-weight:600">{html.escape(verdict)}</p>']

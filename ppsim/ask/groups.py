@@ -115,8 +115,7 @@ class NetworkOptions:
     p2p: str | None = common(
         "--p2p",
         type=click.Choice(["latency", "overlap", "blocking", "batched"]),
-        help="Run sends and receives as ops of their own: beside compute, or blocking, or in "
-        "batches.",
+        help="Run sends and receives as ops: in parallel with compute, or blocking, or in batches.",
     )
     order: str | None = option(
         "--order",
@@ -164,7 +163,7 @@ class NetworkOptions:
     t_shape: float | None = option(
         "--t-shape",
         type=click.FloatRange(0, 1e15),
-        help="Wait of the host between a shape and its message, beside the latency of the shape "
+        help="Wait of the host between a shape and its message, added to the latency of the shape "
         "(0).",
     )
 

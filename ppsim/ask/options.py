@@ -78,7 +78,8 @@ class Option:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a user asks. Subclasses declare the options; their docstring is the help of the command.
+    """A user's question. Subclasses declare the options; their docstring is the help of the
+    command.
 
     Attributes:
         question: its name, which is the command's.

@@ -22,7 +22,7 @@ MAY_BE_EMPTY = ("unit", "note")
 CHARTS = ("style", "memory", *LOOK)
 
 NEEDS = (
-    # Which files are written, and what they show.
+    # Files and their content.
     Need(
         ("format",),
         lambda g: bool(g["output"]),
@@ -129,7 +129,7 @@ NEEDS = (
     Need(
         ("channel",),
         lambda g: g["p2p"] in (None, "overlap"),
-        "{options} limits messages that travel beside compute: --p2p overlap",
+        "{options} limits messages that travel in parallel with compute: --p2p overlap",
     ),
     Need(
         ("order",),
@@ -193,7 +193,7 @@ NEEDS = (
     Need(
         ("order",),
         lambda g: not g["grid"] or bool(g["lowered"]),
-        "{options} needs --lowered beside --grid",
+        "{options} needs --lowered and --grid",
     ),
     # What measures, and runs for real.
     Need(

@@ -42,7 +42,7 @@ class TaskOptions:
         "--results",
         type=click.Path(),
         metavar="FILE",
-        help="Keep finished work in a .parquet or .csv file, and go on from what it has.",
+        help="Keep finished work in a .parquet or .csv file, and continue from its rows.",
     )
 
 
@@ -129,7 +129,7 @@ def open_results(options: TaskOptions, inputs: object, is_sound: IsSound) -> Ite
     """Open the results file, if one is named, and say how much it has and, after Ctrl-C, how much
     it keeps.
 
-    ``inputs`` are what all rows depend on, beside their keys; ``is_sound`` says whether a row of
+    ``inputs`` is all that every row depends on, except its key; ``is_sound`` says whether a row of
     the file can be one of them.
 
     Raises:
@@ -166,7 +166,7 @@ def finish_tasks(
     function: Callable[[Task], Row],  # gives a task's row; see :class:`ppsim.base.workers.Workers`
     tasks: Mapping[str, Task],  # by the key under which their rows are kept
     options: TaskOptions,  # of the command line
-    inputs: object,  # what all rows depend on, beside their keys
+    inputs: object,  # all that every row depends on, except its key
     report: Callable[[float, str], None],  # called with the share done and a key
     local: Collection[str] = (),  # keys of tasks that run in this process in any case
     *,

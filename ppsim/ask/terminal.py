@@ -198,7 +198,7 @@ def console(at_least: int = 20, *, err: bool = False) -> Console:
     """
     from rich.console import Console
 
-    # Brackets and colons of units and file names are no markup.
+    # Brackets and colons of units and file names must not be read as markup.
     plain: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False}
     plain["force_jupyter"] = False  # it would show tables and charts before the text around them
     if (columns := _TEXT.get()) is not None:

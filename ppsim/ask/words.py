@@ -49,7 +49,7 @@ def result_line(name: str, metrics: Metrics, shape: Shape, unit: str) -> str:
 
 
 def summary(timeline: Timeline, metrics: Metrics) -> str:
-    """Return the numbers of one run, one line each, with what they mean."""
+    """Return the numbers of one run and their meanings, one line each."""
     shape = shape_of(timeline.schedule)
     rows = (
         (

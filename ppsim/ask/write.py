@@ -1,4 +1,4 @@
-"""Files that commands write: their targets, what they embed, and documents."""
+"""Files that commands write: targets, embedded inputs, and documents."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Atomic files: a file gets its name only when it is complete.
 
-Before that it has a short hidden name beside its place, which only a killed process leaves. A file
-that exists keeps its mode and owner; a symbolic link is followed; other hard links keep the old
-contents.
+Before that it has a short hidden name in the same folder, which only a killed process leaves. A
+file that exists keeps its mode and owner; a symbolic link is followed; other hard links keep the
+old contents.
 """
 
 from __future__ import annotations

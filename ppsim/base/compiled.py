@@ -1,7 +1,7 @@
 """Machine code for kernels: plain Python functions over arrays, compiled by numba and kept on disk.
 
 numba keeps compiled code in the user's cache folder (``~/.cache/ppsim`` on Linux), so that
-uninstalling leaves nothing beside the sources, or in ``NUMBA_CACHE_DIR``. It writes atomically and
+uninstalling leaves no file next to the sources, or in ``NUMBA_CACHE_DIR``. It writes atomically and
 tells versions, processors and changed sources apart. What it finds there it runs: a folder in which
 somebody else could have put code keeps none, and each process compiles. What no process has loaded
 for a month goes from the user's folder when something is compiled.

@@ -41,7 +41,7 @@ class RefusedValue(ValueError):
 
     Attributes:
         key: the field.
-        why: what it must be.
+        why: the rule that it breaks.
     """
 
     def __init__(self, key: str, why: str) -> None:

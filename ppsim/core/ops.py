@@ -152,14 +152,14 @@ class Result(StrEnum):
 class Need(NamedTuple):
     """A result that an op waits for in addition to its neighbouring stage's."""
 
-    result: Result  # what it is
+    result: Result  # the kind of result
     # ``own``: of the op's stage; ``previous`` or ``next``: of that one's neighbour, if any;
     # ``first`` or ``last``: of that stage; ``device``: of the op's device; ``any``: of any device
     at: str
     only: str = ""  # ``first`` or ``last`` where only ops of that stage need it; empty for all
     must: bool = False  # whether some op must make it; other needs are left out where none does
     sent: bool = False  # whether it is a message where another device makes it
-    # the microbatch whose result it is, counted from the op's; no need where there is no such one
+    # the microbatch of the result, counted from the op's; no need where it does not exist
     ahead: int = 0
     # no need where the op's device makes this result for its microbatch
     unless: Result | None = None
@@ -192,7 +192,7 @@ class KindInfo:
     legend: str = ""  # its name in the legend of a picture
     stream: Stream | None = None  # the stream it runs on; None where lowering puts it into queues
     scope: Scope = Scope.STAGE  # where it runs
-    result: Result | None = None  # what it leaves; what ``direction`` says is not repeated
+    result: Result | None = None  # its result, unless ``direction`` says so
     needs: tuple[Need, ...] = ()  # its inputs besides that of ``works_on``
     # whether it starts only when the compute op before it in its device's queue has ended
     gated: bool = False

@@ -275,7 +275,7 @@ class Schedule(Columns):
 
     @cached_property
     def only_forwards(self) -> bool:
-        """Whether there are no backwards, as in inference."""
+        """Whether the schedule has only forwards, as in inference."""
         return not mask(BACKWARDS)[self.kind].any()
 
     @cached_property

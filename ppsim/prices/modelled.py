@@ -26,7 +26,7 @@ class Modelled:
         model: the model.
         machine: the cluster and its GPUs.
         base: what the software does, with all sizes 1.
-        sizes: of parallelism beside the pipeline, by name.
+        sizes: of all kinds of parallelism except the pipeline, by name.
         layout: the name of the division of layers.
     """
 

@@ -105,7 +105,7 @@ def _refuse_steps(schedule: Schedule) -> None:
     messages as ops.
 
     Lowered queues hold computes, sends and receives of one device; no op of theirs is joined by all
-    devices, as the norm of all gradients is, or runs on a stream beside compute.
+    devices, as the norm of all gradients is, or runs on a stream in parallel with compute.
     """
     from ppsim.core.ops import Kind
 

@@ -74,7 +74,7 @@ class TrainedModel:
     """A model and how it is trained."""
 
     spec: str  # the name or path
-    options: TrainedOptions  # beside its pipeline
+    options: TrainedOptions  # all settings of its training except the pipeline
 
     @cached_property
     def model(self) -> Model:

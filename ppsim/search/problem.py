@@ -38,7 +38,7 @@ class Problem:
     # times per stage and the latency of messages, no factors per microbatch; a time of pairs counts
     # in bounds, and no search writes any
     costs: Costs
-    # most activations that a device may hold at once, one number or one per device; None is no
+    # most activations that a device may hold at once, one number or one per device; None means no
     # limit
     cap: float | Sequence[float] | None = None
     after_i: float = 1.0  # share of an activation that is still held between I and W
@@ -178,7 +178,7 @@ class Solution:
     # shape (devices,), most activations held at once, shares counted
     peak_activations: NDArray[np.float64]
     origin: str  # the method or schedule that it came from, in words
-    # its times, of a large schedule that nothing better is known beside
+    # its times, of a large schedule for which nothing better is known
     timeline: Timeline | None = field(default=None, repr=False, compare=False)
 
     @property

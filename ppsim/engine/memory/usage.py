@@ -98,9 +98,9 @@ def resize(
     """Return what a stage holds of microbatches of different sizes; bytes are rounded up.
 
     Args:
-        model: what it holds of a microbatch of size 1.
+        model: the memory that a microbatch of size 1 takes.
         sizes: shape (1 or stages, microbatches).
-        twice: what it holds of one of size 2, where that is not twice as much.
+        twice: the memory of a microbatch of size 2, where that is not twice as much.
     """
 
     def of_sizes(name: str) -> Amounts:

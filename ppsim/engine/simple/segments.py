@@ -49,7 +49,7 @@ ORDERS = {
 class Segment:
     """A part of an op that one stream runs."""
 
-    name: str  # what it does, such as ``attn``; no two of an op share one
+    name: str  # such as ``attn``; unique in its op
     time: float  # how long it takes alone
     stream: str = "compute"  # ``compute`` or ``communication``
     # segments of the same op and layer that it waits for; the one listed before it where none are

@@ -181,7 +181,7 @@ def _reorder_rows(table: Times) -> StageTimes:
 
 def _refuse_missing(time: Times, schedule: Schedule) -> None:
     """Raise InputError if an op's kind has no time on its stage."""
-    # what copies and shares of the vocabulary take is given beside a profile
+    # times of copies and of shares of the vocabulary are options, given with a profile
     schedule = schedule.compute_only
     kind, stage = np.divmod(
         np.unique(schedule.kind * np.int64(schedule.n_stages) + schedule.stage), schedule.n_stages

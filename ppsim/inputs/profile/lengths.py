@@ -136,8 +136,8 @@ def read_context_parallel(
 
     Returns:
         Three arrays of shape (R, M): how many times as long the microbatch takes, 1/cp where no
-        factor is given and 1 without a row; the time of a forward's collective beside its compute;
-        and the ranks, 1 without a row.
+        factor is given and 1 without a row; the time of a forward's collective, which runs in
+        parallel with its compute; and the ranks, 1 without a row.
 
     Raises:
         InputError: the file cannot be read, or names another replica or microbatch.

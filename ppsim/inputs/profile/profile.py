@@ -200,7 +200,7 @@ class StageSize:
     """Sizes of one stage of the user's own model."""
 
     stage: int  # its number
-    message_bytes: int  # what it sends to the next stage for a microbatch; 0 for the last
+    message_bytes: int  # sent to the next stage for a microbatch; 0 for the last stage
     parameters: int  # their number
     parameter_bytes: int  # their size
     after_f_bytes: int  # as in :class:`Activation`

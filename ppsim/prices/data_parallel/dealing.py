@@ -130,17 +130,17 @@ class DealtLoad:
         return float(self.given_ends.max())
 
     def maps(self, unit: str) -> tuple[LoadMap, ...]:
-        """What a picture shows: the load as given and as dealt."""
+        """The load as given and as dealt, for a picture."""
         given = load_map("as given", self.given_load, self.given_ends, unit)
         return given, load_map("dealt anew", self.load, self.dealing.makespans, unit)
 
     @property
     def gap(self) -> float:
-        """How far the bound lies below the step, as a share of it."""
+        """The distance of the bound below the step, as a share of the step."""
         return 1 - self.dealing.bound / self.dealing.step if self.dealing.step else 0.0
 
     def lines(self, unit: str) -> Iterator[Block]:
-        """What dealing gives, and what the bound says of it."""
+        """The steps before and after dealing, and the bound."""
         found, M = self.dealing, self.schedule.whole_microbatches
         change = format_change(found.step / self.given_step - 1) if self.given_step else "-"
         times = f"{format_number(self.given_step)} to {format_number(found.step)} {unit}"
@@ -244,8 +244,8 @@ def find_slowest(
 ) -> int | None:
     """Find the replica that ends last; None where its ops must be timed one replica at a time.
 
-    That is so where a collective runs beside an op, ops run on several streams, or a function
-    gives the durations.
+    That is so where a collective runs in parallel with an op, ops run on several streams, or a
+    function gives the durations.
     """
     if not can_be_dealt(schedule, costs, load):
         return None
@@ -434,7 +434,7 @@ class DealtJob:
         return Mending(f"microbatches dealt anew {where}, searched", self.dealt_step)
 
     def line(self, unit: str) -> str:
-        """What dealing gives, beside the step as recorded."""
+        """The steps before and after dealing, and the recorded one, as a line."""
         change = format_change(self.dealt_step / self.given_step - 1) if self.given_step else "-"
         times = (
             f"{format_number(self.given_step)} to {format_number(self.dealt_step)} {unit}, {change}"

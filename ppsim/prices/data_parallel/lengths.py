@@ -71,7 +71,7 @@ class SequenceLengths:
 
 @dataclass(frozen=True)
 class LengthOptions(SequenceLengths):
-    """How long the sequences of every replica's microbatches are."""
+    """Options for the lengths of the sequences in every replica's microbatches."""
 
     needs: ClassVar[tuple[Need, ...]] = (
         *SequenceLengths.needs,
@@ -188,8 +188,9 @@ def scale_costs(schedule: Schedule, made: Costs, factors: NDArray[np.float64]) -
 def beside_collectives(schedule: Schedule, made: Costs, collective: NDArray[np.float64]) -> Costs:
     """Return costs where each op takes at least as long as the collective in parallel with it.
 
-    Beside a forward runs one collective of its microbatch, of shape (microbatches,); beside B and
-    I, which move gradients too, one twice as long; beside W none. A pair takes those of both ops.
+    In parallel with a forward runs one collective of its microbatch, whose time has shape
+    (microbatches,); with B and I, which move gradients too, one twice as long; with W none. A pair
+    runs the collectives of both ops.
     """
     import numpy as np
 
@@ -249,7 +250,7 @@ class Loads:
     Attributes:
         options: how long sequences are.
         replicas: how many there are; None where the lengths say it.
-        by_key: the loads by what they depend on.
+        by_key: the loads by the options that they depend on.
     """
 
     options: LengthOptions

@@ -404,7 +404,7 @@ class LoadedRuns:
 
         Args:
             held: what a stage holds of a mean microbatch, or of one with so many ``tokens``.
-            twice: what it holds of one twice as long, where that is not twice as much.
+            twice: the memory of a microbatch twice as long, where that is not twice as much.
             tokens: of the microbatch that ``held`` is of, where a model tells them.
         """
         from ppsim.engine.memory.usage import resize

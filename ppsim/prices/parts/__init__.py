@@ -2,7 +2,7 @@
 folder is a part.
 
 A module here has one class derived from :class:`ppsim.prices.part.Part`: its fields are its
-options, and its methods say what they change.
+options, and its methods are the changes that they make.
 """
 
 __all__ = ["layout", "modelled", "steps"]

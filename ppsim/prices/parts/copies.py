@@ -1,4 +1,4 @@
-"""Copies of activations to the host and to other devices, and what they take."""
+"""Copies of activations to the host and to other devices, and their times."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Copies(TimesOfKinds):
-    """Copies of activations: a rule that adds them, and what they take."""
+    """Copies of activations: a rule that adds the ops, and their times."""
 
     place: ClassVar[int] = 20
     kinds: ClassVar[tuple[str, ...]] = ("t_offload", "t_reload", "t_evict")

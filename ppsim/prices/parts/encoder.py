@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EncoderFile(Part):
-    """An encoder: its ops, what they take and what they hold."""
+    """An encoder: its ops, their times and their memory."""
 
     place: ClassVar[int] = 130
     called_by: ClassVar[tuple[str, ...]] = ("encoder",)

@@ -39,7 +39,7 @@ OTHER_TIMES = (
 
 @dataclass(frozen=True)
 class ModelledOptions(Techniques):
-    """The model, and how it is trained beside its pipeline; None takes the usual, as in plan."""
+    """The model and its training, except for the pipeline; None is the usual value, as in plan."""
 
     needs: ClassVar[tuple[Need, ...]] = (
         Need(

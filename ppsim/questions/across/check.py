@@ -269,7 +269,7 @@ class Check(Answer[CheckRequest]):
         return "".join(f"\n{block}\n" for block in blocks)
 
     def _proved(self) -> str:
-        """What was looked at, of a valid schedule."""
+        """The checks that a valid schedule passed."""
         draft, checked = self.draft, "every op once, in an order that can run"
         if draft.has_comms:
             queues = queue_note(self.request.runtime, self.request.queues)
@@ -357,7 +357,7 @@ def order_note(draft: Draft, expected: ExpectedCounts) -> str:
 
 
 def queue_note(runtime: str | None, queues: str | None) -> str:
-    """Which queues of communicators were looked at, empty for none in particular."""
+    """The kind of communicator queues that was checked; empty where none was chosen."""
     from ppsim.inputs.check.queues import QUEUES_OF
 
     per, batched = (queues, False) if queues else QUEUES_OF.get(runtime or "", ("", False))

@@ -151,7 +151,7 @@ class Converted(Answer[ConvertRequest]):
         return f"{self.request.file}, {shape_line(schedule)}: {files} written, with {times}"
 
     def json_object(self) -> dict[str, Any]:
-        """How the files are made."""
+        """The inputs that files carry: the command, and the costs or the converted file."""
         return inputs_of(self.typed_options, self.costs) | (
             {} if self.costs else {"converted from": self.request.file}
         )

@@ -47,7 +47,7 @@ class DiffRequest(Request):
 
     A and B are schedules (1f1b, interleaved:2), which are simulated with the options given, or
     files with times, such as a run's JSON or trace, or folders of real runs (Primus, Kineto) and
-    records (FILE:NAME for one of several), which are taken as they are. A schedule beside a file
+    records (FILE:NAME for one of several), whose times stay as they are. A schedule next to a file
     takes the shape of that run and, without options of costs, its median times: so it predicts the
     run, or says what another schedule would give.
 

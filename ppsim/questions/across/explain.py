@@ -169,7 +169,7 @@ class ExplainRequest(Request):
 
     @property
     def spec(self) -> str:
-        """The schedule's spelling, empty beside a trace that names none."""
+        """The schedule's spelling, empty where a trace is given and names none."""
         named = self.schedule.names or self.schedule.schedule is not None
         return self.schedule.spec if named or not self.trace else ""
 
@@ -178,7 +178,7 @@ def explain(schedule: str | None = None, **options: Any) -> Explained:
     """Say why devices are idle, what decides the time, and what would help.
 
     Args:
-        schedule: a name, or a file; None beside ``trace=``.
+        schedule: a name, or a file; None where ``trace=`` is given.
         options: as ``ppsim explain`` takes them, by name; ``what_if`` is a list of changes.
 
     Raises:

@@ -261,8 +261,8 @@ def _order_by_cause(
 def _reduces_main_cause(explanation: Explanation, family: Family, chunks: int, base: Run) -> bool:
     """Return whether a schedule reduces the largest cause of idle time.
 
-    Waits for messages: no more messages than now, or an order that follows what they take. All
-    else: split backwards, whose weight gradients fill gaps, or more and shorter stages.
+    Waits for messages: no more messages than now, or an order that follows their times. All else:
+    split backwards, whose weight gradients fill gaps, or more and shorter stages.
     """
     assert base.schedule
     idle = explanation.idle.by_cause
@@ -377,7 +377,7 @@ def _most_loaded(run: Run, schedule: Schedule, costs: CostOptions, load: Load) -
 def with_memory_of_dealing(
     change: WhatIf, run: Run, schedule: Schedule, load: Load, room: MemoryRoom | None
 ) -> WhatIf:
-    """Return a change that deals sequences anew, with what it holds and whether that fits a cap.
+    """Return a change that deals sequences again, with its memory and whether that fits a cap.
 
     Args:
         change: the change.

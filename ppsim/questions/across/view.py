@@ -157,7 +157,7 @@ def _costs_and_network(request: ViewRequest) -> tuple[CostOptions, NetworkOption
     """Return costs and network: from the options, or from the model's stages on the cluster.
 
     Raises:
-        InputError: costs beside a model, a model without a cluster, or sizes without a model.
+        InputError: costs and a model together, a model without a cluster, or sizes without a model.
     """
     trained, network, given = (
         request.model.trained,

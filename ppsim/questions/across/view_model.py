@@ -59,7 +59,7 @@ class ModelOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanPageRequest(Request):
-    """What a page may ask of ``ppsim plan``."""
+    """The options of ``ppsim plan`` that a page may set."""
 
     question: ClassVar[str] = "plan"
     model: str | None = option("--model")

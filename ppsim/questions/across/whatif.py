@@ -487,7 +487,7 @@ class _Change:
             )
 
     def _read(self, value: str, now: Any = 1.0) -> Any:
-        """The number in a value, or where it is a factor what it makes of the number ``now``."""
+        """The number in a value; a factor multiplies the number ``now``."""
         try:
             number = float(value.removeprefix("x"))
         except ValueError:

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from ppsim.search.problem import Problem, Solution
     from ppsim.show.files.document import Document
 
-ALONE = "search"  # the key of a search that is no part of a front
+ALONE = "search"  # the key of a search that does not belong to a front
 # The share of the time that the list has; seconds more for its first schedule: a slow machine has
 # an answer as well.
 LISTED, FIRST_S = 0.6, 2.0

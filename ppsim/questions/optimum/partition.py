@@ -321,13 +321,13 @@ class Partitioned(Answer[PartitionRequest]):
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """How to make the answer again."""
+        """The command, the version and the settings that give this answer."""
         costs = replace(self.request.costs, layout=str(self.layout))
         return inputs_of(self.typed_options, build_costs(self.schedule, costs))
 
     @cached_property
     def held(self) -> Curve:
-        """What devices hold with the best."""
+        """The memory of devices with the best split."""
         return self.asked.hold(self.schedule, self.layout, self.timeline)
 
     @cached_property
@@ -429,7 +429,7 @@ class Partitioned(Answer[PartitionRequest]):
         return [(title_of(self.schedule), self.timeline)]
 
     def _proof(self) -> str:
-        """What is known of the other splits."""
+        """The sentence on how the split compares with all others."""
         none, n = (
             "none that fits" if math.isfinite(self.problem.cap) else "none",
             self.problem.n_splits,
@@ -444,7 +444,7 @@ class Partitioned(Answer[PartitionRequest]):
         )
 
     def _against_even(self) -> str:
-        """How the makespan compares with the even split's, which a cap may rule out."""
+        """The makespan against the even split's, which a cap may rule out."""
         span, even = self.makespan, format_number(self.even_makespan)
         if span >= self.even_makespan * (1 - 1e-9) and self.even_fits:
             return "as the even split"
@@ -455,7 +455,7 @@ class Partitioned(Answer[PartitionRequest]):
         )
 
     def _devices(self) -> Iterator[Block]:
-        """What each device holds and computes, and the one that decides."""
+        """A table of each device's layers, memory and compute time, and the device that decides."""
         from ppsim.workload.layout.text import format_content
 
         schedule, span, busy = self.schedule, self.makespan, self._busy

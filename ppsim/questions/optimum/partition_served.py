@@ -38,7 +38,7 @@ MOST_RANGES = 20_000_000  # of layers on stages that are compared
 
 @dataclass(frozen=True)
 class OneSplit:
-    """A split and what it gives."""
+    """A split with its layout, its period and its memory."""
 
     layout: Layout
     period: float  # of a round
@@ -254,7 +254,7 @@ class ServedSplit(Answer[Any]):
         }
 
     def blocks(self) -> Iterator[Block]:
-        """The split, what it gains over the even one, its devices, and the command that runs it."""
+        """The split, its gain over the even one, its devices, and the command that runs it."""
         split = ",".join(map(str, self.split))
         yield Line([(title_of(self.schedule), "name"), f"  {shape_line(self.schedule)}"])
         yield ""

@@ -1,4 +1,4 @@
-"""Published runs beside what the model predicts, and what a plan would change."""
+"""Published runs, the model's predictions of them, and what a plan would change."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class PublishedRuns(Answer[Any]):
         yield from self._further_blocks()
 
     def _further_blocks(self) -> Iterator[Block]:
-        """How far off memory is, and how many plans are as fast."""
+        """The error of predicted memory, and the number of plans that are as fast."""
         summary = self.summary
         if summary.get("memory_rows"):
             rows, error = summary["memory_rows"], format_share(summary["mean_memory_error"])
@@ -145,7 +145,7 @@ class PublishedRuns(Answer[Any]):
 
     @property
     def verdict(self) -> str:
-        """How far the predicted steps are from the published ones."""
+        """The error of predicted steps against published ones."""
         summary = self.summary
         text = f"{summary['predicted']} of {summary['rows']} runs predicted"
         text += f", {summary['skipped']} left out" if summary["skipped"] else ""

@@ -178,7 +178,7 @@ class Layout(Answer[LayoutRequest]):
 
     @property
     def verdict(self) -> str:
-        """How many layers lie on how many stages, and how many a stage holds."""
+        """The number of layers and stages, and the layers per stage."""
         found = self.stage_layers
         mtp = f" and {count_text(found.n_mtp, 'MTP layer')}" if found.n_mtp else ""
         least, most = min(found.layers), max(found.layers)

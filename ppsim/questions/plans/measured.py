@@ -29,7 +29,7 @@ LAYOUTS_DIFFER = 0.14
 BASELINE = "1f1b"  # the schedule over which others gain
 PLAIN = ("", "1f1b", "interleaved", "gpipe")  # schedules, the simpler first
 SIZES = ("tp", "cp", "ep", "pp", "vp")
-# beside the schedule
+# in addition to the schedule
 LAYOUT = ("tp", "cp", "ep", "pp", "dp", "mbs", "recompute", "zero", "offload")
 
 

@@ -215,7 +215,7 @@ class Card(Answer[ModelRequest]):
     """All fields of a cluster, a GPU or a software of the library.
 
     Attributes:
-        name: what it is called.
+        name: of the model.
         fields: by name, as its file has them.
     """
 
@@ -224,7 +224,7 @@ class Card(Answer[ModelRequest]):
 
     @property
     def verdict(self) -> str:
-        """What it is, by what tells it apart."""
+        """The name, the kind and the size of the model."""
         return f"{self.name}: {card_words(self.fields)}"
 
     @property
@@ -284,7 +284,7 @@ class ModelCost(Answer[ModelRequest]):
 
     @property
     def verdict(self) -> str:
-        """What a token costs, or what a step takes and whether it fits."""
+        """The FLOPs of a token, or the time of a step and whether it fits."""
         model, numbers = self.model, describe_model(self.model)
         size = f"{model.name}: {format_number(numbers['parameters'] / 1e9)} B parameters"
         effort = f"{format_number(numbers['flops_per_token'] / 1e9)} GFLOP to train a token"
@@ -319,7 +319,7 @@ class ModelCost(Answer[ModelRequest]):
 
     @property
     def drawing(self) -> Drawing:
-        """How its layers are split over GPUs.
+        """The split of the layers over GPUs, as a drawing.
 
         Raises:
             InputError: they do not divide.

@@ -472,7 +472,7 @@ def _software_features(request: PlanRequest) -> SoftwareFeatures:
 
 
 def _search(task: Task, request: PlanRequest) -> Findings:
-    """Search on all cores or on Dask; Ctrl-C ends the search and keeps what it has found."""
+    """Search on all cores or on Dask; Ctrl-C ends the search and keeps its findings."""
     from ppsim.workload.plans.search import is_sound, search
     from ppsim.workload.plans.task import Findings
 
@@ -564,7 +564,7 @@ class Plans(Answer[PlanRequest]):
 
     @cached_property
     def gains(self) -> list[Gain | None]:
-        """What the schedule of each plan gains over 1f1b in the same layout; None without one."""
+        """The gain of each plan's schedule over 1f1b in the same layout; None without one."""
         return [gain_of_plan(self.task, row) for row in self.findings.rows]
 
     @property
@@ -795,8 +795,8 @@ class Plans(Answer[PlanRequest]):
         yield ""
 
     def _rows(self) -> Iterator[Block]:
-        """What all listed plans have alike, in a line, and a table of what differs and of how they
-        come out.
+        """A line with the settings that all listed plans share, and a table of the others and of
+        results.
         """
         found = self.findings.rows
         sizes = [k for k in SIZES if any(row[k] > 1 for row in found)]
@@ -853,7 +853,7 @@ class Plans(Answer[PlanRequest]):
         yield Table([*columns], [*zip(*columns.values(), strict=True)], 160, spare, left)
 
     def _ranks(self) -> Iterator[Block]:
-        """Where the best plan's ranks lie and which links its groups use."""
+        """The nodes of the best plan's ranks and the links of its groups."""
         from ppsim.workload.plans.ranks import MEANINGS, group_links, rank_grid, span
 
         machine, parallel, layout = self._best_built
@@ -899,7 +899,7 @@ class Plans(Answer[PlanRequest]):
 
     @cached_property
     def _optimizer(self) -> OptimizerStep:
-        """What the best plan's optimizer step takes, and what of it is seen."""
+        """The optimizer step of the best plan, in seconds, and the part that no compute hides."""
         from ppsim.workload.cost.costs import stage_costs
         from ppsim.workload.cost.exposed import find_optimizer_step
 

@@ -235,7 +235,7 @@ def _show_stages(stages: list[dict[str, Any]]) -> Iterator[Block]:
 
 
 def _show_devices(devices: list[dict[str, Any]], capacity: float | None) -> Iterator[Block]:
-    """A row for each device: what it holds in GiB, and whether that is more than a GPU has."""
+    """A row for each device: its memory in GiB, and whether that exceeds a GPU's."""
     names = ["weights", "gradients", "optimizer", "activations", "work", "total"]
     names += ["host"] if "host_gib" in devices[0] else []
     over = [capacity is not None and row["total_gib"] > capacity for row in devices]

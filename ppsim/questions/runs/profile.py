@@ -92,9 +92,7 @@ class ShownProfile(Answer[Request]):
         yield Line(result_line(self.profile))
 
     def blocks(self) -> Iterator[Block]:
-        """What was measured, the table of ops, what follows from it, and a table of messages for
-        each link.
-        """
+        """The setting, the table of ops, the sums of it, and a table of messages for each link."""
         from ppsim.inputs.profile.text import fit_lines, heading, lines, message_rows, op_rows
 
         for line in heading(self.profile):
@@ -136,7 +134,7 @@ class ProfileDiff(Answer[ProfileDiffRequest]):
 
     @property
     def verdict(self) -> str:
-        """How many times differ."""
+        """The number of times that differ."""
         from ppsim.inputs.profile.text import differing
 
         times = len(self.differences.times)

@@ -150,7 +150,7 @@ class Written(Answer[ReadRequest]):
 
     @property
     def verdict(self) -> str:
-        """What wrote the file, and that it holds no ops."""
+        """A sentence: the command that wrote the file, and that it holds no ops."""
         version = f" {self.origin.version}" if self.origin.version else ""
         return f"{self.request.files[0]} was written by ppsim{version} and holds no ops to show"
 
@@ -190,7 +190,7 @@ class ObservedRun(Answer[ReadRequest]):
 
     @property
     def verdict(self) -> str:
-        """What ran, and how long an iteration or a step of the job took."""
+        """The schedule that ran, and the time of an iteration or of a step of the job."""
         unit, counted_in = self.run.unit, count_text(len(self.kept.iterations), "iteration")
         time = f"{format_number(float(np.median(self.kept.makespans)))} {unit}"
         text = f"{self.run.source}: {self.run.schedule.name} took {time} (median of {counted_in})"
@@ -230,11 +230,11 @@ class ObservedRun(Answer[ReadRequest]):
         }
 
     def _facts(self) -> Iterator[Block]:
-        """What it is, and how long it took."""
+        """The format, the shape and the times of the run."""
         return (Line(line, 11) for line in _headline(self.run, self.kept))
 
     def blocks(self) -> Iterator[Block]:
-        """What it is, the times of its stages, and what passes between ops."""
+        """The facts of the run, the times of its stages, and the times between ops."""
         value = self.json_object()
         yield from self._facts()
         yield from _command_line(self.command)
@@ -258,7 +258,7 @@ class Shape(Answer[ReadRequest]):
 
     @property
     def verdict(self) -> str:
-        """What schedule the file holds."""
+        """The schedule in the file."""
         return (
             f"{self.request.files[0]} holds {self.schedule.name} without times, "
             f"{shape_line(self.schedule)}"
@@ -277,7 +277,7 @@ class Shape(Answer[ReadRequest]):
         }
 
     def blocks(self) -> Iterator[Block]:
-        """What it is."""
+        """The facts of the file."""
         yield Line(f"file       {self.request.files[0]}: a schedule without times", 11)
         yield Line(_schedule_line(self.schedule), 11)
         yield from _command_line(self.command)
@@ -305,7 +305,7 @@ class Ranks(Answer[ReadRequest]):
         return {"schema": SCHEMA, "source": self.request.files[0], "format": "ranks", **sizes}
 
     def blocks(self) -> Iterator[Block]:
-        """What it is, sizes, order, and what takes it."""
+        """The facts of the schedule: sizes, order, and the commands that read it."""
         found = self.layout
         yield Line(f"file       {self.request.files[0]}: where ranks lie", 11)
         yield Line(f"sizes      {self._sizes()}", 11)

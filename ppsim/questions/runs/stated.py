@@ -102,8 +102,8 @@ def read_draft(
 class StatedRun:
     """A run whose times are in its files."""
 
-    observed: Observed  # its times and what they show
-    text: str  # what it is, for people
+    observed: Observed  # its times and the numbers derived from them
+    text: str  # a description of the run, for people
     title: str  # the name of its schedule, for pictures
     family: str  # the family whose queues it followed; empty for none
     group_size: int | None = None  # the microbatches per group, where the family takes that

@@ -56,8 +56,8 @@ def time_runs(
     """Time every run: files that state their times as they are, all else simulated in the shape
     given.
 
-    Without a shape, that of a file is taken for the schedule spelled beside it, and so are its
-    times without costs.
+    Without a shape, the shape of a file holds for the schedule named with it, and so do its times
+    without costs.
 
     Raises:
         InputError: a schedule or file that does not exist, or options that have no effect.

@@ -57,7 +57,7 @@ class Timers(Answer[Request]):
 
     @property
     def verdict(self) -> str:
-        """What the log holds."""
+        """The number of timers and iterations in the log."""
         ranks = max(len(timer.ranks) for timer in self.timers)
         shown = (
             f"of {count_text(ranks, 'rank')}" if ranks else "the least and greatest of all ranks"

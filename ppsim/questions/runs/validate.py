@@ -46,7 +46,7 @@ def _milliseconds(spelling: str, what: str) -> Any:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What a run for real computes, and how often; see :class:`ppsim.real.runs.session.Request`."""
+    """The work of a real run and its repetitions; see :class:`ppsim.real.runs.session.Request`."""
 
     ops: str = common(
         "--ops",
@@ -303,7 +303,7 @@ class ValidatedJob(Answer[ValidateRequest]):
 
     @property
     def verdict(self) -> str:
-        """How far off the predictions are, and whether that is within the tolerance."""
+        """The error of the predictions, and whether it is within the tolerance."""
         value = self.json_object()
         return verdict_of(
             value, value["held_out"], f"steps of {count_text(value['replicas'], 'replica')}"
@@ -346,9 +346,7 @@ class Validated(Answer[ValidateRequest]):
 
     @property
     def exit_code(self) -> int:
-        """What the command exits with: 0 or 1 by the tolerance, or 4 where noise lets nobody
-        tell.
-        """
+        """The exit code: 0 or 1 by the tolerance, or 4 where noise is too large to decide."""
         return UNDECIDED if self._value["lost_in_noise"] else int(not self.passed)
 
     def json_object(self) -> dict[str, Any]:
@@ -357,7 +355,7 @@ class Validated(Answer[ValidateRequest]):
 
     @property
     def verdict(self) -> str:
-        """How far off the predictions are, and whether that is within the tolerance."""
+        """The error of the predictions, and whether it is within the tolerance."""
         verdicts = self.validation.verdicts
         held_out = any(verdict.held_out for verdict in verdicts)
         return verdict_of(self._value, held_out, count_text(len(verdicts), "run"))

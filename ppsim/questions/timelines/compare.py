@@ -189,7 +189,7 @@ class Comparison(Answer[CompareRequest]):
 
     @cached_property
     def inputs(self) -> dict[str, Any]:
-        """How to make the answer again."""
+        """The command, the version and the settings that give this answer."""
         return inputs_of(self.typed_options, self.costs[0])
 
     @property
@@ -215,7 +215,7 @@ class Comparison(Answer[CompareRequest]):
         return any(row.fits for row in self.rows)
 
     def error_after_output(self) -> PpsimError | None:
-        """That none fits, and the least cap that one does."""
+        """The error where no schedule fits, with the least cap that admits one."""
         return (
             None
             if self._any_fits
@@ -224,7 +224,7 @@ class Comparison(Answer[CompareRequest]):
 
     @property
     def verdict(self) -> str:
-        """How the fastest compares with the baseline."""
+        """The fastest schedule against the baseline."""
         from ppsim.analysis.compare import conclude
 
         return conclude(self.rows)
@@ -370,7 +370,7 @@ class Comparison(Answer[CompareRequest]):
         return [f"vs\n{first.name}"]
 
     def _compared(self, r: Row, first: Row) -> list[str]:
-        """How the time of a schedule compares with the first's: of makespans, or of whole steps."""
+        """The times of schedules against the first's: makespans, or whole steps."""
         if self.steps:
             step = format_number(self.steps[r.name]) if r.name in self.steps else "-"
             gain = self.gains[r.name].text if r.name in self.gains else "-"
@@ -447,7 +447,7 @@ def find_limits(found: Comparison) -> Limits:
 
 
 def _excess(r: Row, cap: Cap) -> str:
-    """What a device holds above the cap, a dash where it fits."""
+    """The memory above the cap, or a dash where the schedule fits."""
     return "-" if r.excess is None or r.fits else f"+{cap.write(r.excess)}"
 
 

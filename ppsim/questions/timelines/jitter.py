@@ -251,7 +251,7 @@ class Jitter(Answer[JitterRequest]):
 
     @property
     def verdict(self) -> str:
-        """Which schedule to trust, and how far."""
+        """The most reliable schedule, with its spread."""
         sampled = self.sampled
         count = f"{len(sampled[0].makespans):,} samples"
         best = min(sampled, key=lambda s: s.percentile(50))
@@ -310,7 +310,7 @@ class Jitter(Answer[JitterRequest]):
         return [(target, partial(save, target, suffix)) for target, suffix in find_targets(output)]
 
     def _drawn(self) -> list[Sampled]:
-        """What a picture draws: each schedule, and below it what lengths and noise do alone."""
+        """The samples of a picture: each schedule, and below it lengths alone and noise alone."""
         drawn: list[Sampled] = []
         for at, each in enumerate(self.sampled):
             parts = [

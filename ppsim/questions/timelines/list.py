@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 DEVICES, MICROBATCHES = 4, 8  # of the example
 EXAMPLE = f"on {DEVICES} devices with {MICROBATCHES} microbatches (t_F = t_I = t_W)"
-LEAST_IDEA = 40  # columns of the words on a schedule, before there is room for what it needs
+LEAST_IDEA = 40  # least columns of the idea, so that its needs have room too
 SHELVES = ("models", "clusters", "gpus", "software", "links")
 _KINDS = {name: name for name in SHELVES} | {"gpus": "GPUs", "software": "training frameworks"}
 
@@ -81,7 +81,7 @@ class ListRequest(Request):
 
     @property
     def shelves(self) -> tuple[str, ...]:
-        """What of the library is asked for; nothing where schedules are."""
+        """The shelves of the library that are asked for; empty where schedules are."""
         return tuple(name for name in SHELVES if getattr(self, name))
 
 
@@ -139,7 +139,7 @@ class Schedules(Answer[ListRequest]):
 
     @property
     def verdict(self) -> str:
-        """How many there are, and how much of the example they are idle."""
+        """The number of schedules, and the range of their idle shares in the example."""
         idle = [numbers.bubble for numbers in self.examples.values()]
         least, most = format_share(min(idle)), format_share(max(idle))
         return f"{len(idle)} schedules; {EXAMPLE} they are idle {least} to {most} of the time"
@@ -163,7 +163,7 @@ class Schedules(Answer[ListRequest]):
         return {"schema": "ppsim.list/1", "schedules": self.table}
 
     def blocks(self) -> Iterator[Block]:
-        """A line for each: what it takes on the example, what it needs, and what it is."""
+        """A line for each schedule: its numbers in the example, its needs, and its idea."""
         yield DrawnBlock(self._lines, at_least=120)
         yield Line(
             "memory: most activations that a device holds, of its 1/P share of the model; P "
@@ -185,7 +185,7 @@ class Schedules(Answer[ListRequest]):
         }
         wide = {name: max(map(len, [name, *cells])) + BETWEEN for name, cells in columns.items()}
         left = screen.width - sum(wide.values())
-        if left < LEAST_IDEA:  # what it is says more than what it needs
+        if left < LEAST_IDEA:  # the idea says more than the needs
             del columns["needs"]
             left += wide["needs"]
         columns["what it is"] = [_first_words(family.idea, left) for family in found]
@@ -207,7 +207,7 @@ class Description(Answer[ListRequest]):
 
     @property
     def verdict(self) -> str:
-        """What the example takes, and how much of it is idle."""
+        """The makespan of the example, and its idle share."""
         return words.run_verdict(self.timeline.schedule, self.metrics, self.timeline.unit)
 
     @cached_property
@@ -275,7 +275,7 @@ class Shelves(Answer[ListRequest]):
 
     @property
     def verdict(self) -> str:
-        """How many entries there are of each kind."""
+        """The number of entries of each kind."""
         counts = [f"{len(rows_of(name))} {_KINDS[name]}" for name in self.request.shelves]
         return f"{' and '.join(filter(None, (', '.join(counts[:-1]), counts[-1])))} in the library"
 

@@ -198,7 +198,7 @@ class Memory(Answer[MemoryRequest]):
         costs: what the ops of the timeline cost.
         alternatives: what fits, where a device passes the cap.
         more_splits: whether splits of the layout that ppsim partition searches may fit as well.
-        measured_peaks: measured peaks beside these; None where none were given.
+        measured_peaks: measured peaks compared with these; None where none were given.
         load: what the microbatches of every replica take, where lengths are given.
     """
 
@@ -336,7 +336,7 @@ class Memory(Answer[MemoryRequest]):
         )
 
     def notes(self) -> Iterator[str]:
-        """Where files cannot show the caps."""
+        """Notes on files that cannot show the caps."""
         files = [each for each in self.request.output.output if not each.endswith(".html")]
         if isinstance(self.report.cap, tuple) and files:
             yield "figures mark no cap: the devices have different ones"
@@ -391,7 +391,7 @@ class Memory(Answer[MemoryRequest]):
             yield Line([*row, ("  over", "fault")] if over else row, name_width + 1)
 
     def _breakdown(self, screen: Console) -> Iterator[Block]:
-        """What holds each device's peak, as a table."""
+        """A table of the parts of each device's peak."""
         found = self.report
         names = [
             name for name in found.peaks[0].parts if any(peak.parts[name] for peak in found.peaks)
@@ -657,7 +657,7 @@ def misfit_error(found: MemoryReport, near: Sequence[Alternative], unsearched: b
 
 
 def _change_text(fix: Alternative) -> str:
-    """What makes a fix's makespan no match for the one asked for."""
+    """The reason why a fix's makespan does not compare with the one asked for."""
     return ", another number of microbatches" if fix.options.startswith("--mb") else ""
 
 

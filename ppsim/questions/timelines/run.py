@@ -487,8 +487,8 @@ class Run(Answer[RunRequest]):
         return misfit_error(held, *find_alternatives(held, case))
 
     def notes(self) -> Iterator[str]:
-        """What one line of numbers counts, a faster order of the microbatches, where an order of
-        messages may hang.
+        """Notes: the unit of a line of numbers, a faster order of microbatches, a possible
+        deadlock.
         """
         if self.request.face.quiet:
             yield from counts_lines([self.schedule])
@@ -673,7 +673,7 @@ class Grid(Answer[RunRequest]):
 
     @cached_property
     def rows(self) -> list[list[str]]:
-        """What each device does in each slot, empty where it waits."""
+        """The op of each device in each slot, empty where it waits."""
         from ppsim.analysis.grid import cells_of
 
         if not self.request.lowered:
@@ -686,7 +686,7 @@ class Grid(Answer[RunRequest]):
 
     @property
     def verdict(self) -> str:
-        """How many slots there are, and how many of them are empty."""
+        """The number of slots, and of empty ones."""
         slots = max(map(len, self.rows), default=0)
         empty = sum(not cell for row in self.rows for cell in row)
         whole = slots * len(self.rows)

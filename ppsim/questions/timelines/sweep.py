@@ -262,7 +262,7 @@ class Sweep(Answer[SweepRequest]):
         return any(map(_fits, self.rows))
 
     def error_after_output(self) -> PpsimError | None:
-        """That nothing fits, and the least cap that something does."""
+        """The error where nothing fits, with the least cap that admits something."""
         if self._any_fits:
             return None
         return fits_none(

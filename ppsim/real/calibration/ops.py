@@ -60,7 +60,7 @@ def layer_counts(layers: int) -> list[int]:
 
 
 def rounds(model: Workload, repeats: int, warm_up: int) -> int:
-    """How often ``measure_ops`` ticks."""
+    """The number of ticks of ``measure_ops``."""
     return (repeats + warm_up) * (len(layer_counts(model.layers)) + 1 + 2 * (model.vocab > 0))
 
 

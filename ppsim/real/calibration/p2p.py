@@ -42,7 +42,7 @@ class Side:
     rest: float = 0.0  # share of each repetition's time that is then left to other processes
 
     def settle(self) -> None:
-        """Wait until the device has done what it was given."""
+        """Wait until the device has done all work given to it."""
         if self.device == "cuda":
             import torch
 

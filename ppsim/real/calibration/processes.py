@@ -223,7 +223,7 @@ def _enter(
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     _die_with_parent(parent)
-    sys.stdout = sys.stderr  # what the user's code prints is no result
+    sys.stdout = sys.stderr  # the user's code may print, and only results belong on stdout
     try:
         worker(rank, pipe.send, meeting, *pickle.loads(baggage.read_bytes()))
     except BaseException as error:

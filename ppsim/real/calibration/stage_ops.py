@@ -27,8 +27,8 @@ class StageOps:
     # I: ``x, out, grad`` to the gradient of ``x`` and something for W
     backward_input: Callable[[Any, Any, Any], tuple[Any, Any]]
     backward_weight: Callable[[Any], Any]  # W, of what I left
-    # an F with the op that runs beside it: ``x`` and a function that runs this op, to ``out``; None
-    # for one after the other
+    # an F with the op that runs in parallel: ``x`` and a function that runs this op, to ``out``;
+    # None for one after the other
     pair: Callable[[Any, Callable[[], None]], Any] | None = None
     # functions of the user's by kind, for sends and receives in place of torch's, and for steps of
     # FSDP

@@ -32,7 +32,7 @@ def measure_stages(
     tick: Tick,
     together: bool = True,
 ) -> tuple[list[OpTime], list[StageSize]]:
-    """Measure F, B, I, W and a pair of each stage, and what it holds and sends; one stage is in
+    """Measure F, B, I, W and a pair of each stage, its memory and its messages; one stage is in
     memory at a time.
 
     Without ``together`` a pair is measured only where the user has a function for it, as in a run.

@@ -29,8 +29,8 @@ _RECORDINGS = count()  # of this process
 
 
 class Row(NamedTuple):
-    """One op: what it is, the moments as the clock marks them, and its step; -1 for what it has
-    none of.
+    """One op: its kind and place, the moments as the clock marks them, and its step; -1 where a
+    number is missing.
     """
 
     kind: str

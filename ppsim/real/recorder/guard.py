@@ -36,7 +36,7 @@ def observed_function(
     """Return a function that does what the original does, and is observed by a recording while that
     runs.
 
-    The original is called once, with exactly what the caller has given; what it returns or raises
+    The original is called once, with exactly the caller's arguments; whatever it returns or raises
     is passed on.
 
     Args:

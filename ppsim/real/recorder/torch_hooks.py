@@ -1,9 +1,9 @@
 """Hooks on torch.distributed.pipelining: on what each of its schedules calls, those of its runtime
 and the others.
 
-An op is what a stage computes, so that waiting for its input is no part of it; the loss belongs to
-the forward of the last stage. A send is the moment of its post, a receive lasts from its post to
-the end of the wait for it.
+An op is the compute of a stage and does not include the wait for its input; the loss belongs to the
+forward of the last stage. A send is the moment of its post, a receive lasts from its post to the
+end of the wait for it.
 """
 
 from __future__ import annotations

@@ -225,7 +225,7 @@ def follow(
     """Execute one queue; returns per entry its times in ns from ``origin``, and the end of all
     sends.
 
-    Streams beside compute run in threads of their own. Marks are read at the end, as a GPU reaches
+    Streams other than compute run in a thread each. Marks are read at the end, as a GPU reaches
     them later than the host.
     """
     done = {op: Event() for entry in entries for op in entry.waits}

@@ -2,7 +2,7 @@
 within its memory.
 
 One thread of the host issues all queues, in the order in which the ops are predicted to begin. On a
-processor, which does at once what it is issued, the same order is a run one after the other.
+processor, which runs each op when it is issued, the same order is a serial run.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ def dump(record: Record, target: str, resolution_us: int = 1) -> bytes:
 
 
 def load(path: str) -> Record:
-    """Read the record in a file (InputError: it cannot be read, or is no record)."""
+    """Read the record in a file (InputError: it cannot be read, or is not a record)."""
     file, settings = record_file.read_file(path)
     source = f"'{name_of(path)}'"
     runs = tuple(

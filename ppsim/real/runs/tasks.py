@@ -274,9 +274,7 @@ class ComputingTasks:
             self._activation(cell).copy_(self._on_host.pop(cell), non_blocking=True)
 
     def _activation(self, cell: Cell) -> Any:
-        """What is copied to the host of a microbatch: the input of its stage, or the output of the
-        first.
-        """
+        """The tensor that is copied to the host: the stage's input, or the first stage's output."""
         kept = self._input if cell[0] else self._output
         return kept[cell].data
 

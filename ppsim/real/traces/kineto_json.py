@@ -116,7 +116,7 @@ def correlation_of(event: Event) -> int | None:
 
 
 def parse_file(text: str, path: str) -> File:
-    """Read a trace from the content of its file (InputError: it is no trace)."""
+    """Read a trace from the content of its file (InputError: it is not a trace)."""
     source = f"'{name_of(path)}'"
     file = decode(text, File, source, HINT, KEYS)
     if not 0 <= file.epoch_ns <= LATEST_US * 1e3:

@@ -93,7 +93,7 @@ def _reader_of(file: TraceFile) -> Reader | None:
 
 
 def _refuse_binary(files: Sequence[TraceFile]) -> None:
-    """Refuse files that are no text and that no reader takes (InputError)."""
+    """Refuse binary files that no reader accepts (InputError)."""
     for file in files:
         if not file.is_text:
             raise InputError(f"'{name_of(file.path)}' is not a text file", expected())
@@ -132,7 +132,7 @@ def lacks_unit(path: str) -> bool:
 
 
 def _split_name(path: str) -> tuple[str, str]:
-    """Split ``FILE:NAME`` where that is no file's name itself; the name is empty otherwise."""
+    """Split ``FILE:NAME``, unless a file has that whole name; the name is empty otherwise."""
     file, _, name = path.rpartition(":")
     return (file, name) if file and not Path(path).exists() and Path(file).is_file() else (path, "")
 

@@ -30,7 +30,7 @@ HINT = (
     "for every rank"
 )
 LINE = 300  # bytes of memory that a line takes once it is read
-LEAST, MOST = -2, -1  # beside ranks
+LEAST, MOST = -2, -1  # in place of a rank's number
 MOST_RANKS = 1 << 18
 Times = NDArray[np.float64]
 

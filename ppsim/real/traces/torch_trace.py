@@ -58,7 +58,7 @@ class Action(NamedTuple):
 
     @property
     def key(self) -> tuple[str, int, int]:
-        """What it is: kind, stage, microbatch."""
+        """Kind, stage and microbatch."""
         return self.kind, self.stage, self.microbatch
 
     @property

@@ -35,7 +35,7 @@ def check_suffix(suffix: str) -> None:
 
 def save_overlay(
     validation: Validation,  # what was compared
-    record: Record,  # what it was made from; its settings and provenance are embedded
+    record: Record,  # its source, whose settings and provenance are embedded
     target: str,  # the file's path
     suffix: str,  # its format, one of :data:`SUFFIXES`
     style: str = "screen",  # ``screen`` or ``paper``, for figures

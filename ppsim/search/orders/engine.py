@@ -28,7 +28,7 @@ from ppsim.search.rules.orders import (
 from ppsim.search.rules.policies import write_policies
 
 Report = Callable[[Solution], None]
-GRACE_S = 1.5  # past the time: what looks at it ends on its own, with what it has
+GRACE_S = 1.5  # past the time limit: searches that check it end by themselves and keep their best
 # heuristics are tried under as many: with less memory they sometimes find better schedules
 SMALLER_CAPS = 8
 

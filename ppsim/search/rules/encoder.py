@@ -13,8 +13,8 @@ microbatch to the first each EF goes as late as it can into a bubble of any devi
 goes ahead of the pipeline, which starts that much later. From the first gradient to the last each
 EB starts as soon as it can in a bubble of any device, at the latest behind the pipeline. Whichever
 of the two is placed first sets the device of both: EF for the microbatches that start first, which
-the pipeline waits for, EB for the others. Plans with several numbers of the former are timed beside
-all encoders ahead of and behind the pipeline, and the shortest is taken.
+the pipeline waits for, EB for the others. Plans with several numbers of the former are timed and
+compared with all encoders ahead of and behind the pipeline, and the shortest is taken.
 """
 
 from __future__ import annotations

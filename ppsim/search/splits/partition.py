@@ -3,7 +3,7 @@
 Up to a million splits are all bounded by cuts (:mod:`ppsim.search.splits.splits`) and timed in the
 order of their bounds, until none is left that could be better. Of more, an even one is improved
 layer by layer, guided by the cuts, and OR-tools' CP-SAT, where it is installed, finds the split
-that all cuts together say least of, until that is no less than the best found.
+whose bound by all cuts together is the least, until that is at least the best makespan found.
 """
 
 from __future__ import annotations

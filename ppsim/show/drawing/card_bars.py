@@ -30,7 +30,7 @@ class Bar:
 class Bars:
     """Bars on one axis, from the least ``low`` to the greatest ``high``."""
 
-    title: str  # what they show, with the unit
+    title: str  # of the bars, with the unit
     bars: Sequence[Bar]
 
 

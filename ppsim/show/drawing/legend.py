@@ -39,7 +39,7 @@ class Entry:
     """One entry of a legend."""
 
     name: str  # what to call it
-    colours: tuple[str, ...] = ()  # of its box, side by side; none where there is no box
+    colours: tuple[str, ...] = ()  # of its box, side by side; empty without a box
     low: bool = False  # whether the box is low, for what a lane shows
     hatch: str = ""  # the colour of the lines in a hatched box
     kinds: tuple[Kind, ...] = ()  # the kinds of op it stands for, in the order of ``colours``

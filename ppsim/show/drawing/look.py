@@ -65,7 +65,7 @@ class Highlight:
 class Note:
     """A text on a chart."""
 
-    text: str  # what it says
+    text: str  # of the note
     time: float  # where its middle is
     device: int  # on which row, counted as the reader counts
 

@@ -155,7 +155,7 @@ _DROPPED = (
 )
 _NEEDLESS = re.compile(rf"({'|'.join(_KEPT)})|{'|'.join(_DROPPED)}", re.S)
 _WORD = re.compile(r"[A-Za-z_$][\w$]*")
-# What is no name of the script's: properties, keys, fields of objects in short, methods.
+# Words that are not names of the script: properties, keys, fields of objects, methods.
 _NO_NAMES = (
     re.compile(r"(?<!\.)\.(\w+)"),
     re.compile(r"(\w+):"),

@@ -130,7 +130,7 @@ class _Answers:
         )
         self.places, self.shown = asyncio.Semaphore(MOST_WAITING), asyncio.Semaphore(MOST_SHOWN)
         self.planned = asyncio.Semaphore(1)  # which takes all cores
-        # drawing and keeping files are no work for several threads
+        # only one thread may draw and keep files
         self.drawn = asyncio.Semaphore(1)
 
     async def view(self, request: Request) -> Response:

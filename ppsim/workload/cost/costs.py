@@ -312,7 +312,7 @@ def _stage(
     if content.embedding and model.encoder:
         compute += _tower(model.encoder, machine, parallel, found)
     forward, inputs, weights, full = compute
-    # copies to and from the host run beside the stage, and delay it where they are longer
+    # copies to and from the host run in parallel with the stage, and delay it where longer
     if parallel.offload:
         copies = copy_seconds(model, machine, parallel, content)
         inputs += max(copies - inputs - weights, 0.0)

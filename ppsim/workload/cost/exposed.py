@@ -26,7 +26,7 @@ class OptimizerStep:
 
     name: str  # adamw or muon
     flops: float  # of orthogonalization, on one GPU
-    seconds: float  # with what it gathers
+    seconds: float  # with the gather of weights
     state_bytes: float  # master copy and moments, on one GPU
     exposed: float  # seconds by which a step is longer, as the plan runs it
     # the same where no device waits for another (post-validation); None for many ops

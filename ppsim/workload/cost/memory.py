@@ -42,7 +42,7 @@ from ppsim.workload.model.operators import ITEM, tokens_of
 from ppsim.workload.model.parallel import Parallel
 
 Bytes = NDArray[np.float64]
-MASTER = 4.0  # bytes of a parameter's master copy, beside which the optimizer has two moments
+MASTER = 4.0  # bytes of a parameter's master copy; the optimizer has two moments besides
 LOGITS = 3.0 * ITEM  # bytes a logit at the loss: in 16 bits, and in 32
 # whole inputs gathered from tensor-parallel ranks and being worked on, at the output
 GATHERED = 3.0
@@ -63,7 +63,7 @@ class StageMemory:
         activations: what a forward leaves for a microbatch.
         kept: what W needs of it once I has run, and of the gradients that I makes; it may be more
             than ``activations``.
-        work: what the backward, or the loss, needs beside it while it runs.
+        work: additional bytes that the backward, or the loss, needs while it runs.
     """
 
     weights: Bytes
@@ -265,8 +265,8 @@ def in_flight(schedule: Schedule) -> NDArray[np.int64]:
 
 
 def held_at_peaks(schedule: Schedule, stages: StageMemory) -> tuple[Bytes, Bytes]:
-    """Walk each device's queue and return what it holds in activations at its peak, and for the op
-    that runs then.
+    """Walk each device's queue and return its activations at the peak, and for the op that runs
+    then.
     """
     change, backward = _changes(schedule, stages)
     during = np.where(backward, stages.work[schedule.stage], 0.0)
@@ -285,7 +285,7 @@ def held_stages(schedule: Schedule, kept: float) -> tuple[Bytes, Bytes, NDArray[
     """Return what of each stage a device holds at its peak, were the share ``kept`` of activations
     what W needs.
 
-    Whatever the stages' bytes are, a device's peak is no less than what it holds at this moment.
+    Whatever the stages' bytes are, a device's peak is at least its memory at this moment.
 
     Returns:
         Shape (devices, stages) twice: how many microbatches' activations, and of how many others

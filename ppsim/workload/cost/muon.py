@@ -4,7 +4,7 @@ layers.
 Muon (Jordan et al., 2024) orthogonalizes the momentum of each matrix by Newton-Schulz iterations.
 Each takes three products: of a matrix n x m, m <= n, ``4 n m^2 + 2 m^3`` FLOPs. All five of them
 are at most a share ``5 m / B`` of the ``6 n m B`` FLOPs that B tokens take for this matrix.
-Embedding, output, norms and what else is no matrix of a layer have AdamW. As in Megatron-LM,
+Embedding, output, norms and all else that is not a matrix of a layer use AdamW. As in Megatron-LM,
 tensor-parallel ranks orthogonalize their part of a matrix alone (``--muon-tp-mode blockwise``), and
 what one product multiplies is one matrix.
 

@@ -111,7 +111,7 @@ class Collective:
         name: all-gather, reduce-scatter, all-reduce or all-to-all.
         group: tp, cp or ep.
         ranks: GPUs that take part.
-        carries: what it moves.
+        carries: the tensors that it moves.
         size: bytes that it makes, starts from or sends on a GPU.
         sent: bytes that each GPU sends.
         seconds: None without a machine.

@@ -16,8 +16,8 @@ from ppsim.workload.hardware.hardware import Machine
 from ppsim.workload.model.operators import ITEM, Floats
 from ppsim.workload.model.parallel import Parallel
 
-# That Adam moves for a parameter beside its two moments: reads master and gradient, writes a master
-# and a weight; and that it reads and writes of each byte of a moment.
+# Bytes that Adam moves for a parameter in addition to its two moments: reads master and gradient,
+# writes a master and a weight; and that it reads and writes of each byte of a moment.
 OPTIMIZER_BYTES, OF_MOMENTS = 18, 4
 BUCKET = 40e6  # parameters: Megatron-LM's bucket_size, or a million for each replica
 
@@ -69,9 +69,9 @@ def add_sharded(
     ZeRO-2 scatters gradients in each backward, as it keeps only its share of their sum. ZeRO-3 also
     gathers a layer's weights before its forward and again before its backward, as torch's FSDP2
     does with reshard_after_forward, Megatron FSDP with optim_grads_params, and DeepSpeed. With
-    overlap it runs beside compute, which it slows, but for the first layer's gather. Frameworks
-    that keep gathered weights and whole gradients until a step ends (FSDP2 in torch's pipeline
-    runtime) are ZeRO-1 here.
+    overlap it runs in parallel with compute, which it slows, but for the first layer's gather.
+    Frameworks that keep gathered weights and whole gradients until a step ends (FSDP2 in torch's
+    pipeline runtime) are ZeRO-1 here.
 
     Args:
         time: shape (5, stages), seconds of F, B, I, W and R.

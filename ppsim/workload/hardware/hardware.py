@@ -99,7 +99,7 @@ class Gpu:
 
     @property
     def sixteen(self) -> str:
-        """What it computes with in 16 bits: bf16, or fp16 where it has no other."""
+        """The 16-bit format that it computes with: bf16, or fp16 where it has no bf16."""
         return "bf16" if self.tflops.bf16 else "fp16"
 
     def peak(self, precision: str) -> float:
@@ -140,7 +140,7 @@ class Measured:
         layer: of dense layers.
         embedding: of the embedding.
         head: of the output and the loss.
-        fixed: seconds that an op of a stage takes beside its layers.
+        fixed: seconds of an op of a stage in addition to its layers.
         stages: of whole stages, one for each or one for all; empty where layers were measured.
         taken: what is taken from the profile, in words.
         left: what is not.
@@ -433,8 +433,8 @@ def _cluster_of_words(spec: str) -> Cluster:
 
 
 def _gpus_of_node(spec: str, parts: list[_Part]) -> _Part:
-    """Find the word for the GPUs of a node among those that are no links (InputError: there is not
-    one).
+    """Find the word for the GPUs of a node among the words that do not name links (InputError:
+    there is not one).
     """
     found = [part for part in parts if part.name in gpus()]
     counted = [part for part in parts if part.number and not part.name.startswith(LINKS)]

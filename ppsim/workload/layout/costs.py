@@ -100,7 +100,7 @@ def layout_costs(
     """Make the costs of a layout's stages: forwards as their layers take, backwards in proportion.
 
     Raises:
-        InputError: ``comm`` is no time, or the layers are of another number than their times.
+        InputError: ``comm`` is not a time, or the number of layers differs from that of times.
     """
     if not 0 <= comm <= LONGEST:
         raise InputError(f"comm must be zero or more, finite and at most {LONGEST:g}, got {comm:g}")

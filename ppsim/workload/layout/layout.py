@@ -101,7 +101,7 @@ def read_layout(
         mtp: MTP layers that the model has, if known.
 
     Raises:
-        InputError: the text is no layout, or one that Megatron refuses; the message names the rule.
+        InputError: the text is not a layout, or Megatron refuses it; the message names the rule.
     """
     content = parse_content(text)
     devices = len(content) if devices is None else devices

@@ -209,7 +209,7 @@ def read_config(path: str, *, any_length: bool = False) -> dict[str, Any]:
         any_length: whether it need not say how long sequences may be, which are then of one token.
 
     Raises:
-        InputError: it is no config.json, or of a model that is not known here.
+        InputError: it is not a config.json, or its kind of model is not known here.
     """
     data = _read_object(path)
     given = _sizes(data if not any_length else {**data, KEYS["seq"][0]: 1}, path)
@@ -372,9 +372,7 @@ def _refuse_unknown_keys(data: Mapping[str, Any], path: str) -> None:
 
 
 def _kinds(data: Mapping[str, Any], kind: str, layers: int, path: str) -> dict[str, Any]:
-    """Return what mixes tokens in each layer, and the MLPs where they are no part of every
-    layer.
-    """
+    """Return the mixer of tokens in each layer, and the MLP of each where some have none."""
     if pattern := data.get("hybrid_override_pattern"):
         if wrong := set(pattern) - LETTERS.keys():
             raise InputError(

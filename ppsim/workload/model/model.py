@@ -112,8 +112,8 @@ class Model:
         o_groups: groups of heads of that output.
         csa: tokens in a key of compressed sparse attention.
         hca: tokens in a key of heavily compressed attention.
-        streams: hidden states beside each other that hyper-connections mix before and after
-            attention and MLP.
+        streams: parallel hidden states that hyper-connections mix before and after attention and
+            MLP.
         mtp: layers of multi-token prediction.
         window: tokens that a layer with a sliding window attends to, or of a chunk; 0 without.
         mixers: what mixes tokens in each layer, again and again in this order (:class:`Layer`);
@@ -132,7 +132,7 @@ class Model:
             default.
         state_size: size of a key head of theirs, the state's other side.
         conv: width of their convolution; 0 without one.
-        encoder: a tower beside the embedding, as a table; none by default.
+        encoder: an encoder that feeds the embedding, as a table; none by default.
         source: where the numbers are from.
     """
 

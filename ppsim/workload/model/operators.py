@@ -41,7 +41,7 @@ class Operators:
         flops: shape (3, n).
         moved: shape (3, n), bytes that the products read and write, which their time cannot be
             below.
-        touched: shape (3, n), bytes of elementwise work beside them, whose time is added.
+        touched: shape (3, n), bytes of elementwise work, whose time is added.
         kernels: shape (3, n), launches.
     """
 

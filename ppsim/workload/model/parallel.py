@@ -64,7 +64,7 @@ class Parallel:
             None takes all.
         flash: whether attention runs as one kernel that skips what the causal mask hides and keeps
             no scores.
-        overlap_tp: whether tensor-parallel communication overlaps with the matrix products beside
+        overlap_tp: whether tensor-parallel communication overlaps with the matrix products next to
             it.
         overlap_p2p: whether messages between stages overlap with compute.
         overlap_dp: whether reductions of gradients and gathers of weights overlap with compute.
@@ -103,9 +103,9 @@ class Parallel:
         dispatch_bytes: of an element on its way to experts: 2, or 1 in 8 bits; they return in 16
             bits.
         expert_load: tokens of the busiest of the ranks that share experts, over their mean.
-        weight_forwards: how many times a forward that recomputes runs again for W, beside once for
-            I.
-        exchange_ms: what each message costs the device that sends it, beside its way.
+        weight_forwards: how many times a forward that recomputes runs again for W, in addition to
+            once for I.
+        exchange_ms: milliseconds that each message costs its sender, in addition to the transfer.
         split_ms: time that the host needs for the W of a layer; it adds to W as one side of a right
             triangle.
         by_schedule: what the software does otherwise with some schedules: the name of each, and

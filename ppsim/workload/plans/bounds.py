@@ -121,8 +121,8 @@ class GroupBounds:
         """Return the seconds of forward and backward for a microbatch; ``paired``: in pairs that
         hide all-to-all.
 
-        What ZeRO-2, ZeRO-3 and offload add is no straight line over the layers that recompute, so
-        no bound has it.
+        The memory of ZeRO-2, ZeRO-3 and offload is not linear in the layers that recompute, so no
+        bound has it.
         """
         key = paired, recompute, self.apart(schedule)
         if key not in self.works:

@@ -113,7 +113,7 @@ def split_by_speed(
 
     Args:
         times: shape (devices,), seconds of a layer.
-        ends: shape (devices,), seconds of what a device holds beside layers.
+        ends: shape (devices,), seconds of all that a device holds except layers.
         layers: of the model.
         most: shape (devices,), layers that a device can hold.
         parallel: of devices, chunks and microbatches.

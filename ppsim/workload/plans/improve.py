@@ -98,7 +98,7 @@ def improve(group: Mapping[str, Mapping[str, Any]], user_names: UserNames = NONE
     """Plan published runs that share a search anew.
 
     Returns:
-        For each key the plan's step and what it changes.
+        For each key the plan's step and its changes.
     """
     questions = {key: question_of(row, user_names) for key, row in group.items()}
     first, slowest = (

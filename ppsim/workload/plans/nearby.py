@@ -80,8 +80,8 @@ class Measured:
     """A measured run.
 
     Attributes:
-        name: what it is called by.
-        setting: what it is.
+        name: of the run.
+        setting: its model, hardware and sizes.
         seconds: of its step.
         error: logarithm of measured over predicted.
     """
@@ -146,7 +146,7 @@ def setting_of(
 
 @dataclass(frozen=True)
 class Nearby:
-    """Measured runs, and what they say of others.
+    """Measured runs, which correct predictions of others.
 
     Attributes:
         published: the library's rows.

@@ -128,7 +128,7 @@ def against(
         rows: the table.
         runs: measured runs that correct predictions, each row's own left out; the library's without
             them.
-        user_names: what rows may name beside the library.
+        user_names: the user's models and machine, which rows may name as well as the library's.
 
     Returns:
         The rows, each with ``id``, ``predicted_step_s``, ``low_s``, ``high_s`` and

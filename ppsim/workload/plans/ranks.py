@@ -45,7 +45,7 @@ class GroupLinks:
 
     @property
     def link(self) -> str:
-        """What joins the group's ranks."""
+        """The name of the link that joins the group's ranks."""
         if self.nodes == 1:
             return "inside a node"
         return (

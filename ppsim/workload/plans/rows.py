@@ -50,7 +50,7 @@ CLUSTERS = (
     ("4090", "rtx-4090"),
     ("v100", "dgx-v100"),
 )
-# what rows call a schedule beside its name
+# other names that rows use for a schedule
 SCHEDULES = {"none": "1f1b", "interleaved 1f1b": "interleaved"}
 SIZES = {field.name: field.type for field in fields(Model) if field.type in ("int", "bool")}
 SHORT = {"kv": "kv_heads", "topk": "top_k"}  # other names of sizes
@@ -117,7 +117,7 @@ NONE = UserNames()
 def user_names_of(
     model: tuple[str, Model] | None, cluster: tuple[str, Machine] | None
 ) -> UserNames:
-    """Return what rows may name, of a model and of a cluster: how each was given, and what it is.
+    """Return the user's model and machine that rows may name, each with its spelling.
 
     A cluster of several kinds of nodes is none that a row's sizes describe.
     """
@@ -208,7 +208,7 @@ def setup_of(row: Row, user_names: UserNames = NONE) -> Setup:
 
     Args:
         row: of a table.
-        user_names: what it may name beside the library.
+        user_names: the user's models and machine, which it may name as well as the library's.
 
     Raises:
         SkippedRow: the row names a model or GPU that the library lacks, or lacks numbers that

@@ -1,5 +1,5 @@
-"""The best ways to train a model on given GPUs: bounds first, then simulation of what they leave,
-best bound first.
+"""The best ways to train a model on given GPUs: bounds first, then simulation of the candidates
+left, best bound first.
 
 Candidates are simulated in rounds whose sizes depend on nothing. After each round the slowest plan
 that is still wanted gives the time that later candidates must be able to beat. So results and
@@ -250,7 +250,7 @@ def _drop_dominated(rows: Sequence[Row]) -> Iterator[Row]:
 
 
 def _drop_ties(rows: Sequence[Row]) -> Iterator[Row]:
-    """Leave out plans ordered by costs that are no better than one with a fixed order that is the
+    """Leave out plans ordered by costs that are not better than one with a fixed order that is the
     same otherwise.
     """
     better: dict[Candidate, list[Row]] = {}

@@ -1,4 +1,4 @@
-"""Training software: what it fuses, overlaps, launches and dispatches, from a file each in
+"""Training software: how it fuses, overlaps, launches and dispatches, from a file each in
 ``library/software``.
 """
 
@@ -125,12 +125,12 @@ class Software:
         source: where its file's statements are from.
         words: how tables of runs name it, in small letters.
         on: the software that it is built on, and whose rules it has first.
-        schedules: of the registry, that it runs; empty here and below as what it is built on.
+        schedules: of the registry, that it runs; empty where it inherits all from its foundations.
         rank_orders: in which orders it numbers ranks.
         flags: how its launch flags are written: megatron or torchtitan.
-        groups: of ranks that it has beside replicas, of tp, cp, ep and pp.
+        groups: kinds of groups of ranks that it has in addition to replicas, of tp, cp, ep and pp.
         zero_stages: of ZeRO that it has.
-        rule: what it does.
+        rule: its techniques, each with its conditions.
     """
 
     name: str
@@ -168,7 +168,7 @@ class Software:
 
     @property
     def launched_by(self) -> str:
-        """The format of its launch flags: megatron, torchtitan, or empty if there is no writer."""
+        """The format of its launch flags: megatron, torchtitan, or empty without a writer."""
         return self._own_or_inherited("flags", "")
 
     @property
@@ -214,9 +214,7 @@ class Version:
 
     @property
     def assumed_release(self) -> str:
-        """What is taken in place of a release that no rule tells apart, in words; empty where one
-        does.
-        """
+        """The release assumed where no rule names the user's, in words; empty where one does."""
         rules = [rule for software in self.software.foundations for rule in software.rule]
         newest = max((rule.since for rule in self.software.rule), key=numbers, default="")
         if (

@@ -54,7 +54,7 @@ NEED_EXPERTS = ("1f1b-overlap", "interleaved-overlap")
 LAYOUTS = ("even", "light-last", "light-ends")
 # of a cluster of several kinds of nodes: more layers on faster ones
 BY_SPEED = ("by-speed", "by-speed-reversed")
-EIGHTHS = range(1, 8)  # of a stage's layers that recompute in full, beside all
+EIGHTHS = range(1, 8)  # of a stage's layers that recompute in full; all of them is another choice
 MOST_CHUNKS = 12
 MOST_CP = 16
 MOST_MBS = 16
@@ -77,9 +77,9 @@ class Axes:
         mbs: sequences in a microbatch.
         schedules: names in the registry.
         recompute: none, selective, full; full takes shares of a stage's layers too.
-        layouts: even; light-last and light-ends, with a layer less beside the output, and beside
-            the embedding too; by-speed on several kinds of nodes, as the cluster lists them or the
-            last kind first.
+        layouts: even; light-last and light-ends, with a layer less on the stage of the output, and
+            on that of the embedding too; by-speed on several kinds of nodes, as the cluster lists
+            them or the last kind first.
         zero: stages of ZeRO; None takes 1, and without a pipeline 3 too.
         offload: percent of activations that wait on the host.
         fitted: names of schedules that are ordered by costs, tried for the fastest plans of their
@@ -346,7 +346,7 @@ def _pipelines(layers: int, pp: int, axes: Axes) -> tuple[tuple[int, str], ...]:
 
 @lru_cache(maxsize=65536)
 def layout_layers(model: Model, stages: int, layout: str) -> tuple[int, ...] | None:
-    """Divide layers over stages by a layout's name; None where it is no layout of its own or not
+    """Divide layers over stages by a layout's name; None where it equals another layout or is not
     possible.
 
     What is divided by speed is divided evenly here (see :mod:`ppsim.workload.plans.by_speed`).

@@ -42,7 +42,7 @@ def _peaks_in_both_units(metrics: Metrics, shape: Shape) -> str:
 
 
 def _bound(metrics: Metrics, _: Shape) -> str:
-    """What the bound proves, and how far the makespan is from it."""
+    """The proof that the bound gives, and the share of the makespan above it."""
     proved = "no order of these ops in this memory takes less"
     return (
         f"{proved}, {format_share(metrics.gap)} below"
@@ -57,7 +57,7 @@ def _round_number(name: str) -> Callable[[Metrics, Shape], float]:
 
 
 def _period(metrics: Metrics, _: Shape) -> str:
-    """What decides the period, and how far it is from its bound."""
+    """The reason for the period, and its bound where that is lower."""
     found = metrics.round
     assert found is not None
     above = found.period - found.bound
@@ -68,7 +68,7 @@ def _period(metrics: Metrics, _: Shape) -> str:
 
 
 def _rate(metrics: Metrics, _: Shape) -> str:
-    """What the rate counts."""
+    """The unit of the rate, microbatches or tokens."""
     return f"{metrics.round.counts if metrics.round else ''} per unit of time"
 
 

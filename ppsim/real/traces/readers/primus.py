@@ -92,7 +92,7 @@ def is_config(text: str) -> bool:
 
 
 def read_files(run: RunFiles) -> RealRun:
-    """Read a run from each rank's file, with the config.json that is given or lies beside them."""
+    """Read a run from each rank's file, with the config.json that is given or in their folder."""
     texts = run.texts
     return read_primus(run.source, texts, _config(run.others, next(iter(texts))))
 

@@ -131,7 +131,7 @@ def _refuse_two_of_a_device(source: str, files: Sequence[File]) -> None:
 
 
 def find_names(data: bytes) -> list[str]:
-    """List the columns that a file seems to have, from its head; empty where it is no table."""
+    """List the columns that a file seems to have, from its head; empty where it is not a table."""
     if data.startswith(MAGIC):
         return ["parquet"]
     lines = (

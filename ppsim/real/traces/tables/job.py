@@ -155,8 +155,8 @@ def _replica_offsets(
 def find_between(
     grid: Grid, schedule: Schedule, start: Times, notes: list[str]
 ) -> tuple[tuple[StepOp, ...], Times, Times]:
-    """Find what devices do before and after their ops: what it is, and its start and end, shape (K,
-    R, P, B).
+    """Find the ops of devices between steps: what each is, and its start and end, shape (K, R, P,
+    B).
     """
     table, V, P = grid.table, int(schedule.chunk.max()) + 1, schedule.n_devices
     rows = (table.kind == OTHER) & ~np.isnan(table.start) & (table.columns["device"] < P)

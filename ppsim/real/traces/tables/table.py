@@ -35,7 +35,7 @@ TIMES = ("start", "end", "duration", "posted")
 LARGEST = 1 << 24  # of a device, stage or microbatch
 UNKNOWN = -1
 SIMULATED = "t_F"  # the unit of a run of ours with no real times
-OTHER = len(Kind)  # the code of what is no op of a pipeline: a collective, the optimizer
+OTHER = len(Kind)  # the code of rows outside the pipeline, such as collectives and the optimizer
 TYPICAL = 0.02  # seconds of an op of a training run, to find a unit that nobody tells
 # the smallest times since 1970 in each unit
 EPOCHS = {"s": 1e9, "ms": 1e12, "us": 1e15, "ns": 1e18}
@@ -108,7 +108,7 @@ def read_table(source: str, files: Mapping[str, bytes], unit: str = "") -> OpTab
     tells.
 
     Raises:
-        InputError: a file is no table, a column is missing, or a value is none of its column's.
+        InputError: a file is not a table, a column is missing, or a value does not fit its column.
         MissingDependency: Parquet without pyarrow.
     """
     meter = Meter(f"'{source}'")
@@ -232,7 +232,7 @@ class _Columns:
             raise self._cell_error(meaning, at, values, "a number") from None
 
     def kinds(self) -> NDArray[np.object_]:
-        """What each row calls its kind."""
+        """The table's own word for the kind of each row."""
         values = np.asarray(self.values("kind"), object)
         if nested := [
             n for n, value in enumerate(values.tolist()) if isinstance(value, list | dict)
