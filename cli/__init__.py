@@ -80,7 +80,7 @@ class Commands(click.Group):
                 )
                 raise InputError(
                     f"word {number} after ppsim, '{shorten(word)}', {why}",
-                    "type it anew; rename a file of such a name",
+                    "type it again; rename a file of such a name",
                 )
         return super().parse_args(ctx, args)
 

@@ -99,7 +99,7 @@ class Question(click.Command):
             raise click.NoSuchOption(error.option_name, message, ctx=ctx) from None
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return the parameters of the question, and those of the command alone."""
+        """Return the parameters of the question, then the parameters that only the command has."""
         return [*super().get_params(ctx), *self.silent]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -472,7 +472,7 @@ def compare(
             shape (0).
         replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
             replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
-            draws a distribution of --mb-scale anew.
+            draws a distribution of --mb-scale again.
         t_reduce: Time from the end of the slowest replica's pipeline to the end of the step:
             the collectives of replicas and the optimizer (0).
         lengths: Lengths of the sequences of every replica: csv, jsonl or parquet with columns
@@ -485,11 +485,11 @@ def compare(
             that runs beside each forward, twice as long beside B and I; an op takes the longer
             of both.
         mbs: Sequences in each microbatch, of --model or of a distribution of --lengths (1).
-        deal: Deal the sequences of --lengths anew over the microbatches of their replica, as
-            many as before: never a longer step. -o FILE.csv writes the assignment.
+        deal: Deal the sequences of --lengths again over their replica's microbatches, as many
+            as before: never a longer step. -o FILE.csv writes the assignment.
         across: Deal sequences to other replicas too.
-        max_tokens: Pack the sequences anew into microbatches of at most so many tokens, padding
-            included, in as many microbatches as make the step shortest.
+        max_tokens: Pack the sequences again into microbatches of at most so many tokens,
+            padding included, in as many microbatches as make the step shortest.
         deal_for: Seconds after which the search for a dealing ends. (default 2.0)
         format: Format of every -o, whatever its name says, such as svg.
         style: Look of figures (screen; paper for pdf).
@@ -1257,7 +1257,7 @@ def explain(
             with a unit, such as 40GiB, bytes of a --profile.
         replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
             replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
-            draws a distribution of --mb-scale anew.
+            draws a distribution of --mb-scale again.
         t_reduce: Time from the end of the slowest replica's pipeline to the end of the step:
             the collectives of replicas and the optimizer (0).
         lengths: Lengths of the sequences of every replica: csv, jsonl or parquet with columns
@@ -1270,11 +1270,11 @@ def explain(
             that runs beside each forward, twice as long beside B and I; an op takes the longer
             of both.
         mbs: Sequences in each microbatch, of --model or of a distribution of --lengths (1).
-        deal: Deal the sequences of --lengths anew over the microbatches of their replica, as
-            many as before: never a longer step. -o FILE.csv writes the assignment.
+        deal: Deal the sequences of --lengths again over their replica's microbatches, as many
+            as before: never a longer step. -o FILE.csv writes the assignment.
         across: Deal sequences to other replicas too.
-        max_tokens: Pack the sequences anew into microbatches of at most so many tokens, padding
-            included, in as many microbatches as make the step shortest.
+        max_tokens: Pack the sequences again into microbatches of at most so many tokens,
+            padding included, in as many microbatches as make the step shortest.
         deal_for: Seconds after which the search for a dealing ends. (default 2.0)
         heat: Draw, not the schedule, each worker's slowdown over the steps of a job, or with
             --lengths the times of every replica's microbatches, as given and as dealt.
@@ -1494,7 +1494,7 @@ def jitter(
         link_slowdown: How many times longer they take. (default 4.0)
         replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
             replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
-            draws a distribution of --mb-scale anew.
+            draws a distribution of --mb-scale again.
         t_reduce: Time from the end of the slowest replica's pipeline to the end of the step:
             the collectives of replicas and the optimizer (0).
         lengths: Lengths of the sequences of every replica: csv, jsonl or parquet with columns
@@ -2459,7 +2459,7 @@ def plan(
             ppsim calibrate.
         against: Predict runs of a table instead (json, csv, parquet); they may be of --model
             and --cluster too.
-        improve: With --against: plan each run anew, and say what that would change.
+        improve: With --against: plan each run again, and say what that would change.
         dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
             local starts both here.
         results: Keep finished work in a .parquet or .csv file, and continue from its rows.
@@ -2823,7 +2823,7 @@ def run(
         reorder: Search an order of unequal microbatches (--mb-scale) that is faster.
         replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
             replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
-            draws a distribution of --mb-scale anew.
+            draws a distribution of --mb-scale again.
         t_reduce: Time from the end of the slowest replica's pipeline to the end of the step:
             the collectives of replicas and the optimizer (0).
         lengths: Lengths of the sequences of every replica: csv, jsonl or parquet with columns
@@ -2836,11 +2836,11 @@ def run(
             that runs beside each forward, twice as long beside B and I; an op takes the longer
             of both.
         mbs: Sequences in each microbatch, of --model or of a distribution of --lengths (1).
-        deal: Deal the sequences of --lengths anew over the microbatches of their replica, as
-            many as before: never a longer step. -o FILE.csv writes the assignment.
+        deal: Deal the sequences of --lengths again over their replica's microbatches, as many
+            as before: never a longer step. -o FILE.csv writes the assignment.
         across: Deal sequences to other replicas too.
-        max_tokens: Pack the sequences anew into microbatches of at most so many tokens, padding
-            included, in as many microbatches as make the step shortest.
+        max_tokens: Pack the sequences again into microbatches of at most so many tokens,
+            padding included, in as many microbatches as make the step shortest.
         deal_for: Seconds after which the search for a dealing ends. (default 2.0)
     """
     ...

@@ -58,7 +58,9 @@ def _list_alike(
     names: tuple[str, ...],
     most: int,
 ) -> dict[str, Schedule]:
-    """List them once for each size; ``names`` are those of all families, which files may add to."""
+    """List them once for each size; ``names`` are the names of all families, which files may add
+    to.
+    """
     found: dict[str, Schedule] = {}
     for name, made in _list_made(size):
         alike = np.array_equal(made.placement.devices, placed)

@@ -157,8 +157,8 @@ def one_f_one_b_plus(shape: Shape, everywhere: Sequence[int] = (0,)) -> Iterator
     between.
 
     Stage s runs F of microbatch m in step s + 2m, B in step 2m + 2P - 1 - s. Where parts of several
-    stages meet between two steps, backwards come first, those of later microbatches ahead; then
-    forwards, those of later ones behind.
+    stages meet between two steps, backwards come first, later microbatches ahead; then forwards,
+    later microbatches behind.
     """
     P, m = shape.devices, np.arange(shape.microbatches)
     parts = []

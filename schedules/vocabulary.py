@@ -8,7 +8,7 @@ pass. Between two passes a device runs one forward and one backward, in the orde
 passes of all devices closest together at the times of F and B. A queue also has the places where
 its device posts messages (POST) and where all that it computes waits for a message or a collective
 (WAIT). On V-Half the passes of all devices are at the same time where all ops of stages are equally
-long. The orders are those of sail-sg's generators.
+long. The orders follow sail-sg's generators.
 """
 
 from collections.abc import Iterable, Iterator

@@ -67,7 +67,7 @@ class Row:
 
 
 def mark_front(rows: Sequence[Row]) -> list[bool]:
-    """Mark the rows on the Pareto front of time and peak activations, of those that fit the cap."""
+    """Mark the rows on the Pareto front of time and peak activations, among rows that fit."""
     return _mark([(r.makespan, r.peak) if r.fits else None for r in rows])
 
 

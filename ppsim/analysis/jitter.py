@@ -73,7 +73,7 @@ class Sampler:
     host_link: int  # devices that share a link to their host; 0 where each has its own
     # shape (ops,), the device that slows an op; their number for none
     slowed_by: NDArray[np.integer[Any]]
-    # the ops that run on all devices, those of one op next to each other
+    # the ops that run on all devices, grouped by the op that they are parts of
     shared_ops: NDArray[np.int64]
     # where in ``together`` each of these begins; the op there stands for all
     first: NDArray[np.int64]

@@ -155,7 +155,7 @@ def _sequences(found: Slowdown) -> Iterator[Mending]:
         )
     ]
     if R > 1:
-        ways.append(("microbatches dealt anew among replicas", [_deal(step) for step in size]))
+        ways.append(("microbatches dealt again among replicas", [_deal(step) for step in size]))
     for what, dealt in ways:
         tried = []
         for order, name in (

@@ -179,7 +179,7 @@ def _typical_time(
 
 
 def _pair_arrival(schedule: Schedule, arrival: Floats) -> Floats:
-    """Return the time at which the inputs of an op were there, of a pair those of both ops, shape
+    """Return the time at which all inputs of an op had arrived, for a pair of both ops, shape
     (ops,).
     """
     both = arrival.copy()

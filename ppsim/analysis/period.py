@@ -165,7 +165,7 @@ def _step_cause_text(
     """Return a text on the training step and its optimizer step if their cycle sets the period,
     else an empty one.
 
-    ``ops`` are those of the cycle.
+    ``ops`` are the ops of the cycle.
     """
     kind = schedule.kind[ops]
     steps = ops[kind == Kind.OPT]

@@ -1,8 +1,8 @@
 """The slowdown of a job over a healthy one: the share of slow ops, devices, replicas and links.
 
-The definitions are those of "Understanding Stragglers in Large Model Training Using What-if
-Analysis" (OSDI 2025, arXiv 2505.05713): a step is simulated with the times that it shows, then with
-all of a kind alike, then with some ops as they were and the rest alike, or the other way round.
+The definitions follow "Understanding Stragglers in Large Model Training Using What-if Analysis"
+(OSDI 2025, arXiv 2505.05713): a step is simulated with the times that it shows, then with all of a
+kind alike, then with some ops as they were and the rest alike, or the other way round.
 """
 
 from __future__ import annotations

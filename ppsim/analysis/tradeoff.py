@@ -42,7 +42,7 @@ class Tradeoff:
 
 
 def tradeoff(points: Sequence[Point]) -> Tradeoff:
-    """Join points of a group that coincide, leave out those that do not apply, and mark each
+    """Join points of a group that coincide, leave out points that do not apply, and mark each
     group's front.
     """
     places: dict[tuple[str, bool, float, float], list[Point]] = {}

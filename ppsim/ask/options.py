@@ -180,7 +180,7 @@ def _list_options(kind: type[Any], section: str) -> Iterator[Option]:
 
 
 def make(kind: type[R], values: Mapping[str, Any], given: Collection[str]) -> R:
-    """Make a request of flat values by option name; those that are missing have their defaults."""
+    """Make a request of flat values by option name; missing options have their defaults."""
 
     def fill(kind: type[Any], **own: Any) -> Any:
         for each in fields(kind):

@@ -1,7 +1,7 @@
 """Options that several questions share and that conflict: one without effect is refused, with the
 reason.
 
-Rows of one question are the ``needs`` of its request; those of options that a group or a part of
+Rows of one question are the ``needs`` of its request; rows of options that a group or a part of
 costs declares are its ``needs``. What depends on the schedule or on a file's content, such as
 ``--tfb`` where no ops run as pairs, is checked by :func:`ppsim.prices.build.check_used`.
 """

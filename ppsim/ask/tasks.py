@@ -94,9 +94,9 @@ def open_tasks(
     """Open the results file and the workers; gives a map that runs what the file has not, each task
     by its key.
 
-    ``inputs`` are what all rows depend on, ``processes`` those of this machine, without Dask;
-    ``is_sound`` says whether a row of the file can be one of these tasks'. It raises what
-    :func:`open_results` and ``open_workers`` raise.
+    ``inputs`` is all that every row depends on; ``processes`` counts the workers on this machine
+    without Dask; ``is_sound`` says whether a row of the file can be one of these tasks'. It raises
+    what :func:`open_results` and ``open_workers`` raise.
     """
     with open_results(options, inputs, is_sound) as results, ExitStack() as stack:
 

@@ -1,8 +1,8 @@
 """Tables and sentences that fit the terminal, in its colours: columns are left out whole, numbers
 are never cut.
 
-Colours are those of the terminal's own theme, which read on its background; muted text is a grey
-that reads on both.
+Colours are the terminal theme's, which are legible on its background; muted text is a grey that
+reads on both.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ TONES = {
 def print_table(table: Table) -> None:
     """Print a table whose first column holds names.
 
-    Where it is wider than the terminal, columns are left out, those of ``spare`` first and in that
+    Where it is wider than the terminal, columns are left out: first the ``spare`` ones in their
     order, then from the right; where not even one number fits beside the names, each row becomes a
     block of lines.
     """

@@ -225,7 +225,7 @@ class RecomputeRules(OptionalValue):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> bool | str:
-        """Read the rules; those that are true or false as such."""
+        """Read the rules, or true or false."""
         if isinstance(value, bool):
             return value
         text = str(value)

@@ -199,7 +199,7 @@ _SHORT = {
 
 
 def short_needs(family: Family) -> str:
-    """Return the rules of a schedule in letters, those that take a sentence left out."""
+    """Return the rules of a schedule in letters, without rules that need a sentence."""
     texts = [_SHORT.get(rule.text, rule.text) for rule in family.rules]
     return ", ".join(text for text in texts if len(text) <= len("M >= P + P / 2")) or "-"
 

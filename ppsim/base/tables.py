@@ -123,7 +123,8 @@ def read_table(
         path: the file.
         hint: what to do where it cannot be read.
         columns: those to read, where the others are not wanted.
-        lists: those that must not hold lists or objects, which are left out elsewhere.
+        lists: columns that must not hold lists or objects; other columns are left out where they
+            do.
 
     Raises:
         InputError: the file cannot be read, or is too large in memory.

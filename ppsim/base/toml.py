@@ -120,7 +120,7 @@ def _loads(text: str, path: str, hint: str) -> dict[str, Any]:
     except ValueError as error:  # tomllib's own, and Python's of a number with thousands of digits
         why = shorten(str(error))
         raise InputError(
-            f"'{path}' is not whole or not TOML: {why}", "fix that line, or make the file anew"
+            f"'{path}' is not whole or not TOML: {why}", "fix that line, or make the file again"
         ) from error
 
 

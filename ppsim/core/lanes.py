@@ -108,7 +108,7 @@ def share_durations(schedule: Schedule, duration: NDArray[np.float64]) -> NDArra
 
 
 def find_inputs(schedule: Schedule) -> Inputs:
-    """Return the inputs of every op: that of its stage, then those of :func:`find_other_inputs`."""
+    """Return the inputs of every op: its stage's, then the inputs of :func:`find_other_inputs`."""
     ops = np.flatnonzero((schedule.dependency != NONE) & ~schedule.awaits_feedback)
     of_stage = (ops, schedule.dependency[ops].astype(np.int64), True)
     return _list_inputs(schedule, [of_stage, *_other_waits(schedule)])

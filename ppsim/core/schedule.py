@@ -225,7 +225,8 @@ class Schedule(Columns):
         """Return the queues with packed ops added, each before the op ``where`` or at the end of
         its device's queue.
 
-        None of them is in a pair. All have shape (ops added,); those of one place keep their order.
+        Added ops are not in pairs. All arrays have shape (ops added,); ops added at one place keep
+        their order.
         """
         ends = self.offsets[1:] + np.cumsum(np.bincount(device, minlength=self.n_devices))
         return self.with_queues(np.split(np.insert(self.packed(), where, ops), ends[:-1]))

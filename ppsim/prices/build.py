@@ -124,9 +124,7 @@ def build_schedule(
 
 
 def _note_left_out(spec: str, asked: Asked) -> None:
-    """Say why the sends and receives that a file states are not those that are timed, where they
-    are not.
-    """
+    """Say why the sends and receives in a file differ from the timed ones, where they are not."""
     network = asked.network
     if not (network and network.detailed):
         note(f"sends and receives of {spec} are left out; --p2p times them")
@@ -149,7 +147,7 @@ def build_costs(
         schedule: the schedule.
         costs: the options of costs.
         network: the options of messages; a cluster gives all links.
-        measured: the costs of a real run, in place of those that the options give.
+        measured: the costs of a real run, in place of the options' costs.
         model: says what part of a stage ``--recompute`` runs again.
     """
     asked = ask_costs(costs, network, measured, model)
@@ -189,7 +187,7 @@ def build_memory(
     """Make the model of what stages hold, and the costs with the time that recomputation takes.
 
     Bytes come from a model or from a profile that has them, else memory counts activations of one
-    stage and microbatch, or with a layout those of one layer.
+    stage and microbatch, or with a layout the activations of one layer.
     """
     held = ask_costs(costs, model=model).hold(schedule)
     return held, model.add_recompute(prices) if model else prices
@@ -267,7 +265,7 @@ def draws_by_replica(costs: CostOptions) -> bool:
 
 
 def costs_of_replica(schedule: Schedule, made: Costs, costs: CostOptions, replica: int) -> Costs:
-    """Make the costs of a replica from those of replica 0: with the factors that it draws for its
+    """Make the costs of a replica from replica 0's: with the factors that it draws for its
     microbatches.
     """
     if not replica:

@@ -170,8 +170,8 @@ def report_held(
     Of ``replicas`` with microbatches of different lengths that is the one furthest above the cap.
 
     Raises:
-        InputError: the cap is in bytes and nothing gives those of an activation, or it is of other
-            devices.
+        InputError: the cap is in bytes and nothing gives the bytes of an activation, or it is of
+            other devices.
     """
     from ppsim.engine.memory.report import report, report_replicas
 

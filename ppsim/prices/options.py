@@ -1,4 +1,4 @@
-"""The options of costs: those of every part, which are found by a scan of ``parts/``."""
+"""The options of costs: the options of every part, found by a scan of ``parts/``."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def ask_costs(
     Args:
         costs: the options.
         network: how messages are carried.
-        measured: the costs of a real run, which win over those of every part.
+        measured: the costs of a real run, which win over the costs of every part.
         model: the model that is trained.
     """
     values = {each.name: getattr(costs, each.name) for each in fields(costs)}

@@ -104,7 +104,7 @@ class Part:
         return None
 
     def layer_times(self) -> LayerTimes | None:
-        """Return the times of layers from which a source derives those of stages, or None."""
+        """Return the times of layers from which a source derives the times of stages, or None."""
         return None
 
     def attention_share(self) -> float | None:
@@ -145,7 +145,7 @@ class Asked:
     values: Mapping[str, Any]  # of all options of all parts, by name
     parts: tuple[Part, ...]  # the parts that are called, in the order in which they are asked
     network: NetworkOptions | None = None  # how messages are carried
-    measured: Costs | None = None  # the costs of a real run, which win over those of every part
+    measured: Costs | None = None  # the costs of a real run, which win over all parts
     model: TrainedModel | None = (
         None  # the model that is trained, whose bytes win over those of parts
     )

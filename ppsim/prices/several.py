@@ -49,8 +49,8 @@ def time_schedule(
 
     Raises:
         UnknownSchedule: no such name.
-        InputError: the cap is in bytes, and nothing gives those of an activation; or it is of other
-            devices.
+        InputError: the cap is in bytes, and nothing gives the bytes of an activation; or it is of
+            other devices.
     """
     from ppsim.analysis.compare import Row
 

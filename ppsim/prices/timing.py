@@ -127,8 +127,8 @@ def _refuse_steps(schedule: Schedule) -> None:
 
 
 def _lower(schedule: Schedule, network: NetworkOptions, batch: bool, to_torch: bool) -> Lowered:
-    """Write out sends and receives in the order asked for, or take those that the schedule's file
-    states.
+    """Write out sends and receives in the order asked for, or take the ones that the schedule's
+    file states.
     """
     from ppsim.engine.lowering.lower import TORCH_ORDERS, keep_posted, lower
 

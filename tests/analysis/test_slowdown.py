@@ -91,7 +91,7 @@ def test_a_job_of_equals_is_healthy(name):
 
 
 def slower(job: Job, replica: int, device: int, factor: float) -> Job:
-    """The job with one slow worker, each replica timed anew."""
+    """The job with one slow worker, each replica timed again."""
     own = (np.arange(len(job.replicas))[:, None] == replica) & (job.schedule.device == device)
     took = (job.end - job.start) * np.where(own, factor, 1.0)
     from ppsim.core.costs import Costs
@@ -132,7 +132,7 @@ def test_stages_split_evenly_and_balanced_sequences_mend_what_they_say():
     length = np.where((np.arange(4)[:, None] == 1) | (schedule.microbatch < 0), 2.0, 1.0)
     skewed = find_slowdown(replace(job, end=job.start + length * (job.end - job.start)))
     dealt = {change.text.partition(",")[0]: change for change in mend(skewed)}
-    deal = dealt["microbatches dealt anew among replicas"]
+    deal = dealt["microbatches dealt again among replicas"]
     assert deal.step < 0.8 * skewed.steps.mean()
     assert sorted(pair for row in deal.order for pair in row) == [
         (r, m) for r in range(4) for m in range(8)

@@ -4,7 +4,7 @@ the library's file.
 python -m tests.benchmarks.fit_efficiency TABLE... [--rounds 4] [--write]
 
 With --rounds 0 the file's numbers stay, and only the errors of the library's published runs are
-written anew: that is for changes of the cost model which need no other numbers.
+written again: that is for changes of the cost model which need no other numbers.
 
 All numbers are fitted at once, as logarithms, on all runs: robust least squares of log(predicted /
 measured) in units of NOISE, each number held near a usual one by SPREAD. Runs with the same

@@ -5,7 +5,7 @@ python -m tests.benchmarks.left_out TABLE... [--by source] [--rows] [--pairs]
 
 A job is one model on one GPU with one family of layouts. Its runs are never divided between those
 fitted and those predicted, as runs that differ in batch or in degrees say much of each other. All
-numbers are fitted to all settings once; a fold is then fitted anew without its settings, from the
+numbers are fitted to all settings once; a fold is then fitted again without its settings, from the
 same slopes, its settings are predicted with that, and corrected by the runs of the others alone, as
 ``plan`` does. *Anchored*: by one run of the same source, software and GPU, the mean over all that
 it may be. *In range*: of the range that ``plan`` prints. *Ranked*: of two settings of a job, more

@@ -97,7 +97,7 @@ def test_stages_with_rules_of_their_own():
     assert counted.tolist() == [1, 3, 2, 1]
 
 
-@pytest.mark.filterwarnings("ignore:.*timed anew")
+@pytest.mark.filterwarnings("ignore:.*timed again")
 def test_files_say_which_stages_run_a_part_again(tmp_path):
     path = str(tmp_path / "x.json")
     found = ppsim.run(

@@ -142,9 +142,9 @@ def curves(timeline: Timeline, model: MemoryModel, name: str = "memory") -> Curv
     """Compute each device's memory over time, static memory included; every device starts at time
     0.
 
-    Changes at one time count together, and so do those that only rounding keeps apart: a curve has
-    no spike where one op frees and the next allocates. So what an op holds that takes no time is
-    not in the curve, as it lasts for no time, though it counts in
+    Changes at one time count together, and so do changes that differ in time by rounding alone: a
+    curve has no spike where one op frees and the next allocates. So what an op holds that takes no
+    time is not in the curve, as it lasts for no time, though it counts in
     :func:`ppsim.engine.simple.metrics.peak_activations`, which goes by the order of the queue.
     """
     schedule = timeline.schedule

@@ -2,9 +2,9 @@
 side by side.
 
 A stage's forward is a list of segments for each layer, its backward another. A stream runs its
-segments in the order they are issued, each when those that it needs have ended; while both run,
-each may take longer (contention). A pair of F and B issues layer i of the forward with layer L-1-i
-of the backward, as Megatron-Core's combined 1F1B and DeepSeek's DualPipe do.
+segments in the order they are issued, each when the segments that it needs have ended; while both
+run, each may take longer (contention). A pair of F and B issues layer i of the forward with layer
+L-1-i of the backward, as Megatron-Core's combined 1F1B and DeepSeek's DualPipe do.
 """
 
 from __future__ import annotations
@@ -275,8 +275,8 @@ def run_streams(
     # the shares by which compute, and communication, take longer while the other runs
     slowed: Sequence[float] = (0.0, 0.0),
 ) -> tuple[list[float], list[float]]:
-    """Run segments on two streams, each in the order given: starts and ends, -1 of those that wait
-    in a circle.
+    """Run segments on two streams, each in the order given: starts and ends, -1 of segments that
+    wait in a circle.
     """
     queues = [[i for i, on in enumerate(stream) if on == which][::-1] for which in (0, 1)]
     start, end, left = [-1.0] * len(time), [-1.0] * len(time), list(time)

@@ -139,8 +139,8 @@ def _steps(draft: Draft, batched: bool) -> Ints:
 def _waits(
     draft: Draft, messages: ExpectedMessages, step: Ints, mode: str
 ) -> tuple[Ints, Ints, Ints]:
-    """Find the waits: ops, those that they wait for, and the step that the device of each must have
-    reached by then.
+    """Find the waits: waiting ops, the ops that they wait for, and the step that the device of each
+    must have reached by then.
 
     A send matches a receive by its place in the order of messages, not by its label. Without comm
     ops an op waits until the one it needs is done. An overlapped receive is waited for by the op

@@ -58,14 +58,14 @@ class DealOptions:
         Need(
             ("deal", "max_tokens"),
             lambda g: bool(g["lengths"]),
-            "{options} deals sequences anew, and there are none",
+            "{options} deals sequences again, and there are none",
             "add --lengths FILE",
             ("run", "compare"),
         ),
         Need(
             ("across", "deal_for"),
             lambda g: bool(g["deal"] or g["max_tokens"]),
-            "{options} is of dealing sequences anew",
+            "{options} is of dealing sequences again",
             "add --deal",
         ),
         Need(
@@ -77,7 +77,7 @@ class DealOptions:
 
     deal: bool = flag(
         "--deal",
-        help="Deal the sequences of --lengths anew over the microbatches of their replica, as many "
+        help="Deal the sequences of --lengths again over their replica's microbatches, as many "
         "as before: "
         "never a longer step. -o FILE.csv writes the assignment.",
     )
@@ -85,7 +85,7 @@ class DealOptions:
     max_tokens: int | None = option(
         "--max-tokens",
         type=click.IntRange(1, 1 << 53),
-        help="Pack the sequences anew into microbatches of at most so many tokens, padding "
+        help="Pack the sequences again into microbatches of at most so many tokens, padding "
         "included, in as many "
         "microbatches as make the step shortest.",
     )
@@ -132,7 +132,7 @@ class DealtLoad:
     def maps(self, unit: str) -> tuple[LoadMap, ...]:
         """The load as given and as dealt, for a picture."""
         given = load_map("as given", self.given_load, self.given_ends, unit)
-        return given, load_map("dealt anew", self.load, self.dealing.makespans, unit)
+        return given, load_map("dealt again", self.load, self.dealing.makespans, unit)
 
     @property
     def gap(self) -> float:
@@ -431,7 +431,7 @@ class DealtJob:
         from ppsim.analysis.mending import Mending
 
         where = "among replicas" if self.across else "within replicas"
-        return Mending(f"microbatches dealt anew {where}, searched", self.dealt_step)
+        return Mending(f"microbatches dealt again {where}, searched", self.dealt_step)
 
     def line(self, unit: str) -> str:
         """The steps before and after dealing, and the recorded one, as a line."""
@@ -478,7 +478,7 @@ def deal_job(options: DealOptions, slowdown: Slowdown) -> DealtJob:
     refuse_lanes(schedule, "dealing")
     places = np.lexsort((schedule.microbatch, schedule.stage, schedule.kind))
     if len(schedule.second_of_pairs) or schedule.n_slices > 1 or len(places) % M:
-        what = "a job is dealt anew where each op is of one whole microbatch"
+        what = "a job is dealt again where each op is of one whole microbatch"
         raise InputError(what, "leave out --deal")
     table = places.reshape(-1, M)  # the ops of one kind and stage in a row
     row = np.empty(len(schedule), np.int64)

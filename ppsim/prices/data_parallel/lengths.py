@@ -146,7 +146,7 @@ class Load:
         )
 
     def costs(self, schedule: Schedule, made: Costs, replica: int) -> Costs:
-        """Return the costs of a replica, from those of mean microbatches."""
+        """Return the costs of a replica, from the costs of mean microbatches."""
         found = scale_costs(schedule, made, self.factors[replica])
         return (
             found

@@ -148,7 +148,7 @@ class ReplicaOptions:
         help="Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of "
         "replica 2), 8,5.3=1.5 "
         "(device 3 of replica 5), or a factor for each: 1,1,1.2. Each draws a distribution of "
-        "--mb-scale anew.",
+        "--mb-scale again.",
     )
     t_reduce: float = option(
         "--t-reduce",
@@ -277,8 +277,8 @@ def refuse_steps(schedule: Schedule) -> None:
 
 
 def find_replicas(options: ReplicaOptions, load: Load | None) -> Replicas | None:
-    """Return the replicas of the options, or those of a load; None where there is one alone
-    (InputError: an option is of several).
+    """Return the replicas of the options, or of a load; None where there is one alone (InputError:
+    an option is of several).
     """
     if load:
         return options.replicas or Replicas(load.n_replicas, ())
@@ -387,7 +387,7 @@ class LoadedRuns:
         load: the lengths.
         options: how slow replicas are.
         network: how messages are carried.
-        links: of them those that differ.
+        links: latencies of single links that differ.
     """
 
     schedule: Schedule

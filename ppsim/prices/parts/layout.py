@@ -126,7 +126,7 @@ class LayoutString(Source):
         return set() if schedule.only_forwards else {"b_over_f"}
 
     def knows_memory(self) -> bool:
-        """Return that activations are those of layers."""
+        """Return the unit of activations: layers."""
         return True
 
     def hold(self, schedule: Schedule, asked: Asked) -> MemoryModel:

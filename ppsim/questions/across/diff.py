@@ -346,7 +346,7 @@ def _backwards(found: Difference) -> list[str]:
 
 
 def _joined_changes(changes: Mapping[str, float], joined: Sequence[str]) -> dict[str, float]:
-    """Return changes with those of ``joined`` as one, where the first of them stood."""
+    """Return changes with all of ``joined`` merged into one, at the place of their first."""
     total = sum(changes[name] for name in joined)
     named = {BACKWARD if name in joined else name: value for name, value in changes.items()}
     return {name: total if name == BACKWARD else value for name, value in named.items()}

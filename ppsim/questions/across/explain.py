@@ -234,7 +234,7 @@ def _try_changes(
     given: TypedOptions,
     stated: StatedRun | None,
 ) -> TriedChanges:
-    """Simulate the changes given, else those that may help.
+    """Simulate the given changes, or else changes that may help.
 
     Of a job of several replicas only those given: what may help is simulated over all of them.
     """
@@ -274,7 +274,7 @@ class Explained(Answer[ExplainRequest]):
         remarks: sentences on changes that are not shown.
         load: what the microbatches of every replica take, where lengths are given; the slowest
             replica is the one explained.
-        dealt: what dealing the sequences anew gives, where it was asked for.
+        dealt: what dealing the sequences again gives, where it was asked for.
     """
 
     explanation: Explanation
@@ -549,7 +549,7 @@ def _worker_map(found: Slowdown) -> WorkerMap:
 def _stated_run(given: TypedOptions, request: ExplainRequest) -> StatedRun | None:
     """The run to explain as it is, or None for one to simulate.
 
-    A file with times is timed anew where an option gives costs or messages.
+    A file with times is timed again where an option gives costs or messages.
     """
     spec, trace, iteration = request.spec, request.trace, request.iteration
     if not trace and not _may_be_file(spec):
@@ -628,7 +628,7 @@ def _deal(
     simulated: Simulated,
     options: DealOptions,
 ) -> DealtLoad | None:
-    """Deal the sequences of a simulated run anew, where that is asked for."""
+    """Deal the sequences of a simulated run again, where that is asked for."""
     if not options.is_asked or simulated.load is None or base.schedule is None:
         return None
 
@@ -702,10 +702,10 @@ def _dealing_change(request: ExplainRequest, dealt: DealtLoad, options: DealOpti
         else ""
     )
     across = " --across" if options.across else ""
-    text = f"sequences dealt anew {'among' if options.across else 'within'} replicas{packed}"
+    text = f"sequences dealt again {'among' if options.across else 'within'} replicas{packed}"
     if not options.deal_for:
         text += ", longest first"
-    advice = f"deal the sequences anew (ppsim run --deal{across} -o deal.csv)"
+    advice = f"deal the sequences again (ppsim run --deal{across} -o deal.csv)"
     found = timed_change(text, advice, timeline)
     # Packing changes the microbatches, and not the sequences that a step trains on.
     return replace(found, per_microbatch=timeline.makespan / dealt.given_load.factors.shape[2])

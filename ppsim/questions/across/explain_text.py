@@ -76,8 +76,10 @@ def explain_lines(
         yield f"1% less gains{of}: {' · '.join(texts)}"
     if changes:
         yield ""
-        anew = explanation.base is not timeline
-        against = f", against {format_number(explanation.base.makespan)} {unit}" if anew else ""
+        is_retimed = explanation.base is not timeline
+        against = (
+            f", against {format_number(explanation.base.makespan)} {unit}" if is_retimed else ""
+        )
         several = stated and stated.job and len(stated.job.replicas) > 1
         of_job = f" of replica {stated.replica} alone" if stated and several else ""
         yield f"what if (each simulated{of_job}{against}):"
@@ -107,11 +109,10 @@ def heading_lines(explanation: Explanation, stated: StatedRun | None) -> Iterato
     yield f"{title_of(schedule)}  {shape_line(schedule)}"
     if stated:
         yield f"{stated.text}: {format_number(timeline.makespan)} {unit}"
-        again = explanation.base.makespan
-        share = f" ({format_change(again / timeline.makespan - 1)})" if timeline.makespan else ""
-        yield (
-            f"timed anew with the median times that it shows: {format_number(again)} {unit}{share}"
-        )
+        retimed = explanation.base.makespan
+        share = f" ({format_change(retimed / timeline.makespan - 1)})" if timeline.makespan else ""
+        time = f"{format_number(retimed)} {unit}{share}"
+        yield f"timed again with the median times that it shows: {time}"
         for note in stated.notes:
             yield f"note: {note}"
     whole = timeline.makespan * schedule.n_devices

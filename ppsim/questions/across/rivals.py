@@ -382,7 +382,7 @@ def with_memory_of_dealing(
     Args:
         change: the change.
         run: the run that is explained.
-        schedule: what runs with the sequences dealt anew.
+        schedule: what runs with the sequences dealt again.
         load: its microbatches.
         room: the memory of the run; only a cap that was given is held against the change.
     """

@@ -39,7 +39,7 @@ R = TypeVar("R", bound=Request)
 MOST_SCHEDULES = 8
 MOST_CELLS = 65_536  # stages x microbatches of all schedules together: about 200,000 ops
 MOST_STAGES = 512  # why devices wait is followed from stage to stage, for each of them
-MOST_SEARCHED = 4_096  # of one schedule whose order is searched anew for every cost
+MOST_SEARCHED = 4_096  # of one schedule whose order is searched again for every cost
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,5 @@
 """Changes that ``explain --what-if`` simulates: each changes the options of a run, which is then
-made and timed anew.
+made and timed again.
 
 ``KEY=VALUE`` is the option ``--KEY VALUE`` of ``ppsim run``. A list of numbers takes
 ``KEY.INDEX=VALUE`` too (a stage, device or layer), and any number a factor, ``x0.9``. Costs that
@@ -100,7 +100,7 @@ class Run:
 
     @property
     def queues_follow_costs(self) -> bool:
-        """Whether ops are ordered by their costs, those of the family or those added to it."""
+        """Whether ops are ordered by their costs: the family's ops, or ops added to it."""
         if self.costs.offload is not None or self.costs.encoder:
             return True
         from ppsim.schedules import family_of

@@ -49,7 +49,7 @@ class Asked:
     least_layers: int
     model: TrainedModel | None
     cap: str | None
-    plans: dict[str, Schedule] = field(default_factory=dict)  # those that were planned for layouts
+    plans: dict[str, Schedule] = field(default_factory=dict)  # by layout
 
     def make_layout(self, schedule: Schedule, layers: list[int]) -> Layout:
         """Make the layout of a split."""
@@ -142,8 +142,8 @@ class Asked:
         return replace(problem, cap=cap, sizes=self._list_sizes(schedule, instant))
 
     def _layer_times(self, schedule: Schedule) -> LayerTimes | None:
-        """Return the times of layers that those of stages are made from; None where the costs give
-        those of stages.
+        """Return the times of layers, of which the times of stages are sums; None where the costs
+        are of stages.
         """
         layout = str(self.make_layout(schedule, [0] * schedule.n_stages))
         return ask_costs(replace(self.costs, layout=layout)).source.layer_times()

@@ -228,9 +228,9 @@ def find_known(
     """Generate and time every schedule of the list with the problem's placement that takes its
     shape.
 
-    Those with full backwards come first, those that fill slots and those that search last. What is
-    not there by ``until`` on the monotonic clock is left out, and a large one above the cap; stderr
-    says so. The first may take ``grace`` seconds longer.
+    Rivals with full backwards come first, rivals that fill slots and rivals that search last. What
+    is not there by ``until`` on the monotonic clock is left out, and a large one above the cap;
+    stderr says so. The first may take ``grace`` seconds longer.
     """
     from ppsim.schedules import families
     from ppsim.search.orders.optimize import know

@@ -27,7 +27,7 @@ NAMES = ("model", "GPU", "software", "source")  # likewise, of a page
 
 
 def compare_runs(request: Any, table: str, runs: Nearby, user_names: UserNames) -> PublishedRuns:
-    """Predict a table's runs as ``ppsim plan`` asks, or plan each anew (InputError: a row is
+    """Predict a table's runs as ``ppsim plan`` asks, or plan each again (InputError: a row is
     wrong).
     """
     from ppsim.workload.plans.published import against

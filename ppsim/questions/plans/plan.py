@@ -225,7 +225,7 @@ class PlanRequest(Request):
         "--cluster too.",
     )
     improve: bool = flag(
-        "--improve", help="With --against: plan each run anew, and say what that would change."
+        "--improve", help="With --against: plan each run again, and say what that would change."
     )
     tasks: TaskOptions = group(TaskOptions, "Work")
     output: OutputOptions = group(OutputOptions, "Output")
@@ -927,8 +927,8 @@ class Plans(Answer[PlanRequest]):
 
     @property
     def _shows_flags(self) -> bool:
-        """Whether launch flags are printed: those asked for, or those of the software that is
-        named.
+        """Whether launch flags are printed: the flags asked for, or the flags of the software that
+        is named.
         """
         return self.request.flags is not None or self.request.runs.software is not None
 

@@ -63,7 +63,7 @@ def _numbers(values: Iterable[float]) -> str:
 
 
 def _messages(costs: Costs) -> Iterator[str]:
-    """Write the latency of most links, and those that differ."""
+    """Write the latency of most links, and the latencies of links that differ."""
     import numpy as np
 
     hops = np.asarray(costs.comm)

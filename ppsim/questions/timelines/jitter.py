@@ -89,7 +89,7 @@ class JitterRequest(Request):
 
     All schedules get the same slow devices and links. The first line says how far the ranking can
     be trusted. -o draws how the makespans spread (svg, png, pdf, html). With --lengths each sample
-    is a step of all replicas, whose lengths are drawn anew where they are of a distribution; a
+    is a step of all replicas, whose lengths are drawn again where they are of a distribution; a
     second table has the spread by lengths alone and by noise alone.
 
     \b
@@ -375,7 +375,7 @@ def _sample_lengths(
 ) -> tuple[list[Sampled], Alone]:
     """Draw steps of all replicas with lengths and noise, with lengths alone and with noise alone.
 
-    Lengths of a distribution are drawn anew in each step; those of a file are the same in all.
+    Lengths of a distribution are drawn again in each step; those of a file are the same in all.
     """
     import numpy as np
 

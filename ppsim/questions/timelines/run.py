@@ -86,9 +86,9 @@ class RunRequest(Request):
     more activations than in this schedule. Other ops, such as backwards split into I and W, another
     placement or more memory may.
 
-    Peak activations count those of one stage and microbatch, each held from the start of F to the
-    end of B, or of W where backwards are split; with --recompute, from R on. ppsim memory counts
-    bytes.
+    Peak activations count activations of one stage and microbatch, each held from the start of F to
+    the end of B, or of W where backwards are split; with --recompute, from R on. ppsim memory
+    counts bytes.
 
     \b
       ppsim run 1f1b --stages 4 --mb 8
@@ -290,7 +290,7 @@ class Run(Answer[RunRequest]):
         held: what devices hold against ``--cap``, where there is one.
         load: what the microbatches of every replica take, where lengths are given; the timeline is
             that of the slowest replica.
-        dealt: what dealing the sequences anew gives, where it was asked for.
+        dealt: what dealing the sequences again gives, where it was asked for.
     """
 
     timeline: Timeline

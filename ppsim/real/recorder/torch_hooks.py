@@ -1,5 +1,5 @@
-"""Hooks on torch.distributed.pipelining: on what each of its schedules calls, those of its runtime
-and the others.
+"""Hooks on torch.distributed.pipelining: on the functions that each of its schedules calls, its
+runtime and the others.
 
 An op is the compute of a stage and does not include the wait for its input; the loss belongs to the
 forward of the last stage. A send is the moment of its post, a receive lasts from its post to the

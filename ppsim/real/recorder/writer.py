@@ -149,7 +149,7 @@ class Writer:
         return file
 
     def _write(self, file: int, data: bytes) -> None:
-        """Append rows; those that do not fit are taken back, so that the last one is whole."""
+        """Append rows; rows that do not fit are taken back, so that the last one is whole."""
         rest = memoryview(data)
         try:
             while rest:

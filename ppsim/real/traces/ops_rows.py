@@ -78,7 +78,7 @@ def _ops_columns(run: RealRun, ops: NDArray[Any], kind: NDArray[Any]) -> dict[st
 
 
 def _between_rows(job: Job, at: int) -> Columns:
-    """Rows of one thing that devices do between steps, without those that do not."""
+    """Rows of one op between steps, on the devices that run it."""
     each, begun, done = job.step_ops[at], job.step_op_start[..., at], job.step_op_end[..., at]
     same = {
         "kind": each.name,

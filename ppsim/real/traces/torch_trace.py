@@ -256,7 +256,7 @@ def _place_on_device(
 def _received_by_kernels(
     events: Sequence[kineto_json.Event], actions: Sequence[Action], path: str
 ) -> Iterator[Receive]:
-    """List NCCL's kernels that receive: those that say so, and those within the span of a receive.
+    """List NCCL's kernels that receive: by their name, or by the span of a receive around them.
 
     A kernel that sends and receives in one, or does not tell, counts only where such spans name
     what it is.

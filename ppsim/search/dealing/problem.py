@@ -81,7 +81,7 @@ class Problem:
         replica: shape (N,), the replica that each is on.
         microbatch: shape (N,), its microbatch there.
         counts: shape (R,), the microbatches of each replica that may have sequences.
-        microbatches: M, those of the schedule.
+        microbatches: M, of the schedule.
         padded: whether a sequence takes as long as the longest of its microbatch.
         across: whether a sequence may go to another replica.
         tokens: shape (N,), tokens of each.

@@ -144,7 +144,7 @@ class Model:
         self.cp.minimize(self.span if problem.objective == "span" else self.makespan)
 
     def _join(self, stage: int) -> None:
-        """Let each backward of a stage be B; the W of those that are not keep their order."""
+        """Let each backward of a stage be B; the W of split backwards keep their order."""
         before, full, (_, i, w) = 0, int(self.grid.full[stage]), self.grid.time[:, stage].tolist()
         for m in range(self.problem.microbatches):
             self.joined[stage, m] = joined = self.cp.new_bool_var("")

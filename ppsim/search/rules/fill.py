@@ -95,9 +95,9 @@ def _lay_out(rows: Rows, slots: Ints, size: int) -> Codes:
 
 
 def _place_weights(rows: Rows, slots: Ints, by_pass: bool = False) -> Ints:
-    """Give each W of a device the first idle slot after its I, those that wait longest first.
+    """Give each W of a device the first idle slot after its I, the W that waits longest first.
 
-    With ``by_pass`` those of the earlier pass go first, and each is that of its own I. Returns the
+    With ``by_pass`` the W of the earlier pass go first, each in the order of its I. Returns the
     slots of each device's W in order, shape (P, V x microbatches); with ``by_pass`` those of each
     pass.
     """

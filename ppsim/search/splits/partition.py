@@ -91,7 +91,7 @@ def partition(
     if not found:
         return None
     least = found[0][1]
-    if problem.n_splits <= MOST_LISTED:  # of those that are left, which may all be slower
+    if problem.n_splits <= MOST_LISTED:  # of the splits that are left, which may all be slower
         search.bound = min(search.bound, least)
     limited = limit_bound(search.bound, least, TOLERANCE)
     proved = limited >= least * (1 - TOLERANCE)

@@ -47,7 +47,7 @@ def partition_planned(
 
     The best of ``starts`` is improved layer by layer. Then up to a million splits are taken in the
     order of what their devices must compute, and planned unless a lower bound for any order leaves
-    no gain; of more, those that OR-tools' CP-SAT, where it is installed, finds to have the least
+    no gain; of more, the splits for which OR-tools' CP-SAT, where it is installed, proves the least
     such bound.
 
     Returns:

@@ -84,7 +84,7 @@ class SplitSearch:
 def rank_splits(
     problem: SplitProblem, found: Iterable[tuple[Split, float]]
 ) -> list[tuple[Split, float]]:
-    """Sort splits by makespan; among those that differ by rounding only, the most even first."""
+    """Sort splits by makespan; among splits that differ by rounding only, the most even first."""
     unit = max(problem.first_weights[-1], 1e-300)
     return sorted(
         found,

@@ -59,7 +59,7 @@ class Marks:
         return replace(self, **columns)
 
     def mark_at(self, time: float) -> Mark | None:
-        """Return the mark at a time, from those of one device; None if there is none."""
+        """Return the mark at a time, of the marks of one device; None if there is none."""
         here = int(np.searchsorted(self.start, time, "right")) - 1
         return self.looks[self.look[here]] if here >= 0 and time < self.end[here] else None
 

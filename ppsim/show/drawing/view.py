@@ -145,9 +145,9 @@ def find_repetition(timeline: Timeline) -> tuple[float, float, int] | None:
         same = np.abs(start[:, :, step:] - start[:, :, :-step] - period) <= near
         same &= np.abs(end[:, :, step:] - end[:, :, :-step] - period) <= near
         alone = np.zeros((*start.shape[:2], step), np.bool_)
-        # those that do not recur
+        # the ones that do not recur
         final = start[~np.concatenate([same, alone], axis=2) & ~np.isnan(start)]
-        # those that recur from none
+        # the ones that recur from none
         first = start[~np.concatenate([alone, same], axis=2) & ~np.isnan(start)]
         anchor = start[0, 0, middle]
         begin = max(

@@ -107,7 +107,7 @@ def shorten_names(script: str) -> str:
 
 
 def _static_text(literal: str) -> str:
-    """Return a text, or a template without its places; those that hold texts stay."""
+    """Return a text, or a template without its places, except for places that hold texts."""
     return re.sub(r"\$\{[^{}`'\"]*\}", " ", literal)
 
 
@@ -162,7 +162,7 @@ _NO_NAMES = (
     re.compile(r"(?<=[{,])(\w+)(?=[,}]|=[^=>])"),
     re.compile(r"(?<=[{,])(\w+)\([^()]*\)\{"),
 )
-# Four bytes are five signs, those of RFC 1924 with a point for <, which no script may hold.
+# Four bytes are five signs of RFC 1924, with a point for <, which no script may hold.
 _UNPACK = """// ppsim's own script as gzip in base 85
 const signs = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz' +
   '!#$%&()*+-;.=>?@^_`{|}~';

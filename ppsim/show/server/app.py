@@ -58,7 +58,7 @@ Changes = Callable[[], tuple[str, int]]
 
 def make_app(
     page: bytes,  # what ``/`` answers
-    # makes the document of the fields of a request; raises PpsimError for those that it refuses
+    # makes the document of a request's fields; raises PpsimError for fields that it refuses
     show: Show,
     folder: Path,  # where files that are dropped on the page are kept while the server runs
     # names and ports under which the page may be asked for, such as ``127.0.0.1:8765``; others are
@@ -262,7 +262,7 @@ def _refusal(status: int, message: str, hint: str) -> Response:
 
 
 class _Refused(Exception):
-    """A request with a refused body; the arguments are those of the response."""
+    """A request with a refused body; the arguments are the response's."""
 
 
 async def _read(request: Request, most: int, name: str) -> bytearray:

@@ -1,10 +1,10 @@
 """Measured op times of a profile in the place of the efficiency curve, as factors of its times.
 
 A profile of transformer layers (``ppsim calibrate``) replaces the times of dense layers, embedding
-and output; the curve then only carries them from the sizes that were measured to those of the
-model. A profile of whole stages, from a trace or the user's modules, replaces the times of stages;
-modules that are layers alone replace those of dense layers. Collectives, messages, experts,
-reductions and the optimizer stay with the curve and the cluster's links.
+and output; the curve then only carries them from the measured sizes to the sizes of the model. A
+profile of whole stages, from a trace or the user's modules, replaces the times of stages; modules
+that are layers alone replace the times of dense layers. Collectives, messages, experts, reductions
+and the optimizer stay with the curve and the cluster's links.
 """
 
 from __future__ import annotations

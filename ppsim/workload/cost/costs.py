@@ -438,9 +438,9 @@ def gathered_bytes(model: Model, parallel: Parallel, layer: Layer) -> tuple[floa
 def attention_input_share(model: Model, layer: Layer) -> float:
     """Return what tensor ranks gather ahead of a layer's attention, as a share of hidden states.
 
-    Of latents each rank makes those of its own tokens, so it gathers the latents of queries (hidden
-    states where queries have none), those of keys and values, and the part of keys that holds the
-    position, as Megatron-LM's multi_latent_attention.py does.
+    Each rank makes the latents of its tokens, so it gathers the latents of queries (hidden states
+    where queries have none), of keys and values, and the part of keys that holds the position, as
+    Megatron-LM's multi_latent_attention.py does.
     """
     if not model.kv_lora or layer.mixer in (*STATES, "none"):
         return 1.0

@@ -56,8 +56,8 @@ class StageMemory:
     """Memory of each stage on one GPU, in bytes; every array has shape (stages,).
 
     Attributes:
-        weights: weights in 16 bits, a share of them with ZeRO-3, and narrow copies of those of
-            layers.
+        weights: weights in 16 bits, a share of them with ZeRO-3, and narrow copies of the weights
+            of layers.
         gradients: gradients, a share of them with ZeRO-2.
         optimizer: master copy and moments, a share of them with ZeRO-1.
         activations: what a forward leaves for a microbatch.
@@ -99,7 +99,7 @@ def stage_memory(model: Model, parallel: Parallel, layout: Layout | None = None)
     """Compute what each stage needs on one GPU.
 
     Raises:
-        InputError: the layout's layers or stages are not those of the model and the run.
+        InputError: the layout's layers or stages differ from the model's and the run's.
     """
     contents = contents_of(model, parallel, layout)
     each = {content: content_memory(model, parallel, content) for content in set(contents)}
@@ -183,7 +183,7 @@ def device_memory(
 def memory_model(
     model: Model, parallel: Parallel, devices: NDArray[np.int32], layout: Layout | None = None
 ) -> MemoryModel:
-    """Make the memory model of a schedule's timeline, whose peaks are those of
+    """Make the memory model of a schedule's timeline, which gives the peaks of
     :func:`device_memory`.
 
     Args:

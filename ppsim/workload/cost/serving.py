@@ -2,9 +2,9 @@
 
 Keys and values of a token take, in each layer: with groups of queries a key and a value for each
 group; with latent attention one latent vector and the part of the key that holds the position, on
-every tensor-parallel rank. Layers with a window keep those of the window alone, sparse attention
-adds the keys of its indexer, compressed attention has a key for several tokens, and layers that
-carry a state keep that state whatever the length of the sequence.
+every tensor-parallel rank. Layers with a window keep the keys and values of the window alone,
+sparse attention adds the keys of its indexer, compressed attention has a key for several tokens,
+and layers that carry a state keep that state whatever the length of the sequence.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ NOTHING = Factors._make([0.0] * 4)
 
 @dataclass(frozen=True)
 class Measured:
-    """Measured op times of a profile, over those of the efficiency curve.
+    """Measured op times of a profile, over the efficiency curve's.
 
     Attributes:
         name: of the profile.
@@ -279,7 +279,7 @@ class Machine:
         return max(1.0, shared.oversubscription * share)
 
     def latency(self, crosses_nodes: bool) -> float:
-        """Return the seconds of a message besides those of its bytes."""
+        """Return the seconds of a message that its bytes do not account for."""
         link = (self.cluster.inter or self.cluster.intra) if crosses_nodes else self.cluster.intra
         return link.alpha_us * 1e-6
 

@@ -56,7 +56,7 @@ class LayerTimes:
         """Return the forward time of each transformer layer in model order, shape (layers,).
 
         Raises:
-            InputError: the times are those of another number of layers.
+            InputError: the times are of another number of layers.
         """
         times = np.atleast_1d(np.asarray(self.layer, np.float64))
         if len(times) not in (1, n_layers):

@@ -185,7 +185,9 @@ def _suggest(content: Content, devices: int, counts: Mapping[str, int]) -> str:
 
 
 def _set_count(content: Content, letter: str, wanted: int) -> Content:
-    """Add the letter to the stages that have fewest of it, or take it from those that have most."""
+    """Add the letter to the stages that have fewest of it, or take it from the stages that have
+    most.
+    """
     stages = list(content)
     if not 0 <= wanted <= MOST_STAGES:
         return content

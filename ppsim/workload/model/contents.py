@@ -96,7 +96,7 @@ def contents_of(
     layers.
 
     Raises:
-        InputError: the layout's stages or layers are not those of the run and the model, or the
+        InputError: the layout's stages or layers differ from the run's and the model's, or the
             model's heads or experts do not divide over the ranks.
     """
     ops.check_division(model, parallel)

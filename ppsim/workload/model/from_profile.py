@@ -89,7 +89,7 @@ def _states(
     """Return weights, gradients in the weights' type, and Adam's states, each in bytes of shape
     (stages,).
 
-    The layers are those of GPT: biases, an MLP of four times the width, a table of positions.
+    The layers are GPT's: biases, an MLP of four times the width, a table of positions.
     """
     sizes = measured.hidden, measured.heads, measured.layers, measured.sequence, measured.vocab
     try:

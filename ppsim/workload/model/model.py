@@ -81,7 +81,7 @@ class Model:
     Attributes:
         hidden: hidden size, h.
         heads: attention heads, a.
-        layers: transformer layers, those of multi-token prediction not counted.
+        layers: transformer layers, without layers of multi-token prediction.
         seq: sequence length, s.
         vocab: size of the vocabulary; 0 leaves embedding and output matrix out.
         name: as the library calls it.

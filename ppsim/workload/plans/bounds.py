@@ -65,9 +65,7 @@ def list_candidates(task: Task) -> Iterator[Candidate]:
 
 
 def bound_candidates(task: Task, candidates: Iterable[Candidate], found: Findings) -> list[Bound]:
-    """Bound candidates and list those that may fit, by the time they take at least; count the
-    others.
-    """
+    """Bound candidates and list the ones that may fit, by their least time; count the others."""
     bounds, whole = [], None
     split = {name: find(name).split for name in (*task.axes.schedules, *task.axes.fitted)} | {
         "": False

@@ -75,8 +75,8 @@ def _memory_by_device(
 def device_times(
     model: Model, machine: Machine, parallel: Parallel, devices: NDArray[np.int32]
 ) -> tuple[Floats, Floats]:
-    """Return the seconds that a layer's forward and backward take on each device, and those of
-    embedding and output.
+    """Return the seconds that a layer's forward and backward take on each device, and the seconds
+    of embedding and output.
 
     Args:
         model: the model; of several kinds of layers the mean counts.

@@ -95,7 +95,7 @@ def share_searches(
 
 
 def improve(group: Mapping[str, Mapping[str, Any]], user_names: UserNames = NONE) -> dict[str, Any]:
-    """Plan published runs that share a search anew.
+    """Plan published runs that share a search again.
 
     Returns:
         For each key the plan's step and its changes.

@@ -54,7 +54,7 @@ CLUSTERS = (
 SCHEDULES = {"none": "1f1b", "interleaved 1f1b": "interleaved"}
 SIZES = {field.name: field.type for field in fields(Model) if field.type in ("int", "bool")}
 SHORT = {"kv": "kv_heads", "topk": "top_k"}  # other names of sizes
-# All keys that are read, and those that describe a row.
+# All keys that are read, and the keys that describe a row.
 NUMBERS = (
     "gpus",
     "tp",
@@ -101,8 +101,8 @@ class UserNames:
     """The user's names in rows, besides the library: a model and a cluster.
 
     Attributes:
-        model: what rows without a model are of, and those that name it.
-        machine: what rows without a GPU and a cluster are of, and those that name it.
+        model: the model of rows that name none, and of rows that name it.
+        machine: the machine of rows without a GPU and a cluster, and of rows that name it.
         names: of both, in small letters, as they were given and as they call themselves.
     """
 
@@ -288,7 +288,7 @@ def _model(row: Row, user_names: UserNames) -> Model:
         model = _described_model(name, shape)
     layers = count_of(row, "layers", model.layers)
     changes: dict[str, Any] = {"layers": layers, "dense_layers": min(model.dense_layers, layers)}
-    # a few layers of a large model: one without experts stands for those that it has
+    # a few layers of a large model: one layer without experts stands for the model's
     if layers < model.layers // 2:
         changes |= {"mtp": 0, "dense_layers": min(model.dense_layers, 1)}
     if row.get("mtp") is not None:
@@ -303,7 +303,7 @@ def _library_name(name: str) -> str:
 
 
 def _described_model(name: str, shape: Any) -> Model:
-    """Return the model of an ``architecture``, whose keys are those of a model's file.
+    """Return the model of an ``architecture``, which has the keys of a model's file.
 
     Without ``kv_heads`` it is a GPT, with biases and a table of positions.
     """

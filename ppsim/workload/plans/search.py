@@ -200,7 +200,7 @@ def _is_beaten(limit: tuple[tuple[float, float], ...], seconds: float, bytes_: f
 def _leave_out(
     bounds: list[Bound], limit: tuple[tuple[float, float], ...]
 ) -> tuple[list[Bound], list[Bound]]:
-    """Divide candidates into those that may win and those that cannot win any more."""
+    """Divide candidates into ones that may win and ones that cannot win any more."""
     if not limit:
         return bounds, []
     seconds = np.array([bound.seconds for bound in bounds])

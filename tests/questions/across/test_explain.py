@@ -230,7 +230,7 @@ def test_a_view_of_nothing_is_refused():
 
 
 def test_a_file_with_times_is_explained_as_it_is(tmp_path):
-    """Its causes are those of the run that wrote it; with costs given, it is timed anew."""
+    """Its causes are those of the run that wrote it; with costs given, it is timed again."""
     path, words = (
         str(tmp_path / "a.json"),
         ("1f1b", "--stages", "3", "--mb", "4", "--comm", "0.375"),

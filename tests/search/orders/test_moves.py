@@ -103,7 +103,7 @@ def test_an_op_reaches_as_far_as_all_swaps_on_the_way_are_allowed(placement, see
 
 @by_placement
 def test_a_move_keeps_places_and_what_is_held_up_to_date(placement):
-    """After many moves they are those that are computed anew, the queues are orders, and the caps
+    """After many moves they are those that are computed again, the queues are orders, and the caps
     hold.
     """
     problem, orders, walk = state(placement, 200)

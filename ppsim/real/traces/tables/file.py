@@ -47,7 +47,7 @@ class File:
         path: of the file.
         names: of all its columns.
         rows: how many there are.
-        columns: those that a table of ops may have, each of shape (rows,).
+        columns: the columns of a table of ops that the file has, each of shape (rows,).
         header: an object of what holds for all rows.
         units: the units of columns whose type says them.
     """

@@ -497,7 +497,7 @@ def _timeline(
 
 
 def _numbers(metrics: Metrics, schedule: Schedule, unit: str, rounds: bool) -> dict[str, Any]:
-    """Return every column's value as text, with a note; those of ``rounds`` if some timeline
+    """Return every column's value as text, with a note; columns of ``rounds`` if some timeline
     repeats.
     """
     shape = columns.shape_of(schedule)
@@ -514,7 +514,9 @@ def _numbers(metrics: Metrics, schedule: Schedule, unit: str, rounds: bool) -> d
 
 
 def _numbers_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the numbers of a timeline as an object; the columns have those of a round."""
+    """Return the numbers of a timeline as an object, without the numbers of a round, which columns
+    have.
+    """
     return {name: value for name, value in pairs if name != "round"}
 
 

@@ -1,5 +1,5 @@
 // Where things are (geometry), and the cells and curves of a view as SVG or, where many ops are in sight, as canvases of
-// a column per pixel. Nothing is kept: a view is drawn anew with every frame it changes.
+// a column per pixel. Nothing is kept: a view is drawn again with every frame it changes.
 
 const CELLS = 1500; // most ops drawn as cells
 const LINES = 8; // most devices whose curve is a line
@@ -325,7 +325,7 @@ function figure(view, geometry, theme) {
 
 const painted = new Map(); // by what it shows: how it looked, and the canvas
 
-/** The canvas of an edited timeline as it was painted last, where it would look the same; else one painted anew. */
+/** The canvas of an edited timeline as it was painted last, where it would look the same; else one painted again. */
 function sameCanvas(which, look, paint) {
   const before = painted.get(which);
   if (!before || look.some((value, i) => value !== before.look[i])) painted.set(which, { look, canvas: paint() });
