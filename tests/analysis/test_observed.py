@@ -145,7 +145,7 @@ def test_received_inputs_are_taken_as_they_are():
 
 
 def test_host_time_between_ops_is_part_of_the_costs():
-    """A gap whose input had arrived long before is the host's; the run is timed again with
+    """A gap whose input had arrived long before is the host's; the run is timed again with it."""
     schedule = generate("gpipe", devices=1, microbatches=4)
     timeline = simulate(schedule, costs_for(schedule))
     late = 0.125 * np.arange(len(schedule))
