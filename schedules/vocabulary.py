@@ -6,9 +6,9 @@ embedding, S, its part of the output layer, T, the backward of it, and D, the ba
 embedding; collectives between them are barriers. T of a microbatch and S of the next run as one
 pass. Between two passes a device runs one forward and one backward, in the order that leaves the
 passes of all devices closest together at the times of F and B. A queue also has the places where
-its device posts messages (POST) and where all that it computes waits for a message or a collective
-(WAIT). On V-Half the passes of all devices are at the same time where all ops of stages are equally
-long. The orders follow sail-sg's generators.
+its device posts messages (POST) and the places where all its compute waits for a message or a
+collective (WAIT). On V-Half the passes of all devices are at the same time where all ops of stages
+are equally long. The orders follow sail-sg's generators.
 """
 
 from collections.abc import Iterable, Iterator

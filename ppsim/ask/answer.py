@@ -29,7 +29,7 @@ Asked = TypeVar("Asked", bound=Request, covariant=True)
 class Answer(ABC, Generic[Asked]):
     """The base of all answers."""
 
-    request: Asked  # what was asked
+    request: Asked  # the question with its options
 
     @property
     @abstractmethod

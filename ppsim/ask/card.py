@@ -29,8 +29,8 @@ TEXT = (
 
 def card_html(
     verdict: str,  # the answer in one sentence
-    charts: Sequence[tuple[str, Timeline]],  # what to draw, each with its title
-    blocks: Iterable[Block],  # what a terminal shows below the verdict
+    charts: Sequence[tuple[str, Timeline]],  # timelines to draw, each with its title
+    blocks: Iterable[Block],  # the terminal's blocks below the verdict
     bars: Bars | None = None,  # drawn where there is no timeline
 ) -> str:
     """Return the card as HTML, without scripts or style sheets, which notebooks take out."""

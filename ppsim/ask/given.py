@@ -20,7 +20,7 @@ class TypedOptions:
     values: Mapping[str, Any]  # of all options, by name
     typed: Sequence[Option]  # the options that were given
     tables: bool = False  # whether -o writes tables too
-    # what the request and its groups of options need, and leave no room for
+    # the rules of the request and of its groups of options
     needs: Sequence[Need] = ()
 
     @classmethod
@@ -79,7 +79,7 @@ class Need:
     # whether they have an effect in a call where one of them is typed
     holds: Callable[[TypedOptions], bool]
     reason: str  # the reason for refusing them, with ``{options}`` where those typed are named
-    hint: str = "leave one of them out"  # what to try
+    hint: str = "leave one of them out"  # the suggestion
     # where the row counts; empty for every command that has the options
     commands: tuple[str, ...] = ()
 

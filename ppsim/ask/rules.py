@@ -106,7 +106,7 @@ NEEDS = (
         "{options} and -o name the same file",
         "another name for one of them",
     ),
-    # What is printed.
+    # Printed output.
     Need(
         ("gantt",),
         lambda g: not (g["quiet"] or g["as_json"] or "-" in g["output"]),
@@ -195,7 +195,7 @@ NEEDS = (
         lambda g: not g["grid"] or bool(g["lowered"]),
         "{options} needs --lowered and --grid",
     ),
-    # What measures, and runs for real.
+    # Measurements and real runs.
     Need(
         (*MODEL, "dtype"),
         lambda g: not g["module"],

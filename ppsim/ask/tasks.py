@@ -91,8 +91,8 @@ def send_files(paths: Iterable[str | None]) -> dict[str, SentFile]:
 def open_tasks(
     options: TaskOptions, inputs: object, processes: int = 1, *, is_sound: IsSound
 ) -> Iterator[Map]:
-    """Open the results file and the workers; gives a map that runs what the file has not, each task
-    by its key.
+    """Open the results file and the workers; gives a map that runs the tasks that the file lacks,
+    by key.
 
     ``inputs`` is all that every row depends on; ``processes`` counts the workers on this machine
     without Dask; ``is_sound`` says whether a row of the file can be one of these tasks'. It raises

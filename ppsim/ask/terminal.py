@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from ppsim.show.drawing.terminal_marks import Marks
 
 WIDEST = 160  # columns of a chart
-# Columns of what is written into a text and to no terminal, 0 for as many as a pipe has; None
+# Columns of blocks written to a text instead of a terminal, 0 for as many as a pipe has; None
 # elsewhere.
 _TEXT: ContextVar[int | None] = ContextVar("columns of a text", default=None)
 BETWEEN = 2  # blanks between columns
-# What a part of a text is, and how terminals with colour show it.
+# The tones of parts of a text, and their style on terminals with colour.
 TONES = {
     "": "",
     "name": "bold",
@@ -214,7 +214,7 @@ def console(at_least: int = 20, *, err: bool = False) -> Console:
 
 
 def text_of(blocks: Iterable[Block], columns: int = 0) -> str:
-    """Return what a terminal shows, without colours; ``columns`` wide, or as wide as a pipe."""
+    """Return the text of a terminal, without colours; ``columns`` wide, or as wide as a pipe."""
     token = _TEXT.set(columns)
     try:
         with contextlib.redirect_stdout(io.StringIO()) as text:

@@ -177,7 +177,8 @@ class Share(click.ParamType[Any]):
 class OptionalValue(click.ParamType[Any], ABC):
     """A value that an option may go without."""
 
-    # what the option means then; a word that :meth:`begins` does not know is not a value of it
+    # the option's meaning without a value; the next word is no value unless :meth:`begins` accepts
+    # it
     bare_value: str
 
     @abstractmethod

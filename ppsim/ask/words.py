@@ -64,8 +64,8 @@ def summary(timeline: Timeline, metrics: Metrics) -> str:
 
 
 def run_verdict(schedule: Schedule, metrics: Metrics, unit: str) -> str:
-    """Return what one run takes in one sentence: its time, how much of it is idle, and how far
-    below the bound is.
+    """Return the result of one run in one sentence: its time, its idle share, and its distance from
+    the bound.
     """
     devices = count_text(schedule.n_devices, "device")
     time = f"{format_number(metrics.makespan)} {unit}"

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 # Options that say where output goes; a repeated run needs none of them.
 OUTPUT = ("output", "format", "as_json", "quiet", "gantt", "dask", "results")
-Writers = Sequence[tuple[str, Callable[[], None]]]  # targets, each with what writes it
+Writers = Sequence[tuple[str, Callable[[], None]]]  # targets, each with its writer
 
 
 def inputs_of(given: TypedOptions, costs: Costs | None = None) -> dict[str, Any]:
-    """Tell how to make a file again: version, command, resolved costs if any. No date, no output
-    paths.
+    """Return the inputs that make a file again: version, command, resolved costs if any. No date,
+    no output paths.
     """
     # an object of Python's has no words
     spelled = not any(option.is_object for option in given.typed)
@@ -121,8 +121,8 @@ def document_writers(
     *,
     verdict: str = "",
 ) -> Writers:
-    """Make what writes each -o as a document; ``complete`` adds to it what a format of this suffix
-    can show.
+    """Return the writers of each -o as a document; ``complete`` adds the content that a format of
+    this suffix can show.
 
     ``idles`` colour bubbles by their cause; the ``verdict`` comes first on pages and in JSON.
     """

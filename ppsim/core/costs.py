@@ -84,8 +84,8 @@ class Costs:
         """Return the time that each op occupies its device, shape (ops,); both ops of a pair have
         the pair's time.
 
-        A pair of F and B costs the mean of ``pair`` over its two stages. What runs on all devices
-        takes as long as on the slowest.
+        A pair of F and B costs the mean of ``pair`` over its two stages. An op on all devices takes
+        as long as on the slowest.
 
         Raises:
             InputError: the costs are of another number of stages or devices, or the schedule holds
@@ -149,7 +149,7 @@ class Costs:
         compute.
 
         Raises:
-            InputError: they are not.
+            InputError: they do not fit, or an op does not compute.
         """
         comm = self.comm
         links = schedule.n_devices if isinstance(comm, float) or np.ndim(comm) == 0 else len(comm)
@@ -227,8 +227,8 @@ class Costs:
 def count_in_steps(costs: Costs) -> Costs:
     """Return the costs as integers: multiples of a common step, the same in every unit of time.
 
-    Sums of whole numbers are exact, so that what compares them has the same ties for 0.1, 0.2 and
-    0.3 as for 1, 2 and 3. Where no step counts all times exactly, it is :data:`FINEST_STEP` of the
+    Sums of whole numbers are exact, so that comparisons have the same ties for 0.1, 0.2 and 0.3 as
+    for 1, 2 and 3. Where no step counts all times exactly, it is :data:`FINEST_STEP` of the
     longest.
     """
     comm = np.asarray(costs.comm, np.float64)

@@ -23,8 +23,9 @@ class StepOp:
     """An op of each device between the pipelines of two steps: a collective, or local work."""
 
     name: str  # what the run calls it
-    # whom it is with: ``device`` (nobody), ``replicas`` (the same device of all replicas), ``ends``
-    # (first and last device of its replica), or ``all``. All of a group end together.
+    # the devices that run it together: ``device`` (alone), ``replicas`` (the same device of all
+    # replicas), ``ends`` (first and last device of its replica), or ``all``. All of a group end
+    # together.
     group: str = DEVICE
     communicates: bool = False  # whether it is a collective, and not work of a device
     # whether it comes before the first op of its chunk, not after the last one
@@ -34,8 +35,8 @@ class StepOp:
 
 @dataclass(frozen=True)
 class Job:
-    """A recorded run of several replicas: K steps, R replicas, P devices, B ops ``step_ops``
-    steps.
+    """A recorded run of several replicas: K steps, R replicas, P devices, B ops between steps
+    (``step_ops``).
     """
 
     schedule: Schedule  # what every replica ran

@@ -107,7 +107,7 @@ class Schedule(Columns):
 
     Attributes:
         name: name of its family or file, such as ``1f1b``.
-        placement: which device holds which stage.
+        placement: the device of each stage.
         n_microbatches: M; where sequences are cut into slices, M times the slices of each.
         offsets: shape (P + 1,), where each device's queue begins and ends.
         kind: shape (ops,), codes of :class:`ppsim.core.ops.Kind`.
@@ -299,8 +299,7 @@ class Schedule(Columns):
         op ``release`` frees the activation.
 
         Where the backward recomputes, R adds the activation and F none: the input that F keeps does
-        not count; where it recomputes a part, F adds it. Where there are no backwards, F keeps
-        nothing.
+        not count; where it recomputes a part, F adds it. Without backwards, F keeps nothing.
         """
         if self.only_forwards:
             return np.zeros(len(self), np.int8)

@@ -1,13 +1,12 @@
-"""From options to what they ask for: the one door to a schedule, to its costs, and to what its
-stages hold.
+"""From options to a schedule, its costs and its memory: the one door to all three.
 
 Every function here asks the parts that the options call (``parts/``, one file each) one after the
 other:
 
 - **Schedule**: parts fill in the shape, the registry makes the queues, parts add ops to them.
 - **Costs**: a real run gives them or else the source, one of the parts. Parts then change them.
-- **Memory**: the model says what stages hold, or else the first part that does. Parts then change
-  it.
+- **Memory**: the model gives the memory of stages, or else the first part that can. Parts then
+  change it.
 - **Refusals**: an option that no schedule uses is refused, in the words of its part.
 
 Parts are asked from the last to the first, in the order of their options in the help.
@@ -95,7 +94,7 @@ def build_schedule(
         costs: the options of costs, which may fill in the shape.
         network: the options of messages.
         quiet: whether notes are left out.
-        price: makes the costs that a family plans with, where not ``costs`` do.
+        price: makes the costs that a family plans with, in place of ``costs``.
 
     Raises:
         InputError: no such schedule, or a shape that it refuses.
@@ -148,7 +147,7 @@ def build_costs(
         costs: the options of costs.
         network: the options of messages; a cluster gives all links.
         measured: the costs of a real run, in place of the options' costs.
-        model: says what part of a stage ``--recompute`` runs again.
+        model: gives the share of a stage that ``--recompute`` runs again.
     """
     asked = ask_costs(costs, network, measured, model)
     if measured:
@@ -184,7 +183,7 @@ def build_memory(
     costs: CostOptions,
     model: TrainedModel | None = None,
 ) -> tuple[MemoryModel, Costs]:
-    """Make the model of what stages hold, and the costs with the time that recomputation takes.
+    """Make the memory model of stages, and the costs with the time of recompute.
 
     Bytes come from a model or from a profile that has them, else memory counts activations of one
     stage and microbatch, or with a layout the activations of one layer.
@@ -194,7 +193,7 @@ def build_memory(
 
 
 def look_inside_costs(schedules: Sequence[Schedule], costs: CostOptions) -> tuple[OpsInside, ...]:
-    """Look inside the ops of each schedule, where their source says what runs in them."""
+    """Return the segments inside the ops of each schedule, where their source gives them."""
     asked = ask_costs(costs)
     found = (asked.source.look_inside(schedule, asked) for schedule in schedules)
     return tuple(inside for inside in found if inside is not None)
@@ -246,7 +245,9 @@ def refuse_unused(
 
 
 def _reasons(options: CostOptions | ShapeOptions | GridOptions) -> Iterator[tuple[str, str, str]]:
-    """Yield each option that schedules may leave unused, and why one, or several of them, do."""
+    """Yield each option that schedules may leave unused, with the reason for one schedule and for
+    several.
+    """
     if not isinstance(options, CostOptions):
         for name in OWN:
             what = name.replace("_", " ")
@@ -286,7 +287,7 @@ def add_memory(
     model: TrainedModel | None = None,
     sizes: NDArray[np.float64] | None = None,
 ) -> Document:
-    """Add to a document what the devices of each timeline hold over time, in bytes of the ``model``
+    """Add the memory of each timeline's devices over time to a document, in bytes of the ``model``
     if there is one.
 
     A profile without the bytes of activations counts activations, unless memory was ``asked`` for.

@@ -134,7 +134,7 @@ class Cap:
 
 
 def fits_none(text: str, excesses: Iterable[float | None]) -> PpsimError:
-    """Make the error that says that nothing fits, and the least cap that something does."""
+    """Make the error that nothing fits, with the least cap that admits something."""
     cap, least = read_cap(text), min(each for each in excesses if each is not None)
     shown = ", ".join(map(cap.write, cap.amounts)) + ("" if cap.in_bytes else " activations")
     if len(cap.amounts) > 1:
@@ -165,7 +165,7 @@ def report_held(
     cap: Cap,
     replicas: LoadedRuns | None = None,
 ) -> MemoryReport:
-    """Report what the devices of a run hold against the cap, in its unit.
+    """Report the memory of a run's devices against the cap, in its unit.
 
     Of ``replicas`` with microbatches of different lengths that is the one furthest above the cap.
 

@@ -31,7 +31,7 @@ MOST_SIZES = 12  # of chunks that are written out
 class Chunks:
     """The chunks that run, and the best there are."""
 
-    run: Cut  # what runs
+    run: Cut  # the chunks that run
     best: Chunking  # of equal times and of one size
     unit: str  # of times
     fitted_law: FittedLaw | None = None  # the law, where it is fitted to measured chunks
@@ -50,8 +50,8 @@ class Chunks:
         }
 
     def lines(self) -> Iterator[str]:
-        """Say what runs, the time to the first token of both ways to cut, and how far the bound
-        is.
+        """Yield lines on the chunks, the time to the first token of both ways to cut, and the
+        bound.
         """
         best = self.best
         yield f"{_chunk_count_text(self.run)}: {_sizes(self.run)} tokens"
@@ -144,8 +144,8 @@ def chunks_of(asked: Asked, devices: int, number: int | None = None) -> Chunks:
 
 
 def law_of_chunks(asked: Asked) -> tuple[Law, FittedLaw | None]:
-    """Return the law of the options, and how it fits the table that it is from; None for one that
-    is given.
+    """Return the law of the options, and its fit to the table that it is from; None for a given
+    law.
     """
     from ppsim.inputs.profile.chunk_times import read_law
 

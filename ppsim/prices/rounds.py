@@ -1,4 +1,6 @@
-"""Schedules that go round: how many steps are shown, and what one takes without end."""
+"""Schedules that repeat: the steady state of a round, and the batches in flight that a decoder can
+use.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,7 @@ MOST_EVENTS = 300_000  # ops of a round, above which nobody waits for its period
 
 
 def measure_round(timeline: Timeline, costs: Costs, tokens: int | None) -> Round | None:
-    """Measure what a round of a timeline's schedule takes without end; None where that takes
-    long.
-    """
+    """Measure the steady state of a timeline's schedule; None where that takes long."""
     schedule = timeline.schedule
     events = len(schedule) // schedule.n_rounds
     if costs.host_link or not 0 < events <= MOST_EVENTS:
@@ -75,9 +75,9 @@ class UsableBatches:
     """The number of batches in flight that a decoder can use."""
 
     tried_counts: tuple[BatchCount, ...]  # from one on
-    # the first number beyond which nothing is gained; None where none that was tried is
+    # the first number beyond which nothing is gained; None where every number tried still gains
     enough: int | None
-    counts: str  # what the rate counts
+    counts: str  # the unit of the rate
 
     def to_json(self) -> dict[str, Any]:
         """Return the objects of ``--json``."""

@@ -76,7 +76,7 @@ class ServedOptions:
     )
 
     def served_model(self, trained: TrainedModel) -> Served:
-        """Return how a model is served (InputError: its ranks do not divide it)."""
+        """Return the model as served (InputError: its ranks do not divide it)."""
         from ppsim.workload.cost.serving import Served
 
         given = trained.options
@@ -159,7 +159,7 @@ class ServedMemory:
         yield Line(self.sentence())
 
     def sentence(self) -> str:
-        """Say how many tokens fit in all, and which device decides."""
+        """Return a sentence: the tokens that fit in all, and the device that decides."""
         least, context = self.deciding, self.served.context
         if least.room < 0:
             return (
@@ -217,8 +217,8 @@ def caps_of(text: str | None, devices: int) -> tuple[int, ...]:
 
 
 def serve_layout(trained: TrainedModel, schedule: Schedule, text: str | None) -> Layout:
-    """Return which layers each stage holds: by a layout, or as trainers divide layers (InputError:
-    they do not fit).
+    """Return the layers of each stage: by a layout, or as trainers divide layers (InputError: they
+    do not fit).
     """
     model = trained.model
     if text is None:
@@ -243,7 +243,7 @@ def measure_served(
     layout: Layout,
     caps: tuple[int, ...],
 ) -> ServedMemory:
-    """Measure what each device holds and has room for."""
+    """Measure the memory of each device, and the tokens that it has room for."""
     import numpy as np
 
     from ppsim.workload.cost.serving import find_held, tokens_in

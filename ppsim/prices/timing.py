@@ -45,7 +45,7 @@ def execute_messages(
     *,
     to_torch: bool = False,
 ) -> Execution | None:
-    """Run with sends and receives as ops, or return None where no option asks for it.
+    """Execute sends and receives as ops; None where no option asks for that.
 
     Without ``--cluster`` a message takes the latency of ``--comm`` or of the profile and has no
     limit of bandwidth. ``links`` are single ones that differ from the cluster's. ``to_torch``

@@ -23,7 +23,7 @@ SPELLINGS = "of the library (ppsim list --models), TOML, or config.json with --s
 
 
 def model_option(what: str) -> Any:
-    """Declare the option that names a model; ``what`` is taken of it."""
+    """Declare the option that names a model; ``what`` names its use."""
     help_ = f"{what} of a model: {SPELLINGS}"
     return option("--model", metavar="NAME|FILE", help=help_, common=True)
 
@@ -123,7 +123,7 @@ class TrainedModel:
     ) -> MemoryModel:
         """Make the memory model of a schedule, its layers where a layout's ``content`` says.
 
-        ``again`` takes the place of what backwards run again.
+        ``again`` replaces the recompute of the options.
 
         Raises:
             InputError: the layers do not fit, or both the schedule and the backwards recompute.
@@ -168,8 +168,8 @@ class TrainedModel:
         return [content.layers for content in contents_of(self.model, self.parallel(schedule))]
 
     def share_of(self, modules: tuple[str, ...]) -> float:
-        """Return the share of a forward's products that modules have, of all layers (InputError:
-        the model has none).
+        """Return the modules' share of a forward's products, over all layers (InputError: the model
+        has none).
         """
         from ppsim.workload.cost.costs import MODULES
         from ppsim.workload.model.model import kinds_of
@@ -192,7 +192,7 @@ class TrainedModel:
         ``modules:A,B``, shape (stages,).
 
         Raises:
-            InputError: backwards run something again as well.
+            InputError: the options recompute as well.
         """
         name, _, what = rule.partition(":")
         if self.recomputes != "none":

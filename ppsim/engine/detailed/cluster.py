@@ -103,7 +103,7 @@ class DividedBandwidth:
     nic_gb_per_s: float | None = None  # of a network card, to and from other nodes
     # nodes below one leaf switch, or below the leaves of one pod; without it all are
     nodes_per_switch: int | None = None
-    # how many times as much the nodes of a switch can send as its links to other switches carry
+    # the bandwidth of a switch's nodes over the bandwidth of its links to other switches
     oversubscription: float = 1.0
 
     def __post_init__(self) -> None:
@@ -203,7 +203,7 @@ class Cluster:
     )  # bandwidth that links divide
     host: Calls = field(default_factory=Calls)  # costs of the host
     fsdp: Fsdp = field(default_factory=Fsdp)  # durations of FSDP ops
-    operation: Operation = field(default_factory=Operation)  # what running it takes
+    operation: Operation = field(default_factory=Operation)  # cost of running it
     # which GPU the devices are, a name of the planning library or a file; for plans, the network
     # ignores it
     gpu: str = ""

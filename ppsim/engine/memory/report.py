@@ -31,8 +31,8 @@ class MemoryReport:
     peaks: list[Peak]  # each device's peak
     # the most a device may hold: one number, one for each device, or None
     cap: float | tuple[float, ...] | None = None
-    # of data-parallel replicas with microbatches of their own the one that this is of, and the peak
-    # of each device of each, shape (replicas, devices)
+    # with data-parallel replicas of different microbatches: the number of this one, and the peak of
+    # each device of each, shape (replicas, devices)
     replica: int | None = None
     peaks_of_replicas: NDArray[np.float64] | None = None
 

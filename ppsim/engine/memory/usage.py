@@ -39,8 +39,8 @@ NO_BUFFERS = np.empty(0, np.intp), np.empty(0), np.empty(0, np.int64)
 class MemoryModel:
     """The memory of each stage, in ``unit``; every array has shape (stages,).
 
-    Those that a microbatch leaves, or needs while it runs, have shape (stages, microbatches) where
-    microbatches are of different lengths.
+    Amounts that a microbatch leaves, or needs while it runs, have shape (stages, microbatches)
+    where microbatches are of different lengths.
     """
 
     activations: Amounts  # what a forward leaves for a microbatch
@@ -87,7 +87,7 @@ def activation_model(schedule: Schedule, release: Kind = Kind.W) -> MemoryModel:
 def cut_in_slices(model: MemoryModel, slices: int) -> MemoryModel:
     """Return a stage's memory for one slice from that for a whole sequence, rounded up.
 
-    All but what is always held grows with the length of the sequence.
+    All memory except the constant part grows with the length of the sequence.
     """
     return replace(model, **{name: -(-getattr(model, name) // slices) for name in OF_A_MICROBATCH})
 
@@ -143,8 +143,8 @@ def curves(timeline: Timeline, model: MemoryModel, name: str = "memory") -> Curv
     0.
 
     Changes at one time count together, and so do changes that differ in time by rounding alone: a
-    curve has no spike where one op frees and the next allocates. So what an op holds that takes no
-    time is not in the curve, as it lasts for no time, though it counts in
+    curve has no spike where one op frees and the next allocates. So memory of an op that takes no
+    time is not in the curve, though it counts in
     :func:`ppsim.engine.simple.metrics.peak_activations`, which goes by the order of the queue.
     """
     schedule = timeline.schedule
@@ -423,7 +423,7 @@ def _amount_of_ops(
     """Return the amount of each op's stage and microbatch, shape (ops,), of some ops that of the
     stage ``before``.
 
-    What has no stage takes and frees nothing, so any amount will do.
+    An op without a stage takes and frees nothing, so any amount will do.
     """
     stage = schedule.stage - before
     if amount.ndim == 1:

@@ -1,9 +1,8 @@
 """Time one schedule under many costs at once: its ops in one order, replayed for many samples.
 
-What an op waits for does not depend on costs, so one order of ops fits all samples. Each op is a
-few array operations over the samples in CPython, and a loop over them in machine code. Where
-devices share a link to their host, times decide which copy is next: there each sample is a run by
-itself.
+The inputs of an op do not depend on costs, so one order of ops fits all samples. Each op is a few
+array operations over the samples in CPython, and a loop over them in machine code. Where devices
+share a link to their host, times decide which copy is next: there each sample is a run by itself.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ An op starts at the latest of these ends. Of equal ones the first is its ``bound
 
 1. the end of the op before it on its lane;
 2. the arrival of its input from the neighbouring stage, which the op's kind and stage determine
-   (``needs``): nothing is listed for each op;
+   (``input_entry``): nothing is listed for each op;
 3. the arrivals of its other inputs, in the order of ``inputs``: copies, results of collectives, the
    op that gates it. Where devices only compute there are none.
 

@@ -56,7 +56,7 @@ def time_steps(schedule: Schedule, between: tuple[StepOp, ...], times: StepTimes
 
 
 def time_pipelines(schedule: Schedule, between: tuple[StepOp, ...], times: StepTimes) -> Times:
-    """Compute when each device is done with each step, shape (N, R, P)."""
+    """Compute the end of each step on each device, shape (N, R, P)."""
     n, replicas = times.ops.shape[:2]
     ready = np.zeros((n, replicas, schedule.n_devices, int(schedule.chunk.max()) + 1))
     clock = np.zeros((n, replicas, schedule.n_devices))
@@ -76,7 +76,9 @@ def time_pipelines(schedule: Schedule, between: tuple[StepOp, ...], times: StepT
 
 
 def _run_step_op(clock: Times, step_op: StepOp, duration: Times) -> Times:
-    """Let each device do one thing, with its group; NaN for none."""
+    """Return the clocks after each device has run one op, with its group; a duration of NaN is
+    none.
+    """
     has = ~np.isnan(duration)
     return np.where(has, _join(np.where(has, clock, np.nan), step_op.group) + duration, clock)
 

@@ -4,7 +4,7 @@ A gap counts only where the op's input had arrived before the op before it ended
 where the op surely waited for its input: where the input was made when the device, its gap over,
 was ready for the op. Both are medians over all iterations, so that one slow iteration or message
 does not move them, and the terms of a simulated timeline come back exactly. A link on which no op
-surely waited is taken to be as fast as the others, or as fast as its ops need.
+surely waited is assumed to be as fast as the others, or as fast as its ops need.
 """
 
 from __future__ import annotations

@@ -107,12 +107,12 @@ class DealtLoad:
     """Sequences dealt again.
 
     Attributes:
-        schedule: what runs, with as many microbatches as they are dealt to.
+        schedule: with as many microbatches as the sequences are dealt to.
         costs: of mean microbatches, as they were before.
-        load: what microbatches take now.
-        given_load: what microbatches took.
+        load: the times of microbatches now.
+        given_load: their times before.
         given_ends: shape (R,), the end of each replica's pipeline then.
-        dealing: what the search found.
+        dealing: the best dealing found.
         steps_by_count: the step of every number of microbatches that packing tried.
     """
 
@@ -191,7 +191,7 @@ def deal_load(
         options: how.
         build: makes the schedule of another number of microbatches, and its costs.
         given: the schedule of the load, and its costs.
-        load: what microbatches take as given.
+        load: the times of microbatches as given.
         replica_options: the replicas, and which are slower.
 
     Raises:
@@ -311,7 +311,7 @@ def _search(
 
 
 def _dealt_load(load: Load, found: Dealt, schedule: Schedule) -> Load:
-    """Return the load with the sequences where the search has them."""
+    """Return the load with the sequences as dealt by the search."""
     sequences = load.sequences.moved(found.replica, found.microbatch, load.sequences.counts)
     return Load(sequences, sequences.factors(schedule.whole_microbatches))
 
@@ -566,7 +566,7 @@ def describe_lengths(replicas: StepEnds) -> str:
 
 
 def maps_of(load: Load, replicas: StepEnds, dealt: DealtLoad | None) -> tuple[LoadMap, ...]:
-    """Return what a picture shows of a load, and of the one before it was dealt again."""
+    """Return the maps of a load, and of the load before it was dealt again."""
     if dealt:
         return dealt.maps(replicas.unit)
     return (load_map("microbatches", load, replicas.ends.max(axis=1), replicas.unit),)

@@ -1,5 +1,5 @@
-"""Sequences of different lengths: what the microbatches of every replica take, and what the step
-loses by it.
+"""Sequences of different lengths: the times of every replica's microbatches, and the loss of the
+step.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Load:
     """Times of the microbatches of every replica.
 
     Attributes:
-        sequences: which microbatch each is in.
+        sequences: with the microbatch of each.
         factors: shape (R, Q, M), how many times as long as the mean each microbatch takes; Q is 1,
             or the stages where each has a factor.
         collectives: shape (R, M), the time of the collective that runs while each microbatch's
@@ -248,7 +248,7 @@ class Loads:
     """The loads of several schedules, each read or drawn once.
 
     Attributes:
-        options: how long sequences are.
+        options: the lengths of sequences.
         replicas: how many there are; None where the lengths say it.
         by_key: the loads by the options that they depend on.
     """
@@ -294,7 +294,9 @@ def equal_sequences(replicas: int, microbatches: int) -> Sequences:
 
 
 def shares_of(options: LengthOptions, schedule: Schedule, replicas: int | None) -> Shares:
-    """Return what the lengths become microbatches of (InputError: --mbs of a file)."""
+    """Return the replicas and microbatches that the lengths are divided among (InputError: --mbs of
+    a file).
+    """
     from ppsim.inputs.profile.lengths import Shares, is_distribution
 
     if options.mbs is not None and not is_distribution(options.lengths or ""):
@@ -331,11 +333,11 @@ def law_of(options: LengthOptions, costs: CostOptions) -> Law | None:
 
 
 def load_map(title: str, load: Load, ends: NDArray[np.float64], unit: str) -> LoadMap:
-    """Return what a picture shows of a load; of factors by stage their mean.
+    """Return the map of a load; of factors by stage their mean.
 
     Args:
-        title: what is drawn.
-        load: what microbatches take.
+        title: of the map.
+        load: the times of microbatches.
         ends: shape (R,), the end of each replica's pipeline.
         unit: of the ends.
     """

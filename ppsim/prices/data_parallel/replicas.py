@@ -210,8 +210,8 @@ class StepEnds:
     def causes(self) -> dict[str, float]:
         """The time of the step by cause, which sums to it.
 
-        Length between replicas is what the slowest takes above their mean, length within them what
-        the mean takes above microbatches that are all alike; both may be below 0.
+        Length between replicas is the time of the slowest above their mean, length within them the
+        time of the mean above microbatches that are all alike; both may be below 0.
         """
         if self.even is None:
             return {}
@@ -400,10 +400,10 @@ class LoadedRuns:
     def hold(
         self, held: MemoryModel, twice: MemoryModel | None = None, tokens: float | None = None
     ) -> Iterator[tuple[Timeline, MemoryModel]]:
-        """Yield the timeline of each replica, with what its stages hold.
+        """Yield the timeline of each replica, with its memory model.
 
         Args:
-            held: what a stage holds of a mean microbatch, or of one with so many ``tokens``.
+            held: the memory of a mean microbatch, or of one with so many ``tokens``.
             twice: the memory of a microbatch twice as long, where that is not twice as much.
             tokens: of the microbatch that ``held`` is of, where a model tells them.
         """

@@ -142,7 +142,7 @@ class Copies(TimesOfKinds):
         return used
 
     def lack(self, name: str) -> str:
-        """Return what a schedule lacks that does not use an option."""
+        """Return the feature that a schedule without use for an option lacks."""
         return super().lack(name) + " that end in time" * (
             name == "host_link" and bool(self.offload)
         )

@@ -47,7 +47,7 @@ class EncoderFile(Part):
         return replace(costs, others={**costs.others, **times})
 
     def keep(self, held: MemoryModel, schedule: Schedule, asked: Asked) -> MemoryModel:
-        """Return what stages hold, in bytes, with what the encoder holds."""
+        """Return the memory of stages, in bytes, with the encoder's."""
         from ppsim.engine.memory.usage import BYTES
 
         if held.unit != BYTES:

@@ -198,12 +198,12 @@ class ModelOnCluster(Source):
         return replace(shape, after_i=kept)
 
     def price(self, schedule: Schedule, asked: Asked) -> Costs:
-        """Return what stages and messages take, in ms."""
+        """Return the times of stages and messages, in ms."""
         assert self.modelled
         return self.modelled.costs(schedule, asked.layout_of(schedule)).costs
 
     def layers(self, schedule: Schedule) -> NDArray[np.float64]:
-        """Return how many layers each stage holds, shape (stages,)."""
+        """Return the number of layers of each stage, shape (stages,)."""
         import numpy as np
 
         assert self.modelled

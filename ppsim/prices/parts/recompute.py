@@ -65,7 +65,7 @@ class Recompute(Part):
         return PartlyRecomputed(schedule, self.recompute, asked).time(costs, times)
 
     def keep(self, held: MemoryModel, schedule: Schedule, asked: Asked) -> MemoryModel:
-        """Return what stages hold where forwards keep less, as a part of them runs again."""
+        """Return the memory of stages whose forwards keep less, as a part of them runs again."""
         from ppsim.prices.recompute_part import PartlyRecomputed
 
         return PartlyRecomputed(schedule, self.recompute, asked).keep(held)

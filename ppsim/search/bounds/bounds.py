@@ -14,8 +14,8 @@ for every order:
 
 Of 160 small problems with random times and caps, two to four devices, all but one solved, the bound
 is the optimum in 36 of 40 with one equal stage per device, 30 of 40 with uneven ones, 20 of 40 with
-two equal stages per device (v and loop), and 4 of 40 with two uneven ones. What CP-SAT proves
-closes the others.
+two equal stages per device (v and loop), and 4 of 40 with two uneven ones. CP-SAT's proofs close
+the others.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def bound_schedule(
         encoded = alone.makespan + _encoder_time(schedule, took)
         return Bounds(max(most, encoded), max(most, alone.span))
     work = None if costs.each is not None else work_of(schedule, costs)
-    # ops missing, twice or of times of their own: nothing is known but what devices run
+    # ops missing, repeated or with individual times: only the work of devices is known
     if work is None:
         busy = np.bincount(
             schedule.device, np.where(schedule.leads, costs.durations(schedule), 0.0)
@@ -286,8 +286,9 @@ def _span_bounds(
     """Return bounds on the span of device ``device`` from the ops of device ``other``, index arrays
     that broadcast.
 
-    Whatever follows a microbatch's F on the lowest stage of the seer runs after the seer's first
-    start, and what comes before the gradient of that stage runs before its last end, by W at least.
+    Each op that follows a microbatch's F on the lowest stage of ``device`` runs after the device's
+    first start, and each op before the gradient of that stage runs before its last end, by W at
+    least.
     """
     stages = work.count.shape[1]
     row, kind = classes.row[other], classes.kind[other]
@@ -298,7 +299,7 @@ def _span_bounds(
     first, last = work.begin[replica, low], (end + work.rest)[replica, low]
     own = np.broadcast_to((device == other)[..., None], row.shape)
     above = stage >= low
-    # An F below the seer's stages may run before it starts; a longer span of another device is
+    # An F below the device's stages may run before it starts; a longer span of another device is
     # proved in its place.
     head = np.where(
         known & (above | (kind == 1) | (kind == 2)), classes.head[other] - first, np.nan

@@ -3,7 +3,7 @@ between stages.
 
 A *row* is one stage of one replica. Each of its microbatches runs a forward, a part of the backward
 that gives its gradient (I, or all of B), and a rest (W). Where a schedule could choose, the shorter
-is taken, so that what is proved for these times holds for every schedule that makes the choice.
+one counts, so that a proof for these times holds for every schedule that makes the choice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 class Work:
     """Times of a pipeline's ops; every array has shape (replicas, stages)."""
 
-    placement: Placement  # which device holds which stage
+    placement: Placement  # the device of each stage
     count: NDArray[np.int64]  # microbatches of each row
     # shape (4, replicas, stages): the time that a device spends on F, the gradient, the rest and R,
     # all microbatches together

@@ -39,7 +39,7 @@ class Dealt:
     Attributes:
         replica: shape (N,), the replica of each sequence.
         microbatch: shape (N,), its microbatch there.
-        given_step: the step of the dealing given; infinite where that holds too many tokens.
+        given_step: the step of the given dealing; infinite where a microbatch has too many tokens.
         makespans: shape (R,), of every replica.
         bound: a step that no dealing beats.
         simulated: pipelines that were simulated.
@@ -74,7 +74,7 @@ def deal(problem: Problem, seconds: float, seed: int = 0, kicks: int = KICKS) ->
     """Search for a dealing with a shorter step.
 
     Args:
-        problem: what is dealt.
+        problem: the sequences and microbatches.
         seconds: the time after which the search ends.
         seed: of the moves drawn; the same seed and as much time find the same dealing.
         kicks: descents from the best dealing with some moves at random, before the search ends.
@@ -293,7 +293,7 @@ class _Search:
         return state
 
     def _take_best(self, state: _State, moves: list[Move]) -> bool:
-        """Make the move that shortens the replicas it touches most; whether there is one."""
+        """Make the move that shortens its replicas most; return whether there is one."""
         M = self.problem.microbatches
         touched = [sorted({slot // M for slot in move}) for move in moves]
         factors, replica = list[Floats](), list[int]()

@@ -1,9 +1,9 @@
 """Simulated annealing over queues: move an op within its device's queue, time the queues again,
 keep or undo.
 
-Moves favour ops on the longest path. What must stay in order never passes each other: equal ops,
-and F and I of one microbatch, and a W and its I; what a device holds never passes its cap. Plain
-Python, compiled by numba.
+Moves favour ops on the longest path. Ops that must keep their order never pass each other: equal
+ops, F and I of one microbatch, and an I and its W. The memory of a device never exceeds its cap.
+Plain Python, compiled by numba.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def find_path(orders: Orders, walk: Walk) -> int:
 
 
 def reachable_place(orders: Orders, walk: Walk, op: int, steps: int) -> int:
-    """Return how far an op may move towards a place ``steps`` from it, as that place."""
+    """Return the place nearest to ``steps`` places away that an op may move to."""
     stages = len(orders.device)
     code, microbatch = orders.code[op], orders.microbatch[op]
     kind = code // stages

@@ -57,7 +57,7 @@ class Outcome:
 
     problem: Problem  # the problem of its placement
     solution: Solution  # the schedule with its numbers
-    bound: float  # what no schedule of any of the placements beats, of the objective
+    bound: float  # of the objective, which no schedule of any placement beats
     known: tuple[NamedSolution, ...]  # the schedules with a name, of all placements
     solver: bool  # whether OR-tools was there where it was wanted
     interrupted: bool  # whether Ctrl-C ended the search
@@ -85,7 +85,7 @@ class Outcome:
 
 
 def know(solution: Solution, problem: Problem) -> NamedSolution:
-    """See whether a schedule with a name fits a problem."""
+    """Return a named schedule for a problem, and whether it fits."""
     return NamedSolution(
         solution, bool((solution.peak_activations <= problem.caps + ROUNDING).all())
     )

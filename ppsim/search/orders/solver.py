@@ -9,8 +9,8 @@ device holds as much, so nothing is lost. Where a B takes less time than I and W
 either.
 
 CP-SAT counts in integers. Times that a power of ten makes integers are exact; others are rounded
-down to a fine unit, so that what is proved still holds, and every schedule found is simulated with
-the times as given.
+down to a fine unit, so that proofs still hold, and every schedule found is simulated with the times
+as given.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Proof:
     """The result of a solver: the best schedule, and the proven bound."""
 
     solution: Solution  # the best schedule
-    bound: float  # what no schedule of the problem beats, of its objective
+    bound: float  # of the objective, which no schedule of the problem beats
 
 
 class Grid(NamedTuple):
@@ -379,7 +379,7 @@ def solve(
         if not run.proved:
             run.solve(Model(cp, problem, bounds, best, soon=False), proves=True)
         if not run.proved and problem.objective == "span":
-            # What was proved lets the microbatch that a device begins with come late; no op of the
+            # The proof lets the microbatch that a device begins with come late; no op of the
             # simulation waits.
             run.solve(Model(cp, problem, bounds, run.best, soon=True), proves=False)
         if problem.objective == "span" and run.best.makespan > bounds.makespan * (1 + ROUNDING):

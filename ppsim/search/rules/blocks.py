@@ -30,7 +30,7 @@ class Block:
     :func:`fit_block`.
     """
 
-    placement: Placement  # which device holds which stage; one replica
+    placement: Placement  # the device of each stage; one replica
     interval: int  # slots from one microbatch to the next, T
     forward: NDArray[np.int64]  # shape (stages,), the slot of F
     # shape (stages,), the slot of I, or the first of the two of a full backward

@@ -9,12 +9,12 @@ device, which Kimi K2.5 and K3 have as well (replicated on all devices; forwards
 microbatches up front, the others in bubbles, backwards likewise).
 
 The language model keeps its order and, but for one delay at its start, its times. From the last
-microbatch to the first each EF goes as late as it can into a bubble of any device; what finds none
-goes ahead of the pipeline, which starts that much later. From the first gradient to the last each
-EB starts as soon as it can in a bubble of any device, at the latest behind the pipeline. Whichever
-of the two is placed first sets the device of both: EF for the microbatches that start first, which
-the pipeline waits for, EB for the others. Plans with several numbers of the former are timed and
-compared with all encoders ahead of and behind the pipeline, and the shortest is taken.
+microbatch to the first each EF goes as late as it can into a bubble of any device; an EF that finds
+none goes ahead of the pipeline, which starts that much later. From the first gradient to the last
+each EB starts as soon as it can in a bubble of any device, at the latest behind the pipeline.
+Whichever of the two is placed first sets the device of both: EF for the microbatches that start
+first, which the pipeline waits for, EB for the others. Plans with several numbers of the former are
+timed and compared with all encoders ahead of and behind the pipeline, and the shortest is taken.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Encoder:
 
     # time of a microbatch's forward in the unit of the other times, or one for each microbatch
     forward: float | tuple[float, ...]
-    # of its backward, with what is run again in it; 0 where the encoder is frozen
+    # of its backward, recompute included; 0 where the encoder is frozen
     backward: float | tuple[float, ...] = 0.0
     devices: tuple[int, ...] = ()  # that hold the encoder; all without it
     # bytes that a microbatch's forward leaves for its backward, such as ``512MiB``

@@ -36,7 +36,7 @@ ROUNDING, TOLERANCE = 1e-9, 1e-6  # of equal makespans; of what the solver prove
 # more cuts from.
 FEWEST, MOST, CUTS = 64, 4096, 4
 RUNNER_UPS = 5
-# in which what looks at the time ends on its own, and the first split is timed
+# in which searches that check the time end by themselves, and the first split is timed
 GRACE_S, FIRST_S = 0.5, 2.0
 MOST_NEAR = 10_000_000  # ops of all splits next to the best
 BATCH = 1 << 24  # entries of splits listed at once
@@ -56,7 +56,7 @@ class Partition:
 
 
 def partition(
-    problem: SplitProblem,  # what to split
+    problem: SplitProblem,  # the model and the schedule
     *,
     # says whether a split is allowed, beyond the problem's own cap; asked of good splits only
     accepts: Callable[[Split], bool] | None = None,

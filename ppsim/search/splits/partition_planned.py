@@ -34,7 +34,7 @@ MEANS = 40  # means of cuts that bound all splits
 
 
 def partition_planned(
-    problem: SplitProblem,  # what to split, with the queues of any plan; its cap does not count
+    problem: SplitProblem,  # with the queues of any plan; its cap does not count
     time_split: Callable[[Split], float],  # plans and times a split; infinity where it does not fit
     price: Callable[[Split], Costs],  # makes the costs of a split
     starts: Sequence[Split],  # splits to start from
@@ -46,9 +46,8 @@ def partition_planned(
     """Return the split with the least makespan, each with the order planned for it.
 
     The best of ``starts`` is improved layer by layer. Then up to a million splits are taken in the
-    order of what their devices must compute, and planned unless a lower bound for any order leaves
-    no gain; of more, the splits for which OR-tools' CP-SAT, where it is installed, proves the least
-    such bound.
+    order of their devices' work, and planned unless a lower bound for any order leaves no gain; of
+    more, the splits for which OR-tools' CP-SAT, where it is installed, proves the least such bound.
 
     Returns:
         The best split, after Ctrl-C too; None where no split was found that fits.

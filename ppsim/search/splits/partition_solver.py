@@ -2,8 +2,8 @@
 CP-SAT.
 
 CP-SAT counts in integers. Times that are whole multiples of a step, as decimals are, are counted in
-it; others are rounded down to fine steps, and what rounding may add is subtracted, so that what is
-proved holds for the times as given. Rounding takes less than a millionth, to which a split is
+it; others are rounded down to fine steps, and the most that rounding may add is subtracted, so that
+proofs hold for the times as given. Rounding takes less than a millionth, to which a split is
 proved.
 """
 
@@ -34,8 +34,8 @@ def solve_by_cuts(search: SplitSearch, spare: list[Cut]) -> None:
     """Solve the master, time its split, add the cut of that split, and repeat until the bound is
     the best makespan.
 
-    Of ``spare`` the cuts that say most of the master's split are added, if they say more than the
-    master did.
+    The ``spare`` cuts with the largest bounds on the master's split are added, if they exceed the
+    master's.
 
     Without OR-tools nothing is done: the bound stays as it was.
     """

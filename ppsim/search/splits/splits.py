@@ -53,13 +53,14 @@ class SplitProblem:
     """A model to split over a schedule, and its constraints."""
 
     schedule: Schedule  # the queues, whatever the split
-    base: Costs  # costs of stages without layers: embedding, head, MTP layers, what any op costs
-    # what a layer of weight 1 adds to the costs of its stage; factors and speeds as in ``base``
+    base: Costs  # costs of stages without layers: embedding, head, MTP layers, fixed costs of ops
+    # the costs that a layer of weight 1 adds to its stage; factors and speeds as in ``base``
     rate: Costs
     weights: Floats  # shape (layers,), the weight of each layer in model order
     least_layers: int = 0  # fewest layers of a stage
     cap: float = math.inf  # the most that a device may hold, or infinity
-    # what stages hold at least, in the unit of ``cap``; without, the activations of their layers
+    # the least memory of stages, in the unit of ``cap``; None counts the activations of their
+    # layers
     sizes: Sizes | None = None
 
     def __post_init__(self) -> None:
@@ -333,7 +334,7 @@ def _held_states(schedule: Schedule, merged: bool) -> NDArray[np.int64]:
         table = np.zeros((len(column), 2, len(stages)), np.int64)
         table[np.arange(len(column)), :, column] = change[ops]
         gains = np.maximum(table, 0)
-        gains[:, 1] = 0  # what W needs counts from the end of I
+        gains[:, 1] = 0  # the memory for W counts from the end of I
         gains[:-1] += np.where(second[ops][:-1, None, None], gains[1:], 0)
         held = (np.cumsum(table, axis=0) - table + gains).reshape(len(column), -1)
         held = held[_first_of_equals(held)]
