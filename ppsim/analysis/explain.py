@@ -36,7 +36,7 @@ SCHEMA = "ppsim.explain/1"
 class WhatIf:
     """One change, simulated."""
 
-    text: str  # what is changed, in words
+    text: str  # of the change
     metrics: Metrics  # of the run with the change
     # its time per microbatch; of a schedule that goes round, of rounds without end
     per_microbatch: float
@@ -81,7 +81,7 @@ class WhatIf:
 class MemoryRoom:
     """The memory that a change may use on any device."""
 
-    held: float  # what the run asked about holds
+    held: float  # the peak of the run asked about
     cap: float  # the most that is allowed
     unit: str  # ``B``, ``layer activations``, or ``activations`` of a 1/P share of the model
     is_given: bool = False  # whether the user gave the cap
@@ -128,19 +128,20 @@ class Explanation:
     # None for the detailed model, where an op's delay also moves messages in their channels, and
     # where devices share a link to their host
     slack: Slack | None
-    gains: list[Gain]  # what a hundredth less of each time gives, the largest first
-    # what changes are compared with: the timeline itself; of several replicas that of the slowest;
-    # where times were measured or stated, the schedule timed again with the costs that they show
+    gains: list[Gain]  # the gain of a hundredth less of each time, the largest first
+    # the timeline that changes are compared with: the run's own; of several replicas that of the
+    # slowest; where times were measured or stated, the schedule timed again with the costs that
+    # they show
     base: Timeline
     is_stated: bool = False  # whether the times are not simulated
-    # what the run does without end, by which changes are compared; None where it does not go round
+    # the steady state, by which changes are compared; None where the run does not repeat
     round: Round | None = None
     gains_of_round: bool = False  # whether gains are of its period, else of the makespan
 
     @property
     def per_microbatch(self) -> float:
-        """The time of what changes are compared with per microbatch, of rounds without end where it
-        goes round.
+        """The time per microbatch of the run that changes are compared with, in steady state where
+        it repeats.
         """
         schedule = self.base.schedule
         if self.round:
@@ -149,7 +150,7 @@ class Explanation:
 
     @property
     def bubble(self) -> float:
-        """The idle share of what changes are compared with, or of a round without end."""
+        """The idle share of the run that changes are compared with, or of its steady state."""
         return self.round.bubble if self.round else measure(self.base).bubble_rate
 
 
@@ -214,8 +215,8 @@ def best_of(
 ) -> WhatIf | None:
     """Return the change that fits in memory and takes the least time per microbatch.
 
-    What can be done goes before what only shows a loss. None where nothing is faster than the run;
-    where the run itself holds too much, any change that fits is taken.
+    A change that users can make goes before one that only shows a loss. None where nothing is
+    faster than the run; where the run itself holds too much, any change that fits counts.
     """
     now = explanation.per_microbatch
     fit = [change for change in changes if change.fits]
@@ -349,7 +350,7 @@ def _makespan_per_mb(change: WhatIf) -> float:
 
 
 def _round_object(steady_state: Round) -> dict[str, Any]:
-    """Return what rounds without end take, by the keys of ``ppsim run --json``."""
+    """Return the steady state of rounds, by the keys of ``ppsim run --json``."""
     return {
         "period": steady_state.period,
         "period_bound": steady_state.bound,

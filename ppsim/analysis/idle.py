@@ -86,7 +86,7 @@ NEGLIGIBLE = 1e-9
 class Idle:
     """Idle time in segments, in order of device and time."""
 
-    timeline: Timeline  # what was explained
+    timeline: Timeline  # the explained run
     op: NDArray[np.int64]  # shape (segments,), the op that waits, -1 after a device's last
     device: NDArray[np.int64]  # shape (segments,), the device that is idle
     cause: NDArray[np.int64]  # shape (segments,), index into ``NAMES``

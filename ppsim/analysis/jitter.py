@@ -34,8 +34,7 @@ class Noise:
     """Random deviations of hardware from its costs; every sample has new draws."""
 
     # standard deviation over mean of the time of each op, copy, collective and message, lognormal
-    # with the mean kept; what runs on all devices has a draw for each, and takes as long as the
-    # slowest
+    # with the mean kept; an op on all devices has a draw for each, and takes as long as the slowest
     cv: float = 0.05
     # how many devices, picked at random, compute ``slowdown`` times slower; they copy as fast
     slow_devices: int = 0
@@ -50,7 +49,7 @@ class Sampled:
     """One schedule under noise."""
 
     name: str  # as the user gave it
-    schedule: Schedule  # what ran
+    schedule: Schedule
     unit: str  # of all times
     without_noise: float  # the makespan without noise
     makespans: Floats  # shape (samples,)
@@ -64,7 +63,7 @@ class Sampled:
 class Sampler:
     """Draws iterations of one schedule."""
 
-    schedule: Schedule  # what runs
+    schedule: Schedule
     order: Order  # in which its ops are timed
     duration: Floats  # shape (ops, 1), without noise
     # how these follow from the factors of microbatches, which each sample draws

@@ -21,7 +21,7 @@ class Users:
     message and use.
     """
 
-    name: str  # what is used: ``link``, ``card``, ``node`` or ``device``
+    name: str  # the resource: ``link``, ``card``, ``node`` or ``device``
     # shape (uses, 2): a link's two devices; a group and 1 for its messages inwards
     ends: NDArray[np.int64]
     row: NDArray[np.int64]  # shape (entries,), index into ``ends``
@@ -49,7 +49,7 @@ class LinkUse:
     others.
     """
 
-    # shape (rows,), what a row is of: ``link``, ``card``, ``node`` or ``device``
+    # shape (rows,), the resource of a row: ``link``, ``card``, ``node`` or ``device``
     name: tuple[str, ...]
     # of each row: the source and the target of a link, the devices that share a card; empty for the
     # others

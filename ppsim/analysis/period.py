@@ -1,9 +1,9 @@
 """The period of a repeating schedule: the time from one round to the next in steady state.
 
 A round is one repetition of the queues. Its events are its ops, and each waits for ops of its own
-round or of the round before: for the one before it on its lane, for its inputs, and for what is fed
-back. The period is the largest mean of a cycle of this graph (:mod:`ppsim.analysis.cycles`), so it
-needs no long run, and the cycle says what decides it.
+round or of the round before: for the one before it on its lane, for its inputs, and for fed-back
+results. The period is the largest mean of a cycle of this graph (:mod:`ppsim.analysis.cycles`), so
+it needs no long run, and the cycle says what decides it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Period:
 
     time: float  # from one round to the next
     bound: float  # a time that no order of the same ops beats
-    busy: Floats  # shape (devices,), what each device computes in a round
+    busy: Floats  # shape (devices,), time of each device's ops in a round
     # shape (microbatches,), one trip around of each, with its feedback; empty without one
     batches: Floats
     # the cycle that decides, in pieces: ops on one device, or a trip along devices

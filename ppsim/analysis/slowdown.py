@@ -46,7 +46,7 @@ class Part:
 class Slowdown:
     """A job and its healthy steps; K steps, R replicas, P devices."""
 
-    job: Job  # what ran
+    job: Job
     measured: StepTimes  # how long everything took
     # likewise where all of a kind take the same: ops their mean, transfers and collectives their
     # median

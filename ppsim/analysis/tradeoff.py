@@ -19,10 +19,10 @@ class Point:
     makespan: float  # how long it runs; infinite where it does not apply
     peak: float  # the most a device holds; not a number where it does not apply
     family: str = ""  # the schedule, whatever its shape; points of one have one colour
-    # what is compared with each other only, such as shapes on 8 devices; each has a front of its
-    # own
+    # the group within which points are compared, such as shapes on 8 devices; each has a front of
+    # its own
     group: str = ""
-    fits: bool = True  # whether it is within a cap; what is not is on no front
+    fits: bool = True  # whether it is within a cap; other points are on no front
 
 
 @dataclass(frozen=True)

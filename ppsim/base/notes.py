@@ -1,4 +1,4 @@
-"""Progress and notes on standard error: what long work is doing, and remarks on an answer."""
+"""Progress and notes on standard error: the state of long work, and remarks on an answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Listeners:
     """
 
     note: Callable[[str], None] = _warn  # shows the text of a note
-    # makes a bar, where one is wanted; a context manager that gives what to report to
+    # makes a bar, where one is wanted; a context manager that gives the function to report to
     progress: Callable[[bool], AbstractContextManager[Report]] = lambda wanted: nullcontext(
         lambda done, what: None
     )

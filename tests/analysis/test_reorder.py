@@ -67,9 +67,8 @@ def test_equal_microbatches_stay_in_order():
     schedule = generate("1f1b", devices=2, microbatches=4)
     found = reorder(schedule, replace(costs_for(schedule), scale=np.ones((5, 4))))
     assert found.order.tolist() == [0, 1, 2, 3]
-    assert (
-        found.simulated == 5 + PATIENCE * TRIES
-    )  # those sorted, and swaps for as long as none helps
+    # the sorted orders, and swaps for as long as none helps
+    assert found.simulated == 5 + PATIENCE * TRIES
 
 
 def test_one_microbatch_has_one_order():

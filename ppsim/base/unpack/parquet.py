@@ -235,7 +235,7 @@ def open_parquet(data: bytes, name: str, hint: str, meter: Meter) -> ParquetTabl
     Args:
         data: its content.
         name: the file, for messages.
-        hint: what to give instead.
+        hint: a suggestion.
         meter: which counts the texts that are read from it.
 
     Raises:

@@ -198,9 +198,8 @@ class Cluster:
     channel: str = "direction"
     inter: Link | None = None  # links between nodes; as ``intra`` when left out
     single_node: bool = False  # whether there is no other node
-    shared: DividedBandwidth = field(
-        default_factory=DividedBandwidth
-    )  # bandwidth that links divide
+    # bandwidth that links divide
+    shared: DividedBandwidth = field(default_factory=DividedBandwidth)
     host: Calls = field(default_factory=Calls)  # costs of the host
     fsdp: Fsdp = field(default_factory=Fsdp)  # durations of FSDP ops
     operation: Operation = field(default_factory=Operation)  # cost of running it

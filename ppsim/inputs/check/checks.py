@@ -35,7 +35,7 @@ class CheckReport:
     """The faults and warnings of a check."""
 
     faults: list[Fault]  # why the schedule is invalid; none for a valid one
-    # what goes wrong under an option of the runtime that is off by default
+    # faults under an option of the runtime that is off by default
     warnings: list[Fault] = field(default_factory=list)
 
     @property
@@ -55,10 +55,10 @@ def check(
 
     Args:
         draft: the draft, with or without comm ops, with or without times.
-        modes: what sends and receives do, for the search for deadlocks: ``overlap``: neither waits,
-            an op waits for its data; ``batched``: neighbours are posted together and all must
-            finish; ``blocking``: each waits for its other side. What runs ``blocking`` runs
-            ``batched``, and what runs ``batched`` runs ``overlap``.
+        modes: the behaviours of sends and receives, for the search for deadlocks: ``overlap``:
+            neither waits, an op waits for its data; ``batched``: neighbours are posted together and
+            all must finish; ``blocking``: each waits for its other side. What runs ``blocking``
+            runs ``batched``, and what runs ``batched`` runs ``overlap``.
         runtime: ``torch-2.13``, ``torch-2.15`` or ``megatron`` adds the limits of that runtime.
         queues: what has one in-order queue of sends and receives, ``edge``, ``pair`` or ``rank``;
             the runtime's own by default. Without a runtime too, an order that hangs in some of them

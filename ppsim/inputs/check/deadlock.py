@@ -29,7 +29,7 @@ Ints = NDArray[np.int64]
 class StuckQueues:
     """Queues in deadlock."""
 
-    mode: str  # what sends and receives do, or empty where there are none
+    mode: str  # of sends and receives; empty where there are none
     steps_passed: int  # how many steps passed
     # for each device that waits: the op that waits, the op awaited, and the next op of the other
     # queue
@@ -88,7 +88,7 @@ def find_deadlock(
         return StuckQueues(mode, passed, links) if links else None
 
     asked = [mode for mode in MODES if mode in modes] if draft.has_comms else [""]
-    stuck = run(asked[-1]) if asked else None  # what runs in the strictest runs in all
+    stuck = run(asked[-1]) if asked else None  # queues that run in the strictest mode run in all
     return stuck and next(filter(None, map(run, asked)))
 
 

@@ -18,7 +18,7 @@ class Fault:
         str
     )
     message: str  # one sentence, or the cycle of a deadlock
-    hint: str = ""  # what to change
+    hint: str = ""  # the suggested change
     device: int | None = None  # the device, if one is to blame
     row: int | None = None  # line of the file, counted from 1
     cell: int | None = None  # place in the line, counted from 1

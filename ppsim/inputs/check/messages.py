@@ -103,7 +103,7 @@ def message_faults(draft: Draft, tables: Tables, messages: ExpectedMessages) -> 
         first = int(tables.first[draft.kind[op], draft.stage[op], draft.microbatch[op]])
         text = f"{draft.label(op)} is posted a second time, after {draft.where(first)}"
         yield at(draft, op, "duplicate", text, "remove one of the two", first)
-    idle = np.append(comm, False)  # the last entry takes the -1 of what is not posted
+    idle = np.append(comm, False)  # the last entry takes the -1 of messages that are not posted
     for used in (messages.send, messages.receive, tables.repeats):
         idle[used] = False
     for op in np.flatnonzero(idle).tolist():

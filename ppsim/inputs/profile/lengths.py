@@ -30,7 +30,7 @@ from ppsim.errors import InputError
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-# By our name, what loaders write, the surest first.
+# By our name, loaders' names, the surest first.
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "replica": ("replica", "dp_rank", "dp", "data_parallel_rank"),
     "microbatch": ("microbatch", "micro_batch", "mb", "mb_id", "microbatch_id", "micro_batch_id"),

@@ -31,7 +31,7 @@ class Provenance:
     cores: int  # processors this process may use
     threads: int  # threads each device computed with
     load: float  # the machine's load average when the measuring began
-    device: str  # what computed: the processor, or the GPU's name
+    device: str  # the processor, or the GPU's name
     # clock rates, power, temperature and throttling as the machine reports them; never set
     clocks: str
     torch: str  # its version
@@ -79,7 +79,7 @@ class OpTime:
     part: str
     # F, B, I, W, or FB: a forward and a full backward of two microbatches issued together
     kind: str
-    layers: int  # transformer layers in the part; with none, what any action costs
+    layers: int  # transformer layers in the part; 0 is the fixed cost of an action
     median_ms: float
     p10_ms: float
     p90_ms: float

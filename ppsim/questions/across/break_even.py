@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ppsim.questions.across.whatif import Run
 
 BUDGET = 2_000_000  # ops that are simulated to find all break-evens, a few seconds
-DIGITS = 3  # of the times, rounded down so that what is said up to one holds
+DIGITS = 3  # of the times, rounded down so that each statement holds up to the printed time
 HALVINGS = 11  # of the interval between two doublings: one two-thousandth of the time
 RUNS = 40  # about as many simulations as two break-evens take
 LARGEST = 16.0  # the most that I + W is stretched

@@ -146,8 +146,8 @@ def answer(request: CheckRequest) -> Check:
         )
     if request.shapes:
         modes = ("batched",) if runtime == "megatron" else ("blocking",)
-    # A runtime or a communicator says what sends and receives do; without one, all modes are looked
-    # at.
+    # A runtime or a communicator decides the mode of sends and receives; without one, all modes are
+    # looked at.
     modes = modes or (("overlap",) if runtime or queues else MODES)
     expected = _expected_counts(request.schedule, request.shape)
     report = find_faults(draft, modes, runtime or "", queues or "", expected)
@@ -163,13 +163,13 @@ def answer(request: CheckRequest) -> Check:
 
 @dataclass(frozen=True)
 class Check(Answer[CheckRequest]):
-    """A schedule's file, and what is wrong with it.
+    """A schedule's file, and its faults.
 
     Attributes:
-        draft: what the file says.
+        draft: the file's content.
         report: the faults and warnings.
         modes: how sends and receives were taken, where deadlocks were looked for.
-        expected: what the file should hold.
+        expected: the counts that the file should have.
     """
 
     draft: Draft
@@ -210,7 +210,7 @@ class Check(Answer[CheckRequest]):
 
     @property
     def verdict(self) -> str:
-        """Whether the schedule is valid, and what was looked at; or how many faults there are."""
+        """Whether the schedule is valid, with the checks; or the number of faults."""
         return count_faults(self.report) + (self._proved() if self.valid else "")
 
     @property

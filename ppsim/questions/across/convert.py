@@ -82,7 +82,7 @@ class ConvertRequest(Request):
     )
 
     def check(self) -> None:
-        """Refuse what writes nothing, or over the file that is read, by whatever name."""
+        """Refuse a request that writes nothing, or overwrites the file that it reads."""
         targets = [target for target, _ in find_targets(self.output)]
         if not targets:
             raise InputError(
@@ -133,8 +133,8 @@ class Converted(Answer[ConvertRequest]):
     """A schedule's file, to be written in other formats.
 
     Attributes:
-        draft: what the file says.
-        costs: what times it; None where it has times.
+        draft: the file's content.
+        costs: that time it; None where it has times.
         run: a real run with all its iterations, for tables of ops; None where one was asked for.
     """
 

@@ -1,4 +1,4 @@
-"""Say why devices are idle, what decides the time, what would help."""
+"""Explain a run: causes of idle time, the critical path, and changes that would help."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def explain(schedule: str | None = None, **options: Any) -> Explained:
 
 
 def answer(request: ExplainRequest) -> Explained:
-    """Explain what is asked for."""
+    """Explain the schedule or the run of the request."""
     given = TypedOptions.from_request(request)
     stated = _stated_run(given, request)
     execution: Execution | None = None
@@ -234,9 +234,8 @@ def _try_changes(
     given: TypedOptions,
     stated: StatedRun | None,
 ) -> TriedChanges:
-    """Simulate the given changes, or else changes that may help.
-
-    Of a job of several replicas only those given: what may help is simulated over all of them.
+    """Simulate the given changes, or else changes that may help. Of a job of several replicas only
+    the given ones: others are simulated over all replicas.
     """
     if request.changes:
         from ppsim.analysis.explain import timed_change
@@ -263,9 +262,9 @@ class Explained(Answer[ExplainRequest]):
     """Causes of idle time, the critical path, and the changes that help.
 
     Attributes:
-        explanation: idle time by cause, the critical path, what each time gains.
-        costs: what was simulated, or what the times of a file show.
-        changes: what was tried, each simulated.
+        explanation: idle time by cause, the critical path, the gain of each time.
+        costs: of the simulation, or derived from a file's times.
+        changes: that were tried, each simulated.
         inputs: how to make the answer again.
         stated: the run of a file; None where it was simulated.
         execution: the run with sends and receives as ops, where it was asked for.
@@ -443,7 +442,7 @@ class Explained(Answer[ExplainRequest]):
 
     @property
     def _more_lines(self) -> list[str]:
-        """The lines on what is faster and holds more, if anything is, and on what lengths cost."""
+        """Lines on faster changes that hold more, if any, and on costs of unequal lengths."""
         from ppsim.analysis.explain import advise_more_memory
 
         more = advise_more_memory(self.explanation, self.changes, self.room)
@@ -616,7 +615,7 @@ def _explain_stated(stated: StatedRun) -> tuple[Explanation, Run]:
 
 
 def _refuse_dealing(request: ExplainRequest, stated: StatedRun | None) -> None:
-    """Refuse to deal what is neither sequences nor a recorded job (InputError)."""
+    """Refuse --deal without sequences or a recorded job (InputError)."""
     if request.dealing.is_asked and not (stated and stated.job):
         what = "--deal is of the sequences of --lengths, or of a recorded job, and there are none"
         raise InputError(what, "add --lengths FILE, or --trace FILE of a job")
@@ -764,7 +763,7 @@ def _is_row(line: str) -> re.Match[str] | None:
 
 
 def _toned_parts(line: str) -> list[Part]:
-    """A line of what ``explain`` prints: time and cause of a row stand out."""
+    """Return a line of ``explain`` in parts: time and cause of a row stand out."""
     if row := _is_row(line):
         return [(row[0], "name"), line[row.end() :]]
     return [line]

@@ -34,7 +34,7 @@ WIDEST = 120  # columns of a pipe
 def explain_lines(
     explanation: Explanation, changes: Sequence[WhatIf], stated: StatedRun | None, screen: Console
 ) -> Iterator[str]:
-    """Say why devices are idle, what decides the time, and what each change gives."""
+    """Yield lines on the causes of idle time, the critical path, and the result of each change."""
     from ppsim.analysis.critical_path import path_text
     from ppsim.analysis.idle import CAUSES, NAMES
 
@@ -103,7 +103,7 @@ def explain_lines(
 
 
 def heading_lines(explanation: Explanation, stated: StatedRun | None) -> Iterator[str]:
-    """Say what is explained, where its times come from, and how much of them is idle."""
+    """Yield lines on the explained run, the source of its times, and its idle share."""
     timeline, schedule = explanation.timeline, explanation.timeline.schedule
     unit, total = timeline.unit, float(explanation.idle.by_device.sum())
     yield f"{title_of(schedule)}  {shape_line(schedule)}"
@@ -125,9 +125,7 @@ def heading_lines(explanation: Explanation, stated: StatedRun | None) -> Iterato
 
 
 def job_lines(found: Slowdown, mending: Sequence[Mending]) -> Iterator[str]:
-    """Say how much of a job's step its slow ops, devices, replicas and links cost, and what would
-    mend it.
-    """
+    """Yield lines on the cost of a job's slow ops, devices, replicas and links, and on remedies."""
     from ppsim.analysis.mending import slowest_link
 
     job, step, unit = found.job, float(found.steps.mean()), found.job.unit

@@ -54,7 +54,7 @@ class TriedChanges:
     room: MemoryRoom | None = (
         None  # the memory that they are held to; None where changes were given
     )
-    notes: tuple[str, ...] = ()  # sentences on what is not shown
+    notes: tuple[str, ...] = ()  # sentences on changes that are not shown
 
 
 @dataclass(frozen=True)
@@ -64,19 +64,19 @@ class _Attempt:
     text: str  # in words
     advice: str  # as an instruction
     run: Run  # the run with the change
-    is_bound: bool = False  # whether it shows what is lost, and is nothing that a user can do
+    is_bound: bool = False  # whether it only shows a loss, and no user can make the change
 
 
 def try_changes(
     explanation: Explanation, base: Run, given: TypedOptions, cap: str | None
 ) -> TriedChanges:
-    """Simulate what may help, and find what of it fits the memory.
+    """Simulate changes that may help, and find the ones that fit the memory.
 
     Args:
         explanation: of the run.
         base: the run.
         given: the options of the call.
-        cap: the most a device may hold; None for what the run holds.
+        cap: the most a device may hold; None for the run's own peak.
     """
     from ppsim.analysis.explain import best_of
 
@@ -382,7 +382,7 @@ def with_memory_of_dealing(
     Args:
         change: the change.
         run: the run that is explained.
-        schedule: what runs with the sequences dealt again.
+        schedule: with the sequences dealt again.
         load: its microbatches.
         room: the memory of the run; only a cap that was given is held against the change.
     """
@@ -398,7 +398,7 @@ def with_memory_of_dealing(
 
 
 def _partition_line(base: Run, given: TypedOptions) -> str:
-    """Write the command that finds the split of layers, and in words what it needs and the run does
+    """Write the command that finds the split of layers, and in words the options that the run does
     not tell.
     """
     assert base.schedule

@@ -44,7 +44,7 @@ MOST_SEARCHED = 4_096  # of one schedule whose order is searched again for every
 
 @dataclass(frozen=True, kw_only=True)
 class ViewRequest(Request):
-    """Show schedules on the same devices, with what the devices hold and why they are idle."""
+    """Show schedules on the same devices, with their memory and the causes of idle time."""
 
     question: ClassVar[str] = "view"
     schedules: SeveralSchedules = group(SeveralSchedules)
@@ -75,14 +75,14 @@ def view(fields: Mapping[str, Any], folder: Path) -> Document:
 
 
 def plan_request(fields: Mapping[str, Any]) -> PlanPageRequest:
-    """Read what a page asks of ``ppsim plan`` (InputError: an option or a value that a page may not
-    give).
+    """Read a page's request for ``ppsim plan`` (InputError: an option or a value that a page may
+    not give).
     """
     return _request_of(PlanPageRequest, fields)
 
 
 def explain_first(fields: Mapping[str, Any], folder: Path) -> PageExplanation:
-    """Say why the first schedule that fields ask for takes its time, and what to try next.
+    """Explain the time of the first schedule that fields ask for, and suggest changes.
 
     Raises:
         InputError: as :func:`view` does, and where there is nothing to explain: no schedule takes
@@ -131,9 +131,7 @@ def explain_first(fields: Mapping[str, Any], folder: Path) -> PageExplanation:
 
 
 def load_kernels() -> None:
-    """Load the machine code of what every step may need, for which somebody's hundredth change
-    would wait otherwise.
-    """
+    """Load the machine code that every request may need, so that no later change waits for it."""
     from ppsim.engine.simple import longest_path
     from ppsim.search.rules import fill
 
@@ -309,8 +307,8 @@ def _read_stated(
 
 
 def _read_times(source: str, shape: ShapeOptions) -> StatedRun | None:
-    """Read the times of a dropped file, None for what has none (InputError: the shape asked for is
-    not its own).
+    """Read the times of a dropped file, None for a file without times (InputError: the shape asked
+    for is not its own).
     """
     if family_of(source) is not None:
         return None

@@ -103,8 +103,8 @@ class Planner:
         self._running: set[subprocess.Popen[bytes]] = set()
 
     def page(self, request: PlanPageRequest) -> bytes:
-        """Search for plans (InputError: what is missing, or it takes too long; PpsimError: nothing
-        fits).
+        """Search for plans (InputError: an option is missing, or the search takes too long;
+        PpsimError: nothing fits).
         """
         if missing := [
             name for name in ("model", "cluster", "gpus", "gbs") if getattr(request, name) is None
@@ -145,7 +145,7 @@ class Planner:
             return target.read_bytes()
 
     def close(self) -> None:
-        """End what is running."""
+        """End the running search."""
         for process in tuple(self._running):
             process.terminate()
 

@@ -73,13 +73,13 @@ class Run:
     shape: ShapeOptions  # the shape options
     costs: CostOptions  # the cost options
     network: NetworkOptions  # the options of messages
-    # what these spell; None where a change of the shape has not been made yet
+    # the schedule of these; None where a change of the shape has not been made yet
     schedule: Schedule | None = None
     # the costs that a real run shows; None where the options give them
     measured: Costs | None = None
     edits: tuple[Edit, ...] = ()  # changes of costs that no option states
     replicas: Replicas | None = None  # data-parallel replicas, the slowest of which is timed
-    loads: Loads | None = None  # what microbatches of every replica take, where lengths are given
+    loads: Loads | None = None  # the times of every replica's microbatches, where lengths are given
     keeps_queues: bool = False  # whether queues stay in their order, whatever ops cost
     left_out: tuple[str, ...] = ()  # options that another schedule does not take
 
@@ -110,7 +110,7 @@ class Run:
 
     @property
     def _keeps_all(self) -> bool:
-        """Whether queues stay: a real run's, those to keep, and what can be read once."""
+        """Whether queues stay: a real run's, kept ones, and files that can be read only once."""
         once = self.spec == STANDARD_INPUT
         return self.measured is not None or self.keeps_queues or once
 
@@ -147,7 +147,7 @@ class Run:
         return time_ops(schedule, prices, self.network, self.costs.links)[0]
 
     def find_round(self, timeline: Timeline) -> Round | None:
-        """Find what the run of this timeline does without end; None where it does not go round."""
+        """Find the steady state of this timeline's run; None where it does not repeat."""
         if self.network.detailed or not goes_round(timeline.schedule):
             return None
         from ppsim.prices.rounds import measure_round
@@ -502,7 +502,7 @@ class _Change:
 def _check_together(
     run: Run, parts: list[str], given: TypedOptions, keys: Mapping[str, Option]
 ) -> None:
-    """Hold the changed options to the table of what needs what, as if they were given."""
+    """Check the changed options against the rules of options, as if they were given."""
     values = {
         name: value
         for group in (run.shape, run.costs, run.network)

@@ -168,7 +168,7 @@ def optimize(**options: Any) -> Optimized:
 
 
 def answer(request: OptimizeRequest) -> Optimized:
-    """Search for what is asked."""
+    """Search for the best order of the request."""
     from ppsim.search.orders.kept import describe_problem, is_sound
     from ppsim.search.orders.optimize import find_front
 
@@ -189,7 +189,7 @@ def answer(request: OptimizeRequest) -> Optimized:
             for problem in problems:
                 known.append(find_known(problem, costs, listed, 0.0 if any(known) else FIRST_S))
             check_times(problems, known, costs)
-            # what generating the list took counts too
+            # the time of generating the list counts too
             limit = begin + request.time_limit - time.monotonic()
             # What the file has needs none.
             workers = cache(
@@ -268,7 +268,7 @@ def _search(
 
 @dataclass(frozen=True)
 class Optimized(Answer[OptimizeRequest]):
-    """The best schedule found, and what is proved of it.
+    """The best schedule found, and its proof or bound.
 
     Attributes:
         rows: the cap, as ``--cap`` counts, with the outcome of its search; several of a front, caps
@@ -373,8 +373,8 @@ class Optimized(Answer[OptimizeRequest]):
         return [("optimized", self.timeline)]
 
     def writers(self, output: FigureOptions) -> Writers:
-        """Each file asked for: the schedule, with what devices hold where its format has room for
-        that.
+        """Each file asked for: the schedule, with the memory of devices where its format has room
+        for that.
         """
         return document_writers(
             [self.timeline],

@@ -68,7 +68,7 @@ def front_verdict(rows: Rows) -> str:
 
 
 def proof_lines(found: Outcome) -> Iterator[Line]:
-    """The span, its bound, and what devices hold."""
+    """The span, its bound, and the memory of devices."""
     problem, solution, unit = found.problem, found.solution, found.problem.costs.unit
     optimal = found.status == "optimal"
     proof = (
@@ -129,8 +129,8 @@ def _held_note(found: Outcome) -> str:
 
 
 def sentences(found: Outcome) -> list[str]:
-    """Say how it compares with the schedules of the list, where it comes from, and what kept it
-    from a proof.
+    """Yield sentences: the comparison with the schedules of the list, its origin, and the obstacle
+    to a proof.
     """
     best, objective, lines = found.best_known, found.problem.objective, list[str]()
     if best is None:
@@ -158,7 +158,7 @@ def sentences(found: Outcome) -> list[str]:
 
 
 def _pairs(found: Outcome) -> list[str]:
-    """Say what the time of pairs was used for: the schedules of the list that have them."""
+    """Return a sentence on the use of the time of pairs: by schedules of the list."""
     objective = found.problem.objective
     paired = [
         f"{s.origin} {format_number(s.score(objective)[0])}{'' if k.fits else ' (does not fit)'}"

@@ -153,7 +153,7 @@ def partition(schedule: str, **options: Any) -> Any:
 
 
 def answer(request: PartitionRequest) -> Partitioned | ServedSplit:
-    """Search for what is asked."""
+    """Search for the best split of the request."""
     if request.serve:
         return answer_served(request, request.serve)
     asked = _read(request)
@@ -277,11 +277,11 @@ class Partitioned(Answer[PartitionRequest]):
     """The best split found, timed as ``ppsim run --layout`` times it.
 
     Attributes:
-        asked: what was to be split.
-        partition: the split, the next best ones, and what is proved.
+        asked: the request of the split.
+        partition: the split, the next best ones, and the proof or bound.
         layout: the split as a layout.
         timeline: the schedule with the times that the split gives.
-        problem: what was split.
+        problem: the layers and the schedule.
         even_makespan: the makespan of the most even split.
         even_fits: whether devices hold that one under the cap.
     """
@@ -339,7 +339,7 @@ class Partitioned(Answer[PartitionRequest]):
 
     @property
     def verdict(self) -> str:
-        """The split, its time compared with the even split's, and what is proved."""
+        """The split, its time against the even split's, and the proof or bound."""
         split, time = (
             ",".join(map(str, self.split)),
             f"{format_number(self.makespan)} {self.timeline.unit}",

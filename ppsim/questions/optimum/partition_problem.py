@@ -83,8 +83,8 @@ class Asked:
         return self.model.add_recompute(prices) if self.model else prices
 
     def hold(self, schedule: Schedule, layout: Layout, timeline: Timeline | None = None) -> Curve:
-        """Compute what devices hold with a layout: bytes, or activations of layers; of a profile
-        bytes where capped.
+        """Compute the memory of devices with a layout: bytes, or activations of layers; of a
+        profile bytes where capped.
         """
         from ppsim.engine.memory.usage import curves
         from ppsim.engine.simple.longest_path import simulate
@@ -94,7 +94,7 @@ class Asked:
 
     @property
     def holds_bytes(self) -> bool:
-        """Whether the costs or a model say in bytes what stages hold."""
+        """Whether the costs or a model give the memory of stages in bytes."""
         return ask_costs(self.costs, model=self.model).holds_bytes
 
     def _memory(self, schedule: Schedule, layout: Layout) -> MemoryModel:
@@ -149,8 +149,8 @@ class Asked:
         return ask_costs(replace(self.costs, layout=layout)).source.layer_times()
 
     def _list_sizes(self, schedule: Schedule, instant: NDArray[np.bool_]) -> Sizes:
-        """List what each stage holds with each number of layers, by the memory of layouts that have
-        them all.
+        """List the memory of each stage with each number of layers, from layouts that have them
+        all.
         """
         from ppsim.search.splits.splits import Sizes
 

@@ -73,7 +73,7 @@ class ServedQuestion:
         return self.schedule.n_devices
 
     def measure(self, layers: Sequence[int]) -> OneSplit:
-        """Measure what a split gives."""
+        """Measure the layout, the period and the memory of a split."""
         from ppsim.workload.layout.layout import build_layout
 
         layout = build_layout(list(layers), self.devices, 0)
@@ -94,7 +94,7 @@ def ask_served(
     least: int,
     by: str,
 ) -> ServedQuestion:
-    """Read what is asked (InputError: an option without meaning, or one that is missing)."""
+    """Read the request (InputError: an option without meaning, or one that is missing)."""
     if by == "tokens" and trained is None:
         raise InputError(
             "--serve tokens needs the model that is served", "add --model NAME, or --serve period"
@@ -213,7 +213,7 @@ class ServedSplit(Answer[Any]):
 
     @property
     def verdict(self) -> str:
-        """The split, its period against the even split's, and what fits."""
+        """The split, its period against the even split's, and the tokens that fit."""
         split = ",".join(map(str, self.split))
         period = f"{format_number(self.best.period)} {self.unit}{self._against_even()}"
         fits = f"; {self.best.held.sentence()}" if self.best.held else ""

@@ -169,8 +169,8 @@ def _at_full_speed(costs: Costs, placement: Placement) -> Costs:
 
 
 def check_feasible(problems: list[Problem], search: SearchOptions) -> None:
-    """Refuse a cap below what any schedule needs (PpsimError: on every placement; with the least
-    cap that works).
+    """Refuse a cap below the least memory of any schedule (PpsimError: on every placement; with the
+    least cap that works).
     """
     if all(not problem.is_feasible for problem in problems):
         least = number_at_least(

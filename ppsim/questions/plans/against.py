@@ -48,11 +48,11 @@ def compare_runs(request: Any, table: str, runs: Nearby, user_names: UserNames) 
 
 @dataclass(frozen=True)
 class PublishedRuns(Answer[Any]):
-    """Published runs and what the model predicts of them."""
+    """Published runs and the model's predictions of them."""
 
     rows: tuple[dict[str, Any], ...]  # the runs
     summary: dict[str, Any]  # how many there are, and how far off the predictions
-    moved: tuple[str, ...] = ()  # what the user's anchors corrected, in words
+    moved: tuple[str, ...] = ()  # sentences on the corrections by the user's anchors
 
     @property
     def table(self) -> list[dict[str, Any]]:
@@ -234,7 +234,7 @@ def _cells(rows: Sequence[dict[str, Any]], improve: bool) -> Iterator[list[str]]
 
 
 def _unstated(row: dict[str, Any]) -> str:
-    """Name what the row does not say and was chosen."""
+    """List the settings that were chosen because the row leaves them out."""
     return str(row.get("chosen", "")).split(":", 1)[0]
 
 

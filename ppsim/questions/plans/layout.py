@@ -109,7 +109,7 @@ def layout(string: str | None = None, **options: Any) -> Layout:
 
 
 def answer(request: LayoutRequest) -> Layout:
-    """Read what is given."""
+    """Read the layout of the request."""
     from ppsim.workload.layout.layout import build_layout, read_layout
 
     devices, chunks, num_layers, mtp = (

@@ -37,7 +37,7 @@ LAYOUT = ("tp", "cp", "ep", "pp", "dp", "mbs", "recompute", "zero", "offload")
 class Corrections:
     """Corrections of a plan by measured runs."""
 
-    # what no run was seen of: the GPU, the software, the kind of model
+    # parts of the setting that no run has: the GPU, the software, the kind of model
     unseen_parts: tuple[str, ...] = ()
     anchors: tuple[str, ...] = ()  # names of the user's runs
     factor: float = 1.0  # by which all plans' steps are multiplied
@@ -122,8 +122,8 @@ def choose(rows: list[Row], layers: int) -> Choice:
 
 
 def slower_range(row: Row, best: Row) -> tuple[float, float]:
-    """Return by what share a plan is slower than the best, at least and at most, in four cases of
-    five.
+    """Return the least and the greatest share by which a plan is slower than the best, in four
+    cases of five.
     """
     if row["key"] == best["key"]:
         return 0.0, 0.0
@@ -167,7 +167,7 @@ def _plans(places: Sequence[int]) -> str:
 
 
 def gain_of_plan(task: Task, row: Row) -> Gain | None:
-    """Return what a plan's schedule gains over 1f1b in the same layout, as both are modelled.
+    """Return the gain of a plan's schedule over 1f1b in the same layout, as both are modelled.
 
     None without a pipeline, of 1f1b itself, and where 1f1b takes no such layout.
     """
@@ -244,8 +244,8 @@ def _parts(row: Row, layers: int) -> tuple[int, int]:
 
 
 def describe_anchors(runs: Nearby) -> Iterator[str]:
-    """Say by what factor the user's runs of each software and GPU correct others, and how far they
-    disagree.
+    """Yield sentences on the factor by which the user's runs of each software and GPU correct
+    others, and on their spread.
     """
     groups: dict[tuple[str, str], list[Measured]] = {}
     for run in runs.anchors:

@@ -267,7 +267,7 @@ def _value_text(value: Any) -> str:
 
 @dataclass(frozen=True)
 class ModelCost(Answer[ModelRequest]):
-    """A model, and what training it costs.
+    """A model, and the costs of training it.
 
     Attributes:
         model: its sizes.
@@ -340,7 +340,7 @@ class ModelCost(Answer[ModelRequest]):
         return self.drawing.writers(output)
 
     def blocks(self) -> Iterator[Block]:
-        """The model's sizes, then its operators, or what training it costs."""
+        """The model's sizes, then its operators, or the costs of training it."""
         model, numbers = self.model, describe_model(self.model)
         if model.experts:
             among = f"{model.top_k} of {model.experts} experts"

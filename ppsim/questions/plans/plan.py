@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from ppsim.workload.plans.rows import UserNames
     from ppsim.workload.plans.task import Findings, Task
 
-WORTH = 0.01  # share of an optimizer step from which what hides of it is told
+WORTH = 0.01  # share of an optimizer step from which its hidden part is printed
 FEW = 64  # candidates of a round that new processes would not run sooner
 # precisions whose peak is not that of 16 bits
 NARROW = {"fp8": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}
@@ -320,7 +320,7 @@ def _plan(request: PlanRequest) -> Plans:
     runs = _runs(request.anchor, own)
     task = replace(task, near=NEAR, launch=_launcher(request, task))
     found = _search(task, request)
-    if not found.rows and task.launch:  # what is asked for has no launch flags, but may fit
+    if not found.rows and task.launch:  # the request has no launch flags, but may fit
         task = replace(task, launch="")
         found = _search(task, request)
     if not found.rows:
@@ -406,7 +406,7 @@ def _runs(anchors: Sequence[str], user_names: UserNames) -> Nearby:
 
 
 def make_task(request: PlanRequest) -> Task:
-    """Make what a search is for from options (InputError: a name that is unknown, or sizes that
+    """Make the task of a search from options (InputError: a name that is unknown, or sizes that
     nothing fits).
     """
     from ppsim.workload.hardware.hardware import read_machine
@@ -459,7 +459,7 @@ def make_task(request: PlanRequest) -> Task:
 
 
 def _software_features(request: PlanRequest) -> SoftwareFeatures:
-    """Return what the software has that the plan is for."""
+    """Return the features of the plan's software."""
     software = request.runs.version.software
     if request.any_schedule and not request.flags:
         return SoftwareFeatures(software.name, free=True)
@@ -500,7 +500,7 @@ def _search(task: Task, request: PlanRequest) -> Findings:
 
 
 def _refuse(task: Task, found: Findings) -> NoReturn:
-    """Say that nothing fits, with what would; always raises PpsimError."""
+    """Raise PpsimError that nothing fits, with the nearest that would."""
     from ppsim.workload.plans.search import gpus_that_fit
 
     assert found.total
@@ -533,7 +533,7 @@ class Plans(Answer[PlanRequest]):
     """The fastest plans.
 
     Attributes:
-        task: the model, the cluster and what plans may choose.
+        task: the model, the cluster and the choices of plans.
         findings: the plans, and how many candidates each rule left out.
         corrections: corrections of the plans by measured runs.
         runs: the measured runs.
@@ -616,7 +616,7 @@ class Plans(Answer[PlanRequest]):
         yield from self._launch if self.request.flags and not self._refusal else ()
 
     def blocks(self) -> Iterator[Block]:
-        """The plans, what was left out by which rule, and why the others lose."""
+        """The plans, the candidates left out by each rule, and the reasons why the others lose."""
         task = self.task
         sequences = "sequence" if task.gbs == 1 else "sequences"
         yield (
@@ -747,8 +747,8 @@ class Plans(Answer[PlanRequest]):
 
     @property
     def verdict(self) -> str:
-        """The best plan: its sizes, its step, how much of the GPUs it uses, and its memory beside
-        what there is.
+        """The best plan: its sizes, its step, how much of the GPUs it uses, and its memory against
+        the GPU's.
         """
         task, found, best = self.task, self.findings, self.findings.rows[0]
         parts = [f"{k} {best[k]}" for k in SIZES if best[k] > 1]
@@ -975,7 +975,7 @@ def operating_costs(task: Task, seconds: float) -> dict[str, float]:
 
 
 def optimizer_line(step: OptimizerStep) -> str:
-    """Say what an optimizer step takes, where it runs, and what of it is exposed."""
+    """Return a line on an optimizer step: its time, its place, and its exposed part."""
     work = f"{format_number(step.flops / 1e12)} TFLOP and " if step.flops else ""
     took, seen = (f"{format_number(1e3 * seconds)} ms" for seconds in (step.seconds, step.exposed))
     text = (
@@ -1029,8 +1029,8 @@ def describe(parallel: Any) -> str:
 
 
 def _recompute_text(row: Mapping[str, Any]) -> str:
-    """Return what a plan recomputes: none, selective, full, or full with how many layers of a
-    stage.
+    """Return a plan's recompute: none, selective, full, or full with the number of a stage's
+    layers.
     """
     return (
         row["recompute"] if row["recompute_layers"] is None else f"full, {row['recompute_layers']}"

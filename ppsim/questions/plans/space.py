@@ -1,4 +1,4 @@
-"""The options that restrict what a plan may choose."""
+"""The options that restrict the choices of a plan."""
 
 from __future__ import annotations
 
@@ -115,10 +115,10 @@ def make_axes(
     base: Parallel,
     able: SoftwareFeatures = ANY,
 ) -> Axes:
-    """Make the axes of a search from options, of what software is able to.
+    """Make the axes of a search from options, within the software's features.
 
     Raises:
-        InputError: an unknown name, or what the software does not have.
+        InputError: an unknown name, or a feature that the software lacks.
     """
     from ppsim.schedules import find
     from ppsim.workload.model.parallel import CHEAP, MODULES

@@ -59,7 +59,7 @@ def sizes_from(text: str | None, given: dict[str, Any]) -> dict[str, Any]:
 def training(
     model: Model, parallel: Parallel, layout: Layout | None, machine: Machine | None
 ) -> dict[str, Any]:
-    """Collect what training the model so costs: by stage, by device, and a step where the cluster
+    """Collect the costs of training the model: by stage, by device, and of a step where the cluster
     is known.
 
     Raises:
@@ -155,9 +155,7 @@ def _add_times(
 
 
 def training_words(found: dict[str, Any]) -> str:
-    """Return what a step takes, where a cluster is known, and whether the fullest device has
-    room.
-    """
+    """Return the time of a step on a known cluster, and whether the fullest device has room."""
     worst = max(found["devices"], key=lambda row: row["total_gib"])
     held = f"device {worst['device']} holds most, {worst['total_gib']:.1f} GiB"
     if capacity := found.get("gpu_memory_gib"):
@@ -171,7 +169,7 @@ def training_words(found: dict[str, Any]) -> str:
 
 
 def training_blocks(found: dict[str, Any]) -> Iterator[Block]:
-    """Show what training costs, as tables."""
+    """Yield tables of the costs of training."""
     sizes = {
         name: value
         for name, value in found["parallel"].items()

@@ -148,7 +148,7 @@ class CalibrateRequest(Request):
         return (*self.from_trace, *self.more_traces)
 
     def check(self) -> None:
-        """Refuse now what could not be written after a minute of measuring."""
+        """Refuse files now that could not be written after a minute of measuring."""
         if self.more_traces and not self.from_trace:
             raise InputError(
                 f"unexpected argument '{self.more_traces[0]}'", "traces come after --from-trace"

@@ -40,14 +40,14 @@ class ProfileDiffRequest(Request):
 
 
 def answer(request: ProfileRequest) -> ShownProfile:
-    """Read what is named."""
+    """Read the profile of the request."""
     from ppsim.inputs.profile.profile import read
 
     return ShownProfile(request, read(request.file), request.file)
 
 
 def answer_diff(request: ProfileDiffRequest) -> ProfileDiff:
-    """Compare what is named."""
+    """Compare the two profiles of the request."""
     from ppsim.inputs.profile.profile import read
     from ppsim.inputs.profile.text import differences
 

@@ -1,4 +1,4 @@
-"""Show what a run or file is: devices, schedule, medians."""
+"""Show the facts of a run or a file: devices, schedule, medians."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def read(files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], **opt
 
 
 def answer(request: ReadRequest) -> ObservedRun | Shape | Timers | Written | Ranks:
-    """Read what is named."""
+    """Read the files of the request."""
     from ppsim.workload.plans.rank_chart import read_ranks, shows_ranks
 
     files = request.files
@@ -181,7 +181,7 @@ class ObservedRun(Answer[ReadRequest]):
     Attributes:
         run: all of its iterations.
         kept: the iterations that the medians are over.
-        command: what made the file, a line for a shell; empty where it does not say it.
+        command: that made the file, a line for a shell; empty where the file lacks it.
     """
 
     run: RealRun
@@ -249,8 +249,8 @@ class Shape(Answer[ReadRequest]):
     """A schedule without times.
 
     Attributes:
-        schedule: what the file holds, named as the family whose order it has, or ``custom``.
-        command: what made the file, a line for a shell; empty where it does not say it.
+        schedule: of the file, named as the family whose order it has, or ``custom``.
+        command: that made the file, a line for a shell; empty where the file lacks it.
     """
 
     schedule: Schedule
@@ -334,7 +334,7 @@ def _command_line(command: str) -> Iterator[Block]:
 
 
 def _shape_object(schedule: Schedule) -> dict[str, Any]:
-    """Say what the schedule is."""
+    """Return the name and the shape of a schedule, for JSON."""
     return {
         "schedule": schedule.name,
         "placement": schedule.placement.name,

@@ -108,7 +108,7 @@ class StatedRun:
     family: str  # the family whose queues it followed; empty for none
     group_size: int | None = None  # the microbatches per group, where the family takes that
     is_real: bool = False  # whether it is a real run
-    notes: tuple[str, ...] = ()  # what a reader of the numbers must know
+    notes: tuple[str, ...] = ()  # sentences that readers of the numbers must know
     job: Job | None = None  # all replicas of a run that shows them
     replica: int = 0  # the number of the one whose times these are
 

@@ -33,7 +33,7 @@ class TimedRun:
     spec: str  # the schedule's spelling or the file, as typed
     idle: Idle  # its idle time by cause, with its timeline
     source: str  # ``simulated`` (with whose times), ``stated`` by a file, or ``measured``
-    costs: Costs  # what was simulated, or what the stated times show
+    costs: Costs  # of the simulation, or derived from the stated times
     execution: Execution | None = None  # where sends and receives were simulated as ops
 
     @property

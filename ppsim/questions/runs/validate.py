@@ -250,7 +250,7 @@ def validate(schedules: str | Sequence[str] = (), **options: Any) -> Validated |
 
 
 def answer(request: ValidateRequest) -> Validated | ValidatedJob:
-    """Measure, or read what was measured, and compare."""
+    """Measure, or read measurements, and compare."""
     if request.source.trace:
         observed = _read_trace(request, request.source.trace)
         if observed.job is not None and not request.source.profile:
@@ -283,7 +283,7 @@ class ValidatedJob(Answer[ValidateRequest]):
     """A job and its predictions: every step of every replica.
 
     Attributes:
-        run: what was measured.
+        run: as measured.
         errors: the errors of the predictions.
     """
 
@@ -310,7 +310,7 @@ class ValidatedJob(Answer[ValidateRequest]):
         )
 
     def blocks(self) -> Iterator[Block]:
-        """The errors by what costs are made of."""
+        """The errors by source of the costs."""
         yield ""
         yield from job_lines(self.run, self.json_object())
 
@@ -324,9 +324,9 @@ class Validated(Answer[ValidateRequest]):
     """Runs and their predictions.
 
     Attributes:
-        record: what was measured.
+        record: of the measurements.
         validation: the errors of the predictions.
-        loss_note: why there is less than asked for; empty where nothing is lost.
+        loss_note: the reason why there are fewer runs than asked for; empty where nothing is lost.
     """
 
     record: Record
@@ -465,8 +465,8 @@ def _record_of(request: ValidateRequest, observed: RealRun) -> Record:
 
 
 def _measure(request: ValidateRequest) -> tuple[Record, str]:
-    """Run the schedules; returns the measurements, and what went wrong if they are usable all the
-    same.
+    """Run the schedules; return the measurements, and a sentence on a failure that leaves them
+    usable.
     """
     from ppsim.inputs.profile.profile import read
     from ppsim.real.runs.session import Request as Session

@@ -1,4 +1,4 @@
-"""Options of what really computes: the transformer of calibrate and validate, or the user's own
+"""Options for the computed stages: the transformer of calibrate and validate, or the user's own
 stages.
 """
 
@@ -66,6 +66,6 @@ def module_option() -> Any:
 
 
 def explain_module(request: type[R]) -> type[R]:
-    """Say in the help of a request what ``--module`` takes, in place of ``{module}``."""
+    """Put the contract of ``--module`` into the help of a request, in place of ``{module}``."""
     request.__doc__ = (request.__doc__ or "").replace("{module}", MODULE)
     return request

@@ -362,7 +362,7 @@ class Jitter(Answer[JitterRequest]):
 
 
 def _replicas(runs: Runs, replicas: Replicas, costs: CostOptions) -> Iterator[Runs]:
-    """Yield the runs of each replica, with what its ops cost."""
+    """Yield the runs of each replica, with the costs of its ops."""
     for each in zip(*(replicas.costs(*run, costs) for run in runs.values()), strict=True):
         yield {
             name: (schedule, own)

@@ -370,8 +370,8 @@ def card_of(name: str) -> dict[str, Any]:
     """Return all fields of a cluster, a GPU or a software, of the library, a file or words; empty
     where it is none.
 
-    Of software with a release, what that release does: where rules ask for a precision, a host or a
-    model, others.
+    Of software with a release, that release's techniques: where rules ask for a precision, a host
+    or a model, others.
 
     Raises:
         InputError: words that make no cluster, a file that cannot be read.
@@ -423,7 +423,9 @@ def card_of(name: str) -> dict[str, Any]:
 
 
 def card_words(fields: Mapping[str, Any]) -> str:
-    """Return what tells a cluster, a GPU or a software apart, of the fields of :func:`card_of`."""
+    """Return the distinguishing facts of a cluster, a GPU or a software, from the fields of
+    :func:`card_of`.
+    """
     if "tflops" in fields:
         speeds = fields["tflops"]
         peak = max(speeds.values(), default=0.0) if isinstance(speeds, Mapping) else 0.0

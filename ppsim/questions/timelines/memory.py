@@ -157,7 +157,7 @@ def memory(schedule: str, **options: Any) -> Any:
 
 
 def answer(request: MemoryRequest) -> Memory | MemoryServed:
-    """Count what is asked for."""
+    """Count the memory of the request."""
     if request.serve:
         return answer_served(request)
     from ppsim.engine.memory.report import report, report_replicas
@@ -193,10 +193,10 @@ class Memory(Answer[MemoryRequest]):
     """Memory of the devices over time.
 
     Attributes:
-        report: peaks, when they are and what holds them, and which devices pass the cap.
+        report: peaks, their times and parts, and the devices that exceed the cap.
         inputs: how to make the answer again.
-        costs: what the ops of the timeline cost.
-        alternatives: what fits, where a device passes the cap.
+        costs: of the timeline's ops.
+        alternatives: changes that fit, where a device exceeds the cap.
         more_splits: whether splits of the layout that ppsim partition searches may fit as well.
         measured_peaks: measured peaks compared with these; None where none were given.
         load: what the microbatches of every replica take, where lengths are given.
@@ -261,7 +261,7 @@ class Memory(Answer[MemoryRequest]):
         )
 
     def blocks(self) -> Iterator[Block]:
-        """The curves of the devices, the peak and what holds it."""
+        """The curves of the devices, and the peak with its parts."""
         from ppsim.engine.memory.usage import BYTES
 
         found, schedule = self.report, self.timeline.schedule
@@ -306,8 +306,8 @@ class Memory(Answer[MemoryRequest]):
         )
 
     def _complete(self, document: Document, suffix: str) -> Document:
-        """Add the curves, and what fills the fullest devices: below them in pages, in figures where
-        it is asked for.
+        """Add the curves, and the parts of the fullest devices: below the curves in pages, in
+        figures where asked for.
         """
         from ppsim.engine.memory.usage import share_unit, stacks
 
@@ -419,7 +419,7 @@ class Memory(Answer[MemoryRequest]):
 
 
 def answer_served(request: MemoryRequest) -> MemoryServed:
-    """Measure what a pipeline that serves holds."""
+    """Measure the memory of a pipeline that serves."""
     if request.model is None:
         raise InputError("--serve needs the model that is served", "add --model NAME")
     spec, trained = spec_of(request.schedule), TrainedModel(request.model, request.training)
@@ -496,8 +496,8 @@ class Case:
     loads: Loads
 
     def simulate(self) -> tuple[list[tuple[Timeline, MemoryModel]], Costs]:
-        """Time the schedule of each replica with microbatches of its own, with what its stages
-        hold; and the costs of mean microbatches that recomputation leads to.
+        """Time the schedule of each replica with microbatches of its own, with its memory model;
+        and the costs of mean microbatches, recompute included.
         """
         schedule, prices = build(self.spec, self.shape, self.costs, model=self.model)
         held, prices = build_memory(schedule, prices, self.costs, self.model)
@@ -541,7 +541,7 @@ def find_alternatives(found: MemoryReport, case: Case) -> tuple[tuple[Alternativ
     """Return alternatives that fit, each found by this command with other options, and whether
     splits are left to search.
 
-    Where devices have different caps, what fits the least of them on all.
+    Where devices have different caps, the alternatives fit the least of them on all.
     """
     from ppsim.engine.memory.usage import ACTIVATIONS
     from ppsim.schedules import Request as Sought
@@ -557,7 +557,7 @@ def find_alternatives(found: MemoryReport, case: Case) -> tuple[tuple[Alternativ
     schedule, unit = found.timeline.schedule, found.curve.unit
     cap = most / activations_per_unit(schedule, unit)
     near = find_fitting(Sought(case.spec, asdict(case.shape)), schedule, cap, attempt)
-    # Counts of activations leave out what a forward keeps with recompute.
+    # Counts of activations leave out the input that a forward keeps with recompute.
     again = (
         None
         if unit == ACTIVATIONS or case.costs.recompute

@@ -204,7 +204,7 @@ def run(schedule: str | Schedule, **options: Any) -> Any:
 
 
 def answer(request: RunRequest) -> Run | Grid:
-    """Time what is asked for."""
+    """Time the schedule of the request."""
     modelled = model_of(request.modelled, request.network, request.lengths.mbs)
     costs = replace(request.costs, modelled=modelled)
     network = network_of(request.network, modelled)
@@ -282,7 +282,7 @@ class Run(Answer[RunRequest]):
 
     Attributes:
         timeline: start and end of every op.
-        costs: what ops cost.
+        costs: of the ops.
         metrics: the numbers, with the bound.
         execution: the run with sends and receives as ops, where it was asked for.
         reordered: a faster order of the microbatches, where one was asked for.
@@ -578,7 +578,7 @@ class Run(Answer[RunRequest]):
         return ask(kind, shared | options)
 
     def complete(self, document: Document, suffix: str) -> Document:
-        """Add what the format can show of messages and memory."""
+        """Add messages and memory where the format can show them."""
         from ppsim.show.files.document import abilities_of
 
         if self.execution and self.request.lowered and abilities_of(suffix).lowered:
@@ -640,7 +640,7 @@ class Run(Answer[RunRequest]):
 
 
 def step_text(step: dict[str, float]) -> str:
-    """Return what a step of a model takes, and what of it the pipeline does not."""
+    """Return the time of a model's step, and the part of it outside the pipeline."""
     whole = step["seconds"]
     return (
         f"{format_number(whole)} s: the pipeline, {format_part(step['reduction'], whole)} s of "
@@ -649,7 +649,7 @@ def step_text(step: dict[str, float]) -> str:
 
 
 def _fit_text(held: MemoryReport) -> str:
-    """Say how much of the cap is left, or what exceeds it."""
+    """Return a text on the memory left below the cap, or on the excess."""
     from ppsim.questions.timelines.memory import spare_text
 
     return spare_text(held)
@@ -660,7 +660,7 @@ class Grid(Answer[RunRequest]):
     """A schedule on integer slots, a slot for every step, with sends and receives where asked for.
 
     Attributes:
-        schedule: what is shown.
+        schedule: to show.
     """
 
     schedule: Schedule

@@ -161,7 +161,7 @@ def sweep(schedules: Sequence[str], **options: Any) -> Shapes:
 
 
 def answer(request: SweepRequest) -> Sweep:
-    """Time what is asked for."""
+    """Time the schedules of the request on each shape."""
     from ppsim.schedules import reads_ops
 
     specs, grid, costs, network = (
@@ -510,7 +510,7 @@ class Cell(NamedTuple):
 class TimeCell:
     """A function of a cell and its shape that gives its row."""
 
-    costs: CostOptions  # what ops cost
+    costs: CostOptions
     network: NetworkOptions  # how messages travel
     # the user's files that these and the schedules name, by path; empty where all run on this
     # machine

@@ -32,7 +32,7 @@ class CalibrationPlan:
     # sizes of messages in bytes, added to the model's; from 1 KiB to 16 MiB where none are given
     sizes: tuple[int, ...] = ()
     command: str = ""  # the command line, for the record
-    note: str = ""  # what a reader must know about the machine
+    note: str = ""  # a sentence that readers must know about the machine
     real_time: bool = False  # whether messages are measured at real-time priority
     stages: int = 0  # how many the user's function is asked for
 

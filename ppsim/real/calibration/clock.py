@@ -19,10 +19,10 @@ class CallTime:
 
     ms: float  # time on the device
     host_ms: float  # time until the call returned, on a GPU; 0 on a CPU, where both are one
-    result: Any  # what the call returned
+    result: Any  # of the call
 
 
-Tick = Callable[[str], None]  # called with what was measured last
+Tick = Callable[[str], None]  # called with the name of the last measurement
 Watch = Callable[[Callable[[], Any], bool], CallTime]
 
 

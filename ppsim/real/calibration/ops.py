@@ -159,7 +159,7 @@ def measure_activations(model: Workload, device: str) -> list[Activation]:
 
 
 def parts_of(model: Workload, device: str) -> list[Part]:
-    """Everything of the model that is measured by itself, with what to put in."""
+    """The parts of the model that are measured one by one, each with its inputs."""
     from ppsim.real.calibration import stage
 
     def activations() -> Any:

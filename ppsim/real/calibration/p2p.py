@@ -37,7 +37,7 @@ class Side:
     first: bool  # whether this one sends first; the other one answers
     peer: int  # the other one's rank
     group: Any  # the process group of the two, None where there are no others
-    link: str  # what lies between them, as a profile names it
+    link: str  # the link between them, as a profile names it
     device: str  # where the buffers are, cpu or cuda
     rest: float = 0.0  # share of each repetition's time that is then left to other processes
 
@@ -65,7 +65,7 @@ def exchange(
 
 
 def agree(side: Side, size: int, mine: Samples) -> list[Message]:
-    """Rows of one size from what both sides saw, in ms."""
+    """Rows of one size from the samples of both sides, in ms."""
     from torch import distributed
 
     theirs: list[Any] = [None, None]
@@ -166,7 +166,8 @@ def _both_ways(side: Side, outgoing: Any, incoming: Any, samples: Samples) -> No
 
     transfers = [(distributed.isend, outgoing), (distributed.irecv, incoming)]
     if not side.first:
-        # nccl runs what is posted singly between two ranks in order: one must receive first
+        # nccl runs sends and receives posted singly between two ranks in order: one must receive
+        # first
         transfers.reverse()
 
     def singly() -> list[Any]:

@@ -234,7 +234,7 @@ def _enter(
         os._exit(1)
     pipe.close()
     sys.stdout.flush()
-    # all is said: a fault in what torch's libraries do at exit would only look like a failed run
+    # all results are sent: a fault at exit in torch's libraries would only look like a failed run
     os._exit(0)
 
 

@@ -26,7 +26,7 @@ class StageOps:
     backward: Callable[[Any, Any, Any], Any]
     # I: ``x, out, grad`` to the gradient of ``x`` and something for W
     backward_input: Callable[[Any, Any, Any], tuple[Any, Any]]
-    backward_weight: Callable[[Any], Any]  # W, of what I left
+    backward_weight: Callable[[Any], Any]  # W, from I's result
     # an F with the op that runs in parallel: ``x`` and a function that runs this op, to ``out``;
     # None for one after the other
     pair: Callable[[Any, Callable[[], None]], Any] | None = None

@@ -1,8 +1,8 @@
-"""Stages of the user's own, from a function in a Python file: loaded, and held to what is asked of
-them.
+"""Stages of the user's own, from a function in a Python file: loaded, and checked against the
+contract.
 
-Stages that take or return several tensors are made stages of one: what travels between two stages
-is one message.
+Stages that take or return several tensors are made stages of one: the tensors between two stages
+travel as one message.
 """
 
 from __future__ import annotations

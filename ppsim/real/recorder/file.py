@@ -48,11 +48,11 @@ class Process:
 
     device: int | None = None  # its pipeline rank, None until it is known
     replica: int | None = None  # its data-parallel rank
-    # what else the header tells: how many devices, which schedule
+    # further entries of the header: the number of devices, the schedule
     extra: dict[str, Any] = field(default_factory=dict)
 
     def fill_in(self, device: int, replica: int, **more: Any) -> None:
-        """Take what a runtime says where the user has said nothing."""
+        """Fill in device and replica from a runtime where the user has given neither."""
         self.device = device if self.device is None else self.device
         self.replica = replica if self.replica is None else self.replica
         self.extra |= more
@@ -76,7 +76,7 @@ class OpsFile:
         return bool(self._name)
 
     def start(self, clock_name: str, clock: Clock) -> None:
-        """Collect what the header says, when the process is set up."""
+        """Collect the entries of the header, when the process is set up."""
         self._clock = clock
         self._rank, ranks = _rank()
         self._header = {

@@ -113,10 +113,10 @@ class Serial(Wall):
         yield
 
     def finished(self) -> None:
-        """Return no event: what was issued on a processor is done."""
+        """Return no event: ops issued on a processor have ended."""
 
     def await_event(self, event: None) -> None:
-        """Do nothing: what was issued on a processor is done."""
+        """Do nothing: ops issued on a processor have ended."""
 
     def carry(self, tensor: Any, sender: int, receiver: int) -> tuple[Any, Any]:
         """Copy the message."""

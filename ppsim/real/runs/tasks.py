@@ -306,7 +306,7 @@ class ComputingTasks:
 
 
 class _Transfer:
-    """A send or receive by a function of the user's, which may return what can be waited for."""
+    """A send or receive by a function of the user's, which may return a handle to wait for."""
 
     def __init__(self, path: str, doing: str, function: Callable[..., Any], *call: Any) -> None:
         self._where = path, doing

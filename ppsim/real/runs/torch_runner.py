@@ -102,8 +102,8 @@ def lower_as_torch(schedule: Schedule) -> Lowered:
 
 
 def check(schedules: Sequence[Schedule], message_bytes: int) -> None:
-    """Refuse what torch cannot carry (InputError: a stage on two devices, a message that is no
-    whole float32).
+    """Refuse schedules that torch cannot carry (InputError: a stage on two devices, a message that
+    is not a whole number of float32).
     """
     for schedule in schedules:
         if schedule.placement.n_replicas > 1:

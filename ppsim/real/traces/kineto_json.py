@@ -90,8 +90,8 @@ KEYS = frozenset(
 
 
 def kernel_of(event: Event) -> tuple[str, int]:
-    """Read what a kernel of NCCL does, such as ``recv``, and on how many bytes; empty and 0 where
-    it does not tell.
+    """Read the operation of an NCCL kernel, such as ``recv``, and its bytes; empty and 0 where it
+    does not tell.
     """
     try:
         told = msgspec.json.decode(event.args, type=Collective | None) or Collective()

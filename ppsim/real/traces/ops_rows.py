@@ -1,4 +1,4 @@
-"""A real run as a table of ops: every step of every replica, with its messages and what is between
+"""A real run as a table of ops: every step of every replica, with its messages and the ops between
 steps.
 """
 
@@ -101,7 +101,7 @@ def _rows(
     start: Any,
     end: Any,
 ) -> Columns:
-    """Columns of all steps, replicas and what one of them has, flat."""
+    """Columns of all steps, replicas and entries of one of them, flat."""
     whole = {
         "iteration": steps[:, None, None],
         "replica": replicas[None, :, None],

@@ -38,13 +38,13 @@ def find_readers() -> tuple[Reader, ...]:
 
 
 def title_of(name: str) -> str:
-    """Return what the files of a format are called in a summary."""
+    """Return the name of a format's files in a summary."""
     titles = {reader.name: reader.title for reader in find_readers()}
     return titles.get(name, "a schedule with times")
 
 
 def expected() -> str:
-    """Return what files of real runs may be, for the hint of a message."""
+    """Return a list of the formats of real runs, for the hint of a message."""
     *first, last = [reader.expects for reader in find_readers()]
     return f"a folder or files: {', '.join(first)}, or {last}"
 

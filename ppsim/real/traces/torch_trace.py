@@ -150,7 +150,7 @@ def provenance_of(command: str, note: str, **told: str) -> Provenance:
 
 
 def _notes(traces: Sequence[Trace], single: bool, messages: Sequence[Message]) -> Iterator[str]:
-    """Say what a reader of the profile must know."""
+    """Yield notes for readers of the profile."""
     yield f"from {len(traces)} traces"
     yield "a profiled run is slower than one without a profiler"
     if single:
@@ -258,8 +258,7 @@ def _received_by_kernels(
 ) -> Iterator[Receive]:
     """List NCCL's kernels that receive: by their name, or by the span of a receive around them.
 
-    A kernel that sends and receives in one, or does not tell, counts only where such spans name
-    what it is.
+    A kernel that sends and receives in one, or does not tell, counts only where such spans name it.
     """
     named = sorted(
         (action.start, action.end) for action in actions if action.kind.startswith("RECV")

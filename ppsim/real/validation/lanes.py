@@ -1,9 +1,9 @@
 """Predict runs with copies to the host and ops on all devices, by the exact model of several
 streams.
 
-Calls of sends and receives and gaps count at the end of the op before them; a message takes what an
-op that waited for it waited. Ops on all devices start together, once the last is ready and all have
-been told so.
+Calls of sends and receives and gaps count at the end of the op before them; a message takes the
+time that an op waited for it. Ops on all devices start together, once the last is ready and all
+have been told so.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Files that show what was predicted above what was measured: figures, and an interactive page."""
+"""Files that show predictions above measurements: figures, and an interactive page."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def check_suffix(suffix: str) -> None:
 
 
 def save_overlay(
-    validation: Validation,  # what was compared
+    validation: Validation,
     record: Record,  # its source, whose settings and provenance are embedded
     target: str,  # the file's path
     suffix: str,  # its format, one of :data:`SUFFIXES`
     style: str = "screen",  # ``screen`` or ``paper``, for figures
     width: float = 6.75,  # of a figure in inches
     titles: Sequence[str] = (),  # one per schedule; by default their names
-    explanation: PageExplanation | None = None,  # what a page says of it
+    explanation: PageExplanation | None = None,  # for pages
     verdict: str = "",  # the answer in one sentence, for a page
 ) -> None:
     """Write the comparison to a file, or to standard output for ``-``; a failed write leaves no

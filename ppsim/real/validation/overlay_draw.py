@@ -1,6 +1,4 @@
-"""The overlay figure: what was predicted above what was measured, per device on one time axis,
-residuals below.
-"""
+"""The overlay figure: predictions above measurements by device on one axis, residuals below."""
 
 from __future__ import annotations
 
@@ -204,7 +202,7 @@ def _draw_rows(axes: Axes, overlay: Overlay, design: Design, tall: int) -> None:
 
 
 def _draw_cells(axes: Axes, overlay: Overlay, design: Design) -> None:
-    """Both halves touch; what is free lies above and below the device."""
+    """Both halves touch; free space lies above and below the device."""
     device, first = np.arange(overlay.devices), overlay.halves[0].cells
     size, shown = choose_labels(first, design.scale, (1 - APART) * design.row / POINT, design.font)
     numbered = _group(first)[shown]

@@ -38,16 +38,16 @@ FULL = 1 - 1e-9  # of the devices' time in ops, from which on rounding leaves no
 class Entry:
     """One entry of a legend."""
 
-    name: str  # what to call it
+    name: str  # of the entry
     colours: tuple[str, ...] = ()  # of its box, side by side; empty without a box
-    low: bool = False  # whether the box is low, for what a lane shows
+    low: bool = False  # whether the box is low, for entries of lanes
     hatch: str = ""  # the colour of the lines in a hatched box
     kinds: tuple[Kind, ...] = ()  # the kinds of op it stands for, in the order of ``colours``
     cause: str = ""  # the cause of idle time it stands for
 
 
 def legend_entries(
-    timelines: Sequence[Timeline],  # what is drawn
+    timelines: Sequence[Timeline],  # drawn in the figure
     bands: Collection[int] = (),  # those drawn in the lane below each device
     causes: Collection[str] = (),  # causes that colour bubbles; empty where all are grey
     palette: Palette = DEFAULT,  # the colours

@@ -29,7 +29,7 @@ class Highlight:
 
     kind: str  # ``mb``, ``device``, ``stage`` or ``critical``
     value: int = 0  # which one, counted from 0; 0 for the critical path
-    base: int = 0  # what the reader counts from
+    base: int = 0  # the number of the first one in the reader's count
 
     def __str__(self) -> str:
         return CRITICAL if self.kind == CRITICAL else f"{self.kind}={self.value + self.base}"
@@ -78,7 +78,7 @@ class Look:
     """The look of a chart, besides its style and width."""
 
     palette: str = DEFAULT.name  # a name of :data:`ppsim.show.drawing.palette.PALETTES`
-    base: int = 0  # the number of the first device, stage and microbatch in what is written
+    base: int = 0  # the number of the first device, stage and microbatch in texts
     title: str = ""  # of the figure or page; empty for the schedule's
     # in cells: ``auto``, the microbatch, with its chunk where there are over two; ``mb``, ``op``,
     # ``none``; ``every:N`` for the numbers of every N-th microbatch, which may reach over cells
@@ -88,10 +88,10 @@ class Look:
     # where the time axis of figures ends, if that is after the last op; 0 where that ends
     until: float = 0.0
     fold: bool = False  # whether to draw a repeating middle once
-    highlight: Highlight | None = None  # what to pick out
+    highlight: Highlight | None = None  # the ops to pick out
     phases: bool = False  # whether to mark warm-up, steady phase and cool-down
     per_device: bool = False  # whether to write idle share and peak beside every row
-    # of a figure's texts in points, its numbers at most; None for what suits the width
+    # of a figure's texts in points, its numbers at most; None for the default of the width
     font_size: float | None = None
     notes: tuple[Note, ...] = ()  # texts on a figure's first chart
 

@@ -58,7 +58,7 @@ def memory_height(curve: Curve | None, row: int, thin: float = 0.0) -> int:
 
 
 def draw_memory(
-    axes: Axes,  # what to draw on; its size must be final
+    axes: Axes,  # its size must be final
     curve: Curve,  # memory, or any count per device
     *,
     span: float,  # where the time axis ends
@@ -67,7 +67,7 @@ def draw_memory(
     # the largest value of all panels that compare with this one; by default its own
     top: float | None = None,
     base: int = 0,  # the number of the first device
-    # colours of the first device, the last, and what lies between the least and the most
+    # colours of the first device, the last, and the range between the least and the most
     ramp: Ramp = DEFAULT.ramp,
 ) -> None:
     """Draw every device's memory into axes with time as x."""

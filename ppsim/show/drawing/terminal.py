@@ -158,7 +158,7 @@ def _lengths(timeline: Timeline) -> NDArray[np.float64]:
 
 
 def gantt(
-    timeline: Timeline,  # what to draw
+    timeline: Timeline,
     metrics: Metrics,  # its numbers
     columns: int,  # of the terminal
     # that it has: from 256 on cells have no letters, with 16 letters are on a colour, with 0 on
@@ -166,8 +166,8 @@ def gantt(
     colours: int,
     encoding: str = "utf-8",  # of the terminal
     *,
-    marks: Marks | None = None,  # what devices wait for, to be drawn in their idle time
-    # whether what a device does in parallel with compute has a line of its own below it
+    marks: Marks | None = None,  # the reasons why devices wait, drawn in their idle time
+    # whether streams of a device other than compute have a line below it
     lanes: bool = False,
 ) -> Group:
     """Return the chart as rich renderables, at most ``columns`` wide; each device's numbers if they

@@ -43,7 +43,7 @@ class Mark:
 class Marks:
     """Stretches of waiting, ascending on each device."""
 
-    looks: tuple[Mark, ...]  # what there is
+    looks: tuple[Mark, ...]  # the kinds of marks
     device: NDArray[np.int64]  # shape (stretches,)
     start: NDArray[np.float64]  # shape (stretches,)
     end: NDArray[np.float64]  # shape (stretches,)

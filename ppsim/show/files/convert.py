@@ -33,7 +33,7 @@ def convert(
     *,
     title: str,  # the heading of pictures
     costs: Costs | None = None,  # of a draft without times; t_F = t_I = t_W = 1 by default
-    lossy: bool = False,  # whether to write even what the format cannot carry whole
+    lossy: bool = False,  # whether to write files that lose content
     inputs: Mapping[str, Any] | None = None,  # command and settings, embedded where the format can
     style: str = "screen",  # as in :class:`ppsim.show.files.document.Document`
     width: float = 6.75,  # likewise

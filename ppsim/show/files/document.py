@@ -145,7 +145,7 @@ class Abilities:
     one_schedule: bool = False  # it holds a single schedule
     figure: bool = False  # it is a drawing, with a style and a width
     view: bool = False  # it takes a palette, a title, a window and a highlight
-    memory: bool = False  # it shows what devices hold
+    memory: bool = False  # it shows the memory of devices
     times: bool = True  # it states when ops run
     edits: bool = False  # its reader can change the schedule
     lowered: bool = False  # it can hold sends, receives and FSDP ops in the queues
@@ -194,9 +194,7 @@ def suffix_of(target: str) -> str:
 
 
 def require_suffix(suffix: str, able: Collection[str], what: str, more: str = "") -> None:
-    """Refuse a format that something is not written in (InputError: it is none of those that are
-    ``able``).
-    """
+    """Refuse a format in which something cannot be written (InputError: it is not in ``able``)."""
     if suffix not in able:
         raise InputError(f"{what} cannot be written as {suffix}", f"one of {' '.join(able)}{more}")
 

@@ -36,7 +36,7 @@ LARGEST_ASKED = 8 << 10
 LARGEST_DROP = 4 << 20
 LARGEST_READ = 32 << 20  # bytes that a file unpacks to; its cells and objects follow from it
 MOST_DROPS = 50
-DROPPED = "dropped:"  # what the name of a file begins with that was dropped on the page
+DROPPED = "dropped:"  # prefix of the names of files dropped on the page
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; style-src "
@@ -57,7 +57,7 @@ Changes = Callable[[], tuple[str, int]]
 
 
 def make_app(
-    page: bytes,  # what ``/`` answers
+    page: bytes,  # served at ``/``
     # makes the document of a request's fields; raises PpsimError for fields that it refuses
     show: Show,
     folder: Path,  # where files that are dropped on the page are kept while the server runs
@@ -65,8 +65,7 @@ def make_app(
     # refused, so that a page of another site cannot reach it by a name of its own
     hosts: frozenset[str],
     *,
-    # says why the first schedule takes its time, and what to try next; None for a page that does
-    # not ask
+    # returns the explanation of the first schedule, and advice; None for a page that does not ask
     explain: Explain | None = None,
     # makes the page of plans for a model on a cluster; None for a page without them
     plan: Plan | None = None,

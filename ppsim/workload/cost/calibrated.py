@@ -60,8 +60,8 @@ def use_profile(
 
     Args:
         machine: the cluster; the profile must be measured on its GPU.
-        profile: what was measured.
-        name: what to call it, such as its file.
+        profile: of measured times.
+        name: of the profile, such as its file.
         model: the model that is to be trained.
         parallel: how. A profile of whole stages must be measured with the same sizes, which it does
             not say.

@@ -161,7 +161,7 @@ def exchange_seconds(
 def exchange_bytes(
     machine: Machine, group: Group, bytes_: float, visits: int = 0, most_nodes: int = 0
 ) -> tuple[float, float]:
-    """Return what each rank sends within its node and to others in an all-to-all, as
+    """Return the bytes that each rank sends within its node and to others in an all-to-all, as
     :func:`exchange_seconds` says.
     """
     n, inside = group.size, group.per_node(machine)

@@ -118,7 +118,7 @@ def stage_costs(
     layout: Layout | None = None,
     efficiency: Efficiency | None = None,
 ) -> StageCosts:
-    """Compute what each stage costs for a microbatch: times, messages, parameters, reductions.
+    """Compute the costs of each stage for a microbatch: times, messages, parameters, reductions.
 
     Args:
         model: the model.
@@ -184,7 +184,7 @@ def _pieces(
     contents: tuple[StageContent, ...],
     efficiency: Efficiency | None = None,
 ) -> Pieces:
-    """Compute what stages of these contents cost on a machine."""
+    """Compute the costs of stages of these contents on a machine."""
     found = efficiency or efficiency_of(machine.gpu, parallel)
     alone = on_one_stage(parallel)
     rows = {content: _stage(model, machine, alone, content, found) for content in set(contents)}
@@ -242,8 +242,8 @@ def _tied_gradient_seconds(
 
 @lru_cache(maxsize=4096)
 def on_one_stage(parallel: Parallel) -> Parallel:
-    """Leave out what the work of a stage does not depend on, so that plans which differ in no more
-    share it. Slices are what a stage works on one by one.
+    """Leave out all that does not change the work of a stage, so that plans with equal work share
+    it. A stage works on slices one by one.
     """
     return replace(
         parallel,
@@ -270,7 +270,7 @@ def content_times(
 def _stage(
     model: Model, machine: Machine, parallel: Parallel, content: StageContent, found: Efficiency
 ) -> tuple[Floats, float]:
-    """Times F, B, I, W and R of a stage, and what of them is communication."""
+    """Times of F, B, I, W and R of a stage, and the parts of them that are communication."""
     measured = machine.measured or Measured("")
     compute, communication, again = np.array(measured.fixed), np.zeros(4), 0.0
     moved = np.zeros(2)  # from W to I where they run apart
@@ -356,10 +356,8 @@ def copy_seconds(
 def _layer(
     model: Model, machine: Machine, parallel: Parallel, layer: Layer, found: Efficiency
 ) -> tuple[Floats, Floats, float, Floats]:
-    """Times F, I, W and B of a layer, what of them is collectives, what selective runs again of F,
-    and lost overlap.
-
-    The last is what a split adds to I and takes from W.
+    """Times of F, I, W and B of a layer, the parts of them that are collectives, the part of F that
+    selective recompute runs again, and lost overlap, which a split adds to I and takes from W.
     """
     operators = ops.layer_operators(model, parallel, layer)
     times = seconds(operators, machine.gpu, found, parallel.precision)
@@ -401,7 +399,7 @@ EXPERTS = (
     "clamped activation",
     "experts out",
 )
-MODULES = {  # the operators of what selective recompute runs again
+MODULES = {  # the operators that selective recompute runs again
     "core_attn": ("attention", "scores", "context", "softmax", "attention dropout"),
     "layernorm": ("attention norm", "MLP norm"),
     "moe_act": ("experts' activation", "clamped activation"),
@@ -436,7 +434,8 @@ def gathered_bytes(model: Model, parallel: Parallel, layer: Layer) -> tuple[floa
 
 
 def attention_input_share(model: Model, layer: Layer) -> float:
-    """Return what tensor ranks gather ahead of a layer's attention, as a share of hidden states.
+    """Return the tensors that tensor-parallel ranks gather ahead of a layer's attention, as a share
+    of hidden states.
 
     Each rank makes the latents of its tokens, so it gathers the latents of queries (hidden states
     where queries have none), of keys and values, and the part of keys that holds the position, as
@@ -448,7 +447,8 @@ def attention_input_share(model: Model, layer: Layer) -> float:
 
 
 def gathered_shares(parallel: Parallel) -> tuple[float, float, float]:
-    """Return what F, I and W gather of tensor-parallel ranks, as shares of it in 16 bits.
+    """Return the bytes that F, I and W gather from tensor-parallel ranks, as shares of the bytes in
+    16 bits.
 
     Transformer Engine narrows inputs, and the gradients of outputs, before it gathers them; with
     scales of blocks a gradient twice, along its rows and its columns (its distributed.py:
@@ -487,7 +487,7 @@ def schedule_of(name: str, devices: int, chunks: int, microbatches: int) -> Sche
 
 
 def queues_of(parallel: Parallel, costs: StageCosts) -> Schedule:
-    """Return the queues of a pipeline; a schedule that goes by what ops cost orders them by
+    """Return the queues of a pipeline; a schedule whose queues depend on costs orders its ops by
     ``costs``.
 
     Raises:

@@ -36,10 +36,9 @@ class OptimizerStep:
 def find_optimizer_step(
     model: Model, parallel: Parallel, costs: StageCosts, layout: Layout | None = None
 ) -> OptimizerStep:
-    """Find what the optimizer step of a plan takes, and what of it is seen.
-
-    Where all devices wait for the norm of all gradients, all of it is. Where none waits, a device's
-    optimizer step runs while others drain, and while forwards of the next step come.
+    """Find the time of a plan's optimizer step, and its exposed part. Where all devices wait for
+    the norm of all gradients, all of it is exposed. Where none waits, a device's optimizer step
+    runs while others drain, and while forwards of the next step come.
     """
     contents = contents_of(model, parallel, layout)
     stages = stage_memory(model, parallel, layout)

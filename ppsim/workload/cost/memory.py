@@ -96,7 +96,7 @@ class DeviceMemory:
 
 
 def stage_memory(model: Model, parallel: Parallel, layout: Layout | None = None) -> StageMemory:
-    """Compute what each stage needs on one GPU.
+    """Compute the memory of each stage on one GPU, in bytes.
 
     Raises:
         InputError: the layout's layers or stages differ from the model's and the run's.
@@ -107,7 +107,7 @@ def stage_memory(model: Model, parallel: Parallel, layout: Layout | None = None)
 
 
 def content_memory(model: Model, parallel: Parallel, content: StageContent) -> tuple[float, ...]:
-    """Compute what a stage of this content needs on one GPU, in the order of
+    """Compute the memory of a stage of this content on one GPU, in bytes, in the order of
     :class:`StageMemory`.
     """
     p, shares = parallel, (group_of(parallel, "dp").size, group_of(parallel, "expert-dp").size)
@@ -160,7 +160,7 @@ def device_memory(
         model: the model.
         parallel: how it is trained.
         layout: what each stage holds; as trainers divide layers without it.
-        stages: what the stages need where it is known.
+        stages: the memory of stages where it is known.
         schedule: the queues where they are known, such as those ordered by the costs.
 
     Raises:
@@ -241,7 +241,7 @@ def states_of_devices(
     """Sum weights, gradients and optimizer of each device's stages; ``devices`` has shape
     (replicas, stages).
 
-    Of two replicas a device holds a stage each; what ZeRO divides is divided over both.
+    Of two replicas a device holds a stage each; ZeRO divides over both.
     """
 
     def of_devices(amount: Bytes, zero: int) -> Bytes:
@@ -282,8 +282,8 @@ def held_at_peaks(schedule: Schedule, stages: StageMemory) -> tuple[Bytes, Bytes
 
 
 def held_stages(schedule: Schedule, kept: float) -> tuple[Bytes, Bytes, NDArray[np.intp]]:
-    """Return what of each stage a device holds at its peak, were the share ``kept`` of activations
-    what W needs.
+    """Return the microbatches of each stage that a device holds at its peak, if W needs the share
+    ``kept`` of activations.
 
     Whatever the stages' bytes are, a device's peak is at least its memory at this moment.
 
@@ -337,9 +337,8 @@ def _queues(schedule: Schedule) -> Iterator[slice]:
 
 
 def _bytes_by_op(change: Bytes, backward: NDArray[np.bool_]) -> tuple[Bytes, Bytes]:
-    """Return what is held while each op of a queue runs, and once it has ended.
-
-    A forward takes its activations as it begins; what I leaves for W is there as it ends.
+    """Return the bytes held while each op of a queue runs, and once it has ended. A forward takes
+    its activations as it begins; I leaves W's part as it ends.
     """
     after = np.cumsum(change)
     return np.where(backward, after - change, np.maximum(after, after - change)), after

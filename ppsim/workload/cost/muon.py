@@ -1,4 +1,4 @@
-"""Muon: what its optimizer step computes, communicates and holds, by the matrices of a model's
+"""Muon: compute, communication and memory of its optimizer step, by the matrices of a model's
 layers.
 
 Muon (Jordan et al., 2024) orthogonalizes the momentum of each matrix by Newton-Schulz iterations.
@@ -114,7 +114,7 @@ def muon_flops(model: Model, parallel: Parallel, content: StageContent) -> float
 def muon_seconds(
     model: Model, machine: Machine, parallel: Parallel, content: StageContent, found: Efficiency
 ) -> tuple[float, float]:
-    """Compute what Muon adds to a stage's AdamW step in seconds: products less the second moment,
+    """Compute the seconds that Muon adds to a stage's AdamW step: products less the second moment,
     and gathers.
     """
     if parallel.adapters:

@@ -29,7 +29,8 @@ BLOCKS = (
 ATTENTION = ("attention", "scores", "context")
 EXPERTS = ("experts in", "experts' activation", "clamped activation", "experts out")
 SHARED = ("shared expert in", "shared expert out")
-LAYERS = 4  # of a chunk that are simulated, which share what the first and last one cannot hide
+# Layers of a chunk that are simulated; they share the time that the first and last cannot hide.
+LAYERS = 4
 
 
 def expert_pair(names: Sequence[str], times: Floats, waits: Floats, exchange: float) -> float:

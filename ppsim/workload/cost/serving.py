@@ -54,7 +54,9 @@ class LayerMemory:
 
 
 def find_held(model: Model, served: Served) -> LayerMemory:
-    """Return what each layer and both ends hold; layers of multi-token prediction are left out."""
+    """Return the memory of each layer and of both ends, in bytes, without layers of multi-token
+    prediction.
+    """
     routed = expert_parameters(model) * model.experts
     weights, states = [], []
     for layer in kinds_of(model):

@@ -53,8 +53,8 @@ def weight_bytes(parallel: Parallel) -> float:
     """Return the bytes of a weight as data-parallel ranks gather it, or as much of the sum of its
     gradient.
 
-    Narrow ones are gathered with one scale a tensor; with scales of blocks each rank narrows what
-    came in 16 bits (Megatron-LM's --reuse-grad-buf-for-mxfp8-param-ag).
+    Narrow ones are gathered with one scale a tensor; with scales of blocks each rank narrows the
+    16-bit weights that it received (Megatron-LM's --reuse-grad-buf-for-mxfp8-param-ag).
     """
     if parallel.zero == 0:
         return parallel.gradient_bytes
@@ -64,7 +64,7 @@ def weight_bytes(parallel: Parallel) -> float:
 def add_sharded(
     time: Floats, reduction: Floats, gather: Floats, layers: Floats, parallel: Parallel
 ) -> tuple[Floats, Floats, Floats]:
-    """Add to the times of stages what ZeRO-2 and ZeRO-3 communicate for every microbatch.
+    """Add the communication of ZeRO-2 and ZeRO-3 for every microbatch to the times of stages.
 
     ZeRO-2 scatters gradients in each backward, as it keeps only its share of their sum. ZeRO-3 also
     gathers a layer's weights before its forward and again before its backward, as torch's FSDP2

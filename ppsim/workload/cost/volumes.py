@@ -1,4 +1,4 @@
-"""Bytes that training sends, by what sends them and the links they take."""
+"""Bytes that training sends, by kind of parallelism and by link."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def sent_bytes(
     """Count the bytes that a GPU sends in a step, on average of all, by kind: within its node, and
     to other nodes.
 
-    What the times of a plan are made of: a ring sends (n - 1)/n of what a gather makes from every
-    rank, and between two nodes from one of each; experts' tokens go as the dispatcher sends them;
-    dp has expert-data-parallel ranks too. Sums of ends that share a table, and scattered
+    The times of a plan follow from the same bytes: a ring sends (n - 1)/n of a gather's result from
+    every rank, and between two nodes from one of each; experts' tokens go as the dispatcher sends
+    them; dp has expert-data-parallel ranks too. Sums of ends that share a table, and scattered
     embeddings, are left out: they are small.
 
     Args:
@@ -92,9 +92,8 @@ def _layer_bytes(
     else:
         gathers = blocks * 2 * (1 + recomputed_share) + inward * 2
     found = {"tp": _ring(machine, group_of(p, "tp"), gathers * whole, not p.sequence_parallel)}
-    found["cp"] = _ring(
-        machine, group_of(p, "cp"), (3 + recomputed_share) * keys
-    )  # F once, I with gradients
+    # F once, I with gradients
+    found["cp"] = _ring(machine, group_of(p, "cp"), (3 + recomputed_share) * keys)
     if layer.mlp == "experts":
         found["ep"] = (4 + 2 * recomputed_share) * np.array(
             exchange_bytes(machine, group_of(p, "ep"), *exchanged(model, p))

@@ -157,7 +157,7 @@ class Shared:
 
 @dataclass(frozen=True)
 class FittedNumbers:
-    """The file: curves of families, numbers of kernels, and what all share."""
+    """The file: curves of families, numbers of kernels, and numbers that all share."""
 
     shared: Shared
     curve: tuple[Curve, ...] = ()
@@ -179,13 +179,12 @@ def fitted() -> FittedNumbers:
 
 
 def efficiency_of(gpu: Gpu, parallel: Parallel, numbers: FittedNumbers | None = None) -> Efficiency:
-    """Return the efficiency of a GPU with what a run does; usual values for a family that was not
-    fitted.
+    """Return the efficiency of a GPU under a run's techniques; usual values for a family that was
+    not fitted.
 
     Args:
         gpu: the GPU.
-        parallel: how a model is trained on it: whose kernels, what is fused and what is launched as
-            graphs.
+        parallel: how a model is trained on it: the kernels' source, fusion, and launches as graphs.
         numbers: the fitted numbers; the library's without them.
     """
     p = parallel

@@ -258,7 +258,7 @@ class Machine:
         """Return how many times as long traffic of a group takes as its switches have fewer links
         up than down.
 
-        A ring leaves a switch once for all of its members there; what goes to any other node leaves
+        A ring leaves a switch once for all of its members there; traffic to any other node leaves
         by their share.
 
         Args:

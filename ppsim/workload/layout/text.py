@@ -213,7 +213,7 @@ def _format_stage(letters: str) -> str:
 
 
 def _fold_repeats(stages: list[str]) -> list[str]:
-    """Write stages with their ``|``, and what repeats as ``(tt|)*29`` where that is shorter."""
+    """Write stages with their ``|``, and repetitions as ``(tt|)*29`` where that is shorter."""
     parts: list[str] = []
     at = 0
     while at < len(stages):

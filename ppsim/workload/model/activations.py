@@ -89,8 +89,8 @@ def _recomputed_modules(parallel: Parallel, recompute: str) -> tuple[str, ...]:
     """Return the modules whose outputs are computed again, and so not kept, as Megatron-LM's
     --recompute-modules.
 
-    torch.compile computes again what its kernels make of other tensors element by element: outputs
-    of norms and activations (torch._functorch.partitioners, min_cut_rematerialization_partition).
+    torch.compile recomputes tensors that its kernels make element by element: outputs of norms and
+    activations (torch._functorch.partitioners, min_cut_rematerialization_partition).
     """
     chosen = parallel.modules if recompute == "selective" else ()
     return (*chosen, *COMPILED) if parallel.kernels == "compiled" else chosen

@@ -30,7 +30,7 @@ MLPS = ("dense", "experts", "none")
 
 
 class Layer(NamedTuple):
-    """A kind of layer: what mixes tokens, and the MLP behind it; either may be none.
+    """A kind of layer: its mixer of tokens, and the MLP behind it; either may be missing.
 
     Attributes:
         mixer: attention, window (to the last tokens), chunk (to those before it in a part of the
@@ -280,7 +280,7 @@ def mtp_kind(model: Model) -> Layer:
 
 
 def mixer_parameters(model: Model, mixer: str) -> int:
-    """Count the parameters of what mixes tokens in a layer, and of its norm.
+    """Count the parameters of a layer's mixer, and of its norm.
 
     Of layers with a state: Mamba-2 (arXiv 2405.21060) as Megatron-LM builds it, gated delta net as
     Qwen3-Next, Kimi delta attention (arXiv 2510.26692), lightning attention as MiniMax-01 (arXiv
@@ -339,8 +339,8 @@ def index_parameters(model: Model) -> int:
 
 
 def compression_parameters(model: Model, mixer: str) -> int:
-    """Count the parameters of what makes keys of several tokens, CSA's of twice as many, and of
-    CSA's indexer.
+    """Count the parameters of the compressor that makes one key of several tokens, CSA's of twice
+    as many, and of CSA's indexer.
     """
     if mixer not in COMPRESSED:
         return 0
@@ -426,7 +426,7 @@ def layer_parameters(model: Model, layer: Layer, active: bool = False) -> int:
 def copied_parameters(model: Model, layer: Layer) -> int:
     """Count the parameters of a layer, experts left out, that every tensor-parallel rank has whole.
 
-    In Megatron-LM these are norms, biases of outputs, what projects hidden states down to latents
+    In Megatron-LM these are norms, biases of outputs, the projections of hidden states to latents
     (``parallel_mode="duplicated"`` in its multi_latent_attention.py), the router, the projections
     around latent experts, the indexer of sparse attention, and what mixes several hidden states.
     """
@@ -502,8 +502,8 @@ def flops_per_token(model: Model) -> float:
     """Count the FLOPs of training a token, forward and backward, without recomputation; attention
     by its causal half.
 
-    Six for each parameter of a matrix that the token visits, and three times what its layers
-    compute with other tokens; an encoder's are divided over the sequence, a frozen one's are those
+    Six for each parameter of a matrix that the token visits, and three times the FLOPs of its
+    layers with other tokens; an encoder's are divided over the sequence, a frozen one's are those
     of its forward.
     """
     visited = other = 0.0
@@ -522,9 +522,7 @@ def flops_per_token(model: Model) -> float:
 
 
 def _beside_matrices(model: Model, layer: Layer) -> int:
-    """Count a layer's parameters that no product of matrices visits: norms, and what scales and
-    shifts a state.
-    """
+    """Count a layer's parameters outside matrices: norms, and the scales and shifts of a state."""
     norm = model.hidden * (2 if model.biases else 1)
     result = norm * ((layer.mixer != "none") + (layer.mlp != "none"))
     values, keys = model.state_heads * model.state_dim, 2 * model.state_groups * model.state_size

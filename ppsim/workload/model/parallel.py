@@ -194,8 +194,8 @@ class Parallel:
             raise RefusedValue("expert_load", f"must be 1 or more, got {self.expert_load:g}")
 
     def for_schedule(self, schedule: str) -> Parallel:
-        """Return what a run does with a schedule: what its software does otherwise with it is in
-        place.
+        """Return the techniques of a run with a schedule, with its software's rules for that
+        schedule.
         """
         if not self.by_schedule:
             return self

@@ -1,6 +1,4 @@
-"""Bounds on what a candidate takes and holds at least: its time from whole layers, its bytes from
-its stages.
-"""
+"""Lower bounds on a candidate: on its time from whole layers, on its bytes from its stages."""
 
 from __future__ import annotations
 
@@ -199,8 +197,8 @@ class GroupBounds:
         return least * (1 - ROUNDING)
 
     def held(self, run: Sequence[Candidate]) -> tuple[list[str], list[float]] | None:
-        """Return what certainly does not fit, and the bytes that the device with most holds at
-        least; None: refused.
+        """Return which candidates certainly do not fit, and the least bytes of their fullest
+        device; None: refused.
 
         Args:
             run: candidates of one schedule and number of chunks.
@@ -254,7 +252,7 @@ class GroupBounds:
         )
 
     def _least_held_bytes(self, candidate: Candidate, lives: HeldAtLeast) -> Bytes:
-        """Return what each device holds at least with 1, 2, ... layers spread over its stages:
+        """Return the least bytes of each device with 1, 2, ... layers spread over its stages:
         (layers, devices).
         """
         vp, model = candidate.vp, self.task.model
@@ -402,10 +400,10 @@ def least_longest(each: Floats, least: int) -> float:
     """Return the most that a device has, at least, however as many layers as there are rows are
     divided over devices.
 
-    It is what the last layer makes where every layer goes to the device that then has least.
+    It is the amount after the last layer, where every layer goes to the device that then has least.
 
     Args:
-        each: shape (layers, devices), what a device has with 1, 2, ... layers, ascending.
+        each: shape (layers, devices), the amount of a device with 1, 2, ... layers, ascending.
         least: layers of each device.
     """
     return float(

@@ -139,8 +139,8 @@ def split_by_speed(
 
 
 def spread(counts: Counts, devices: NDArray[np.int32], parallel: Parallel) -> list[int]:
-    """Divide each device's layers evenly over its stages; those in the middle of the model take
-    what is left over.
+    """Divide each device's layers evenly over its stages; stages in the middle of the model take
+    the remainder.
     """
     split = np.zeros(parallel.stages, np.int64)
     for device, count in enumerate(counts.tolist()):

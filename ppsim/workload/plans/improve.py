@@ -26,7 +26,7 @@ SAME = ("tp", "cp", "ep", "pp", "dp", "vp", "mbs", "recompute")
 
 @dataclass(frozen=True)
 class Question:
-    """A published run, and the search that answers what a plan would change about it.
+    """A published run, and the search for a better plan of it.
 
     Attributes:
         task: the search, without the time that it has to beat: runs of one model, batch and cluster
@@ -43,8 +43,7 @@ class Question:
 
 
 def question_of(published: Mapping[str, Any], user_names: UserNames = NONE) -> Question:
-    """Turn a published run into a search on its own GPUs and batch, with everything that the run's
-    software does.
+    """Turn a published run into a search on its GPUs and batch, with the run's software.
 
     Raises:
         SkippedRow: the row cannot be predicted; and what ``predict`` raises.
@@ -113,9 +112,7 @@ def improve(group: Mapping[str, Mapping[str, Any]], user_names: UserNames = NONE
 
 
 def is_sound(key: str, row: Mapping[str, Any]) -> bool:
-    """Return whether a row can be what :func:`improve` answers for a key of
-    :func:`share_searches`.
-    """
+    """Return whether :func:`improve` can give a row for a key of :func:`share_searches`."""
     return all(matches(each, {"planned_step_s": float, "change": str}) for each in row.values())
 
 

@@ -69,7 +69,7 @@ def anchors_of(
         rows: as of a table.
         user_names: the user's models and machine, which rows may name as well as the library's;
             the machine's measured op times count for rows on its GPU too.
-        where: what the table is called in errors.
+        where: the name of the table in errors.
 
     Raises:
         InputError: none of them has a step and can be predicted, or one's step is far from any that
@@ -193,7 +193,7 @@ def _predict_rows(rows: list[Row], runs: Nearby, user_names: UserNames) -> Itera
 
 
 def _setup_text(setup: Setup, parallel: Parallel) -> str:
-    """Write what was chosen where a row does not say it."""
+    """Write the settings that were chosen because a row leaves them out."""
     chosen, p = setup.assumptions.split(", "), parallel
     sizes: dict[str, Any] = {"mbs": p.mbs, "vp": p.vp}
     sizes |= {name: getattr(p, name) for name in ("tp", "pp", "cp", "precision") if name in chosen}

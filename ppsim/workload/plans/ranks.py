@@ -94,7 +94,7 @@ MOST_DRAWN = 4  # replicas, pipeline devices or ranks of one kind that a flowcha
 
 def flowchart(machine: Machine, parallel: Parallel) -> str:
     """Draw the rank layout as a Mermaid flowchart: boxes of replicas and pipeline devices, arrows
-    of what travels.
+    of messages and collectives.
 
     Of more than ``MOST_DRAWN`` replicas or pipeline devices the first ones and the last are drawn.
     """

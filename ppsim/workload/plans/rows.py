@@ -142,10 +142,9 @@ class Setup:
     Attributes:
         model: the model.
         machine: the cluster.
-        parallel: how it was trained; ``choices`` are what may replace it where the row leaves
-            numbers out.
+        parallel: how it was trained; ``choices`` may replace it where the row leaves numbers out.
         choices: settings to choose from, the row's own included.
-        layout: what each stage holds, or None.
+        layout: the layers of each stage, or None.
         step_s: seconds of a step, or None.
         assumptions: what the row does not say and was chosen.
         software: its name in the library.

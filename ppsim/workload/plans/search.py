@@ -71,7 +71,7 @@ Map = Callable[[Callable[[Any], Row], Sequence[Any]], Iterator[tuple[int, Row]]]
 
 
 def search(task: Task, run: Map, found: Findings, report: Report) -> None:
-    """Search for the best plans; ``found`` holds what is known at any time, so that an interruption
+    """Search for the best plans; ``found`` holds all findings at any time, so that an interruption
     loses nothing.
 
     Args:
@@ -265,8 +265,8 @@ def _drop_ties(rows: Sequence[Row]) -> Iterator[Row]:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """A function of a candidate that gives its row: how it came out and, where it fits and may win,
-    its numbers.
+    """A function of a candidate that gives its row: its outcome and, where it fits and may win, its
+    numbers.
 
     Attributes:
         task: what the plan is for.

@@ -70,13 +70,13 @@ NAMES = {
 
 
 def apply(parallel: Parallel, techniques: dict[str, Any]) -> Parallel:
-    """Replace what techniques say of a run; None says nothing."""
+    """Return a run with these techniques; None leaves a technique as it is."""
     changes = changes_of(techniques)
     return replace(parallel, **changes) if changes else parallel
 
 
 def changes_of(techniques: dict[str, Any]) -> dict[str, Any]:
-    """Return what techniques say as fields of ``Parallel``; None says nothing."""
+    """Return techniques as fields of ``Parallel``; None is left out."""
     changes = {
         NAMES.get(name, name): value for name, value in techniques.items() if value is not None
     }
@@ -234,7 +234,7 @@ class Version:
     def techniques(
         self, gpu: Gpu | None, precision: str = "", model: Model | None = None, schedule: str = ""
     ) -> dict[str, Any]:
-        """List what the version does on a GPU in a precision with a model and a schedule.
+        """List the techniques of the version on a GPU in a precision with a model and a schedule.
 
         Techniques by name, those said alone.
         """
@@ -267,8 +267,8 @@ class Version:
     def by_schedule(
         self, gpu: Gpu | None, precision: str, model: Model | None, stated: Collection[str]
     ) -> tuple[tuple[str, tuple[tuple[str, Any], ...]], ...]:
-        """List what the version does otherwise with some schedules, as the field of ``Parallel`` of
-        this name.
+        """List the techniques in which the version treats some schedules differently, as the field
+        of ``Parallel`` of this name.
 
         ``stated``: techniques that the user or the run states, whatever the schedule.
         """

@@ -189,7 +189,7 @@ def read_key(key: str) -> Candidate:
 
 
 def check_axes(model: Model, per_node: int, gpus: int, gbs: int, axes: Axes) -> None:
-    """Refuse what no candidate can have.
+    """Refuse axes that no candidate can have.
 
     Raises:
         InputError: no GPUs, a batch that no size of the data-parallel group divides, or a fixed
@@ -386,9 +386,7 @@ def _build(model: Model, pp: int, vp: int, layout: str) -> Layout:
 def stage_contents(
     model: Model, pp: int, vp: int, layout: str, recompute: str, layers: int
 ) -> tuple[tuple[StageContent, ...], NDArray[np.intp]]:
-    """Return what stages of a candidate hold, each content once, and which of them each stage
-    has.
-    """
+    """Return the contents of a candidate's stages, each once, and the index of each stage's."""
     again = None if layers < 0 else layers
     contents = contents_of_layout(
         model, _build(model, pp, vp, layout), 0 if recompute == "none" else again
@@ -423,8 +421,8 @@ class HeldAtLeast(NamedTuple):
 
 @lru_cache(maxsize=16384)
 def least_memory(schedule: str, pp: int, vp: int, microbatches: int) -> HeldAtLeast | None:
-    """Find what each device holds at least, whatever its stages need; None if the schedule refuses
-    the shape.
+    """Find the least activations of each device, whatever the memory of its stages; None if the
+    schedule refuses the shape.
     """
     if pp == 1:
         return HeldAtLeast(
@@ -446,7 +444,9 @@ def least_memory(schedule: str, pp: int, vp: int, microbatches: int) -> HeldAtLe
 
 
 def short_run(pp: int, microbatches: int) -> int:
-    """Shorten a run to as few microbatches as show what devices hold, a multiple of the devices."""
+    """Shorten a run to the fewest microbatches that show the memory of devices, a multiple of the
+    devices.
+    """
     return min(microbatches, 2 * pp)
 
 

@@ -42,7 +42,8 @@ class PartText:
 
     Attributes:
         title: its name, and how it is split.
-        size: what each GPU holds of how much, what work it has, or what the collective moves.
+        size: the part of each GPU and the whole, its work, or the tensors that the collective
+            moves.
         amount: bytes of weights on each GPU, or that each GPU sends; empty for none.
         time: of a forward; empty without a cluster.
     """
@@ -83,7 +84,7 @@ def _size(matrices: Matrices) -> str:
 
 
 def layer_name(layer: Layer) -> str:
-    """Name a kind of layer: what mixes tokens and its MLP."""
+    """Return the name of a kind of layer: its mixer and its MLP."""
     mixer = MIXERS.get(layer.mixer, layer.mixer)
     mlp = {"dense": "MLP", "experts": "experts"}.get(layer.mlp, "")
     return " + ".join(word for word in (mixer, mlp) if word not in ("", "none"))
@@ -99,8 +100,8 @@ def layer_title(split: LayerSplit) -> str:
 
 
 def layer_facts(split: LayerSplit) -> list[str]:
-    """Say what each GPU holds of a layer, what the tables of ``ppsim model`` count, and how long
-    its forward takes.
+    """List facts on a layer: the weights on each GPU, the count of ``ppsim model``, and the time of
+    its forward.
     """
     held = (
         f"each GPU holds {split.held:,} weights of a layer's products, "
@@ -126,8 +127,8 @@ def flowchart(
     """Draw layers as a Mermaid flowchart: a box for each product on each GPU, and one for each
     collective.
 
-    Of more than ``MOST_DRAWN`` GPUs the first ones and the last are drawn; what is alike on all is
-    one box.
+    Of more than ``MOST_DRAWN`` GPUs the first ones and the last are drawn; parts that are alike on
+    all are one box.
     """
     lines = [
         "---",
@@ -189,7 +190,7 @@ def _drawn_ranks(ranks: int) -> list[tuple[int, str]]:
 
 
 def table_rows(splits: Sequence[LayerSplit]) -> list[list[str]]:
-    """Return the same as rows of a table: layer, part, what each GPU has, bytes, time."""
+    """Return the same as rows of a table: layer, part, share of each GPU, bytes, time."""
     rows = []
     for split in splits:
         for part in split.parts:

@@ -66,7 +66,7 @@ def parallel_of(row: Row, gpu: Gpu, model: Model | None = None) -> Parallel:
     """Return the techniques of a row's run: as stated, else as its software's; sizes are left out.
 
     Raises:
-        SkippedRow: it states what is not modelled.
+        SkippedRow: it states a technique that is not modelled.
     """
     version, precision = version_of(row), _precision(row)
     said = version.techniques(gpu, precision or "", model)
@@ -128,7 +128,7 @@ def _switch(row: Row, name: str) -> bool | None:
 
 
 def _recompute(row: Row) -> dict[str, Any]:
-    """Read what is recomputed: none, full, selective, or names of modules."""
+    """Read the recompute of a row: none, full, selective, or names of modules."""
     text = str(row.get("recompute") or "").partition("(")[0].strip().lower()
     if text in RECOMPUTE:
         return {"recompute": text}

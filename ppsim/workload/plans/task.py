@@ -15,7 +15,7 @@ from ppsim.workload.model.model import Model
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.space import BY_SPEED, Axes, Candidate
 
-# share of a GPU's memory for its driver, communicators, workspaces and what lies between tensors
+# share of a GPU's memory for its driver, communicators, workspaces and gaps between tensors
 RESERVE = 0.06
 REFUSED = "the schedule refuses the shape"
 LACKED = "the software's launch flags refuse the plan"
@@ -39,7 +39,7 @@ class Task:
         machine: the cluster and its GPUs.
         gpus: how many of them.
         gbs: sequences in a step.
-        axes: what may be chosen.
+        axes: the choices.
         cap: bytes that a GPU has for training.
         keep: how many plans are wanted.
         front: whether slower plans that hold less memory are wanted too.

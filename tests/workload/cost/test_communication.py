@@ -637,9 +637,8 @@ def test_two_replicas_of_a_pipeline_reduce_together():
     assert joined_group(H100, one, Group(2, 1)) == Group(2, 1)
     two = replace(one, schedule="dualpipe")
     assert joined_group(H100, two, Group(2, 1)) == Group(4, 1)  # eight GPUs: one node
-    assert joined_group(H100, replace(two, pp=8), Group(2, 1)) == Group(
-        4, 4
-    )  # two of four in a node
+    # two of four in a node
+    assert joined_group(H100, replace(two, pp=8), Group(2, 1)) == Group(4, 4)
     assert joined_group(H100, replace(two, pp=8, tp=4), Group(2, 6)) == Group(4, 6)
     assert joined_group(H100, replace(two, pp=8, dp=3), Group(3, 1)) == Group(6, 3)
 

@@ -677,9 +677,8 @@ def test_a_pass_takes_no_less_than_its_launches():
     assert kernels == [11, 11 + 2 + 4]
     found = pass_seconds(tiny, GPU, FOUND, "bf16")
     assert [found[0], found[3]] == pytest.approx([k * 5e-6 * 2.0 for k in kernels], rel=1e-3)
-    held = pass_seconds(
-        tiny, GPU, FOUND, "bf16", waits + 1e-12
-    )  # with collectives four launches more
+    # with collectives four launches more
+    held = pass_seconds(tiny, GPU, FOUND, "bf16", waits + 1e-12)
     assert [held[0], held[3]] == pytest.approx([(k + 4) * 5e-6 * 2.0 for k in kernels], rel=1e-3)
     late = pass_seconds(tiny, GPU, FOUND, "bf16", np.array([1.0, 2.0, 0.0]))
     assert late[:2] == pytest.approx([1.0, 2.0], rel=1e-3)

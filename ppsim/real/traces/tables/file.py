@@ -1,6 +1,6 @@
 """Tables of ops as files hold them: CSV, JSON lines and Parquet, into columns of numbers and texts.
 
-A file may begin with a header, an object of what holds for all of it: the first line of JSON lines,
+A file may begin with a header, an object with facts about all rows: the first line of JSON lines,
 the first line of CSV after ``#``, the metadata ``ppsim`` of Parquet.
 """
 
@@ -48,7 +48,7 @@ class File:
         names: of all its columns.
         rows: how many there are.
         columns: the columns of a table of ops that the file has, each of shape (rows,).
-        header: an object of what holds for all rows.
+        header: an object with facts about all rows.
         units: the units of columns whose type says them.
     """
 

@@ -1,5 +1,5 @@
-"""Rows of a table of ops put among steps, replicas and ops; what is not whole is left out, and
-said.
+"""Rows of a table of ops put among steps, replicas and ops; incomplete ones are left out with a
+note.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ class Grid:
         return replace(kept, iterations=numbers[0], replicas=numbers[1], step=step, replica=replica)
 
     def shift(self, offset: Times) -> Grid:
-        """Subtract from times what clocks are ahead, shape (K, R, P)."""
+        """Subtract the lead of clocks from times, shape (K, R, P)."""
         device = np.maximum(self.table.columns["device"], 0)
         return replace(self, table=self.table.shift(offset[self.step, self.replica, device]))
 
 
 def grid_of(table: OpTable, notes: list[str]) -> Grid:
-    """Fill in what columns leave out, and find each row's step and replica (InputError: nothing
-    tells a stage).
+    """Fill in missing columns, and find each row's step and replica (InputError: nothing tells a
+    stage).
     """
     columns = dict(table.columns)
     computes = _COMPUTES[table.kind]
@@ -144,8 +144,8 @@ def _count_steps(table: OpTable, replica: Ints) -> Ints:
 def whole_steps(grid: Grid, notes: list[str]) -> tuple[Grid, Ints, Times, Times]:
     """Find the ops that each replica runs in a step, and leave out steps that lack one.
 
-    Returns what is left; the ops, shape (ops, 4): device, kind, stage, microbatch; their start and
-    end, (K, R, ops) (InputError: no step is whole, or ops are there twice throughout).
+    Returns the remaining rows; the ops, shape (ops, 4): device, kind, stage, microbatch; their
+    start and end, (K, R, ops) (InputError: no step is whole, or ops are there twice throughout).
     """
     table, at = grid.table, np.flatnonzero(grid.computes)
     keys = np.stack(
@@ -206,8 +206,8 @@ def leave_out(
     """Leave out replicas that are whole in few steps, and then steps in which one that is left is
     not whole.
 
-    Times have shape (K, R, ops), ``whole`` (K, R); ``why`` says what is wrong with a replica in a
-    step, by their places (InputError: nothing is left).
+    Times have shape (K, R, ops), ``whole`` (K, R); ``why`` names the fault of a replica in a step,
+    by their places (InputError: nothing is left).
     """
     if whole.all():
         return grid, start, end
@@ -269,7 +269,7 @@ def _find_twice(grid: Grid, at: Ints, cell: Ints, ops: Ints, op: Ints, notes: li
 
 
 def _missing_ops_text(ops: Ints, present: Bools, usual: Bools) -> str:
-    """Say what a replica's step lacks, or has that others have not."""
+    """Return a text on the ops that a replica's step lacks, or has alone."""
     lost, more = np.flatnonzero(usual & ~present), np.flatnonzero(present & ~usual)
     if not len(lost):
         return f"has {_label(ops[more[0]])}, which others have not"

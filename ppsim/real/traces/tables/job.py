@@ -1,4 +1,4 @@
-"""A job from a table of ops: what each replica ran in each step, and what passed between devices
+"""A job from a table of ops: the ops of each replica in each step, and the times between devices
 and replicas.
 """
 
@@ -26,12 +26,12 @@ MOST_EACH = 64  # ops of one name that a device does between two steps
 def job_of(table: OpTable) -> tuple[Job, Times, tuple[str, ...]]:
     """Make a job of a table.
 
-    Returns:
-        The job; what was subtracted from each clock, shape (K, R, P); and what was repaired, a
-            sentence each.
+    Returns: The job; the lead subtracted from each clock, shape (K, R, P); and sentences on
+    repairs.
 
     Raises:
-        InputError: what no repair mends: no step is whole, or ops are there twice throughout.
+        InputError: a fault that no repair mends: no step is whole, or ops are there twice
+            throughout.
         InvalidSchedule: devices ran in an order in which no schedule runs.
     """
     notes = list[str]()
@@ -297,7 +297,7 @@ def find_transfers(
 
 
 def find_host(grid: Grid, schedule: Schedule, end: Times, delay: Times) -> Times | None:
-    """Find what hosts took before ops and messages, shape (2, K, R, ops); None where an op's post
+    """Find the time of hosts before ops and messages, shape (2, K, R, ops); None where an op's post
     is not shown.
     """
     table = grid.table

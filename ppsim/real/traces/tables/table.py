@@ -144,7 +144,7 @@ class _Columns:
         self.found = meanings([*file.names, *constants])
 
     def require(self) -> None:
-        """Refuse a file that lacks what every table has."""
+        """Refuse a file without the columns that every table has."""
         source, has = f"'{name_of(self.file.path)}'", self.found
         schema = self.file.header.get("schema", OPS_SCHEMA)
         if schema != OPS_SCHEMA:
@@ -286,7 +286,7 @@ def _is_number(value: object) -> bool:
 
 
 def _unit_of(tables: Sequence[_Columns], given: str) -> tuple[str, tuple[str, ...]]:
-    """The unit of all times, and what is said where it is a guess."""
+    """The unit of all times, and a note where it is a guess."""
     telling = [[unit for name in TIMES if (unit := table.unit_of(name))] for table in tables]
     if found := (telling[0] or [given])[0] or next(chain(*telling), ""):
         return found, ()
@@ -369,7 +369,7 @@ def _device_of_files(tables: Sequence[_Columns], stage: Ints) -> Ints:
 
 
 def _column_sentences(table: _Columns) -> Iterator[str]:
-    """Say which column is what, and which are left alone."""
+    """Yield sentences on the meaning of columns, and on columns that are left alone."""
     found, file = table.found, table.file
     yield "columns: " + ", ".join(
         name if simple == name else f"{name} ({simple})"
@@ -385,7 +385,7 @@ def _column_sentences(table: _Columns) -> Iterator[str]:
 
 
 def _kind_sentences(kind: NDArray[np.uint8], name: Ints, names: tuple[str, ...]) -> Iterator[str]:
-    """Say what each kind is, and what is none of a pipeline's."""
+    """Yield sentences on the meaning of kinds, and on rows outside the pipeline."""
     first = np.zeros(len(names), np.int64)
     first[name] = kind
     said = [

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from ppsim.core.ops import Kind
 
-# By our name, what others say, the surest first; all in small letters with _ between words.
+# By our name, others' names, the surest first; all in small letters with _ between words.
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "iteration": (
         "iteration",

@@ -225,7 +225,7 @@ class Design:
     bands: tuple[int, ...]
     # share of a row that the lane takes, with the empty part below it; ``gap`` where there is none
     lane: float
-    look: Look = PLAIN  # palette, labels and what else the user chose
+    look: Look = PLAIN  # palette, labels and the user's other choices
     marks: int = 0  # dots above the rows for the names of phases and of a folded middle, 0 for none
     # the bands that show shares of time, as what is in them is too short to see
     strips: tuple[int, ...] = ()

@@ -78,7 +78,7 @@ def plot(
     """Return one or several timelines as a matplotlib figure, stacked on one time axis.
 
     Args:
-        timelines: what to draw.
+        timelines: to draw.
         titles: one per timeline; by default the schedules' names.
         style: ``screen`` or ``paper``.
         width: in inches; the height follows.

@@ -82,7 +82,7 @@ ROW_STYLE = "report_rows.css"
 LANE_SCRIPTS = ("report_lanes.js", "report_links.js")  # only in pages that have messages
 STORY_SCRIPTS = ("report_story.js",)  # only in pages that tell one
 PICKER_SCRIPTS = ("report_picker.js",)  # only in pages that show two of many runs
-PART_SCRIPTS = ("report_parts.js",)  # only in pages of what fills a device, which no live page is
+PART_SCRIPTS = ("report_parts.js",)  # for pages with the parts of a device's memory; never live
 # only in pages of schedules that can be edited
 EDIT_SCRIPTS = (
     "edit_time.js",

@@ -288,8 +288,8 @@ def _slice(run: Run, op: int) -> dict[str, Any]:
 
 
 def _microbatch_numbers(schedule: Schedule, op: int) -> dict[str, Any]:
-    """The number of an op's microbatch in its step, of what runs once a step none; and the step
-    where there are several.
+    """The number of an op's microbatch in its step, except for ops that run once a step; and the
+    step where there are several.
     """
     step, microbatch = divmod(int(schedule.microbatch[op]), schedule.round_microbatches)
     steps = {"step": step} if schedule.n_rounds > 1 else {}
