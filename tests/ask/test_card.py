@@ -14,9 +14,9 @@ from ppsim.ask.card import LINES
 from ppsim.questions import list_functions
 from tests.browser import started
 from tests.questions.examples import answer_of
+from tests.real_runs import short_record
 
 ROOT = Path(__file__).parents[2]
-RECORD = str(ROOT / "tests" / "data" / "records" / "timed-p2.json.gz")
 LARGEST = 30_000  # bytes
 SCREEN = {"width": 900, "height": 700, "deviceScaleFactor": 1, "mobile": False}  # a small laptop's
 KERNEL = ("nbformat", "nbconvert", "ipykernel")
@@ -33,7 +33,7 @@ CARDS = {
     "sweep": "pp.sweep(['1f1b', 'zb-1p'], devices=[4, 8], microbatches=[8, 16, 32])",
     "jitter": "pp.jitter(['1f1b', 'zb-1p'], devices=4, microbatches=8, samples=50)",
     "memory": "pp.memory('1f1b', devices=4, microbatches=8, cap=4)",
-    "explain": "pp.explain('1f1b', devices=4, microbatches=8)",
+    "explain": "pp.explain('1f1b', devices=2, microbatches=2)",
     "diff": "pp.diff('1f1b', 'zb-1p', devices=8, microbatches=32)",
     "layout": "pp.layout('Et*3|(tt|)*14tL')",
     "model": "pp.model('llama3-8b', tp=2, devices=4, microbatches=8, cluster='dgx-h100')",
@@ -42,7 +42,7 @@ CARDS = {
     "check": "pp.check('order.csv')",
     "read": "pp.read('order.csv')",
     "convert": "pp.convert('order.csv', 'order.json')",
-    "validate": f"pp.validate(from_record={RECORD!r})",
+    "validate": "pp.validate(from_record='record.json')",
 }
 UNCARDED = {"plan", "calibrate"}  # one takes long, one measures this machine
 CARDS |= {
@@ -83,6 +83,7 @@ class Texts(HTMLParser):
 def folder(tmp_path_factory):
     found = tmp_path_factory.mktemp("cards")
     ppsim.run("1f1b", devices=4, microbatches=8).save(str(found / "order.csv"))
+    short_record(found)
     return found
 
 

@@ -23,6 +23,7 @@ from ppsim.errors import InputError
 from tests.cases import EVERY
 from tests.cli.option_fuzz import commands
 from tests.commands import ROOT, answer, invoke, refused
+from tests.sources import parsed
 
 FILED = ("check", "convert", "open", "read")  # commands of a file
 SMALL = ("--devices", "2", "--mb", "4")
@@ -78,7 +79,7 @@ def options_of(name: str) -> set[str]:
 
 def refusals(path: Path) -> Iterator[str]:
     """What the errors and rules of a module say; values in them count as ``1``."""
-    for call in ast.walk(ast.parse(path.read_text())):
+    for call in ast.walk(parsed(path)):
         if isinstance(call, ast.Call) and getattr(call.func, "id", "") in (
             "InputError",
             "PpsimError",
