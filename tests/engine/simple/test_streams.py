@@ -7,6 +7,7 @@ import sys
 from collections import defaultdict
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,7 +45,7 @@ class PlainModel:
         for i, (_, k, s, m) in enumerate(self.ops):
             first_of_pair = i - 1 if NONE != schedule.pair[i] < i else i
             self.groups[(k, s, m) if k.info.everywhere else first_of_pair].append(i)
-        last = defaultdict(list)  # the op of each stream of each device, in turn
+        last = defaultdict[Any, list[int]](list)  # the op of each stream of each device, in turn
         self.lane, self.worked = [], []  # of each op: the one before on its stream, on compute
         for i, (d, k, _, _) in enumerate(self.ops):
             self.lane.append(last[d, k.info.stream][-1:])
