@@ -74,31 +74,41 @@ def step_of(problem, slot):
 
 
 def every_dealing(problem):
-    """All valid dealings of a problem, as slots of its sequences."""
+    """The members of each slot as bits in all valid dealings, shape (dealings, R x M)."""
     N, M, R = len(problem.time), problem.microbatches, problem.n_replicas
-    for slot in product(range(R * M), repeat=N):
-        array = np.array(slot)
-        if not problem.across and (array // M != problem.replica).any():
-            continue
-        held = np.bincount(array, minlength=R * M).reshape(R, M)
-        if ((held == 0).any(axis=1) & ~problem.may_be_empty).any():
-            continue
-        members = [np.flatnonzero(array == each).tolist() for each in range(R * M)]
-        if all(map(problem.fits, members)):
-            yield array
+    choices = [
+        range(R * M) if problem.across else range(r * M, (r + 1) * M) for r in problem.replica
+    ]
+    taken = np.array(list(product(*choices)))[:, :, None] == np.arange(R * M)
+    members = (taken << np.arange(N)[:, None]).sum(axis=1)
+    bare = (members == 0).reshape(-1, R, M).any(axis=2) & ~problem.may_be_empty
+    fits = np.array([problem.fits(bits_of(each)) for each in range(1 << N)])
+    return members[~bare.any(axis=1) & fits[members].all(axis=1)]
+
+
+def bits_of(number):
+    return [bit for bit in range(number.bit_length()) if number >> bit & 1]
 
 
 def best_by_force(problem):
-    """The shortest step of all dealings, timed in one go, and the one that takes it; None where
-    there is none.
-    """
-    slots = list(every_dealing(problem))
-    if not slots:
+    """The shortest step of all dealings, timed in one go; None where there is none."""
+    dealings = every_dealing(problem)
+    if not len(dealings):
         return None
-    R = problem.n_replicas
-    factors = np.concatenate([problem.factors(slot) for slot in slots])
-    ends = problem.pipeline.makespans(factors, np.tile(np.arange(R), len(slots))).reshape(-1, R)
-    return float(ends.max(axis=1).min())
+    R, M = problem.n_replicas, problem.microbatches
+    sizes = [problem.time[bits_of(each)] for each in range(1 << len(problem.time))]
+    joined = np.array(
+        [
+            own.max(axis=0, initial=0.0) * len(own) if problem.padded else own.sum(axis=0)
+            for own in sizes
+        ]
+    )
+    step = np.zeros(len(dealings))
+    for r, own in enumerate(dealings.reshape(-1, R, M).transpose(1, 0, 2)):
+        rows, row = np.unique(own, axis=0, return_inverse=True)
+        ends = problem.pipeline.makespans(joined[rows], np.full(len(rows), r))
+        step = np.maximum(step, ends[row.reshape(-1)])
+    return float(step.min())
 
 
 def check(problem, kicks=40):
