@@ -161,7 +161,7 @@ class Case:
     @property
     def faulty(self) -> bool:
         """Whether it judges nothing, as by its rows' notes only their ratios count, or something
-        was done that is not modelled.
+        was done that is not modelled, or as another row contradicts it.
         """
         return all(row.get("set") == "faulty" for row in self.rows)
 

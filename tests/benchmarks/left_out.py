@@ -11,7 +11,7 @@ same slopes, its settings are predicted with that, and corrected by the runs of 
 it may be. *In range*: of the range that ``plan`` prints. *Ranked*: of two settings of a job, more
 than 5 % apart, the faster one is predicted to be; *regret*: how much slower the predicted fastest
 one is than the fastest. Of hundreds of settings of one software on one node the first of each model
-counts. Rows that are faulty by their own notes are fitted, and judge nothing.
+counts. Rows that are marked as faulty are fitted, and judge nothing.
 """
 
 import argparse

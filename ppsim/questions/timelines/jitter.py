@@ -13,7 +13,13 @@ import click
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Line, Table
 from ppsim.ask.given import Need, TypedOptions
-from ppsim.ask.groups import FaceOptions, OutputOptions, SeveralSchedules, ShapeOptions
+from ppsim.ask.groups import (
+    FaceOptions,
+    NetworkOptions,
+    OutputOptions,
+    SeveralSchedules,
+    ShapeOptions,
+)
 from ppsim.ask.options import Request, common, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.tasks import TaskOptions, finish_tasks
@@ -32,6 +38,7 @@ from ppsim.prices.data_parallel.lengths import (
 )
 from ppsim.prices.data_parallel.replicas import ReplicaOptions, Replicas, refuse_steps
 from ppsim.prices.options import CostOptions
+from ppsim.prices.parts.modelled import ModelledOptions, model_of
 from ppsim.prices.several import time_schedules
 
 if TYPE_CHECKING:
@@ -95,6 +102,7 @@ class JitterRequest(Request):
     \b
       ppsim jitter 1f1b zb-1p interleaved:2 --devices 8 --mb 32
       ppsim jitter 1f1b eager-1f1b --devices 8 --mb 32 --cv 0.1 --slow-links 1 -o spread.svg
+      ppsim jitter 1f1b zb-v --devices 8 --mb 32 --model llama3-8b --cluster dgx-h100 --tp 2
     """
 
     question: ClassVar[str] = "jitter"
@@ -124,10 +132,23 @@ class JitterRequest(Request):
             "{options} needs slow links",
             "add --slow-links 1",
         ),
+        Need(
+            ("cluster",),
+            lambda g: bool(g["model"]),
+            "{options} is of a model here, and there is none",
+            "add --model NAME",
+        ),
     )
     schedules: SeveralSchedules = group(SeveralSchedules, "Shape")
     shape: ShapeOptions = group(ShapeOptions, "Shape")
     costs: CostOptions = group(CostOptions, "Costs")
+    modelled: ModelledOptions = group(ModelledOptions, "Costs")
+    cluster: str | None = common(
+        "--cluster",
+        type=click.Path(),
+        metavar="NAME|FILE",
+        help="The cluster of --model, such as dgx-h100, or a TOML file.",
+    )
     uneven: NoiseOptions = group(NoiseOptions, "Noise")
     replica_options: ReplicaOptions = group(ReplicaOptions, "Costs")
     lengths: LengthOptions = group(LengthOptions, "Lengths")
@@ -164,7 +185,11 @@ def answer(request: JitterRequest) -> Jitter:
     from ppsim.analysis.jitter import Noise
     from ppsim.analysis.jitter import jitter as draw
 
-    costs, uneven, samples, seed = request.costs, request.uneven, request.samples, request.seed
+    network = NetworkOptions(cluster=request.cluster)
+    modelled = model_of(request.modelled, network, request.lengths.mbs)
+    costs = replace(request.costs, modelled=modelled)
+    request = replace(request, costs=costs)
+    uneven, samples, seed = request.uneven, request.samples, request.seed
     rows = time_schedules(request.schedules.specs, request.shape, costs)
     runs = {
         r.name: (r.timeline.schedule, build_costs(r.timeline.schedule, costs))

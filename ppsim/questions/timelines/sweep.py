@@ -25,7 +25,7 @@ from ppsim.ask.groups import (
     ShapeOptions,
     cap_option,
 )
-from ppsim.ask.options import Request, common, flag, group
+from ppsim.ask.options import Request, common, flag, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.tasks import SentFile, TaskOptions, finish_tasks, send_files
 from ppsim.ask.terminal import TONES, count_colours, shows_colours
@@ -49,6 +49,7 @@ from ppsim.prices.build import (
 from ppsim.prices.cap import Cap, fits_none, read_cap
 from ppsim.prices.chunked import count_chunks
 from ppsim.prices.options import CostOptions, ask_costs
+from ppsim.prices.parts.modelled import ModelledOptions, model_of, network_of
 from ppsim.prices.several import check_shape, options_taken, time_schedule
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class SweepRequest(Request):
       ppsim sweep 1f1b zb-1p interleaved --devices 8 --mb 8:64:8 --chunks 2,4
       ppsim sweep 1f1b zb-1p dualpipe --devices 4:16:x2 --mb 32 --metric peak -o pareto.svg
       ppsim sweep 1f1b zb-1p interleaved --devices 4,8 --mb 8:128:8 --heat -o heat.pdf -o both.html
+      ppsim sweep 1f1b zb-1p --devices 2,4,8 --mb 32 --model llama3-8b --cluster dgx-h100 --tp 2
       ppsim sweep forward-only --devices 1,2 --chunked 8192 --law 9,4e-4,.05,5e-7 --metric makespan
       ppsim sweep 1f1b zb-1p --devices 8 --mb 8:512:8 --dask tcp://10.0.0.1:8786 --results r.parquet
     """
@@ -95,6 +97,12 @@ class SweepRequest(Request):
             "{options} both set the devices of a sweep",
             "one of them, and --chunks or NAME:V",
         ),
+        Need(
+            ("mbs",),
+            lambda g: bool(g["model"]),
+            "{options} is of the microbatches of a model, and there is none",
+            "add --model NAME --cluster NAME",
+        ),
     )
     schedules: SeveralSchedules = group(SeveralSchedules, "Shape")
     grid: GridOptions = group(GridOptions, "Shape")
@@ -105,6 +113,10 @@ class SweepRequest(Request):
         help="What the table shows.",
     )
     costs: CostOptions = group(CostOptions, "Costs")
+    modelled: ModelledOptions = group(ModelledOptions, "Costs")
+    mbs: int | None = option(
+        "--mbs", type=click.IntRange(min=1), help="Sequences in each microbatch of --model (1)."
+    )
     network: NetworkOptions = group(NetworkOptions, "Messages")
     cap: str | None = cap_option()
     output: OutputOptions = group(OutputOptions, "Output")
@@ -164,12 +176,10 @@ def answer(request: SweepRequest) -> Sweep:
     """Time the schedules of the request on each shape."""
     from ppsim.schedules import reads_ops
 
-    specs, grid, costs, network = (
-        request.schedules.specs,
-        request.grid,
-        request.costs,
-        request.network,
-    )
+    specs, grid = request.schedules.specs, request.grid
+    modelled = model_of(request.modelled, request.network, request.mbs)
+    costs = replace(request.costs, modelled=modelled)
+    network = network_of(request.network, modelled)
     if stages := stages_of(costs, grid.stages, grid.devices):
         grid = replace(grid, stages=[stages])
     check_shape(specs, grid.stages or grid.devices, grid.microbatches or costs.chunked)
