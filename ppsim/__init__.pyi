@@ -3125,6 +3125,42 @@ def sweep(
             or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A
             part takes its layers' time (of a layout, model or profile) or --tr. For recompute
             inside the backward, which waits for the gradient first, give a longer --tb instead.
+        software: Training software: megatron-lm, megatron-bridge@26.06, nemo, torchtitan,
+            deepspeed ... (megatron-core).
+        dispatch: How tokens go to experts: alltoall, or once to a node and rank: deepep,
+            hybridep (the software's).
+        dispatch_bytes: Of an element on its way to experts: 1 in 8 bits, as DeepSeek-V3's (the
+            software's, 2).
+        expert_load: Tokens of the busiest of the ranks that share experts, over their mean (1).
+        overlap_a2a: All-to-all behind another microbatch's compute (the software's).
+        cuda_graphs: What of an expert layer is launched as CUDA graphs (the software's).
+        fused_experts: Routing and casts fused into experts' products (the software's).
+        overlap_tp: Tensor-parallel messages behind products, as async TP (the software's).
+        overlap_dp: Gradients reduced, FSDP's weights gathered behind compute (the software's).
+        optimizer: adamw, or muon for the matrices of layers: one moment instead of two,
+            orthogonalized by Newton-Schulz.
+        gradient_precision: Of gradients as they are summed and reduced (the software's).
+        moment_precision: Of the optimizer's two moments: bf16 as DeepSeek-V3's (the software's,
+            fp32).
+        narrow_activation: Inputs of activations kept as narrow as linear layers' in FP8
+            training (the software's, no).
+        narrow_weights: Weights held and gathered as narrow as they are multiplied (the
+            software's).
+        rank_order: How ranks are numbered, the nearest first: tp-dp-pp, or tp-pp-dp with
+            pipelines inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), whose sizes
+            count too.
+        model: Times and bytes of a model on --cluster, as ppsim plan has them (--help-all:
+            --tp).
+        tp: Tensor-parallel ranks (1).
+        cp: Context-parallel ranks (1).
+        ep: Expert-parallel ranks, inside dp x cp x tp (1).
+        dp: Data-parallel replicas (1).
+        sequence: Tokens in a sequence (the model's).
+        zero: What data-parallel ranks divide: 1 optimizer (1), 2, 3.
+        again: What backwards run again (none).
+        layouts: Layers per stage by a name of ppsim plan (even).
+        precision: Precision of the linear layers' products (bf16).
+        mbs: Sequences in each microbatch of --model (1).
         p2p: Run sends and receives as ops: in parallel with compute, or blocking, or in
             batches.
         order: Order of sends and receives: early (default; a lowered file has its own), even-
