@@ -24,7 +24,9 @@ def screen(columns: int) -> list[str]:
 def entries_of(lines: list[str]) -> dict[str, tuple[str, ...]]:
     """Idle share, peak and split of each schedule on a terminal, by name."""
     found = [cells for line in lines if "schedules;" not in line for cells in CELLS.findall(line)]
-    entries = {name: (idle, peak, split.strip()) for name, idle, peak, split in found}
+    entries: dict[str, tuple[str, ...]] = {
+        name: (idle, peak, split.strip()) for name, idle, peak, split in found
+    }
     assert len(entries) == len(found)  # none stands there twice
     return entries
 

@@ -13,7 +13,7 @@ from ppsim.show.drawing.canvas import POINT
 from ppsim.show.drawing.gantt.design import HATCHING, Design
 from ppsim.show.drawing.gantt.panel import Panel
 from ppsim.show.drawing.lanes import COLLECTIVE
-from ppsim.show.drawing.legend import LANE_FILL, Entry, legend_entries, split_by_chunk
+from ppsim.show.drawing.legend import LANE_FILL, Entry, legend_entries
 from ppsim.show.drawing.letters import text_width
 from ppsim.show.drawing.palette import COLLECTIVE as COLLECTIVE_LANE
 from ppsim.show.drawing.palette import COMM_ARROW
@@ -36,7 +36,6 @@ def figure_legend(panels: Sequence[Panel], design: Design) -> list[Entry]:
     entries = legend_entries(
         [panel.timeline for panel in panels], design.bands, causes, design.palette
     )
-    entries = split_by_chunk(entries, design.palette)
     kinds = {int(kind) for panel in panels if panel.lane for kind in np.unique(panel.lane.kind)}
     if Kind.REDUCE_GRAD in kinds and COLLECTIVE in {*design.bands} - {*design.strips}:
         gathers = (
