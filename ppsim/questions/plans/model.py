@@ -15,7 +15,7 @@ from ppsim.ask.groups import JsonOption, OutputOptions
 from ppsim.ask.options import Request, common, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.write import Writers, inputs_of
-from ppsim.base.numbers import format_number
+from ppsim.base.numbers import format_column, format_number
 from ppsim.errors import InputError
 from ppsim.prices.software import PRECISIONS, SoftwareOptions, parallel_with
 from ppsim.questions.plans.layer_split import Drawing, check_output
@@ -370,9 +370,9 @@ class ModelCost(Answer[ModelRequest]):
         columns = {
             "part": [row["part"] for row in rows],
             "operator,\none sequence": [row["operator"] for row in rows],
-            "F\nGFLOP": [format_number(row["forward_flops"] / 1e9) for row in rows],
-            "B\nGFLOP": [format_number(row["backward_flops"] / 1e9) for row in rows],
-            "F\nMB": [format_number(row["forward_bytes"] / 1e6) for row in rows],
+            "F\nGFLOP": format_column([row["forward_flops"] / 1e9 for row in rows]),
+            "B\nGFLOP": format_column([row["backward_flops"] / 1e9 for row in rows]),
+            "F reads and\nwrites, MB": format_column([row["forward_bytes"] / 1e6 for row in rows]),
         }
         yield ""
         yield Table(

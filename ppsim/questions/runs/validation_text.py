@@ -60,7 +60,7 @@ def job_lines(run: RealRun, value: dict[str, Any]) -> Iterator[Block]:
         if level == "replay" and run.job and run.job.host is not None:
             said += ", messages and gaps"
         text = f"{level:<15} median {error['median']:7.3%}   worst {error['worst']:7.3%}"
-        yield Line([(text, "name" if level == "held-out" else ""), f"   {said}"], 18)
+        yield Line([(text, "name" if level == "held-out" else ""), f"   {said}"], len(text) + 3)
     yield ""
 
 

@@ -17,7 +17,7 @@ from ppsim.ask.groups import JsonOption, OneSchedule
 from ppsim.ask.options import Request, common, flag, group
 from ppsim.ask.terminal import BETWEEN
 from ppsim.base.notes import note
-from ppsim.base.numbers import format_number, format_share
+from ppsim.base.numbers import format_column, format_number, format_share
 from ppsim.base.source import read_text
 from ppsim.base.text import guess_of, quote
 from ppsim.engine.detailed.named_links import NAMED
@@ -276,15 +276,43 @@ class Shelves(Answer[ListRequest]):
         """A table for each."""
         for name in self.request.shelves:
             yield ""
-            rows = rows_of(name)
-            headings = list(rows[0])
-            yield Table(
-                headings,
-                [[_cell_text(row[key]) for key in headings] for row in rows],
-                left=[headings[0], "source"],
-            )
+            yield _shelf_table(rows_of(name))
         yield ""
-        yield "all fields of one: ppsim model NAME; any of your own: a TOML file in its place"
+        yield Line("all fields of one: ppsim model NAME; any of your own: a TOML file in its place")
+
+
+# Headings of columns whose keys in --json have a unit; of the others, the key.
+_HEADINGS = {
+    "parameters_b": "parameters\nB",
+    "active_b": "active\nB",
+    "seq": "sequence",
+    "gpus_of_a_node": "GPUs of\na node",
+    "gb_per_s_within": "within a node\nGB/s",
+    "gb_per_s_between": "between nodes\nGB/s",
+    "memory_gib": "memory\nGiB",
+    "hbm_gb_per_s": "memory\nGB/s",
+    "latency_us": "latency\nus",
+    "gb_per_s": "bandwidth\nGB/s",
+}
+
+
+def _shelf_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Return a table of library entries; the numbers of a column have equal decimals."""
+    columns = dict[str, list[str]]()
+    words = list[str]()
+    for key in rows[0]:
+        values = [row[key] for row in rows]
+        precision, tflops, _ = key.partition("_tflops")
+        name = f"{precision}\nTFLOP/s" if tflops else _HEADINGS.get(key, key)
+        if any(isinstance(value, str) for value in values):
+            words.append(name)
+            columns[name] = ["" if value is None else str(value) for value in values]
+        else:
+            columns[name] = format_column(values)
+    two_lines = any("\n" in name for name in columns)
+    headings = [name if "\n" in name else name + "\n" * two_lines for name in columns]
+    cells = [*zip(*columns.values(), strict=True)]
+    return Table(headings, cells, left=[name + "\n" * two_lines for name in words])
 
 
 def rows_of(shelf: str) -> list[dict[str, Any]]:
@@ -416,13 +444,3 @@ def card_words(fields: Mapping[str, Any]) -> str:
         gpu = fields["gpu"]["name"] if isinstance(fields.get("gpu"), Mapping) else ""
         return f"a cluster of {gpu} GPUs" if gpu else "a cluster"
     return "a training framework"
-
-
-def _cell_text(value: Any) -> str:
-    if value is None:
-        return ""
-    return (
-        format_number(value)
-        if isinstance(value, int | float) and not isinstance(value, bool)
-        else str(value)
-    )

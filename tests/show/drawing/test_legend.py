@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from rich.text import Text
 
 from ppsim.ask import terminal
 from ppsim.core.costs import costs_for
@@ -139,7 +140,8 @@ def test_a_terminal_has_a_box_for_each_kind_and_chunk(chunks, colours):
     """In the style of that chunk's cells; where there are few colours, with their letter."""
     name = "1f1b" if chunks == 1 else "interleaved"
     timeline = timed(name, 2, 4, **({"chunks": chunks} if chunks > 1 else {}))
-    *rows, legend = gantt(timeline, measure(timeline), 400, colours).renderables
+    lines = gantt(timeline, measure(timeline), 400, colours).renderables
+    *rows, legend = [line for line in lines if isinstance(line, Text)]
     cells = [row for row in rows if row.plain.startswith("dev")]
     drawn = {
         (segment.style, "".join(char for char in segment.text if char.isalpha()))
