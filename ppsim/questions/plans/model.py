@@ -307,12 +307,20 @@ class ModelCost(Answer[ModelRequest]):
             **self.training,
         }
 
-    def bars(self) -> Bars | None:
-        """The memory of each device; None where only the model was asked for."""
-        if not self.training:
-            return None
+    def bars(self) -> Bars:
+        """The memory of each device, or the operators' work where only the model was asked for."""
         from ppsim.show.drawing.card_bars import Bar, Bars
 
+        if not self.training:
+            rows = sorted(list_operators(self.model), key=lambda row: -row["forward_flops"])
+            work = [row["forward_flops"] / 1e9 for row in rows if row["forward_flops"]]
+            return Bars(
+                "GFLOP of the forward of one sequence in one layer, the most first",
+                [
+                    Bar(f"{row['part']}: {row['operator']}", gflop, text)
+                    for row, gflop, text in zip(rows, work, format_column(work), strict=False)
+                ],
+            )
         held = [(row["device"], row["total_gib"]) for row in self.training["devices"]]
         bars = [Bar(f"device {device}", gib, format_number(gib)) for device, gib in held]
         return Bars("memory of each device (GiB)", bars)
