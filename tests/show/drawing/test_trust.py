@@ -157,8 +157,11 @@ def test_a_page_of_many_runs_is_small_and_has_a_picture_for_phones(tmp_path):
 @pytest.mark.browser
 def test_a_phone_shows_many_runs_on_low_rows_and_remarks_whole(tmp_path):
     """A long source is not squeezed to a letter a line, and a remark does not go over the edge."""
+    named = ["model", "GPU", "software", "layout"]
     source = "owner/repository@067f987df:docs/performance-summary-archive.md:593"
-    cells = [[f"p{n}", "model-30b-a3b", "tp 2, pp 4", "1.2", "3.4", source] for n in range(9)]
+    words = ["qwen3-30b-a3b", "gb200", "megatron-bridge", "pp 2, dp 8, ep 8, vp 24, mbs 2"]
+    numbers = ["11.52", "9.7-13.7", "24.85", "-53.6%"]
+    cells = [[f"p{n}", *words, *numbers, source] for n in range(9)]
     save_chart(
         lambda width: draw_published([run("a", "b", 2.0, 2.1, 1.9, 2.3)], width),
         6.75,
@@ -167,9 +170,9 @@ def test_a_phone_shows_many_runs_on_low_rows_and_remarks_whole(tmp_path):
         title="T",
         said="S",
         inputs={},
-        headings=["run", "model", "layout", "predicted s", "measured s", "source"],
+        headings=["run", *named, "predicted s", "range s", "measured s", "error", "source"],
         rows=[["q", "left out: " + "no such model in the library " * 4], *cells],
-        left=["model", "layout", "source"],
+        left=[*named, "source"],
     )
     with started(tmp_path) as browser:
         size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
