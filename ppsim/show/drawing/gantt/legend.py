@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -76,9 +77,9 @@ def legend_lines(entries: Sequence[Entry], room: float, font: float) -> list[lis
     each.
     """
     for count in range(1, len(entries) + 1):
-        per_line = -(-len(entries) // count)
-        lines = [list(entries[i : i + per_line]) for i in range(0, len(entries), per_line)]
-        if per_line == 1 or max(_line_width(line, font) for line in lines) <= room:
+        ends = [-(-len(entries) * line // count) for line in range(count + 1)]
+        lines = [list(entries[first:last]) for first, last in pairwise(ends)]
+        if count == len(entries) or max(_line_width(line, font) for line in lines) <= room:
             return lines
     return []
 
