@@ -21,6 +21,7 @@ from ppsim.errors import PpsimError
 if TYPE_CHECKING:
     from ppsim.core.timeline import Timeline
     from ppsim.show.drawing.card_bars import Bars
+    from ppsim.show.drawing.card_queues import Queues
 
 Asked = TypeVar("Asked", bound=Request, covariant=True)
 
@@ -142,8 +143,12 @@ class Answer(ABC, Generic[Asked]):
         """Return the bars of a notebook's card where the answer has no timeline; None for none."""
         return None
 
+    def queues(self) -> Queues | None:
+        """Return the queues of a notebook's card of a file that is checked; None for none."""
+        return None
+
     def _repr_html_(self) -> str:
         """Return the card that a notebook shows."""
         from ppsim.ask.card import card_html
 
-        return card_html(self.verdict, self.charts(), self.blocks(), self.bars())
+        return card_html(self.verdict, self.charts(), self.blocks(), self.bars(), self.queues())

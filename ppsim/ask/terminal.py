@@ -77,7 +77,8 @@ def print_table(table: Table) -> None:
     if gone := [
         _one_line_heading(heading) for column, heading in enumerate(headings) if column not in kept
     ]:
-        echo_wrapped([(f"no room for {', '.join(gone)}: a wider terminal shows them", "quiet")])
+        them = "them" if len(gone) > 1 else "it"
+        echo_wrapped([(f"no room for {', '.join(gone)}: a wider terminal shows {them}", "quiet")])
 
 
 def find_style(tone: str, screen: Console) -> str:
@@ -229,7 +230,8 @@ def show(blocks: Iterable[Block]) -> None:
     for block in blocks:
         match block:
             case str():
-                click.echo(printable(block))
+                for line in block.split("\n"):
+                    echo_wrapped(line)
             case Line():
                 echo_wrapped(block.parts, block.indent)
             case Table():

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from math import isnan
 from typing import TYPE_CHECKING, Any
 
+from ppsim.ask.blocks import Line
 from ppsim.base.numbers import format_number, format_share
 from ppsim.engine.simple.columns import (
     ATTAINED,
@@ -48,19 +49,18 @@ def result_line(name: str, metrics: Metrics, shape: Shape, unit: str) -> str:
     return "  ".join([name, *numbers]) + share
 
 
-def summary(timeline: Timeline, metrics: Metrics) -> str:
-    """Return the numbers of one run and their meanings, one line each."""
+def summary_lines(timeline: Timeline, metrics: Metrics) -> Iterator[Line]:
+    """Yield the numbers of one run, one line each, with what they mean."""
     shape = shape_of(timeline.schedule)
-    rows = (
-        (
-            c.heading,
-            c.text(c.value(metrics, shape), timeline.unit),
-            c.summary_note_on(metrics, shape),
-        )
-        for c in columns_of("summary")
-        if c.applies(metrics) and not isnan(c.value(metrics, shape))
-    )
-    return "\n".join(f"{name:<18} {value:>12}   {note}" for name, value, note in rows)
+    for column in columns_of("summary"):
+        if column.applies(metrics) and not isnan(value := column.value(metrics, shape)):
+            text = column.text(value, timeline.unit)
+            yield summary_line(column.heading, text, column.summary_note_on(metrics, shape))
+
+
+def summary_line(name: str, value: str, note: str) -> Line:
+    """Return a number of a run with its name and what it means."""
+    return Line([f"{name:<18} ", (f"{value:>12}   ", "name"), (note, "quiet")], 34)
 
 
 def run_verdict(schedule: Schedule, metrics: Metrics, unit: str) -> str:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 DIGITS = 4
+WIDEST_DIGITS = 6  # of a column with equal decimals
 ROUNDING = 1e-9  # share of a number by which arithmetic may miss the exact one
 MINUS = "\u2212"
 
@@ -71,6 +72,25 @@ def format_share(share: float) -> str:
 def format_change(share: float) -> str:
     """Write a change in percent, with its sign."""
     return ("+" if share > 0 and format_share(share) != "0.0%" else "") + format_share(share)
+
+
+def format_column(values: Sequence[float | None]) -> list[str]:
+    """Format the numbers of a column with equal decimals: four digits of the largest one, and three
+    of the smallest; None is empty.
+
+    Where that takes more than six digits, each number has four of its own.
+    """
+    sizes = [abs(value) for value in values if value and math.isfinite(value)]
+    if not sizes or all(float(size).is_integer() for size in sizes):
+        return ["" if value is None else format_number(value) for value in values]
+    whole = math.floor(math.log10(max(sizes))) + 1
+    decimals = max(0, DIGITS - whole, 2 - math.floor(math.log10(min(sizes))))
+    if max(whole, 1) + decimals > WIDEST_DIGITS:
+        return ["" if value is None else format_number(value) for value in values]
+    return [
+        "" if value is None else _signed(f"{value:,.{decimals}f}") if value else "0"
+        for value in values
+    ]
 
 
 def align_decimals(texts: Sequence[str]) -> list[str]:

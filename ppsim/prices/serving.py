@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
-from ppsim.ask.blocks import Block, Line, Table
+from ppsim.ask.blocks import Block, Table
 from ppsim.ask.given import Need
 from ppsim.ask.groups import OneSchedule, ShapeOptions
 from ppsim.ask.options import common, option
-from ppsim.base.units import format_size
+from ppsim.base.units import format_size, format_sizes
 from ppsim.errors import InputError
 from ppsim.prices.build import build_schedule
 from ppsim.prices.cap import read_cap
@@ -145,18 +145,15 @@ class ServedMemory:
 
     def blocks(self) -> Iterator[Block]:
         """Yield a row for each device, and the device that decides."""
-        headings = ["device", "layers", "weights", "a sequence", "room", "tokens", "blocks"]
         shown = self.devices if len(self.devices) <= MOST_ROWS else self.devices[:MOST_ROWS]
         least = self.deciding
 
         def tone(row: int, column: int) -> str:
             return "bad" if shown[row] is least and column else "name" if column == 0 else ""
 
-        yield Table(headings, [_row(each) for each in shown], tone=tone)
+        yield Table(*_columns(shown), tone=tone)
         if len(shown) < len(self.devices):
             yield f"... {len(self.devices) - len(shown)} more devices"
-        yield ""
-        yield Line(self.sentence())
 
     def sentence(self) -> str:
         """Return a sentence: the tokens that fit in all, and the device that decides."""
@@ -175,14 +172,23 @@ class ServedMemory:
         )
 
 
-def _row(device: ServedDevice) -> list[str]:
-    """Return the cells of a device's row."""
-    tokens = (
-        ["any", "any"] if device.tokens is None else [f"{device.tokens:,}", f"{device.blocks:,}"]
-    )
-    sizes = map(format_size, (device.weights, device.sequence))
-    room = format_size(device.room) if device.room >= 0 else f"-{format_size(-device.room)}"
-    return [str(device.device), str(device.layers), *sizes, room, *tokens]
+def _columns(devices: Sequence[ServedDevice]) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Return the headings and a row for each device; the sizes of a column are in one unit."""
+    columns = {
+        "device\n": [str(each.device) for each in devices],
+        "layers\n": [str(each.layers) for each in devices],
+    }
+    sizes = {
+        "weights": [float(each.weights) for each in devices],
+        "a sequence": [float(each.sequence) for each in devices],
+        "room": [float(each.room) for each in devices],
+    }
+    for name, values in sizes.items():
+        unit, cells = format_sizes(values)
+        columns[f"{name}\n{unit}"] = cells
+    columns["tokens\n"] = ["any" if each.tokens is None else f"{each.tokens:,}" for each in devices]
+    columns["blocks\n"] = ["any" if each.blocks is None else f"{each.blocks:,}" for each in devices]
+    return [*columns], [*zip(*columns.values(), strict=True)]
 
 
 def spec_of(schedule: OneSchedule) -> str:

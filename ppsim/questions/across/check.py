@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ppsim.inputs.check.checks import CheckReport
     from ppsim.inputs.check.expected import ExpectedCounts
     from ppsim.inputs.check.faults import Fault
+    from ppsim.show.drawing.card_queues import Queues
 
 CIRCLE = "each waits for the next: "
 MOST_AROUND = 30  # letters of a line shown on either side of a cell
@@ -235,6 +236,24 @@ class Check(Answer[CheckRequest]):
                 )
         else:
             yield DrawnBlock(self._prose)
+
+    def queues(self) -> Queues:
+        """The queues of the file with its faults."""
+        from ppsim.show.drawing.card_queues import Queues
+
+        draft = self.draft
+        ops = {
+            place: op
+            for op, place in enumerate(zip(draft.row.tolist(), draft.cell.tolist(), strict=True))
+        }
+        faulty, devices = set[int](), set[int]()
+        for fault in self.report.faults:
+            places = [(fault.row or 0, fault.cell or 0), *fault.also]
+            found = {ops[place] for place in places if place in ops}
+            faulty |= found
+            if not found and fault.device is not None:
+                devices.add(fault.device)
+        return Queues(draft.offsets, draft.kind, draft.microbatch, faulty, devices)
 
     def _prose(self, screen: Console) -> Iterator[Block]:
         for line in self._text(screen).splitlines():

@@ -19,7 +19,7 @@ from ppsim.ask.options import Request, common, flag, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.tasks import TaskOptions, open_results, report_kept
 from ppsim.ask.types import Amount
-from ppsim.ask.words import shape_line, summary
+from ppsim.ask.words import shape_line, summary_lines
 from ppsim.ask.write import Writers, document_writers, find_targets, inputs_of, tradeoff_writers
 from ppsim.base.deadline import TimeOver, end_by
 from ppsim.base.notes import progress
@@ -355,15 +355,13 @@ class Optimized(Answer[OptimizeRequest]):
         from ppsim.engine.simple.metrics import measure
 
         metrics = measure(self.timeline)
-        yield (
-            f"optimized  {shape_line(self.timeline.schedule)}, "
-            f"{self.outcome.problem.placement.name}"
-        )
+        placement = self.outcome.problem.placement.name
+        shape = shape_line(self.timeline.schedule)
+        yield Line([("optimized", "name"), f"  {shape}, {placement}"])
         if self.request.gantt:
             yield Chart(self.timeline, metrics)
         yield ""
-        for text in summary(self.timeline, metrics).splitlines():
-            yield Line(text, 34)
+        yield from summary_lines(self.timeline, metrics)
         yield from proof_lines(self.outcome)
         yield ""
         yield from map(Line, sentences(self.outcome))

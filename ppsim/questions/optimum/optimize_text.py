@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ppsim.ask.blocks import Block, Line, Table
-from ppsim.ask.words import count_text
+from ppsim.ask.words import count_text, summary_line
 from ppsim.base.numbers import format_number, format_share
 from ppsim.prices.cap import OF_A_SHARE
 from ppsim.version import INSTALL_OPTIMIZE
@@ -87,7 +87,7 @@ def proof_lines(found: Outcome) -> Iterator[Line]:
         ("held", format_number(solution.most_held), _held_note(found)),
     ]
     for name, value, note in rows:
-        yield Line(f"{name:<18} {value:>12}   {note}", 34)
+        yield summary_line(name, value, note)
 
 
 def _per_unit(problem: Problem) -> int:

@@ -274,7 +274,7 @@ class ServedSplit(Answer[Any]):
             )
             assert blocks is None or blocks > 0
             yield ""
-            yield from list(self.best.held.blocks())[:-2]
+            yield from self.best.held.blocks()
         yield ""
         yield name_line("run it    ", (self._line_again(), "try"))
 

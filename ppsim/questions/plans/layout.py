@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import click
 
 from ppsim.ask.answer import Answer
-from ppsim.ask.blocks import Block, Line
+from ppsim.ask.blocks import Block, Line, Table
 from ppsim.ask.given import Need
 from ppsim.ask.groups import FaceOptions
 from ppsim.ask.options import Request, common, flag, group, option
@@ -226,16 +226,19 @@ class Layout(Answer[LayoutRequest]):
 
         found, devices = self.stage_layers, self.devices
         yield f"{found}\n"
-        yield "stage  device  layers  content"
-        rows = list(range(found.n_stages))
+        rows = [
+            (
+                str(stage),
+                str(devices[stage]),
+                str(found.layers[stage]),
+                format_content(found.content[stage : stage + 1]) or "(empty)",
+            )
+            for stage in range(found.n_stages)
+        ]
+        half = MOST_ROWS // 2
         if len(rows) > MOST_ROWS:
-            rows = [*rows[: MOST_ROWS // 2], -1, *rows[-MOST_ROWS // 2 :]]
-        for stage in rows:
-            if stage < 0:
-                yield f"... {found.n_stages - MOST_ROWS} more stages"
-                continue
-            held = format_content(found.content[stage : stage + 1]) or "(empty)"
-            yield f"{stage:>5}  {devices[stage]:>6}  {found.layers[stage]:>6}  {held}"
+            rows = [*rows[:half], ("...", "", "", f"{len(rows) - 2 * half} more"), *rows[-half:]]
+        yield Table(["stage", "device", "layers", "content"], rows, left=["content"])
         yield ""
         yield Line(f"flags  {self.flags}", 7)
         if found.empty:

@@ -15,7 +15,7 @@ from ppsim.ask.groups import JsonOption, OutputOptions
 from ppsim.ask.options import Request, common, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.write import Writers, inputs_of
-from ppsim.base.numbers import format_number
+from ppsim.base.numbers import format_column, format_number
 from ppsim.errors import InputError
 from ppsim.prices.software import PRECISIONS, SoftwareOptions, parallel_with
 from ppsim.questions.plans.layer_split import Drawing, check_output
@@ -307,12 +307,20 @@ class ModelCost(Answer[ModelRequest]):
             **self.training,
         }
 
-    def bars(self) -> Bars | None:
-        """The memory of each device; None where only the model was asked for."""
-        if not self.training:
-            return None
+    def bars(self) -> Bars:
+        """The memory of each device, or the operators' work where only the model was asked for."""
         from ppsim.show.drawing.card_bars import Bar, Bars
 
+        if not self.training:
+            rows = sorted(list_operators(self.model), key=lambda row: -row["forward_flops"])
+            work = [row["forward_flops"] / 1e9 for row in rows if row["forward_flops"]]
+            return Bars(
+                "GFLOP of the forward of one sequence in one layer, the most first",
+                [
+                    Bar(f"{row['part']}: {row['operator']}", gflop, text)
+                    for row, gflop, text in zip(rows, work, format_column(work), strict=False)
+                ],
+            )
         held = [(row["device"], row["total_gib"]) for row in self.training["devices"]]
         bars = [Bar(f"device {device}", gib, format_number(gib)) for device, gib in held]
         return Bars("memory of each device (GiB)", bars)
@@ -370,9 +378,9 @@ class ModelCost(Answer[ModelRequest]):
         columns = {
             "part": [row["part"] for row in rows],
             "operator,\none sequence": [row["operator"] for row in rows],
-            "F\nGFLOP": [format_number(row["forward_flops"] / 1e9) for row in rows],
-            "B\nGFLOP": [format_number(row["backward_flops"] / 1e9) for row in rows],
-            "F\nMB": [format_number(row["forward_bytes"] / 1e6) for row in rows],
+            "F\nGFLOP": format_column([row["forward_flops"] / 1e9 for row in rows]),
+            "B\nGFLOP": format_column([row["backward_flops"] / 1e9 for row in rows]),
+            "F reads and\nwrites, MB": format_column([row["forward_bytes"] / 1e6 for row in rows]),
         }
         yield ""
         yield Table(

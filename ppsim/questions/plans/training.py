@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ppsim.ask.blocks import Block, Line, Table, name_line
 from ppsim.ask.words import count_text
-from ppsim.base.numbers import format_number, format_part, format_share
+from ppsim.base.numbers import format_column, format_number, format_part, format_share
 from ppsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ def _show_stages(stages: list[dict[str, Any]]) -> Iterator[Block]:
         "copies": "copy_ms",
     }
     columns |= {
-        f"{name}\nms": [format_number(row[key]) for row in stages]
+        f"{name}\nms": format_column([row[key] for row in stages])
         for name, key in times.items()
         if key in stages[0]
     }

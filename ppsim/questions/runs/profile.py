@@ -12,10 +12,12 @@ from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Line, Table
 from ppsim.ask.groups import FaceOptions
 from ppsim.ask.options import Request, group, option
+from ppsim.base.numbers import format_column
 
 if TYPE_CHECKING:
     from ppsim.inputs.profile.profile import Profile
     from ppsim.inputs.profile.text import Differences
+    from ppsim.show.drawing.card_bars import Bars
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +86,21 @@ class ShownProfile(Answer[Request]):
         from ppsim.inputs.profile.text import sentence
 
         return sentence(self.profile)
+
+    def bars(self) -> Bars:
+        """The middle 80% of each op's times, with a mark at the median."""
+        from ppsim.inputs.profile.text import op_name
+        from ppsim.show.drawing.card_bars import Bar, Bars
+
+        ops = self.profile.op
+        texts = format_column([op.median_ms for op in ops])
+        return Bars(
+            "time of each op (ms): p10 to p90, with a mark at the median that is written",
+            [
+                Bar(op_name(op), op.p90_ms, text, op.p10_ms, op.median_ms)
+                for op, text in zip(ops, texts, strict=True)
+            ],
+        )
 
     def line(self) -> Iterator[Block]:
         """The times of a stage."""

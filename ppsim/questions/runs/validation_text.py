@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from ppsim.real.validation.verdict import Validation, Verdict
     from ppsim.show.files.document import PageExplanation
 
+LEVELS = {
+    "nominal": "times of the ops alone, messages free",
+    "link": "and messages, as measured alone before the runs",
+    "host": "and what ops and calls take in the other schedules' runs",
+    "held-out": "and latencies and gaps of those runs; nothing is taken from the run itself",
+    "replay": "each op's own measured time: the error that is left is the model's",
+}
 JOB_LEVELS = {
     "replay": "its own op times",
     "stage and kind": "medians of other steps, by stage and kind",
@@ -60,7 +67,7 @@ def job_lines(run: RealRun, value: dict[str, Any]) -> Iterator[Block]:
         if level == "replay" and run.job and run.job.host is not None:
             said += ", messages and gaps"
         text = f"{level:<15} median {error['median']:7.3%}   worst {error['worst']:7.3%}"
-        yield Line([(text, "name" if level == "held-out" else ""), f"   {said}"], 18)
+        yield Line([(text, "name" if level == "held-out" else ""), f"   {said}"], len(text) + 3)
     yield ""
 
 
@@ -208,6 +215,7 @@ def picker_of(validation: Validation, titles: Sequence[str]) -> PageExplanation:
             for run in rows[:, :, used]
         ],
         "levels": levels,
+        "said": {level: LEVELS[level] for level in levels},
         "errors": [
             {"name": title, "texts": [format_change(verdict.errors[level]) for level in levels]}
             for title, verdict in zip(titles, validation.verdicts, strict=True)

@@ -29,7 +29,7 @@ from ppsim.ask.words import (
     result_line,
     run_verdict,
     shape_line,
-    summary,
+    summary_lines,
     title_of,
 )
 from ppsim.ask.write import Writers, document_writers, find_targets, inputs_of
@@ -441,8 +441,7 @@ class Run(Answer[RunRequest]):
                 marks = marks_of_messages(self.execution)
             yield Chart(self.timeline, self.metrics, marks, self.request.lanes)
         yield ""
-        for line in summary(self.timeline, self.metrics).splitlines():
-            yield Line([line[:19], (line[19:34], "name"), (line[34:], "quiet")], 34)
+        yield from summary_lines(self.timeline, self.metrics)
         yield from map(Line, counts_lines([self.schedule]))
         if self.step:
             yield Line([f"{'step':<19}", (step_text(self.step), "name")], 19)

@@ -13,7 +13,7 @@ import click
 import numpy as np
 
 from ppsim.ask.answer import Answer
-from ppsim.ask.blocks import Block, DrawnBlock, Line
+from ppsim.ask.blocks import Block, DrawnBlock, Line, heading
 from ppsim.ask.given import Need, TypedOptions
 from ppsim.ask.groups import (
     OWN,
@@ -435,12 +435,13 @@ class Sweep(Answer[SweepRequest]):
             len(f"{name}  {devices}  ")
             for name, devices, _ in [Cell("schedule", 0, 0), *self.cells]
         )
-        each = max(len(f"M={across[-1]}"), *map(len, cells.values())) + 2
-        fits = max(1, (screen.width - left) // each)
+        wide = max(len(f"M={across[-1]} "), *map(len, cells.values()))
+        fits = max(1, (screen.width - left) // (wide + 2))
         unit = next(row["unit"] for row in self.rows if row["applies"])
         title = f"{metric} ({unit})" if _column(metric).form == "time" else metric
+        yield heading(title)
         for first in range(0, len(across), fits):
-            yield _block(cells, looks, across[first : first + fits], title)
+            yield _block(cells, looks, across[first : first + fits], wide)
 
 
 def _shade(values: Mapping[Cell, float | None], colours: int) -> dict[Cell, Style]:
@@ -464,26 +465,20 @@ def _shade(values: Mapping[Cell, float | None], colours: int) -> dict[Cell, Styl
 
 
 def _block(
-    cells: Mapping[Cell, str], looks: Mapping[Cell, Style], across: list[int], title: str
+    cells: Mapping[Cell, str], looks: Mapping[Cell, Style], across: list[int], wide: int
 ) -> Table:
+    """Return a table with a column for each M; cells are ``wide``, with a blank below a star."""
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(
-        box=None,
-        pad_edge=False,
-        header_style="bold",
-        padding=(0, 2, 0, 0),
-        title=title,
-        title_justify="left",
-    )
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("schedule", no_wrap=True)
     table.add_column("P", justify="right")
     for m in across:
-        table.add_column(f"M={m}", justify="right", no_wrap=True)
+        table.add_column(f"M={m} ".rjust(wide), no_wrap=True)
     for name, devices in dict.fromkeys((name, devices) for name, devices, _ in cells):
         row = [Cell(name, devices, m) for m in across]
-        texts = [(cells.get(cell, ""), looks.get(cell, "")) for cell in row]
+        texts = [(cells.get(cell, "").rjust(wide), looks.get(cell, "")) for cell in row]
         shown = (Text(text, look or TONES["good" * text.endswith("*")]) for text, look in texts)
         table.add_row(name, str(devices), *shown)
     return table

@@ -97,7 +97,11 @@ def _compact(svg: str, prefix: str) -> str:
 def _row(cells: Sequence[str], sides: Sequence[str]) -> str:
     """Return a row of a table; in one with fewer cells than columns the second is a remark."""
     first, *rest = map(html.escape, cells)
-    sides = sides[1:] if len(cells) == len(sides) else [f'{WORDS} colspan="{len(sides) - 1}"']
+    if len(cells) == len(sides):
+        sides = sides[1:]
+    else:
+        sides = [f'{WORDS} colspan="{len(sides) - 1}"']
+        rest = [f'<span class="remark">{remark}</span>' for remark in rest]
     texts = [f"<td{side}>{cell}</td>" for side, cell in zip(sides, rest, strict=True)]
     return f'<tr><th scope="row">{first}</th>{"".join(texts)}</tr>'
 

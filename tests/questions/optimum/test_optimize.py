@@ -428,9 +428,11 @@ def test_only_what_attains_its_bound_is_said_to_be_proved(bound, solver, interru
     outcome = Outcome(
         problem, slow, bound, (NamedSolution(replace(slow, origin="x"), True),), solver, interrupted
     )
-    (line,) = (
-        str(line.parts) for line in proof_lines(outcome) if str(line.parts).startswith("bound")
+    texts = (
+        "".join(part if isinstance(part, str) else part[0] for part in line.parts)
+        for line in proof_lines(outcome)
     )
+    (line,) = (text for text in texts if text.startswith("bound"))
     assert line.endswith(noted)
     assert sentences(outcome)[-1] == ends
     assert (

@@ -282,6 +282,7 @@ def test_the_page_compares_runs_by_terms_that_sum_to_their_makespans(two):
         two.validation.verdicts[0].errors["replay"]
     )
     assert len(story["levels"]) == len(story["errors"][1]["texts"]) == 5
+    assert [*story["said"]] == story["levels"]
 
 
 @pytest.mark.slow
@@ -331,6 +332,12 @@ def test_a_run_is_picked_and_its_ops_are_joined(tmp_path):
             f"{lead}.startsWith('ZB-1P measured takes') && {lead}.includes('ms against GPipe "
             f"measured')"
         )
+        headings = browser.run(
+            "[...document.querySelectorAll('#story h2')].map(h => h.textContent)"
+        )
+        assert "ZB-1P measured \u2212 GPipe measured, ms of a device on average" in headings
+        said = browser.run("document.getElementById('story').textContent")
+        assert "replay: each op's own measured time" in said
         assert browser.run("document.getElementById('fault').textContent") == ""
 
 

@@ -15,6 +15,7 @@ from ppsim.analysis.jitter import Sampled
 from ppsim.schedules import generate
 from ppsim.show.drawing.trust import chart_notes, draw_published, draw_spread
 from ppsim.show.files.chart import save_chart
+from tests.browser import started
 from tests.commands import invoke, refused
 
 
@@ -141,13 +142,49 @@ def test_a_page_of_many_runs_is_small_and_has_a_picture_for_phones(tmp_path):
     assert len(page) < 150_000
     assert page.count('<svg class="phone"') == 1
     assert '<td class="words">tp 2, pp 4</td><td>1.234567</td><td>3.0</td>' in page
-    assert '<td class="words" colspan="3">left out: &lt;no&gt; GPU</td>' in page
+    assert (
+        '<td class="words" colspan="3"><span class="remark">left out: &lt;no&gt; GPU</span></td>'
+        in page
+    )
     svgs = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
     ids = [re.findall(r' id="([^"]+)"', svg) for svg in svgs]
     assert not set(ids[0]) & set(ids[1])
     for svg, own in zip(svgs, ids, strict=True):
         assert set(re.findall(r'(?:href="#|url\(#)([^")]+)', svg)) == set(own)
         assert set(re.findall(r' class="(\w\d+)"', svg)) == set(re.findall(r"\.(\w\d+){", svg))
+
+
+@pytest.mark.browser
+def test_a_phone_shows_many_runs_on_low_rows_and_remarks_whole(tmp_path):
+    """A long source is not squeezed to a letter a line, and a remark does not go over the edge."""
+    named = ["model", "GPU", "software", "layout"]
+    source = "owner/repository@067f987df:docs/performance-summary-archive.md:593"
+    words = ["qwen3-30b-a3b", "gb200", "megatron-bridge", "pp 2, dp 8, ep 8, vp 24, mbs 2"]
+    numbers = ["11.52", "9.7-13.7", "24.85", "-53.6%"]
+    cells = [[f"p{n}", *words, *numbers, source] for n in range(9)]
+    save_chart(
+        lambda width: draw_published([run("a", "b", 2.0, 2.1, 1.9, 2.3)], width),
+        6.75,
+        str(tmp_path / "x.html"),
+        ".html",
+        title="T",
+        said="S",
+        inputs={},
+        headings=["run", *named, "predicted s", "range s", "measured s", "error", "source"],
+        rows=[["q", "left out: " + "no such model in the library " * 4], *cells],
+        left=[*named, "source"],
+    )
+    with started(tmp_path) as browser:
+        size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+        browser.ask("Emulation.setDeviceMetricsOverride", **size)
+        browser.open((tmp_path / "x.html").as_uri())
+        rows = browser.run(
+            "[...document.querySelectorAll('tbody tr')].map(row => row.offsetHeight)"
+        )
+        remark = browser.run("document.querySelector('.remark').getBoundingClientRect().right")
+    assert len(rows) == 10
+    assert max(rows) < 120
+    assert remark <= 390
 
 
 def test_other_formats_are_refused_before_anything_is_drawn(tmp_path):

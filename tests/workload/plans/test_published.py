@@ -764,7 +764,7 @@ def test_no_run_that_judges_takes_longer_for_each_of_more_microbatches():
     for row in chain(*map(read, (*NAMES, "unseen/schedules", "unseen/zero_bubble"))):
         try:
             setup = setup_of(row)
-        except (Skipped, PpsimError):
+        except (SkippedRow, PpsimError):
             continue
         if setup.measured and row.get("set") != "faulty":
             said = [str(row.get(key)) for key in ("source", "framework", "release")]

@@ -38,7 +38,7 @@ from ppsim.show.drawing.lanes import (
     lane_of,
     streams_of,
 )
-from ppsim.show.drawing.legend import LANE_FILL, legend_entries, split_by_chunk
+from ppsim.show.drawing.legend import LANE_FILL, legend_entries
 from ppsim.show.drawing.link_panel import link_names, link_notes
 from ppsim.show.drawing.look import CRITICAL, PICKED
 from ppsim.show.drawing.memory_panel import MOST_LINES
@@ -404,7 +404,7 @@ def _legend(document: Document, idles: Sequence[Idle | None]) -> list[dict[str, 
     bands = {int(band) for lane in lanes if lane is not None for band in np.unique(lane.band)}
     causes = {name for idle in idles if idle for name in idle.by_cause}
     colours = document.look.colours
-    entries = split_by_chunk(legend_entries(document.timelines, bands, palette=colours), colours)
+    entries = legend_entries(document.timelines, bands, palette=colours)
     entries += [entry for entry in legend_entries(document.timelines, bands, causes) if entry.cause]
     return [
         {

@@ -39,8 +39,8 @@ function differences({ terms, meanings }, [a, b], [first, second]) {
   const most = [...parts].sort((p, q) => Math.abs(q.by) - Math.abs(p.by)).slice(0, 2);
   const lead = `${b.title} takes ${timed(b.makespan)}, ${signed(whole)} ${REPORT.unit} against ${a.title}: most in ${most.map(({ name, by }) => `${name} ${signed(by)}`).join(', ')}`;
   return {
-    lead, bars, ghosts: [], heading: `Second − first, ${REPORT.unit} of a device on average`, twins: twinsOf(a, b),
-    matrix: { heading: `Second − first by device, ${REPORT.unit}`, columns: parts.map(({ name }) => name), rows },
+    lead, bars, ghosts: [], heading: `${b.title} − ${a.title}, ${REPORT.unit} of a device on average`, twins: twinsOf(a, b),
+    matrix: { heading: `${b.title} − ${a.title} by device, ${REPORT.unit}`, columns: parts.map(({ name }) => name), rows },
   };
 }
 
@@ -67,7 +67,10 @@ function pickerOf({ picker }) {
     return element('tr', {}, element('th', { scope: 'row' }, button), ...texts.map(text => element('td', { textContent: text })));
   });
   const head = ['run', ...picker.levels].map(name => element('th', { scope: 'col', textContent: name }));
+  const meanings = Object.entries(picker.said).map(([level, meaning]) => element('div', {}, element('b', { textContent: `${level}: ` }), meaning));
   return part('Runs: how far off each prediction is',
+    element('p', { className: 'muted', textContent: '(predicted − measured) / measured makespan, with ever more of what was measured:' }),
     sliding('Runs', '', element('thead', {}, element('tr', {}, ...head)), element('tbody', {}, ...rows)),
-    element('span', { className: 'tools' }, choice('above', 0), choice('below', 1)));
+    element('span', { className: 'tools' }, choice('above', 0), choice('below', 1)),
+    element('div', { className: 'muted' }, ...meanings));
 }

@@ -13,7 +13,7 @@ from ppsim.errors import InputError
 from ppsim.show.drawing.canvas import figure_settings
 from ppsim.show.drawing.gantt.notes import NOTE_REACH, place_notes
 from ppsim.show.drawing.gantt.panel import Panel
-from ppsim.show.drawing.legend import legend_entries, split_by_chunk
+from ppsim.show.drawing.legend import legend_entries
 from ppsim.show.drawing.look import Note
 from ppsim.show.drawing.palette import text_colour
 from ppsim.show.files.document import Abilities, Document
@@ -166,7 +166,7 @@ def _legend(document: Document, top: float) -> str:
     known = [*document.look.colours.colours, document.look.colours.bubble]
     names, between = [], "\\quad "
     palette = document.look.colours
-    for entry in split_by_chunk(legend_entries(document.timelines, palette=palette), palette):
+    for entry in legend_entries(document.timelines, palette=palette):
         wide = BOX.format(8 / len(entry.colours))
         box = "".join(
             f"\\textcolor{{ppsim{known.index(colour)}}}{{{wide}}}" for colour in entry.colours
