@@ -132,8 +132,8 @@ class ExplainRequest(Request):
         "--what-if",
         multiple=True,
         metavar="KEY=VALUE,...",
-        help="Simulate a change; repeatable. Any option of shape, costs or messages: mb=16 · "
-        "schedule=zb-1p · comm=0.1 "
+        help="Simulate a change; repeatable. Any option of shape, costs, model or messages: "
+        "mb=16 · schedule=zb-1p · tp=4 · comm=0.1 "
         "· speed.3=0.9 (device 3) · tf.2=0.9 (forward of stage 2), tf.2=x0.9 (times 0.9), tf=x0.9 "
         "(every stage) · "
         "link.0-1=0.5, link.0>1=x2 (one direction) · layers.3>2=1/8 (one of the eight layers of "
@@ -153,7 +153,7 @@ class ExplainRequest(Request):
         help="The most a device may hold of what is advised (what this run holds): a number counts "
         "activations of a device's 1/P share of the model, with --layout of one layer; with a "
         "unit, such "
-        "as 40GiB, bytes of a --profile.",
+        "as 40GiB, bytes of a --profile or of a --model.",
     )
     several: ReplicaOptions = group(ReplicaOptions, "Costs")
     lengths: LengthOptions = group(LengthOptions, "Lengths")
@@ -248,7 +248,11 @@ def _try_changes(
             if explanation.around and around is None:
                 what = f"--what-if {change}: {timeline.schedule.name} has no period to compare by"
                 raise InputError(what, "ppsim compare, or leave out --steps")
-            found.append(what_if(text, change, timeline, around))
+            made = what_if(text, text, timeline, around)
+            if base.tokens and run.tokens:
+                each = made.per_microbatch * base.tokens / run.tokens
+                made = replace(made, per_microbatch=each)
+            found.append(made)
         return Tried(tuple(found))
     if stated and stated.job and len(stated.job.replicas) > 1:
         if request.cap is not None:
@@ -722,8 +726,17 @@ def _explain_simulated(request: ExplainRequest) -> tuple[Explanation, Run, Simul
     schedule, prices = build(spec, shape, costs, network)
     loads = Loads(request.lengths, request.several.count)
     load = loads.find(schedule, costs)
-    base = Run(spec, shape, costs, network, schedule, replicas=request.several.replicas)
-    base = replace(base, loads=loads if load else None)
+    base = Run(
+        spec,
+        shape,
+        costs,
+        network,
+        schedule,
+        replicas=request.several.replicas,
+        loads=loads if load else None,
+        training=request.modelled,
+        lengths=request.lengths,
+    )
     each = time_replicas(schedule, prices, network, costs, request.several, load)
     mean_prices = prices
     if load and each:

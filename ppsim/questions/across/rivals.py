@@ -310,8 +310,7 @@ def _find_room(explanation: Explanation, base: Run, cap: str | None) -> Room:
     from ppsim.analysis.explain import Room
 
     if cap is None:
-        # of a model activations are compared, as a cap in bytes is not asked for
-        held, unit = _most_held(base, explanation.base, in_bytes=base.costs.modelled is None)
+        held, unit = _most_held(base, explanation.base, in_bytes=True)
         return Room(held, held, unit)
     from ppsim.prices.cap import read_cap
 
