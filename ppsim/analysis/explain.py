@@ -114,7 +114,9 @@ class Room:
         if self.unit == "B":
             return self.number(held)
         share = " of a 1/P share" if self.unit == "activations" else ""
-        return f"{self.number(held)} {self.unit}{share}"
+        number = self.number(held)
+        unit = self.unit.removesuffix("s") if number == "1" else self.unit
+        return f"{number} {unit}{share}"
 
 
 @dataclass(frozen=True)

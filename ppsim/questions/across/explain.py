@@ -602,18 +602,41 @@ def _refuse_iteration(given: Given) -> None:
 
 
 def _explain_stated(stated: Stated) -> tuple[Explanation, Run]:
+    from ppsim.analysis.changes import times_sliced
     from ppsim.analysis.explain import explain_times
 
     explanation = explain_times(stated.found)
     schedule = explanation.timeline.schedule
+    slices = schedule.n_slices
     shape = ShapeOptions(
         devices=schedule.n_devices,
         stages=schedule.n_stages,
-        microbatches=schedule.n_microbatches,
+        microbatches=schedule.whole_microbatches,
         group_size=stated.group_size,
+        slices=slices if slices > 1 else None,
     )
-    return explanation, Run(
-        stated.family, shape, CostOptions(), SIMPLE, schedule, stated.found.costs
+    whole = times_sliced(stated.found.costs, slices)
+    costs = _steps_shown(schedule, whole)
+    return explanation, Run(stated.family, shape, costs, SIMPLE, schedule, whole)
+
+
+def _steps_shown(schedule: Schedule, prices: Costs) -> CostOptions:
+    """Return the options of the steps that a run shows, for schedules that are timed with its
+    costs.
+    """
+    from ppsim.core.ops import BACKWARDS, Kind, mask
+
+    shown = {*schedule.kind.tolist()}
+    if schedule.n_rounds == 1 and Kind.OPT not in shown:
+        return CostOptions()
+    trains = bool(mask(BACKWARDS)[schedule.kind].any())
+    given = {"t_gather": Kind.GATHER, "t_reduce_grad": Kind.REDUCE}
+    times: dict[str, Any] = {
+        name: prices.others[kind].tolist() for name, kind in given.items() if kind in shown
+    }
+    alone = trains and schedule.flushes and Kind.NORM not in shown
+    return CostOptions(
+        steps=schedule.n_rounds, post_validation=alone, per="stage" if times else None, **times
     )
 
 

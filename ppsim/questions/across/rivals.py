@@ -88,8 +88,8 @@ def try_changes(explanation: Explanation, base: Run, given: Given, cap: str | No
     beyond = [each for each in more[:1] if not fit or each.rank < fit[0].rank]
     changes = [each for each in plain if each] + fit[:SHOWN] + beyond
     notes = list(_notes(room, rivals, fit, [each.advice.removeprefix("use ") for each in left]))
-    if not explanation.base.schedule.flushes:
-        notes.append(f"{explanation.base.schedule.name} never flushes: {UNTRIED}")
+    if why := _why_no_rivals(base):
+        notes.append(why)
     best = best_of(explanation, changes, room)
     base_time = explanation.per_microbatch
     if best is not None and best.name in found and best.per_microbatch < base_time:
@@ -185,32 +185,52 @@ def _more_in_flight(base: Run, count: int | None) -> Iterator[_Attempt]:
 
 def _is_laned(base: Run) -> bool:
     """Return whether a real run shows ops on several streams, which no other run would copy."""
-    return base.measured is not None and base.schedule is not None and base.schedule.has_lanes
+    return base.measured is not None and base.schedule is not None and _has_lanes(base.schedule)
+
+
+def _has_lanes(schedule: Schedule) -> bool:
+    """Return whether there are ops of other streams than compute, besides those around a training
+    step.
+    """
+    from ppsim.core.ops import COMPUTE, ONCE_A_STEP, mask
+
+    return schedule.has_lanes and not mask((*COMPUTE, *ONCE_A_STEP))[schedule.kind].all()
+
+
+def _why_no_rivals(base: Run) -> str:
+    """Return a sentence on why no other schedules are tried; empty where they are.
+
+    Of steps that never flush all have one fill and drain together, and each of a rival's has both.
+    """
+    from ppsim.core.ops import BACKWARDS
+    from ppsim.schedules import family_of
+
+    schedule = base.schedule
+    assert schedule
+    if not schedule.flushes:
+        return f"{schedule.name} never flushes: {UNTRIED}"
+    own = family_of(base.spec) if base.spec else None
+    if (own.lanes if own else _has_lanes(schedule)) or _is_laned(base):
+        why = "has copies or collectives that they lack"
+    elif not np.isin(schedule.kind, BACKWARDS).any():
+        why = "does not train"
+    else:
+        return ""
+    return f"no other schedules are tried: {schedule.name} {why}"
 
 
 def _rivals(base: Run, room: Room) -> Iterator[tuple[Family, _Attempt]]:
     """All schedules that do the same training on the devices of a run, each with its chunks.
 
     A schedule that takes a limit of activations is tried with a cap that was given, too.
-
-    A schedule that runs forwards only has none, nor has one whose ops run on several streams, nor
-    one that never flushes: its steps have one fill and drain together, and each of a rival's has
-    both.
     """
-    from ppsim.core.ops import BACKWARDS
     from ppsim.schedules import family_of, interchangeable_families
 
     schedule = base.schedule
     assert schedule
-    own = family_of(base.spec) if base.spec else None
-    laned = own.lanes if own else schedule.has_lanes
-    if (
-        laned
-        or _is_laned(base)
-        or not schedule.flushes
-        or not np.isin(schedule.kind, BACKWARDS).any()
-    ):
+    if _why_no_rivals(base):
         return
+    own = family_of(base.spec) if base.spec else None
     stages = schedule.n_stages if base.measured is not None else None
     count = schedule.whole_microbatches
     sizes = ShapeOptions(devices=schedule.n_devices, stages=stages, microbatches=count)
