@@ -99,8 +99,8 @@ class Cap:
         if self.in_bytes and unit != BYTES:
             raise InputError(
                 f"--cap {self.text} is in bytes, and nothing says how many bytes an activation has",
-                "--profile FILE with activations, ppsim memory --model NAME, or a number of "
-                "activations such as --cap 6",
+                "--profile FILE with activations, --model NAME with --cluster NAME, or a number "
+                "of activations such as --cap 6",
             )
         if not self.in_bytes and unit == BYTES:
             hint = ",".join(f"{part.strip()}GiB" for part in self.text.split(","))

@@ -25,6 +25,7 @@ from ppsim.errors import PpsimError
 from ppsim.prices.build import build_memory
 from ppsim.prices.data_parallel.replicas import ReplicaOptions, time_replicas
 from ppsim.prices.options import ask_costs
+from ppsim.prices.parts.profile import has_activation_bytes
 from ppsim.questions.across.break_even import describe_limits, price_of_search
 from ppsim.questions.across.whatif import Run, changeable_options
 
@@ -347,7 +348,7 @@ def _most_held(run: Run, timeline: Timeline, *, in_bytes: bool) -> tuple[float, 
     Bytes, if wanted, where a profile or a model has them; layers where there is a layout.
     """
     schedule = timeline.schedule
-    costs = run.costs if in_bytes else replace(run.costs, profile=None)
+    costs = _with_bytes(run.costs) if in_bytes else replace(run.costs, profile=None)
     load = run.loads.find(schedule, run.costs) if run.loads else None
     if load:
         return _most_loaded(run, schedule, costs, load)
@@ -365,6 +366,13 @@ def _most_held(run: Run, timeline: Timeline, *, in_bytes: bool) -> tuple[float, 
     return peak_share(measure(timeline), shape_of(schedule)), ACTIVATIONS
 
 
+def _with_bytes(costs: CostOptions) -> CostOptions:
+    """Return the options of costs without a profile that has no bytes of activations."""
+    if costs.profile and not has_activation_bytes(costs.profile):
+        return replace(costs, profile=None)
+    return costs
+
+
 def _most_loaded(run: Run, schedule: Schedule, costs: CostOptions, load: Load) -> tuple[float, str]:
     """Return the most that a device of any replica holds, of microbatches of different lengths, in
     a unit of ``--cap``, and its name.
@@ -373,8 +381,6 @@ def _most_loaded(run: Run, schedule: Schedule, costs: CostOptions, load: Load) -
     from ppsim.prices.cap import activations_per_unit
     from ppsim.prices.data_parallel.replicas import LoadedRuns, ReplicaOptions
 
-    if costs.profile and not ask_costs(costs).knows_memory:
-        costs = replace(costs, profile=None)
     prices = run.price(schedule)
     held, _ = build_memory(schedule, prices, costs)
     several = ReplicaOptions(run.replicas)
@@ -399,7 +405,7 @@ def with_memory_of_dealing(
         return change
     from ppsim.core.curve import BYTES
 
-    costs = run.costs if room.unit == BYTES else replace(run.costs, profile=None)
+    costs = _with_bytes(run.costs) if room.unit == BYTES else replace(run.costs, profile=None)
     held, _ = _most_loaded(run, schedule, costs, load)
     fits = not room.stated or room.takes(held)
     more = "" if fits else f" (holds {room.number(held)}, not {room.number(room.cap)})"
