@@ -13,7 +13,7 @@ from tests.commands import invoke
 def write_decoder(folder, *queues, rounds=2):
     """Write queues of cells such as 0F1 that go round, and return the file's name."""
     cells = [
-        (device, *re.fullmatch(r"(\d+)([A-Z_]+)(\d+)", cell).groups())
+        (device, *re.findall(r"\d+|[A-Z_]+", cell))
         for device, queue in enumerate(queues)
         for cell in queue.split()
     ]

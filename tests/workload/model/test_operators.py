@@ -808,7 +808,7 @@ def products_of_all_tokens(model: Model, mixer: str) -> dict[str, float]:
     """The width of each input of an attention layer that is made of a rank's own tokens, over the
     tokens that a row of it has, and read for all tokens.
     """
-    made = {"query up": model.q_lora, "key": model.head_dim}
+    made = {"query up": float(model.q_lora), "key": float(model.head_dim)}
     if mixer == "csa":
         made |= {"key of four": model.head_dim / 4, "indexer key of four": model.index_dim / 4}
     return made | ({"key of 128": model.head_dim / 128} if mixer == "hca" else {})
