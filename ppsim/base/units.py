@@ -72,4 +72,5 @@ def with_unit(amount: str, unit: str) -> str:
     """Return a written amount with its unit, such as ``1 activation``; bytes have theirs."""
     if unit == "B":
         return amount
-    return f"{amount} {unit.removesuffix('s') if amount == '1' else unit}"
+    ending = "es" if unit.endswith("ches") else "s"
+    return f"{amount} {unit.removesuffix(ending) if amount == '1' else unit}"

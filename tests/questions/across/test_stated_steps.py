@@ -3,10 +3,11 @@ would be.
 """
 
 import json
+import re
 
 import pytest
 
-from tests.commands import invoke
+from tests.commands import invoke, refused
 
 SHAPE = ("--devices", "4", "--mb", "8")
 STEPS = ("--steps", "3")
@@ -128,3 +129,21 @@ def test_explain_says_why_it_tries_no_other_schedules(name, options, why, tmp_pa
     said = invoke("explain", write_run(tmp_path, name, *options)).stdout
     assert why in said
     assert "schedule=" not in said
+
+
+def test_runs_of_several_steps_are_compared_with_as_many(tmp_path):
+    file = write_run(tmp_path, "1f1b", *STEPS, suffix=".json")
+    refusal = refused("compare", file, "zb-1p", *SHAPE)
+    assert f"these have 3 for {file}, 1 for zb-1p" in str(refusal)
+    assert refusal.hint == "--steps 3"
+    said = invoke("compare", file, "zb-1p", *SHAPE, *refusal.hint.split())
+    assert "zb-1p has 1.22 times the rate of" in said.stdout
+
+
+def test_schedules_that_go_round_are_compared_by_a_round():
+    """Of 4 steps and one, whose makespans are 35 and 11, a round takes as long."""
+    rows = invoke("compare", "decode", "forward-only", *SHAPE, env={"COLUMNS": "200"}).stdout
+    assert re.search(r"forward-only +8 .* 11 +0\.0% ", rows)
+    assert "the same rate as forward-only, 1 batch per t_F" in rows
+    found = asked("compare", "decode", "forward-only", *SHAPE)["schedules"]
+    assert [row["pareto"] for row in found] == [True, True]
