@@ -97,6 +97,9 @@ class Question(click.Command):
                 raise
             message = f"No such option '{error.option_name}'. Did you mean '{ours}'?"
             raise click.NoSuchOption(error.option_name, message, ctx=ctx) from None
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx  # with which it names the command's help
+            raise
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the parameters of the question, then the parameters that only the command has."""

@@ -1246,15 +1246,16 @@ def explain(
             blocking.
         t_shape: Wait of the host between a shape and its message, added to the latency of the
             shape (0).
-        changes: Simulate a change; repeatable. Any option of shape, costs or messages: mb=16 ·
-            schedule=zb-1p · comm=0.1 · speed.3=0.9 (device 3) · tf.2=0.9 (forward of stage 2),
-            tf.2=x0.9 (times 0.9), tf=x0.9 (every stage) · link.0-1=0.5, link.0>1=x2 (one
-            direction) · layers.3>2=1/8 (one of the eight layers of stage 3 to stage 2).
+        changes: Simulate a change; repeatable. Any option of shape, costs, model or messages:
+            mb=16 · schedule=zb-1p · tp=4 · comm=0.1 · speed.3=0.9 (device 3) · tf.2=0.9
+            (forward of stage 2), tf.2=x0.9 (times 0.9), tf=x0.9 (every stage) · link.0-1=0.5,
+            link.0>1=x2 (one direction) · layers.3>2=1/8 (one of the eight layers of stage 3 to
+            stage 2).
         of_device: Show every gap of this device.
         of_op: Show what an op waits for, and its slack: 2B5 or B5@2 (stage 2).
         cap: The most a device may hold of what is advised (what this run holds): a number
             counts activations of a device's 1/P share of the model, with --layout of one layer;
-            with a unit, such as 40GiB, bytes of a --profile.
+            with a unit, such as 40GiB, bytes of a --profile or of a --model.
         replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
             replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
             draws a distribution of --mb-scale again.

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ppsim.core.costs import Costs
-from ppsim.core.ops import Kind
+from ppsim.core.ops import ONCE_A_STEP, Kind
 from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError
 
@@ -108,6 +108,17 @@ def adapt_costs(costs: Costs, schedule: Schedule) -> Costs:
         links[links == 0] = np.median(links[links > 0])
         np.fill_diagonal(links, 0.0)
     return replace(costs, time=time, comm=links)
+
+
+def times_sliced(costs: Costs, factor: float) -> Costs:
+    """Return the costs with ``factor`` times as long ops, whose messages and ops around a training
+    step take as long as before: of slices to whole sequences, or back.
+    """
+    others = {
+        kind: time if kind in ONCE_A_STEP else time * factor for kind, time in costs.others.items()
+    }
+    pair = None if costs.pair is None else costs.pair * factor
+    return replace(costs, time=costs.time * factor, pair=pair, others=others)
 
 
 def _shift_time(

@@ -111,10 +111,10 @@ class MemoryRoom:
 
     def text(self, held: float) -> str:
         """Return an amount with its unit."""
-        if self.unit == "B":
-            return self.number(held)
+        from ppsim.base.units import with_unit
+
         share = " of a 1/P share" if self.unit == "activations" else ""
-        return f"{self.number(held)} {self.unit}{share}"
+        return with_unit(self.number(held), self.unit) + share
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ def format_column(values: Sequence[float | None]) -> list[str]:
     if max(whole, 1) + decimals > WIDEST_DIGITS:
         return ["" if value is None else format_number(value) for value in values]
     return [
-        "" if value is None else _signed(f"{value:,.{decimals}f}") if value else "0"
+        "" if value is None else _true_minus(f"{value:,.{decimals}f}") if value else "0"
         for value in values
     ]
 

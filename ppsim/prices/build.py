@@ -146,14 +146,17 @@ def build_costs(
         schedule: the schedule.
         costs: the options of costs.
         network: the options of messages; a cluster gives all links.
-        measured: the costs of a real run, in place of the options' costs.
-        model: gives the share of a stage that ``--recompute`` runs again.
+        measured: the costs of a real run, of whole sequences, in place of those that the options
+            give.
+        model: says what part of a stage ``--recompute`` runs again.
     """
     asked = ask_costs(costs, network, measured, model)
     if measured:
-        from ppsim.analysis.changes import adapt_costs
+        from ppsim.analysis.changes import adapt_costs, times_sliced
 
         made = adapt_costs(measured, schedule)
+        if schedule.n_slices > 1:
+            made = times_sliced(made, 1 / schedule.n_slices)
     else:
         made = asked.source.price(schedule, asked)
         if schedule.n_slices > 1 and asked.source.is_of_whole_sequences:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ppsim.base.numbers import format_number
+from ppsim.base.units import with_unit
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import build_memory
 from ppsim.prices.options import CostOptions
@@ -51,12 +52,14 @@ def number_at_least(value: float) -> str:
 def write_count(value: float, per_unit: float, unit: str) -> str:
     """Write a count in the unit of ``--cap``, and where that differs in the memory model's."""
     if per_unit == 1:
-        return f"{format_number(value)} {unit}"
+        return with_unit(format_number(value), unit)
     from ppsim.engine.memory.usage import ACTIVATIONS
 
     if unit != ACTIVATIONS:
-        return f"{format_number(value)} of slices ({format_number(value / per_unit)} {unit})"
-    return f"{format_number(value)} {unit} ({format_number(value / per_unit)} {OF_A_SHARE})"
+        whole = with_unit(format_number(value / per_unit), unit)
+        return f"{format_number(value)} of slices ({whole})"
+    share = f"{format_number(value / per_unit)} {OF_A_SHARE}"
+    return f"{with_unit(format_number(value), unit)} ({share})"
 
 
 @dataclass(frozen=True)
@@ -99,8 +102,8 @@ class Cap:
         if self.in_bytes and unit != BYTES:
             raise InputError(
                 f"--cap {self.text} is in bytes, and nothing says how many bytes an activation has",
-                "--profile FILE with activations, ppsim memory --model NAME, or a number of "
-                "activations such as --cap 6",
+                "--profile FILE with activations, --model NAME with --cluster NAME, or a number "
+                "of activations such as --cap 6",
             )
         if not self.in_bytes and unit == BYTES:
             hint = ",".join(f"{part.strip()}GiB" for part in self.text.split(","))
@@ -130,13 +133,15 @@ class Cap:
         amounts = ", ".join(map(self.write, self.amounts))
         if self.in_bytes:
             return amounts
-        return f"{amounts} activations {'of one layer' if layout else OF_A_SHARE}"
+        counted = with_unit(amounts, "activations")
+        return f"{counted} {'of one layer' if layout else OF_A_SHARE}"
 
 
 def fits_none(text: str, excesses: Iterable[float | None]) -> PpsimError:
     """Make the error that nothing fits, with the least cap that admits something."""
     cap, least = read_cap(text), min(each for each in excesses if each is not None)
-    shown = ", ".join(map(cap.write, cap.amounts)) + ("" if cap.in_bytes else " activations")
+    amounts = ", ".join(map(cap.write, cap.amounts))
+    shown = with_unit(amounts, "B" if cap.in_bytes else "activations")
     if len(cap.amounts) > 1:
         return PpsimError(f"none fits {shown}", f"{cap.write(least)} more on each device")
     needed = cap.amounts[0] + least

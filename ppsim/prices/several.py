@@ -4,7 +4,7 @@ schedule.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from ppsim.prices.data_parallel.dealing import DealOptions, deal_load, price_slo
 from ppsim.prices.data_parallel.lengths import LengthOptions, find_load
 from ppsim.prices.data_parallel.replicas import LoadedRuns, ReplicaOptions
 from ppsim.prices.options import CostOptions
+from ppsim.prices.parts.steps import goes_round
 from ppsim.prices.timing import SIMPLE, time_ops
 
 if TYPE_CHECKING:
@@ -127,7 +128,21 @@ def time_schedules(
             if stated
             else f"--devices {shape.stages or max(devices.values())}",
         )
+    _refuse_other_steps(schedules)
     return rows
+
+
+def _refuse_other_steps(schedules: Mapping[str, Schedule]) -> None:
+    """Refuse to compare makespans of other numbers of steps (InputError); schedules that all go
+    round are compared by their rates.
+    """
+    steps = {name: schedule.n_rounds for name, schedule in schedules.items()}
+    if len(set(steps.values())) > 1 and not all(map(goes_round, schedules.values())):
+        counts = ", ".join(f"{n} for {name}" for name, n in steps.items())
+        raise InputError(
+            f"schedules are compared over as many steps, and these have {counts}",
+            f"--steps {max(steps.values())}",
+        )
 
 
 def check_shape(specs: Sequence[str], size: object, microbatches: object) -> None:

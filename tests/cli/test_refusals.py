@@ -441,3 +441,11 @@ def test_a_nul_is_refused_in_every_word_of_every_command_and_in_python(folder):
             assert "has a NUL character\n  try: " in errors
         with pytest.raises(InputError, match="has a NUL character"):
             read_value(param, ["a\0b"] if param.many else "a\0b")
+
+
+@pytest.mark.parametrize("words", [("run", "1f1b", "--devices"), ("validate", "-o")])
+def test_an_option_without_its_value_names_the_help_of_its_command(words):
+    code, _, err = answer(*words)
+    assert code == 2
+    assert f"Try 'ppsim {words[0]} --help' for help." in err
+    assert f"Option '{words[-1]}' requires an argument." in err

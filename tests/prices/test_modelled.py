@@ -16,7 +16,7 @@ from ppsim.prices import software
 from ppsim.prices.parts import modelled
 from ppsim.workload.plans import space, stated
 from ppsim.workload.plans.published import against, read_table, setup_of
-from tests.commands import invoke
+from tests.commands import invoke, refused
 
 ppsim: Any = package  # whose options are given by name here
 
@@ -243,16 +243,125 @@ def test_a_step_has_the_factors_that_ops_have():
     assert slow[1]["gain"] == pytest.approx(slow[0]["step_s"] / slow[1]["step_s"] - 1)
 
 
-@pytest.mark.parametrize("change", ["tf=x0.9", "comm=x2", "mb=16", "dp=2"])
+@pytest.mark.parametrize("change", ["tf=x0.9", "comm=x2", "mb=16"])
 def test_what_if_changes_the_costs_of_a_model(change):
-    """Factors, sizes of the pipeline; not what the model is trained with."""
+    """Factors, and sizes of the pipeline."""
     words = ["explain", "1f1b", "--devices", "4", "--mb", "8", "--what-if", change, "--json"]
     found = invoke(*words, "--model", "llama3-8b", "--cluster", "dgx-h100")
-    if change == "dp=2":
-        assert "--what-if cannot change" in str(found.exception)
-        return
     answer = json.loads(found.stdout)
     assert answer["what_if"][0]["makespan"] != answer["makespan"]
+
+
+TRAINED = {
+    "tp=2": ["--tp", "2"],
+    "tp=2,overlap-tp=yes": ["--tp", "2", "--overlap-tp"],
+    "dp=2,zero=3": ["--dp", "2", "--zero", "3"],
+    "mbs=2": ["--mbs", "2"],
+    "seq=4096": ["--seq", "4096"],
+    "recomputes=full": ["--recomputes", "full"],
+    "layouts=light-ends,schedule=zb-v": ["--layouts", "light-ends"],
+    "precision=fp8,software=megatron-bridge": [
+        *("--precision", "fp8", "--software", "megatron-bridge")
+    ],
+    "cluster=dgx-a100,tp=4": ["--cluster", "dgx-a100", "--tp", "4"],
+    "model=mixtral-8x7b,ep=2,dp=2": ["--model", "mixtral-8x7b", "--ep", "2", "--dp", "2"],
+}
+
+
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize("name", ["1f1b", "v-auto"])
+@pytest.mark.parametrize("change", TRAINED)
+def test_what_if_trains_the_model_in_another_way_as_run_does(name, change):
+    """Its sizes, techniques, cluster and the model itself; queues follow the costs."""
+    same = ["--model", "llama3-8b", "--cluster", "dgx-h100"]
+    shape = ["--devices", "4", "--mb", "8", "--json"]
+    (row,) = json.loads(invoke("explain", name, *shape, *same, "--what-if", change).stdout)[
+        "what_if"
+    ]
+    words = TRAINED[change]
+    kept = [word for at in (0, 2) if same[at] not in words for word in same[at : at + 2]]
+    other = "zb-v" if "schedule" in change else name
+    assert (
+        row["makespan"]
+        == json.loads(invoke("run", other, *shape, *kept, *words).stdout)["makespan"]
+    )
+
+
+def test_what_if_says_where_more_gpus_or_other_tokens_are_compared():
+    words = ["explain", "1f1b", "--devices", "4", "--mb", "8", "--model", "llama3-8b"]
+    words += ["--cluster", "dgx-h100", "--what-if"]
+    assert "tp=2 (on 8 GPUs, not 4) " in invoke(*words, "tp=2").stdout
+    found = json.loads(invoke(*words, "mbs=4", "--json").stdout)
+    (row,) = found["what_if"]
+    assert row["change"] == "mbs=4 (per microbatch of as many tokens as now)"
+    assert row["makespan_per_mb"] == pytest.approx(row["makespan"] / 8 / 4)
+    assert row["makespan_per_mb"] < found["makespan"] / 8 < row["makespan"] / 8
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("tp=3", "32 heads over tp = 3 do not divide"),
+        ("ep=2", "--ep 2 divides experts, and llama3-8b has none"),
+        ("tpp=2", "cannot change 'tpp=2'. Did you mean 'tp'?"),
+        ("padded=yes", "--padded is of sequences of different lengths, and there are none"),
+        ("p2p=overlap", "with --model messages are latencies"),
+        ("tp=x2", "--tp is not a time, so it has no factor"),
+        ("tf=2,cluster=dgx-a101", "no cluster 'dgx-a101'"),
+    ],
+)
+def test_what_if_refuses_what_no_run_of_the_model_takes(change, said):
+    words = ["explain", "1f1b", "--devices", "4", "--mb", "8", "--model", "llama3-8b"]
+    assert said in str(refused(*words, "--cluster", "dgx-h100", "--what-if", change))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("tp=2", "--tp says how --model is trained, and there is none"),
+        ("model=llama3-8b,cluster=dgx-h100", "would be compared with has no model"),
+        ("mbs=2", "--mbs is of sequences of different lengths or of a model"),
+    ],
+)
+def test_what_if_trains_no_model_where_the_run_has_none(change, said):
+    assert said in str(
+        refused("explain", "1f1b", "--devices", "4", "--mb", "8", "--what-if", change)
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("replicas=4,2=1.5", ["--replicas", "4,2=1.5"]),
+        ("lengths=lognormal:2048:1.2:7", ["--lengths", "lognormal:2048:1.2:7"]),
+        (
+            "lengths=lognormal:2048:1.2:7,mbs=4,padded=yes",
+            ["--lengths", "lognormal:2048:1.2:7", "--mbs", "4", "--padded"],
+        ),
+    ],
+)
+def test_what_if_has_other_replicas_or_sequences_as_explain_does(change, words):
+    shape = ["explain", "1f1b", "--devices", "4", "--mb", "8", "--json"]
+    (row,) = json.loads(invoke(*shape, "--what-if", change).stdout)["what_if"]
+    assert row["makespan"] == json.loads(invoke(*shape, *words).stdout)["simulated_makespan"]
+    assert row["makespan"] > json.loads(invoke(*shape).stdout)["makespan"]
+
+
+def test_explain_compares_the_bytes_of_a_model():
+    """A rival that holds as many activations may hold more bytes, which ppsim memory says too."""
+    model = ["--model", "llama3-8b"]
+    shape = ["--devices", "4", "--mb", "8"]
+    found = json.loads(
+        invoke("explain", "1f1b", *shape, *model, "--cluster", "dgx-h100", "--json").stdout
+    )
+    assert found["memory"]["unit"] == "B"
+    held = json.loads(invoke("memory", "1f1b", *shape, *model, "--json").stdout)["peak"]
+    assert found["memory"]["held"] == pytest.approx(max(held))
+    tried = [row for row in found["what_if"] if row["change"].startswith("schedule=")]
+    assert any(row["fits"] for row in tried)
+    for row in tried:
+        assert row["fits"] == (row["held"] <= found["memory"]["cap"])
+    assert "other schedules on these devices hold at most 73.09 GiB" in found["notes"][0]
 
 
 def test_explain_tries_other_schedules_at_their_own_costs():

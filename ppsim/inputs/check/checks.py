@@ -105,7 +105,9 @@ def check(
 
 
 def _size(draft: Draft) -> Iterator[Fault]:
-    """Find devices without ops, and too few ops for these stages and microbatches."""
+    """Find devices without ops, too few ops for these stages and microbatches, and microbatches
+    that rounds cannot share.
+    """
     stages, microbatches = draft.n_stages, draft.n_microbatches
     for device in np.flatnonzero(np.diff(draft.offsets) == 0):
         yield Fault(
@@ -121,6 +123,14 @@ def _size(draft: Draft) -> Iterator[Fault]:
             f"{2 * stages * microbatches} ops or more, and there are {len(draft)}"
         )
         yield at(draft, op, "missing", text, "count stages and microbatches from 0, without gaps")
+    if microbatches % draft.n_rounds:
+        yield Fault(
+            "missing",
+            f"{microbatches} microbatch{'es' * (microbatches > 1)} in {draft.n_rounds} rounds, "
+            f"which each have as many",
+            "steps is how many times the queues repeat: count microbatches from 0, through all of "
+            "them",
+        )
     if not draft.computes.any():
         yield Fault("missing", "no op computes", "write F and B, or F, I and W, of every stage")
 

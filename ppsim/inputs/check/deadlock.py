@@ -157,7 +157,9 @@ def _waits(
         other = np.concatenate([send, receive[waits]])
     else:
         op, other = np.concatenate([send, receive]), np.concatenate([receive, send])
-    return op, other, step[other]
+    fed, maker = messages.fed_back
+    until = np.concatenate([step[other], step[maker] + 1])
+    return np.concatenate([op, fed]), np.concatenate([other, maker]), until
 
 
 def _run(

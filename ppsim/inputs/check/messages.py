@@ -29,19 +29,24 @@ class ExpectedMessages:
     consumer: Ints  # the op that needs it, on another device
     send: Ints  # its SEND, -1 for none
     receive: Ints  # its RECV, -1 for none
+    # shape (2, results): of each result of a round that no message brings back to the next, the op
+    # that needs it and the op that makes it
+    fed_back: Ints
 
     @classmethod
     def from_draft(cls, draft: Draft, tables: Tables) -> ExpectedMessages:
         """Find the messages that a draft's ops need."""
         op, need = tables.needs(draft)
         crosses = (draft.device[op] != draft.device[need]) & (draft.stage[op] != draft.stage[need])
+        fed = (draft.kind[op] == Kind.F) & (draft.stage[op] == 0) & draft.has_comms
+        crosses &= ~fed
         consumer, producer = op[crosses], need[crosses]
         forward = draft.kind[consumer] == Kind.F
         send_kind = np.where(forward, Kind.SEND_F, Kind.SEND_B)
         receive_kind = np.where(forward, Kind.RECV_F, Kind.RECV_B)
         send = tables.first[send_kind, draft.stage[producer], draft.microbatch[producer]]
         receive = tables.first[receive_kind, draft.stage[consumer], draft.microbatch[consumer]]
-        return cls(producer, consumer, send, receive)
+        return cls(producer, consumer, send, receive, np.stack([op[fed], need[fed]]))
 
     def matched(self, draft: Draft) -> tuple[Ints, Ints]:
         """Return messages in the order sent and in the order received, link by link: entries k

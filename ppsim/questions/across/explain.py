@@ -132,8 +132,8 @@ class ExplainRequest(Request):
         "--what-if",
         multiple=True,
         metavar="KEY=VALUE,...",
-        help="Simulate a change; repeatable. Any option of shape, costs or messages: mb=16 · "
-        "schedule=zb-1p · comm=0.1 "
+        help="Simulate a change; repeatable. Any option of shape, costs, model or messages: "
+        "mb=16 · schedule=zb-1p · tp=4 · comm=0.1 "
         "· speed.3=0.9 (device 3) · tf.2=0.9 (forward of stage 2), tf.2=x0.9 (times 0.9), tf=x0.9 "
         "(every stage) · "
         "link.0-1=0.5, link.0>1=x2 (one direction) · layers.3>2=1/8 (one of the eight layers of "
@@ -153,7 +153,7 @@ class ExplainRequest(Request):
         help="The most a device may hold of what is advised (what this run holds): a number counts "
         "activations of a device's 1/P share of the model, with --layout of one layer; with a "
         "unit, such "
-        "as 40GiB, bytes of a --profile.",
+        "as 40GiB, bytes of a --profile or of a --model.",
     )
     replica_options: ReplicaOptions = group(ReplicaOptions, "Costs")
     lengths: LengthOptions = group(LengthOptions, "Lengths")
@@ -247,7 +247,11 @@ def _try_changes(
             if explanation.round and around is None:
                 what = f"--what-if {change}: {timeline.schedule.name} has no period to compare by"
                 raise InputError(what, "ppsim compare, or leave out --steps")
-            found.append(timed_change(text, change, timeline, around))
+            made = timed_change(text, text, timeline, around)
+            if base.tokens and run.tokens:
+                each = made.per_microbatch * base.tokens / run.tokens
+                made = replace(made, per_microbatch=each)
+            found.append(made)
         return TriedChanges(tuple(found))
     if stated and stated.job and len(stated.job.replicas) > 1:
         if request.cap is not None:
@@ -599,18 +603,41 @@ def _refuse_iteration(given: TypedOptions) -> None:
 
 
 def _explain_stated(stated: StatedRun) -> tuple[Explanation, Run]:
+    from ppsim.analysis.changes import times_sliced
     from ppsim.analysis.explain import explain_times
 
     explanation = explain_times(stated.observed)
     schedule = explanation.timeline.schedule
+    slices = schedule.n_slices
     shape = ShapeOptions(
         devices=schedule.n_devices,
         stages=schedule.n_stages,
-        microbatches=schedule.n_microbatches,
+        microbatches=schedule.whole_microbatches,
         group_size=stated.group_size,
+        slices=slices if slices > 1 else None,
     )
-    return explanation, Run(
-        stated.family, shape, CostOptions(), SIMPLE, schedule, stated.observed.costs
+    whole = times_sliced(stated.observed.costs, slices)
+    costs = _steps_shown(schedule, whole)
+    return explanation, Run(stated.family, shape, costs, SIMPLE, schedule, whole)
+
+
+def _steps_shown(schedule: Schedule, prices: Costs) -> CostOptions:
+    """Return the options of the steps that a run shows, for schedules that are timed with its
+    costs.
+    """
+    from ppsim.core.ops import BACKWARDS, Kind, mask
+
+    shown = {*schedule.kind.tolist()}
+    if schedule.n_rounds == 1 and Kind.OPT not in shown:
+        return CostOptions()
+    trains = bool(mask(BACKWARDS)[schedule.kind].any())
+    given = {"t_gather": Kind.GATHER, "t_reduce_grad": Kind.REDUCE}
+    times: dict[str, Any] = {
+        name: prices.others[kind].tolist() for name, kind in given.items() if kind in shown
+    }
+    alone = trains and schedule.flushes and Kind.NORM not in shown
+    return CostOptions(
+        steps=schedule.n_rounds, post_validation=alone, per="stage" if times else None, **times
     )
 
 
@@ -727,8 +754,17 @@ def _explain_simulated(request: ExplainRequest) -> tuple[Explanation, Run, Simul
     schedule, prices = build(spec, shape, costs, network)
     loads = Loads(request.lengths, request.replica_options.count)
     load = loads.find(schedule, costs)
-    base = Run(spec, shape, costs, network, schedule, replicas=request.replica_options.replicas)
-    base = replace(base, loads=loads if load else None)
+    base = Run(
+        spec,
+        shape,
+        costs,
+        network,
+        schedule,
+        replicas=request.replica_options.replicas,
+        loads=loads if load else None,
+        training=request.modelled,
+        lengths=request.lengths,
+    )
     each = time_replicas(schedule, prices, network, costs, request.replica_options, load)
     mean_prices = prices
     if load and each:

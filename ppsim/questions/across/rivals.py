@@ -25,6 +25,7 @@ from ppsim.errors import PpsimError
 from ppsim.prices.build import build_memory
 from ppsim.prices.data_parallel.replicas import ReplicaOptions, time_replicas
 from ppsim.prices.options import ask_costs
+from ppsim.prices.parts.profile import has_activation_bytes
 from ppsim.questions.across.break_even import describe_limits, price_of_search
 from ppsim.questions.across.whatif import Run, changeable_options
 
@@ -92,8 +93,8 @@ def try_changes(
     beyond = [each for each in more[:1] if not fit or each.rank < fit[0].rank]
     changes = [each for each in plain if each] + fit[:SHOWN] + beyond
     notes = list(_notes(room, rivals, fit, [each.advice.removeprefix("use ") for each in left]))
-    if not explanation.base.schedule.flushes:
-        notes.append(f"{explanation.base.schedule.name} never flushes: {UNTRIED}")
+    if why := _why_no_rivals(base):
+        notes.append(why)
     best = best_of(explanation, changes, room)
     base_time = explanation.per_microbatch
     if best is not None and best.name in found and best.per_microbatch < base_time:
@@ -191,32 +192,52 @@ def _more_in_flight(base: Run, count: int | None) -> Iterator[_Attempt]:
 
 def _is_laned(base: Run) -> bool:
     """Return whether a real run shows ops on several streams, which no other run would copy."""
-    return base.measured is not None and base.schedule is not None and base.schedule.has_lanes
+    return base.measured is not None and base.schedule is not None and _has_lanes(base.schedule)
+
+
+def _has_lanes(schedule: Schedule) -> bool:
+    """Return whether there are ops of other streams than compute, besides those around a training
+    step.
+    """
+    from ppsim.core.ops import COMPUTE, ONCE_A_STEP, mask
+
+    return schedule.has_lanes and not mask((*COMPUTE, *ONCE_A_STEP))[schedule.kind].all()
+
+
+def _why_no_rivals(base: Run) -> str:
+    """Return a sentence on why no other schedules are tried; empty where they are.
+
+    Of steps that never flush all have one fill and drain together, and each of a rival's has both.
+    """
+    from ppsim.core.ops import BACKWARDS
+    from ppsim.schedules import family_of
+
+    schedule = base.schedule
+    assert schedule
+    if not schedule.flushes:
+        return f"{schedule.name} never flushes: {UNTRIED}"
+    own = family_of(base.spec) if base.spec else None
+    if (own.lanes if own else _has_lanes(schedule)) or _is_laned(base):
+        why = "has copies or collectives that they lack"
+    elif not np.isin(schedule.kind, BACKWARDS).any():
+        why = "does not train"
+    else:
+        return ""
+    return f"no other schedules are tried: {schedule.name} {why}"
 
 
 def _rivals(base: Run, room: MemoryRoom) -> Iterator[tuple[Family, _Attempt]]:
     """All schedules that do the same training on the devices of a run, each with its chunks.
 
     A schedule that takes a limit of activations is tried with a cap that was given, too.
-
-    A schedule that runs forwards only has none, nor has one whose ops run on several streams, nor
-    one that never flushes: its steps have one fill and drain together, and each of a rival's has
-    both.
     """
-    from ppsim.core.ops import BACKWARDS
     from ppsim.schedules import family_of, interchangeable_families
 
     schedule = base.schedule
     assert schedule
-    own = family_of(base.spec) if base.spec else None
-    laned = own.lanes if own else schedule.has_lanes
-    if (
-        laned
-        or _is_laned(base)
-        or not schedule.flushes
-        or not np.isin(schedule.kind, BACKWARDS).any()
-    ):
+    if _why_no_rivals(base):
         return
+    own = family_of(base.spec) if base.spec else None
     stages = schedule.n_stages if base.measured is not None else None
     count = schedule.whole_microbatches
     sizes = ShapeOptions(devices=schedule.n_devices, stages=stages, microbatches=count)
@@ -320,8 +341,7 @@ def _find_room(explanation: Explanation, base: Run, cap: str | None) -> MemoryRo
     from ppsim.analysis.explain import MemoryRoom
 
     if cap is None:
-        # of a model activations are compared, as a cap in bytes is not asked for
-        held, unit = _most_held(base, explanation.base, in_bytes=base.costs.modelled is None)
+        held, unit = _most_held(base, explanation.base, in_bytes=True)
         return MemoryRoom(held, held, unit)
     from ppsim.prices.cap import read_cap
 
@@ -338,7 +358,7 @@ def _most_held(run: Run, timeline: Timeline, *, in_bytes: bool) -> tuple[float, 
     Bytes, if wanted, where a profile or a model has them; layers where there is a layout.
     """
     schedule = timeline.schedule
-    costs = run.costs if in_bytes else replace(run.costs, profile=None)
+    costs = _with_bytes(run.costs) if in_bytes else replace(run.costs, profile=None)
     load = run.loads.find(schedule, run.costs) if run.loads else None
     if load:
         return _most_loaded(run, schedule, costs, load)
@@ -356,6 +376,13 @@ def _most_held(run: Run, timeline: Timeline, *, in_bytes: bool) -> tuple[float, 
     return peak_share(measure(timeline), shape_of(schedule)), ACTIVATIONS
 
 
+def _with_bytes(costs: CostOptions) -> CostOptions:
+    """Return the options of costs without a profile that has no bytes of activations."""
+    if costs.profile and not has_activation_bytes(costs.profile):
+        return replace(costs, profile=None)
+    return costs
+
+
 def _most_loaded(run: Run, schedule: Schedule, costs: CostOptions, load: Load) -> tuple[float, str]:
     """Return the most that a device of any replica holds, of microbatches of different lengths, in
     a unit of ``--cap``, and its name.
@@ -364,8 +391,6 @@ def _most_loaded(run: Run, schedule: Schedule, costs: CostOptions, load: Load) -
     from ppsim.prices.cap import activations_per_unit
     from ppsim.prices.data_parallel.replicas import LoadedRuns, ReplicaOptions
 
-    if costs.profile and not ask_costs(costs).knows_memory:
-        costs = replace(costs, profile=None)
     prices = run.price(schedule)
     held, _ = build_memory(schedule, prices, costs)
     several = ReplicaOptions(run.replicas)
@@ -390,7 +415,7 @@ def with_memory_of_dealing(
         return change
     from ppsim.core.curve import BYTES
 
-    costs = run.costs if room.unit == BYTES else replace(run.costs, profile=None)
+    costs = _with_bytes(run.costs) if room.unit == BYTES else replace(run.costs, profile=None)
     held, _ = _most_loaded(run, schedule, costs, load)
     fits = not room.is_given or room.fits(held)
     more = "" if fits else f" (holds {room.number(held)}, not {room.number(room.cap)})"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,8 @@ from ppsim.ask.option_names import COSTS, LAYER_TIMES
 from ppsim.ask.options import Option, flatten, list_options
 from ppsim.ask.rules import check_given
 from ppsim.ask.types import Numbers
-from ppsim.base.text import STANDARD_INPUT
+from ppsim.ask.words import counted
+from ppsim.base.text import STANDARD_INPUT, guess_of
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import (
     build_costs,
@@ -34,6 +35,8 @@ from ppsim.prices.build import (
     refuse_unused,
     times_used,
 )
+from ppsim.prices.data_parallel.lengths import LengthOptions, Loads
+from ppsim.prices.data_parallel.replicas import ReplicaOptions
 from ppsim.prices.options import (
     BESIDE,
     DECIDING_OPS,
@@ -43,6 +46,7 @@ from ppsim.prices.options import (
     is_given,
 )
 from ppsim.prices.part import Asked, kinds_of
+from ppsim.prices.parts.modelled import ModelledOptions, model_of
 from ppsim.prices.parts.steps import goes_round
 from ppsim.prices.timing import time_ops
 
@@ -51,13 +55,14 @@ if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
     from ppsim.engine.simple.metrics import Round
-    from ppsim.prices.data_parallel.lengths import Loads
     from ppsim.prices.data_parallel.replicas import Replicas
     from ppsim.schedules import Family
 
 KINDS = ("tf", "tb", "ti", "tw", "tr")  # in the order of a cost table's rows
 TIMES = (*KINDS, "tfb")
 NO_OPTION = "the costs of the run are in its files"
+OF_TRAINING = (ModelledOptions, LengthOptions, ReplicaOptions)
+NAMES_OF_TRAINING = frozenset(each.name for kind in OF_TRAINING for each in list_options(kind))
 # a comma before the next KEY=
 PART = re.compile(r",(?=\s*[a-z][a-z0-9-]*\s*(?:[. ]\s*[0-9]+(?:[->][0-9]+)?\s*)?=)")
 KEY = re.compile(r"([a-z][a-z0-9-]*)\s*(?:[. ]\s*(?:([0-9]{1,9})|([0-9]{1,9}[->][0-9]{1,9})))?")
@@ -82,6 +87,9 @@ class Run:
     loads: Loads | None = None  # the times of every replica's microbatches, where lengths are given
     keeps_queues: bool = False  # whether queues stay in their order, whatever ops cost
     left_out: tuple[str, ...] = ()  # options that another schedule does not take
+    # the options of which the model in ``costs`` and the ``loads`` are made
+    training: ModelledOptions = field(default_factory=ModelledOptions)
+    lengths: LengthOptions = field(default_factory=LengthOptions)
 
     @property
     def by_options(self) -> bool:
@@ -140,7 +148,6 @@ class Run:
         load = self.loads.find(schedule, self.costs) if self.loads else None
         if load or self.replicas:
             from ppsim.prices.data_parallel.dealing import price_slowest
-            from ppsim.prices.data_parallel.replicas import ReplicaOptions
 
             several = ReplicaOptions(self.replicas)
             prices = price_slowest(schedule, prices, self.network, self.costs, several, load)
@@ -176,6 +183,36 @@ class Run:
             return run
         return replace(run, shape=bare, left_out=(_spelling("chunks"), *run.left_out))
 
+    def train(self, **changes: Any) -> Run:
+        """The run with other options of its model, its cluster, its sequences or its replicas.
+
+        Raises:
+            InputError: no such model, cluster or software.
+        """
+
+        def change(group: Any) -> Any:
+            return replace(group, **{key: v for key, v in changes.items() if hasattr(group, key)})
+
+        training, lengths, network = map(change, (self.training, self.lengths, self.network))
+        replicas = changes.get("replicas", self.replicas)
+        costs = replace(self.costs, modelled=model_of(training, network, lengths.mbs))
+        unequal = lengths.lengths is not None or lengths.cp_of is not None
+        return replace(
+            self,
+            training=training,
+            lengths=lengths,
+            network=network,
+            costs=costs,
+            replicas=replicas,
+            loads=Loads(lengths, replicas.count if replicas else None) if unequal else None,
+        )
+
+    @property
+    def tokens(self) -> int | None:
+        """Tokens in a microbatch of the model that is trained; None without a model."""
+        modelled = self.costs.modelled
+        return modelled.model.seq * dict(modelled.sizes).get("mbs", 1) if modelled else None
+
     def edit(self, edit: Edit) -> Run:
         """The run with one more change of its costs."""
         return replace(self, edits=(*self.edits, edit))
@@ -196,12 +233,26 @@ def change_run(change: str, base: Run, given: TypedOptions) -> tuple[str, Timeli
     changed = {option.name for part in parts if (option := keys.get(_key_of(part)))}
     run, timeline = _time_used(run, base, changed)
     for part in parts:
-        if not _changes_shape(keys.get(part.partition("=")[0].strip())):
+        option = keys.get(part.partition("=")[0].strip())
+        if not (_changes_shape(option) or _of_training(option)):
             others = [other for other in parts if other != part]
             without = reduce(lambda run, other: _Change(other, run, keys).made(), others, base)
             _check_read(part, run, without, timeline)
     left = f" (without {', '.join(run.left_out)})" * bool(run.left_out)
-    return change + left + " (queues keep their order)" * run.is_kept, timeline, run
+    kept = " (queues keep their order)" * run.is_kept
+    return change + left + kept + _size_note(run, base, timeline.schedule), timeline, run
+
+
+def _size_note(run: Run, base: Run, schedule: Schedule) -> str:
+    """Say on how many GPUs a model is trained, and of which tokens its times are, where a change
+    has other numbers than the run that it is compared with; empty where it has the same.
+    """
+    now, then = run.costs.modelled, base.costs.modelled
+    if not now or not then or base.schedule is None:
+        return ""
+    after, before = now.parallel(schedule).gpus, then.parallel(base.schedule).gpus
+    note = f" (on {counted(after, 'GPU')}, not {before})" * (after != before)
+    return note + " (per microbatch of as many tokens as now)" * (run.tokens != base.tokens)
 
 
 def _key_of(part: str) -> str:
@@ -248,25 +299,21 @@ def _supports(family: Family | None, shape: ShapeOptions) -> bool:
 
 def changeable_options() -> dict[str, Option]:
     """The options that a change may set, by every long spelling without its dashes."""
-    groups = (ShapeOptions, CostOptions, NetworkOptions, OneSchedule)
-    options = [each for kind in groups for each in list_options(kind) if each.name != "unit"]
+    groups = (ShapeOptions, CostOptions, NetworkOptions, OneSchedule, *OF_TRAINING)
+    options = [each for kind in groups for each in list_options(kind)]
     return {
-        name.removeprefix("--"): each
+        name.partition("/")[0].removeprefix("--"): each
         for each in options
         for name in each.spellings
-        if name[:2] == "--"
+        if name[:2] == "--" and each.name not in ("unit", "t_reduce")
     }
 
 
 def _rank_of(option: Option | None) -> int:
-    """The place of a change among others: the schedule, the shape, the rest."""
-    return (
-        0
-        if option is not None and option.name == "schedule"
-        else 1
-        if _changes_shape(option)
-        else 2
-    )
+    """The place of a change among others: the schedule, the shape, the model, the rest."""
+    if _changes_shape(option):
+        return 0 if option is not None and option.name == "schedule" else 1
+    return 2 if option is not None and option.name in ("model", "cluster") else 3
 
 
 def _changes_shape(option: Option | None) -> bool:
@@ -274,6 +321,10 @@ def _changes_shape(option: Option | None) -> bool:
         "schedule",
         *(field.name for field in fields(ShapeOptions)),
     }
+
+
+def _of_training(option: Option | None) -> bool:
+    return option is not None and (option.name in NAMES_OF_TRAINING or option.name == "cluster")
 
 
 @dataclass(frozen=True)
@@ -292,12 +343,16 @@ class _Change:
             return self._move_layers(match[3], value)
         option = self.keys.get(match[1]) if match else None
         if not (equals and match and option) or (match[3] and option.name != "links"):
-            known = ", ".join(self.keys)
+            guess = guess_of(key, self.keys) if equals and not option else ""
             raise InputError(
-                f"--what-if cannot change '{self.part[:60]}'",
-                f"KEY=VALUE with one of {known}, tf.STAGE, link.A-B, layers.A>B",
+                f"--what-if cannot change '{self.part[:60]}'{'.' * bool(guess)}{guess}",
+                "KEY=VALUE, where --KEY is an option of shape, costs, model or messages (ppsim "
+                "explain --help-all), or tf.STAGE, link.A-B, layers.A>B",
             )
         name, run = option.name, self.run
+        if name == "model" and not run.costs.modelled:
+            what = f"--what-if {self.part}: the run that it would be compared with has no model"
+            raise InputError(what, "add --model NAME --cluster NAME")
         if name == "schedule":
             return run.use(value)
         if match[3]:
@@ -318,6 +373,7 @@ class _Change:
             "layout",
             "recompute",
             *LAYER_TIMES,
+            *NAMES_OF_TRAINING,
         ):
             raise InputError(f"--what-if {self.part}: {NO_OPTION}", "tf=x0.9, tf.2=x0.9, comm=0.1")
         counted = match[2] or re.match(r"x[0-9.]", value)
@@ -325,6 +381,8 @@ class _Change:
             self._number(option, match[2], value) if counted else self._read_value(option, value)
         )
         numbers: dict[str, Any] = {name: found}
+        if name in NAMES_OF_TRAINING or (name == "cluster" and run.costs.modelled):
+            return run.train(**numbers)
         if hasattr(run.shape, name):
             return replace(run, shape=replace(run.shape, **numbers), schedule=None)
         if hasattr(run.network, name):
@@ -338,7 +396,8 @@ class _Change:
             found = click.types.convert_type(option.type).convert(value, None, None)
         except click.BadParameter as error:
             raise InputError(
-                f"--what-if {self.part}: {error.message}", f"as --{self.part.partition('=')[0]}"
+                f"--what-if {self.part}: {error.message}",
+                f"a value that {option.spelling} takes",
             ) from None
         return (*getattr(self.run.costs, option.name), found) if option.many else found
 
@@ -347,8 +406,8 @@ class _Change:
         now = self._now(option.name)
         if now is None or (place and not isinstance(option.type, Numbers)):
             raise InputError(
-                f"--what-if {self.part}: {option.spelling} is not a number, so it has no factor",
-                "KEY=VALUE",
+                f"--what-if {self.part}: {option.spelling} is not a time, so it has no factor",
+                f"{self.part.partition('=')[0].partition('.')[0].strip()}=VALUE",
             )
         if not place:
             return (
@@ -505,9 +564,9 @@ def _check_together(
     """Check the changed options against the rules of options, as if they were given."""
     values = {
         name: value
-        for group in (run.shape, run.costs, run.network)
+        for group in (run.shape, run.costs, run.network, run.training, run.lengths)
         for name, value in flatten(group).items()
-    }
+    } | {"replicas": run.replicas}
     changed = [keys.get(part.partition("=")[0].strip()) for part in parts]
     typed = [
         each for each in changed if each and (run.by_options or each.name not in (*TIMES, "comm"))

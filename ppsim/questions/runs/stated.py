@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ppsim.analysis.observed import Observed
     from ppsim.core.draft import Draft
     from ppsim.core.job import Job
+    from ppsim.core.schedule import Schedule
     from ppsim.real.traces.run import RealRun
 
 
@@ -139,10 +140,27 @@ def read_stated(
         return None
     from ppsim.analysis.observed import observe
 
-    family = _family(timeline.schedule.name)
-    return StatedRun(
-        observe(timeline), f"times stated by {spec}", title_of(timeline.schedule), *family
-    )
+    found = _name_of(timeline.schedule)
+    named = replace(timeline.schedule, name=found or timeline.schedule.name)
+    name, group = _family(found)
+    title = title_of(replace(named, name=name) if name else named)
+    shown = observe(replace(timeline, schedule=named))
+    return StatedRun(shown, f"times stated by {spec}", title, name, group)
+
+
+def _name_of(schedule: Schedule) -> str:
+    """Return the name of the family whose queues a file has, or that it states where queues of the
+    family follow costs; else empty.
+    """
+    from ppsim.schedules import find, recognise
+
+    if found := recognise(schedule):
+        return found
+    try:
+        family = find(schedule.name)
+    except UnknownSchedule:
+        return ""
+    return family.name if family.uses_costs else ""
 
 
 def _read_run(spec: str, iteration: str, schedule: str, unit: str) -> StatedRun:
@@ -172,8 +190,9 @@ def _family(name: str) -> tuple[str, int | None]:
     """
     from ppsim.schedules import find
 
-    family, _, option = name.partition(" group-size=")
+    family, _, options = name.partition(" ")
+    key, _, value = options.partition("=")
     try:
-        return find(family).name, int(option) if option.isdecimal() else None
+        return find(family).name, int(value) if key == "group-size" else None
     except UnknownSchedule:
         return "", None

@@ -77,15 +77,20 @@ def time_runs(
         schedule = run.timeline.schedule
         if shape.devices is None and shape.stages is None:
             shape = replace(shape, devices=schedule.n_devices)
-        shape = (
-            shape if shape.microbatches else replace(shape, microbatches=schedule.n_microbatches)
-        )
+        microbatches = shape.microbatches or schedule.whole_microbatches
+        shape = replace(shape, microbatches=microbatches)
     check_taken(spelled, shape)
+    for run in stated.values():
+        schedule = run.timeline.schedule
+        if schedule.n_slices > 1 and shape.slices is None:
+            shape = replace(shape, slices=schedule.n_slices)
+        if schedule.n_rounds > 1 and costs.steps is None:
+            costs = replace(costs, steps=schedule.n_rounds)
     schedules = {
         spec: build_schedule(spec, _shape_of(spec, shape), costs, network) for spec in spelled
     }
     check_used(schedules.values(), costs)
-    shown = next(iter(stated.values())).costs if len(stated) == 1 and not typed else None
+    shown = _shown_costs(next(iter(stated.values()))) if len(stated) == 1 and not typed else None
     simulated = {
         spec: simulated_run(spec, each, costs, network, shown) for spec, each in schedules.items()
     }
@@ -131,6 +136,13 @@ def explain_costs(
         prices,
         execution,
     )
+
+
+def _shown_costs(run: TimedRun) -> Costs:
+    """Return the costs that a run's times show, of whole sequences."""
+    from ppsim.analysis.changes import times_sliced
+
+    return times_sliced(run.costs, run.timeline.schedule.n_slices)
 
 
 def _shape_of(spec: str, shape: ShapeOptions) -> ShapeOptions:

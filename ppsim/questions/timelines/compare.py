@@ -297,11 +297,12 @@ class Comparison(Answer[CompareRequest]):
         )
 
     def _table(self) -> Iterator[Block]:
-        from ppsim.analysis.compare import mark_front
+        from ppsim.analysis.compare import compared_times, mark_front
 
         rows = self.rows
         timed = [r for r in rows if r.timeline]
         first, unit = timed[0], self.timelines[0].unit
+        times, base = compared_times(rows), compared_times(timed)[0]
         columns = [
             column
             for column in columns_of("compare")
@@ -317,10 +318,10 @@ class Comparison(Answer[CompareRequest]):
         cells = [
             [
                 r.name,
-                *_cells(r, self._compared(r, first), "*" if best else " ", columns),
+                *_cells(r, self._compared(r, first, time, base), "*" if best else " ", columns),
                 *([_excess(r, cap)] if cap else []),
             ]
-            for r, best in zip(rows, mark_front(rows), strict=True)
+            for r, time, best in zip(rows, times, mark_front(rows), strict=True)
         ]
         spare = [
             column.narrow.format(unit=unit) for column in columns if column.key not in ESSENTIAL
@@ -369,15 +370,17 @@ class Comparison(Answer[CompareRequest]):
             return ["step\ns", f"gain over\n{first.name}"]
         return [f"vs\n{first.name}"]
 
-    def _compared(self, r: Row, first: Row) -> list[str]:
-        """The times of schedules against the first's: makespans, or whole steps."""
+    def _compared(self, r: Row, first: Row, time: float, base: float) -> list[str]:
+        """How the time of a schedule compares with the first's: its makespan, a round without
+        end, or a whole step.
+        """
         if self.steps:
             step = format_number(self.steps[r.name]) if r.name in self.steps else "-"
             gain = self.gains[r.name].text if r.name in self.gains else "-"
             return [step, "baseline" if r is first else gain]
         change = "-"
-        if r.metrics and first.makespan:
-            change = format_change(r.makespan / first.makespan - 1)
+        if r.metrics and base:
+            change = format_change(time / base - 1)
         return ["baseline" if r is first else change]
 
 

@@ -18,7 +18,7 @@ from ppsim.ask.request import ask
 from ppsim.ask.words import recomputed, shape_line, title_of
 from ppsim.ask.write import Writers, document_writers, inputs_of
 from ppsim.base.numbers import format_change, format_number
-from ppsim.base.units import format_size
+from ppsim.base.units import format_size, with_unit
 from ppsim.engine.simple.columns import size_object
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import build, build_memory
@@ -668,11 +668,11 @@ def format_cap(found: MemoryReport) -> str:
         return ", ".join(map(format_size, caps))
     shares = ", ".join(format_number(cap / _per_unit(found)) for cap in caps)
     if _per_unit(found) == 1:
-        return f"{shares} {found.curve.unit}"
+        return with_unit(shares, found.curve.unit)
     schedule, each = found.timeline.schedule, ", ".join(map(format_number, caps))
     if schedule.n_slices > 1:
-        return f"{shares} {found.curve.unit} ({each} of slices)"
-    return f"{shares} {found.curve.unit} {OF_A_SHARE} ({each} of stages)"
+        return f"{with_unit(shares, found.curve.unit)} ({each} of slices)"
+    return f"{with_unit(shares, found.curve.unit)} {OF_A_SHARE} ({each} of stages)"
 
 
 def _per_unit(found: MemoryReport) -> float:
@@ -695,7 +695,7 @@ def spare_text(found: MemoryReport) -> str:
 
 def format_amount(value: float, unit: str) -> str:
     """Write an amount with its unit."""
-    return format_size(value, unit) + ("" if unit == "B" else f" {unit}")
+    return with_unit(format_size(value, unit), unit)
 
 
 def compare_measured(found: MemoryReport, path: str) -> dict[str, Any]:

@@ -623,7 +623,7 @@ def cells_of(
         if family is None:
             made = schedule_from(spec)  # a file of ops, which states its own shape
             yield (
-                Cell(spec, made.n_devices, made.n_microbatches),
+                Cell(spec, made.n_devices, made.whole_microbatches),
                 ShapeOptions(**_own_options(grid)),
             )
             continue

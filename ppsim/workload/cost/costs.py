@@ -413,6 +413,9 @@ MODULES = {  # the operators that selective recompute runs again
 def gathered_bytes(model: Model, parallel: Parallel, layer: Layer) -> tuple[float, float]:
     """Return the bytes that a gather of tensor ranks makes, and one of context ranks: keys and
     values, or states.
+
+    Context ranks of DeepSeek-V4 send the hidden states of a window to their neighbour, and gather
+    the keys of several tokens alone, as Megatron-LM does (csa_utils/cp_utils.py).
     """
     p = parallel
     tokens = ops.tokens_of(model, p)
@@ -426,6 +429,10 @@ def gathered_bytes(model: Model, parallel: Parallel, layer: Layer) -> tuple[floa
             * tokens
             * p.cp
         )
+    elif model.o_lora:
+        # a single head, whose window's tokens a neighbour has, and the keys of several tokens
+        before = p.mbs * min(model.window, tokens / p.mbs) * model.hidden
+        keys = ops.ITEM * (before + tokens * p.cp * compressed_width(model, layer.mixer))
     # sequences for heads and back, as Megatron-LM's Mamba layers do: inputs and outputs
     if layer.mixer in STATES:
         width = 3 * model.state_heads * model.state_dim + 2 * model.state_groups * model.state_size
@@ -437,13 +444,27 @@ def attention_input_share(model: Model, layer: Layer) -> float:
     """Return the tensors that tensor-parallel ranks gather ahead of a layer's attention, as a share
     of hidden states.
 
-    Each rank makes the latents of its tokens, so it gathers the latents of queries (hidden states
-    where queries have none), of keys and values, and the part of keys that holds the position, as
-    Megatron-LM's multi_latent_attention.py does.
+    Of latents each rank makes those of its own tokens, so it gathers the latents of queries (hidden
+    states where queries have none), those of keys and values, and the part of keys that holds the
+    position, as Megatron-LM's multi_latent_attention.py does. DeepSeek-V4's keys and values are
+    one head, which is gathered with the keys of replica_options tokens.
     """
-    if not model.kv_lora or layer.mixer in (*STATES, "none"):
+    if not (model.kv_lora or model.o_lora) or layer.mixer in (*STATES, "none"):
         return 1.0
-    return ((model.q_lora or model.hidden) + model.kv_lora + model.rope_dim) / model.hidden
+    keys = model.kv_lora or model.head_dim + compressed_width(model, layer.mixer)
+    return ((model.q_lora or model.hidden) + keys + model.rope_dim) / model.hidden
+
+
+def compressed_width(model: Model, mixer: str) -> float:
+    """Return the width of a layer's keys of several tokens, over the tokens of each; CSA's indexer
+    has keys too.
+    """
+    widths = {
+        "csa": (model.head_dim + model.index_dim, model.csa),
+        "hca": (model.head_dim, model.hca),
+    }
+    width, ratio = widths.get(mixer, (0, 1))
+    return width / ratio
 
 
 def gathered_shares(parallel: Parallel) -> tuple[float, float, float]:

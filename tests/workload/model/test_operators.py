@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ppsim.workload.cost.costs import gathered_bytes
+from ppsim.workload.cost.costs import attention_input_share, gathered_bytes
 from ppsim.workload.hardware.efficiency import (
     Curve,
     Efficiency,
@@ -803,6 +803,40 @@ def test_gathers_are_of_hidden_states_keys_and_values_or_of_states():
     assert states == (3 * 8 * 10 + 2 * 2 * 6) * 2 * tokens
     assert gathered_bytes(STATED, Parallel(cp=2, tp=2), Layer("mamba", "dense"))[1] == states / 2
     assert gathered_bytes(DENSE, Parallel(cp=2), Layer("none", "dense"))[1] == 0
+
+
+def products_of_all_tokens(model: Model, mixer: str) -> dict[str, float]:
+    """The width of each input of an attention layer that is made of a rank's own tokens, over the
+    tokens that a row of it has, and read for all tokens.
+    """
+    made = {"query up": float(model.q_lora), "key": float(model.head_dim)}
+    if mixer == "csa":
+        made |= {"key of four": model.head_dim / 4, "indexer key of four": model.index_dim / 4}
+    return made | ({"key of 128": model.head_dim / 128} if mixer == "hca" else {})
+
+
+@pytest.mark.parametrize("mixer", ["window", "csa", "hca"])
+def test_deepseek_v4_gathers_latents_and_one_head_of_keys(mixer):
+    """Down-projections run on the rank's own tokens, so their outputs are gathered, not hidden
+    states; between context ranks only keys of several tokens, and a window's hidden states.
+    """
+    model, layer = read_model("deepseek-v4-flash", 8192), Layer(mixer, "experts")
+    gathered = products_of_all_tokens(model, mixer)
+    assert attention_input_share(model, layer) == pytest.approx(sum(gathered.values()) / 4096)
+    two = dict(zip(*listed(model, Parallel(tp=2), layer), strict=True))
+    one = dict(zip(*listed(model, Parallel(), layer), strict=True))
+    assert two["query down"] == one["query down"] / 2  # own tokens, all of the rank
+    assert two["query up"] == one["query up"] / 2  # all tokens, half of the heads
+    whole, kept = gathered_bytes(model, Parallel(cp=2, mbs=3), layer)
+    assert whole == 3 * 4096 * 4096 * 2  # hidden states, behind the last product
+    keys = sum(width for name, width in gathered.items() if " of " in name)
+    assert kept == 2 * 3 * (128 * 4096 + 8192 * keys)
+
+
+def listed(model: Model, parallel: Parallel, layer: Layer) -> tuple[tuple[str, ...], list[float]]:
+    """Names and FLOPs of a layer's operators, forward."""
+    operators = layer_operators(model, parallel, layer)
+    return operators.names, operators.flops[0].tolist()
 
 
 def test_experts_are_four_times_as_wide_as_the_model_where_nothing_says_more():
