@@ -4,21 +4,27 @@ page calls it.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import ppsim
 from ppsim.core.costs import Costs, costs_for
+from ppsim.core.ops import Kind
 from ppsim.core.schedule import Schedule
 from ppsim.engine.simple.longest_path import simulate
-from ppsim.prices.editable import MOST_NAMES
+from ppsim.errors import PpsimError
 from ppsim.schedules import families, generate, list_alike, recognise
 from ppsim.show.files.document import Document, save
-from ppsim.show.files.editing import why_not_blank
+from ppsim.show.files.editing import hash_queues, why_not_blank
+from ppsim.show.files.page_parts import read_part
 from tests.browser import Browser, started
 from tests.commands import invoke, refused
 from tests.edits import amounts, read_back, small, uneven_costs, verify
@@ -56,7 +62,7 @@ def open_page(browser: Browser, folder: Path, schedule: Schedule, costs: Costs) 
     timeline = simulate(schedule, costs)
     document = Document((timeline,), (schedule.name,), costs=(costs,), memory_models=(model,))
     target = folder / "x.html"
-    save(replace(document, known=(list_alike(schedule, MOST_NAMES),)), str(target))
+    save(replace(document, known=(list_alike(schedule),)), str(target))
     browser.open(target.as_uri())
 
 
@@ -129,7 +135,7 @@ def test_a_page_names_queues_as_python_does(name, tmp_path, browser):
     found = json.loads(browser.run("JSON.stringify(ppsim.name())"))
     assert found["away"] == 0
     assert found["name"] == recognise(schedule)
-    alike = list_alike(schedule, MOST_NAMES)
+    alike = list_alike(schedule)
     for number, other in enumerate(json.loads(browser.run("JSON.stringify(ppsim.known())"))):
         browser.run(f"ppsim.become({number}); 1")
         assert json.loads(browser.run("JSON.stringify(ppsim.name())")) == {
@@ -145,6 +151,80 @@ def test_a_page_names_queues_as_python_does(name, tmp_path, browser):
                 column,
             )
     assert browser.errors == []
+
+
+_OPTIONS: tuple[dict[str, Any], ...] = ({}, {"group_size": 2}, {"slices": 2})
+SIZES = ((4, 8), (8, 32), (2, 5), (6, 18), (16, 64))
+
+
+def variants(name: str) -> Iterator[Schedule]:
+    """Yield a family's schedules at several sizes, with group sizes and slices."""
+    for devices, microbatches in SIZES:
+        for options in _OPTIONS:
+            with contextlib.suppress(PpsimError):
+                yield generate(name, devices=devices, microbatches=microbatches, **options)
+
+
+def codes_of(schedule: Schedule) -> list[list[int]]:
+    """Return the queues as numbers, as the page packs its ops."""
+    first = schedule.pair > np.arange(len(schedule))
+    cell = schedule.microbatch.astype(np.int64) * (schedule.n_stages + 1) + schedule.stage + 1
+    codes = (cell * 64 + schedule.kind) * 2 + first
+    return [codes[schedule.queue(device)].tolist() for device in range(schedule.n_devices)]
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("name", ALL)
+def test_a_page_makes_of_queues_the_text_that_python_makes(name, browser):
+    """At several sizes; and another one of two neighbours in turned order."""
+    script = read_part("edit_known.js")
+    (factors,) = re.findall(r"^const HASH_FACTORS.*;", script, re.M)
+    (function,) = re.findall(r"^function hashOfQueues.*?^}", script, re.M | re.S)
+    made = list(variants(name))
+    assert made
+    queues = [codes_of(each) for each in made]
+    turned = [[row[:1] + row[2:0:-1] + row[3:] for row in rows[:1]] + rows[1:] for rows in queues]
+    both = json.dumps(queues + turned)
+    hashes = browser.run(f"(() => {{ {factors} {function} return {both}.map(hashOfQueues); }})()")
+    owns, others = hashes[: len(made)], hashes[len(made) :]
+    assert owns == [hash_queues(each) for each in made]
+    for before, after, own, other in zip(queues, turned, owns, others, strict=True):
+        assert (own == other) == (before == after)
+    assert any(before != after for before, after in zip(queues, turned, strict=True))
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    ("name", "devices", "microbatches", "others"),
+    [
+        ("1f1b", 8, 32, ()),
+        ("zb-v", 8, 32, ()),
+        ("dualpipe-v", 8, 80, ()),
+        ("1f1b", 8, 320, ("zb-2p", "zb-auto")),
+        ("interleaved", 4, 500, ("other group sizes",)),
+    ],
+)
+def test_a_page_of_any_size_names_all_families(
+    name, devices, microbatches, others, tmp_path, browser
+):
+    """Also where it does not have their queues; it says which it does not know."""
+    schedule = generate(name, devices=devices, microbatches=microbatches)
+    costs = costs_for(schedule)
+    alike = list_alike(schedule)
+    kinds = {Kind.F, Kind.B, Kind.I, Kind.W}
+    wanted = {key: made for key, made in alike.items() if made and kinds.issuperset(made.kind)}
+    assert {key for key, made in alike.items() if made is None} == {*others}
+    assert len(wanted) >= 5
+    for key in list(wanted)[-3:]:
+        document = Document((simulate(wanted[key], costs),), ("x",), costs=(costs,), known=(alike,))
+        save(document, str(tmp_path / "x.html"))
+        browser.open((tmp_path / "x.html").as_uri())
+        assert browser.run("ppsim.name()") == {"name": key, "number": 0, "away": 0}
+        browser.run("document.getElementById('edit').click(); ppsim.move(0, 2, 1)")
+        assert (browser.run("ppsim.name()") or {}).get("away") != 0
+    browser.run("for (let i = 0; i < 20; i++) ppsim.move(0, 0, 60)")
+    said = browser.run("document.getElementById('edited').textContent")
+    assert (f"not compared with {', '.join(others)}" in said) == bool(others)
 
 
 @pytest.mark.browser

@@ -14,7 +14,7 @@ function menu(label, names, act) {
 /** The tools to build with. */
 function buildTools() {
   const sheet = editor.sheets[editor.panel];
-  const names = (sheet.known ?? []).map(({ name }) => name);
+  const names = becomes(sheet).map(({ name }) => name);
   const refused = () => { throw Error(`this schedule cannot begin blank: ${sheet.no_blank}`); };
   const placing = sheet.no_blank ? [tool('blank sheet', `Not here: ${sheet.no_blank}`, refused)] : [
     tool('blank sheet', 'Take all ops off, and place them by hand', () => { ppsim.blank(); offer(0); sayHow(); }),

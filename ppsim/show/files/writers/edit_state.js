@@ -41,7 +41,7 @@ async function sheetOf(timeline) {
   sheet.trains = queues.flat().some(code => [BACKWARD_KIND, INPUT_KIND].includes(unpackOp(sheet, code).kind));
   sheet.base = { queues, sources: Array.from({ length: timeline.microbatches }, (_, microbatch) => microbatch) };
   const { known } = edit;
-  if (known) sheet.known = knownOf(sheet, known, known.rows && await column(known.rows));
+  if (known) [sheet.leftOut, sheet.known] = [known.left_out, await knownOf(sheet, known)];
   return sheet;
 }
 
