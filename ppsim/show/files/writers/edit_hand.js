@@ -11,7 +11,20 @@ function toggleEditor(on = !editor.on) {
   if (on && folded) toggleFold(false);
   editor.selected = null;
   showEdited();
-  if (on) sayHow();
+  if (!on) return;
+  sayHow();
+  setTimeout(warmUp, 50);
+}
+
+/** Time an edit that changes nothing, so that the first one finds its code compiled. */
+function warmUp() {
+  const { panel } = editor;
+  const [sheet, state] = [editor.sheets[panel], stateNow(panel)];
+  const device = state.queues.findIndex(queue => queue.length);
+  if (device < 0) return;
+  const same = EDITS.m(sheet, state, device, 0, 0);
+  for (let i = 0; i < 3; i++) editedTimeline(sheet, same, editor.originals[panel]);
+  recognised(sheet, same);
 }
 
 /** Say how to begin: by placing ops where there is none, else by selecting one. */

@@ -6,13 +6,14 @@ const HASH_FACTORS = [0x9E3779B1, 0x7FEB352D]; // as in show/files/editing.py
 
 /** A text that stands for queues, as hash_queues of show/files/editing.py makes it. */
 function hashOfQueues(queues) {
-  const mixed = (x, shift, factor) => Math.imul(x ^ x >>> shift, factor);
+  const [first, second] = HASH_FACTORS;
   const [high, low] = HASH_FACTORS.map(factor => {
     let [op, sum] = [0, 0];
     queues.forEach((queue, device) => {
       for (const code of queue) {
-        let x = [code, device, op++].reduce((x, value) => Math.imul(x + value, factor), 0);
-        x = mixed(mixed(x, 16, HASH_FACTORS[0]), 15, HASH_FACTORS[1]);
+        let x = Math.imul(Math.imul(Math.imul(code, factor) + device, factor) + op++, factor);
+        x = Math.imul(x ^ x >>> 16, first);
+        x = Math.imul(x ^ x >>> 15, second);
         sum += (x ^ x >>> 16) >>> 0;
       }
     });
