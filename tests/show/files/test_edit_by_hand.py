@@ -735,3 +735,49 @@ def test_ops_of_all_devices_are_offered_at_once(page, browser):
     assert state(browser)["valid"] is True
     for device, queue in enumerate(state(browser)["queues"]):
         assert {cell[0] for cell in queue} == {str(device)}
+
+
+@pytest.mark.browser
+def test_rows_are_zoomed_and_pinned_while_an_op_is_moved(page, browser):
+    """Rows stay as they are through edits; a device that is selected by key comes into sight."""
+    page("run 1f1b --stages 16 --mb 32")
+    names = "[...document.querySelectorAll('#marks text')].map(each => each.textContent)"
+    shown = f"{names}.filter(name => /^device \\d+$/.test(name)).map(name => name.slice(7))"
+    drawn = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))"
+    assert browser.run("document.getElementById('rows-fewer').hidden") is False
+    for _ in range(2):
+        browser.run("document.getElementById('rows-fewer').click()")
+    browser.run(drawn)
+    rows = browser.run(shown)
+    assert rows[:4] == ["6", "7", "8", "9"]
+    assert not {"0", "15"} & {*rows}
+    x, y = spot(browser, "7F20")
+    after, low = spot(browser, "7B12")
+    assert abs(y - low) < 1
+    browser.mouse("mousePressed", x, y)
+    for share in (0.3, 0.7, 1):
+        browser.mouse("mouseMoved", x + share * (after + 8 - x), y)
+    browser.wait("document.querySelector('#marks .ghost')")
+    ghost = browser.middle("#marks .ghost path")[1]
+    row = browser.run("document.querySelector('#marks svg').getBoundingClientRect().height") / 4
+    assert abs(ghost - y) < row / 2
+    browser.mouse("mouseReleased", after + 8, y)
+    queue = state(browser)["queues"][7]
+    assert queue.index("7F20") == queue.index("7B12") + 1
+    browser.run(drawn)
+    assert browser.run(shown) == rows
+    browser.run("document.getElementById('chart').focus()")
+    for _ in range(4):
+        press(browser, "ArrowDown")
+    browser.run(drawn)
+    assert "11" in browser.run(shown)
+    assert " on device 11, place " in said(browser, "status")
+    browser.run("document.getElementById('rows-pin').click()")
+    browser.run(drawn)
+    assert browser.run(shown)[0] == "11"
+    before = browser.run("ppsim.csv()")
+    press(browser, "ArrowRight", ALT)
+    assert browser.run("ppsim.csv()") != before
+    browser.run(drawn)
+    assert browser.run(shown)[0] == "11"
+    assert browser.errors == []

@@ -101,13 +101,13 @@ function editMarks(panel, geometry, theme, index) {
   if (editor.ghost?.panel === index) found.push(ghostMarks(panel, geometry, theme));
   if (editor.selected?.panel === index) found.push(selectedOnStrip(panel, geometry, theme));
   if (!edited.stuck) return found.join('');
-  const veiled = [...timeline.kept.keys()].filter(row => !edited.timed.done[timeline.kept[row]]);
-  const veil = veiled.map(row => box(panel, geometry, row)).join('');
-  found.push(`<path d="${veil}" fill="${theme.page}" fill-opacity="0.55"/>`);
-  const rows = new Map([...timeline.kept].map((op, row) => [op, row]));
+  const inSight = row => panel.rows[timeline.ops.device[row]] >= 0;
+  const rows = new Map([...timeline.kept].map((op, row) => [op, row]).filter(([, row]) => inSight(row)));
+  const veiled = [...rows].filter(([op]) => !edited.timed.done[op]).map(([, row]) => box(panel, geometry, row));
+  found.push(`<path d="${veiled.join('')}" fill="${theme.page}" fill-opacity="0.55"/>`);
   const centre = row => {
     const { ops } = timeline;
-    return `${px(inPlot(geometry, (ops.start[row] + ops.end[row]) / 2))} ${px((ops.device[row] + (1 - panel.lane) / 2) * panel.row)}`;
+    return `${px(inPlot(geometry, (ops.start[row] + ops.end[row]) / 2))} ${px((panel.rows[ops.device[row]] + (1 - panel.lane) / 2) * panel.row)}`;
   };
   const links = edited.stuck.cycle.filter(([op, need]) => rows.has(op) && rows.has(need));
   const lines = links.map(([op, need]) => `${box(panel, geometry, rows.get(op))}${box(panel, geometry, rows.get(need))}M${centre(rows.get(op))}L${centre(rows.get(need))}`);
@@ -123,7 +123,8 @@ function selectedOnStrip(panel, geometry, theme) {
   const entry = panel.lane && lane.op ? lane.op.indexOf(opOfCell(number, device, at)) : -1;
   if (entry < 0) return '';
   const [top, low] = bandPlace(panel, bands.indexOf(lane.band[entry]));
-  const place = rectangle(panel, geometry, lane.left[entry], lane.right[entry], device + top, device + low);
+  const row = panel.rows[device];
+  const place = rectangle(panel, geometry, lane.left[entry], lane.right[entry], row + top, row + low);
   return stroked([place], theme.ink, 2.5);
 }
 
@@ -134,7 +135,8 @@ function ghostMarks(panel, geometry, theme) {
   if (!done[op]) return '';
   const low = sheet.kinds[answer.timed.ops.kind[op]].stream ? 1 - inset(panel.row) - panel.lane : inset(panel.row);
   const high = sheet.kinds[answer.timed.ops.kind[op]].stream ? 1 : 1 - inset(panel.row) - panel.lane;
-  const place = rectangle(panel, geometry, start[op], end[op], device + low, device + high);
+  const row = panel.rows[device];
+  const place = rectangle(panel, geometry, start[op], end[op], row + low, row + high);
   const x = px(inPlot(geometry, answer.makespan));
   return `<g class="ghost">${stroked([place], theme.page, 4)}${stroked([place, `M${x} 0v${panel.height}`], theme.ink, '2" stroke-dasharray="4 3')}</g>`;
 }

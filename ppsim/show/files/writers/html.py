@@ -53,6 +53,7 @@ from ppsim.show.files.page_parts import (
     fill_page,
     join_parts,
     pack_bytes,
+    strip_spaces,
     verdict_paragraph,
 )
 
@@ -128,12 +129,22 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     scripts += PART_SCRIPTS * any(curve.parts for curves in document.curves for curve in curves)
     scripts += PICKER_SCRIPTS * bool(document.story and "picker" in document.story.told)
     scripts += MAP_SCRIPTS * bool(document.cluster)
-    script = compress_script(join_parts(scripts) + START)
-    styles = STORY_STYLES * bool(document.story) + EDIT_STYLES * is_editable(document)
-    styles += LESSON_STYLES * bool(document.lesson)
+    late = EDIT_STYLES * is_editable(document) + LESSON_STYLES * bool(document.lesson)
+    script = compress_script(join_parts(scripts) + _style_script(late) + START)
+    styles = STORY_STYLES * bool(document.story)
     styles += MAP_STYLES * bool(document.cluster)
     styles += (ROW_STYLE,) * tall
     out.write(make_page(document, script, join_parts(styles)))
+
+
+def _style_script(names: tuple[str, ...]) -> str:
+    """Return a script that adds styles of what only a script shows, a third as long when packed;
+    empty without any.
+    """
+    if not names:
+        return ""
+    style = strip_spaces(join_parts(names)).replace("\n", "")
+    return f"\ndocument.head.append(element('style', {{ textContent: {style!r} }}));"
 
 
 def make_page(document: Document, script: str, style: str = "", controls: str = "") -> bytes:
