@@ -60,12 +60,6 @@ def why_not(document: Document, number: int) -> str:
 
 def why_not_blank(schedule: Schedule) -> str:
     """Return why a schedule cannot be built from empty rows, as a clause; empty where it can."""
-    if schedule.n_rounds > 1:
-        return "it goes round"
-    if schedule.n_slices > 1:
-        return "it cuts sequences into slices"
-    if (schedule.pair >= 0).any():
-        return "it pairs forwards with backwards"
     others = [Kind(code).name for code in np.unique(schedule.kind).tolist() if code not in EDITED]
     return f"it has ops of kind {', '.join(others)}" if others else ""
 

@@ -283,12 +283,90 @@ def test_a_blank_page_begins_with_empty_rows(tmp_path, browser):
     assert browser.run("ppsim.state().missing") == 64
 
 
-def test_a_schedule_that_pairs_ops_is_never_blank(tmp_path):
+def test_a_schedule_with_other_ops_is_never_blank(tmp_path):
     target = tmp_path / "x.html"
-    words = ("run", "dualpipe", "--devices", "4", "--mb", "8", "--blank")
-    assert "pairs forwards with backwards" in str(refused(*words, "-o", str(target)))
+    words = ("run", "vocab-1", "--devices", "4", "--mb", "8", "--blank")
+    assert "it has ops of kind" in str(refused(*words, "-o", str(target)))
     assert not target.exists()
     assert "none is written" in str(refused(*words))
+
+
+def blank_page(browser: Browser, target: Path, *words: str) -> None:
+    """Open the page of a command that begins with empty rows."""
+    assert invoke("run", *words, "--blank", "-o", str(target)).exit_code == 0
+    browser.open(target.as_uri())
+    browser.wait("document.querySelector('#choices button')")
+
+
+@pytest.mark.browser
+def test_a_forward_is_placed_with_a_backward_as_a_pair(tmp_path, browser):
+    """By the button that offers both; it takes the time of a pair, and a link holds it."""
+    target = tmp_path / "x.html"
+    blank_page(browser, target, "1f1b-overlap", "--devices", "2", "--mb", "4", "--tfb", "2.5")
+    labels = "[...document.querySelectorAll('#choices button')].map(each => each.textContent)"
+
+    def place(device: int, label: str) -> None:
+        browser.run(f"(own => {{ own.value = {device}; own.onchange(); }})({pick})")
+        chosen = f"find(each => each.textContent.startsWith('{label} at '))"
+        browser.run(f"[...document.querySelectorAll('#choices button')].{chosen}.click()")
+
+    pick = "document.querySelector('#choices select')"
+    for device, label in ((0, "0F0"), (0, "0F1"), (1, "1F0"), (1, "1B0")):
+        place(device, label)
+    assert "1F1" in browser.run("ppsim.choices(1).map(each => each.label)")
+    place(0, "0F2 with 0B0")
+    found = browser.run("ppsim.state()")
+    assert found["queues"][0] == ["0F0", "0F1", "(0F2;0B0)OVERLAP_F_B"]
+    assert found["busy"][0] == pytest.approx(2 + 2.5)
+    assert not any("0F2" in label for label in browser.run(labels))
+    browser.wait("(location.hash.match(/~/g) ?? []).length === 5")
+    csv, link = browser.run("[ppsim.csv(), location.href]")
+    browser.open(link)
+    assert browser.run("ppsim.csv()") == csv
+    browser.run("ppsim.remove(0, 2)")
+    assert browser.run("ppsim.choices(0).map(each => each.label)")[-1] == "0F2 with 0B0"
+    with pytest.raises(AssertionError, match="not a pair"):
+        browser.run("ppsim.place(0, [0, 1].map(i => ppsim.choices(0)[0].place[0]))")
+    browser.run("ppsim.fill(4)")
+    made = browser.run("ppsim.state()")
+    assert made["valid"]
+    assert sum("OVERLAP" in cell for queue in made["queues"] for cell in queue) >= 2
+    assert browser.errors == []
+
+
+@pytest.mark.browser
+def test_slices_are_placed_behind_those_that_they_need(tmp_path, browser):
+    """Forwards of a sequence in the order of its slices, backwards in the other one."""
+    target = tmp_path / "x.html"
+    words = ("seq1f1b", "--devices", "2", "--mb", "2", "--slices", "2")
+    blank_page(browser, target, *words)
+    labels = "ppsim.choices({}).map(each => each.label)"
+    assert browser.run(labels.format(0)) == ["0F0 (slice 0 of 0)", "0F2 (slice 0 of 1)"]
+    for device, at in ((0, 0), (0, 0), (1, 0), (1, 0)):
+        browser.run(f"ppsim.place({device}, ppsim.choices({device})[{at}].place)")
+    assert browser.run("ppsim.state().queues") == [["0F0", "0F1"], ["1F0", "1F1"]]
+    assert "1B1 (slice 1 of 0)" in browser.run(labels.format(1))
+    assert not any("1B0" in label for label in browser.run(labels.format(1)))
+    browser.run("ppsim.fill(0)")
+    assert browser.run("ppsim.state().valid")
+    browser.run("document.getElementById('edit').click(); document.getElementById('edit').click()")
+    buttons = "[...document.querySelectorAll('#editor button')]"
+    browser.run(f"{buttons}.find(each => each.textContent === 'stamp').click()")
+    assert browser.run("document.getElementById('status').textContent").startswith("a slice is not")
+    assert browser.errors == []
+
+
+@pytest.mark.browser
+def test_rounds_that_feed_back_begin_blank(tmp_path, browser):
+    target = tmp_path / "x.html"
+    words = ("decode", "--devices", "2", "--mb", "2", "--steps", "2", "--feedback", "0.5")
+    blank_page(browser, target, *words)
+    assert browser.run("ppsim.choices(0).map(each => each.label)") == ["0F0", "0F1"]
+    browser.run("ppsim.fill(0)")
+    found = browser.run("ppsim.state()")
+    assert found["valid"]
+    ran = ppsim.run("decode", devices=2, microbatches=2, steps=2, feedback=0.5)
+    assert found["makespan"] == pytest.approx(ran.timeline.makespan)
 
 
 @pytest.mark.browser

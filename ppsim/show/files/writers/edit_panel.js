@@ -112,7 +112,7 @@ function choiceButton(sheet, state, at, choice) {
     $('choices').querySelector('button')?.focus();
   });
   foreseeing(button, () => {
-    foresee(device, at, 'p', device, at, choice.place);
+    foresee(device, at, 'p', device, at, ...choice.place);
     const { answer } = editor.ghost;
     $('told').textContent = `${choice.label}: ${interval(choice.start, choice.end)}; peak activations ${answer.peak.join(' ')}`;
   });

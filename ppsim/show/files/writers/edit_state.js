@@ -308,7 +308,9 @@ function readEdits(text) {
       const found = /^(\d{0,3})([a-z])((?:\d{1,6}(?:\.\d{1,6}){0,3})?)$/.exec(token);
       if (!found || !Object.hasOwn(EDITS, found[2])) throw Error(`not an edit: ${token.slice(0, 20)}`);
       const numbers = found[3] ? found[3].split('.').map(Number) : [];
-      if (numbers.length !== EDITS[found[2]].length - 2) throw Error(`not an edit: ${token.slice(0, 20)}`);
+      const count = EDITS[found[2]].length - 2;
+      const pair = found[2] === 'p' && numbers.length === count + 1;
+      if (numbers.length !== count && !pair) throw Error(`not an edit: ${token.slice(0, 20)}`);
       edit(placeIn(Number(found[1]), editor.sheets.length, 'schedule'), found[2], ...numbers);
     }
   } catch (error) {

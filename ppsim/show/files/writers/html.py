@@ -99,6 +99,7 @@ EDIT_SCRIPTS = (
 BUILD_SCRIPTS = ("edit_build.js",)  # only in pages of schedules that can begin blank
 LESSON_SCRIPTS = ("edit_lesson.js",)  # only in pages of a lesson
 MAP_SCRIPTS = ("report_map.js",)  # only in pages of a cluster
+LATE_STYLES = ("report_late.css",)  # of what only scripts show
 STORY_STYLES = ("report_story.css",)
 EDIT_STYLES = ("edit.css",)
 LESSON_STYLES = ("edit_lesson.css",)
@@ -129,20 +130,17 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     scripts += PART_SCRIPTS * any(curve.parts for curves in document.curves for curve in curves)
     scripts += PICKER_SCRIPTS * bool(document.story and "picker" in document.story.told)
     scripts += MAP_SCRIPTS * bool(document.cluster)
-    late = EDIT_STYLES * is_editable(document) + LESSON_STYLES * bool(document.lesson)
-    script = compress_script(join_parts(scripts) + _style_script(late) + START)
-    styles = STORY_STYLES * bool(document.story)
+    styles = LATE_STYLES + STORY_STYLES * bool(document.story)
+    styles += EDIT_STYLES * is_editable(document)
+    styles += LESSON_STYLES * bool(document.lesson)
     styles += MAP_STYLES * bool(document.cluster)
     styles += (ROW_STYLE,) * tall
-    out.write(make_page(document, script, join_parts(styles)))
+    script = compress_script(join_parts(scripts) + _style_script(styles) + START)
+    out.write(make_page(document, script))
 
 
 def _style_script(names: tuple[str, ...]) -> str:
-    """Return a script that adds styles of what only a script shows, a third as long when packed;
-    empty without any.
-    """
-    if not names:
-        return ""
+    """Return a script that adds styles of what only a script shows, half as long when packed."""
     style = strip_spaces(join_parts(names)).replace("\n", "")
     return f"\ndocument.head.append(element('style', {{ textContent: {style!r} }}));"
 
@@ -184,7 +182,7 @@ def all_scripts() -> str:
 
 def all_styles() -> str:
     """Every further style that a live page needs for whatever it is given."""
-    return join_parts((*STORY_STYLES, *EDIT_STYLES, ROW_STYLE))
+    return join_parts((*LATE_STYLES, *STORY_STYLES, *EDIT_STYLES, ROW_STYLE))
 
 
 def contents(
