@@ -38,6 +38,8 @@ async function sheetOf(timeline) {
       : queues.flatMap((queue, device) => time(queue, device, stage => mirrored(sheet, device, stage)));
     sheet.each = new Map([...moved, ...own]);
   }
+  const isCollective = ({ kind }) => sheet.kinds[kind].everywhere || sheet.kinds[kind].stream === COLLECTIVES;
+  sheet.collects = queues.some(queue => queue.some(code => isCollective(unpackOp(sheet, code))));
   sheet.trains = queues.flat().some(code => [BACKWARD_KIND, INPUT_KIND].includes(unpackOp(sheet, code).kind));
   sheet.base = { queues, sources: Array.from({ length: timeline.microbatches }, (_, microbatch) => microbatch) };
   const { known } = edit;
@@ -125,13 +127,11 @@ const mirrored = ({ placement: [own, other] }, device, stage) => own[stage] === 
 function otherDevice(sheet, state, device, at) {
   const cell = cellAt(sheet, state, device, at)[at];
   const name = cellText(sheet, cell);
-  const { stage, microbatch } = unpackOp(sheet, cell[0]);
+  const { stage } = unpackOp(sheet, cell[0]);
   const stays = `${name} stays on device ${device}`;
   if (stage < 0) throw Error(`${stays}: it is of that device, not of a stage`);
   if (sheet.placement.length < 2) throw Error(`${stays}, which alone has the weights of stage ${stage}`);
-  if (sheet.laned) throw Error(`${stays}: its device has copies or collectives that are issued in its order`);
-  if (cell.some(code => unpackOp(sheet, code).microbatch !== microbatch))
-    throw Error(`${stays}: a pair of two microbatches has no other device`);
+  if (sheet.collects) throw Error(`${stays}: its device has collectives that are issued in its order`);
   return mirrored(sheet, device, stage);
 }
 
@@ -164,17 +164,20 @@ const EDITS = {
     cells.splice(to, 0, cell);
     return withCells(state, device, cells);
   },
-  /** Move the microbatch of a cell to the other replica of the model; the cell goes to a place, the rest by its time. */
+  /**
+   * Move the microbatch of a cell, or both of a pair, to the other replica of the model, with all that is copied; the cell
+   * goes to a place, the rest by its time.
+   */
   c(sheet, state, device, from, to) {
     const target = otherDevice(sheet, state, device, from);
     placeIn(to, cellsOf(state.queues[target]).length + 1, 'place in the queue');
     const ranked = rankedCells(sheet, state);
     const [moved, before] = [ranked[device][from], ranked[target].slice(to)];
     const held = moved.cell;
-    const { microbatch } = unpackOp(sheet, held[0]);
+    const gone = held.map(code => unpackOp(sheet, code).microbatch);
     const leaves = code => {
-      const found = unpackOp(sheet, code);
-      return found.stage >= 0 && found.microbatch === microbatch;
+      const { stage, microbatch } = unpackOp(sheet, code);
+      return stage >= 0 && gone.includes(microbatch);
     };
     const stay = ranked.map(cells => cells.filter(({ cell }) => !cell.every(leaves)));
     ranked.forEach((cells, owner) => cells.forEach(each => {

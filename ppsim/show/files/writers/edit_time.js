@@ -6,6 +6,7 @@ const GRADIENT = 1;
 const NO_OP = -1;
 const MISSING = -2; // an input that no op of the queues makes
 const [FORWARD_KIND, BACKWARD_KIND, INPUT_KIND, WEIGHTS_KIND, RECOMPUTE_KIND] = [0, 1, 2, 3, 4]; // codes of kinds
+const COLLECTIVES = 3; // the stream of collectives
 const KIND_CODES = 64; // more than there are kinds: an op as one number is ((microbatch, stage + 1, kind), pair)
 
 const packOp = (sheet, kind, stage, microbatch, paired = 0) =>
