@@ -55,7 +55,7 @@ def check_blank(schedule: Schedule) -> None:
     if reason := why_not_blank(schedule):
         from ppsim.errors import InputError
 
-        what = f"--blank is for schedules of F, B, I and W, and {schedule.name} is none: {reason}"
+        what = f"--blank needs a schedule of F, B, I and W; {schedule.name} is not one: {reason}"
         raise InputError(what, "1f1b, or leave it out")
 
 

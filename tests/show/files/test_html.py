@@ -39,7 +39,14 @@ from ppsim.show.files.page_parts import (
     squeeze_script,
 )
 from ppsim.show.files.writers import html as html_writer
-from ppsim.show.files.writers.html import SCRIPTS, START, all_scripts, write
+from ppsim.show.files.writers.html import (
+    LATE_STYLES,
+    SCRIPTS,
+    START,
+    all_scripts,
+    style_script,
+    write,
+)
 from tests.cases import timed
 from tests.pages import opened, page
 
@@ -152,7 +159,9 @@ def test_the_script_is_packed_whole(single):
     bits = "".join(f"{first * len(SIGNS) + second:0{BITS}b}" for first, second in pairs)
     octets = bytes(int(bits[i : i + 8], 2) for i in range(0, 8 * int(size), 8))
     script = gzip.decompress(octets).decode()
-    assert script == shorten_names(squeeze_script(join_parts(SCRIPTS) + START))
+    assert script == shorten_names(
+        squeeze_script(join_parts(SCRIPTS) + style_script(LATE_STYLES) + START)
+    )
 
 
 @pytest.mark.parametrize(

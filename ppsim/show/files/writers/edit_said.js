@@ -50,6 +50,12 @@ function aboveBound(bound, makespan) {
 /** The devices that hold more than the cap, in the unit of the page's first curve. */
 const overCap = ({ curves: [curve] }) => REPORT.cap ? [...curve.peak.keys()].filter(device => curve.peak[device] > capAt(device) * (1 + EPSILON)) : [];
 
+/** The same in words, none where no device does. */
+function capWords(timeline) {
+  const over = overCap(timeline);
+  return over.length ? [`above the cap on device${over.length > 1 ? 's' : ''} ${over.join(', ')}`] : [];
+}
+
 /** The entries of the legend for the kinds of op that the page shows now, and the causes of idle time. */
 function legendOfEdits() {
   if (!TIMELINES.some(({ edited }) => edited)) return REPORT.legend;
@@ -86,8 +92,7 @@ function editedLine(panel) {
   const parts = [`${timed(edited.makespan)}, ${signedTime(edited.makespan - before.makespan)}`, `bubble ${percent(edited.bubble_rate)}`, `peak ${heldWords(timeline)}`];
   const { makespan: ran } = editor.originals[panel];
   if (Math.abs(ran - before.makespan) > EPSILON * ran) parts.push(`the run took ${timed(ran)}, with waits that edits leave out`);
-  const over = overCap(timeline);
-  if (over.length) parts.push(`above the cap on device${over.length > 1 ? 's' : ''} ${over.join(', ')}`);
+  parts.push(...capWords(timeline));
   const bound = aboveBound(boundOf(editor.sheets[panel], stateNow(panel), edited, editor.originals[panel]), edited.makespan);
   return [...parts, ...bound ? [bound] : []].join(' · ');
 }
@@ -142,7 +147,7 @@ function ghostMarks(panel, geometry, theme) {
 }
 
 /** What the held op would cost where it is. */
-function ghostWords({ answer, sheet, before }) {
+function ghostWords({ answer, sheet, before, panel }) {
   if (!answer.valid || !before.valid) return answer.valid ? timed(answer.makespan) : `cannot run: ${stuckWords(sheet, answer.timed, answer.stuck)}`;
   const causes = [before, answer].map(({ timed: each, makespan }) => sumsByCause(idleOfQueues(sheet, each, makespan)));
   const changes = LOOKS.causes.flatMap(({ name }, cause) => {
@@ -150,5 +155,9 @@ function ghostWords({ answer, sheet, before }) {
     return Math.abs(by) > EPSILON * answer.makespan ? [`${name} ${signedTime(by)}`] : [];
   });
   const peaks = answer.peak.map((peak, device) => peak === before.peak[device] ? `${peak}` : `${peak} (${peak > before.peak[device] ? '+' : '−'}${Math.abs(peak - before.peak[device])})`);
-  return `${timed(answer.makespan)} · bubble ${percent(answer.bubble_rate)}\npeak activations ${peaks.join(' ')}\n${changes.length ? `idle: ${changes.join(', ')}` : 'as much idle time of each cause'}`;
+  const times = drawnTimes(answer.timed, answer.makespan);
+  const over = REPORT.cap ? capWords({ curves: curvesOf(sheet, answer.timed, times, answer, editor.originals[panel]) }) : [];
+  const lines = [`${timed(answer.makespan)} · bubble ${percent(answer.bubble_rate)}`, `peak activations ${peaks.join(' ')}`, ...over,
+    changes.length ? `idle: ${changes.join(', ')}` : 'as much idle time of each cause'];
+  return lines.join('\n');
 }

@@ -135,11 +135,11 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     styles += LESSON_STYLES * bool(document.lesson)
     styles += MAP_STYLES * bool(document.cluster)
     styles += (ROW_STYLE,) * tall
-    script = compress_script(join_parts(scripts) + _style_script(styles) + START)
+    script = compress_script(join_parts(scripts) + style_script(styles) + START)
     out.write(make_page(document, script))
 
 
-def _style_script(names: tuple[str, ...]) -> str:
+def style_script(names: tuple[str, ...]) -> str:
     """Return a script that adds styles of what only a script shows, half as long when packed."""
     style = strip_spaces(join_parts(names)).replace("\n", "")
     return f"\ndocument.head.append(element('style', {{ textContent: {style!r} }}));"
