@@ -271,6 +271,10 @@ HOSTILE = [
     "BASE~<img src=x onerror=alert(1)>",
     "BASE~%3Cimg%20src=x%20onerror=alert(1)%3E",
     "BASE" + "~a" * 6000,
+    "BASE" + "~d4~u4" * 700,
+    "BASE~p0.0",
+    "BASE~b~p0.0.0.0",
+    "BASE~b~p0.0.0.1.2",
     "BASE~" + "9" * 100_000,
 ]
 
@@ -290,6 +294,20 @@ def test_a_link_of_anybody_changes_nothing_that_it_may_not(text, page, browser):
     assert said(browser, "status").startswith("Not edited: the link")
     assert browser.run("document.querySelectorAll('img').length") == 0
     assert browser.errors == []
+
+
+@pytest.mark.browser
+def test_a_link_whose_edits_take_too_long_is_refused(page, browser):
+    """What it asks for is undone; here each look at the clock is a second later."""
+    page("run 1f1b --stages 4 --mb 8")
+    browser.run("ppsim.move(0, 4, 5)")
+    csv, base = browser.run("[ppsim.csv(), /e=([^~]*)/.exec(location.hash)[1]]")
+    browser.run("(() => { let now = 0; performance.now = () => now += 1000; })()")
+    browser.run(f"location.hash = '#e={base}' + '~d4~u4'.repeat(9)")
+    browser.wait("document.getElementById('status').textContent.includes('take too long')")
+    browser.run("document.getElementById('edit').click()")
+    assert browser.run("ppsim.undo()") is False
+    assert browser.run("ppsim.csv()") != csv
 
 
 @pytest.mark.browser

@@ -2,7 +2,8 @@
 // Queues are never changed in place, so that undo brings back what was there.
 
 const LONGEST_ADDRESS = 4000; // letters of edits that a link may have
-const MOST_EDITS = 5000; // that an address may ask for
+const MOST_EDITS = 5000; // that are done again at once
+const MOST_MS = 5000; // that doing them may take
 const editor = {
   sheets: [], originals: [], past: [], at: 0, panel: 0, on: false,
   kept: new Map(), // by what they begin with: edits that wait until the page shows it again
@@ -305,9 +306,11 @@ function readEdits(text) {
   editor.past.length = 1;
   editor.at = 0;
   if (base !== baseNumber()) return 'the link is of another schedule';
+  const begun = performance.now();
   if (tokens.length > MOST_EDITS) return `the link has ${tokens.length} edits; expected ${MOST_EDITS} at most`;
   try {
     for (const token of tokens) {
+      if (performance.now() - begun > MOST_MS) throw Error('they take too long');
       const found = /^(\d{0,3})([a-z])((?:\d{1,6}(?:\.\d{1,6}){0,3})?)$/.exec(token);
       if (!found || !Object.hasOwn(EDITS, found[2])) throw Error(`not an edit: ${token.slice(0, 20)}`);
       const numbers = found[3] ? found[3].split('.').map(Number) : [];
