@@ -341,11 +341,14 @@ def test_slices_are_placed_behind_those_that_they_need(tmp_path, browser):
     words = ("seq1f1b", "--devices", "2", "--mb", "2", "--slices", "2")
     blank_page(browser, target, *words)
     labels = "ppsim.choices({}).map(each => each.label)"
-    assert browser.run(labels.format(0)) == ["0F0 (slice 0 of 0)", "0F2 (slice 0 of 1)"]
+    assert browser.run(labels.format(0)) == [
+        "0F0 (microbatch 0, slice 0)",
+        "0F2 (microbatch 1, slice 0)",
+    ]
     for device, at in ((0, 0), (0, 0), (1, 0), (1, 0)):
         browser.run(f"ppsim.place({device}, ppsim.choices({device})[{at}].place)")
     assert browser.run("ppsim.state().queues") == [["0F0", "0F1"], ["1F0", "1F1"]]
-    assert "1B1 (slice 1 of 0)" in browser.run(labels.format(1))
+    assert "1B1 (microbatch 0, slice 1)" in browser.run(labels.format(1))
     assert not any("1B0" in label for label in browser.run(labels.format(1)))
     browser.run("ppsim.fill(0)")
     assert browser.run("ppsim.state().valid")

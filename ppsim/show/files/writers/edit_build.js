@@ -127,7 +127,7 @@ function choicesOf(sheet, state, device, at = Infinity) {
     return { op: one.op, other: other.op, start, end, place: [...one.place, ...other.place] };
   });
   const sliceOf = op => sheet.slices === 1 ? ''
-    : ` (slice ${ops.microbatch[op] % sheet.slices} of ${Math.floor(ops.microbatch[op] / sheet.slices)})`;
+    : ` (microbatch ${Math.floor(ops.microbatch[op] / sheet.slices)}, slice ${ops.microbatch[op] % sheet.slices})`;
   const found = [...own, ...both].map(({ op, other, start, end, place }) => ({
     label: opLabel(sheet, ops, op) + (other === undefined ? sliceOf(op) : ` with ${opLabel(sheet, ops, other)}`),
     start, end, place, waits: start - free[device],
