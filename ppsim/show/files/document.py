@@ -82,7 +82,7 @@ class Document:
             where that is not known.
         memory_models: what ``memory`` follows from, for the same; empty to count activations.
         known: schedules of families of the same size by name, for each timeline, so that pages can
-            name edited queues; empty to leave that out.
+            name edited queues, None for one that took too long to make; empty to leave that out.
         blank: whether a page begins with empty rows, for its reader to place the ops.
         lesson: what a page asks its reader to do: ``title``, ``text`` (a list of paragraphs),
             ``par`` (a makespan), perhaps ``most`` (activations of a device), and ``proof``, a
@@ -117,7 +117,7 @@ class Document:
     verdict: str = ""
     costs: tuple[Costs, ...] = ()
     memory_models: tuple[MemoryModel, ...] = ()
-    known: tuple[Mapping[str, Schedule], ...] = ()
+    known: tuple[Mapping[str, Schedule | None], ...] = ()
     blank: bool = False
     lesson: Mapping[str, Any] | None = None
     edit_bounds: tuple[tuple[float, float], ...] = ()

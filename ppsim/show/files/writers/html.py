@@ -53,6 +53,7 @@ from ppsim.show.files.page_parts import (
     fill_page,
     join_parts,
     pack_bytes,
+    strip_spaces,
     verdict_paragraph,
 )
 
@@ -98,6 +99,7 @@ EDIT_SCRIPTS = (
 BUILD_SCRIPTS = ("edit_build.js",)  # only in pages of schedules that can begin blank
 LESSON_SCRIPTS = ("edit_lesson.js",)  # only in pages of a lesson
 MAP_SCRIPTS = ("report_map.js",)  # only in pages of a cluster
+LATE_STYLES = ("report_late.css",)  # of what only scripts show
 STORY_STYLES = ("report_story.css",)
 EDIT_STYLES = ("edit.css",)
 LESSON_STYLES = ("edit_lesson.css",)
@@ -130,12 +132,19 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
         document.explanation and "picker" in document.explanation.content
     )
     scripts += MAP_SCRIPTS * bool(document.cluster)
-    script = compress_script(join_parts(scripts) + START)
-    styles = STORY_STYLES * bool(document.explanation) + EDIT_STYLES * is_editable(document)
+    styles = LATE_STYLES + STORY_STYLES * bool(document.explanation)
+    styles += EDIT_STYLES * is_editable(document)
     styles += LESSON_STYLES * bool(document.lesson)
     styles += MAP_STYLES * bool(document.cluster)
     styles += (ROW_STYLE,) * tall
-    out.write(make_page(document, script, join_parts(styles)))
+    script = compress_script(join_parts(scripts) + style_script(styles) + START)
+    out.write(make_page(document, script))
+
+
+def style_script(names: tuple[str, ...]) -> str:
+    """Return a script that adds styles of what only a script shows, half as long when packed."""
+    style = strip_spaces(join_parts(names)).replace("\n", "")
+    return f"\ndocument.head.append(element('style', {{ textContent: {style!r} }}));"
 
 
 def make_page(document: Document, script: str, style: str = "", controls: str = "") -> bytes:
@@ -175,7 +184,7 @@ def all_scripts() -> str:
 
 def all_styles() -> str:
     """Every further style that a live page needs for whatever it is given."""
-    return join_parts((*STORY_STYLES, *EDIT_STYLES, ROW_STYLE))
+    return join_parts((*LATE_STYLES, *STORY_STYLES, *EDIT_STYLES, ROW_STYLE))
 
 
 def contents(

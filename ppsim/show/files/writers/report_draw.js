@@ -11,8 +11,8 @@ const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 const hasManyDevices = () => mostDevices() > LINES;
 const mostDevices = () => Math.max(...TIMELINES.map(timeline => timeline.devices));
 
-/** Whether every device has its row: in the editor, which moves ops from row to row, and after edits. */
-const allRows = () => !hasManyDevices() || editor.on || TIMELINES.some(timeline => timeline.edited) || !view.rows && !view.pinned.length;
+/** Whether every device has its row. */
+const allRows = () => !hasManyDevices() || !view.rows && !view.pinned.length;
 
 /** The devices that have rows, from above. */
 const devicesInSight = ({ devices }) => allRows() ? everyDevice(devices, 1) : rowsInSight(devices);
@@ -279,7 +279,7 @@ function figure(view, geometry, theme) {
     panel.strip = panel.lane > 0 && laneStrip(panel, geometry, sight);
     const { from, to } = geometry;
     const { causes, highlight, critical } = view;
-    const look = [timeline, from, to, plotWidth, row, panel.lane, theme.dark, causes, highlight, critical];
+    const look = [timeline, `${panel.devices}`, from, to, plotWidth, row, panel.lane, theme.dark, causes, highlight, critical];
     const again = (which, paint) =>
       timeline.edited ? sameCanvas(`${which} ${index}`, look, paint) : paint();
     if (!sight.vector) {

@@ -152,7 +152,7 @@ function pinch(fingers, event) {
 
 /** Pick out the microbatch of the op under the pointer, or nothing where it was picked out already. */
 function click(event) {
-  const named = hasManyDevices() && !editor.on ? nameAt(event) : -1;
+  const named = hasManyDevices() ? nameAt(event) : -1;
   if (named >= 0) return togglePins([named]);
   const at = place(event);
   if (!at || at.curve) return;

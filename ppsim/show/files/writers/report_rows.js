@@ -26,7 +26,7 @@ function showRows(first, count) {
 
 /** Zoom the rows by a factor around a share of the range. */
 function zoomRows(factor, share = 0.5) {
-  if (editor.on || allRows() && factor > 1) return;
+  if (allRows() && factor > 1) return;
   const [first, count] = view.rows ?? [0, mostDevices()];
   const wide = factor < 1 ? Math.floor(count * factor) : Math.ceil(Math.max(count, 2) * factor);
   showRows(first + (count - wide) * share, wide);
