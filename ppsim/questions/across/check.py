@@ -248,7 +248,7 @@ class Check(Answer[CheckRequest]):
         }
         faulty, devices = set[int](), set[int]()
         for fault in self.report.faults:
-            places = [(fault.row or 0, fault.cell or 0), *fault.also]
+            places = [(fault.row or 0, fault.cell or 0), *fault.other_ops]
             found = {ops[place] for place in places if place in ops}
             faulty |= found
             if not found and fault.device is not None:

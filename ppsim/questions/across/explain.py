@@ -1,4 +1,4 @@
-"""Explain a run: causes of idle time, the critical path, and changes that would help."""
+"""Explain a run: idle time by cause, what decides it, what would help."""
 
 from __future__ import annotations
 

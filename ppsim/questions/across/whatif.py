@@ -24,7 +24,7 @@ from ppsim.ask.option_names import COSTS, LAYER_TIMES
 from ppsim.ask.options import Option, flatten, list_options
 from ppsim.ask.rules import check_given
 from ppsim.ask.types import Numbers
-from ppsim.ask.words import counted
+from ppsim.ask.words import count_text
 from ppsim.base.text import STANDARD_INPUT, guess_of
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import (
@@ -251,7 +251,7 @@ def _size_note(run: Run, base: Run, schedule: Schedule) -> str:
     if not now or not then or base.schedule is None:
         return ""
     after, before = now.parallel(schedule).gpus, then.parallel(base.schedule).gpus
-    note = f" (on {counted(after, 'GPU')}, not {before})" * (after != before)
+    note = f" (on {count_text(after, 'GPU')}, not {before})" * (after != before)
     return note + " (per microbatch of as many tokens as now)" * (run.tokens != base.tokens)
 
 
@@ -376,9 +376,9 @@ class _Change:
             *NAMES_OF_TRAINING,
         ):
             raise InputError(f"--what-if {self.part}: {NO_OPTION}", "tf=x0.9, tf.2=x0.9, comm=0.1")
-        counted = match[2] or re.match(r"x[0-9.]", value)
+        is_number = match[2] or re.match(r"x[0-9.]", value)
         found = (
-            self._number(option, match[2], value) if counted else self._read_value(option, value)
+            self._number(option, match[2], value) if is_number else self._read_value(option, value)
         )
         numbers: dict[str, Any] = {name: found}
         if name in NAMES_OF_TRAINING or (name == "cluster" and run.costs.modelled):

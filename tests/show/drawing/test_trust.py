@@ -168,7 +168,7 @@ def test_a_phone_shows_many_runs_on_low_rows_and_remarks_whole(tmp_path):
         str(tmp_path / "x.html"),
         ".html",
         title="T",
-        said="S",
+        sentences="S",
         inputs={},
         headings=["run", *named, "predicted s", "range s", "measured s", "error", "source"],
         rows=[["q", "left out: " + "no such model in the library " * 4], *cells],

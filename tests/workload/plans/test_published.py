@@ -766,13 +766,13 @@ def test_no_run_that_judges_takes_longer_for_each_of_more_microbatches():
             setup = setup_of(row)
         except (SkippedRow, PpsimError):
             continue
-        if setup.measured and row.get("set") != "faulty":
+        if setup.step_s and row.get("set") != "faulty":
             said = [str(row.get(key)) for key in ("source", "framework", "release")]
             said[0] = re.split("[,:#]", said[0])[0]
             one = replace(setup.parallel, microbatches=1)
             key = (*said, setup.model, setup.machine.name, str(setup.layout), one)
             count = setup.parallel.microbatches
-            groups.setdefault(key, []).append((count, setup.measured / count, row["id"]))
+            groups.setdefault(key, []).append((count, setup.step_s / count, row["id"]))
     pairs = [
         (fewer[2], more[2], more[1] / fewer[1])
         for runs in groups.values()

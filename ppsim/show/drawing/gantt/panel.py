@@ -136,7 +136,7 @@ class Panel:
     @property
     def whole_cells(self) -> int:
         """The number of its cells that are lit and that no window cuts."""
-        return int((self.cells.lit & ~self._cut).sum())
+        return int((self.cells.lit & ~self._cut_cells).sum())
 
     def numbered(self, scale: float, row: float, largest: float) -> float:
         """Return the share of its whole cells that show their text; arguments as
