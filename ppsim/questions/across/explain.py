@@ -1,4 +1,4 @@
-"""Explain a run: idle time by cause, what decides it, what would help."""
+"""Causes of idle time, the critical path, and what would help."""
 
 from __future__ import annotations
 
