@@ -14,6 +14,7 @@ from ppsim.ask.card import LINES
 from ppsim.questions import list_functions
 from tests.browser import started
 from tests.questions.examples import answer_of
+from tests.real_runs import short_record
 
 ROOT = Path(__file__).parents[2]
 TRACES = [str(ROOT / "tests" / "data" / "traces" / f"gpipe-rank{rank}.json.gz") for rank in (0, 1)]
@@ -96,6 +97,7 @@ def folder(tmp_path_factory):
     many = (found / "many.csv").read_text("utf-8").splitlines()
     many[40] = many[40].replace("40F99,", "").replace("40B100,", "40B100,40F99,")
     (found / "many.csv").write_text("\n".join([*many, ""]), "utf-8")
+    short_record(found)
     return found
 
 

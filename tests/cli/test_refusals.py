@@ -98,7 +98,7 @@ def refusals(path: Path) -> Iterator[str]:
 def test_every_command_and_option_that_a_refusal_names_exists():
     """In a command's own module they are options of that command, or of one that the text names."""
     own = {name: options_of(name) for name in group.list_commands(None)}  # type: ignore[arg-type]
-    every = set().union(*own.values(), {"--help"})
+    every = set().union(*own.values(), {"--help", "--help-all"})
     rooms = [ROOT / "cli", *(ROOT / "ppsim" / room for room in ("ask", "prices", "questions"))]
     modules = [path for room in rooms for path in room.rglob("*.py")]
     commands = [ROOT / "cli", ROOT / "ppsim" / "questions"]
@@ -111,7 +111,9 @@ def test_every_command_and_option_that_a_refusal_names_exists():
     for command, text in said:
         named = re.findall(r"\bppsim ([a-z]+)\b", text)
         assert set(named) <= own.keys(), text
-        known = own.get(command, every).union(*(own[name] for name in named), {"--help"})
+        known = own.get(command, every).union(
+            *(own[name] for name in named), {"--help", "--help-all"}
+        )
         assert set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9]", text)) <= known, (
             command,
             text,

@@ -21,6 +21,7 @@ from ppsim.ask.rules import list_refused
 from ppsim.ask.write import command_line
 from ppsim.base.deadline import check_time
 from ppsim.base.numbers import format_share
+from ppsim.core.ops import BACKWARDS, COMPUTE, ONCE_A_STEP, mask
 from ppsim.errors import PpsimError
 from ppsim.prices.build import build_memory
 from ppsim.prices.data_parallel.replicas import ReplicaOptions, time_replicas
@@ -199,8 +200,6 @@ def _has_lanes(schedule: Schedule) -> bool:
     """Return whether there are ops of other streams than compute, besides those around a training
     step.
     """
-    from ppsim.core.ops import COMPUTE, ONCE_A_STEP, mask
-
     return schedule.has_lanes and not mask((*COMPUTE, *ONCE_A_STEP))[schedule.kind].all()
 
 
@@ -209,13 +208,12 @@ def _why_no_rivals(base: Run) -> str:
 
     Of steps that never flush all have one fill and drain together, and each of a rival's has both.
     """
-    from ppsim.core.ops import BACKWARDS
-    from ppsim.schedules import family_of
-
     schedule = base.schedule
     assert schedule
     if not schedule.flushes:
         return f"{schedule.name} never flushes: {UNTRIED}"
+    from ppsim.schedules import family_of
+
     own = family_of(base.spec) if base.spec else None
     if (own.lanes if own else _has_lanes(schedule)) or _is_laned(base):
         why = "has copies or collectives that they lack"
@@ -231,12 +229,12 @@ def _rivals(base: Run, room: MemoryRoom) -> Iterator[tuple[Family, _Attempt]]:
 
     A schedule that takes a limit of activations is tried with a cap that was given, too.
     """
-    from ppsim.schedules import family_of, interchangeable_families
-
     schedule = base.schedule
     assert schedule
     if _why_no_rivals(base):
         return
+    from ppsim.schedules import family_of, interchangeable_families
+
     own = family_of(base.spec) if base.spec else None
     stages = schedule.n_stages if base.measured is not None else None
     count = schedule.whole_microbatches
