@@ -98,7 +98,8 @@ def refusals(path: Path) -> Iterator[str]:
 def test_every_command_and_option_that_a_refusal_names_exists():
     """In a command's own module they are options of that command, or of one that the text names."""
     own = {name: options_of(name) for name in group.list_commands(None)}  # type: ignore[arg-type]
-    every = set().union(*own.values(), {"--help", "--help-all"})
+    of_all = {"--help", "--help-all"}
+    every = set().union(*own.values(), of_all)
     rooms = [ROOT / "cli", *(ROOT / "ppsim" / room for room in ("ask", "prices", "questions"))]
     modules = [path for room in rooms for path in room.rglob("*.py")]
     commands = [ROOT / "cli", ROOT / "ppsim" / "questions"]
