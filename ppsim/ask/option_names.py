@@ -4,7 +4,6 @@ from __future__ import annotations
 
 COSTS = ("tf", "tb", "ti", "tw", "tfb", "tr", "comm", "per", "unit")
 LAYER_TIMES = ("t_layer", "t_embedding", "t_head", "t_mtp", "b_over_f")
-GIVEN_COSTS = (*COSTS, *LAYER_TIMES, "layout", "profile", "segments")
 UNEVEN = ("links", "mb_scale", "slice_scale", "speed")
 DETAILED = (
     "p2p",
@@ -17,8 +16,6 @@ DETAILED = (
     "shapes",
     "t_shape",
 )
-# which a run that states its times leaves no room for
-TIMING = (*GIVEN_COSTS, *UNEVEN, *DETAILED, "recompute")
 # what surrounds a training step
 STEP = ("t_optimizer", "post_validation", "t_gather", "t_reduce_grad")
 TIMED = ("tf", "ti", "tw", "t_beside", "message")

@@ -166,14 +166,6 @@ NEEDS = (
         lambda g: not g["cp_of"],
         "--cp-of says which microbatches take less, so {options} cannot be given too",
     ),
-    # A search.
-    Need(
-        ("encoder",),
-        never,
-        "{options} puts ops into the bubbles of one order, and a search has many",
-        "ppsim run SCHEDULE --encoder FILE",
-        ("optimize", "partition"),
-    ),
     # The grid.
     Need(
         ("lengths", "cp_of"),

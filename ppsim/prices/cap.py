@@ -8,20 +8,19 @@ it counts layers.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ppsim.base.numbers import format_number
 from ppsim.errors import InputError, PpsimError
-from ppsim.prices.build import build_memory
-from ppsim.prices.options import CostOptions
+from ppsim.prices.options import CostOptions, ask_costs
 
 if TYPE_CHECKING:
-    from ppsim.core.costs import Costs
     from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
     from ppsim.engine.memory.report import MemoryReport
+    from ppsim.engine.memory.usage import MemoryModel
     from ppsim.prices.data_parallel.replicas import LoadedRuns
 
 OF_A_SHARE = "of a 1/P share"
@@ -125,12 +124,13 @@ class Cap:
 
         return format_size(amount)
 
-    def describe(self, layout: str | None = None) -> str:
-        """Write the cap with its unit, which is another with a ``layout``."""
+    def describe(self, costs: CostOptions) -> str:
+        """Write the cap with its unit, which is another where costs count layers."""
         amounts = ", ".join(map(self.write, self.amounts))
         if self.in_bytes:
             return amounts
-        return f"{amounts} activations {'of one layer' if layout else OF_A_SHARE}"
+        of_what = "of one layer" if ask_costs(costs).counts_layers else OF_A_SHARE
+        return f"{amounts} activations {of_what}"
 
 
 def fits_none(text: str, excesses: Iterable[float | None]) -> PpsimError:
@@ -158,40 +158,64 @@ def read_cap(text: str) -> Cap:
     return Cap(text, tuple(map(float, parts)), in_bytes=False)
 
 
-def report_held(
-    timeline: Timeline,
-    prices: Costs,
-    costs: CostOptions,
-    cap: Cap,
-    replicas: LoadedRuns | None = None,
-) -> MemoryReport:
+def compares_bytes(costs: CostOptions, cap: Cap | None) -> bool:
+    """Return whether what devices hold is compared in bytes: by the unit of a cap, and without one
+    where a part has bytes that are not for a cap alone.
+    """
+    asked = ask_costs(costs)
+    if cap is None:
+        return asked.has_bytes and not asked.needs_cap_in_bytes
+    return cap.in_bytes or asked.needs_cap_in_bytes
+
+
+def list_held(
+    run: Timeline | LoadedRuns, costs: CostOptions, *, in_bytes: bool
+) -> list[tuple[Timeline, MemoryModel]]:
+    """Return the timeline of each replica of a run, with what its stages hold.
+
+    Args:
+        run: one timeline, or replicas with microbatches of different lengths.
+        costs: the options of costs.
+        in_bytes: whether memory is in bytes where there are some, else it counts activations.
+    """
+    from ppsim.core.timeline import Timeline
+
+    held = ask_costs(costs).hold(run.schedule, in_bytes=in_bytes)
+    return [(run, held)] if isinstance(run, Timeline) else [*run.hold(held)]
+
+
+def most_held(runs: Sequence[tuple[Timeline, MemoryModel]]) -> tuple[float, str]:
+    """Return the most that a device of any of these replicas holds in a unit of ``--cap``, and its
+    name: bytes, layers or activations.
+    """
+    from ppsim.engine.memory.usage import curves
+
+    peak = max(float(curves(*each).peak.max()) for each in runs)
+    timeline, held = runs[0]
+    return peak / activations_per_unit(timeline.schedule, held.unit), held.unit
+
+
+def report_held(run: Timeline | LoadedRuns, costs: CostOptions, cap: Cap) -> MemoryReport:
     """Report what the devices of a run hold against the cap, in its unit.
 
-    Of ``replicas`` with microbatches of different lengths that is the one furthest above the cap.
+    Of several replicas that is the one furthest above the cap.
 
     Raises:
         InputError: the cap is in bytes and nothing gives those of an activation, or it is of other
             devices.
     """
+    from ppsim.core.timeline import Timeline
     from ppsim.engine.memory.report import report, report_replicas
 
-    schedule = timeline.schedule
-    cap.of_devices(schedule.n_devices)
-    own = costs if cap.in_bytes else replace(costs, profile=None)
-    held = build_memory(schedule, prices, own)[0]
-    if replicas is None:
-        return report(timeline, held, cap.of_schedule(schedule, held.unit))
-    caps = cap.of_schedule(schedule, held.unit, whole=False)
-    return report_replicas(replicas.hold(held), caps)
+    cap.of_devices(run.schedule.n_devices)
+    runs = list_held(run, costs, in_bytes=compares_bytes(costs, cap))
+    timeline, held = runs[0]
+    if isinstance(run, Timeline):
+        return report(timeline, held, cap.of_schedule(run.schedule, held.unit))
+    return report_replicas(runs, cap.of_schedule(run.schedule, held.unit, whole=False))
 
 
-def measure_excess(
-    timeline: Timeline,
-    prices: Costs,
-    costs: CostOptions,
-    cap: Cap,
-    replicas: LoadedRuns | None = None,
-) -> float:
+def measure_excess(run: Timeline | LoadedRuns, costs: CostOptions, cap: Cap) -> float:
     """Return the most that a device holds above its cap, at most 0 where all fit, in the unit of
     the cap.
 
@@ -199,10 +223,9 @@ def measure_excess(
     """
     import numpy as np
 
-    schedule = timeline.schedule
-    found = report_held(timeline, prices, costs, cap, replicas)
+    found = report_held(run, costs, cap)
     peaks = np.array([peak.value for peak in found.peaks], np.float64)
-    peaks = peaks / activations_per_unit(schedule, found.curve.unit)
-    above = peaks - np.array(cap.of_devices(schedule.n_devices))
+    peaks = peaks / activations_per_unit(run.schedule, found.curve.unit)
+    above = peaks - np.array(cap.of_devices(run.schedule.n_devices))
     most = float(above.max())
     return most if most > 1e-9 * float(peaks.max(initial=0.0)) else min(most, 0.0)

@@ -58,6 +58,105 @@ def test_a_source_of_times_is_one_file(tmp_path):
     assert "44 t_F" in tried.stdout
 
 
+# A source that is another name of ``--profile``, in a file that nothing else knows.
+TWIN = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+import click
+
+from ppsim.ask.options import option
+from ppsim.prices.part import Source
+from ppsim.prices.parts.profile import MeasuredProfile
+
+
+@dataclass(frozen=True)
+class Twin(Source):
+    place: ClassVar[int] = 112
+    called_by: ClassVar[tuple[str, ...]] = ("twin",)
+    gives_whole_costs: ClassVar[bool] = True
+    gives_messages: ClassVar[bool] = True
+    holds_bytes: ClassVar[bool] = True
+    is_of_whole_sequences: ClassVar[bool] = True
+    prices_layouts: ClassVar[bool] = True
+
+    twin: str | None = option("--twin", type=click.Path(), help="A profile.")
+
+    def price(self, schedule, asked):
+        return MeasuredProfile(self.twin).price(schedule, asked)
+
+    def layers(self, schedule):
+        return MeasuredProfile(self.twin).layers(schedule)
+
+    def attention_share(self):
+        return MeasuredProfile(self.twin).attention_share()
+
+    def length_law(self):
+        return MeasuredProfile(self.twin).length_law()
+
+    def has_bytes(self):
+        return MeasuredProfile(self.twin).has_bytes()
+
+    def hold(self, schedule, asked):
+        return MeasuredProfile(self.twin).hold(schedule, asked)
+"""
+LIKE_A_PROFILE = [
+    "run 1f1b {} --cap 4",
+    "run 1f1b {} --cap 4GiB",
+    "run 1f1b {} --lengths lognormal:2048:1.2:7 --cap 4GiB",
+    "run 1f1b {} --recompute layers:1",
+    "run seq-1f1b {} --slice-scale attention",
+    "run 1f1b {} --memory -o bytes.svg",
+    "compare 1f1b zb-1p {} --cap 4",
+    "compare 1f1b zb-1p {} --cap 1GiB",
+    "explain 1f1b {}",
+    "explain 1f1b {} --cap 4GiB",
+    "explain 1f1b {} --what-if comm=x2",
+    "explain 1f1b {} --lengths lognormal:2048:1.2:7 --cap 5",
+    "memory 1f1b {} --cap 1GiB",
+    "sweep 1f1b zb-1p {} --cap 4GiB",
+    "partition 1f1b {} --num-layers 9 --cap 9GiB",
+    "optimize {}",
+    "convert own.csv -o own.json {}",
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("profile", ["profile-h100.toml", "profile-cpu.toml"])
+def test_a_source_like_the_profile_is_one_file(tmp_path, profile):
+    """Every question that knows bytes, layers, a law or a file of a profile knows them of a source
+    that nothing names.
+    """
+    (tmp_path / "twin.py").write_text(TWIN)
+    (tmp_path / "own.csv").write_text("0F0,0B0\n1F0,1B0\n")
+    code = (
+        f"import json, sys; sys.path.append({str(ROOT)!r})\n"
+        f"import ppsim.prices.parts as parts; parts.__path__.append({str(tmp_path)!r})\n"
+        "from tests.commands import answer\n"
+        "print(json.dumps([answer(*line.split()) for line in json.load(sys.stdin)]))"
+    )
+    own = f"{ROOT / 'gallery' / profile}"
+    size = "--devices 3 --mb 6"
+    lines = [
+        line.format(f"--{option} {own}" + f" {size}" * (not line.startswith("convert")))
+        for line in LIKE_A_PROFILE
+        for option in ("profile", "twin")
+    ]
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        input=json.dumps(lines),
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+    )
+    said = json.loads(ran.stdout)
+    for line, known, new in zip(LIKE_A_PROFILE, said[::2], said[1::2], strict=True):
+        assert [str(part).replace("--twin", "--profile") for part in new] == [
+            str(part) for part in known
+        ], line
+
+
 @pytest.mark.slow
 def test_a_part_says_what_its_options_leave_no_room_for(tmp_path):
     """A row of ``needs`` in the file is asked as those of the table are."""

@@ -13,7 +13,7 @@ from ppsim.ask.given import Need
 from ppsim.ask.options import flag, option
 from ppsim.base.numbers import format_number
 from ppsim.errors import InputError
-from ppsim.prices.options import CostOptions
+from ppsim.prices.options import CostOptions, ask_costs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -218,9 +218,7 @@ def find_load(
         from ppsim.inputs.profile.lengths import read_sequences
 
         shares = shares_of(options, schedule, replicas)
-        sequences = read_sequences(
-            options.lengths, shares, law_of(options, costs), padded=options.padded
-        )
+        sequences = read_sequences(options.lengths, shares, law_of(costs), padded=options.padded)
     elif options.cp_of is not None:
         sequences = equal_sequences(replicas or 1, M)
     else:
@@ -261,7 +259,8 @@ class Loads:
 
     def find(self, schedule: Schedule, costs: CostOptions) -> Load | None:
         """Return the load of a schedule; None for none (InputError: as :func:`find_load`)."""
-        key = (schedule.whole_microbatches, schedule.n_stages, costs.law, costs.profile)
+        law = None if self.options.lengths is None else law_of(costs)
+        key = (schedule.whole_microbatches, schedule.n_stages, law)
         if key not in self.made:
             self.made[key] = find_load(self.options, schedule, self.replicas, costs)
         return self.made[key]
@@ -303,11 +302,8 @@ def shares_of(options: LengthOptions, schedule: Schedule, replicas: int | None) 
     return Shares(replicas, schedule.whole_microbatches, options.mbs or 1, schedule.n_stages)
 
 
-def law_of(options: LengthOptions, costs: CostOptions) -> Law | None:
-    """Return the law that is given, or that of a profile's model; None for times as tokens are.
-
-    A layer of hidden size h takes 24 h^2 flop a token, and 2 L h for the attention over L tokens.
-    """
+def law_of(costs: CostOptions) -> Law | None:
+    """Return the law that is given, or that of a part; None for times as tokens are."""
     if costs.law is not None:
         from ppsim.inputs.profile.chunk_times import read_law
 
@@ -318,13 +314,7 @@ def law_of(options: LengthOptions, costs: CostOptions) -> Law | None:
                 "C,B,A, or C,0,B,A",
             )
         return law
-    if not costs.profile:
-        return None
-    from ppsim.core.law import Law
-    from ppsim.inputs.profile.profile import read
-
-    model = read(costs.profile).model
-    return Law(pair=1.0 / (12 * model.hidden)) if model else None
+    return ask_costs(costs).length_law()
 
 
 def load_map(title: str, load: Load, ends: NDArray[np.float64], unit: str) -> LoadMap:

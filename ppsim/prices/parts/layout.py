@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ppsim.ask.given import Need
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ppsim.core.costs import Costs
     from ppsim.core.schedule import Schedule
     from ppsim.engine.memory.usage import MemoryModel
+    from ppsim.prices.options import CostOptions
     from ppsim.schedules import Family
     from ppsim.workload.layout.costs import LayerTimes
     from ppsim.workload.layout.layout import Layout
@@ -33,6 +34,8 @@ class LayoutString(Source):
     place: ClassVar[int] = 90
     called_by: ClassVar[tuple[str, ...]] = ("layout",)
     gives_whole_costs: ClassVar[bool] = True
+    counts_layers: ClassVar[bool] = True
+    prices_layouts: ClassVar[bool] = True
     decides_ops: ClassVar[tuple[str, ...]] = ("layout",)
     is_of_whole_sequences: ClassVar[bool] = True
     lacks: ClassVar[Mapping[str, str]] = {"b_over_f": "no backward"}
@@ -91,6 +94,18 @@ class LayoutString(Source):
             works.append(part)
         return " or ".join(works)
 
+    def n_stages(self) -> int:
+        """Return the number of stages that the layout has."""
+        from ppsim.workload.layout.layout import read_layout
+
+        return read_layout(self.layout or "").n_stages
+
+    def stages_hint(self, devices: int, stages: int) -> str:
+        """Return the nearest layout of so many stages."""
+        from ppsim.workload.layout.layout import nearest_layout
+
+        return nearest_layout(self.layout or "", devices, stages)
+
     def layout_of(self, schedule: Schedule) -> Layout:
         """Return the layers of a schedule's stages."""
         return layout_for(schedule, self.layout or "")
@@ -125,15 +140,18 @@ class LayoutString(Source):
         """Return the factor of backwards where the schedule has some."""
         return set() if schedule.only_forwards else {"b_over_f"}
 
-    def knows_memory(self) -> bool:
-        """Return that activations are those of layers."""
-        return True
-
     def hold(self, schedule: Schedule, asked: Asked) -> MemoryModel:
         """Return activations of layers."""
         from ppsim.engine.memory.usage import layer_model
 
         return layer_model(schedule, self.layout_of(schedule).content)
+
+
+def read_layer_times(costs: CostOptions) -> LayerTimes:
+    """Return the times of layers that the options give, with or without a layout."""
+    return LayoutString(
+        **{each.name: getattr(costs, each.name) for each in fields(LayoutString)}
+    ).layer_times()
 
 
 def shape_of_layout(spec: str, shape: ShapeOptions, layout: str) -> ShapeOptions:

@@ -177,6 +177,8 @@ class ModelOnCluster(Source):
     gives_whole_costs: ClassVar[bool] = True
     gives_messages: ClassVar[bool] = True
     holds_bytes: ClassVar[bool] = True
+    needs_cap_in_bytes: ClassVar[bool] = True
+    prices_layouts: ClassVar[bool] = True
 
     modelled: Modelled | None = None  # no option: it is made of several
 

@@ -25,6 +25,7 @@ class Recompute(Part):
 
     place: ClassVar[int] = 150
     decides_ops: ClassVar[tuple[str, ...]] = ("recompute",)
+    adds_ops: ClassVar[tuple[str, ...]] = ("recompute",)
 
     recompute: bool | str = common(
         "--recompute",

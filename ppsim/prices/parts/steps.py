@@ -35,6 +35,7 @@ class Steps(TimesOfKinds):
     place: ClassVar[int] = 50
     kinds: ClassVar[tuple[str, ...]] = ("t_optimizer", "t_gather", "t_reduce_grad")
     decides_ops: ClassVar[tuple[str, ...]] = ("steps", "post_validation", *kinds)
+    adds_ops: ClassVar[tuple[str, ...]] = ("steps", "post_validation")
     needs: ClassVar[tuple[Need, ...]] = (
         Need(
             ("post_validation", *kinds),

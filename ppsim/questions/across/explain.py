@@ -23,7 +23,6 @@ from ppsim.ask.groups import (
     ShapeOptions,
     iteration_option,
 )
-from ppsim.ask.option_names import TIMING
 from ppsim.ask.options import Request, common, flag, group, option
 from ppsim.ask.terminal import count_colours, shows_colours
 from ppsim.ask.words import title_of
@@ -51,7 +50,7 @@ from ppsim.prices.data_parallel.replicas import (
     costs_of_slowest,
     time_replicas,
 )
-from ppsim.prices.options import CostOptions
+from ppsim.prices.options import TIMING, CostOptions
 from ppsim.prices.parts.modelled import ModelledOptions, model_of, network_of
 from ppsim.prices.timing import SIMPLE, time_ops
 from ppsim.questions.across.explain_text import (

@@ -30,7 +30,6 @@ from ppsim.prices.build import (
     build_costs,
     build_schedule,
     check_used,
-    layer_times,
     refuse_unused,
     times_used,
 )
@@ -38,11 +37,13 @@ from ppsim.prices.options import (
     BESIDE,
     DECIDING_OPS,
     REFUSED_UNUSED,
+    WHOLE_COSTS,
     CostOptions,
     ask_costs,
     is_given,
 )
 from ppsim.prices.part import Asked, kinds_of
+from ppsim.prices.parts.layout import read_layer_times
 from ppsim.prices.parts.steps import goes_round
 from ppsim.prices.timing import time_ops
 
@@ -101,7 +102,7 @@ class Run:
     @property
     def queues_follow_costs(self) -> bool:
         """Whether ops are ordered by their costs, those of the family or those added to it."""
-        if self.costs.offload is not None or self.costs.encoder:
+        if self.asked.orders_by_costs:
             return True
         from ppsim.schedules import family_of
 
@@ -305,14 +306,7 @@ class _Change:
                 return run.edit(
                     lambda costs: replace(costs, comm=self._read(value, np.asarray(costs.comm)))
                 )
-        if run.measured and name in (
-            "per",
-            "profile",
-            "segments",
-            "layout",
-            "recompute",
-            *LAYER_TIMES,
-        ):
+        if run.measured and name in ("per", "recompute", *WHOLE_COSTS):
             raise InputError(f"--what-if {self.part}: {NO_OPTION}", "tf=x0.9, tf.2=x0.9, comm=0.1")
         counted = match[2] or re.match(r"x[0-9.]", value)
         found = self._number(option, match[2], value) if counted else self._typed(option, value)
@@ -378,9 +372,9 @@ class _Change:
                 np.broadcast_to(1.0 if costs.speed is None else costs.speed, schedule.n_devices)
             )
         if name == "t_layer" and (layout := self.run.asked.layout_of(schedule)):
-            return layer_times(costs).of_layers(layout.n_layers)
+            return read_layer_times(costs).of_layers(layout.n_layers)
         if name in LAYER_TIMES:
-            times = layer_times(costs)
+            times = read_layer_times(costs)
             return np.asarray(
                 times.of_mtp if name == "t_mtp" else getattr(times, name.removeprefix("t_"))
             )

@@ -12,7 +12,7 @@ import numpy as np
 from ppsim.ask.groups import ShapeOptions
 from ppsim.base.deadline import interrupt_at
 from ppsim.base.signals import first_signal
-from ppsim.prices.build import build_costs, build_memory, build_schedule, check_used, layer_times
+from ppsim.prices.build import build_costs, build_memory, build_schedule, check_used
 from ppsim.prices.cap import activations_per_unit, number_at_least, read_cap
 from ppsim.prices.options import CostOptions, ask_costs
 from ppsim.prices.trained import Trained
@@ -113,8 +113,7 @@ class Asked:
 
         costs, weights = self.costs, np.ones(self.layers)
         none = one = self
-        if self._layer_times(schedule):
-            times = layer_times(costs)
+        if times := self.layer_times(schedule):
             weights = times.of_layers(self.layers).copy()
             t_mtp = times.of_mtp if self.mtp else None
             none = replace(self, costs=replace(costs, t_layer=0.0, t_mtp=t_mtp))
@@ -141,7 +140,7 @@ class Asked:
             return replace(problem, cap=cap)
         return replace(problem, cap=cap, sizes=self._list_sizes(schedule, instant))
 
-    def _layer_times(self, schedule: Schedule) -> LayerTimes | None:
+    def layer_times(self, schedule: Schedule) -> LayerTimes | None:
         """Return the times of layers that those of stages are made from; None where the costs give
         those of stages.
         """

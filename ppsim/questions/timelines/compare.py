@@ -349,7 +349,7 @@ class Comparison(Answer[CompareRequest]):
         )
         yield from map(Line, counts_lines(each.schedule for each in self.timelines))
         if cap:
-            amount = cap.describe(self.request.costs.layout) + (" a device" if cap.in_bytes else "")
+            amount = cap.describe(self.request.costs) + (" a device" if cap.in_bytes else "")
             yield Line(f"cap {amount}; - within it, * of those within it")
             if self.request.lengths.lengths is not None:
                 yield Line("memory goes by the tokens of each microbatch")

@@ -392,7 +392,7 @@ def _sample_lengths(
             "--lengths is for one number of microbatches, and these schedules have several",
             "--mb 8",
         )
-    text, law = str(lengths.lengths), law_of(lengths, costs)
+    text, law = str(lengths.lengths), law_of(costs)
     shares = shares_of(lengths, schedules[0], request.several.count)
     drawn, quiet = is_distribution(text), Noise(cv=0.0)
     if drawn and lengths.cp_of is not None:

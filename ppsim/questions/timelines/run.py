@@ -19,7 +19,7 @@ from ppsim.ask.groups import (
     ShapeOptions,
     cap_option,
 )
-from ppsim.ask.option_names import DETAILED, GIVEN_COSTS, UNEVEN
+from ppsim.ask.option_names import DETAILED, UNEVEN
 from ppsim.ask.options import Request, flag, flatten, given_object, group, list_options
 from ppsim.ask.words import (
     counted,
@@ -59,7 +59,7 @@ from ppsim.prices.data_parallel.replicas import (
     costs_of_slowest,
     time_replicas,
 )
-from ppsim.prices.options import CostOptions, ask_costs
+from ppsim.prices.options import GIVEN_COSTS, CostOptions, ask_costs
 from ppsim.prices.parts.modelled import ModelledOptions, model_of, network_of
 from ppsim.prices.timing import execute_slots, note_queues, time_ops
 
@@ -248,7 +248,7 @@ def answer(request: RunRequest) -> Run | Grid:
     if request.cap:
         from ppsim.prices.cap import read_cap, report_held
 
-        held = report_held(timeline, prices, request.costs, read_cap(request.cap), loaded)
+        held = report_held(loaded or timeline, request.costs, read_cap(request.cap))
     metrics = measure_with_bound(
         timeline, prices, request.costs.tokens, detailed=execution is not None
     )
