@@ -6,7 +6,7 @@ import importlib
 import pkgutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, make_dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from ppsim.prices.parts.unequal import Unequal
     from ppsim.prices.parts.unit import Unit
     from ppsim.prices.trained import Trained
+
+
+P = TypeVar("P", bound=Part)
 
 
 def _find_parts() -> Iterator[type[Part]]:
@@ -143,11 +146,16 @@ def ask_costs(
     """
     values = {each.name: getattr(costs, each.name) for each in fields(costs)}
     called = tuple(
-        kind(**{each.name: values[each.name] for each in fields(kind)})
+        make_part(kind, costs)
         for kind in reversed(PARTS)
         if not kind.called_by or any(is_given(values[name]) for name in kind.called_by)
     )
     return Asked(values, called, network, measured, model)
+
+
+def make_part(kind: type[P], costs: CostOptions) -> P:
+    """Make a part of the options, whether they call it or not."""
+    return kind(**{each.name: getattr(costs, each.name) for each in fields(kind)})
 
 
 def is_given(value: object) -> bool:

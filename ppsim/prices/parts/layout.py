@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ppsim.ask.given import Need
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ppsim.core.costs import Costs
     from ppsim.core.schedule import Schedule
     from ppsim.engine.memory.usage import MemoryModel
-    from ppsim.prices.options import CostOptions
     from ppsim.schedules import Family
     from ppsim.workload.layout.costs import LayerTimes
     from ppsim.workload.layout.layout import Layout
@@ -145,13 +144,6 @@ class LayoutString(Source):
         from ppsim.engine.memory.usage import layer_model
 
         return layer_model(schedule, self.layout_of(schedule).content)
-
-
-def read_layer_times(costs: CostOptions) -> LayerTimes:
-    """Return the times of layers that the options give, with or without a layout."""
-    return LayoutString(
-        **{each.name: getattr(costs, each.name) for each in fields(LayoutString)}
-    ).layer_times()
 
 
 def shape_of_layout(spec: str, shape: ShapeOptions, layout: str) -> ShapeOptions:

@@ -41,9 +41,10 @@ from ppsim.prices.options import (
     CostOptions,
     ask_costs,
     is_given,
+    make_part,
 )
 from ppsim.prices.part import Asked, kinds_of
-from ppsim.prices.parts.layout import read_layer_times
+from ppsim.prices.parts.layout import LayoutString
 from ppsim.prices.parts.steps import goes_round
 from ppsim.prices.timing import time_ops
 
@@ -372,9 +373,9 @@ class _Change:
                 np.broadcast_to(1.0 if costs.speed is None else costs.speed, schedule.n_devices)
             )
         if name == "t_layer" and (layout := self.run.asked.layout_of(schedule)):
-            return read_layer_times(costs).of_layers(layout.n_layers)
+            return make_part(LayoutString, costs).layer_times().of_layers(layout.n_layers)
         if name in LAYER_TIMES:
-            times = read_layer_times(costs)
+            times = make_part(LayoutString, costs).layer_times()
             return np.asarray(
                 times.of_mtp if name == "t_mtp" else getattr(times, name.removeprefix("t_"))
             )
