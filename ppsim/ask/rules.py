@@ -13,7 +13,6 @@ import re
 
 from ppsim.ask.given import Given, Need, list_needs, never
 from ppsim.ask.groups import LOOK
-from ppsim.ask.option_names import MODEL
 from ppsim.ask.options import Request
 from ppsim.errors import InputError
 
@@ -186,19 +185,6 @@ NEEDS = (
         ("order",),
         lambda g: not g["grid"] or bool(g["lowered"]),
         "{options} needs --lowered beside --grid",
-    ),
-    # What measures, and runs for real.
-    Need(
-        (*MODEL, "dtype"),
-        lambda g: not g["module"],
-        "--module brings the model, so {options} cannot be given too",
-        "leave one out",
-        ("validate", "calibrate"),
-    ),
-    Need(
-        ("module",),
-        lambda g: g["ops"] != "timed",
-        "{options} has stages that compute, and --ops timed has none",
     ),
 )
 

@@ -8,36 +8,23 @@ it counts layers.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ppsim.base.numbers import format_number
 from ppsim.errors import InputError, PpsimError
+from ppsim.prices.build import list_held
 from ppsim.prices.options import CostOptions, ask_costs
 
 if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
     from ppsim.engine.memory.report import MemoryReport
-    from ppsim.engine.memory.usage import MemoryModel
     from ppsim.prices.data_parallel.replicas import LoadedRuns
+    from ppsim.prices.part import Asked
 
 OF_A_SHARE = "of a 1/P share"
-
-
-def activations_per_unit(schedule: Schedule, unit: str) -> float:
-    """Return how many of a memory model's ``unit`` one unit of ``--cap`` stands for: 1 where that
-    is bytes.
-
-    Activations are of one stage there, so V chunks make V of them, and K slices of each sequence K
-    more.
-    """
-    from ppsim.engine.memory.usage import ACTIVATIONS, LAYER_ACTIVATIONS
-
-    if unit == ACTIVATIONS:
-        return schedule.n_stages * schedule.n_slices / schedule.n_devices
-    return schedule.n_slices if unit == LAYER_ACTIVATIONS else 1.0
 
 
 def number_at_least(value: float) -> str:
@@ -83,6 +70,8 @@ class Cap:
             InputError: the cap is in bytes and the unit is not, or the other way round, or the list
                 has another length.
         """
+        from ppsim.engine.memory.usage import activations_per_unit
+
         self.check_unit(unit)
         per_unit = activations_per_unit(schedule, unit)
         rounding = 1.0 if self.in_bytes else 1 + 1e-9
@@ -90,6 +79,12 @@ class Cap:
         exact = [cap * per_unit * rounding for cap in caps]
         found = tuple(map(int, exact)) if whole else tuple(exact)
         return found if len(self.amounts) > 1 else found[0]
+
+    def counts_bytes(self, asked: Asked) -> bool:
+        """Return whether memory is in bytes against this cap: by its unit, or as nothing else is
+        known of the parts that are asked.
+        """
+        return self.in_bytes or asked.needs_cap_in_bytes
 
     def check_unit(self, unit: str) -> None:
         """Refuse a cap that cannot be compared with amounts of a unit (InputError)."""
@@ -158,43 +153,6 @@ def read_cap(text: str) -> Cap:
     return Cap(text, tuple(map(float, parts)), in_bytes=False)
 
 
-def compares_bytes(costs: CostOptions, cap: Cap | None) -> bool:
-    """Return whether what devices hold is compared in bytes: by the unit of a cap, and without one
-    where a part has bytes that are not for a cap alone.
-    """
-    asked = ask_costs(costs)
-    if cap is None:
-        return asked.has_bytes and not asked.needs_cap_in_bytes
-    return cap.in_bytes or asked.needs_cap_in_bytes
-
-
-def list_held(
-    run: Timeline | LoadedRuns, costs: CostOptions, *, in_bytes: bool
-) -> list[tuple[Timeline, MemoryModel]]:
-    """Return the timeline of each replica of a run, with what its stages hold.
-
-    Args:
-        run: one timeline, or replicas with microbatches of different lengths.
-        costs: the options of costs.
-        in_bytes: whether memory is in bytes where there are some, else it counts activations.
-    """
-    from ppsim.core.timeline import Timeline
-
-    held = ask_costs(costs).hold(run.schedule, in_bytes=in_bytes)
-    return [(run, held)] if isinstance(run, Timeline) else [*run.hold(held)]
-
-
-def most_held(runs: Sequence[tuple[Timeline, MemoryModel]]) -> tuple[float, str]:
-    """Return the most that a device of any of these replicas holds in a unit of ``--cap``, and its
-    name: bytes, layers or activations.
-    """
-    from ppsim.engine.memory.usage import curves
-
-    peak = max(float(curves(*each).peak.max()) for each in runs)
-    timeline, held = runs[0]
-    return peak / activations_per_unit(timeline.schedule, held.unit), held.unit
-
-
 def report_held(run: Timeline | LoadedRuns, costs: CostOptions, cap: Cap) -> MemoryReport:
     """Report what the devices of a run hold against the cap, in its unit.
 
@@ -208,7 +166,7 @@ def report_held(run: Timeline | LoadedRuns, costs: CostOptions, cap: Cap) -> Mem
     from ppsim.engine.memory.report import report, report_replicas
 
     cap.of_devices(run.schedule.n_devices)
-    runs = list_held(run, costs, in_bytes=compares_bytes(costs, cap))
+    runs = list_held(run, costs, in_bytes=cap.counts_bytes(ask_costs(costs)))
     timeline, held = runs[0]
     if isinstance(run, Timeline):
         return report(timeline, held, cap.of_schedule(run.schedule, held.unit))
@@ -222,6 +180,8 @@ def measure_excess(run: Timeline | LoadedRuns, costs: CostOptions, cap: Cap) -> 
     Raises as :func:`report_held`.
     """
     import numpy as np
+
+    from ppsim.engine.memory.usage import activations_per_unit
 
     found = report_held(run, costs, cap)
     peaks = np.array([peak.value for peak in found.peaks], np.float64)

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from ppsim.ask.given import Need
-from ppsim.ask.groups import NetworkOptions
-from ppsim.ask.option_names import COSTS, DETAILED, UNEVEN
+from ppsim.ask.groups import DETAILED, NetworkOptions
 from ppsim.ask.options import list_options
 from ppsim.prices import parts
-from ppsim.prices.part import Asked, Part, Source, TimesOfKinds
+from ppsim.prices.part import COSTS, UNEVEN, Asked, Part, Source, TimesOfKinds
 
 if TYPE_CHECKING:
     from ppsim.core.costs import Costs

@@ -31,6 +31,12 @@ if TYPE_CHECKING:
     from ppsim.workload.layout.costs import LayerTimes
     from ppsim.workload.layout.layout import Layout
 
+# Names of options that several parts speak of.
+COSTS = ("tf", "tb", "ti", "tw", "tfb", "tr", "comm", "per", "unit")
+LAYER_TIMES = ("t_layer", "t_embedding", "t_head", "t_mtp", "b_over_f")
+UNEVEN = ("links", "mb_scale", "slice_scale", "speed")
+STEP = ("t_optimizer", "post_validation", "t_gather", "t_reduce_grad")  # around a training step
+
 
 @dataclass(frozen=True)
 class Part:
@@ -215,6 +221,11 @@ class Asked:
     def needs_cap_in_bytes(self) -> bool:
         """Whether the bytes of stages are for a cap in bytes alone."""
         return any(part.needs_cap_in_bytes for part in self.parts)
+
+    @property
+    def compares_bytes(self) -> bool:
+        """Whether schedules compare by bytes without a cap: there are some, not for a cap alone."""
+        return self.has_bytes and not self.needs_cap_in_bytes
 
     @property
     def counts_layers(self) -> bool:

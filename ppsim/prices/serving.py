@@ -11,13 +11,13 @@ import click
 from ppsim.ask.blocks import Block, Line, Table
 from ppsim.ask.given import Need
 from ppsim.ask.groups import OneSchedule, ShapeOptions
-from ppsim.ask.option_names import LAYER_TIMES
 from ppsim.ask.options import common, option
 from ppsim.base.units import format_size
 from ppsim.errors import InputError
 from ppsim.prices.build import build_schedule
 from ppsim.prices.cap import read_cap
 from ppsim.prices.options import WHOLE_COSTS, WITHOUT_LAYERS, CostOptions, ask_costs
+from ppsim.prices.part import LAYER_TIMES
 from ppsim.prices.trained import Trained
 
 if TYPE_CHECKING:

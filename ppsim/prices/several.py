@@ -19,8 +19,8 @@ from ppsim.prices.build import (
     stages_of,
 )
 from ppsim.prices.cap import Cap, measure_excess
-from ppsim.prices.data_parallel.dealing import DealOptions, deal_load, price_slowest
-from ppsim.prices.data_parallel.lengths import LengthOptions, find_load
+from ppsim.prices.data_parallel.dealing import deal_load, price_slowest
+from ppsim.prices.data_parallel.lengths import DealOptions, LengthOptions, find_load
 from ppsim.prices.data_parallel.replicas import LoadedRuns, ReplicaOptions
 from ppsim.prices.options import CostOptions, ask_costs
 from ppsim.prices.timing import SIMPLE, time_ops

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import click
 
 from ppsim.ask.given import Need
+from ppsim.ask.groups import DETAILED
 from ppsim.ask.options import flag, option
 from ppsim.base.numbers import format_number
 from ppsim.errors import InputError
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ppsim.show.drawing.load_map import LoadMap
 
 MOST_EACH = 1 << 16
+SECONDS = 2.0  # of a search for a dealing
 NAMED = 4  # replicas named
 
 
@@ -88,6 +90,58 @@ class LengthOptions(SequenceLengths):
         type=click.IntRange(1, MOST_EACH),
         help="Sequences in each microbatch, of --model or of a distribution of --lengths (1).",
     )
+
+
+@dataclass(frozen=True)
+class DealOptions:
+    """Options for dealing the sequences of --lengths again."""
+
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need(
+            ("deal", "max_tokens"),
+            lambda g: bool(g["lengths"]),
+            "{options} deals sequences anew, and there are none",
+            "add --lengths FILE",
+            ("run", "compare"),
+        ),
+        Need(
+            ("across", "deal_for"),
+            lambda g: bool(g["deal"] or g["max_tokens"]),
+            "{options} is of dealing sequences anew",
+            "add --deal",
+        ),
+        Need(
+            ("deal", "max_tokens"),
+            lambda g: not any(g[name] for name in DETAILED),
+            "{options} times dealings by the simple model",
+        ),
+    )
+
+    deal: bool = flag(
+        "--deal",
+        help="Deal the sequences of --lengths anew over the microbatches of their replica, as many "
+        "as before: "
+        "never a longer step. -o FILE.csv writes the assignment.",
+    )
+    across: bool = flag("--across", help="Deal sequences to other replicas too.")
+    max_tokens: int | None = option(
+        "--max-tokens",
+        type=click.IntRange(1, 1 << 53),
+        help="Pack the sequences anew into microbatches of at most so many tokens, padding "
+        "included, in as many "
+        "microbatches as make the step shortest.",
+    )
+    deal_for: float = option(
+        "--deal-for",
+        type=click.FloatRange(0, 3600),
+        default=SECONDS,
+        help="Seconds after which the search for a dealing ends.",
+    )
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the sequences are to be dealt again."""
+        return self.deal or self.max_tokens is not None
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ppsim.ask.given import Need
 from ppsim.ask.groups import Value
-from ppsim.ask.option_names import LAYER_TIMES
 from ppsim.ask.options import common, option
 from ppsim.errors import InputError
-from ppsim.prices.part import Asked, Source
+from ppsim.prices.part import LAYER_TIMES, Asked, Source
 
 if TYPE_CHECKING:
     from ppsim.ask.groups import ShapeOptions

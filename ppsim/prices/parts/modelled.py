@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import click
 
 from ppsim.ask.given import Need
-from ppsim.ask.groups import NetworkOptions
-from ppsim.ask.option_names import COSTS, DETAILED, LAYER_TIMES, STEP
+from ppsim.ask.groups import DETAILED, NetworkOptions
 from ppsim.ask.options import common, option
 from ppsim.errors import InputError
-from ppsim.prices.part import Asked, Source
+from ppsim.prices.part import COSTS, LAYER_TIMES, STEP, Asked, Source
 from ppsim.prices.software import PRECISIONS, Techniques, parallel_with
 
 if TYPE_CHECKING:

@@ -67,6 +67,8 @@ class Recompute(Part):
 
     def keep(self, held: MemoryModel, schedule: Schedule, asked: Asked) -> MemoryModel:
         """Return what stages hold where forwards keep less, as a part of them runs again."""
+        if not schedule.partial_recompute:
+            return held
         from ppsim.prices.recompute_part import PartlyRecomputed
 
         return PartlyRecomputed(schedule, self.recompute, asked).keep(held)

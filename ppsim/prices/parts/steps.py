@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 import click
 
 from ppsim.ask.given import Need, never
-from ppsim.ask.groups import Value
-from ppsim.ask.option_names import DETAILED
+from ppsim.ask.groups import DETAILED, Value
 from ppsim.ask.options import flag, option
 from ppsim.errors import InputError
 from ppsim.prices.part import Asked, TimesOfKinds

@@ -30,20 +30,13 @@ from ppsim.ask.write import Writers, document_writers, find_targets, inputs_of
 from ppsim.base.numbers import format_number, format_share
 from ppsim.errors import InputError
 from ppsim.prices.build import build
-from ppsim.prices.data_parallel.dealing import (
-    MOST,
+from ppsim.prices.data_parallel.lengths import (
     DealOptions,
-    DealtJob,
-    DealtLoad,
-    assignment_object,
-    can_be_dealt,
-    deal_job,
-    deal_load,
-    describe_lengths,
-    loads_section,
-    maps_of,
+    LengthOptions,
+    Load,
+    Loads,
+    lengths_object,
 )
-from ppsim.prices.data_parallel.lengths import LengthOptions, Load, Loads, lengths_object
 from ppsim.prices.data_parallel.replicas import (
     ReplicaOptions,
     Replicated,
@@ -72,6 +65,7 @@ if TYPE_CHECKING:
     from ppsim.core.execution import Execution
     from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
+    from ppsim.prices.data_parallel.dealing import DealtJob, DealtLoad
     from ppsim.questions.runs.stated import Stated
     from ppsim.show.drawing.worker_map import WorkerMap
     from ppsim.show.files.document import Document, Story
@@ -329,14 +323,12 @@ class Explained(Answer[ExplainRequest]):
         found = self.slowdown
         if self.replicas:
             lengths = {"lengths": lengths_object(self.load)} if self.load else {}
-            dealt = (
-                {
-                    "deal": self.dealt.deal_object(),
-                    "assignment": assignment_object(self.dealt.load.sequences),
-                }
-                if self.dealt
-                else {}
-            )
+            dealt: dict[str, Any] = {}
+            if self.dealt:
+                from ppsim.prices.data_parallel.dealing import assignment_object
+
+                assignment = assignment_object(self.dealt.load.sequences)
+                dealt = {"deal": self.dealt.deal_object(), "assignment": assignment}
             return {"replicas": self.replicas.to_json()} | lengths | dealt
         if found is None:
             return {}
@@ -371,8 +363,11 @@ class Explained(Answer[ExplainRequest]):
     @cached_property
     def dealt_job(self) -> DealtJob | None:
         """The gain of dealing a recorded job's microbatches again, if asked for."""
-        wanted = self.request.dealing.wanted and self.slowdown is not None
-        return deal_job(self.request.dealing, self.slowdown) if wanted and self.slowdown else None
+        if not self.request.dealing.wanted or self.slowdown is None:
+            return None
+        from ppsim.prices.data_parallel.dealing import deal_job
+
+        return deal_job(self.request.dealing, self.slowdown)
 
     @property
     def verdict(self) -> str:
@@ -413,6 +408,8 @@ class Explained(Answer[ExplainRequest]):
             if self.execution:
                 document = replace(document, executions=(self.execution,))
             if suffix == ".html" and self.load and self.replicas:
+                from ppsim.prices.data_parallel.dealing import loads_section
+
                 document = replace(
                     document, below=loads_section(self.load, self.replicas, self.dealt)
                 )
@@ -448,6 +445,8 @@ class Explained(Answer[ExplainRequest]):
         more = advise_more_memory(self.explanation, self.changes, self.room)
         found = [more] if more else []
         if self.load and self.replicas:
+            from ppsim.prices.data_parallel.dealing import describe_lengths
+
             found.append(describe_lengths(self.replicas))
             if self.request.cap is not None:
                 found.append(self.load.describe_memory())
@@ -465,6 +464,8 @@ class Explained(Answer[ExplainRequest]):
         from ppsim.show.files.workers import save_loads, save_workers
 
         if self.load and self.replicas:
+            from ppsim.prices.data_parallel.dealing import maps_of
+
             maps = maps_of(self.load, self.replicas, self.dealt)
             save = partial(save_loads, maps, width=output.width, inputs=self.inputs)
             return [
@@ -629,6 +630,8 @@ def _deal(
     if not options.wanted or simulated.load is None or base.schedule is None:
         return None
 
+    from ppsim.prices.data_parallel.dealing import deal_load
+
     def build_with(count: int) -> tuple[Schedule, Costs]:
         shape = replace(request.shape, microbatches=count)
         return build(request.spec, shape, request.costs, request.network)
@@ -681,6 +684,8 @@ def _may_be_dealt(request: ExplainRequest, base: Run, simulated: Simulated) -> b
         or request.lengths.lengths is None
     ):
         return False
+    from ppsim.prices.data_parallel.dealing import MOST, can_be_dealt
+
     return can_be_dealt(schedule, prices, load) and len(load.sequences) <= MOST
 
 

@@ -22,7 +22,7 @@ from ppsim.ask.write import command_line
 from ppsim.base.deadline import check_time
 from ppsim.base.numbers import format_share
 from ppsim.errors import PpsimError
-from ppsim.prices.cap import compares_bytes, list_held, most_held, read_cap
+from ppsim.prices.build import list_held, most_held
 from ppsim.prices.data_parallel.replicas import LoadedRuns, ReplicaOptions, time_replicas
 from ppsim.questions.across.break_even import describe_limits, price_of_search
 from ppsim.questions.across.whatif import Run, changeable_options
@@ -307,11 +307,14 @@ def _find_room(explanation: Explanation, base: Run, cap: str | None) -> Room:
     """
     from ppsim.analysis.explain import Room
 
-    asked = read_cap(cap) if cap is not None else None
-    in_bytes = compares_bytes(base.costs, asked)
-    held, unit = _most_held(base, explanation.base, in_bytes=in_bytes)
-    if asked is None:
+    if cap is None:
+        held, unit = _most_held(base, explanation.base, in_bytes=base.asked.compares_bytes)
         return Room(held, held, unit)
+    from ppsim.prices.cap import read_cap
+
+    asked = read_cap(cap)
+    in_bytes = asked.counts_bytes(base.asked)
+    held, unit = _most_held(base, explanation.base, in_bytes=in_bytes)
     asked.check_unit(unit)
     return Room(held, asked.single(), unit, stated=True)
 

@@ -20,7 +20,6 @@ import numpy as np
 
 from ppsim.ask.given import Given
 from ppsim.ask.groups import OWN, NetworkOptions, OneSchedule, ShapeOptions
-from ppsim.ask.option_names import COSTS, LAYER_TIMES
 from ppsim.ask.options import Option, flatten, list_options
 from ppsim.ask.rules import check_given
 from ppsim.ask.types import Numbers
@@ -43,7 +42,7 @@ from ppsim.prices.options import (
     is_given,
     make_part,
 )
-from ppsim.prices.part import Asked, kinds_of
+from ppsim.prices.part import COSTS, LAYER_TIMES, Asked, kinds_of
 from ppsim.prices.parts.layout import LayoutString
 from ppsim.prices.parts.steps import goes_round
 from ppsim.prices.timing import time_ops

@@ -17,7 +17,6 @@ from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Line, Table, fact, heading
 from ppsim.ask.given import Given, Need, never
 from ppsim.ask.groups import FaceOptions, OneSchedule, ShapeOptions
-from ppsim.ask.option_names import COSTS
 from ppsim.ask.options import Request, common, flatten, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.types import Amount
@@ -31,6 +30,7 @@ from ppsim.engine.simple.columns import size_object
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import build_costs, build_schedule
 from ppsim.prices.options import WITHOUT_LAYERS, CostOptions
+from ppsim.prices.part import COSTS
 from ppsim.prices.serving import ServedOptions, spec_of
 from ppsim.prices.trained import Trained, TrainedOptions, model_option
 from ppsim.questions.optimum.partition_problem import Asked, least_cap, search_planned, search_split

@@ -13,7 +13,7 @@ from ppsim.ask.groups import ShapeOptions
 from ppsim.base.deadline import interrupt_at
 from ppsim.base.signals import first_signal
 from ppsim.prices.build import build_costs, build_memory, build_schedule, check_used
-from ppsim.prices.cap import activations_per_unit, number_at_least, read_cap
+from ppsim.prices.cap import number_at_least, read_cap
 from ppsim.prices.options import CostOptions, ask_costs
 from ppsim.prices.trained import Trained
 
@@ -249,7 +249,7 @@ def least_cap(asked: Asked, problem: SplitProblem, seconds: float, *, planned: b
 
     if problem.n_splits > MOST_LISTED:
         return "a larger --cap"
-    from ppsim.engine.memory.usage import BYTES
+    from ppsim.engine.memory.usage import BYTES, activations_per_unit
     from ppsim.search.splits.splits import layers_in, list_ends
 
     until, schedule = time.monotonic() + seconds, problem.schedule

@@ -27,8 +27,7 @@ from ppsim.engine.simple.columns import Column, columns_of
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import add_memory, build_costs, look_inside_costs
 from ppsim.prices.cap import Cap, fits_none, read_cap
-from ppsim.prices.data_parallel.dealing import DealOptions
-from ppsim.prices.data_parallel.lengths import LengthOptions
+from ppsim.prices.data_parallel.lengths import DealOptions, LengthOptions
 from ppsim.prices.data_parallel.replicas import ReplicaOptions
 from ppsim.prices.options import CostOptions, ask_costs
 from ppsim.prices.parts.modelled import ModelledOptions, model_of, network_of

@@ -20,11 +20,9 @@ from ppsim.base.numbers import format_change, format_number
 from ppsim.base.units import format_size
 from ppsim.engine.simple.columns import size_object
 from ppsim.errors import InputError, PpsimError
-from ppsim.prices.build import build, build_memory
+from ppsim.prices.build import build, build_memory, most_held
 from ppsim.prices.cap import (
     OF_A_SHARE,
-    activations_per_unit,
-    most_held,
     number_at_least,
     read_cap,
     write_count,
@@ -527,7 +525,7 @@ def find_alternatives(found: MemoryReport, case: Case) -> tuple[tuple[Alternativ
 
     Where devices have different caps, what fits the least of them on all.
     """
-    from ppsim.engine.memory.usage import ACTIVATIONS
+    from ppsim.engine.memory.usage import ACTIVATIONS, activations_per_unit
     from ppsim.schedules import Request as Sought
     from ppsim.schedules import Trial, find_fitting
 
@@ -660,6 +658,8 @@ def format_cap(found: MemoryReport) -> str:
 
 def _per_unit(found: MemoryReport) -> float:
     """Return how many of the curve's units make one unit of ``--cap``."""
+    from ppsim.engine.memory.usage import activations_per_unit
+
     return activations_per_unit(found.timeline.schedule, found.curve.unit)
 
 
