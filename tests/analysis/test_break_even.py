@@ -270,7 +270,12 @@ def test_above_the_present_time_the_first_end_of_an_advantage_is_found(shape):
     for what, limit in every.items():
         ends = [each for each in limit.at if each > limit.now]
         largest = 16 * limit.now if what == SPLIT else limit.now + 60
-        if limit.order == 1 and len(ends) == 1 and ends[0] < largest and is_faster(limit, limit.now):
+        if (
+            limit.order == 1
+            and len(ends) == 1
+            and ends[0] < largest
+            and is_faster(limit, limit.now)
+        ):
             assert what in above
 
 
