@@ -13,13 +13,14 @@ from ppsim.base.numbers import format_change, format_number, format_share
 from ppsim.errors import InputError
 from ppsim.prices.data_parallel.lengths import DealOptions, Load, load_map
 from ppsim.prices.data_parallel.replicas import (
+    AFTER_ONE_STEP,
     ReplicaOptions,
     Replicated,
     costs_of_slowest,
     find_replicas,
-    refuse_steps,
     time_each,
 )
+from ppsim.prices.timing import refuse_rounds
 
 if TYPE_CHECKING:
     import numpy as np
@@ -194,7 +195,7 @@ def price_slowest(
     replicas = find_replicas(several, load)
     if replicas is None:
         return prices
-    refuse_steps(schedule)
+    refuse_rounds(schedule, AFTER_ONE_STEP)
     if load and not network.detailed:
         found = find_slowest(schedule, prices, load, several)
         if found is not None:

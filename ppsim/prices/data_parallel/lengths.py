@@ -15,6 +15,7 @@ from ppsim.ask.options import flag, option
 from ppsim.base.numbers import format_number
 from ppsim.errors import InputError
 from ppsim.prices.options import CostOptions, ask_costs
+from ppsim.prices.timing import refuse_rounds
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ppsim.inputs.profile.lengths import Shares
     from ppsim.show.drawing.load_map import LoadMap
 
+OF_ONE_STEP = "sequences of different lengths are of one step"
 MOST_EACH = 1 << 16
 SECONDS = 2.0  # of a search for a dealing
 NAMED = 4  # replicas named
@@ -277,7 +279,7 @@ def find_load(
         sequences = equal_sequences(replicas or 1, M)
     else:
         return None
-    refuse_rounds(schedule)
+    refuse_rounds(schedule, OF_ONE_STEP)
     load = Load(sequences, sequences.factors(M))
     if options.cp_of is None:
         return load
@@ -318,16 +320,6 @@ class Loads:
         if key not in self.made:
             self.made[key] = find_load(self.options, schedule, self.replicas, costs)
         return self.made[key]
-
-
-def refuse_rounds(schedule: Schedule) -> None:
-    """Refuse a schedule of several steps, as lengths are given for one (InputError)."""
-    if schedule.n_rounds > 1:
-        what = (
-            f"sequences of different lengths are of one step, and {schedule.name} has "
-            f"{schedule.n_rounds}"
-        )
-        raise InputError(what, "--steps 1")
 
 
 def equal_sequences(replicas: int, microbatches: int) -> Sequences:

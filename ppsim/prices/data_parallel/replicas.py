@@ -18,7 +18,7 @@ from ppsim.base.numbers import format_number, format_share
 from ppsim.errors import InputError
 from ppsim.prices.build import costs_of_replica, draws_by_replica
 from ppsim.prices.options import CostOptions
-from ppsim.prices.timing import time_ops
+from ppsim.prices.timing import refuse_rounds, time_ops
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ppsim.prices.data_parallel.lengths import Load
 
 Slower = tuple[int, int | None, float]
+AFTER_ONE_STEP = "replicas wait for each other after one step"
 MOST = 4096
 NAMED = 4  # devices that are named with the replica that comes last
 
@@ -264,18 +265,6 @@ class Replicated:
             yield Line(f"step       {', '.join(shares)}", 11)
 
 
-def refuse_steps(schedule: Schedule) -> None:
-    """Refuse a schedule of several steps, after each of which replicas wait for each other
-    (InputError).
-    """
-    if schedule.n_rounds > 1:
-        what = (
-            f"replicas wait for each other after one step, and {schedule.name} has "
-            f"{schedule.n_rounds}"
-        )
-        raise InputError(what, "--steps 1")
-
-
 def find_replicas(options: ReplicaOptions, load: Load | None) -> Replicas | None:
     """Return the replicas of the options, or those of a load; None where there is one alone
     (InputError: an option is of several).
@@ -329,7 +318,7 @@ def time_replicas(
     replicas = find_replicas(options, load)
     if replicas is None:
         return None
-    refuse_steps(schedule)
+    refuse_rounds(schedule, AFTER_ONE_STEP)
     ends = time_each(replicas, schedule, prices, network, costs, load, to_torch=to_torch)
     if load is None and not draws_by_replica(costs):
         return Replicated(ends, prices.unit, options.t_reduce)

@@ -24,15 +24,16 @@ from ppsim.base.patterns import matches
 from ppsim.errors import InputError
 from ppsim.prices.build import build_costs
 from ppsim.prices.data_parallel.lengths import (
+    OF_ONE_STEP,
     LengthOptions,
     find_load,
     law_of,
-    refuse_rounds,
     shares_of,
 )
-from ppsim.prices.data_parallel.replicas import ReplicaOptions, Replicas, refuse_steps
+from ppsim.prices.data_parallel.replicas import AFTER_ONE_STEP, ReplicaOptions, Replicas
 from ppsim.prices.options import CostOptions
 from ppsim.prices.several import time_schedules
+from ppsim.prices.timing import refuse_rounds
 
 if TYPE_CHECKING:
     import numpy as np
@@ -198,7 +199,7 @@ def answer(request: JitterRequest) -> Jitter:
             sampled = sample(runs, seed, report)
         else:
             for schedule, _ in runs.values():
-                refuse_steps(schedule)
+                refuse_rounds(schedule, AFTER_ONE_STEP)
             each = enumerate(_replicas(runs, request.several.replicas, costs))
             sampled = _slowest([sample(own, seed + APART * r, report) for r, own in each])
     refused = tuple(row for row in rows if not row.timeline)
@@ -386,7 +387,7 @@ def _sample_lengths(
     costs, lengths, samples = request.costs, request.lengths, request.samples
     schedules = [schedule for schedule, _ in runs.values()]
     for schedule in schedules:
-        refuse_rounds(schedule)
+        refuse_rounds(schedule, OF_ONE_STEP)
     if len({each.whole_microbatches for each in schedules}) > 1:
         raise InputError(
             "--lengths is for one number of microbatches, and these schedules have several",
