@@ -37,21 +37,7 @@ def megatron_flags(model: Model, parallel: Parallel, layout: Layout) -> list[str
     ]
     flags += ["--use-tp-pp-dp-mapping"] if p.pipeline_first else []
     flags += _megatron_model(model)
-    # an expert is not divided, which Megatron-LM does with --tensor-model-parallel-size otherwise
-    if model.experts:
-        flex = p.dispatch != "alltoall" and p.ep > 1  # which wants ranks to send to
-        flags += [
-            f"--expert-model-parallel-size {p.ep}",
-            "--expert-tensor-parallel-size 1",
-            f"--moe-token-dispatcher-type {'flex' if flex else 'alltoall'}",
-            *(["--moe-enable-deepep"] if flex and p.dispatch == "deepep" else []),
-            *(
-                ["--moe-flex-dispatcher-backend hybridep"]
-                if flex and p.dispatch == "hybridep"
-                else []
-            ),
-            "--moe-grouped-gemm",
-        ]
+    flags += _expert_flags(p) if model.experts else []
     if len(set(layout.layers)) > 1 or model.mtp:
         flags.append(f"--pipeline-model-parallel-layout '{format_content(layout.content)}'")
     elif p.vp > 1:
@@ -59,6 +45,32 @@ def megatron_flags(model: Model, parallel: Parallel, layout: Layout) -> list[str
     flags += _megatron_groups(p) if p.vp > 1 else []
     if p.tp > 1 and p.sequence_parallel:
         flags += ["--sequence-parallel"] + (["--tp-comm-overlap"] if p.overlap_tp else [])
+    flags += _data_parallel_flags(p)
+    flags += _megatron_memory(model, p)
+    return [*flags, *_precision_flags(p)]
+
+
+def _expert_flags(p: Parallel) -> list[str]:
+    """Return the flags of experts: how ranks divide them, and how tokens get to them.
+
+    An expert is not divided, which Megatron-LM does with --tensor-model-parallel-size otherwise.
+    """
+    flex = p.dispatch != "alltoall" and p.ep > 1  # which wants ranks to send to
+    flags = [
+        f"--expert-model-parallel-size {p.ep}",
+        "--expert-tensor-parallel-size 1",
+        f"--moe-token-dispatcher-type {'flex' if flex else 'alltoall'}",
+    ]
+    if flex and p.dispatch == "deepep":
+        flags.append("--moe-enable-deepep")
+    if flex and p.dispatch == "hybridep":
+        flags.append("--moe-flex-dispatcher-backend hybridep")
+    return [*flags, "--moe-grouped-gemm"]
+
+
+def _data_parallel_flags(p: Parallel) -> list[str]:
+    """Return the flags of the optimizer, of what replicas divide, and of what they overlap."""
+    flags = []
     if p.optimizer == "muon":  # whose own distributed optimizer divides whole matrices
         flags.append(f"--optimizer {'dist_muon' if p.zero else 'muon'}")
     elif p.zero:
@@ -69,21 +81,17 @@ def megatron_flags(model: Model, parallel: Parallel, layout: Layout) -> list[str
         flags += ["--no-gradient-accumulation-fusion", "--ckpt-format fsdp_dtensor"]
     if p.overlap_dp:
         flags += ["--overlap-grad-reduce"] + (["--overlap-param-gather"] if p.zero else [])
-    flags += _megatron_memory(model, p)
-    if p.recompute == "full":
-        layers = p.recompute_layers
-        method, count = ("block", layers) if isinstance(layers, int) else ("uniform", 1)
-        flags += [
-            "--recompute-granularity full",
-            f"--recompute-method {method}",
-            f"--recompute-num-layers {count}",
-        ]
+    return flags
+
+
+def _precision_flags(p: Parallel) -> list[str]:
+    """Return the flags of the precision of products and of gathered weights."""
     narrow = {
         "fp8": ["--fp8-format hybrid"],
         "mxfp8": ["--fp8-format e4m3", "--fp8-recipe mxfp8"],
         "nvfp4": ["--fp4-format e2m1", "--fp4-recipe nvfp4"],
     }
-    flags += narrow.get(p.precision, [])
+    flags = list(narrow.get(p.precision, []))
     if p.narrow_weights and p.zero:
         flags.append("--fp4-param-gather" if p.precision == "nvfp4" else "--fp8-param-gather")
         flags += (
@@ -95,8 +103,8 @@ def megatron_flags(model: Model, parallel: Parallel, layout: Layout) -> list[str
 
 
 def _megatron_memory(model: Model, p: Parallel) -> list[str]:
-    """Return flags that save memory besides recompute of whole layers: modules, moments, inputs of
-    activations.
+    """Return flags that save memory: recompute of modules, moments, inputs of activations, and
+    recompute of whole layers.
     """
     absent = set() if model.experts else {"moe_act", "moe", "shared_experts"}
     absent |= set() if model.kv_lora else {"mla_up_proj"}
@@ -112,7 +120,16 @@ def _megatron_memory(model: Model, p: Parallel) -> list[str]:
             "--exp-avg-dtype bf16",
             "--exp-avg-sq-dtype bf16",
         ]
-    return flags + ["--activation-func-fp8-input-store"] * p.narrow_activation
+    flags += ["--activation-func-fp8-input-store"] * p.narrow_activation
+    if p.recompute == "full":
+        layers = p.recompute_layers
+        method, count = ("block", layers) if isinstance(layers, int) else ("uniform", 1)
+        flags += [
+            "--recompute-granularity full",
+            f"--recompute-method {method}",
+            f"--recompute-num-layers {count}",
+        ]
+    return flags
 
 
 def _check_megatron(model: Model, parallel: Parallel) -> None:
