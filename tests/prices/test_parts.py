@@ -11,9 +11,23 @@ from pathlib import Path
 
 import pytest
 
+from ppsim.ask.given import Given
 from ppsim.ask.options import list_options
-from ppsim.prices.options import PARTS, REFUSED_UNUSED, CostOptions, ask_costs
-from ppsim.prices.part import Part, Source
+from ppsim.prices.editable import command_of_file
+from ppsim.prices.options import (
+    ADDING_OPS,
+    DECIDING_OPS,
+    NAMING_FILES,
+    PARTS,
+    REFUSED_UNUSED,
+    WHOLE_COSTS,
+    WITHOUT_LAYERS,
+    CostOptions,
+    ask_costs,
+)
+from ppsim.prices.part import LAYER_TIMES, Part, Source
+from ppsim.prices.timing import SIMPLE
+from ppsim.questions.timelines.sweep import files_of
 from tests.commands import ROOT
 
 
@@ -222,3 +236,50 @@ def test_a_part_is_asked_only_where_an_option_calls_it():
         "Steps",
         "Numbers",
     ]
+
+
+def test_queues_follow_costs_where_ops_are_added_by_them():
+    """Copies and encoders are put where bubbles are; recompute is put before its backward."""
+    orders = {
+        name: ask_costs(CostOptions(**{name: value})).orders_by_costs
+        for name, value in (("offload", "1"), ("encoder", "e.toml"), ("recompute", True))
+    }
+    assert orders == {"offload": True, "encoder": True, "recompute": False}
+    assert not ask_costs(CostOptions(host_link="55GB/s")).orders_by_costs
+
+
+def test_lists_of_options_follow_from_the_parts():
+    """By what each part says of itself, in the order of the help."""
+    assert NAMING_FILES == ("profile", "segments", "encoder")
+    assert ADDING_OPS == ("offload", "steps", "post_validation", "encoder", "recompute")
+    assert {*WHOLE_COSTS} == {*LAYER_TIMES, "layout", "profile", "segments"}
+    assert WITHOUT_LAYERS == ("segments",)
+    assert {*ADDING_OPS} <= DECIDING_OPS
+
+
+def test_a_layout_states_the_number_of_stages():
+    """It is the first part that does; without one no option does."""
+    asked = ask_costs(CostOptions(layout="Et|t|t|tL"))
+    assert (asked.n_stages(), asked.stage_option) == (4, "layout")
+    assert asked.stages_hint(2, 2) == "'Et*3|tL'"
+    none = ask_costs(CostOptions(tf=2.0))
+    assert (none.n_stages(), none.stage_option, none.stages_hint(2, 2)) == (None, "", "")
+
+
+def test_the_command_of_a_page_leaves_out_what_its_file_has():
+    """Ops that options added are in the file; their times are not."""
+    words = ["t_optimizer", "steps", "post_validation", "recompute", "tf"]
+    typed = [each for each in list_options(CostOptions) if each.name in words]
+    values = {"t_optimizer": 1.0, "steps": 2, "post_validation": True, "recompute": True, "tf": 2.0}
+    assert (
+        command_of_file(Given("run", values, typed)) == "ppsim run FILE --tf 2.0 --t-optimizer 1.0"
+    )
+
+
+def test_files_that_options_name_are_sent_to_workers(tmp_path):
+    """Whatever part declares them, by their path."""
+    profile, encoder = (
+        str(ROOT / "gallery" / name) for name in ("profile-cpu.toml", "encoder.toml")
+    )
+    costs = CostOptions(profile=profile, encoder=encoder)
+    assert {*files_of(("1f1b",), costs, SIMPLE)} == {profile, encoder}
