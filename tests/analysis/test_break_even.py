@@ -295,3 +295,18 @@ def test_queues_that_are_made_anew_move_the_break_even():
     better = Side(rival.schedule, rival.costs, lambda change: rival.time(change) * 0.9)
     (anew,) = break_evens(base, better, only_above=True)
     assert anew.at[0] > kept.at[0] * 1.05
+
+
+def test_how_closely_a_break_even_is_found():
+    """Also where times are no pieces of straight lines."""
+    whole, split = side_of("1f1b", 2, 1), side_of("zb-1p", 2, 1, tf=1, tb=2, ti=1, tw=1)
+    base = Side(whole.schedule, whole.costs, lambda change: 7.0)
+    now = split.costs.time[Kind.I, 0]
+    rival = Side(
+        split.schedule,
+        split.costs,
+        lambda change: 4 * float(change(split.costs).time[Kind.I, 0] / now) ** 2,
+    )
+    for only_above, off in ((False, 1e-7), (True, 1e-4)):
+        (limit,) = break_evens(base, rival, of=(SPLIT,), only_above=only_above)
+        assert limit.at[0] == pytest.approx(np.sqrt(7) / 2, rel=2 * off)
