@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from ppsim.engine.memory.usage import MemoryModel
     from ppsim.engine.simple.metrics import Metrics
     from ppsim.engine.simple.segments import OpsInside
-    from ppsim.prices.data_parallel.replicas import LoadedRuns
     from ppsim.prices.trained import Trained
     from ppsim.schedules import Pricing
     from ppsim.show.files.document import Document
@@ -184,33 +183,6 @@ def build_memory(
     """
     held = ask_costs(costs, model=model).hold(schedule, in_bytes=in_bytes)
     return held, model.add_recompute(prices) if model else prices
-
-
-def list_held(
-    run: Timeline | LoadedRuns, costs: CostOptions, *, in_bytes: bool
-) -> list[tuple[Timeline, MemoryModel]]:
-    """Return the timeline of each replica of a run, with what its stages hold.
-
-    Args:
-        run: one timeline, or replicas with microbatches of different lengths.
-        costs: the options of costs.
-        in_bytes: whether memory is in bytes where there are some, else it counts activations.
-    """
-    from ppsim.core.timeline import Timeline
-
-    held = ask_costs(costs).hold(run.schedule, in_bytes=in_bytes)
-    return [(run, held)] if isinstance(run, Timeline) else [*run.hold(held)]
-
-
-def most_held(runs: Sequence[tuple[Timeline, MemoryModel]]) -> tuple[float, str]:
-    """Return the most that a device of any of these replicas holds in a unit of ``--cap``, and its
-    name: bytes, layers or activations.
-    """
-    from ppsim.engine.memory.usage import activations_per_unit, curves
-
-    peak = max(float(curves(*each).peak.max()) for each in runs)
-    timeline, held = runs[0]
-    return peak / activations_per_unit(timeline.schedule, held.unit), held.unit
 
 
 def look_inside_costs(schedules: Sequence[Schedule], costs: CostOptions) -> tuple[OpsInside, ...]:

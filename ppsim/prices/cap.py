@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from ppsim.base.numbers import format_number
 from ppsim.errors import InputError, PpsimError
-from ppsim.prices.build import list_held
 from ppsim.prices.options import CostOptions, ask_costs
 
 if TYPE_CHECKING:
@@ -164,6 +163,7 @@ def report_held(run: Timeline | LoadedRuns, costs: CostOptions, cap: Cap) -> Mem
     """
     from ppsim.core.timeline import Timeline
     from ppsim.engine.memory.report import report, report_replicas
+    from ppsim.prices.data_parallel.replicas import list_held
 
     cap.of_devices(run.schedule.n_devices)
     runs = list_held(run, costs, in_bytes=cap.counts_bytes(ask_costs(costs)))

@@ -4,7 +4,7 @@ gradients are reduced.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from ppsim.ask.options import option
 from ppsim.base.numbers import format_number, format_share
 from ppsim.errors import InputError
 from ppsim.prices.build import costs_of_replica, draws_by_replica
-from ppsim.prices.options import CostOptions
+from ppsim.prices.options import CostOptions, ask_costs
 from ppsim.prices.timing import refuse_rounds, time_ops
 
 if TYPE_CHECKING:
@@ -402,6 +402,31 @@ class LoadedRuns:
             own = costs_of_slowest(self.schedule, self.prices, self.options, self.load, replica)
             timeline, _ = time_ops(self.schedule, own, self.network, self.links)
             yield timeline, resize(held, sizes, twice)
+
+
+def list_held(
+    run: Timeline | LoadedRuns, costs: CostOptions, *, in_bytes: bool
+) -> list[tuple[Timeline, MemoryModel]]:
+    """Return the timeline of each replica of a run, with what its stages hold.
+
+    Args:
+        run: one timeline, or replicas with microbatches of different lengths.
+        costs: the options of costs.
+        in_bytes: whether memory is in bytes where there are some, else it counts activations.
+    """
+    held = ask_costs(costs).hold(run.schedule, in_bytes=in_bytes)
+    return [*run.hold(held)] if isinstance(run, LoadedRuns) else [(run, held)]
+
+
+def most_held(runs: Sequence[tuple[Timeline, MemoryModel]]) -> tuple[float, str]:
+    """Return the most that a device of any of these replicas holds in a unit of ``--cap``, and its
+    name: bytes, layers or activations.
+    """
+    from ppsim.engine.memory.usage import activations_per_unit, curves
+
+    peak = max(float(curves(*each).peak.max()) for each in runs)
+    timeline, held = runs[0]
+    return peak / activations_per_unit(timeline.schedule, held.unit), held.unit
 
 
 def busy_times(schedule: Schedule, costs: Costs) -> NDArray[np.float64]:

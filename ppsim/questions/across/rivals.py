@@ -22,8 +22,13 @@ from ppsim.ask.write import command_line
 from ppsim.base.deadline import check_time
 from ppsim.base.numbers import format_share
 from ppsim.errors import PpsimError
-from ppsim.prices.build import list_held, most_held
-from ppsim.prices.data_parallel.replicas import LoadedRuns, ReplicaOptions, time_replicas
+from ppsim.prices.data_parallel.replicas import (
+    LoadedRuns,
+    ReplicaOptions,
+    list_held,
+    most_held,
+    time_replicas,
+)
 from ppsim.questions.across.break_even import describe_limits, price_of_search
 from ppsim.questions.across.whatif import Run, changeable_options
 

@@ -176,11 +176,12 @@ def _schedules(space: SpaceOptions, base: Parallel, able: Able) -> tuple[str, ..
     """Return the schedules that plans may have (InputError: the software does not run one, or one
     hides all-to-all where that is forbidden).
     """
-    from ppsim.schedules import find
     from ppsim.workload.plans.space import NEED_EXPERTS, SCHEDULES
 
     if not space.schedules:
         return tuple(name for name in SCHEDULES if able.runs(name))
+    from ppsim.schedules import find
+
     named = tuple(dict.fromkeys(find(name.strip()).name for name in space.schedules.split(",")))
     if lacked := [name for name in named if not able.runs(name)]:
         has = ",".join(able.schedules)

@@ -20,7 +20,7 @@ from ppsim.base.numbers import format_change, format_number
 from ppsim.base.units import format_size
 from ppsim.engine.simple.columns import size_object
 from ppsim.errors import InputError, PpsimError
-from ppsim.prices.build import build, build_memory, most_held
+from ppsim.prices.build import build, build_memory
 from ppsim.prices.cap import (
     OF_A_SHARE,
     number_at_least,
@@ -28,7 +28,7 @@ from ppsim.prices.cap import (
     write_count,
 )
 from ppsim.prices.data_parallel.lengths import LengthOptions, Load, Loads, SequenceLengths
-from ppsim.prices.data_parallel.replicas import LoadedRuns, ReplicaOptions
+from ppsim.prices.data_parallel.replicas import LoadedRuns, ReplicaOptions, most_held
 from ppsim.prices.options import CostOptions, ask_costs
 from ppsim.prices.serving import (
     ServedMemory,
