@@ -310,3 +310,15 @@ def test_how_closely_a_break_even_is_found():
     for only_above, off in ((False, 1e-7), (True, 1e-4)):
         (limit,) = break_evens(base, rival, of=(SPLIT,), only_above=only_above)
         assert limit.at[0] == pytest.approx(np.sqrt(7) / 2, rel=2 * off)
+
+
+def test_where_links_differ_the_end_is_a_factor():
+    """Of all messages together, above the present time as in all times."""
+    base, rival = side_of("1f1b", 4, 8), side_of("zb-v", 4, 8)
+    links = np.full((4, 4), 0.2)
+    links[0, 1] = links[1, 0] = 0.4
+    base, rival = (fixed(side.schedule, replace(side.costs, comm=links)) for side in (base, rival))
+    (every,) = break_evens(base, rival, of=(MESSAGE,))
+    (above,) = break_evens(base, rival, of=(MESSAGE,), only_above=True)
+    assert (above.unit, above.now) == (every.unit, every.now) == ("now", 1.0)
+    assert above.at == pytest.approx(every.at[:1], rel=1e-3)

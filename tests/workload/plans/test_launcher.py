@@ -6,14 +6,19 @@ import base64
 import gzip
 import json
 import re
+import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from ppsim.schedules import families
-from ppsim.workload.plans.launcher import launcher_names, launcher_of
+from ppsim.workload.layout.layout import build_layout
+from ppsim.workload.model.model import read_trained
+from ppsim.workload.model.parallel import Parallel
+from ppsim.workload.plans.launcher import launch_text, launcher_names, launcher_of
 from ppsim.workload.plans.software import read_software
 from tests.commands import ROOT
 
@@ -98,3 +103,18 @@ def test_each_launcher_is_of_a_software_that_says_so():
         launcher = launcher_of(name)
         assert read_software(launcher.software).software.launched_by in ("", name)
         assert {*launcher.schedules} <= known
+
+
+def test_flags_are_one_a_line_and_a_file_is_its_lines():
+    """As a shell reads them, and as TOML does; a note says what tensor ranks need besides."""
+    model, layout = read_trained("llama3-8b", None), build_layout([16, 16], 2, 0)
+    parallel = Parallel(pp=2, microbatches=4, schedule="1f1b")
+    flags = launch_text("megatron", model, parallel, layout)
+    assert flags.startswith("--num-layers 32 \\\n  --hidden-size 4096 \\\n  --")
+    assert shlex.split(flags.replace("\\\n", ""))[:3] == ["--num-layers", "32", "--hidden-size"]
+    toml = tomllib.loads(launch_text("torchtitan", model, parallel, layout))
+    assert toml["parallelism"]["pipeline_parallel_degree"] == 2
+    note = launcher_of("megatron").note
+    assert note(parallel) == ""
+    assert "CUDA_DEVICE_MAX_CONNECTIONS=1" in note(Parallel(pp=2, tp=2, microbatches=4))
+    assert launcher_of("torchtitan").note(parallel) == ""
