@@ -123,7 +123,7 @@ def rooms_of(modules: set[str]) -> set[str]:
 def test_run_imports_what_it_needs():
     """``run`` of a name imports its family, and nothing of plans, real runs, files or searches."""
     modules = modules_of_command("run 1f1b --stages 4 --mb 8")
-    assert len(modules) <= 94, sorted(modules)
+    assert len(modules) <= 90, sorted(modules)
     assert not rooms_of(modules) & {"analysis", "inputs", "real", "workload"}
     assert {name for name in modules if name.startswith("ppsim.search.")} <= {
         "ppsim.search.bounds",

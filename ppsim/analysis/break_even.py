@@ -1,16 +1,21 @@
 """Break-even: the time of an op or of a message at which two schedules take equally long.
 
-Both schedules keep the order of their queues. Where backwards of one of the two are split, its time
-never falls as I and W grow, so at most one time decides. A longer message delays both, and the
-order of the two may change more than once: then the sentence names the stretch of times in which
-a schedule is faster that is nearest to the present time.
+Where both schedules keep the order of their queues and the backwards of one of the two are split,
+its time never falls as I and W grow, so at most one time decides. A longer message delays both, and
+the order of the two may change more than once: then the sentence names the stretch of times in
+which a schedule is faster that is nearest to the present time.
+
+Queues may also be made anew at every time that is tried, as their :class:`Side` says. Each time
+takes long then, so that a search may look above the present time alone, for the first end of an
+advantage.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -26,8 +31,14 @@ SPLIT, MESSAGE = "split", "message"
 LEAST, MOST = 1 / 16, 16.0  # the least and the most that I + W takes, in full backwards
 # Message times that are tried, in times per microbatch of the first schedule.
 MESSAGES = (0.0, *(2.0**power for power in range(-9, 7)))
+# What is tried above the present time: factors of I + W and of messages, and what is added to a
+# message, in times per microbatch.
+SPLITS_ABOVE = tuple(2.0**power for power in range(5))
+FACTORS_ABOVE = tuple(2.0**power for power in range(11))
+ADDED_ABOVE = (0.0, *(2.0**power for power in range(-4, 7)))
 FAR = 10.0  # ratio of a time and the present one, either way, from which the time is far
-CLOSE = 1e-7  # how far a break-even is off, as a share of it
+# How far a break-even is off, as a share of it: in all times, and above the present one.
+CLOSE, CLOSE_ABOVE = 1e-7, 1e-4
 EQUAL = 1e-12  # difference of two times that only rounding leaves, as a share of them
 RUNS = 40  # about as many simulations of each schedule as a pair takes
 BUDGET = 1_000_000  # ops that are simulated for one comparison, a second or two
@@ -90,26 +101,33 @@ class BreakEven:
         return (low or 0.0) > FAR * self.now or (high is not None and high * FAR < self.now)
 
 
+Change = Callable[[Costs], Costs]
+
+
 @dataclass(frozen=True)
 class Side:
     """One of two schedules.
 
     Attributes:
-        schedule: its queues.
+        schedule: its queues at the present costs.
         costs: what its ops cost.
-        time: gives its makespan at any costs.
-        beside: time of a step that is not the makespan's.
+        time: gives the time of its step with a change of its costs; with these queues, or with
+            those that are made anew of the changed costs.
     """
 
     schedule: Schedule
     costs: Costs
-    time: Callable[[Schedule, Costs], float]
-    beside: float = 0.0
+    time: Callable[[Change], float]
 
-    def at(self, costs: Costs) -> float:
-        """Return the time of its step at other costs."""
+    def at(self, change: Change) -> float:
+        """Return the time of its step with a change of its costs."""
         check_time()
-        return self.time(self.schedule, costs) + self.beside
+        return self.time(change)
+
+    @property
+    def now(self) -> float:
+        """The time of its step at the present costs."""
+        return self.at(lambda costs: costs)
 
     @property
     def is_split(self) -> bool:
@@ -117,20 +135,26 @@ class Side:
         return bool((self.schedule.kind == Kind.W).any())
 
 
-def break_evens(base: Side, rival: Side, *, messages: bool = True) -> Iterator[BreakEven]:
+def break_evens(
+    base: Side,
+    rival: Side,
+    *,
+    of: Collection[str] = (SPLIT, MESSAGE),
+    only_above: bool = False,
+) -> Iterator[BreakEven]:
     """Yield the times at which a rival takes as long as the schedule that it is compared with.
 
     Args:
         base: the schedule that others are compared with.
         rival: another one.
-        messages: whether messages are latencies, which may be longer or shorter.
+        of: what takes these times; no messages where they are no latencies.
+        only_above: whether the rival is faster now, and only the first time above the present one
+            is looked for at which it no longer is, less closely.
     """
-    if base.costs.each is not None or rival.costs.each is not None:
-        return
-    if base.is_split != rival.is_split:
-        yield from _of_split(base, rival)
-    if messages and base.schedule.n_chunks != rival.schedule.n_chunks:
-        yield from _of_messages(base, rival)
+    if SPLIT in of and base.is_split != rival.is_split:
+        yield from _of_split(base, rival, only_above=only_above)
+    if MESSAGE in of and base.schedule.n_chunks != rival.schedule.n_chunks:
+        yield from _of_messages(base, rival, only_above=only_above)
 
 
 def price_of(base: Schedule, rival: Schedule) -> int:
@@ -138,30 +162,39 @@ def price_of(base: Schedule, rival: Schedule) -> int:
     return RUNS * (len(base) + len(rival))
 
 
-def _of_split(base: Side, rival: Side) -> Iterator[BreakEven]:
+def _of_split(base: Side, rival: Side, *, only_above: bool) -> Iterator[BreakEven]:
     """The time of I and W, in full backwards, of the schedule that splits them."""
+    if base.costs.each is not None or rival.costs.each is not None:
+        return
     split, whole = (base, rival) if base.is_split else (rival, base)
     full = float(split.costs.time[Kind.B].sum())
     halves = float(split.costs.time[[Kind.I, Kind.W]].sum())
     if not (full > 0 and halves > 0):
         return
-    now, least = halves / full, whole.at(whole.costs)
+    now, least = halves / full, whole.now
     sign = 1 if split is rival else -1
 
+    @cache
     def lead(value: float) -> float:
-        return sign * (least - split.at(stretch_split(split.costs, value / now)))
+        return sign * (least - split.at(lambda costs: stretch_split(costs, value / now)))
 
-    points = sorted({LEAST, *(2.0**power for power in range(-2, 4)), now, MOST})
-    found = _find_crossings(lead, points, least, first=True)
-    if found:
-        yield BreakEven(SPLIT, tuple(found), sign > 0, "B", now, _order(lead(now), least))
+    points = {LEAST, *(2.0**power for power in range(-2, 4)), now, MOST}
+    if only_above:
+        points = {now * factor for factor in SPLITS_ABOVE}
+    yield from _find_break_even(
+        BreakEven(SPLIT, (), sign > 0, "B", now, 1),
+        lead,
+        points,
+        least,
+        only_above=only_above,
+    )
 
 
-def _of_messages(base: Side, rival: Side) -> Iterator[BreakEven]:
+def _of_messages(base: Side, rival: Side, *, only_above: bool) -> Iterator[BreakEven]:
     """The time of a message; where links differ, how many times as long as now they take."""
     latencies = np.unique(np.concatenate([_latencies(base.costs), _latencies(rival.costs)]))
     positive = latencies[latencies > 0]
-    whole = base.at(base.costs)
+    whole = base.now
     # Times that are tried follow the length of a microbatch, also where they are factors.
     longest = whole / base.schedule.run_microbatches
     if len(positive) > 1:
@@ -169,19 +202,56 @@ def _of_messages(base: Side, rival: Side) -> Iterator[BreakEven]:
     else:
         now, unit = float(positive.max(initial=0.0)), base.costs.unit
 
-    def change(costs: Costs, value: float) -> Costs:
-        if now == 0:
-            return replace(costs, comm=value)
-        return replace(costs, comm=np.asarray(costs.comm) * (value / now))
-
+    @cache
     def lead(value: float) -> float:
-        return base.at(change(base.costs, value)) - rival.at(change(rival.costs, value))
+        def change(costs: Costs) -> Costs:
+            comm = value if now == 0 else np.asarray(costs.comm) * (value / now)
+            return replace(costs, comm=comm)
 
-    points = sorted({*(longest * each for each in MESSAGES), now})
-    found = _find_crossings(lead, points, whole)
+        return base.at(change) - rival.at(change)
+
+    points = {*(longest * each for each in MESSAGES), now}
+    if only_above and unit == "now":
+        points = {*FACTORS_ABOVE}
+    elif only_above:
+        points = {now + longest * each for each in ADDED_ABOVE}
+    yield from _find_break_even(
+        BreakEven(MESSAGE, (), True, unit, now, 1),
+        lead,
+        points,
+        whole,
+        only_above=only_above,
+    )
+
+
+def _find_break_even(
+    limit: BreakEven,
+    lead: Callable[[float], float],
+    points: Collection[float],
+    whole: float,
+    *,
+    only_above: bool,
+) -> Iterator[BreakEven]:
+    """Yield a break-even with the times at which a lead changes its sign; nothing without any.
+
+    Args:
+        limit: what takes these times, and the time that it takes now.
+        lead: by how much the rival is faster at a time.
+        points: times that are tried.
+        whole: a time of which a part that rounding leaves is none.
+        only_above: as in :func:`break_evens`.
+    """
+    if only_above:
+        found = _find_crossings(lead, sorted(points), whole, CLOSE_ABOVE, first=True)
+        if found and lead(limit.now) > 0:
+            yield replace(limit, at=tuple(found), below=True)
+        return
+    found = _find_crossings(lead, sorted(points), whole, CLOSE, first=limit.of == SPLIT)
     if found:
-        below = lead(found[0] * (1 - 1e-3)) > 0
-        yield BreakEven(MESSAGE, tuple(found), below, unit, now, _order(lead(now), whole))
+        # of a split backward the order changes once, of messages perhaps more often
+        below = limit.below if limit.of == SPLIT else lead(found[0] * (1 - 1e-3)) > 0
+        order = _order(lead(limit.now), whole)
+        yield replace(limit, at=tuple(found), below=below, order=order)
 
 
 def _order(lead: float, whole: float) -> int:
@@ -190,7 +260,12 @@ def _order(lead: float, whole: float) -> int:
 
 
 def _find_crossings(
-    lead: Callable[[float], float], points: Sequence[float], whole: float, *, first: bool = False
+    lead: Callable[[float], float],
+    points: Sequence[float],
+    whole: float,
+    close: float,
+    *,
+    first: bool,
 ) -> list[float]:
     """Find the values between which a lead changes its sign.
 
@@ -198,7 +273,8 @@ def _find_crossings(
         lead: by how much one is faster.
         points: values that are tried, ascending.
         whole: a time of which a part that rounding leaves is none.
-        first: whether there is at most one.
+        close: how far a value is off, as a share of it.
+        first: whether the first one is enough.
     """
     signed: list[tuple[float, float]] = []
     found = []
@@ -207,7 +283,7 @@ def _find_crossings(
         if abs(here) <= EQUAL * whole:
             continue
         if signed and signed[-1][1] * here < 0:
-            found.append(_refine(lead, signed[-1], (point, here), whole))
+            found.append(_refine(lead, signed[-1], (point, here), whole, close))
             if first:
                 break
         signed.append((point, here))
@@ -219,21 +295,22 @@ def _refine(
     low: tuple[float, float],
     high: tuple[float, float],
     whole: float,
+    close: float,
 ) -> float:
     """Narrow the interval in which a lead changes its sign: by secants, as times are piecewise
     linear, and by halves.
     """
     sign = math.copysign(1.0, low[1])
     by_secant = True
-    while high[0] - low[0] > CLOSE * high[0]:
+    while high[0] - low[0] > close * high[0]:
         middle = (low[0] + high[0]) / 2
         if by_secant:
             share = low[1] / (low[1] - high[1])
-            middle = low[0] + min(max(share, CLOSE / 4), 1 - CLOSE / 4) * (high[0] - low[0])
+            middle = low[0] + min(max(share, close / 4), 1 - close / 4) * (high[0] - low[0])
         here = lead(middle)
         if abs(here) <= EQUAL * whole:
             # both take as long; the lead may have ended before
-            before = middle * (1 - CLOSE / 2)
+            before = middle * (1 - close / 2)
             there = lead(before) if before > low[0] else low[1]
             if there * sign > EQUAL * whole:
                 return middle

@@ -5,7 +5,6 @@ __all__ = [
     "blocks",
     "given",
     "groups",
-    "option_names",
     "options",
     "request",
     "rules",

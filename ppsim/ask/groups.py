@@ -108,6 +108,20 @@ class GridOptions(_FamilyOptions, _SizeLists):
     """The sizes that a sweep visits: lists of numbers where :class:`ShapeOptions` has one."""
 
 
+# The names of options for which messages are ops of their own.
+DETAILED = (
+    "p2p",
+    "order",
+    "channel",
+    "cluster",
+    "message",
+    "unshard",
+    "reduce_grad",
+    "shapes",
+    "t_shape",
+)
+
+
 @dataclass(frozen=True)
 class NetworkOptions:
     """Order and transport of messages, and FSDP's collectives."""

@@ -13,7 +13,6 @@ import re
 
 from ppsim.ask.given import Need, TypedOptions, list_needs, never
 from ppsim.ask.groups import LOOK
-from ppsim.ask.option_names import MODEL
 from ppsim.ask.options import Request
 from ppsim.errors import InputError
 
@@ -166,14 +165,6 @@ NEEDS = (
         lambda g: not g["cp_of"],
         "--cp-of says which microbatches take less, so {options} cannot be given too",
     ),
-    # A search.
-    Need(
-        ("encoder",),
-        never,
-        "{options} puts ops into the bubbles of one order, and a search has many",
-        "ppsim run SCHEDULE --encoder FILE",
-        ("optimize", "partition"),
-    ),
     # The grid.
     Need(
         ("lengths", "cp_of"),
@@ -194,19 +185,6 @@ NEEDS = (
         ("order",),
         lambda g: not g["grid"] or bool(g["lowered"]),
         "{options} needs --lowered and --grid",
-    ),
-    # Measurements and real runs.
-    Need(
-        (*MODEL, "dtype"),
-        lambda g: not g["module"],
-        "--module brings the model, so {options} cannot be given too",
-        "leave one out",
-        ("validate", "calibrate"),
-    ),
-    Need(
-        ("module",),
-        lambda g: g["ops"] != "timed",
-        "{options} has stages that compute, and --ops timed has none",
     ),
 )
 

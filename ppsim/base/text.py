@@ -51,6 +51,14 @@ def shorten_lines(text: str) -> str:
     return "\n".join(shorten(line, MOST_OF_LINE) for line in text.split("\n"))
 
 
+def underline(line: str, most: int = 120) -> str:
+    """Return a line of a file, indented, with marks below it, for a message that says what is wrong
+    with it.
+    """
+    excerpt = shorten(line.strip(), most)
+    return f"  {excerpt}\n  {'^' * len(excerpt)}"
+
+
 def guess_of(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """Ask whether the shortest known word with this part (dgx-h100 for h100), or the closest, was
     meant; else empty.

@@ -15,7 +15,7 @@ Parts are asked from the last to the first, in the order of their options in the
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,10 +24,7 @@ from ppsim.base.notes import note
 from ppsim.errors import InputError
 from ppsim.prices.options import REFUSED_UNUSED, CostOptions, ask_costs, is_given
 from ppsim.prices.part import Asked
-from ppsim.prices.parts.layout import LayoutString
-from ppsim.prices.parts.profile import has_activation_bytes
 from ppsim.prices.parts.steps import goes_round
-from ppsim.prices.parts.unequal import Unequal
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,7 +39,6 @@ if TYPE_CHECKING:
     from ppsim.prices.trained import TrainedModel
     from ppsim.schedules import Pricing
     from ppsim.show.files.document import Document
-    from ppsim.workload.layout.costs import LayerTimes
 
 
 def build(
@@ -168,16 +164,8 @@ def build_costs(
 
 
 def stages_of(costs: CostOptions, *given: object) -> int | None:
-    """Count the stages of a layout, where no size is given."""
-    from ppsim.workload.layout.layout import read_layout
-
-    return None if any(given) or not costs.layout else read_layout(costs.layout).n_stages
-
-
-def layer_times(costs: CostOptions) -> LayerTimes:
-    """Read the times of layers from the options, with or without a layout."""
-    part = LayoutString(**{each.name: getattr(costs, each.name) for each in fields(LayoutString)})
-    return part.layer_times()
+    """Return the number of stages that a part states, where no size is given."""
+    return None if any(given) else ask_costs(costs).n_stages()
 
 
 def build_memory(
@@ -185,13 +173,15 @@ def build_memory(
     prices: Costs,
     costs: CostOptions,
     model: TrainedModel | None = None,
+    *,
+    in_bytes: bool = True,
 ) -> tuple[MemoryModel, Costs]:
     """Make the memory model of stages, and the costs with the time of recompute.
 
-    Bytes come from a model or from a profile that has them, else memory counts activations of one
-    stage and microbatch, or with a layout the activations of one layer.
+    Bytes come from a model or from a part that has them, if they are wanted ``in_bytes``; else
+    memory counts activations of one stage and microbatch, or with a layout those of one layer.
     """
-    held = ask_costs(costs, model=model).hold(schedule)
+    held = ask_costs(costs, model=model).hold(schedule, in_bytes=in_bytes)
     return held, model.add_recompute(prices) if model else prices
 
 
@@ -263,9 +253,7 @@ def _reasons(options: CostOptions | ShapeOptions | GridOptions) -> Iterator[tupl
 
 def draws_by_replica(costs: CostOptions) -> bool:
     """Return whether each data-parallel replica draws separate factors for its microbatches."""
-    return any(
-        isinstance(part, Unequal) and part.draws_by_replica for part in ask_costs(costs).parts
-    )
+    return any(part.draws_by_replica for part in ask_costs(costs).parts)
 
 
 def costs_of_replica(schedule: Schedule, made: Costs, costs: CostOptions, replica: int) -> Costs:
@@ -276,7 +264,7 @@ def costs_of_replica(schedule: Schedule, made: Costs, costs: CostOptions, replic
         return made
     asked = ask_costs(costs)
     for part in asked.parts:
-        if isinstance(part, Unequal) and part.draws_by_replica:
+        if part.draws_by_replica:
             made = part.change_replica(schedule, made, asked, replica)
     return made
 
@@ -293,16 +281,17 @@ def add_memory(
     """Add the memory of each timeline's devices over time to a document, in bytes of the ``model``
     if there is one.
 
-    A profile without the bytes of activations counts activations, unless memory was ``asked`` for.
+    Where a part lacks the bytes that it may hold, memory counts activations, unless it was
+    ``asked`` for.
     ``sizes`` are of microbatches of different lengths, shape (1 or stages, microbatches).
     """
     from ppsim.engine.memory.usage import curves, resize
 
-    if costs.profile and not asked and not has_activation_bytes(costs.profile):
-        costs = replace(costs, profile=None)
+    in_bytes = asked or ask_costs(costs).has_bytes
     pairs = zip(document.timelines, prices, strict=True)
     models = tuple(
-        build_memory(timeline.schedule, price, costs, model)[0] for timeline, price in pairs
+        build_memory(timeline.schedule, price, costs, model, in_bytes=in_bytes)[0]
+        for timeline, price in pairs
     )
     if sizes is not None:
         models = tuple(resize(each, sizes) for each in models)

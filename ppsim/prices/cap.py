@@ -9,37 +9,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ppsim.base.numbers import format_number
 from ppsim.base.units import with_unit
 from ppsim.errors import InputError, PpsimError
-from ppsim.prices.build import build_memory
-from ppsim.prices.options import CostOptions
+from ppsim.prices.options import CostOptions, ask_costs
 
 if TYPE_CHECKING:
-    from ppsim.core.costs import Costs
     from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
     from ppsim.engine.memory.report import MemoryReport
     from ppsim.prices.data_parallel.replicas import LoadedRuns
+    from ppsim.prices.part import Asked
 
 OF_A_SHARE = "of a 1/P share"
-
-
-def activations_per_unit(schedule: Schedule, unit: str) -> float:
-    """Return how many of a memory model's ``unit`` one unit of ``--cap`` stands for: 1 where that
-    is bytes.
-
-    Activations are of one stage there, so V chunks make V of them, and K slices of each sequence K
-    more.
-    """
-    from ppsim.engine.memory.usage import ACTIVATIONS, LAYER_ACTIVATIONS
-
-    if unit == ACTIVATIONS:
-        return schedule.n_stages * schedule.n_slices / schedule.n_devices
-    return schedule.n_slices if unit == LAYER_ACTIVATIONS else 1.0
 
 
 def number_at_least(value: float) -> str:
@@ -87,6 +72,8 @@ class Cap:
             InputError: the cap is in bytes and the unit is not, or the other way round, or the list
                 has another length.
         """
+        from ppsim.engine.memory.usage import activations_per_unit
+
         self.check_unit(unit)
         per_unit = activations_per_unit(schedule, unit)
         rounding = 1.0 if self.in_bytes else 1 + 1e-9
@@ -94,6 +81,12 @@ class Cap:
         exact = [cap * per_unit * rounding for cap in caps]
         found = tuple(map(int, exact)) if whole else tuple(exact)
         return found if len(self.amounts) > 1 else found[0]
+
+    def counts_bytes(self, asked: Asked) -> bool:
+        """Return whether memory is in bytes against this cap: by its unit, or as nothing else is
+        known of the parts that are asked.
+        """
+        return self.in_bytes or asked.needs_cap_in_bytes
 
     def check_unit(self, unit: str) -> None:
         """Refuse a cap that cannot be compared with amounts of a unit (InputError)."""
@@ -128,13 +121,13 @@ class Cap:
 
         return format_size(amount)
 
-    def describe(self, layout: str | None = None) -> str:
-        """Write the cap with its unit, which is another with a ``layout``."""
+    def describe(self, costs: CostOptions) -> str:
+        """Write the cap with its unit, which is another where costs count layers."""
         amounts = ", ".join(map(self.write, self.amounts))
         if self.in_bytes:
             return amounts
-        counted = with_unit(amounts, "activations")
-        return f"{counted} {'of one layer' if layout else OF_A_SHARE}"
+        of_what = "of one layer" if ask_costs(costs).counts_layers else OF_A_SHARE
+        return f"{amounts} activations {of_what}"
 
 
 def fits_none(text: str, excesses: Iterable[float | None]) -> PpsimError:
@@ -163,40 +156,28 @@ def read_cap(text: str) -> Cap:
     return Cap(text, tuple(map(float, parts)), in_bytes=False)
 
 
-def report_held(
-    timeline: Timeline,
-    prices: Costs,
-    costs: CostOptions,
-    cap: Cap,
-    replicas: LoadedRuns | None = None,
-) -> MemoryReport:
-    """Report the memory of a run's devices against the cap, in its unit.
+def report_held(run: Timeline | LoadedRuns, costs: CostOptions, cap: Cap) -> MemoryReport:
+    """Report what the devices of a run hold against the cap, in its unit.
 
-    Of ``replicas`` with microbatches of different lengths that is the one furthest above the cap.
+    Of several replicas that is the one furthest above the cap.
 
     Raises:
         InputError: the cap is in bytes and nothing gives the bytes of an activation, or it is of
             other devices.
     """
+    from ppsim.core.timeline import Timeline
     from ppsim.engine.memory.report import report, report_replicas
+    from ppsim.prices.data_parallel.replicas import list_held
 
-    schedule = timeline.schedule
-    cap.per_device_caps(schedule.n_devices)
-    own = costs if cap.in_bytes else replace(costs, profile=None)
-    held = build_memory(schedule, prices, own)[0]
-    if replicas is None:
-        return report(timeline, held, cap.caps_in_unit(schedule, held.unit))
-    caps = cap.caps_in_unit(schedule, held.unit, whole=False)
-    return report_replicas(replicas.hold(held), caps)
+    cap.per_device_caps(run.schedule.n_devices)
+    runs = list_held(run, costs, in_bytes=cap.counts_bytes(ask_costs(costs)))
+    timeline, held = runs[0]
+    if isinstance(run, Timeline):
+        return report(timeline, held, cap.caps_in_unit(run.schedule, held.unit))
+    return report_replicas(runs, cap.caps_in_unit(run.schedule, held.unit, whole=False))
 
 
-def measure_excess(
-    timeline: Timeline,
-    prices: Costs,
-    costs: CostOptions,
-    cap: Cap,
-    replicas: LoadedRuns | None = None,
-) -> float:
+def measure_excess(run: Timeline | LoadedRuns, costs: CostOptions, cap: Cap) -> float:
     """Return the most that a device holds above its cap, at most 0 where all fit, in the unit of
     the cap.
 
@@ -204,10 +185,11 @@ def measure_excess(
     """
     import numpy as np
 
-    schedule = timeline.schedule
-    found = report_held(timeline, prices, costs, cap, replicas)
+    from ppsim.engine.memory.usage import activations_per_unit
+
+    found = report_held(run, costs, cap)
     peaks = np.array([peak.value for peak in found.peaks], np.float64)
-    peaks = peaks / activations_per_unit(schedule, found.curve.unit)
-    above = peaks - np.array(cap.per_device_caps(schedule.n_devices))
+    peaks = peaks / activations_per_unit(run.schedule, found.curve.unit)
+    above = peaks - np.array(cap.per_device_caps(run.schedule.n_devices))
     most = float(above.max())
     return most if most > 1e-9 * float(peaks.max(initial=0.0)) else min(most, 0.0)

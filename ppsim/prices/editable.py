@@ -62,13 +62,12 @@ def check_blank(schedule: Schedule) -> None:
 def command_of_file(given: TypedOptions) -> str:
     """Write the command that times a schedule's file, spelled FILE, with the costs of a request.
 
-    Options that change the queues are left out: the file has them changed.
+    Options that add ops are left out: the file has these ops.
     """
     from ppsim.ask.options import list_options
-    from ppsim.prices.options import CostOptions
+    from ppsim.prices.options import ADDING_OPS, CostOptions
 
-    changes = {"recompute", "offload", "encoder", "steps", "segments"}
-    costs = {each.name for each in list_options(CostOptions)} - changes
+    costs = {each.name for each in list_options(CostOptions)} - {*ADDING_OPS}
     typed = [option for option in given.typed if option.name in costs]
     command = command_line(TypedOptions("run", given.values, typed))
     return command.replace("ppsim run", "ppsim run FILE", 1)

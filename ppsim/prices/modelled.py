@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ppsim.errors import InputError
@@ -71,8 +72,8 @@ class Modelled:
         self.machine.check_gpus(found.gpus)
         return found
 
-    def layout_of(self, schedule: Schedule) -> Layout | None:
-        """Return the layers of each stage (InputError: the model has too few for the name)."""
+    def layout_of(self, schedule: Schedule) -> Layout:
+        """Return which layers each stage holds (InputError: the model has too few for the name)."""
         return self._layout(schedule.n_devices, schedule.n_stages)
 
     def _layout(self, devices: int, stages: int) -> Layout:
@@ -93,18 +94,14 @@ class Modelled:
             schedule: the schedule.
             layout: the layers of each stage, in place of the layout's name.
         """
-        from ppsim.workload.cost.costs import stage_costs
-
         parallel = self.parallel(schedule)
-        return stage_costs(self.model, self.machine, parallel, layout or self.layout_of(schedule))
+        return _price_stages(self.model, self.machine, parallel, layout or self.layout_of(schedule))
 
     def kept_share(self, name: str, devices: int, chunks: int) -> float:
         """Return the share of an activation that W needs, of stages of equal layers."""
-        from ppsim.workload.cost.costs import stage_costs
-
         parallel = self._parallel(name, devices, chunks)
         layout = self._layout(devices, devices * chunks)
-        return stage_costs(self.model, self.machine, parallel, layout).kept_share
+        return _price_stages(self.model, self.machine, parallel, layout).kept_share
 
     def layers_of(self, schedule: Schedule) -> list[int]:
         """Return the layers of each stage."""
@@ -133,3 +130,11 @@ class Modelled:
         found = self.parallel(schedule)
         costs = replace(self.costs(schedule, layout), costs=prices)
         return step_time(self.model, self.machine, found, costs=costs, schedule=schedule)
+
+
+@lru_cache(maxsize=64)  # the times of ops and the time of a step ask for the same stages
+def _price_stages(model: Model, machine: Machine, parallel: Parallel, layout: Layout) -> StageCosts:
+    """Return what stages and messages cost."""
+    from ppsim.workload.cost.costs import stage_costs
+
+    return stage_costs(model, machine, parallel, layout)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, make_dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+import click
 
 from ppsim.ask.given import Need
-from ppsim.ask.groups import NetworkOptions
+from ppsim.ask.groups import DETAILED, NetworkOptions
+from ppsim.ask.options import list_options
 from ppsim.prices import parts
-from ppsim.prices.part import Asked, Part, TimesOfKinds
+from ppsim.prices.part import COSTS, UNEVEN, Asked, Part, Source, TimesOfKinds
 
 if TYPE_CHECKING:
     from ppsim.core.costs import Costs
@@ -34,6 +37,9 @@ if TYPE_CHECKING:
     from ppsim.prices.trained import TrainedModel
 
 
+P = TypeVar("P", bound=Part)
+
+
 def _find_parts() -> Iterator[type[Part]]:
     """Import the files of parts and yield the part of each."""
     for found in pkgutil.iter_modules(parts.__path__):
@@ -47,13 +53,38 @@ def _find_parts() -> Iterator[type[Part]]:
                 yield kind
 
 
+def _list_names(kinds: Iterable[type[Part]]) -> Iterator[str]:
+    """Yield the names of the options of parts."""
+    for kind in kinds:
+        for each in list_options(kind):
+            yield each.name
+
+
 PARTS: tuple[type[Part], ...] = tuple(sorted(_find_parts(), key=lambda kind: kind.place))
 # The options that give the time of a kind of op other than F, B, I, W and R.
 BESIDE = tuple(name for kind in PARTS if issubclass(kind, TimesOfKinds) for name in kind.kinds)
 # The options that a schedule may not use, and which are refused then.
 REFUSED_UNUSED = tuple(name for kind in PARTS for name in kind.lacks)
-# The options that change which ops a schedule has.
+# The options that change which ops a schedule has, and of these the ones that add ops.
 DECIDING_OPS = frozenset(name for kind in PARTS for name in kind.decides_ops)
+ADDING_OPS = tuple(name for kind in PARTS for name in kind.adds_ops)
+# The options of sources that give all costs at once, and of these the ones of times that do not
+# follow from the layers of a stage.
+WHOLE_COSTS = tuple(_list_names(kind for kind in PARTS if kind.gives_whole_costs))
+WITHOUT_LAYERS = tuple(
+    _list_names(
+        kind
+        for kind in PARTS
+        if kind.gives_whole_costs and issubclass(kind, Source) and not kind.prices_layouts
+    )
+)
+# The options that name a file.
+NAMING_FILES = tuple(
+    each.name for kind in PARTS for each in list_options(kind) if isinstance(each.type, click.Path)
+)
+# The options that give the costs of ops, and all that change their times.
+GIVEN_COSTS = (*COSTS, *WHOLE_COSTS)
+TIMING = (*GIVEN_COSTS, *UNEVEN, *DETAILED, "recompute")
 
 if TYPE_CHECKING:
     # The parts whose options are read elsewhere by their names; a type checker runs no scan.
@@ -114,11 +145,16 @@ def ask_costs(
     """
     values = {each.name: getattr(costs, each.name) for each in fields(costs)}
     called = tuple(
-        kind(**{each.name: values[each.name] for each in fields(kind)})
+        make_part(kind, costs)
         for kind in reversed(PARTS)
         if not kind.called_by or any(is_given(values[name]) for name in kind.called_by)
     )
     return Asked(values, called, network, measured, model)
+
+
+def make_part(kind: type[P], costs: CostOptions) -> P:
+    """Make a part of the options, whether they call it or not."""
+    return kind(**{each.name: getattr(costs, each.name) for each in fields(kind)})
 
 
 def is_given(value: object) -> bool:

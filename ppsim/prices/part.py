@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from ppsim.ask.groups import NetworkOptions, ShapeOptions
     from ppsim.core.costs import Costs
+    from ppsim.core.law import Law
     from ppsim.core.ops import Kind
     from ppsim.core.schedule import Schedule
     from ppsim.engine.memory.usage import MemoryModel
@@ -29,6 +30,12 @@ if TYPE_CHECKING:
     from ppsim.schedules import Pricing
     from ppsim.workload.layout.costs import LayerTimes
     from ppsim.workload.layout.layout import Layout
+
+# Names of options that several parts speak of.
+COSTS = ("tf", "tb", "ti", "tw", "tfb", "tr", "comm", "per", "unit")
+LAYER_TIMES = ("t_layer", "t_embedding", "t_head", "t_mtp", "b_over_f")
+UNEVEN = ("links", "mb_scale", "slice_scale", "speed")
+STEP = ("t_optimizer", "post_validation", "t_gather", "t_reduce_grad")  # around a training step
 
 
 @dataclass(frozen=True)
@@ -51,8 +58,13 @@ class Part:
     gives_messages: ClassVar[bool] = False
     # Whether it gives the memory of stages in bytes.
     holds_bytes: ClassVar[bool] = False
-    # Its options that change which ops a schedule has.
+    # Whether a cap must be in bytes: a cap of activations is refused.
+    needs_cap_in_bytes: ClassVar[bool] = False
+    # Whether its activations are those of one layer.
+    counts_layers: ClassVar[bool] = False
+    # Its options that change which ops a schedule has, and of these the ones that add ops.
     decides_ops: ClassVar[tuple[str, ...]] = ()
+    adds_ops: ClassVar[tuple[str, ...]] = ()
 
     # The schedule.
 
@@ -64,6 +76,14 @@ class Part:
         """Return the hint of a refused shape in terms of the options."""
         return hint
 
+    def n_stages(self) -> int | None:
+        """Return the number of stages that the options state; None if they do not."""
+        return None
+
+    def stages_hint(self, devices: int, stages: int) -> str:
+        """Return the nearest value that states so many stages; empty if the options state none."""
+        return ""
+
     def add_ops(self, schedule: Schedule, price: Pricing) -> Schedule:
         """Return the schedule with the ops that the options ask for.
 
@@ -73,10 +93,23 @@ class Part:
         """
         return schedule
 
+    def orders_by_costs(self) -> bool:
+        """Return whether the place of the added ops follows from costs."""
+        return False
+
     # The times of its ops.
 
     def change(self, schedule: Schedule, costs: Costs, asked: Asked) -> Costs:
         """Return the costs with the changes of these options."""
+        return costs
+
+    @property
+    def draws_by_replica(self) -> bool:
+        """Whether each data-parallel replica draws separate factors for its microbatches."""
+        return False
+
+    def change_replica(self, schedule: Schedule, costs: Costs, asked: Asked, replica: int) -> Costs:
+        """Return the costs of a replica, made from those of replica 0."""
         return costs
 
     def used(self, schedule: Schedule, asked: Asked) -> set[str]:
@@ -111,15 +144,19 @@ class Part:
         """Return attention's share of a forward's time; None if these options do not give it."""
         return None
 
-    # The memory of stages.
+    def length_law(self) -> Law | None:
+        """Return the law by which a sequence's time follows from its length, or None."""
+        return None
+
+    # What stages hold.
 
     def hold(self, schedule: Schedule, asked: Asked) -> MemoryModel | None:
         """Return the memory model of the stages; None if these options do not give one."""
         return None
 
-    def knows_memory(self) -> bool:
-        """Return whether it gives the memory of stages, beyond a count of activations."""
-        return False
+    def has_bytes(self) -> bool:
+        """Return whether the bytes that the part may hold are there, as those of a file are not."""
+        return self.holds_bytes
 
     def keep(self, held: MemoryModel, schedule: Schedule, asked: Asked) -> MemoryModel:
         """Return the memory model with the changes of these options."""
@@ -132,6 +169,8 @@ class Source(Part, ABC):
 
     # Whether these are times of whole sequences, which slices divide among them.
     is_of_whole_sequences: ClassVar[bool] = False
+    # Whether the times of a stage follow from its layers, so that splits of layers can be compared.
+    prices_layouts: ClassVar[bool] = False
 
     @abstractmethod
     def price(self, schedule: Schedule, asked: Asked) -> Costs:
@@ -175,9 +214,38 @@ class Asked:
         return self.model is not None or any(part.holds_bytes for part in self.parts)
 
     @property
-    def knows_memory(self) -> bool:
-        """Whether a part gives the memory of stages, beyond a count of activations."""
-        return any(part.knows_memory() for part in self.parts)
+    def has_bytes(self) -> bool:
+        """Whether a model or a part has the bytes that stages hold."""
+        return self.model is not None or any(part.has_bytes() for part in self.parts)
+
+    @property
+    def needs_cap_in_bytes(self) -> bool:
+        """Whether a cap must be in bytes."""
+        return any(part.needs_cap_in_bytes for part in self.parts)
+
+    @property
+    def counts_layers(self) -> bool:
+        """Whether activations are those of one layer."""
+        return any(part.counts_layers for part in self.parts)
+
+    @property
+    def orders_by_costs(self) -> bool:
+        """Whether the place of added ops follows from costs."""
+        return any(part.orders_by_costs() for part in self.parts)
+
+    def n_stages(self) -> int | None:
+        """Return the number of stages that an option states; None if none does."""
+        return self._first("n_stages")
+
+    @property
+    def stage_option(self) -> str:
+        """The option that states the number of stages; empty if none does."""
+        stating = (part.called_by[0] for part in self.parts if part.n_stages() is not None)
+        return next(stating, "")
+
+    def stages_hint(self, devices: int, stages: int) -> str:
+        """Return the nearest value that states so many stages; empty if no option states any."""
+        return next(filter(None, (part.stages_hint(devices, stages) for part in self.parts)), "")
 
     def layout_of(self, schedule: Schedule) -> Layout | None:
         """Return the layers of each stage; None if no option gives them."""
@@ -200,9 +268,17 @@ class Asked:
         """Return attention's share of a forward's time; None if no option gives it."""
         return self._first("attention_share")
 
-    def hold(self, schedule: Schedule) -> MemoryModel:
+    def length_law(self) -> Law | None:
+        """Return the law by which a sequence's time follows from its length, or None."""
+        return self._first("length_law")
+
+    def hold(self, schedule: Schedule, *, in_bytes: bool = True) -> MemoryModel:
         """Return the memory model of the stages: bytes of the model, or the first one that a part
         gives.
+
+        Args:
+            schedule: the schedule.
+            in_bytes: whether parts that hold bytes are asked; else they are passed over.
         """
         from ppsim.engine.memory.usage import BYTES, cut_in_slices
 
@@ -210,7 +286,10 @@ class Asked:
             layout = self.layout_of(schedule)
             held = self.model.memory(schedule, layout.content if layout else None)
         else:
-            held = self._first("hold", schedule, self)
+            counted = (part for part in self.parts if in_bytes or not part.holds_bytes)
+            held = next(
+                found for part in counted if (found := part.hold(schedule, self)) is not None
+            )
         for part in self.parts:
             held = part.keep(held, schedule, self)
         return cut_in_slices(held, schedule.n_slices if held.unit == BYTES else 1)

@@ -16,8 +16,8 @@ from ppsim.base.units import format_size, format_sizes
 from ppsim.errors import InputError
 from ppsim.prices.build import build_schedule
 from ppsim.prices.cap import read_cap
-from ppsim.prices.options import CostOptions
-from ppsim.prices.parts.layout import layout_for
+from ppsim.prices.options import WHOLE_COSTS, WITHOUT_LAYERS, CostOptions, ask_costs
+from ppsim.prices.part import LAYER_TIMES
 from ppsim.prices.trained import TrainedModel
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 DECODE = "decode"  # the schedule where none is named
 MOST_ROWS = 64
+SERVED = ("layout", *LAYER_TIMES, *WITHOUT_LAYERS)  # which questions refuse, or split by
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class ServedOptions:
                 "zero",
                 "again",
                 "mtp",
-                "profile",
+                *(name for name in WHOLE_COSTS if name not in SERVED),
                 "recompute",
                 "slice_scale",
                 "mb_scale",
@@ -222,18 +223,17 @@ def caps_of(text: str | None, devices: int) -> tuple[int, ...]:
     return tuple(map(int, cap.per_device_caps(devices)))
 
 
-def serve_layout(trained: TrainedModel, schedule: Schedule, text: str | None) -> Layout:
-    """Return the layers of each stage: by a layout, or as trainers divide layers (InputError: they
-    do not fit).
+def serve_layout(trained: TrainedModel, schedule: Schedule, costs: CostOptions) -> Layout:
+    """Return which layers each stage holds: by a layout, or as trainers divide layers (InputError:
+    they do not fit).
     """
-    model = trained.model
-    if text is None:
+    model, layout = trained.model, ask_costs(costs).layout_of(schedule)
+    if layout is None:
         from ppsim.workload.layout.layout import build_layout
         from ppsim.workload.model.contents import split_layers
 
         split = split_layers(replace(model, mtp=0), schedule.n_stages)
         return build_layout(list(split), schedule.n_devices, 0)
-    layout = layout_for(schedule, text)
     if layout.n_layers != model.layers:
         raise InputError(
             f"the layout has {layout.n_layers} layers, and the model {model.layers}",

@@ -19,10 +19,10 @@ from ppsim.prices.build import (
     stages_of,
 )
 from ppsim.prices.cap import Cap, measure_excess
-from ppsim.prices.data_parallel.dealing import DealOptions, deal_load, price_slowest
-from ppsim.prices.data_parallel.lengths import LengthOptions, find_load
+from ppsim.prices.data_parallel.dealing import deal_load, price_slowest
+from ppsim.prices.data_parallel.lengths import DealOptions, LengthOptions, find_load
 from ppsim.prices.data_parallel.replicas import LoadedRuns, ReplicaOptions
-from ppsim.prices.options import CostOptions
+from ppsim.prices.options import CostOptions, ask_costs
 from ppsim.prices.parts.steps import goes_round
 from ppsim.prices.timing import SIMPLE, time_ops
 
@@ -78,7 +78,7 @@ def time_schedule(
     except PpsimError as error:
         return Row(spec, reason=f"{error} ({error.hint})" if error.hint else str(error))
     metrics = measure_with_bound(timeline, prices, costs.tokens, detailed=execution is not None)
-    excess = measure_excess(timeline, prices, costs, cap, loaded) if cap else None
+    excess = measure_excess(loaded or timeline, costs, cap) if cap else None
     return Row(spec, timeline, metrics, execution=execution, excess=excess)
 
 
@@ -99,9 +99,9 @@ def time_schedules(
         InputError: none takes the shape, their numbers of devices differ, or an option has an
             effect on none.
     """
-    size = shape.stages or shape.devices
-    if stages := stages_of(costs, size):
-        shape = replace(shape, stages=stages)
+    stated = stages_of(costs, shape.stages, shape.devices)
+    if stated:
+        shape = replace(shape, stages=stated)
     check_shape(specs, shape.stages or shape.devices, shape.microbatches or costs.chunked)
     check_taken(specs, shape)
     rows = [
@@ -119,7 +119,7 @@ def time_schedules(
         from ppsim.schedules import reads_ops
 
         given = f"--stages {shape.stages}" if shape.stages else "what they state"
-        given = "--layout" if costs.layout and not size else given
+        given = f"--{ask_costs(costs).stage_option}" if stated else given
         counts = ", ".join(f"{n} for {name}" for name, n in devices.items())
         stated = all(reads_ops(name) for name in devices)
         raise InputError(

@@ -56,7 +56,7 @@ def execute_messages(
     """
     if not to_torch and not network.detailed:
         return None
-    _refuse_steps(schedule)
+    _refuse_optimizer(schedule)
     import numpy as np
 
     from ppsim.engine.detailed.cluster import network_from_options
@@ -100,7 +100,13 @@ def execute_messages(
     return execute(lowered, costs, made)
 
 
-def _refuse_steps(schedule: Schedule) -> None:
+def refuse_rounds(schedule: Schedule, what: str) -> None:
+    """Refuse a schedule of several steps, of one of which ``what`` is (InputError)."""
+    if schedule.n_rounds > 1:
+        raise InputError(f"{what}, and {schedule.name} has {schedule.n_rounds}", "--steps 1")
+
+
+def _refuse_optimizer(schedule: Schedule) -> None:
     """Refuse a training step with its optimizer (InputError), and say how long it takes with
     messages as ops.
 

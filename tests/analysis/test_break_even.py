@@ -31,7 +31,12 @@ def makespan(schedule: Schedule, costs: Costs) -> float:
 
 def side_of(name: str, devices: int, count: int, **costs: Any) -> Side:
     schedule = generate(name, devices=devices, microbatches=count)
-    return Side(schedule, costs_for(schedule, **costs), makespan)
+    return fixed(schedule, costs_for(schedule, **costs))
+
+
+def fixed(schedule: Schedule, costs: Costs) -> Side:
+    """A side that keeps its queues."""
+    return Side(schedule, costs, lambda change: makespan(schedule, change(costs)))
 
 
 def changed(side: Side, limit: BreakEven, value: float) -> Costs:
@@ -237,7 +242,83 @@ def test_what_has_no_single_time_has_no_break_even():
     """A function of Python gives each op its own time; a decoder goes round; replicas differ."""
     schedule = generate("1f1b", devices=2, microbatches=2)
     each = replace(costs_for(schedule), each=np.ones(len(schedule)))
-    side = Side(schedule, each, makespan)
+    side = fixed(schedule, each)
     assert list(break_evens(side, side_of("zb-1p", 2, 2))) == []
     words = ["compare", "1f1b", "zb-1p", "--devices", "4", "--mb", "8", "--replicas", "2,1=1.5"]
     assert "as long as" not in invoke(*words).stdout
+
+
+@given(shapes)
+def test_above_the_present_time_the_first_end_of_an_advantage_is_found(shape):
+    """It is the first time of the whole search above the present one, as far as it is said."""
+    base_name, name, devices, count, backward, comm = shape
+    times = {"ti": backward, "tw": backward * 0.9, "tb": 2 * backward, "comm": comm}
+    try:
+        base = side_of(base_name, devices, count, **times)
+        rival = side_of(name, devices, count, **times)
+    except InputError:
+        assume(False)
+    every = {limit.of: limit for limit in break_evens(base, rival)}
+    above = {limit.of: limit for limit in break_evens(base, rival, only_above=True)}
+    for what, limit in above.items():
+        assert (limit.below, limit.order) == (True, 1)
+        assert limit.at[0] > limit.now
+        less = lead(base, rival, limit, limit.at[0] * (1 - 2e-4))
+        more = lead(base, rival, limit, limit.at[0] * (1 + 2e-4))
+        assert less > 0 >= more - 1e-9 * makespan(base.schedule, base.costs)
+        assert every[what].order == 1
+    for what, limit in every.items():
+        ends = [each for each in limit.at if each > limit.now]
+        largest = 16 * limit.now if what == SPLIT else limit.now + 60
+        if (
+            limit.order == 1
+            and len(ends) == 1
+            and ends[0] < largest
+            and is_faster(limit, limit.now)
+        ):
+            assert what in above
+
+
+def test_above_the_present_time_a_slower_schedule_has_no_end():
+    """Nothing is said of an advantage that is not there."""
+    base = side_of("zb-1p", 4, 8, tf=1, tb=2, ti=1, tw=1)
+    rival = side_of("1f1b", 4, 8, tf=1, tb=2, ti=1, tw=1)
+    assert [limit.order for limit in break_evens(base, rival)] == [-1]
+    assert list(break_evens(base, rival, only_above=True)) == []
+
+
+def test_queues_that_are_made_anew_move_the_break_even():
+    """A side says itself with which queues its time at other costs is that of."""
+    rival = side_of("zb-1p", 4, 8, tf=1, tb=2, ti=1, tw=1)
+    base = side_of("1f1b", 4, 8, tf=1, tb=2, ti=1, tw=1)
+    (kept,) = break_evens(base, rival, only_above=True)
+    better = Side(rival.schedule, rival.costs, lambda change: rival.time(change) * 0.9)
+    (anew,) = break_evens(base, better, only_above=True)
+    assert anew.at[0] > kept.at[0] * 1.05
+
+
+def test_how_closely_a_break_even_is_found():
+    """Also where times are no pieces of straight lines."""
+    whole, split = side_of("1f1b", 2, 1), side_of("zb-1p", 2, 1, tf=1, tb=2, ti=1, tw=1)
+    base = Side(whole.schedule, whole.costs, lambda change: 7.0)
+    now = split.costs.time[Kind.I, 0]
+    rival = Side(
+        split.schedule,
+        split.costs,
+        lambda change: 4 * float(change(split.costs).time[Kind.I, 0] / now) ** 2,
+    )
+    for only_above, off in ((False, 1e-7), (True, 1e-4)):
+        (limit,) = break_evens(base, rival, of=(SPLIT,), only_above=only_above)
+        assert limit.at[0] == pytest.approx(np.sqrt(7) / 2, rel=2 * off)
+
+
+def test_where_links_differ_the_end_is_a_factor():
+    """Of all messages together, above the present time as in all times."""
+    base, rival = side_of("1f1b", 4, 8), side_of("zb-v", 4, 8)
+    links = np.full((4, 4), 0.2)
+    links[0, 1] = links[1, 0] = 0.4
+    base, rival = (fixed(side.schedule, replace(side.costs, comm=links)) for side in (base, rival))
+    (every,) = break_evens(base, rival, of=(MESSAGE,))
+    (above,) = break_evens(base, rival, of=(MESSAGE,), only_above=True)
+    assert (above.unit, above.now) == (every.unit, every.now) == ("now", 1.0)
+    assert above.at == pytest.approx(every.at[:1], rel=1e-3)

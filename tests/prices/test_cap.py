@@ -10,7 +10,7 @@ import pytest
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.cap import read_cap
 from ppsim.schedules import generate
-from tests.commands import invoke, refused
+from tests.commands import ROOT, invoke, refused
 
 SHAPE = ("--devices", "4", "--mb", "8")
 NAMES = ("1f1b", "gpipe", "zb-1p", "interleaved:2", "zb-v", "seq1f1b")
@@ -316,3 +316,66 @@ def test_a_cap_is_one_number_or_one_for_each_device():
     assert read_cap("6,5").caps_in_unit(two, "activations") == (6, 5)
     with pytest.raises(InputError, match="has 2 numbers for 3 devices"):
         read_cap("6,5").per_device_caps(3)
+
+
+PROFILE = ROOT / "gallery" / "profile-h100.toml"
+MODELLED = ("--model", "llama3-8b", "--seq", "4096", "--cluster", "dgx-h100")
+
+
+def test_a_number_counts_activations_of_a_profile_that_has_bytes():
+    """The unit of the cap says what is count_text; a profile knows both."""
+    profile = ("--profile", str(PROFILE))
+    shown = invoke("run", "1f1b", *SHAPE, *profile, "--cap", "6", "-q").stdout
+    assert "fits 6 activations: device 0 holds 4, 2 to spare" in shown
+    assert ask("compare", "1f1b", "gpipe", *SHAPE, *profile, "--cap", "6")["fits"] is True
+    assert (
+        "hold at most 6 activations"
+        in invoke("explain", "1f1b", *SHAPE, *profile, "--cap", "6").stdout
+    )
+    assert (
+        "hold at most 90 GiB"
+        in invoke("explain", "1f1b", *SHAPE, *profile, "--cap", "90GiB").stdout
+    )
+    assert "GiB" in invoke("run", "1f1b", *SHAPE, *profile, "--cap", "90GiB", "-q").stdout
+
+
+def test_without_a_cap_explain_compares_what_is_known():
+    """Bytes of a profile and of a model."""
+    held = invoke("explain", "1f1b", *SHAPE, "--profile", str(PROFILE)).stdout
+    assert re.search(r"hold at most [\d.]+ GiB", held)
+    held = invoke("explain", "1f1b", *SHAPE, *MODELLED).stdout
+    assert re.search(r"hold at most [\d.]+ GiB", held)
+    assert "hold at most 80 GiB" in (
+        invoke("explain", "1f1b", *SHAPE, *MODELLED, "--cap", "80GiB").stdout
+    )
+
+
+@pytest.mark.parametrize("command", ["run", "compare", "explain"])
+def test_a_number_of_activations_is_no_cap_of_a_model(command):
+    """One refusal, whatever the question."""
+    error = refused(command, "1f1b", *SHAPE, *MODELLED, "--cap", "6")
+    assert str(error) == "--cap 6 has no unit, and memory is in bytes here"
+    assert error.hint == "--cap 6GiB"
+
+
+def test_a_profile_without_bytes_counts_activations(tmp_path):
+    """In pages, and in what explain compares; what asks for bytes needs them."""
+    text = PROFILE.read_text()
+    bare = tmp_path / "bare.toml"
+    bare.write_text(text[: text.index("[[activation]]")])
+    words = ("1f1b", *SHAPE, "--profile", str(bare))
+    page = str(tmp_path / "page.html")
+    assert invoke("run", *words, "-o", page).exit_code == 0
+    error = refused("run", *words, "--memory", "-o", str(tmp_path / "held.svg"))
+    assert str(error) == "the profile has no activation bytes of layers"
+    assert "hold at most 4 activations" in invoke("explain", *words).stdout
+    for command in ("run", "explain"):
+        assert "activation" in str(refused(command, *words, "--cap", "80GiB"))
+
+
+def test_a_cap_counts_layers_of_a_layout():
+    """In what compare and sweep say of it."""
+    words = ("--mb", "8", "--layout", "Ett|tt|tt|ttL", "--cap", "9")
+    for command in ("compare", "sweep"):
+        shown = " ".join(invoke(command, "1f1b", *words).output.split())
+        assert "9 activations of one layer" in shown, command

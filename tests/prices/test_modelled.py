@@ -370,3 +370,26 @@ def test_explain_tries_other_schedules_at_their_own_costs():
     found = ppsim.explain("1f1b", **sizes, what_if=["schedule=zb-v"]).to_json()
     run = ppsim.run("zb-v", **sizes)
     assert found["what_if"][0]["makespan"] == pytest.approx(run.timeline.makespan, rel=1e-12)
+
+
+def test_stages_are_priced_once(monkeypatch):
+    """For the times of ops, for the step, for files and for the table, whatever is asked."""
+    from ppsim.workload.cost import costs
+
+    priced: list[str] = []
+    real = costs.stage_costs
+
+    def counted(model, machine, parallel, *others):
+        priced.append(parallel.schedule)
+        return real(model, machine, parallel, *others)
+
+    monkeypatch.setattr(costs, "stage_costs", counted)
+    # sequences that no other test has, so that nothing is known of them yet
+    words = ("--devices", "4", "--mb", "8", "--model", "llama3-8b", "--cluster", "dgx-h100")
+    run = invoke("run", "1f1b", *words, "--seq", "3072", "--json")
+    assert run.exit_code == 0, run.output
+    assert json.loads(run.stdout)["step"]["seconds"] > 0
+    assert priced == ["1f1b"]
+    compared = invoke("compare", "1f1b", "gpipe", *words, "--seq", "3076", "--json")
+    assert compared.exit_code == 0, compared.output
+    assert priced[1:] == ["1f1b", "gpipe"]

@@ -11,9 +11,23 @@ from pathlib import Path
 
 import pytest
 
+from ppsim.ask.given import TypedOptions
 from ppsim.ask.options import list_options
-from ppsim.prices.options import PARTS, REFUSED_UNUSED, CostOptions, ask_costs
-from ppsim.prices.part import Part, Source
+from ppsim.prices.editable import command_of_file
+from ppsim.prices.options import (
+    ADDING_OPS,
+    DECIDING_OPS,
+    NAMING_FILES,
+    PARTS,
+    REFUSED_UNUSED,
+    WHOLE_COSTS,
+    WITHOUT_LAYERS,
+    CostOptions,
+    ask_costs,
+)
+from ppsim.prices.part import LAYER_TIMES, Part, Source
+from ppsim.prices.timing import SIMPLE
+from ppsim.questions.timelines.sweep import files_of
 from tests.commands import ROOT
 
 
@@ -56,6 +70,105 @@ def test_a_source_of_times_is_one_file(tmp_path):
     )
     assert "flat=2" in tried.stdout
     assert "44 t_F" in tried.stdout
+
+
+# A source that is another name of ``--profile``, in a file that nothing else knows.
+TWIN = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+import click
+
+from ppsim.ask.options import option
+from ppsim.prices.part import Source
+from ppsim.prices.parts.profile import MeasuredProfile
+
+
+@dataclass(frozen=True)
+class Twin(Source):
+    place: ClassVar[int] = 112
+    called_by: ClassVar[tuple[str, ...]] = ("twin",)
+    gives_whole_costs: ClassVar[bool] = True
+    gives_messages: ClassVar[bool] = True
+    holds_bytes: ClassVar[bool] = True
+    is_of_whole_sequences: ClassVar[bool] = True
+    prices_layouts: ClassVar[bool] = True
+
+    twin: str | None = option("--twin", type=click.Path(), help="A profile.")
+
+    def price(self, schedule, asked):
+        return MeasuredProfile(self.twin).price(schedule, asked)
+
+    def layers(self, schedule):
+        return MeasuredProfile(self.twin).layers(schedule)
+
+    def attention_share(self):
+        return MeasuredProfile(self.twin).attention_share()
+
+    def length_law(self):
+        return MeasuredProfile(self.twin).length_law()
+
+    def has_bytes(self):
+        return MeasuredProfile(self.twin).has_bytes()
+
+    def hold(self, schedule, asked):
+        return MeasuredProfile(self.twin).hold(schedule, asked)
+"""
+LIKE_A_PROFILE = [
+    "run 1f1b {} --cap 4",
+    "run 1f1b {} --cap 4GiB",
+    "run 1f1b {} --lengths lognormal:2048:1.2:7 --cap 4GiB",
+    "run 1f1b {} --recompute layers:1",
+    "run seq-1f1b {} --slice-scale attention",
+    "run 1f1b {} --memory -o bytes.svg",
+    "compare 1f1b zb-1p {} --cap 4",
+    "compare 1f1b zb-1p {} --cap 1GiB",
+    "explain 1f1b {}",
+    "explain 1f1b {} --cap 4GiB",
+    "explain 1f1b {} --what-if comm=x2",
+    "explain 1f1b {} --lengths lognormal:2048:1.2:7 --cap 5",
+    "memory 1f1b {} --cap 1GiB",
+    "sweep 1f1b zb-1p {} --cap 4GiB",
+    "partition 1f1b {} --num-layers 9 --cap 9GiB",
+    "optimize {}",
+    "convert own.csv -o own.json {}",
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("profile", ["profile-h100.toml", "profile-cpu.toml"])
+def test_a_source_like_the_profile_is_one_file(tmp_path, profile):
+    """Every question that knows bytes, layers, a law or a file of a profile knows them of a source
+    that nothing names.
+    """
+    (tmp_path / "twin.py").write_text(TWIN)
+    (tmp_path / "own.csv").write_text("0F0,0B0\n1F0,1B0\n")
+    code = (
+        f"import json, sys; sys.path.append({str(ROOT)!r})\n"
+        f"import ppsim.prices.parts as parts; parts.__path__.append({str(tmp_path)!r})\n"
+        "from tests.commands import answer\n"
+        "print(json.dumps([answer(*line.split()) for line in json.load(sys.stdin)]))"
+    )
+    own = f"{ROOT / 'gallery' / profile}"
+    size = "--devices 3 --mb 6"
+    lines = [
+        line.format(f"--{option} {own}" + f" {size}" * (not line.startswith("convert")))
+        for line in LIKE_A_PROFILE
+        for option in ("profile", "twin")
+    ]
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        input=json.dumps(lines),
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+    )
+    said = json.loads(ran.stdout)
+    for line, known, new in zip(LIKE_A_PROFILE, said[::2], said[1::2], strict=True):
+        assert [str(part).replace("--twin", "--profile") for part in new] == [
+            str(part) for part in known
+        ], line
 
 
 @pytest.mark.slow
@@ -123,3 +236,49 @@ def test_a_part_is_asked_only_where_an_option_calls_it():
         "Steps",
         "Numbers",
     ]
+
+
+def test_queues_follow_costs_where_ops_are_added_by_them():
+    """Copies and encoders are put where bubbles are; recompute is put before its backward."""
+    assert ask_costs(CostOptions(offload="1")).orders_by_costs
+    assert ask_costs(CostOptions(encoder="encoder.toml")).orders_by_costs
+    assert not ask_costs(CostOptions(recompute=True)).orders_by_costs
+    assert not ask_costs(CostOptions(host_link="55GB/s")).orders_by_costs
+
+
+def test_lists_of_options_follow_from_the_parts():
+    """By what each part says of itself, in the order of the help."""
+    assert NAMING_FILES == ("profile", "segments", "encoder")
+    assert ADDING_OPS == ("offload", "steps", "post_validation", "encoder", "recompute")
+    assert {*WHOLE_COSTS} == {*LAYER_TIMES, "layout", "profile", "segments"}
+    assert WITHOUT_LAYERS == ("segments",)
+    assert {*ADDING_OPS} <= DECIDING_OPS
+
+
+def test_a_layout_states_the_number_of_stages():
+    """It is the first part that does; without one no option does."""
+    asked = ask_costs(CostOptions(layout="Et|t|t|tL"))
+    assert (asked.n_stages(), asked.stage_option) == (4, "layout")
+    assert asked.stages_hint(2, 2) == "'Et*3|tL'"
+    none = ask_costs(CostOptions(tf=2.0))
+    assert (none.n_stages(), none.stage_option, none.stages_hint(2, 2)) == (None, "", "")
+
+
+def test_the_command_of_a_page_leaves_out_what_its_file_has():
+    """Ops that options added are in the file; their times are not."""
+    words = ["t_optimizer", "steps", "post_validation", "recompute", "tf"]
+    typed = [each for each in list_options(CostOptions) if each.name in words]
+    values = {"t_optimizer": 1.0, "steps": 2, "post_validation": True, "recompute": True, "tf": 2.0}
+    assert (
+        command_of_file(TypedOptions("run", values, typed))
+        == "ppsim run FILE --tf 2.0 --t-optimizer 1.0"
+    )
+
+
+def test_files_that_options_name_are_sent_to_workers(tmp_path):
+    """Whatever part declares them, by their path."""
+    profile, encoder = (
+        str(ROOT / "gallery" / name) for name in ("profile-cpu.toml", "encoder.toml")
+    )
+    costs = CostOptions(profile=profile, encoder=encoder)
+    assert {*files_of(("1f1b",), costs, SIMPLE)} == {profile, encoder}

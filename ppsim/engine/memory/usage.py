@@ -115,6 +115,18 @@ def resize(
     return replace(model, **sized)
 
 
+def activations_per_unit(schedule: Schedule, unit: str) -> float:
+    """Return how many of a memory model's ``unit`` one unit of ``--cap`` stands for: 1 where that
+    is bytes.
+
+    Activations are of one stage there, so V chunks make V of them, and K slices of each sequence K
+    more.
+    """
+    if unit == ACTIVATIONS:
+        return schedule.n_stages * schedule.n_slices / schedule.n_devices
+    return schedule.n_slices if unit == LAYER_ACTIVATIONS else 1.0
+
+
 def layer_model(schedule: Schedule, content: Sequence[str]) -> MemoryModel:
     """Make a model that counts activations of one layer: per microbatch as many as a layout's stage
     holds layers.

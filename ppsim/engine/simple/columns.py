@@ -10,7 +10,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ppsim.base.numbers import format_number, format_share
-from ppsim.engine.simple import tables
 
 if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
@@ -145,6 +144,8 @@ def is_share(shape: Shape) -> bool:
 @cache
 def all_columns() -> tuple[Column, ...]:
     """Load the columns of every file of ``tables/``, in their order."""
+    from ppsim.engine.simple import tables
+
     names = [f"{tables.__name__}.{found.name}" for found in pkgutil.iter_modules(tables.__path__)]
     found = [column for name in names for column in importlib.import_module(name).COLUMNS]
     return tuple(sorted(found, key=lambda column: column.rank))

@@ -5,26 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar
-
-import click
+from typing import TYPE_CHECKING, Any
 
 from ppsim.ask.blocks import Block, Line
-from ppsim.ask.given import Need
-from ppsim.ask.option_names import DETAILED
-from ppsim.ask.options import flag, option
 from ppsim.base.notes import long_work
 from ppsim.base.numbers import format_change, format_number, format_share
 from ppsim.errors import InputError
-from ppsim.prices.data_parallel.lengths import Load, load_map
+from ppsim.prices.data_parallel.lengths import DealOptions, Load, load_map
 from ppsim.prices.data_parallel.replicas import (
+    AFTER_ONE_STEP,
     ReplicaOptions,
     StepEnds,
     costs_of_slowest,
     find_replicas,
-    refuse_steps,
     time_each,
 )
+from ppsim.prices.timing import refuse_rounds
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,64 +38,11 @@ if TYPE_CHECKING:
     from ppsim.show.drawing.load_map import LoadMap
 
 MOST = 1 << 18  # sequences that are dealt
-SECONDS = 2.0
 PAGE = 9.0  # inches of a figure in a page
 TRIED = 6  # numbers of microbatches that packing tries
 REFUSED = 16  # numbers that a schedule may refuse, one after the other
 # the schedule of so many microbatches, and its costs
 Build = Callable[[int], "tuple[Schedule, Costs]"]
-
-
-@dataclass(frozen=True)
-class DealOptions:
-    """Options for dealing the sequences of --lengths again."""
-
-    needs: ClassVar[tuple[Need, ...]] = (
-        Need(
-            ("deal", "max_tokens"),
-            lambda g: bool(g["lengths"]),
-            "{options} deals sequences again, and there are none",
-            "add --lengths FILE",
-            ("run", "compare"),
-        ),
-        Need(
-            ("across", "deal_for"),
-            lambda g: bool(g["deal"] or g["max_tokens"]),
-            "{options} is of dealing sequences again",
-            "add --deal",
-        ),
-        Need(
-            ("deal", "max_tokens"),
-            lambda g: not any(g[name] for name in DETAILED),
-            "{options} times dealings by the simple model",
-        ),
-    )
-
-    deal: bool = flag(
-        "--deal",
-        help="Deal the sequences of --lengths again over their replica's microbatches, as many "
-        "as before: "
-        "never a longer step. -o FILE.csv writes the assignment.",
-    )
-    across: bool = flag("--across", help="Deal sequences to other replicas too.")
-    max_tokens: int | None = option(
-        "--max-tokens",
-        type=click.IntRange(1, 1 << 53),
-        help="Pack the sequences again into microbatches of at most so many tokens, padding "
-        "included, in as many "
-        "microbatches as make the step shortest.",
-    )
-    deal_for: float = option(
-        "--deal-for",
-        type=click.FloatRange(0, 3600),
-        default=SECONDS,
-        help="Seconds after which the search for a dealing ends.",
-    )
-
-    @property
-    def is_asked(self) -> bool:
-        """Whether the sequences are to be dealt again."""
-        return self.deal or self.max_tokens is not None
 
 
 @dataclass(frozen=True)
@@ -265,7 +208,7 @@ def price_slowest(
     replicas = find_replicas(replica_options, load)
     if replicas is None:
         return prices
-    refuse_steps(schedule)
+    refuse_rounds(schedule, AFTER_ONE_STEP)
     if load and not network.detailed:
         found = find_slowest(schedule, prices, load, replica_options)
         if found is not None:

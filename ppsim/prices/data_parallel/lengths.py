@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import click
 
 from ppsim.ask.given import Need
+from ppsim.ask.groups import DETAILED
 from ppsim.ask.options import flag, option
 from ppsim.base.numbers import format_number
 from ppsim.errors import InputError
-from ppsim.prices.options import CostOptions
+from ppsim.prices.options import CostOptions, ask_costs
+from ppsim.prices.timing import refuse_rounds
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,7 +28,9 @@ if TYPE_CHECKING:
     from ppsim.inputs.profile.lengths import Shares
     from ppsim.show.drawing.load_map import LoadMap
 
+OF_ONE_STEP = "sequences of different lengths are of one step"
 MOST_EACH = 1 << 16
+SECONDS = 2.0  # of a search for a dealing
 NAMED = 4  # replicas named
 
 
@@ -88,6 +92,58 @@ class LengthOptions(SequenceLengths):
         type=click.IntRange(1, MOST_EACH),
         help="Sequences in each microbatch, of --model or of a distribution of --lengths (1).",
     )
+
+
+@dataclass(frozen=True)
+class DealOptions:
+    """Options for dealing the sequences of --lengths again."""
+
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need(
+            ("deal", "max_tokens"),
+            lambda g: bool(g["lengths"]),
+            "{options} deals sequences anew, and there are none",
+            "add --lengths FILE",
+            ("run", "compare"),
+        ),
+        Need(
+            ("across", "deal_for"),
+            lambda g: bool(g["deal"] or g["max_tokens"]),
+            "{options} is of dealing sequences anew",
+            "add --deal",
+        ),
+        Need(
+            ("deal", "max_tokens"),
+            lambda g: not any(g[name] for name in DETAILED),
+            "{options} times dealings by the simple model",
+        ),
+    )
+
+    deal: bool = flag(
+        "--deal",
+        help="Deal the sequences of --lengths anew over the microbatches of their replica, as many "
+        "as before: "
+        "never a longer step. -o FILE.csv writes the assignment.",
+    )
+    across: bool = flag("--across", help="Deal sequences to other replicas too.")
+    max_tokens: int | None = option(
+        "--max-tokens",
+        type=click.IntRange(1, 1 << 53),
+        help="Pack the sequences anew into microbatches of at most so many tokens, padding "
+        "included, in as many "
+        "microbatches as make the step shortest.",
+    )
+    deal_for: float = option(
+        "--deal-for",
+        type=click.FloatRange(0, 3600),
+        default=SECONDS,
+        help="Seconds after which the search for a dealing ends.",
+    )
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether the sequences are to be dealt again."""
+        return self.deal or self.max_tokens is not None
 
 
 @dataclass(frozen=True)
@@ -221,14 +277,12 @@ def find_load(
         from ppsim.inputs.profile.lengths import read_sequences
 
         shares = shares_of(options, schedule, replicas)
-        sequences = read_sequences(
-            options.lengths, shares, law_of(options, costs), padded=options.padded
-        )
+        sequences = read_sequences(options.lengths, shares, law_of(costs), padded=options.padded)
     elif options.cp_of is not None:
         sequences = equal_sequences(replicas or 1, M)
     else:
         return None
-    refuse_rounds(schedule)
+    refuse_rounds(schedule, OF_ONE_STEP)
     load = Load(sequences, sequences.factors(M))
     if options.cp_of is None:
         return load
@@ -264,20 +318,11 @@ class Loads:
 
     def find(self, schedule: Schedule, costs: CostOptions) -> Load | None:
         """Return the load of a schedule; None for none (InputError: as :func:`find_load`)."""
-        key = (schedule.whole_microbatches, schedule.n_stages, costs.law, costs.profile)
+        law = None if self.options.lengths is None else law_of(costs)
+        key = (schedule.whole_microbatches, schedule.n_stages, law)
         if key not in self.by_key:
             self.by_key[key] = find_load(self.options, schedule, self.replicas, costs)
         return self.by_key[key]
-
-
-def refuse_rounds(schedule: Schedule) -> None:
-    """Refuse a schedule of several steps, as lengths are given for one (InputError)."""
-    if schedule.n_rounds > 1:
-        what = (
-            f"sequences of different lengths are of one step, and {schedule.name} has "
-            f"{schedule.n_rounds}"
-        )
-        raise InputError(what, "--steps 1")
 
 
 def equal_sequences(replicas: int, microbatches: int) -> Sequences:
@@ -308,11 +353,8 @@ def shares_of(options: LengthOptions, schedule: Schedule, replicas: int | None) 
     return Shares(replicas, schedule.whole_microbatches, options.mbs or 1, schedule.n_stages)
 
 
-def law_of(options: LengthOptions, costs: CostOptions) -> Law | None:
-    """Return the law that is given, or that of a profile's model; None for times as tokens are.
-
-    A layer of hidden size h takes 24 h^2 flop a token, and 2 L h for the attention over L tokens.
-    """
+def law_of(costs: CostOptions) -> Law | None:
+    """Return the law that is given, or that of a part; None for times as tokens are."""
     if costs.law is not None:
         from ppsim.inputs.profile.chunk_times import read_law
 
@@ -323,13 +365,7 @@ def law_of(options: LengthOptions, costs: CostOptions) -> Law | None:
                 "C,B,A, or C,0,B,A",
             )
         return law
-    if not costs.profile:
-        return None
-    from ppsim.core.law import Law
-    from ppsim.inputs.profile.profile import read
-
-    model = read(costs.profile).model
-    return Law(pair=1.0 / (12 * model.hidden)) if model else None
+    return ask_costs(costs).length_law()
 
 
 def load_map(title: str, load: Load, ends: NDArray[np.float64], unit: str) -> LoadMap:

@@ -4,7 +4,7 @@ gradients are reduced.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -17,8 +17,8 @@ from ppsim.ask.options import option
 from ppsim.base.numbers import format_number, format_share
 from ppsim.errors import InputError
 from ppsim.prices.build import costs_of_replica, draws_by_replica
-from ppsim.prices.options import CostOptions
-from ppsim.prices.timing import time_ops
+from ppsim.prices.options import CostOptions, ask_costs
+from ppsim.prices.timing import refuse_rounds, time_ops
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ppsim.prices.data_parallel.lengths import Load
 
 Slower = tuple[int, int | None, float]
+AFTER_ONE_STEP = "replicas wait for each other after one step"
 MOST = 4096
 NAMED = 4  # devices that are named with the replica that comes last
 
@@ -264,18 +265,6 @@ class StepEnds:
             yield Line(f"step       {', '.join(shares)}", 11)
 
 
-def refuse_steps(schedule: Schedule) -> None:
-    """Refuse a schedule of several steps, after each of which replicas wait for each other
-    (InputError).
-    """
-    if schedule.n_rounds > 1:
-        what = (
-            f"replicas wait for each other after one step, and {schedule.name} has "
-            f"{schedule.n_rounds}"
-        )
-        raise InputError(what, "--steps 1")
-
-
 def find_replicas(options: ReplicaOptions, load: Load | None) -> Replicas | None:
     """Return the replicas of the options, or of a load; None where there is one alone (InputError:
     an option is of several).
@@ -329,7 +318,7 @@ def time_replicas(
     replicas = find_replicas(options, load)
     if replicas is None:
         return None
-    refuse_steps(schedule)
+    refuse_rounds(schedule, AFTER_ONE_STEP)
     ends = time_each(replicas, schedule, prices, network, costs, load, to_torch=to_torch)
     if load is None and not draws_by_replica(costs):
         return StepEnds(ends, prices.unit, options.t_reduce)
@@ -413,6 +402,31 @@ class LoadedRuns:
             own = costs_of_slowest(self.schedule, self.prices, self.options, self.load, replica)
             timeline, _ = time_ops(self.schedule, own, self.network, self.links)
             yield timeline, resize(held, sizes, twice)
+
+
+def list_held(
+    run: Timeline | LoadedRuns, costs: CostOptions, *, in_bytes: bool
+) -> list[tuple[Timeline, MemoryModel]]:
+    """Return the timeline of each replica of a run, with what its stages hold.
+
+    Args:
+        run: one timeline, or replicas with microbatches of different lengths.
+        costs: the options of costs.
+        in_bytes: whether memory is in bytes where there are some, else it counts activations.
+    """
+    held = ask_costs(costs).hold(run.schedule, in_bytes=in_bytes)
+    return [*run.hold(held)] if isinstance(run, LoadedRuns) else [(run, held)]
+
+
+def most_held(runs: Sequence[tuple[Timeline, MemoryModel]]) -> tuple[float, str]:
+    """Return the most that a device of any of these replicas holds in a unit of ``--cap``, and its
+    name: bytes, layers or activations.
+    """
+    from ppsim.engine.memory.usage import activations_per_unit, curves
+
+    peak = max(float(curves(*each).peak.max()) for each in runs)
+    timeline, held = runs[0]
+    return peak / activations_per_unit(timeline.schedule, held.unit), held.unit
 
 
 def busy_times(schedule: Schedule, costs: Costs) -> NDArray[np.float64]:

@@ -4,4 +4,4 @@ A module here has one class derived from :class:`ppsim.prices.part.Part`: its fi
 options, and its methods are the changes that they make.
 """
 
-__all__ = ["layout", "modelled", "profile", "steps"]
+__all__ = ["layout", "modelled", "steps"]

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, ClassVar
 import click
 
 from ppsim.ask.given import Need, never
-from ppsim.ask.option_names import COSTS, DETAILED, STEP
+from ppsim.ask.groups import DETAILED
 from ppsim.ask.options import option
-from ppsim.prices.part import Asked, Source
+from ppsim.prices.part import COSTS, STEP, Asked, Source
 
 if TYPE_CHECKING:
     from ppsim.ask.groups import ShapeOptions

@@ -31,6 +31,7 @@ class Copies(TimesOfKinds):
     kinds: ClassVar[tuple[str, ...]] = ("t_offload", "t_reload", "t_evict")
     called_by: ClassVar[tuple[str, ...]] = ("offload", *kinds, "host_link", "host_link_shared")
     decides_ops: ClassVar[tuple[str, ...]] = ("offload",)
+    adds_ops: ClassVar[tuple[str, ...]] = ("offload",)
     needs: ClassVar[tuple[Need, ...]] = (
         Need(
             ("host_link",),
@@ -84,6 +85,10 @@ class Copies(TimesOfKinds):
         return add_offload(
             schedule, price(schedule), parse_offload(self.offload, schedule.n_chunks)
         )
+
+    def orders_by_costs(self) -> bool:
+        """Return whether copies are added, each where it has time."""
+        return self.offload is not None
 
     def change(self, schedule: Schedule, costs: Costs, asked: Asked) -> Costs:
         """Return the costs with the times of copies, as given or by the bandwidth of the host's

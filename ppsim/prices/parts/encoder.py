@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import click
 
+from ppsim.ask.given import Need, never
 from ppsim.ask.options import option
 from ppsim.prices.part import Asked, Part
 
@@ -24,6 +25,16 @@ class EncoderFile(Part):
     place: ClassVar[int] = 130
     called_by: ClassVar[tuple[str, ...]] = ("encoder",)
     decides_ops: ClassVar[tuple[str, ...]] = ("encoder",)
+    adds_ops: ClassVar[tuple[str, ...]] = ("encoder",)
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need(
+            ("encoder",),
+            never,
+            "{options} puts ops into the bubbles of one order, and a search has many",
+            "ppsim run SCHEDULE --encoder FILE",
+            ("optimize", "partition"),
+        ),
+    )
 
     encoder: str | None = option(
         "--encoder",
@@ -38,6 +49,10 @@ class EncoderFile(Part):
         from ppsim.search.rules.encoder import add_encoder, read_encoder
 
         return add_encoder(schedule, price(schedule), read_encoder(self.encoder or ""))
+
+    def orders_by_costs(self) -> bool:
+        """Return that the bubbles follow from what ops cost."""
+        return True
 
     def change(self, schedule: Schedule, costs: Costs, asked: Asked) -> Costs:
         """Return the costs with the times of the encoder's ops."""

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ppsim.ask.given import Need
 from ppsim.ask.groups import Value
-from ppsim.ask.option_names import LAYER_TIMES
 from ppsim.ask.options import common, option
 from ppsim.errors import InputError
-from ppsim.prices.part import Asked, Source
+from ppsim.prices.part import LAYER_TIMES, Asked, Source
 
 if TYPE_CHECKING:
     from ppsim.ask.groups import ShapeOptions
@@ -33,6 +32,8 @@ class LayoutString(Source):
     place: ClassVar[int] = 90
     called_by: ClassVar[tuple[str, ...]] = ("layout",)
     gives_whole_costs: ClassVar[bool] = True
+    counts_layers: ClassVar[bool] = True
+    prices_layouts: ClassVar[bool] = True
     decides_ops: ClassVar[tuple[str, ...]] = ("layout",)
     is_of_whole_sequences: ClassVar[bool] = True
     lacks: ClassVar[Mapping[str, str]] = {"b_over_f": "no backward"}
@@ -91,6 +92,18 @@ class LayoutString(Source):
             works.append(part)
         return " or ".join(works)
 
+    def n_stages(self) -> int:
+        """Return the number of stages that the layout has."""
+        from ppsim.workload.layout.layout import read_layout
+
+        return read_layout(self.layout or "").n_stages
+
+    def stages_hint(self, devices: int, stages: int) -> str:
+        """Return the nearest layout of so many stages."""
+        from ppsim.workload.layout.layout import nearest_layout
+
+        return nearest_layout(self.layout or "", devices, stages)
+
     def layout_of(self, schedule: Schedule) -> Layout:
         """Return the layers of a schedule's stages."""
         return layout_for(schedule, self.layout or "")
@@ -124,10 +137,6 @@ class LayoutString(Source):
     def used(self, schedule: Schedule, asked: Asked) -> set[str]:
         """Return the factor of backwards where the schedule has some."""
         return set() if schedule.only_forwards else {"b_over_f"}
-
-    def knows_memory(self) -> bool:
-        """Return the unit of activations: layers."""
-        return True
 
     def hold(self, schedule: Schedule, asked: Asked) -> MemoryModel:
         """Return activations of layers."""

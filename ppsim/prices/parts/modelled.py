@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import click
 
 from ppsim.ask.given import Need
-from ppsim.ask.groups import NetworkOptions
-from ppsim.ask.option_names import COSTS, DETAILED, LAYER_TIMES, STEP
+from ppsim.ask.groups import DETAILED, NetworkOptions
 from ppsim.ask.options import common, option
 from ppsim.errors import InputError
-from ppsim.prices.part import Asked, Source
+from ppsim.prices.part import COSTS, LAYER_TIMES, STEP, Asked, Source
 from ppsim.prices.software import PRECISIONS, Techniques, parallel_with
 
 if TYPE_CHECKING:
@@ -177,6 +176,8 @@ class ModelOnCluster(Source):
     gives_whole_costs: ClassVar[bool] = True
     gives_messages: ClassVar[bool] = True
     holds_bytes: ClassVar[bool] = True
+    needs_cap_in_bytes: ClassVar[bool] = True
+    prices_layouts: ClassVar[bool] = True
 
     modelled: Modelled | None = None  # no option: it is made of several
 

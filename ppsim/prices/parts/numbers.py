@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ppsim.ask.groups import Value
-from ppsim.ask.option_names import COSTS
 from ppsim.ask.options import common, option
-from ppsim.prices.part import Asked, Source
+from ppsim.prices.part import COSTS, Asked, Source
 
 if TYPE_CHECKING:
     from ppsim.core.costs import Costs

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, ClassVar
 import click
 
 from ppsim.ask.given import Need
-from ppsim.ask.option_names import COSTS, LAYER_TIMES
 from ppsim.ask.options import common
-from ppsim.prices.part import Asked, Source
+from ppsim.prices.part import COSTS, LAYER_TIMES, Asked, Source
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from ppsim.core.costs import Costs
+    from ppsim.core.law import Law
     from ppsim.core.schedule import Schedule
     from ppsim.engine.memory.usage import MemoryModel
 
@@ -31,6 +31,7 @@ class MeasuredProfile(Source):
     gives_messages: ClassVar[bool] = True
     holds_bytes: ClassVar[bool] = True
     is_of_whole_sequences: ClassVar[bool] = True
+    prices_layouts: ClassVar[bool] = True
     needs: ClassVar[tuple[Need, ...]] = (
         Need(
             (*COSTS, *LAYER_TIMES),
@@ -74,9 +75,25 @@ class MeasuredProfile(Source):
         model = read(self.profile or "").model
         return model.sequence / (model.sequence + 12 * model.hidden) if model else None
 
-    def knows_memory(self) -> bool:
+    def length_law(self) -> Law | None:
+        """Return the law of the model that was measured.
+
+        A layer of hidden size h takes 24 h^2 flop a token, and 2 L h for the attention over L
+        tokens.
+        """
+        from ppsim.core.law import Law
+        from ppsim.inputs.profile.profile import read
+
+        model = read(self.profile or "").model
+        return Law(pair=1.0 / (12 * model.hidden)) if model else None
+
+    def has_bytes(self) -> bool:
         """Return whether the profile has the bytes of activations."""
-        return has_activation_bytes(self.profile or "")
+        from ppsim.inputs.profile.profile import read
+
+        found = read(self.profile or "")
+        layers = found.model and any(row.part == "layers" for row in found.activation)
+        return bool(found.stage or layers)
 
     def hold(self, schedule: Schedule, asked: Asked) -> MemoryModel:
         """Return the bytes that the profile has."""
@@ -87,12 +104,3 @@ class MeasuredProfile(Source):
         return profile_memory(
             read(self.profile or ""), schedule, layout.content if layout else None
         )
-
-
-def has_activation_bytes(profile: str) -> bool:
-    """Return whether a profile's file gives the bytes of activations."""
-    from ppsim.inputs.profile.profile import read
-
-    found = read(profile)
-    layers = found.model and any(row.part == "layers" for row in found.activation)
-    return bool(found.stage or layers)

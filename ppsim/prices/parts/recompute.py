@@ -25,6 +25,7 @@ class Recompute(Part):
 
     place: ClassVar[int] = 150
     decides_ops: ClassVar[tuple[str, ...]] = ("recompute",)
+    adds_ops: ClassVar[tuple[str, ...]] = ("recompute",)
 
     recompute: bool | str = common(
         "--recompute",
@@ -65,7 +66,9 @@ class Recompute(Part):
         return PartlyRecomputed(schedule, self.recompute, asked).time(costs, times)
 
     def keep(self, held: MemoryModel, schedule: Schedule, asked: Asked) -> MemoryModel:
-        """Return the memory of stages whose forwards keep less, as a part of them runs again."""
+        """Return what stages hold where forwards keep less, as a part of them runs again."""
+        if not schedule.partial_recompute:
+            return held
         from ppsim.prices.recompute_part import PartlyRecomputed
 
         return PartlyRecomputed(schedule, self.recompute, asked).keep(held)

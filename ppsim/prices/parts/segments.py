@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 import click
 
 from ppsim.ask.given import Need
-from ppsim.ask.option_names import COSTS, LAYER_TIMES
 from ppsim.ask.options import option
-from ppsim.prices.part import Asked, Source
+from ppsim.prices.part import COSTS, LAYER_TIMES, Asked, Source
 
 if TYPE_CHECKING:
     from ppsim.core.costs import Costs

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 import click
 
 from ppsim.ask.given import Need, never
-from ppsim.ask.groups import Value
-from ppsim.ask.option_names import DETAILED
+from ppsim.ask.groups import DETAILED, Value
 from ppsim.ask.options import flag, option
 from ppsim.errors import InputError
 from ppsim.prices.part import Asked, TimesOfKinds
@@ -35,6 +34,7 @@ class Steps(TimesOfKinds):
     place: ClassVar[int] = 50
     kinds: ClassVar[tuple[str, ...]] = ("t_optimizer", "t_gather", "t_reduce_grad")
     decides_ops: ClassVar[tuple[str, ...]] = ("steps", "post_validation", *kinds)
+    adds_ops: ClassVar[tuple[str, ...]] = ("steps", "post_validation")
     needs: ClassVar[tuple[Need, ...]] = (
         Need(
             ("post_validation", *kinds),

@@ -14,7 +14,6 @@ from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block
 from ppsim.ask.given import Need, TypedOptions, never
 from ppsim.ask.groups import FigureOptions, iteration_option
-from ppsim.ask.option_names import GIVEN_COSTS
 from ppsim.ask.options import Request, flag, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.words import count_text, shape_line, title_of
@@ -22,7 +21,7 @@ from ppsim.ask.write import Writers, find_targets, inputs_of
 from ppsim.base.atomic_file import open_atomically
 from ppsim.errors import InputError
 from ppsim.prices.build import build_costs, check_used
-from ppsim.prices.options import CostOptions
+from ppsim.prices.options import ADDING_OPS, GIVEN_COSTS, CostOptions
 from ppsim.questions.runs.stated import read_draft, read_whole, told_unit
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ class ConvertRequest(Request):
     place: ClassVar[tuple[str, int]] = ("What files and runs say", 3)
     needs: ClassVar[tuple[Need, ...]] = (
         Need(
-            ("recompute", "offload", "encoder"),
+            ADDING_OPS,
             never,
             "{options} adds ops, and convert writes those that the file holds",
             "ppsim run FILE --recompute -o FILE",

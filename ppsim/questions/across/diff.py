@@ -17,7 +17,6 @@ from ppsim.ask.groups import (
     ShapeOptions,
     iteration_option,
 )
-from ppsim.ask.option_names import TIMING
 from ppsim.ask.options import Request, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.types import ScheduleName
@@ -25,7 +24,7 @@ from ppsim.ask.words import shape_line, title_of, title_with_chunks
 from ppsim.ask.write import Writers, document_writers, inputs_of
 from ppsim.base.numbers import MINUS, format_number, format_part
 from ppsim.errors import InputError
-from ppsim.prices.options import CostOptions
+from ppsim.prices.options import TIMING, CostOptions
 from ppsim.questions.across.explain_text import bar
 from ppsim.questions.runs.stated import table_unit
 from ppsim.questions.runs.timed import MEASURED, STATED, TimedRun, time_runs

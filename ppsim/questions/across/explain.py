@@ -23,7 +23,6 @@ from ppsim.ask.groups import (
     ShapeOptions,
     iteration_option,
 )
-from ppsim.ask.option_names import TIMING
 from ppsim.ask.options import Request, common, flag, group, option
 from ppsim.ask.terminal import count_colours, shows_colours
 from ppsim.ask.words import title_of
@@ -31,27 +30,20 @@ from ppsim.ask.write import Writers, document_writers, find_targets, inputs_of
 from ppsim.base.numbers import format_number, format_share
 from ppsim.errors import InputError
 from ppsim.prices.build import build
-from ppsim.prices.data_parallel.dealing import (
-    MOST,
+from ppsim.prices.data_parallel.lengths import (
     DealOptions,
-    DealtJob,
-    DealtLoad,
-    assignment_object,
-    can_be_dealt,
-    deal_job,
-    deal_load,
-    describe_lengths,
-    loads_section,
-    maps_of,
+    LengthOptions,
+    Load,
+    Loads,
+    lengths_object,
 )
-from ppsim.prices.data_parallel.lengths import LengthOptions, Load, Loads, lengths_object
 from ppsim.prices.data_parallel.replicas import (
     ReplicaOptions,
     StepEnds,
     costs_of_slowest,
     time_replicas,
 )
-from ppsim.prices.options import CostOptions
+from ppsim.prices.options import TIMING, CostOptions
 from ppsim.prices.parts.modelled import ModelledOptions, model_of, network_of
 from ppsim.prices.timing import SIMPLE, time_ops
 from ppsim.questions.across.explain_text import (
@@ -73,6 +65,7 @@ if TYPE_CHECKING:
     from ppsim.core.execution import Execution
     from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
+    from ppsim.prices.data_parallel.dealing import DealtJob, DealtLoad
     from ppsim.questions.runs.stated import StatedRun
     from ppsim.show.drawing.worker_map import WorkerMap
     from ppsim.show.files.document import Document, PageExplanation
@@ -333,14 +326,12 @@ class Explained(Answer[ExplainRequest]):
         found = self.slowdown
         if self.replicas:
             lengths = {"lengths": lengths_object(self.load)} if self.load else {}
-            dealt = (
-                {
-                    "deal": self.dealt.deal_object(),
-                    "assignment": assignment_object(self.dealt.load.sequences),
-                }
-                if self.dealt
-                else {}
-            )
+            dealt: dict[str, Any] = {}
+            if self.dealt:
+                from ppsim.prices.data_parallel.dealing import assignment_object
+
+                assignment = assignment_object(self.dealt.load.sequences)
+                dealt = {"deal": self.dealt.deal_object(), "assignment": assignment}
             return {"replicas": self.replicas.to_json()} | lengths | dealt
         if found is None:
             return {}
@@ -375,8 +366,11 @@ class Explained(Answer[ExplainRequest]):
     @cached_property
     def dealt_job(self) -> DealtJob | None:
         """The gain of dealing a recorded job's microbatches again, if asked for."""
-        wanted = self.request.dealing.is_asked and self.slowdown is not None
-        return deal_job(self.request.dealing, self.slowdown) if wanted and self.slowdown else None
+        if not self.request.dealing.is_asked or self.slowdown is None:
+            return None
+        from ppsim.prices.data_parallel.dealing import deal_job
+
+        return deal_job(self.request.dealing, self.slowdown)
 
     @property
     def verdict(self) -> str:
@@ -417,6 +411,8 @@ class Explained(Answer[ExplainRequest]):
             if self.execution:
                 document = replace(document, executions=(self.execution,))
             if suffix == ".html" and self.load and self.replicas:
+                from ppsim.prices.data_parallel.dealing import loads_section
+
                 document = replace(
                     document, below=loads_section(self.load, self.replicas, self.dealt)
                 )
@@ -452,6 +448,8 @@ class Explained(Answer[ExplainRequest]):
         more = advise_more_memory(self.explanation, self.changes, self.room)
         found = [more] if more else []
         if self.load and self.replicas:
+            from ppsim.prices.data_parallel.dealing import describe_lengths
+
             found.append(describe_lengths(self.replicas))
             if self.request.cap is not None:
                 found.append(self.load.describe_memory())
@@ -469,6 +467,8 @@ class Explained(Answer[ExplainRequest]):
         from ppsim.show.files.workers import save_loads, save_workers
 
         if self.load and self.replicas:
+            from ppsim.prices.data_parallel.dealing import maps_of
+
             maps = maps_of(self.load, self.replicas, self.dealt)
             save = partial(save_loads, maps, width=output.width, inputs=self.inputs)
             return [
@@ -658,6 +658,8 @@ def _deal(
     if not options.is_asked or simulated.load is None or base.schedule is None:
         return None
 
+    from ppsim.prices.data_parallel.dealing import deal_load
+
     def build_with(count: int) -> tuple[Schedule, Costs]:
         shape = replace(request.shape, microbatches=count)
         return build(request.spec, shape, request.costs, request.network)
@@ -710,6 +712,8 @@ def _may_be_dealt(request: ExplainRequest, base: Run, simulated: Simulated) -> b
         or request.lengths.lengths is None
     ):
         return False
+    from ppsim.prices.data_parallel.dealing import MOST, can_be_dealt
+
     return can_be_dealt(schedule, prices, load) and len(load.sequences) <= MOST
 
 

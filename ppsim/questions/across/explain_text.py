@@ -34,55 +34,65 @@ WIDEST = 120  # columns of a pipe
 def explain_lines(
     explanation: Explanation, changes: Sequence[WhatIf], stated: StatedRun | None, screen: Console
 ) -> Iterator[str]:
-    """Yield lines on the causes of idle time, the critical path, and the result of each change."""
-    from ppsim.analysis.critical_path import path_text
-    from ppsim.analysis.idle import CAUSES, NAMES
-
-    timeline, idle = explanation.timeline, explanation.idle
-    schedule, unit = timeline.schedule, timeline.unit
-
-    def part(time: float) -> str:
-        return format_part(time, timeline.makespan)
-
+    """Say why devices are idle, what decides the time, and what each change gives."""
     width = screen.width if screen.is_terminal else WIDEST
     yield from heading_lines(explanation, stated)
     yield ""
+    yield from _cause_lines(explanation, width)
+    yield ""
+    yield from _path_lines(explanation)
+    if changes:
+        yield ""
+        yield from _change_lines(explanation, changes, stated)
+
+
+def _cause_lines(explanation: Explanation, width: int) -> Iterator[str]:
+    """Yield the idle time by cause, the largest first, with the devices that have most of it."""
+    from ppsim.analysis.idle import CAUSES, NAMES
+
+    idle, makespan = explanation.idle, explanation.timeline.makespan
     causes = sorted(idle.by_cause.items(), key=lambda pair: -pair[1])
-    times = align_decimals([part(time) for _, time in causes])
+    times = align_decimals([format_part(time, makespan) for _, time in causes])
     for (name, _), time in zip(causes, times, strict=True):
         by_device = idle.by_device[:, NAMES.index(name)]
         worst = sorted(range(len(by_device)), key=lambda device: -by_device[device])[:3]
         row = f"  {time:>8}  {name:<10} {CAUSES[name]:<40}"
-        for d in worst:
-            more = f" dev {d}: {part(float(by_device[d]))} "
-            row += more if by_device[d] > 0 and len(row) + len(more) <= width else ""
+        for device in worst:
+            more = f" dev {device}: {format_part(float(by_device[device]), makespan)} "
+            row += more if by_device[device] > 0 and len(row) + len(more) <= width else ""
         yield row.rstrip()
-    yield ""
+
+
+def _path_lines(explanation: Explanation) -> Iterator[str]:
+    """Yield the critical path, and what its ops gain by being faster."""
+    from ppsim.analysis.critical_path import path_text
+
+    timeline = explanation.timeline
+    unit, makespan = timeline.unit, timeline.makespan
     count = ""
     if explanation.slack and explanation.slack.paths > 1 and not explanation.is_stated:
         paths = explanation.slack.paths
         count = f", one of {paths:,.0f}" if paths < 1e15 else f", one of about {paths:.0e}"
     ops = count_text(len(explanation.path), "op")
-    yield f"critical path ({ops}, {format_number(timeline.makespan)} {unit}{count}):"
-    yield "  " + " · ".join(path_text(schedule, explanation.path)[:12])
-    gains = [gain for gain in explanation.gains if gain.gain > 1e-9 * timeline.makespan][
-        :SHOWN_GAINS
-    ]
+    yield f"critical path ({ops}, {format_number(makespan)} {unit}{count}):"
+    yield "  " + " · ".join(path_text(timeline.schedule, explanation.path)[:12])
+    gains = [gain for gain in explanation.gains if gain.gain > 1e-9 * makespan][:SHOWN_GAINS]
     if gains:
-        texts = (
-            f"{gain.what} {format_part(gain.gain, timeline.makespan)} {unit}" for gain in gains
-        )
+        texts = (f"{gain.what} {format_part(gain.gain, makespan)} {unit}" for gain in gains)
         of = " a round" if explanation.gains_of_round else " in all" if explanation.round else ""
         yield f"1% less gains{of}: {' · '.join(texts)}"
-    if changes:
-        yield ""
-        is_retimed = explanation.base is not timeline
-        against = (
-            f", against {format_number(explanation.base.makespan)} {unit}" if is_retimed else ""
-        )
-        several = stated and stated.job and len(stated.job.replicas) > 1
-        of_job = f" of replica {stated.replica} alone" if stated and several else ""
-        yield f"what if (each simulated{of_job}{against}):"
+
+
+def _change_lines(
+    explanation: Explanation, changes: Sequence[WhatIf], stated: StatedRun | None
+) -> Iterator[str]:
+    """Yield what each change gives, in columns."""
+    unit = explanation.timeline.unit
+    anew = explanation.base is not explanation.timeline
+    against = f", against {format_number(explanation.base.makespan)} {unit}" if anew else ""
+    several = stated and stated.job and len(stated.job.replicas) > 1
+    of_job = f" of replica {stated.replica} alone" if stated and several else ""
+    yield f"what if (each simulated{of_job}{against}):"
     named = max([26, *(len(change.text) for change in changes)])
     spans, shares, rates = (
         align_right(cells)

@@ -23,10 +23,13 @@ from ppsim.base.deadline import check_time
 from ppsim.base.numbers import format_share
 from ppsim.core.ops import BACKWARDS, COMPUTE, ONCE_A_STEP, mask
 from ppsim.errors import PpsimError
-from ppsim.prices.build import build_memory
-from ppsim.prices.data_parallel.replicas import ReplicaOptions, time_replicas
-from ppsim.prices.options import ask_costs
-from ppsim.prices.parts.profile import has_activation_bytes
+from ppsim.prices.data_parallel.replicas import (
+    LoadedRuns,
+    ReplicaOptions,
+    list_held,
+    most_held,
+    time_replicas,
+)
 from ppsim.questions.across.break_even import describe_limits, price_of_search
 from ppsim.questions.across.whatif import Run, changeable_options
 
@@ -36,7 +39,6 @@ if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
     from ppsim.prices.data_parallel.lengths import Load
-    from ppsim.prices.options import CostOptions
     from ppsim.schedules import Family
 
 BUDGET = 4_000_000  # ops that are simulated for rivals, a few seconds
@@ -339,62 +341,28 @@ def _find_room(explanation: Explanation, base: Run, cap: str | None) -> MemoryRo
     from ppsim.analysis.explain import MemoryRoom
 
     if cap is None:
-        held, unit = _most_held(base, explanation.base, in_bytes=True)
+        held, unit = _most_held(base, explanation.base, in_bytes=base.asked.has_bytes)
         return MemoryRoom(held, held, unit)
     from ppsim.prices.cap import read_cap
 
     asked = read_cap(cap)
-    held, unit = _most_held(base, explanation.base, in_bytes=asked.in_bytes)
+    in_bytes = asked.counts_bytes(base.asked)
+    held, unit = _most_held(base, explanation.base, in_bytes=in_bytes)
     asked.check_unit(unit)
     return MemoryRoom(held, asked.single(), unit, is_given=True)
 
 
 def _most_held(run: Run, timeline: Timeline, *, in_bytes: bool) -> tuple[float, str]:
-    """Return the most that a device holds in a unit of ``--cap``, and its name: bytes, layers or
-    activations.
-
-    Bytes, if wanted, where a profile or a model has them; layers where there is a layout.
-    """
-    schedule = timeline.schedule
-    costs = _with_bytes(run.costs) if in_bytes else replace(run.costs, profile=None)
-    load = run.loads.find(schedule, run.costs) if run.loads else None
-    if load:
-        return _most_loaded(run, schedule, costs, load)
-    if (in_bytes and costs.modelled) or ask_costs(costs).knows_memory:
-        from ppsim.engine.memory.usage import curves
-        from ppsim.prices.cap import activations_per_unit
-
-        model, _ = build_memory(schedule, run.price(schedule), costs)
-        peak = float(curves(timeline, model).peak.max())
-        return peak / activations_per_unit(schedule, model.unit), model.unit
-    from ppsim.core.curve import ACTIVATIONS
-    from ppsim.engine.simple.columns import peak_share, shape_of
-    from ppsim.engine.simple.metrics import measure
-
-    return peak_share(measure(timeline), shape_of(schedule)), ACTIVATIONS
+    """Return the most that a device of any replica holds in a unit of ``--cap``, and its name."""
+    load = run.loads.find(timeline.schedule, run.costs) if run.loads else None
+    held = _loaded_runs(run, timeline.schedule, load) if load else timeline
+    return most_held(list_held(held, run.costs, in_bytes=in_bytes))
 
 
-def _with_bytes(costs: CostOptions) -> CostOptions:
-    """Return the options of costs without a profile that has no bytes of activations."""
-    if costs.profile and not has_activation_bytes(costs.profile):
-        return replace(costs, profile=None)
-    return costs
-
-
-def _most_loaded(run: Run, schedule: Schedule, costs: CostOptions, load: Load) -> tuple[float, str]:
-    """Return the most that a device of any replica holds, of microbatches of different lengths, in
-    a unit of ``--cap``, and its name.
-    """
-    from ppsim.engine.memory.usage import curves
-    from ppsim.prices.cap import activations_per_unit
-    from ppsim.prices.data_parallel.replicas import LoadedRuns, ReplicaOptions
-
-    prices = run.price(schedule)
-    held, _ = build_memory(schedule, prices, costs)
-    several = ReplicaOptions(run.replicas)
-    runs = LoadedRuns(schedule, prices, load, several, run.network, run.costs.links)
-    peak = max(float(curves(*each).peak.max()) for each in runs.hold(held))
-    return peak / activations_per_unit(schedule, held.unit), held.unit
+def _loaded_runs(run: Run, schedule: Schedule, load: Load) -> LoadedRuns:
+    """Return the replicas of a run, with microbatches of different lengths."""
+    prices, several = run.price(schedule), ReplicaOptions(run.replicas)
+    return LoadedRuns(schedule, prices, load, several, run.network, run.costs.links)
 
 
 def with_memory_of_dealing(
@@ -413,8 +381,8 @@ def with_memory_of_dealing(
         return change
     from ppsim.core.curve import BYTES
 
-    costs = _with_bytes(run.costs) if room.unit == BYTES else replace(run.costs, profile=None)
-    held, _ = _most_loaded(run, schedule, costs, load)
+    runs = _loaded_runs(run, schedule, load)
+    held, _ = most_held(list_held(runs, run.costs, in_bytes=room.unit == BYTES))
     fits = not room.is_given or room.fits(held)
     more = "" if fits else f" (holds {room.number(held)}, not {room.number(room.cap)})"
     return replace(change, text=change.text + more, held=held, fits=fits)

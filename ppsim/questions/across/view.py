@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ppsim.ask.given import TypedOptions
 from ppsim.ask.groups import SHAPE, NetworkOptions, SeveralSchedules, ShapeOptions
-from ppsim.ask.option_names import GIVEN_COSTS, TIMING
 from ppsim.ask.options import Option, Request, flatten, group, make
 from ppsim.ask.request import ask, find_options
 from ppsim.ask.words import run_verdict, title_of
@@ -21,7 +20,7 @@ from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import add_memory, build, measure_with_bound
 from ppsim.prices.editable import make_editable
-from ppsim.prices.options import CostOptions
+from ppsim.prices.options import GIVEN_COSTS, TIMING, CostOptions
 from ppsim.prices.several import options_taken
 from ppsim.questions.across.view_fields import check_field
 from ppsim.questions.across.view_model import ModelOptions, PlanPageRequest, price_of

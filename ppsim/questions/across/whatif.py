@@ -20,7 +20,6 @@ import numpy as np
 
 from ppsim.ask.given import TypedOptions
 from ppsim.ask.groups import OWN, NetworkOptions, OneSchedule, ShapeOptions
-from ppsim.ask.option_names import COSTS, LAYER_TIMES
 from ppsim.ask.options import Option, flatten, list_options
 from ppsim.ask.rules import check_given
 from ppsim.ask.types import Numbers
@@ -31,7 +30,6 @@ from ppsim.prices.build import (
     build_costs,
     build_schedule,
     check_used,
-    layer_times,
     refuse_unused,
     times_used,
 )
@@ -41,11 +39,14 @@ from ppsim.prices.options import (
     BESIDE,
     DECIDING_OPS,
     REFUSED_UNUSED,
+    WHOLE_COSTS,
     CostOptions,
     ask_costs,
     is_given,
+    make_part,
 )
-from ppsim.prices.part import Asked, kinds_of
+from ppsim.prices.part import COSTS, LAYER_TIMES, Asked, kinds_of
+from ppsim.prices.parts.layout import LayoutString
 from ppsim.prices.parts.modelled import ModelledOptions, model_of
 from ppsim.prices.parts.steps import goes_round
 from ppsim.prices.timing import time_ops
@@ -108,8 +109,8 @@ class Run:
 
     @property
     def queues_follow_costs(self) -> bool:
-        """Whether ops are ordered by their costs: the family's ops, or ops added to it."""
-        if self.costs.offload is not None or self.costs.encoder:
+        """Whether ops are ordered by their costs, those of the family or those added to it."""
+        if self.asked.orders_by_costs:
             return True
         from ppsim.schedules import family_of
 
@@ -366,15 +367,7 @@ class _Change:
                 return run.edit(
                     lambda costs: replace(costs, comm=self._read(value, np.asarray(costs.comm)))
                 )
-        if run.measured and name in (
-            "per",
-            "profile",
-            "segments",
-            "layout",
-            "recompute",
-            *LAYER_TIMES,
-            *NAMES_OF_TRAINING,
-        ):
+        if run.measured and name in ("per", "recompute", *WHOLE_COSTS, *NAMES_OF_TRAINING):
             raise InputError(f"--what-if {self.part}: {NO_OPTION}", "tf=x0.9, tf.2=x0.9, comm=0.1")
         is_number = match[2] or re.match(r"x[0-9.]", value)
         found = (
@@ -445,9 +438,9 @@ class _Change:
                 np.broadcast_to(1.0 if costs.speed is None else costs.speed, schedule.n_devices)
             )
         if name == "t_layer" and (layout := self.run.asked.layout_of(schedule)):
-            return layer_times(costs).forward_times(layout.n_layers)
+            return make_part(LayoutString, costs).layer_times().forward_times(layout.n_layers)
         if name in LAYER_TIMES:
-            times = layer_times(costs)
+            times = make_part(LayoutString, costs).layer_times()
             return np.asarray(
                 times.mtp_time if name == "t_mtp" else getattr(times, name.removeprefix("t_"))
             )

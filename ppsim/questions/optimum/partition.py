@@ -29,7 +29,8 @@ from ppsim.base.units import format_size
 from ppsim.engine.simple.columns import size_object
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import build_costs, build_schedule
-from ppsim.prices.options import CostOptions
+from ppsim.prices.options import WITHOUT_LAYERS, CostOptions
+from ppsim.prices.part import COSTS
 from ppsim.prices.serving import ServedOptions, spec_of
 from ppsim.prices.trained import TrainedModel, TrainedOptions, model_option
 from ppsim.questions.optimum.partition_problem import Asked, least_cap, search_planned, search_split
@@ -69,7 +70,7 @@ class PartitionRequest(Request):
     place: ClassVar[tuple[str, int]] = ("Why, and what would help", 4)
     needs: ClassVar[tuple[Need, ...]] = (
         Need(
-            ("tf", "tb", "ti", "tw", "tfb", "tr", "per", "layout", "segments"),
+            (*(name for name in COSTS if name not in ("comm", "unit")), "layout", *WITHOUT_LAYERS),
             never,
             "partition makes the layout from the times of layers, so {options} cannot be given",
             "--t-layer, --t-embedding, --t-head, --t-mtp and --b-over-f",
@@ -408,8 +409,8 @@ class Partitioned(Answer[PartitionRequest]):
             and not find_spec("ortools")
         ):
             yield f"{'':10}a proof needs OR-tools: {INSTALL_OPTIMIZE}"
-        costs = self.asked.costs
-        if self.asked.model and not (costs.t_embedding or costs.t_head or costs.profile):
+        layer_times = self.asked.layer_times(self.schedule)
+        if self.asked.model and layer_times and not (layer_times.embedding or layer_times.head):
             yield name_line(
                 "times     ",
                 "the embedding and the head take none: --t-embedding and --t-head give them one",

@@ -12,8 +12,8 @@ import numpy as np
 from ppsim.ask.groups import ShapeOptions
 from ppsim.base.deadline import interrupt_at
 from ppsim.base.signals import first_signal
-from ppsim.prices.build import build_costs, build_memory, build_schedule, check_used, layer_times
-from ppsim.prices.cap import activations_per_unit, number_at_least, read_cap
+from ppsim.prices.build import build_costs, build_memory, build_schedule, check_used
+from ppsim.prices.cap import number_at_least, read_cap
 from ppsim.prices.options import CostOptions, ask_costs
 from ppsim.prices.trained import TrainedModel
 
@@ -113,8 +113,7 @@ class Asked:
 
         costs, weights = self.costs, np.ones(self.layers)
         none = one = self
-        if self._layer_times(schedule):
-            times = layer_times(costs)
+        if times := self.layer_times(schedule):
             weights = times.forward_times(self.layers).copy()
             t_mtp = times.mtp_time if self.mtp else None
             none = replace(self, costs=replace(costs, t_layer=0.0, t_mtp=t_mtp))
@@ -141,9 +140,9 @@ class Asked:
             return replace(problem, cap=cap)
         return replace(problem, cap=cap, sizes=self._list_sizes(schedule, instant))
 
-    def _layer_times(self, schedule: Schedule) -> LayerTimes | None:
-        """Return the times of layers, of which the times of stages are sums; None where the costs
-        are of stages.
+    def layer_times(self, schedule: Schedule) -> LayerTimes | None:
+        """Return the times of layers that those of stages are made from; None where the costs give
+        those of stages.
         """
         layout = str(self.make_layout(schedule, [0] * schedule.n_stages))
         return ask_costs(replace(self.costs, layout=layout)).source.layer_times()
@@ -250,7 +249,7 @@ def least_cap(asked: Asked, problem: SplitProblem, seconds: float, *, planned: b
 
     if problem.n_splits > MOST_LISTED:
         return "a larger --cap"
-    from ppsim.engine.memory.usage import BYTES
+    from ppsim.engine.memory.usage import BYTES, activations_per_unit
     from ppsim.search.splits.splits import layers_in, list_ends
 
     until, schedule = time.monotonic() + seconds, problem.schedule

@@ -15,8 +15,9 @@ from ppsim.ask.write import command_line, inputs_of
 from ppsim.base.numbers import format_number, format_share
 from ppsim.engine.simple.columns import size_object
 from ppsim.errors import InputError, PpsimError
-from ppsim.prices.build import build_costs, check_used, layer_times
-from ppsim.prices.options import CostOptions
+from ppsim.prices.build import build_costs, check_used
+from ppsim.prices.options import CostOptions, make_part
+from ppsim.prices.parts.layout import LayoutString
 from ppsim.prices.serving import (
     ServedMemory,
     ServedOptions,
@@ -154,7 +155,7 @@ def _times_of_ranges(asked: ServedQuestion) -> NDArray[np.float64]:
     import numpy as np
 
     P, N = asked.devices, asked.layers
-    layers = layer_times(asked.costs)
+    layers = make_part(LayoutString, asked.costs).layer_times()
     sums = np.concatenate([[0.0], np.cumsum(layers.forward_times(N))])
     found = np.repeat((sums[None, :] - sums[:, None])[None], P, axis=0)
     found[0] += layers.embedding

@@ -18,11 +18,11 @@ from ppsim.base.notes import note
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import build_costs, build_schedule, check_used
 from ppsim.prices.cap import OF_A_SHARE, number_at_least
-from ppsim.prices.options import CostOptions
+from ppsim.prices.options import CostOptions, ask_costs
 
 if TYPE_CHECKING:
     from ppsim.core.costs import Costs
-    from ppsim.core.schedule import Placement
+    from ppsim.core.schedule import Placement, Schedule
     from ppsim.search.orders.optimize import NamedSolution
     from ppsim.search.problem import Objective, Problem
 
@@ -102,8 +102,8 @@ def _problem(name: str, search: SearchOptions, costs: CostOptions) -> Problem:
     check_size(Shape(P, chunks, M))
     placement = place(name, P, P * chunks)
     nothing = [np.empty(0, np.int64)] * P
-    priced = build_costs(Schedule.from_queues("optimized", placement, M, nothing), costs)
-    layers = layers_of_stages(costs)
+    empty = Schedule.from_queues("optimized", placement, M, nothing)
+    priced, layers = build_costs(empty, costs), layers_of_stages(empty, costs)
     if cap is not None and not layers:
         cap = (np.asarray(cap) * chunks).tolist()
     priced = _at_full_speed(priced, placement)
@@ -114,17 +114,14 @@ def _text(cap: Value) -> str:
     return ",".join(f"{each:g}" for each in np.atleast_1d(np.asarray(cap)))
 
 
-def layers_of_stages(costs: CostOptions) -> tuple[int, ...] | None:
-    """Count the layers of each stage as memory does: transformer and MTP layers; None without a
-    layout.
+def layers_of_stages(schedule: Schedule, costs: CostOptions) -> tuple[int, ...] | None:
+    """Return the layers of each stage as memory counts them, transformer and MTP layers; None
+    without a layout.
     """
-    from ppsim.workload.layout.text import parse_content
-
-    return (
-        tuple(stage.count("t") + stage.count("m") for stage in parse_content(costs.layout))
-        if costs.layout
-        else None
-    )
+    layout = ask_costs(costs).layout_of(schedule)
+    if layout is None:
+        return None
+    return tuple(stage.count("t") + stage.count("m") for stage in layout.content)
 
 
 def _chunks(name: str, search: SearchOptions, costs: CostOptions) -> int:
@@ -132,21 +129,17 @@ def _chunks(name: str, search: SearchOptions, costs: CostOptions) -> int:
     another number).
     """
     P, chunks, auto = search.devices or 1, search.chunks, search.placement == "auto"
-    if costs.layout:
-        from ppsim.workload.layout.text import parse_content
-
-        stages = len(parse_content(costs.layout))
+    asked = ask_costs(costs)
+    if stages := asked.n_stages():
         if stages % P or chunks not in (None, stages // P):
-            from ppsim.workload.layout.layout import nearest_layout
-
             each = chunks or (
                 1 if name == "linear" and not auto else max(1 if auto else 2, round(stages / P))
             )
             what = (
-                f"the layout has {stages} stages, which do not fit {P} devices x "
+                f"the {asked.stage_option} has {stages} stages, which do not fit {P} devices x "
                 f"{chunks or 'any'} chunks"
             )
-            raise InputError(what, nearest_layout(costs.layout, P, P * each))
+            raise InputError(what, asked.stages_hint(P, P * each))
         chunks = stages // P
     if chunks is None:
         chunks = 1 if name == "linear" else 2

@@ -160,15 +160,13 @@ def layout_and_layers(task: Task, row: Mapping[str, Any]) -> tuple[Any, Any]:
 
 def _launch_of(task: Task, row: Row) -> dict[str, Any]:
     """The launch flags of a plan for each framework that runs it, and why others do not."""
-    from ppsim.workload.plans.flags import megatron_flags, torchtitan_toml
+    from ppsim.workload.plans.launcher import launcher_names, launcher_of
 
     texts, refused = {}, []
-    for name, write in (
-        ("Megatron-LM", lambda *sizes: " ".join(megatron_flags(*sizes))),
-        ("torchtitan", torchtitan_toml),
-    ):
+    for launcher in map(launcher_of, launcher_names()):
         try:
-            texts[name] = write(task.model, *layout_and_layers(task, row)).strip()
+            lines = launcher.write(task.model, *layout_and_layers(task, row))
+            texts[launcher.title] = launcher.page_separator.join(lines)
         except InputError as error:
             refused.append(str(error))
     return {"texts": texts, "refused": refused}

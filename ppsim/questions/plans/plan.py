@@ -62,6 +62,7 @@ from ppsim.questions.plans.measured import (
 )
 from ppsim.questions.plans.space import SoftwareFeatures, SpaceOptions, make_axes, use_profile_of
 from ppsim.schedules import find
+from ppsim.workload.plans.launcher import launcher_names
 
 if TYPE_CHECKING:
     from ppsim.show.drawing.card_bars import Bars
@@ -203,7 +204,7 @@ class PlanRequest(Request):
     )
     flags: str | None = common(
         "--flags",
-        type=click.Choice(["megatron", "torchtitan"]),
+        type=click.Choice(launcher_names()),
         help="Plan for this framework; print the best plan as launch flags, or as TOML.",
     )
     ranks: bool = flag(
@@ -339,16 +340,17 @@ def _add_software(request: PlanRequest) -> PlanRequest:
     """
     if request.flags is None:
         return request
-    from ppsim.workload.plans.software import LAUNCHED
+    from ppsim.workload.plans.launcher import launcher_of
 
+    usual = launcher_of(request.flags).software
     if request.runs.software is None:
-        return replace(request, runs=replace(request.runs, software=LAUNCHED[request.flags]))
+        return replace(request, runs=replace(request.runs, software=usual))
     software = request.runs.version.software
     if software.launched_by not in ("", request.flags):
         raise InputError(
             f"{software.name} is launched by flags of {software.launched_by}, not of "
             f"{request.flags}",
-            f"--flags {software.launched_by}, or --software {LAUNCHED[request.flags]}",
+            f"--flags {software.launched_by}, or --software {usual}",
         )
     return request
 
@@ -360,7 +362,7 @@ def _launcher(request: PlanRequest, task: Task) -> str:
     activations are to be offloaded, which no launch flags can say.
     """
     from ppsim.workload.layout.layout import build_layout
-    from ppsim.workload.plans.flags import refusal
+    from ppsim.workload.plans.launcher import refusal
 
     model, base = task.model, task.axes.base
     framework = request.flags or request.runs.version.software.launched_by
@@ -465,9 +467,10 @@ def _software_features(request: PlanRequest) -> SoftwareFeatures:
         return SoftwareFeatures(software.name, free=True)
     schedules = software.runs
     if request.flags:
-        from ppsim.workload.plans.flags import RUNNABLE
+        from ppsim.workload.plans.launcher import launcher_of
 
-        schedules = tuple(name for name in schedules if name in RUNNABLE[request.flags])
+        able = launcher_of(request.flags).schedules
+        schedules = tuple(name for name in schedules if name in able)
     return SoftwareFeatures(software.name, schedules, software.divides, software.shards)
 
 
@@ -920,9 +923,7 @@ class Plans(Answer[PlanRequest]):
 
     @property
     def _framework(self) -> str:
-        """The framework that launches the software, megatron or torchtitan; empty where none is
-        known.
-        """
+        """The name of the launcher of the software; empty where there is none."""
         return self.request.flags or self.request.runs.version.software.launched_by
 
     @property
@@ -937,7 +938,7 @@ class Plans(Answer[PlanRequest]):
         """Why the framework does not run the best plan."""
         if not self._framework:
             return None
-        from ppsim.workload.plans.flags import refusal
+        from ppsim.workload.plans.launcher import refusal
 
         return refusal(
             self._framework, self.task.model, *layout_and_layers(self.task, self.findings.rows[0])
@@ -946,15 +947,12 @@ class Plans(Answer[PlanRequest]):
     @property
     def _launch(self) -> Iterator[Block]:
         """The launch flags of the best plan."""
-        from ppsim.workload.plans.flags import launch_text, megatron_environment
+        from ppsim.workload.plans.launcher import launch_text, launcher_of
 
         parallel, layout = layout_and_layers(self.task, self.findings.rows[0])
         yield f"\n{launch_text(self._framework, self.task.model, parallel, layout).rstrip()}"
-        if self._framework == "megatron" and (variable := megatron_environment(parallel)):
-            yield Line(
-                f"\nMegatron-LM also asks for {variable} in the environment of GPUs before "
-                f"Blackwell"
-            )
+        if note := launcher_of(self._framework).note(parallel):
+            yield Line(f"\n{note}")
 
 
 def operating_costs(task: Task, seconds: float) -> dict[str, float]:

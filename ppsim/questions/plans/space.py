@@ -120,18 +120,36 @@ def make_axes(
     Raises:
         InputError: an unknown name, or a feature that the software lacks.
     """
-    from ppsim.schedules import find
     from ppsim.workload.model.parallel import CHEAP, MODULES
-    from ppsim.workload.plans.space import (
-        BY_SPEED,
-        FITTED,
-        LAYOUTS,
-        NEED_EXPERTS,
-        RECOMPUTE,
-        SCHEDULES,
-        Axes,
+    from ppsim.workload.plans.space import BY_SPEED, FITTED, LAYOUTS, RECOMPUTE, Axes
+
+    if space.recompute_modules:
+        base = replace(
+            base, modules=_names_in_list("recompute-modules", space.recompute_modules, MODULES)
+        )
+    # attention has no scores to free; of dense layers norms are little
+    elif base.kernels == "fused" and model.experts:
+        base = replace(base, modules=CHEAP)
+    offload = _checked_range("offload", space.offload, 1, "--offload 0,0.5")
+    return Axes(
+        **_sizes(space, able),
+        zero=_shards(space, able),
+        schedules=_schedules(space, base, able),
+        recompute=_names_in_list("recomputes", space.recomputes, RECOMPUTE),
+        layouts=_names_in_list(
+            "layouts", space.layouts, (*LAYOUTS, *BY_SPEED) if machine.kinds else LAYOUTS
+        ),
+        offload=tuple(round(100 * share) for share in offload),
+        fitted=() if space.schedules else tuple(name for name in FITTED if able.runs(name)),
+        base=base,
+        joints=tuple(accumulate(kind.gpus for kind in machine.kinds))[:-1],
     )
 
+
+def _sizes(space: SpaceOptions, able: SoftwareFeatures) -> dict[str, Any]:
+    """Return the ranks of each kind of parallelism, chunks and microbatches that plans may have;
+    None for any (InputError: the software has no such parallelism).
+    """
     sizes: dict[str, Any] = {
         name: None if (counts := getattr(space, name)) is None else tuple(sorted(set(counts)))
         for name in ("tp", "cp", "ep", "pp", "dp", "vp", "mbs")
@@ -142,61 +160,47 @@ def make_axes(
                 f"{able.software} has no {KINDS[name]} parallelism", f"--{name} 1, or --any"
             )
         sizes[name] = (1,)
-    zero = (
-        _checked_range("zero", [*space.zero], 3, "--zero 1,3")
-        if space.zero
-        else None
-        if 3 in able.zero
-        else (1,)
-    )
+    return sizes
+
+
+def _shards(space: SpaceOptions, able: SoftwareFeatures) -> tuple[int, ...] | None:
+    """Return the ZeRO stages that plans may have; None for any (InputError: the software has no
+    such stage).
+    """
+    zero: tuple[int, ...] | None = None if 3 in able.zero else (1,)
+    if space.zero:
+        zero = _checked_range("zero", [*space.zero], 3, "--zero 1,3")
     if lacks := set(zero or ()) - {*able.zero}:
         raise InputError(
             f"{able.software} has no ZeRO-{min(lacks)}",
             f"--zero {','.join(map(str, able.zero))}, or --any",
         )
-    known = tuple(name for name in SCHEDULES if able.runs(name))
-    named = (
-        tuple(find(name.strip()).name for name in space.schedules.split(","))
-        if space.schedules
-        else known
-    )
+    return zero
+
+
+def _schedules(space: SpaceOptions, base: Parallel, able: SoftwareFeatures) -> tuple[str, ...]:
+    """Return the schedules that plans may have (InputError: the software does not run one, or one
+    hides all-to-all where that is forbidden).
+    """
+    from ppsim.workload.plans.space import NEED_EXPERTS, SCHEDULES
+
+    if not space.schedules:
+        return tuple(name for name in SCHEDULES if able.runs(name))
+    from ppsim.schedules import find
+
+    named = tuple(dict.fromkeys(find(name.strip()).name for name in space.schedules.split(",")))
     if lacked := [name for name in named if not able.runs(name)]:
         has = ",".join(able.schedules)
         raise InputError(
             f"{able.software} has no schedule {' or '.join(lacked)}", f"of {has}, or --any"
         )
-    if (
-        not base.pairs_overlap
-        and (pairs := [name for name in named if name in NEED_EXPERTS])
-        and space.schedules
-    ):
+    pairs = [name for name in named if name in NEED_EXPERTS]
+    if pairs and not base.pairs_overlap:
         raise InputError(
             f"{pairs[0]} is made to hide all-to-all, which is forbidden",
             "leave out --no-overlap-a2a",
         )
-    if space.recompute_modules:
-        base = replace(
-            base, modules=_names_in_list("recompute-modules", space.recompute_modules, MODULES)
-        )
-    # attention has no scores to free; of dense layers norms are little
-    elif base.kernels == "fused" and model.experts:
-        base = replace(base, modules=CHEAP)
-    return Axes(
-        **sizes,
-        schedules=tuple(dict.fromkeys(named)),
-        recompute=_names_in_list("recomputes", space.recomputes, RECOMPUTE),
-        layouts=_names_in_list(
-            "layouts", space.layouts, (*LAYOUTS, *BY_SPEED) if machine.kinds else LAYOUTS
-        ),
-        zero=zero,
-        offload=tuple(
-            round(100 * share)
-            for share in _checked_range("offload", space.offload, 1, "--offload 0,0.5")
-        ),
-        fitted=() if space.schedules else tuple(name for name in FITTED if able.runs(name)),
-        base=base,
-        joints=tuple(accumulate(kind.gpus for kind in machine.kinds))[:-1],
-    )
+    return named
 
 
 def _checked_range(

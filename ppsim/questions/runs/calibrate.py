@@ -11,7 +11,6 @@ import click
 
 from ppsim.ask.given import Need, TypedOptions
 from ppsim.ask.groups import FaceOptions, iteration_option
-from ppsim.ask.option_names import MEASURING
 from ppsim.ask.options import Request, common, flag, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.types import COUNT
@@ -22,11 +21,30 @@ from ppsim.base.signals import orderly_end
 from ppsim.errors import InputError
 from ppsim.inputs.profile.profile import Profile, Workload, write
 from ppsim.questions.runs.profile import ShownProfile
-from ppsim.questions.runs.workload import WorkloadOptions, explain_module, module_option, workload
+from ppsim.questions.runs.workload import (
+    MODEL,
+    WorkloadOptions,
+    explain_module,
+    module_option,
+    workload,
+)
 from ppsim.real.calibration.machine import device_for
 from ppsim.real.calibration.user_module import find_module
 
 LARGEST = {"cpu": 16 << 20, "cuda": 256 << 20}
+# Names of options of what is measured, and how.
+MEASURING = (
+    *MODEL,
+    "module",
+    "dtype",
+    "device",
+    "repeats",
+    "warm_up",
+    "max_bytes",
+    "sizes",
+    "note",
+    "real_time",
+)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block
 from ppsim.ask.given import Need, TypedOptions
 from ppsim.ask.groups import SHAPE, FaceOptions, OutputOptions, SeveralSchedules, ShapeOptions
-from ppsim.ask.option_names import MODEL, REQUEST, TIMED
 from ppsim.ask.options import Request, common, flag, flatten, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.types import COUNT, Share
@@ -25,7 +24,13 @@ from ppsim.errors import UNDECIDED, InputError, PpsimError
 from ppsim.prices.build import build_schedule
 from ppsim.questions.runs.stated import read_named_run, unit_option
 from ppsim.questions.runs.validation_text import detail_lines, job_lines, picker_of, verdict_of
-from ppsim.questions.runs.workload import WorkloadOptions, explain_module, module_option, workload
+from ppsim.questions.runs.workload import (
+    MODEL,
+    WorkloadOptions,
+    explain_module,
+    module_option,
+    workload,
+)
 from ppsim.real.calibration.user_module import find_module
 
 if TYPE_CHECKING:
@@ -42,6 +47,11 @@ def _milliseconds(spelling: str, what: str) -> Any:
     return option(
         spelling, type=kind, default=5.0, show_default=True, help=f"Timed ops: ms of a {what}."
     )
+
+
+# Names of options: of ops that take their time, and of all that a run for real is asked for.
+TIMED = ("tf", "ti", "tw", "t_beside", "message")
+REQUEST = ("ops", "module", "runner", "device", *TIMED, "repeats", "warm_up", "real_time", *MODEL)
 
 
 @dataclass(frozen=True)
@@ -189,6 +199,11 @@ class ValidateRequest(Request):
             lambda g: not g["profile"],
             "--profile brings the model, so {options} cannot be given too",
             "leave one out",
+        ),
+        Need(
+            ("module",),
+            lambda g: g["ops"] != "timed",
+            "{options} has stages that compute, and --ops timed has none",
         ),
     )
     schedules: SeveralSchedules = group(SeveralSchedules, "Shape")

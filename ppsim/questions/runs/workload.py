@@ -5,10 +5,11 @@ stages.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, make_dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import click
 
+from ppsim.ask.given import Need
 from ppsim.ask.options import OPTION, Request, option
 
 R = TypeVar("R", bound=Request)
@@ -37,12 +38,25 @@ def _size(*spellings: str, least: int = 1, **more: Any) -> Any:
 class WorkloadOptions:
     """The transformer whose stages compute."""
 
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need(
+            ("hidden", "heads", "sequence", "microbatch_size", "layers", "vocab", "dtype"),
+            lambda g: not g["module"],
+            "--module brings the model, so {options} cannot be given too",
+            "leave one out",
+        ),
+    )
+
     hidden: int = _size("--hidden", help="Width of the model.", common=True)
     heads: int = _size("--heads", help="Attention heads; they divide the width.")
     sequence: int = _size("--seq", help="Tokens of one sample.", common=True)
     microbatch_size: int = _size("--mbs", "--microbatch-size", help="Samples of a microbatch.")
     layers: int = _size("--layers", help="Layers that one device holds.", common=True)
     vocab: int = _size("--vocab", least=0, help="Vocabulary; 0 leaves embedding and head out.")
+
+
+# The names of these options.
+MODEL = tuple(each.name for each in fields(WorkloadOptions))
 
 
 def workload(**defaults: int) -> type[WorkloadOptions]:

@@ -27,8 +27,7 @@ from ppsim.engine.simple.columns import Column, columns_of
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import add_memory, build_costs, look_inside_costs
 from ppsim.prices.cap import Cap, fits_none, read_cap
-from ppsim.prices.data_parallel.dealing import DealOptions
-from ppsim.prices.data_parallel.lengths import LengthOptions
+from ppsim.prices.data_parallel.lengths import DealOptions, LengthOptions
 from ppsim.prices.data_parallel.replicas import ReplicaOptions
 from ppsim.prices.options import CostOptions, ask_costs
 from ppsim.prices.parts.modelled import ModelledOptions, model_of, network_of
@@ -36,10 +35,9 @@ from ppsim.prices.several import time_schedules
 from ppsim.prices.timing import time_ops
 
 if TYPE_CHECKING:
-    from ppsim.analysis.break_even import BreakEven
+    from ppsim.analysis.break_even import BreakEven, Change, Side
     from ppsim.analysis.compare import Row
     from ppsim.core.costs import Costs
-    from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
     from ppsim.show.files.document import Document
     from ppsim.workload.plans.gains import Gain
@@ -350,7 +348,7 @@ class Comparison(Answer[CompareRequest]):
         )
         yield from map(Line, counts_lines(each.schedule for each in self.timelines))
         if cap:
-            amount = cap.describe(self.request.costs.layout) + (" a device" if cap.in_bytes else "")
+            amount = cap.describe(self.request.costs) + (" a device" if cap.in_bytes else "")
             yield Line(f"cap {amount}; - within it, * of those within it")
             if self.request.lengths.lengths is not None:
                 yield Line("memory goes by the tokens of each microbatch")
@@ -426,17 +424,11 @@ def find_limits(found: Comparison) -> Limits:
         return Limits(base, ())
     if any(row.metrics and row.metrics.round for row in timed):
         return Limits(base, ())
-    from ppsim.analysis.break_even import BUDGET, Side, break_evens, price_of
+    from ppsim.analysis.break_even import BUDGET, MESSAGE, SPLIT, break_evens, price_of
 
-    def time(schedule: Schedule, costs: Costs) -> float:
-        return time_ops(schedule, costs, request.network, request.costs.links)[0].makespan
-
-    sides = []
-    for row, costs in zip(timed, found.costs, strict=True):
-        assert row.timeline
-        beside = found.steps[row.name] * 1e3 - row.makespan if found.steps else 0.0
-        sides.append(Side(row.timeline.schedule, costs, time, beside))
+    sides = [_side_of(found, row, costs) for row, costs in zip(timed, found.costs, strict=True)]
     messages = request.network.cluster is None or bool(found.steps)
+    of = (SPLIT, MESSAGE) if messages else (SPLIT,)
     limits: list[tuple[str, BreakEven]] = []
     left: list[str] = []
     spent = 0
@@ -445,8 +437,23 @@ def find_limits(found: Comparison) -> Limits:
         if spent > BUDGET:
             left.append(row.name)
             continue
-        limits += ((row.name, each) for each in break_evens(sides[0], side, messages=messages))
+        limits += ((row.name, each) for each in break_evens(sides[0], side, of=of))
     return Limits(base, tuple(limits), tuple(left))
+
+
+def _side_of(found: Comparison, row: Row, costs: Costs) -> Side:
+    """Return a schedule that keeps its queues, timed as in the table; of a model in whole steps."""
+    from ppsim.analysis.break_even import Side
+
+    assert row.timeline
+    schedule, request = row.timeline.schedule, found.request
+    beside = found.steps[row.name] * 1e3 - row.makespan if found.steps else 0.0
+
+    def time(change: Change) -> float:
+        timeline, _ = time_ops(schedule, change(costs), request.network, request.costs.links)
+        return timeline.makespan + beside
+
+    return Side(schedule, costs, time)
 
 
 def _excess(r: Row, cap: Cap) -> str:

@@ -30,16 +30,17 @@ from ppsim.base.patterns import matches
 from ppsim.errors import InputError
 from ppsim.prices.build import build_costs
 from ppsim.prices.data_parallel.lengths import (
+    OF_ONE_STEP,
     LengthOptions,
     find_load,
     law_of,
-    refuse_rounds,
     shares_of,
 )
-from ppsim.prices.data_parallel.replicas import ReplicaOptions, Replicas, refuse_steps
+from ppsim.prices.data_parallel.replicas import AFTER_ONE_STEP, ReplicaOptions, Replicas
 from ppsim.prices.options import CostOptions
 from ppsim.prices.parts.modelled import ModelledOptions, model_of
 from ppsim.prices.several import time_schedules
+from ppsim.prices.timing import refuse_rounds
 
 if TYPE_CHECKING:
     import numpy as np
@@ -223,7 +224,7 @@ def answer(request: JitterRequest) -> Jitter:
             sampled = sample(runs, seed, report)
         else:
             for schedule, _ in runs.values():
-                refuse_steps(schedule)
+                refuse_rounds(schedule, AFTER_ONE_STEP)
             each = enumerate(_replicas(runs, request.replica_options.replicas, costs))
             sampled = _slowest([sample(own, seed + APART * r, report) for r, own in each])
     refused = tuple(row for row in rows if not row.timeline)
@@ -411,13 +412,13 @@ def _sample_lengths(
     costs, lengths, samples = request.costs, request.lengths, request.samples
     schedules = [schedule for schedule, _ in runs.values()]
     for schedule in schedules:
-        refuse_rounds(schedule)
+        refuse_rounds(schedule, OF_ONE_STEP)
     if len({each.whole_microbatches for each in schedules}) > 1:
         raise InputError(
             "--lengths is for one number of microbatches, and these schedules have several",
             "--mb 8",
         )
-    text, law = str(lengths.lengths), law_of(lengths, costs)
+    text, law = str(lengths.lengths), law_of(costs)
     shares = shares_of(lengths, schedules[0], request.replica_options.count)
     drawn, quiet = is_distribution(text), Noise(cv=0.0)
     if drawn and lengths.cp_of is not None:

@@ -12,8 +12,7 @@ from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, DrawnBlock, Line, Part, Table
 from ppsim.ask.given import Need, TypedOptions
 from ppsim.ask.groups import FaceOptions, FigureOptions, OneSchedule, ShapeOptions, cap_option
-from ppsim.ask.option_names import COSTS, LAYER_TIMES, STEP, UNEVEN
-from ppsim.ask.options import Request, common, flag, group
+from ppsim.ask.options import Request, common, flag, group, list_options
 from ppsim.ask.request import ask
 from ppsim.ask.words import recomputed, shape_line, title_of
 from ppsim.ask.write import Writers, document_writers, inputs_of
@@ -24,15 +23,13 @@ from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import build, build_memory
 from ppsim.prices.cap import (
     OF_A_SHARE,
-    activations_per_unit,
     number_at_least,
     read_cap,
     write_count,
 )
 from ppsim.prices.data_parallel.lengths import LengthOptions, Load, Loads, SequenceLengths
-from ppsim.prices.data_parallel.replicas import LoadedRuns, ReplicaOptions
-from ppsim.prices.options import CostOptions
-from ppsim.prices.parts.layout import layout_for
+from ppsim.prices.data_parallel.replicas import LoadedRuns, ReplicaOptions, most_held
+from ppsim.prices.options import CostOptions, ask_costs
 from ppsim.prices.serving import (
     ServedMemory,
     ServedOptions,
@@ -92,16 +89,7 @@ class MemoryRequest(Request):
                 "lengths",
                 "padded",
                 "cp_of",
-                *COSTS,
-                *LAYER_TIMES,
-                *UNEVEN,
-                *STEP,
-                "profile",
-                "segments",
-                "recompute",
-                "offload",
-                "encoder",
-                "steps",
+                *(each.name for each in list_options(CostOptions) if each.name != "layout"),
             ),
             lambda g: not g["serve"],
             "--serve counts bytes, which no time changes, so {options} has no effect",
@@ -424,7 +412,7 @@ def answer_served(request: MemoryRequest) -> MemoryServed:
         raise InputError("--serve needs the model that is served", "add --model NAME")
     spec, trained = spec_of(request.schedule), TrainedModel(request.model, request.training)
     schedule = schedule_that_serves(spec, request.shape)
-    layout = serve_layout(trained, schedule, request.costs.layout)
+    layout = serve_layout(trained, schedule, request.costs)
     caps = caps_of(request.cap, schedule.n_devices)
     held = measure_served(trained, request.served, schedule, layout, caps)
     return MemoryServed(request, schedule, layout, held)
@@ -517,12 +505,8 @@ class Case:
         """Time the schedule, and return the most that a device of any replica holds, in the unit of
         ``--cap``.
         """
-        from ppsim.engine.memory.usage import curves
-
         runs, _ = self.simulate()
-        timeline, held = runs[0]
-        peak = max(float(curves(*each).peak.max()) for each in runs)
-        return timeline, peak / activations_per_unit(timeline.schedule, held.unit)
+        return runs[0][0], most_held(runs)[0]
 
     def fix(self, options: str, cap: float, **costs: Any) -> Alternative | None:
         """The same with other costs, which ``options`` spell, if that fits a cap in the unit of
@@ -543,7 +527,7 @@ def find_alternatives(found: MemoryReport, case: Case) -> tuple[tuple[Alternativ
 
     Where devices have different caps, the alternatives fit the least of them on all.
     """
-    from ppsim.engine.memory.usage import ACTIVATIONS
+    from ppsim.engine.memory.usage import ACTIVATIONS, activations_per_unit
     from ppsim.schedules import Request as Sought
     from ppsim.schedules import Trial, find_fitting
 
@@ -564,10 +548,9 @@ def find_alternatives(found: MemoryReport, case: Case) -> tuple[tuple[Alternativ
         else case.fix("--recompute", cap, recompute=True)
     )
     split, unsearched = None, False
-    if case.costs.layout:
+    if layout := ask_costs(case.costs).layout_of(schedule):
         from ppsim.questions.optimum.partition_problem import searches_soon
 
-        layout = layout_for(schedule, case.costs.layout)
         unsearched = not searches_soon(case.spec, schedule, layout.n_layers)
         split = None if unsearched else _split_otherwise(schedule, layout, case, cap, unit)
     return tuple(each for each in (again, split, *near) if each), unsearched
@@ -677,6 +660,8 @@ def format_cap(found: MemoryReport) -> str:
 
 def _per_unit(found: MemoryReport) -> float:
     """Return how many of the curve's units make one unit of ``--cap``."""
+    from ppsim.engine.memory.usage import activations_per_unit
+
     return activations_per_unit(found.timeline.schedule, found.curve.unit)
 
 

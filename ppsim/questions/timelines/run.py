@@ -11,6 +11,7 @@ from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Chart, Line
 from ppsim.ask.given import Need
 from ppsim.ask.groups import (
+    DETAILED,
     LOOK,
     FaceOptions,
     FigureOptions,
@@ -19,7 +20,6 @@ from ppsim.ask.groups import (
     ShapeOptions,
     cap_option,
 )
-from ppsim.ask.option_names import DETAILED, GIVEN_COSTS, UNEVEN
 from ppsim.ask.options import Request, flag, flatten, given_object, group, list_options
 from ppsim.ask.words import (
     count_text,
@@ -38,7 +38,6 @@ from ppsim.engine.simple.columns import shape_of
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import add_memory, build, look_inside_costs, measure_with_bound
 from ppsim.prices.data_parallel.dealing import (
-    DealOptions,
     DealtLoad,
     assignment_object,
     deal_load,
@@ -46,6 +45,7 @@ from ppsim.prices.data_parallel.dealing import (
     save_assignment,
 )
 from ppsim.prices.data_parallel.lengths import (
+    DealOptions,
     LengthOptions,
     Load,
     Loads,
@@ -59,7 +59,8 @@ from ppsim.prices.data_parallel.replicas import (
     costs_of_slowest,
     time_replicas,
 )
-from ppsim.prices.options import CostOptions, ask_costs
+from ppsim.prices.options import GIVEN_COSTS, CostOptions, ask_costs
+from ppsim.prices.part import UNEVEN
 from ppsim.prices.parts.modelled import ModelledOptions, model_of, network_of
 from ppsim.prices.timing import execute_slots, note_queues, time_ops
 
@@ -259,7 +260,7 @@ def answer(request: RunRequest) -> Run | Grid:
     if request.cap:
         from ppsim.prices.cap import read_cap, report_held
 
-        held = report_held(timeline, prices, request.costs, read_cap(request.cap), loaded)
+        held = report_held(loaded or timeline, request.costs, read_cap(request.cap))
     metrics = measure_with_bound(
         timeline, prices, request.costs.tokens, detailed=execution is not None
     )

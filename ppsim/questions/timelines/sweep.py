@@ -48,7 +48,7 @@ from ppsim.prices.build import (
 )
 from ppsim.prices.cap import Cap, fits_none, read_cap
 from ppsim.prices.chunked import count_chunks
-from ppsim.prices.options import CostOptions, ask_costs
+from ppsim.prices.options import NAMING_FILES, CostOptions, ask_costs
 from ppsim.prices.parts.modelled import ModelledOptions, model_of, network_of
 from ppsim.prices.several import check_shape, options_taken, time_schedule
 
@@ -334,10 +334,8 @@ class Sweep(Answer[SweepRequest]):
         )
         if self.request.cap:
             cap = read_cap(self.request.cap)
-            layout = self.request.costs.layout
-            yield Line(
-                f"! over the cap of {cap.describe(layout)}{' a device' if cap.in_bytes else ''}"
-            )
+            amount = cap.describe(self.request.costs) + " a device" * cap.in_bytes
+            yield Line(f"! over the cap of {amount}")
         if len(lines := [*self._least_memory_lines()]) > MOST_SAID:
             yield from (Line(line, 2) for line in lines)
 
@@ -533,8 +531,7 @@ class TimeCell:
         source, colon, rest = cell.spec.partition(".py")
         spec = placed.get(source + colon, source + colon) + rest
         given: dict[str, Any] = {
-            name: getattr(self.costs, name) or ""
-            for name in ("profile", "segments", "encoder", "law")
+            name: getattr(self.costs, name) or "" for name in (*NAMING_FILES, "law")
         }
         given = {name: placed.get(path, path) or None for name, path in given.items()}
         for name in SCALES:
@@ -587,9 +584,7 @@ def files_of(
             *specs,
             *code,
             *factors,
-            costs.profile,
-            costs.segments,
-            costs.encoder,
+            *(getattr(costs, name) for name in NAMING_FILES),
             law,
             network.cluster,
         ]

@@ -2,9 +2,9 @@
 
 __all__ = [
     "by_speed",
-    "flags",
     "gains",
     "improve",
+    "launcher",
     "nearby",
     "operation",
     "published",

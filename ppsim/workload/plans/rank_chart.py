@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ppsim.base.source import name_of, read_text
-from ppsim.base.text import STANDARD_INPUT, shorten
+from ppsim.base.text import STANDARD_INPUT, underline
 from ppsim.base.unpack.texts import split_lines
 from ppsim.errors import InputError
 from ppsim.workload.model.parallel import MOST, RANK_ORDERS
@@ -252,5 +252,4 @@ def _rank(layout: RankLayout, order: str, box: _Box) -> int:
 
 
 def _unreadable(source: str, number: int, line: str, why: str) -> InputError:
-    excerpt = shorten(line.strip(), 120)
-    return InputError(f"{source}, line {number}: {why}\n  {excerpt}\n  {'^' * len(excerpt)}", HINT)
+    return InputError(f"{source}, line {number}: {why}\n{underline(line)}", HINT)

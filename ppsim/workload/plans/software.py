@@ -20,8 +20,6 @@ from ppsim.workload.model.parallel import RANK_ORDERS, Parallel
 SCHEMA = "ppsim.software/1"
 PRECISIONS = {"bf16": 2, "fp16": 2, "fp32": 4}  # bytes
 USUAL = "megatron-core"  # where nothing names the software
-# the software of launch flags, where nothing names it
-LAUNCHED = {"megatron": USUAL, "torchtitan": "torchtitan"}
 
 
 @dataclass(frozen=True)
@@ -127,7 +125,7 @@ class Software:
         on: the software that it is built on, and whose rules it has first.
         schedules: of the registry, that it runs; empty where it inherits all from its foundations.
         rank_orders: in which orders it numbers ranks.
-        flags: how its launch flags are written: megatron or torchtitan.
+        flags: the file in ``plans/launch`` that writes its launch flags.
         groups: kinds of groups of ranks that it has in addition to replicas, of tp, cp, ep and pp.
         zero_stages: of ZeRO that it has.
         rule: its techniques, each with its conditions.
@@ -168,7 +166,7 @@ class Software:
 
     @property
     def launched_by(self) -> str:
-        """The format of its launch flags: megatron, torchtitan, or empty without a writer."""
+        """The name of its launcher, such as megatron; empty if there is none."""
         return self._own_or_inherited("flags", "")
 
     @property

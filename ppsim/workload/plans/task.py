@@ -46,8 +46,7 @@ class Task:
         known: seconds of a step that is known to be possible; slower groups are not even counted.
         near: how much slower than the fastest a plan may be and certainly be simulated, as a share,
             so that the best can be chosen from all plans that may tie.
-        launch: the framework whose launch flags every plan must have, megatron or torchtitan;
-            empty for none.
+        launch: the name of the launcher whose flags every plan must have; empty for none.
 
     On several kinds of nodes each GPU has no more than its own usable bytes, and ``cap`` at most.
     """

@@ -29,7 +29,7 @@ def explained(*words: str) -> dict[str, Any]:
 
 
 SPLIT = "I + W takes less than 1.42 B"
-LIMITS = f"as long as {SPLIT} and a message takes less than 2.24 t_F (each alone)"
+LIMITS = f"as long as {SPLIT} and a message takes less than 2.25 t_F (each alone)"
 
 
 def test_1f1b_in_a_screenful():

@@ -18,7 +18,8 @@ from ppsim.workload.layout.flags import Flags, layout_from
 from ppsim.workload.layout.layout import Layout, build_layout, read_layout
 from ppsim.workload.model.model import Model, read_model
 from ppsim.workload.model.parallel import Parallel
-from ppsim.workload.plans.flags import megatron_environment, megatron_flags, torchtitan_toml
+from ppsim.workload.plans.launch.megatron import megatron_environment, megatron_flags
+from ppsim.workload.plans.launcher import launch_text
 
 # Names of Megatron-LM's options (megatron/training/arguments.py, core 0.15) by the values that they
 # take.
@@ -371,7 +372,7 @@ def test_torchtitan_has_every_key_with_a_value_of_its_type(experts):
     written = 0
     for _, model, parallel, layout in cases(experts):
         try:
-            tables = tomllib.loads(torchtitan_toml(model, parallel, layout))
+            tables = tomllib.loads(launch_text("torchtitan", model, parallel, layout))
         except InputError:
             continue
         narrow = parallel.narrow_weights and parallel.precision == "fp8"
@@ -436,7 +437,7 @@ def test_torchtitan_has_every_key_with_a_value_of_its_type(experts):
 def test_torchtitan_refuses_what_its_checks_refuse(changes, message):
     parallel = replace(Parallel(dp=8, tp=2, microbatches=2), **changes)
     with pytest.raises(InputError, match=message):
-        torchtitan_toml(MODELS["experts"], parallel, build_layout([8], 1, 1))
+        launch_text("torchtitan", MODELS["experts"], parallel, build_layout([8], 1, 1))
 
 
 def test_the_variable_that_megatron_asserts_is_named_for_tensor_and_context_ranks():

@@ -34,7 +34,8 @@ from ppsim.workload.model.model import read_model
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans import search as module
 from ppsim.workload.plans.bounds import least_share
-from ppsim.workload.plans.flags import megatron_flags, torchtitan_toml
+from ppsim.workload.plans.launch.megatron import megatron_flags
+from ppsim.workload.plans.launcher import launch_text
 from ppsim.workload.plans.ranks import flowchart, group_links, rank_grid, span
 from ppsim.workload.plans.search import Evaluate, search
 from ppsim.workload.plans.space import (
@@ -416,8 +417,10 @@ def test_launch_flags_say_what_the_plan_says():
     ):
         assert wanted in flags
     with pytest.raises(InputError, match="torchtitan recomputes all layers or none"):
-        torchtitan_toml(MODEL, parallel, layout_of(MODEL, found))
-    text = torchtitan_toml(MODEL, replace(parallel, recompute_layers=None), layout_of(MODEL, found))
+        launch_text("torchtitan", MODEL, parallel, layout_of(MODEL, found))
+    text = launch_text(
+        "torchtitan", MODEL, replace(parallel, recompute_layers=None), layout_of(MODEL, found)
+    )
     assert 'pipeline_parallel_schedule = "Interleaved1F1B"' in text
     assert "local_batch_size = 16" in text
     with pytest.raises(InputError, match="Megatron-LM has no schedule"):
@@ -508,8 +511,11 @@ def test_torchtitan_divides_layers_as_the_plan_does(layers, lines):
     """Its defaults count embedding and output as a layer each; a division of other sizes is written
     out.
     """
-    text = torchtitan_toml(
-        MODEL, Parallel(pp=2, microbatches=4, schedule="1f1b"), build_layout(layers, 2, 0)
+    text = launch_text(
+        "torchtitan",
+        MODEL,
+        Parallel(pp=2, microbatches=4, schedule="1f1b"),
+        build_layout(layers, 2, 0),
     )
     table = tomllib.loads(text)["parallelism"]
     assert [line for line in lines if f"pipeline_parallel_{line}\n" not in text] == []

@@ -21,7 +21,8 @@ from ppsim.workload.hardware.hardware import read_machine
 from ppsim.workload.layout.layout import build_layout
 from ppsim.workload.model.model import read_model
 from ppsim.workload.model.parallel import RANK_ORDERS, Parallel
-from ppsim.workload.plans.flags import megatron_flags, torchtitan_toml
+from ppsim.workload.plans.launch.megatron import megatron_flags
+from ppsim.workload.plans.launcher import launch_text
 from ppsim.workload.plans.ranks import flowchart, group_links, rank_grid
 from ppsim.workload.plans.space import Axes, check_axes, groups
 from ppsim.workload.plans.stated import stated
@@ -176,7 +177,7 @@ def test_launch_flags_say_the_order():
         LLAMA, replace(parallel, rank_order=DP_FIRST), layout
     )
     with pytest.raises(InputError, match="does not number ranks"):
-        torchtitan_toml(LLAMA, parallel, layout)
+        launch_text("torchtitan", LLAMA, parallel, layout)
 
 
 def test_what_no_order_can_have_is_refused():

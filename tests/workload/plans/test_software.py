@@ -16,7 +16,7 @@ from ppsim.workload.layout.layout import build_layout
 from ppsim.workload.model.model import read_model
 from ppsim.workload.model.parallel import RANK_ORDERS, Parallel
 from ppsim.workload.plans import software
-from ppsim.workload.plans.flags import torchtitan_toml
+from ppsim.workload.plans.launcher import launch_text
 from ppsim.workload.plans.published import predict
 from ppsim.workload.plans.rows import setup_of
 from ppsim.workload.plans.software import (
@@ -284,7 +284,7 @@ def test_a_configuration_with_a_split_backward_compiles_nothing():
     model = read_model("llama3-8b")
     for name, compiles in (("interleaved", True), ("interleaved-zb", False)):
         run = replace(base.for_schedule(name), schedule=name, pp=4, vp=2, microbatches=8)
-        table = tomllib.loads(torchtitan_toml(model, run, build_layout([4] * 8, 4, 0)))
+        table = tomllib.loads(launch_text("torchtitan", model, run, build_layout([4] * 8, 4, 0)))
         assert table["compile"]["enable"] == compiles
 
 

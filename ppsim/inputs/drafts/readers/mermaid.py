@@ -12,7 +12,7 @@ import re
 
 import numpy as np
 
-from ppsim.base.text import shorten
+from ppsim.base.text import shorten, underline
 from ppsim.base.times import parse_scaled_unit
 from ppsim.base.unpack.texts import split_lines
 from ppsim.core.draft import Draft
@@ -144,5 +144,4 @@ def _span(details: str, source: str, row: int, line: str) -> tuple[str, float, f
 
 
 def _unreadable(source: str, row: int, line: str, why: str) -> InputError:
-    excerpt = shorten(line.strip(), 120)
-    return InputError(f"{source}, line {row}: {why}\n  {excerpt}\n  {'^' * len(excerpt)}", _HOW)
+    return InputError(f"{source}, line {row}: {why}\n{underline(line)}", _HOW)
