@@ -485,11 +485,11 @@ def compare(
             that runs beside each forward, twice as long beside B and I; an op takes the longer
             of both.
         mbs: Sequences in each microbatch, of --model or of a distribution of --lengths (1).
-        deal: Deal the sequences of --lengths anew over the microbatches of their replica, as
-            many as before: never a longer step. -o FILE.csv writes the assignment.
+        deal: Deal the sequences of --lengths again over their replica's microbatches, as many
+            as before: never a longer step. -o FILE.csv writes the assignment.
         across: Deal sequences to other replicas too.
-        max_tokens: Pack the sequences anew into microbatches of at most so many tokens, padding
-            included, in as many microbatches as make the step shortest.
+        max_tokens: Pack the sequences again into microbatches of at most so many tokens,
+            padding included, in as many microbatches as make the step shortest.
         deal_for: Seconds after which the search for a dealing ends. (default 2.0)
         format: Format of every -o, whatever its name says, such as svg.
         style: Look of figures (screen; paper for pdf).
@@ -1271,11 +1271,11 @@ def explain(
             that runs beside each forward, twice as long beside B and I; an op takes the longer
             of both.
         mbs: Sequences in each microbatch, of --model or of a distribution of --lengths (1).
-        deal: Deal the sequences of --lengths anew over the microbatches of their replica, as
-            many as before: never a longer step. -o FILE.csv writes the assignment.
+        deal: Deal the sequences of --lengths again over their replica's microbatches, as many
+            as before: never a longer step. -o FILE.csv writes the assignment.
         across: Deal sequences to other replicas too.
-        max_tokens: Pack the sequences anew into microbatches of at most so many tokens, padding
-            included, in as many microbatches as make the step shortest.
+        max_tokens: Pack the sequences again into microbatches of at most so many tokens,
+            padding included, in as many microbatches as make the step shortest.
         deal_for: Seconds after which the search for a dealing ends. (default 2.0)
         heat: Draw, not the schedule, each worker's slowdown over the steps of a job, or with
             --lengths the times of every replica's microbatches, as given and as dealt.
@@ -2899,11 +2899,11 @@ def run(
             that runs beside each forward, twice as long beside B and I; an op takes the longer
             of both.
         mbs: Sequences in each microbatch, of --model or of a distribution of --lengths (1).
-        deal: Deal the sequences of --lengths anew over the microbatches of their replica, as
-            many as before: never a longer step. -o FILE.csv writes the assignment.
+        deal: Deal the sequences of --lengths again over their replica's microbatches, as many
+            as before: never a longer step. -o FILE.csv writes the assignment.
         across: Deal sequences to other replicas too.
-        max_tokens: Pack the sequences anew into microbatches of at most so many tokens, padding
-            included, in as many microbatches as make the step shortest.
+        max_tokens: Pack the sequences again into microbatches of at most so many tokens,
+            padding included, in as many microbatches as make the step shortest.
         deal_for: Seconds after which the search for a dealing ends. (default 2.0)
     """
     ...

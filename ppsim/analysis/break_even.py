@@ -5,7 +5,7 @@ its time never falls as I and W grow, so at most one time decides. A longer mess
 the order of the two may change more than once: then the sentence names the stretch of times in
 which a schedule is faster that is nearest to the present time.
 
-Queues may also be made anew at every time that is tried, as their :class:`Side` says. Each time
+Queues may also be made again at every time that is tried, as their :class:`Side` says. Each time
 takes long then, so that a search may look above the present time alone, for the first end of an
 advantage.
 """
@@ -112,7 +112,7 @@ class Side:
         schedule: its queues at the present costs.
         costs: what its ops cost.
         time: gives the time of its step with a change of its costs; with these queues, or with
-            those that are made anew of the changed costs.
+            those that are made again of the changed costs.
     """
 
     schedule: Schedule

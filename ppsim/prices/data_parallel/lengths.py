@@ -102,14 +102,14 @@ class DealOptions:
         Need(
             ("deal", "max_tokens"),
             lambda g: bool(g["lengths"]),
-            "{options} deals sequences anew, and there are none",
+            "{options} deals sequences again, and there are none",
             "add --lengths FILE",
             ("run", "compare"),
         ),
         Need(
             ("across", "deal_for"),
             lambda g: bool(g["deal"] or g["max_tokens"]),
-            "{options} is of dealing sequences anew",
+            "{options} is of dealing sequences again",
             "add --deal",
         ),
         Need(
@@ -121,7 +121,7 @@ class DealOptions:
 
     deal: bool = flag(
         "--deal",
-        help="Deal the sequences of --lengths anew over the microbatches of their replica, as many "
+        help="Deal the sequences of --lengths again over their replica's microbatches, as many "
         "as before: "
         "never a longer step. -o FILE.csv writes the assignment.",
     )
@@ -129,7 +129,7 @@ class DealOptions:
     max_tokens: int | None = option(
         "--max-tokens",
         type=click.IntRange(1, 1 << 53),
-        help="Pack the sequences anew into microbatches of at most so many tokens, padding "
+        help="Pack the sequences again into microbatches of at most so many tokens, padding "
         "included, in as many "
         "microbatches as make the step shortest.",
     )

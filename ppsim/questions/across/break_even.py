@@ -1,6 +1,6 @@
 """Up to where advice holds: the times at which a rival takes as long as the schedule asked about.
 
-Queues that follow costs are made anew at every time tried, as ``run`` makes them, or keep their
+Queues that follow costs are made again at every time tried, as ``run`` makes them, or keep their
 order where that takes too long.
 """
 
@@ -85,7 +85,7 @@ def _limits(rival: Run, base: Run, *, of: Sequence[str]) -> Iterator[str]:
 
 
 def _side_of(run: Run, microbatches: int) -> Side:
-    """Return a run whose queues are made anew where they follow costs, timed for a number of
+    """Return a run whose queues are made again where they follow costs, timed for a number of
     microbatches.
     """
     schedule = run.schedule or run.build()

@@ -88,8 +88,8 @@ def _change_lines(
 ) -> Iterator[str]:
     """Yield what each change gives, in columns."""
     unit = explanation.timeline.unit
-    anew = explanation.base is not explanation.timeline
-    against = f", against {format_number(explanation.base.makespan)} {unit}" if anew else ""
+    is_retimed = explanation.base is not explanation.timeline
+    against = f", against {format_number(explanation.base.makespan)} {unit}" if is_retimed else ""
     several = stated and stated.job and len(stated.job.replicas) > 1
     of_job = f" of replica {stated.replica} alone" if stated and several else ""
     yield f"what if (each simulated{of_job}{against}):"

@@ -385,4 +385,4 @@ def test_a_layout_counts_layers_where_a_profile_has_no_bytes_of_activations(tmp_
     assert explained(*words, *LAYOUT, "--cap", "4")["memory"]["cap"] == 4
     lengths = ("--lengths", "lognormal:2048:1.2:7")
     assert explained(*words, *LAYOUT, *lengths)["memory"]["unit"] == "layer activations"
-    assert "is in bytes" in str(refused("explain", *words, *LAYOUT, "--cap", "8GiB"))
+    assert "no activation bytes" in str(refused("explain", *words, *LAYOUT, "--cap", "8GiB"))
