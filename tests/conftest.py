@@ -25,7 +25,7 @@ settings.register_profile("ppsim", deadline=None, max_examples=50, derandomize=T
 settings.register_profile("fast", deadline=None, max_examples=4, derandomize=True)
 settings.register_profile("hunt", deadline=None, max_examples=300)
 settings.load_profile("ppsim")
-# Examples follow from a digest of a property's source, which is read and parsed anew for each
+# Examples follow from a digest of a property's source, which is read and parsed again for each
 # schedule asked of it.
 for home, name in ((inspect, "getsource"), (reflection, "_clean_source")):
     if hasattr(home, name):

@@ -612,7 +612,7 @@ def test_the_table_has_no_row_of_one_question():
         named = need.commands or options
         return [name for name in named if options[name] & {*need.options}]
 
-    assert [need.why for need in NEEDS if len(concerned(need)) < 2] == []
+    assert [need.reason for need in NEEDS if len(concerned(need)) < 2] == []
 
 
 def test_rows_of_a_request_speak_of_its_options():

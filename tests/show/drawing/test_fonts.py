@@ -15,7 +15,7 @@ import pytest
 from matplotlib.font_manager import FontEntry, FontProperties, fontManager
 from matplotlib.textpath import TextPath, text_to_path
 
-from ppsim.show.drawing.canvas import settled
+from ppsim.show.drawing.canvas import figure_settings
 from ppsim.show.drawing.gantt import layout
 from ppsim.show.drawing.letters import text_width
 from tests.clock import HANG_S
@@ -44,7 +44,7 @@ def test_a_text_is_as_wide_as_in_matplotlibs_own_font_whatever_is_installed(
     ]
     monkeypatch.setattr(fontManager, "ttflist", found)
     text, size = f"Wide {suffix} {weight}", 9.5
-    with settled(suffix):
+    with figure_settings(suffix):
         wide = text_width(text, size, weight)
     own = FontProperties(fname=os.path.join(FONTS, file), size=size)
     assert wide == text_to_path.get_text_width_height_descent(text, own, ismath=False)[0]
