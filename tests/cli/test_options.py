@@ -258,7 +258,8 @@ PLAN = ["plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "4", 
 ONE_BY_ONE = {
     **BASES,
     "plan": [*PLAN, "--recomputes", "none,full", "--schedules", "1f1b,interleaved"],
-    "explain": ["explain", *SCHEDULE],
+    # a change that is named, as to try all schedules for each option takes twenty times as long
+    "explain": ["explain", *SCHEDULE, "--what-if", "tf=1.5"],
     "diff": ["diff", *SEVERAL],
     "partition": [
         "partition",

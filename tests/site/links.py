@@ -61,6 +61,7 @@ def link_faults(site: Path) -> list[str]:
         if FOREIGN_STYLE.search(path.read_text("utf-8")):
             faults.append(f"{path.relative_to(site)}: loads from another host")
     _read.cache_clear()
+    _file_of.cache_clear()
     return faults
 
 
@@ -79,11 +80,17 @@ def _leads(page: Path, address: str, site: Path) -> bool:
     target = page
     if parts.path:
         folder = site if parts.path.startswith("/") else page.parent
-        target = (folder / unquote(parts.path).lstrip("/")).resolve()
-    if target.is_dir():
-        target = target / "index.html"
-    if not target.is_file() or site.resolve() not in target.resolve().parents:
-        return False
-    if not parts.fragment or target.suffix != ".html":
-        return True
-    return unquote(parts.fragment) in _read(target).anchors
+        target = folder / unquote(parts.path).lstrip("/")
+    found = _file_of(target, site)
+    if found is None or not parts.fragment or found.suffix != ".html":
+        return found is not None
+    return unquote(parts.fragment) in _read(found).anchors
+
+
+@cache  # all pages of a folder link to the same ones
+def _file_of(target: Path, site: Path) -> Path | None:
+    """The file of a site that a path leads to, the index of a folder; None where there is none."""
+    file = target.resolve()
+    if file.is_dir():
+        file = file / "index.html"
+    return file if file.is_file() and site.resolve() in file.resolve().parents else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from functools import cache
 from pathlib import Path
 
 from ppsim import schedules
@@ -78,6 +79,7 @@ def schedule_pages() -> dict[str, str]:
     }
 
 
+@cache
 def measured(name: str, profile: str | None = None) -> tuple[str, str, str]:
     """Return a schedule's makespan, bubble and peak at the shape of the gallery, as texts."""
     where = str(ROOT / profile) if profile else None

@@ -75,6 +75,13 @@ def measured(path: Path, function: str, stages: int) -> dict[str, float]:
     return {k: sum(op.median_ms / 1e3 for op in read(str(path)).op if op.kind == k) for k in "FB"}
 
 
+@pytest.fixture(scope="module")
+def stages(tmp_path_factory):
+    """A profile of both stages, measured once."""
+    file = tmp_path_factory.mktemp("stages") / "p.toml"
+    return file, measured(file, "stage", 2)
+
+
 def planned(*words: str) -> tuple[dict[str, float], str]:
     made = invoke(*words, *SIZES, "--json")
     assert made.exit_code == 0, made.exception
@@ -85,10 +92,9 @@ def planned(*words: str) -> tuple[dict[str, float], str]:
 
 @pytest.mark.slow
 @pytest.mark.torch
-def test_modules_that_are_the_model_take_what_they_were_measured_at(tmp_path, words):
+def test_modules_that_are_the_model_take_what_they_were_measured_at(stages, words):
     """Four microbatches of it on each replica; what was taken and what was not is printed."""
-    file = tmp_path / "p.toml"
-    time = measured(file, "stage", 2)
+    file, time = stages
     terms, taken = planned(*words, "--anchor", str(file))
     assert terms["compute"] == pytest.approx(4 * (time["F"] + time["B"]))
     assert taken.startswith("2 whole stages")
@@ -122,9 +128,8 @@ def test_a_module_of_one_layer_counts_for_each_layer(tmp_path, words):
 
 @pytest.mark.slow
 @pytest.mark.torch
-def test_profiles_that_say_nothing_of_a_plan_are_refused(tmp_path, words):
-    file = tmp_path / "p.toml"
-    measured(file, "stage", 2)
+def test_profiles_that_say_nothing_of_a_plan_are_refused(stages, tmp_path, words):
+    file, _ = stages
     anchor = ["--anchor", str(file)]
     (tmp_path / "model.toml").write_text(MODEL.replace("layers = 4", "layers = 9"))
     for said, given in (

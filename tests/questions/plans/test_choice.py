@@ -94,23 +94,24 @@ def test_a_best_plan_is_above_a_faster_one_only_where_they_tie_and_says_why(ques
 
 def test_plans_are_of_the_software_that_is_assumed():
     """Whether it is named or not; the schedules of others are refused, or shown with --any."""
-    words = with_options(FEW, ["--tp", "2", "--pp", "4"])
-    assert answer(*words)["plans"] == answer(*words, "--software", "megatron-core")["plans"]
+    words = with_options(FEW, ["--tp", "2", "--pp", "4", "--recomputes", "none"])
+    plans = answer(*words, "--top", "40")["plans"]
+    assert plans == answer(*words, "--top", "40", "--software", "megatron-core")["plans"]
     has = {"", *read_software("megatron-core").software.runs}
-    assert {plan["schedule"] for plan in answer(*words, "--top", "40")["plans"]} <= has
+    assert {plan["schedule"] for plan in plans} <= has
     assert {plan["schedule"] for plan in answer(*words, "--top", "40", "--any")["plans"]} - has
     refused = invoke(*FEW, "--schedules", "1f1b,zb-1p")
     assert isinstance(refused.exception, InputError)
     assert str(refused.exception) == "megatron-core has no schedule zb-1p"
-    assert invoke(*FEW, "--schedules", "1f1b,zb-1p", "--any", "--pp", "4").exit_code == 0
+    assert invoke(*words, "--schedules", "1f1b,zb-1p", "--any").exit_code == 0
 
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("options", "software"),
     [
-        ({"software": "megatron-lm"}, "megatron-lm"),
         ({"flags": "megatron"}, "megatron-core"),
+        ({"software": "megatron-lm"}, "megatron-lm"),
         ({"flags": "torchtitan"}, "torchtitan"),
         ({"software": "torchtitan", "recomputes": ["full"]}, "torchtitan"),
         ({"software": "nemo", "flags": "megatron"}, "nemo"),
@@ -160,7 +161,7 @@ def test_what_is_asked_for_and_cannot_be_launched_says_why():
 
 def test_of_as_simple_plans_the_fastest_is_best_and_simplicity_costs_two_percent():
     found = ask_plan(
-        "llama3-8b", "dgx-h100", gpus=8, gbs=16, seq=2048, mbs=[1], cp=[1], tp=[1, 2], top=40
+        "llama3-8b", "dgx-h100", gpus=8, gbs=16, seq=2048, mbs=[1], cp=[1], tp=[2], pp=[2, 4], top=9
     )
     rows = found.findings.simulated
 
@@ -183,7 +184,8 @@ def test_an_overlap_that_is_forbidden_is_in_no_plan():
     """Schedules made to hide all-to-all are not tried, and pairs of others take what their parts
     take.
     """
-    wide = with_options(MIXED, ["--tp", "4", "--pp", "2", "--ep", "8", "--top", "40"])
+    sizes = ["--tp", "4", "--pp", "2", "--ep", "8", "--recomputes", "none"]
+    wide = with_options(MIXED, [*sizes, "--top", "40"])
     free, forbidden = (
         {plan["schedule"] for plan in answer(*wide, *words)["plans"]}
         for words in ((), ("--no-overlap-a2a",))
@@ -192,7 +194,8 @@ def test_an_overlap_that_is_forbidden_is_in_no_plan():
     refused = invoke(*MIXED, "--no-overlap-a2a", "--schedules", "1f1b,interleaved-overlap")
     assert isinstance(refused.exception, InputError)
     assert "interleaved-overlap is made to hide all-to-all" in str(refused.exception)
-    pairs = (*MIXED, "--any", "--pp", "2", "--ep", "8", "--schedules", "dualpipe-v", "--top", "1")
+    one = [*sizes, "--any", "--schedules", "dualpipe-v", "--top", "1"]
+    pairs = with_options(MIXED, one)
     hidden, seen = (
         answer(*pairs, *words)["plans"][0]["terms"] for words in ((), ("--no-overlap-a2a",))
     )

@@ -25,6 +25,8 @@ FONTS = os.path.join(matplotlib.get_data_path(), "fonts", "ttf")
 OTHER = os.path.join(FONTS, "DejaVuSerif-Bold.ttf")
 NAMES = ("Helvetica", "Arial", "Liberation Sans", "DejaVu Sans")
 SUFFIXES = ("svg", "png", "pdf", "gif", "tex")
+DIGITS = "0123456789"
+COMMAND = ("run", "1f1b", "--stages", "2", "--mb", "2", "-o")
 
 
 @pytest.mark.parametrize("suffix", [".svg", ".png", ".pdf", ".tex"])
@@ -34,21 +36,18 @@ SUFFIXES = ("svg", "png", "pdf", "gif", "tex")
 def test_a_text_is_as_wide_as_in_matplotlibs_own_font_whatever_is_installed(
     monkeypatch, suffix, weight, file
 ):
-    """Another font under each usual name, in a size that no text has had, which nothing
+    """Another font under each usual name, and a text that no figure has, which nothing
     remembers.
     """
     found = [
         FontEntry(OTHER, name=name, style="normal", weight=400, size="scalable") for name in NAMES
     ]
     monkeypatch.setattr(fontManager, "ttflist", found)
-    size = 97.0 + len(suffix + weight) / 16
+    text, size = f"Wide {suffix} {weight}", 9.5
     with figure_settings(suffix):
-        wide = text_width("Backward for weights", size, weight)
+        wide = text_width(text, size, weight)
     own = FontProperties(fname=os.path.join(FONTS, file), size=size)
-    assert (
-        wide
-        == text_to_path.get_text_width_height_descent("Backward for weights", own, ismath=False)[0]
-    )
+    assert wide == text_to_path.get_text_width_height_descent(text, own, ismath=False)[0]
 
 
 @pytest.mark.slow
@@ -88,15 +87,26 @@ def written(folder, environment) -> dict[str, str]:
 
 @pytest.mark.parametrize("digits", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
 def test_no_number_is_wider_than_the_cells_are_chosen_for(digits):
-    """Its ink on either side of the middle of its advance, as a text is centred in its cell."""
+    """Its ink on either side of the middle of its advance, as a text is centred in its cell; the
+    first digit and the last one reach out, all are as wide.
+    """
     font = FontProperties(fname=os.path.join(FONTS, "DejaVuSans.ttf"), size=100)
     middle = digits * 100 * 1303 / 2048 / 2  # the font's advance of a digit, in its own units
     reach = []
-    for text in map("".join, product("0123456789", repeat=digits)):
+    ends = [f"{first}{'0' * (digits - 2)}{last}" for first, last in product(DIGITS, repeat=2)]
+    for text in ends if digits > 1 else DIGITS:
         box = TextPath((0, 0), text, prop=font).get_extents()
         reach.append(max(middle - box.x0, box.x1 - middle))
     widest = 2 * np.max(reach) / 100
     assert 0.9 * layout.label_width(digits) < widest <= layout.label_width(digits)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """A picture that is drawn without a backend in the environment."""
+    file = tmp_path_factory.mktemp("plain") / "plain.png"
+    assert process(*COMMAND, str(file)).returncode == 0
+    return file
 
 
 @pytest.mark.slow
@@ -104,18 +114,14 @@ def test_no_number_is_wider_than_the_cells_are_chosen_for(digits):
     "backend",
     ["module://matplotlib_inline.backend_inline", "module://none", "nonsense", "template", ""],
 )
-def test_a_backend_of_the_environment_changes_no_file(tmp_path, backend):
+def test_a_backend_of_the_environment_changes_no_file(plain, tmp_path, backend):
     """Jupyter names its own to every command that a cell starts, and it may not be installed
     here.
     """
-    command = ["run", "1f1b", "--stages", "2", "--mb", "2", "-o"]
-    plain, named = (tmp_path / name for name in ("plain.png", "named.png"))
-    done = [
-        process(*command, str(plain)),
-        process(*command, str(named), env={"MPLBACKEND": backend}),
-    ]
-    assert [each.returncode for each in done] == [0, 0], done[1].stderr
-    assert plain.stat().st_size == named.stat().st_size
+    named = tmp_path / "named.png"
+    done = process(*COMMAND, str(named), env={"MPLBACKEND": backend})
+    assert done.returncode == 0, done.stderr
+    assert named.stat().st_size == plain.stat().st_size
 
 
 @pytest.mark.slow

@@ -447,5 +447,5 @@ def test_papers_draw_an_activation_of_a_share_as_high_in_every_figure():
         ]
         assert all(text.y0 > box.y0 - 4 for text in names)
         assert not any(a.overlaps(b) for a, b in combinations(names, 2))
-        assert plot(timeline, memory=[curve]).axes[1].get_window_extent().height > box.height
+    assert plot(timeline, memory=[curve]).axes[1].get_window_extent().height > box.height
     assert [*high.values()] == pytest.approx([0.07] * 4, rel=0.02)

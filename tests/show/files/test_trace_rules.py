@@ -38,9 +38,9 @@ RUNS = {
 }
 
 
-@pytest.fixture(params=RUNS)
-def events(request, tmp_path):
-    path = tmp_path / "x.trace.json.gz"
+@pytest.fixture(params=RUNS, scope="module")
+def events(request, tmp_path_factory):
+    path = tmp_path_factory.mktemp("trace") / "x.trace.json.gz"
     result = CliRunner().invoke(group, ["run", *RUNS[request.param], "-q", "-o", str(path)])
     assert result.exit_code == 0, result.output
     return json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]

@@ -244,6 +244,10 @@ def test_dropped_ops_are_bounded_like_others(app, tmp_path, monkeypatch):
     status, body, _ = ask(app, "/drop", "POST", rows.encode(), name="long.csv")
     assert status == 422
     assert "too much work" in json.loads(body)["error"]
+    table = b"kind,start,end,microbatch,device\n" + b"F,0,1,0,0\n" * 20_000
+    status, body, _ = ask(app, "/drop", "POST", table, name="long.csv")
+    assert status == 422
+    assert json.loads(body)["error"] == "'long.csv', in memory, is larger than 2 MiB"
     for bomb in (gzip.compress(bytes((1 << 20) + 1)), gzip.compress(bytes(1 << 20)) * 2):
         status, body, _ = ask(app, "/drop", "POST", bomb, name="x.trace.json.gz")
         assert status == 422

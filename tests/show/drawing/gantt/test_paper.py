@@ -70,6 +70,7 @@ def test_two_cells_of_five_have_their_number_in_one_column_or_all_is_in_lines(na
         assert one < min(0.4 * cells, numbers)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["1f1b", "dualpipe", "gpipe", "zb-1p"])
 def test_what_has_no_room_for_its_numbers_says_so(name, tmp_path):
     """The width or option that it names has more of them."""
