@@ -33,8 +33,9 @@ from ppsim.show.files.document import Document
 from ppsim.show.files.page_parts import PLAIN, join_parts, shorten_names, squeeze_script
 from ppsim.show.files.writers import html as html_writer
 from ppsim.show.files.writers.html import SCRIPTS, START, all_scripts, write
+from tests.browser import opened
 from tests.cases import timed
-from tests.pages import opened, page
+from tests.pages import page
 
 LOADING = {
     "script": "src",
