@@ -108,7 +108,10 @@ class Browser:
 
     def ask(self, method: str, **params: Any) -> Any:
         """Send a command of the protocol and return its result."""
-        message = {"method": method, "params": params}
+        # permissions and downloads of this page's profile
+        if method.startswith("Browser."):
+            params["browserContextId"] = self.context
+        message: dict[str, Any] = {"method": method, "params": params}
         if self._session:
             message["sessionId"] = self._session
         number = self._process.send(message)
@@ -210,12 +213,7 @@ def started(folder: Path, size: str = "1300,900") -> Iterator[Browser]:
     """A page with a profile of its own, whose downloads go to the folder."""
     browser = Browser(size)
     try:
-        browser.ask(
-            "Browser.setDownloadBehavior",
-            behavior="allow",
-            downloadPath=str(folder),
-            browserContextId=browser.context,
-        )
+        browser.ask("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
         yield browser
     finally:
         browser.close()
