@@ -137,9 +137,9 @@ class Browser:
             self.errors.append(told)
 
     def close(self) -> None:
-        """Close the page with its profile."""
-        self._session = ""
-        self.ask("Target.disposeBrowserContext", browserContextId=self.context)
+        """Ask the browser to close the page with its profile, and wait for nothing."""
+        disposed = {"browserContextId": self.context}
+        self._process.send({"method": "Target.disposeBrowserContext", "params": disposed})
 
     def run(self, script: str) -> Any:
         """The value of an expression on the page, awaited; fails where it throws."""
