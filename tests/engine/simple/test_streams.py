@@ -44,7 +44,7 @@ class PlainModel:
         self.groups = defaultdict(list)  # ops that start together
         for i, (_, k, s, m) in enumerate(self.ops):
             first_of_pair = i - 1 if NONE != schedule.pair[i] < i else i
-            self.groups[(k, s, m) if k.info.everywhere else first_of_pair].append(i)
+            self.groups[(k, s, m) if k.info.on_all_devices else first_of_pair].append(i)
         last = defaultdict[Any, list[int]](list)  # the op of each stream of each device, in turn
         self.lane, self.worked = [], []  # of each op: the one before on its stream, on compute
         for i, (d, k, _, _) in enumerate(self.ops):
