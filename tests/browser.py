@@ -4,59 +4,142 @@ pipe.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
+import re
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from tests.clock import HANG_S
-from tests.pages import BROWSER, QUIET
 
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))),
+    None,
+)
+# Alone on the machine: no profile of before, no shared memory that a container may lack, nothing
+# from the network.
+QUIET = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
+QUIET += ["--disable-background-networking", "--disable-component-update", "--disable-default-apps"]
+QUIET += ["--disable-extensions", "--disable-sync"]
 FLAGS = (*QUIET, "--window-size=1300,900", "--remote-debugging-pipe")
 
 
-class Browser:
-    """One page of a browser, to which it talks in messages that end with a zero byte."""
+class Process:
+    """A running browser, whose messages end with a zero byte. Its start takes longer than most
+    pages, so that all tests of a process have one.
+    """
 
-    def __init__(self, answers: BinaryIO, commands: BinaryIO) -> None:
-        self._from, self._to = answers, commands
-        self._number, self._session = 0, ""
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="ppsim-browser-"))
+        ours, theirs = os.pipe(), os.pipe()  # from it, to it
+        words = [str(BROWSER), *FLAGS, f"--user-data-dir={self.folder}"]
+        pipes = ["bash", "-c", f'exec "$@" 3<&{theirs[0]} 4>&{ours[1]} 2>/dev/null', "-"]
+        self.process = subprocess.Popen(
+            [*pipes, *words], pass_fds=(theirs[0], ours[1]), stdout=subprocess.DEVNULL
+        )
+        os.close(theirs[0])
+        os.close(ours[1])
+        self.answers, self.commands = os.fdopen(ours[0], "rb"), os.fdopen(theirs[1], "wb")
+        self.last = 0
+
+    def send(self, message: dict[str, Any]) -> int:
+        """Send a command and return its number."""
+        self.last += 1
+        self.commands.write(json.dumps({"id": self.last} | message).encode() + b"\0")
+        self.commands.flush()
+        return self.last
+
+    def next(self) -> dict[str, Any]:
+        """Return the next answer or event."""
+        letters = bytearray()
+        while (letter := self.answers.read(1)) != b"\0":
+            assert letter, "the browser has ended"
+            letters += letter
+        found: dict[str, Any] = json.loads(letters)
+        return found
+
+    def end(self) -> None:
+        """End the process and remove its profile."""
+        self.process.terminate()
+        self.process.wait(HANG_S)
+        self.answers.close()
+        self.commands.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+running: list[Process] = []
+
+
+def running_browser() -> Process:
+    """Return the browser of all tests, started where none runs."""
+    if running and running[-1].process.poll() is not None:
+        running.pop().end()
+    if not running:
+        running.append(Process())
+        atexit.register(running[-1].end)
+    return running[-1]
+
+
+class Browser:
+    """One page of a browser, in a profile that no other page shares."""
+
+    def __init__(self, size: str = "1300,900") -> None:
+        self._process, self._session = running_browser(), ""
         self.errors: list[dict[str, Any]] = []  # what the console told of the page that is open
-        target = self.ask("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.ask("Target.attachToTarget", targetId=target, flatten=True)[
-            "sessionId"
-        ]
+        self.context = self.ask("Target.createBrowserContext")["browserContextId"]
+        width, height = map(int, size.split(","))
+        target = self.ask(
+            "Target.createTarget",
+            url="about:blank",
+            browserContextId=self.context,
+            width=width,
+            height=height,
+        )["targetId"]
+        attached = self.ask("Target.attachToTarget", targetId=target, flatten=True)
+        self._session = attached["sessionId"]
         for part in ("Page", "Runtime", "Log"):
             self.ask(f"{part}.enable")
 
     def ask(self, method: str, **params: Any) -> Any:
         """Send a command of the protocol and return its result."""
-        self._number += 1
-        message = {"id": self._number, "method": method, "params": params}
+        # permissions and downloads of this page's profile
+        if method.startswith("Browser."):
+            params["browserContextId"] = self.context
+        message: dict[str, Any] = {"method": method, "params": params}
         if self._session:
             message["sessionId"] = self._session
-        self._to.write(json.dumps(message).encode() + b"\0")
-        self._to.flush()
-        while (answer := self._next()).get("id") != self._number:
-            told = answer.get("params", {})
-            if "exceptionDetails" in told or "error" in (
-                told.get("type"),
-                told.get("entry", {}).get("level"),
-            ):
-                self.errors.append(told)
+        number = self._process.send(message)
+        while (answer := self._process.next()).get("id") != number:
+            self._note(answer)
         assert "error" not in answer, (method, answer["error"])
         return answer["result"]
 
-    def _next(self) -> dict[str, Any]:
-        letters = bytearray()
-        while (letter := self._from.read(1)) != b"\0":
-            assert letter, "the browser has ended"
-            letters += letter
-        found: dict[str, Any] = json.loads(letters)
-        return found
+    def hear(self, event: str) -> None:
+        """Wait until the page tells an event."""
+        while (told := self._process.next()).get("method") != event or not self._is_mine(told):
+            self._note(told)
+
+    def _is_mine(self, message: dict[str, Any]) -> bool:
+        return message.get("sessionId", "") == self._session
+
+    def _note(self, event: dict[str, Any]) -> None:
+        told = event.get("params", {})
+        if self._is_mine(event) and (
+            "exceptionDetails" in told
+            or "error" in (told.get("type"), told.get("entry", {}).get("level"))
+        ):
+            self.errors.append(told)
+
+    def close(self) -> None:
+        """Ask the browser to close the page with its profile, and wait for nothing."""
+        disposed = {"browserContextId": self.context}
+        self._process.send({"method": "Target.disposeBrowserContext", "params": disposed})
 
     def run(self, script: str) -> Any:
         """The value of an expression on the page, awaited; fails where it throws."""
@@ -126,21 +209,34 @@ class Browser:
 
 
 @contextlib.contextmanager
-def started(folder: Path) -> Iterator[Browser]:
-    """A browser with a profile of its own, whose downloads go to the folder."""
-    ours, theirs = os.pipe(), os.pipe()  # from it, to it
-    words = [str(BROWSER), *FLAGS, f"--user-data-dir={folder / 'profile'}"]
-    pipes = ["bash", "-c", f'exec "$@" 3<&{theirs[0]} 4>&{ours[1]} 2>/dev/null', "-"]
-    with open(ours[0], "rb") as answers, open(theirs[1], "wb") as commands:
-        process = subprocess.Popen(
-            [*pipes, *words], pass_fds=(theirs[0], ours[1]), stdout=subprocess.DEVNULL
+def started(folder: Path, size: str = "1300,900") -> Iterator[Browser]:
+    """A page with a profile of its own, whose downloads go to the folder."""
+    browser = Browser(size)
+    try:
+        browser.ask("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
+        yield browser
+    finally:
+        browser.close()
+
+
+def opened(text: str, folder: Path, size: str = "1440,900") -> str:
+    """The page as a browser has it after a while; fails where the page says that it failed."""
+    target = folder / "page.html"
+    target.write_text(text, "utf-8")
+    dom = shown(target.as_uri(), folder, size)
+    fault = re.search(r'<p id="fault"[^>]*>([^<]*)<', dom)
+    assert fault
+    assert fault[1] == ""
+    return dom
+
+
+def shown(address: str, folder: Path, size: str = "1440,900") -> str:
+    """What a browser has of an address after five seconds of the page's time."""
+    with started(folder, size) as browser:
+        browser.ask("Page.navigate", url=address)
+        browser.ask(
+            "Emulation.setVirtualTimePolicy", policy="pauseIfNetworkFetchesPending", budget=5000
         )
-        os.close(theirs[0])
-        os.close(ours[1])
-        try:
-            browser = Browser(answers, commands)
-            browser.ask("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
-            yield browser
-        finally:
-            process.terminate()
-            process.wait(HANG_S)
+        browser.hear("Emulation.virtualTimeBudgetExpired")
+        whole: str = browser.run("document.documentElement.outerHTML")
+        return whole

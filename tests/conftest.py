@@ -174,7 +174,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     if browser or item.get_closest_marker("torch"):
         item.add_marker("slow")
     if browser:
-        from tests.pages import BROWSER  # not above: lines are counted from the first import on
+        from tests.browser import BROWSER  # not above: lines are counted from the first import on
 
         item.add_marker(
             pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome on the path")

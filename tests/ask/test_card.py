@@ -263,9 +263,9 @@ def test_a_real_notebook_shows_cards_on_one_screen(folder, tmp_path, monkeypatch
     for cell, first in zip(
         notebook.cells[len(CARDS) :], ("1f1b takes 33 t_F", "zb-1p is 1.22 times"), strict=True
     ):
-        (output,) = cell.outputs
-        assert output.output_type == "stream"
-        assert output.text.startswith(first)
+        # a slow kernel sends its text in parts
+        assert {output.output_type for output in cell.outputs} == {"stream"}
+        assert "".join(output.text for output in cell.outputs).startswith(first)
     drawn = "<script>document.documentElement.dataset.state = 'drawn'</script>"
     for theme in ("light", "dark"):
         exporter = HTMLExporter(template_name="lab", theme=theme)

@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 from ppsim import schedules
+from tests.browser import BROWSER, QUIET
 from tests.clock import HANG_S
 from tests.gallery.figures import (
     FigureEntry,
@@ -24,7 +25,6 @@ from tests.gallery.figures import (
 )
 from tests.gallery.hero import NAME, draw_hero
 from tests.gallery.schedules import draw_schedule
-from tests.pages import BROWSER, QUIET
 
 GALLERY = Path("gallery")  # as its commands name it, from the top of the repository
 COMMAND = "python -m tests.gallery"

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import SOME
 from tests.commands import invoke, refused
 
 SCHEDULES = ("1f1b", "gpipe", "interleaved", "zb-1p", "zb-v", "v-half", "dualpipe", "dualpipe-v")
@@ -56,7 +57,7 @@ def peak_of(ops: dict[str, Any], sizes: np.ndarray, devices: int) -> list[float]
     return peaks
 
 
-@settings(max_examples=15, deadline=None)
+@SOME
 @given(data=st.data(), name=st.sampled_from(SCHEDULES), padded=st.booleans())
 def test_peaks_are_those_of_a_walk_over_the_queues(data, name, padded, tmp_path_factory):
     devices, microbatches = 4, 8

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
+from tests.browser import shown
 from tests.commands import invoke
-from tests.pages import shown
 
 WORDS = ("sweep", "1f1b", "zb-1p", "dualpipe", "--devices", "4,8", "--mb", "32")
 

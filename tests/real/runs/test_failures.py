@@ -52,6 +52,7 @@ def work_of(plan: RunPlan) -> list[list[list[own_runner.QueueEntry]]]:
 # A rank that hangs.
 
 
+@pytest.mark.usefixtures("warm_processes")
 def test_a_rank_that_is_stopped_ends_the_run_within_the_limit_and_keeps_what_was_measured():
     pytest.importorskip("torch")
 
@@ -113,6 +114,7 @@ def _starves(rank, say, meeting, settings, devices, work, lowered):
     take_turns(own_runner.prepare, rank, told, meeting, settings, devices, work, lowered)
 
 
+@pytest.mark.usefixtures("warm_processes")
 def test_a_rank_that_runs_out_of_memory_ends_the_run_with_a_message_and_keeps_what_was_measured():
     pytest.importorskip("torch")
     plan = plan_of("1f1b")

@@ -33,9 +33,8 @@ from ppsim.schedules import find, generate
 from ppsim.show.drawing.palette import DEFAULT
 from ppsim.show.files.provenance import read_inputs
 from ppsim.show.files.writers.html import contents
-from tests.browser import started
+from tests.browser import shown, started
 from tests.commands import invoke
-from tests.pages import shown
 
 pytestmark = pytest.mark.slow  # matplotlib draws dozens of figures
 COMMAND = "ppsim validate --devices 4"

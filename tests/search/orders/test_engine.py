@@ -24,7 +24,10 @@ from tests.search.orders.published import read_caps, read_v_caps
 def test_unit_costs_on_four_devices():
     """Known from the issue: P=4, M=8, F=I=W=1 takes 27 with 4 activations and 24 with 7."""
     problems = [Problem(place("linear", 4, 4), 8, costs(4), cap) for cap in (4, 7)]
-    found = [find(problem, bound=best) for problem, best in zip(problems, (27, 24), strict=True)]
+    found = [
+        find(problem, bound=best, time_limit=ENDLESS)
+        for problem, best in zip(problems, (27, 24), strict=True)
+    ]
     assert [solution.span for solution in found] == [27, 24]
 
 
@@ -102,7 +105,10 @@ def test_the_same_seed_walks_the_same_way():
 def test_small_optima_from_the_issue():
     """P=4, M=8, F=10, I=11, W=8, messages of 1: 283 with 4 activations, 245 with 8."""
     problems = [Problem(place("linear", 4, 4), 8, costs(4, 10, 11, 8, 1), cap) for cap in (4, 8)]
-    found = [find(problem, bound=best) for problem, best in zip(problems, (283, 245), strict=True)]
+    found = [
+        find(problem, bound=best, time_limit=ENDLESS)
+        for problem, best in zip(problems, (283, 245), strict=True)
+    ]
     assert [solution.span for solution in found] == [283, 245]
 
 

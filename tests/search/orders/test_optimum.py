@@ -217,7 +217,7 @@ def test_what_is_proved_of_small_pipelines_is_true(seed):
 
 @OUT_OF_TIME
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 300 if HUNTS else 150))
+@pytest.mark.parametrize("seed", range(100, 300 if HUNTS else 125))
 def test_what_is_proved_of_many_pipelines_is_true(seed):
     examine(seed, 1.0, 5.0)
 

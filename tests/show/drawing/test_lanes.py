@@ -40,8 +40,9 @@ from ppsim.show.drawing.palette import COMM_LANE, DEFAULT
 from ppsim.show.files.document import Document, save
 from ppsim.show.files.writers import html, trace
 from ppsim.show.files.writers import json as json_format
+from tests.browser import opened, shown
 from tests.commands import invoke
-from tests.pages import opened, shown, texts
+from tests.pages import texts
 
 NAMES = ("1f1b", "zb-1p", "interleaved", "dualpipe")
 

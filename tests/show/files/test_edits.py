@@ -21,7 +21,7 @@ from ppsim.schedules import families
 from ppsim.show.files.document import Document, save
 from ppsim.show.files.editing import kinds_object
 from tests.browser import Browser, started
-from tests.cases import timed
+from tests.cases import HUNTS, timed
 from tests.edits import amounts, small, uneven_costs, verify
 
 
@@ -123,7 +123,7 @@ def follow(
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", range(1, 6 if HUNTS else 2))
 @pytest.mark.parametrize("name", [family.name for family in families()])
 def test_edits_have_the_times_that_python_gives_their_queues(name, seed, tmp_path, browser):
     """Makespan, every start, peaks and validity; a cycle where they cannot run; undo brings the

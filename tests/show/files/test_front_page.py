@@ -7,7 +7,7 @@ import pytest
 
 from ppsim.analysis.tradeoff import Point, tradeoff
 from ppsim.show.files.tradeoff import front_page
-from tests.pages import opened
+from tests.browser import opened
 
 POINTS = [
     Point("1f1b", 33, 4),

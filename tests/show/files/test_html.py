@@ -47,8 +47,9 @@ from ppsim.show.files.writers.html import (
     style_script,
     write,
 )
+from tests.browser import opened
 from tests.cases import timed
-from tests.pages import opened, page
+from tests.pages import page
 
 LOADING = {
     "script": "src",

@@ -13,8 +13,9 @@ import pytest
 
 from ppsim.base.numbers import align_decimals, format_change, format_number, format_share
 from ppsim.engine.simple.metrics import measure
+from tests.browser import opened
 from tests.cases import timed
-from tests.pages import opened, page
+from tests.pages import page
 
 NODE = shutil.which("node")
 NUMBERS = [

@@ -22,9 +22,8 @@ from ppsim.show.files.plan_page import plan_page
 from ppsim.workload.cost.costs import stage_costs
 from ppsim.workload.cost.volumes import sent_bytes
 from ppsim.workload.plans.ranks import rank_grid
-from tests.browser import started
+from tests.browser import opened, started
 from tests.commands import invoke
-from tests.pages import opened
 
 WORDS = [
     "plan",

@@ -11,8 +11,7 @@ from ppsim.core.costs import costs_for
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.schedules import generate
 from ppsim.show.files.document import Document, save
-from tests.browser import started
-from tests.pages import opened
+from tests.browser import opened, started
 
 # Shift + drag over the first two of three devices, from the left edge of the chart to its middle.
 SELECT = """

@@ -21,6 +21,7 @@ from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.fitting import fitting
 from ppsim.workload.plans.software import Version, apply, softwares
 from ppsim.workload.plans.task import usable_bytes
+from tests.cases import HUNTS
 
 pytestmark = pytest.mark.slow
 MACHINES = ("dgx-a100", "dgx-h100", "h800", "gb200-nvl72", "dgx-b200", "mi300x", "l40s", "rtx-4090")
@@ -105,10 +106,10 @@ def random_setting(draw: np.random.Generator) -> Setting:
         return model, machine, parallel
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(8 if HUNTS else 3))
 def test_no_slower_machine_shortens_a_step(seed):
-    """2,000 settings in all, in the order of ops that the faster machine has: greedy orders may err
-    either way.
+    """Settings of each seed, in the order of ops that the faster machine has: greedy orders may
+    err either way.
     """
     draw = np.random.default_rng(seed)
     for _ in range(250):

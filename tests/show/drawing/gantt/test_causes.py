@@ -19,7 +19,7 @@ from ppsim.show.drawing.legend import legend_entries
 from ppsim.show.drawing.palette import BUBBLE_DARK, CAUSE_DARK, CAUSE_FILL, COLOURS, luminance
 from ppsim.show.files.document import Document
 from ppsim.show.files.writers.html import contents
-from tests.pages import opened
+from tests.browser import opened
 
 
 def idle_of(name="1f1b", devices=4, microbatches=8, **times):

@@ -29,7 +29,8 @@ from ppsim.show.drawing.palette import (
     blend,
 )
 from ppsim.show.drawing.terminal import gantt
-from tests.pages import opened, page
+from tests.browser import opened
+from tests.pages import page
 
 
 def timed(recompute: bool = True) -> Timeline:
