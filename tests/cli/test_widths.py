@@ -1,12 +1,15 @@
 """What commands print on a terminal is no wider than the terminal."""
 
+import io
 import json
 import re
 
 import pytest
 from rich.cells import cell_len
+from rich.console import Console
 
 from ppsim.cli import group
+from ppsim.cli._progress import _make_bar
 from tests.commands import invoke
 
 COMMANDS = (
@@ -83,3 +86,18 @@ def test_one_column_without_room_is_it_and_several_are_them():
     assert "no room for schedules, source: a wider terminal shows them" in text
     text = " ".join(screen_of("list --models", 60))
     assert "no room for sequence: a wider terminal shows it" in text
+
+
+@pytest.mark.parametrize("columns", [50, 60, 80, 120])
+@pytest.mark.parametrize("step", ["zb-1p", "412 simulated, 0 may win, and more"])
+def test_a_bar_of_progress_is_one_line(columns, step, monkeypatch):
+    """A second line would stay on the screen at each redraw."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    bar = _make_bar()
+    bar.update(bar.add_task(step, total=1.0), completed=0.995)
+    out = io.StringIO()
+    Console(file=out, width=columns).print(bar.get_renderable())
+    (line,) = out.getvalue().splitlines()
+    assert len(line.rstrip()) <= columns
+    assert line.startswith(step[:10].rstrip())
+    assert line.rstrip().endswith("left")
