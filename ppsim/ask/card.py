@@ -53,7 +53,7 @@ def card_html(
 
         parts.append(queues_svg(queues))
     text = text_of((block for block in blocks if not isinstance(block, Chart)), COLUMNS)
-    lines = [_cut(line.rstrip()) for line in text.strip("\n").splitlines()]
+    lines = [_shortened(line.rstrip()) for line in text.strip("\n").splitlines()]
     if len(lines) > LINES:
         left.append(f"the first {LINES - 1} of {len(lines)} lines")
         lines = lines[: LINES - 1]
@@ -66,6 +66,6 @@ def card_html(
     return f'<div class="ppsim-card" style="max-width:100%">{"".join(parts)}</div>'
 
 
-def _cut(line: str) -> str:
+def _shortened(line: str) -> str:
     """Return a line that is not too long, with a sign where it goes on."""
     return line if len(line) <= LETTERS else line[: LETTERS - 1] + "\u2026"

@@ -33,8 +33,8 @@ MOST_MISFITS = 4  # lines on ops of an encoder outside the bubbles
 def shape_line(schedule: Schedule) -> str:
     """Return the size in words: 4 devices x 2 chunks = 8 stages, 8 microbatches x 4 slices."""
     return (
-        f"{counted(schedule.n_devices, 'device')} x {counted(schedule.n_chunks, 'chunk')} = "
-        f"{counted(schedule.n_stages, 'stage')}, {work_of(schedule)}"
+        f"{count_text(schedule.n_devices, 'device')} x {count_text(schedule.n_chunks, 'chunk')} = "
+        f"{count_text(schedule.n_stages, 'stage')}, {work_of(schedule)}"
         + (", 2 replicas" if schedule.placement.n_replicas > 1 else "")
     )
 
@@ -64,10 +64,10 @@ def summary_line(name: str, value: str, note: str) -> Line:
 
 
 def run_verdict(schedule: Schedule, metrics: Metrics, unit: str) -> str:
-    """Return what one run takes in one sentence: its time, how much of it is idle, and how far
-    below the bound is.
+    """Return the result of one run in one sentence: its time, its idle share, and its distance from
+    the bound.
     """
-    devices = counted(schedule.n_devices, "device")
+    devices = count_text(schedule.n_devices, "device")
     time = f"{format_number(metrics.makespan)} {unit}"
     idle = f"idle {format_share(metrics.bubble_rate)} of it (bubble_rate)"
     if around := metrics.round:
@@ -173,7 +173,7 @@ def title_with_chunks(schedule: Schedule) -> str:
     return title_of(schedule) + (f" (V={schedule.n_chunks})" if schedule.n_chunks > 1 else "")
 
 
-def counted(number: int, noun: str) -> str:
+def count_text(number: int, noun: str) -> str:
     """Return a number and its noun: 1 device, 4 devices."""
     plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
     return f"{number} {noun if number == 1 else plural}"
@@ -199,7 +199,7 @@ _SHORT = {
 
 
 def short_needs(family: Family) -> str:
-    """Return the rules of a schedule in letters, those that take a sentence left out."""
+    """Return the rules of a schedule in letters, without rules that need a sentence."""
     texts = [_SHORT.get(rule.text, rule.text) for rule in family.rules]
     return ", ".join(text for text in texts if len(text) <= len("M >= P + P / 2")) or "-"
 

@@ -22,10 +22,10 @@ def format_number(value: float) -> str:
     """
     size = abs(value)
     if 10**DIGITS <= size < 1e15:
-        return _signed(f"{value:,.0f}")
+        return _true_minus(f"{value:,.0f}")
     near = float(f"{value:.{DIGITS}g}")
     plain = 1e-4 <= abs(near) < 1e15 or near == 0
-    return _signed(f"{near:,.15g}" if plain else f"{value:.{DIGITS}g}")
+    return _true_minus(f"{near:,.15g}" if plain else f"{value:.{DIGITS}g}")
 
 
 def format_part(value: float, whole: float) -> str:
@@ -66,7 +66,7 @@ def format_share(share: float) -> str:
     """Write a share in percent with one digit after the point."""
     if not math.isfinite(share):
         return "infinite"
-    return _signed(f"{100 * share:{',.1f' if abs(share) < 1e9 else '.3g'}}%")
+    return _true_minus(f"{100 * share:{',.1f' if abs(share) < 1e9 else '.3g'}}%")
 
 
 def format_change(share: float) -> str:
@@ -88,7 +88,7 @@ def format_column(values: Sequence[float | None]) -> list[str]:
     if max(whole, 1) + decimals > WIDEST_DIGITS:
         return ["" if value is None else format_number(value) for value in values]
     return [
-        "" if value is None else _signed(f"{value:,.{decimals}f}") if value else "0"
+        "" if value is None else _true_minus(f"{value:,.{decimals}f}") if value else "0"
         for value in values
     ]
 
@@ -102,7 +102,7 @@ def align_decimals(texts: Sequence[str]) -> list[str]:
     found = [_NUMBER.fullmatch(text) for text in texts]
     most = max((len(each["part"]) for each in found if each), default=0) - 1
     return [
-        text if each is None else _with_decimals(each, most)
+        text if each is None else _rounded_text(each, most)
         for text, each in zip(texts, found, strict=True)
     ]
 
@@ -130,7 +130,7 @@ _NUMBER = re.compile(
 )
 
 
-def _with_decimals(number: re.Match[str], most: int) -> str:
+def _rounded_text(number: re.Match[str], most: int) -> str:
     whole, part, unit = number.groups()
     digits = len(re.sub(r"\D", "", whole))
     blank = min(most, DIGITS - digits + (whole.rpartition("+")[2] == "0")) - len(part[1:])
@@ -141,5 +141,5 @@ def _with_decimals(number: re.Match[str], most: int) -> str:
     )
 
 
-def _signed(text: str) -> str:
+def _true_minus(text: str) -> str:
     return MINUS + text[1:] if text.startswith("-") and text.strip("-0.%") else text.lstrip("-")

@@ -18,11 +18,11 @@ from ppsim.prices.build import build_schedule
 from ppsim.prices.cap import read_cap
 from ppsim.prices.options import CostOptions
 from ppsim.prices.parts.layout import layout_for
-from ppsim.prices.trained import Trained
+from ppsim.prices.trained import TrainedModel
 
 if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
-    from ppsim.workload.cost.serving import Held, Served
+    from ppsim.workload.cost.serving import LayerMemory, Served
     from ppsim.workload.layout.layout import Layout
 
 DECODE = "decode"  # the schedule where none is named
@@ -75,8 +75,8 @@ class ServedOptions:
         help="Tokens of a block of keys and values (16).",
     )
 
-    def of_model(self, trained: Trained) -> Served:
-        """Return how a model is served (InputError: its ranks do not divide it)."""
+    def served_model(self, trained: TrainedModel) -> Served:
+        """Return the model as served (InputError: its ranks do not divide it)."""
         from ppsim.workload.cost.serving import Served
 
         given = trained.options
@@ -156,7 +156,7 @@ class ServedMemory:
             yield f"... {len(self.devices) - len(shown)} more devices"
 
     def sentence(self) -> str:
-        """Say how many tokens fit in all, and which device decides."""
+        """Return a sentence: the tokens that fit in all, and the device that decides."""
         least, context = self.deciding, self.served.context
         if least.room < 0:
             return (
@@ -219,12 +219,12 @@ def caps_of(text: str | None, devices: int) -> tuple[int, ...]:
         )
     cap = read_cap(text)
     cap.check_unit("B")
-    return tuple(map(int, cap.of_devices(devices)))
+    return tuple(map(int, cap.per_device_caps(devices)))
 
 
-def serve_layout(trained: Trained, schedule: Schedule, text: str | None) -> Layout:
-    """Return which layers each stage holds: by a layout, or as trainers divide layers (InputError:
-    they do not fit).
+def serve_layout(trained: TrainedModel, schedule: Schedule, text: str | None) -> Layout:
+    """Return the layers of each stage: by a layout, or as trainers divide layers (InputError: they
+    do not fit).
     """
     model = trained.model
     if text is None:
@@ -243,19 +243,19 @@ def serve_layout(trained: Trained, schedule: Schedule, text: str | None) -> Layo
 
 
 def measure_served(
-    trained: Trained,
+    trained: TrainedModel,
     options: ServedOptions,
     schedule: Schedule,
     layout: Layout,
     caps: tuple[int, ...],
 ) -> ServedMemory:
-    """Measure what each device holds and has room for."""
+    """Measure the memory of each device, and the tokens that it has room for."""
     import numpy as np
 
     from ppsim.workload.cost.serving import find_held, tokens_in
 
-    served = options.of_model(trained)
-    weights, states = of_stages(find_held(trained.model, served), layout)
+    served = options.served_model(trained)
+    weights, states = stage_bytes(find_held(trained.model, served), layout)
     where = schedule.placement.devices[0]
     layers, held, sequence = (
         np.bincount(where, amount, schedule.n_devices)
@@ -281,7 +281,7 @@ def measure_served(
     return ServedMemory(tuple(rows), served, caps)
 
 
-def of_stages(held: Held, layout: Layout) -> tuple[Any, Any]:
+def stage_bytes(held: LayerMemory, layout: Layout) -> tuple[Any, Any]:
     """Return weights, and keys and values of a sequence, of each stage, both of shape (stages,) in
     bytes.
     """

@@ -14,6 +14,7 @@ from ppsim.ask.card import LINES
 from ppsim.questions import list_functions
 from tests.browser import started
 from tests.questions.examples import answer_of
+from tests.real_runs import short_record
 
 ROOT = Path(__file__).parents[2]
 TRACES = [str(ROOT / "tests" / "data" / "traces" / f"gpipe-rank{rank}.json.gz") for rank in (0, 1)]
@@ -34,7 +35,7 @@ CARDS = {
     "sweep": "pp.sweep(['1f1b', 'zb-1p'], devices=[4, 8], microbatches=[8, 16, 32])",
     "jitter": "pp.jitter(['1f1b', 'zb-1p'], devices=4, microbatches=8, samples=50)",
     "memory": "pp.memory('1f1b', devices=4, microbatches=8, cap=4)",
-    "explain": "pp.explain('1f1b', devices=4, microbatches=8)",
+    "explain": "pp.explain('1f1b', devices=2, microbatches=2)",
     "diff": "pp.diff('1f1b', 'zb-1p', devices=8, microbatches=32)",
     "layout": "pp.layout('Et*3|(tt|)*14tL')",
     "model": "pp.model('llama3-8b', tp=2, devices=4, microbatches=8, cluster='dgx-h100')",
@@ -47,7 +48,7 @@ CARDS = {
     "calibrate": f"pp.calibrate(from_trace={TRACES!r})",
     "model, no sizes": "pp.model('deepseek-v3')",
     "convert": "pp.convert('order.csv', 'order.json')",
-    "validate": f"pp.validate(from_record={RECORD!r})",
+    "validate": "pp.validate(from_record='record.json')",
 }
 UNCARDED = {"plan"}  # takes long
 CARDS |= {
@@ -96,6 +97,7 @@ def folder(tmp_path_factory):
     many = (found / "many.csv").read_text("utf-8").splitlines()
     many[40] = many[40].replace("40F99,", "").replace("40B100,", "40B100,40F99,")
     (found / "many.csv").write_text("\n".join([*many, ""]), "utf-8")
+    short_record(found)
     return found
 
 

@@ -36,7 +36,7 @@ NAMES = {
 class Difference:
     """One time in both profiles."""
 
-    what: str  # the op or message
+    name: str  # the op or message
     before_ms: float  # median in the first
     after_ms: float  # median in the second
     ratio: float  # after / before

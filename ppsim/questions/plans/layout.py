@@ -15,7 +15,7 @@ from ppsim.ask.groups import FaceOptions
 from ppsim.ask.options import Request, common, flag, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.types import CountList
-from ppsim.ask.words import counted
+from ppsim.ask.words import count_text
 from ppsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def layout(string: str | None = None, **options: Any) -> Layout:
 
 
 def answer(request: LayoutRequest) -> Layout:
-    """Read what is given."""
+    """Read the layout of the request."""
     from ppsim.workload.layout.layout import build_layout, read_layout
 
     devices, chunks, num_layers, mtp = (
@@ -148,17 +148,17 @@ class Layout(Answer[LayoutRequest]):
     """The layers of each stage.
 
     Attributes:
-        found: the layers of each stage.
+        stage_layers: the layers of each stage.
     """
 
-    found: StageLayers
+    stage_layers: StageLayers
 
     @property
     def flags(self) -> str:
         """Megatron's flags for it."""
         from ppsim.workload.layout.flags import flags_of
 
-        return flags_of(self.found)
+        return flags_of(self.stage_layers)
 
     @property
     def devices(self) -> list[int]:
@@ -166,7 +166,11 @@ class Layout(Answer[LayoutRequest]):
         from ppsim.core.schedule import place
 
         found: list[int] = (
-            place(self.request.placement or "loop", self.found.n_devices, self.found.n_stages)
+            place(
+                self.request.placement or "loop",
+                self.stage_layers.n_devices,
+                self.stage_layers.n_stages,
+            )
             .devices[0]
             .tolist()
         )
@@ -174,22 +178,22 @@ class Layout(Answer[LayoutRequest]):
 
     @property
     def verdict(self) -> str:
-        """How many layers lie on how many stages, and how many a stage holds."""
-        found = self.found
-        mtp = f" and {counted(found.n_mtp, 'MTP layer')}" if found.n_mtp else ""
+        """The number of layers and stages, and the layers per stage."""
+        found = self.stage_layers
+        mtp = f" and {count_text(found.n_mtp, 'MTP layer')}" if found.n_mtp else ""
         least, most = min(found.layers), max(found.layers)
         each = f"{least} to {most}" if least < most else f"{most}"
         return (
-            f"{counted(found.n_layers, 'layer')}{mtp} on {counted(found.n_devices, 'device')} x "
-            f"{counted(found.n_chunks, 'chunk')} = {counted(found.n_stages, 'stage')}: {each} a "
-            f"stage"
+            f"{count_text(found.n_layers, 'layer')}{mtp} on "
+            f"{count_text(found.n_devices, 'device')} x {count_text(found.n_chunks, 'chunk')} = "
+            f"{count_text(found.n_stages, 'stage')}: {each} a stage"
         )
 
     def bars(self) -> Bars:
         """The layers of each stage."""
         from ppsim.show.drawing.card_bars import Bar, Bars
 
-        layers = self.found.layers
+        layers = self.stage_layers.layers
         return Bars(
             "layers of each stage",
             [Bar(f"stage {stage}", count, str(count)) for stage, count in enumerate(layers)],
@@ -197,7 +201,7 @@ class Layout(Answer[LayoutRequest]):
 
     def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.layout/1``."""
-        found = self.found
+        found = self.stage_layers
         return {
             "schema": "ppsim.layout/1",
             "layout": str(found),
@@ -214,13 +218,13 @@ class Layout(Answer[LayoutRequest]):
 
     def line(self) -> Iterator[Block]:
         """The string alone."""
-        yield str(self.found)
+        yield str(self.stage_layers)
 
     def blocks(self) -> Iterator[Block]:
         """The string, a row per stage, and the flags."""
         from ppsim.workload.layout.text import format_content
 
-        found, devices = self.found, self.devices
+        found, devices = self.stage_layers, self.devices
         yield f"{found}\n"
         rows = [
             (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ppsim.ask import words
 from ppsim.ask.answer import Answer
-from ppsim.ask.blocks import Block, Chart, Drawn, Line, Table, fact
+from ppsim.ask.blocks import Block, Chart, DrawnBlock, Line, Table, name_line
 from ppsim.ask.given import Need
 from ppsim.ask.groups import JsonOption, OneSchedule
 from ppsim.ask.options import Request, common, flag, group
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 DEVICES, MICROBATCHES = 4, 8  # of the example
 EXAMPLE = f"on {DEVICES} devices with {MICROBATCHES} microbatches (t_F = t_I = t_W)"
-LEAST_IDEA = 40  # columns of the words on a schedule, before there is room for what it needs
+LEAST_IDEA = 40  # least columns of the idea, so that its needs have room too
 SHELVES = ("models", "clusters", "gpus", "software", "links")
 _KINDS = {name: name for name in SHELVES} | {"gpus": "GPUs", "software": "training frameworks"}
 
@@ -82,7 +82,7 @@ class ListRequest(Request):
 
     @property
     def shelves(self) -> tuple[str, ...]:
-        """What of the library is asked for; nothing where schedules are."""
+        """The shelves of the library that are asked for; empty where schedules are."""
         return tuple(name for name in SHELVES if getattr(self, name))
 
 
@@ -152,10 +152,10 @@ class Schedules(Answer[ListRequest]):
 
     def blocks(self) -> Iterator[Block]:
         """Groups of schedules on a terminal; one schedule a line in a pipe, for scripts."""
-        yield Drawn(self._lines, at_least=120)
+        yield DrawnBlock(self._lines, at_least=120)
         shelves = " ".join(f"--{name}" for name in SHELVES)
-        yield fact("one schedule: ", ("ppsim list NAME", "try"))
-        yield fact("the library: ", (f"ppsim list {shelves}", "try"))
+        yield name_line("one schedule: ", ("ppsim list NAME", "try"))
+        yield name_line("the library: ", (f"ppsim list {shelves}", "try"))
 
     def _lines(self, screen: Console) -> Iterator[Block]:
         if screen.is_terminal:
@@ -191,7 +191,7 @@ class Description(Answer[ListRequest]):
 
     @property
     def verdict(self) -> str:
-        """What the example takes, and how much of it is idle."""
+        """The makespan of the example, and its idle share."""
         return words.run_verdict(self.timeline.schedule, self.metrics, self.timeline.unit)
 
     @cached_property
@@ -234,7 +234,7 @@ class Description(Answer[ListRequest]):
             "options": ", ".join(f"--{option.replace('_', '-')}" for option in family.options),
         }
         yield Line([(family.title, "name"), f" ({family.name})\n"])
-        yield Drawn(self._idea)
+        yield DrawnBlock(self._idea)
         yield ""
         yield from (
             Line([(f"{fact:<18}", "quiet"), text], 18) for fact, text in facts.items() if text
@@ -259,7 +259,7 @@ class Shelves(Answer[ListRequest]):
 
     @property
     def verdict(self) -> str:
-        """How many entries there are of each kind."""
+        """The number of entries of each kind."""
         counts = [f"{len(rows_of(name))} {_KINDS[name]}" for name in self.request.shelves]
         return f"{' and '.join(filter(None, (', '.join(counts[:-1]), counts[-1])))} in the library"
 
@@ -358,8 +358,8 @@ def rows_of(shelf: str) -> list[dict[str, Any]]:
             "cluster": machine.name,
             "gpu": machine.gpu.name,
             "gpus_of_a_node": machine.per_node,
-            "gb_per_s_within": machine.within / 1e9,
-            "gb_per_s_between": machine.between / 1e9,
+            "gb_per_s_within": machine.intra_bytes_per_s / 1e9,
+            "gb_per_s_between": machine.inter_bytes_per_s / 1e9,
         }
         for machine in map(read_machine, machines())
     ]
@@ -382,8 +382,8 @@ def card_of(name: str) -> dict[str, Any]:
     """Return all fields of a cluster, a GPU or a software, of the library, a file or words; empty
     where it is none.
 
-    Of software with a release, what that release does: where rules ask for a precision, a host or a
-    model, others.
+    Of software with a release, that release's techniques: where rules ask for a precision, a host
+    or a model, others.
 
     Raises:
         InputError: words that make no cluster, a file that cannot be read.
@@ -393,7 +393,7 @@ def card_of(name: str) -> dict[str, Any]:
     plain, release, _ = name.lower().partition("@")
     if plain in softwares():
         version = read_software(name)
-        if said := version.as_if:
+        if said := version.assumed_release:
             note(said)
         done = (
             {"release": name.partition("@")[2], **version.techniques(None)}
@@ -435,7 +435,9 @@ def card_of(name: str) -> dict[str, Any]:
 
 
 def card_words(fields: Mapping[str, Any]) -> str:
-    """Return what tells a cluster, a GPU or a software apart, of the fields of :func:`card_of`."""
+    """Return the distinguishing facts of a cluster, a GPU or a software, from the fields of
+    :func:`card_of`.
+    """
     if "tflops" in fields:
         speeds = fields["tflops"]
         peak = max(speeds.values(), default=0.0) if isinstance(speeds, Mapping) else 0.0

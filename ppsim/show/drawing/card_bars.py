@@ -21,7 +21,7 @@ class Bar:
 
     name: str
     high: float
-    text: str  # what stands to its right
+    text: str  # to the right of the bar
     low: float = 0.0
     mark: float | None = None  # a line across the bar, None for none
 
@@ -30,7 +30,7 @@ class Bar:
 class Bars:
     """Bars on one axis, from the least ``low`` to the greatest ``high``."""
 
-    title: str  # what they show, with the unit
+    title: str  # of the bars, with the unit
     bars: Sequence[Bar]
 
 

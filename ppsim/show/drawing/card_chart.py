@@ -100,7 +100,7 @@ def _names(devices: Sequence[int], top: float, height: float) -> list[str]:
 
 
 def _times(timeline: Timeline) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return start and end of each op; those of a pair follow each other."""
+    """Return start and end of each op; the ops of a pair follow each other."""
     schedule, middle = timeline.schedule, (timeline.start + timeline.end) / 2
     paired = schedule.pair != NONE
     start = np.where(paired & ~schedule.leads, middle, timeline.start)

@@ -48,9 +48,9 @@ class Entry:
 
 
 def legend_entries(
-    timelines: Sequence[Timeline],  # what is drawn
+    timelines: Sequence[Timeline],  # drawn in the figure
     bands: Collection[int] = (),  # those drawn in the lane below each device
-    causes: Collection[str] = (),  # those that bubbles are coloured by; empty where all are grey
+    causes: Collection[str] = (),  # causes that colour bubbles; empty where all are grey
     palette: Palette = DEFAULT,  # the colours
 ) -> list[Entry]:
     """Return legend entries for the contents of the timelines, in order; the box of a kind has the

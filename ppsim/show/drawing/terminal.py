@@ -159,7 +159,7 @@ def _lengths(timeline: Timeline) -> NDArray[np.float64]:
 
 
 def gantt(
-    timeline: Timeline,  # what to draw
+    timeline: Timeline,
     metrics: Metrics,  # its numbers
     columns: int,  # of the terminal
     # that it has: from 256 on cells have no letters, with 16 letters are on a colour, with 0 on
@@ -167,8 +167,8 @@ def gantt(
     colours: int,
     encoding: str = "utf-8",  # of the terminal
     *,
-    marks: Marks | None = None,  # what devices wait for, to be drawn in their idle time
-    # whether what a device does in parallel with compute has a line of its own below it
+    marks: Marks | None = None,  # the reasons why devices wait, drawn in their idle time
+    # whether streams of a device other than compute have a line below it
     lanes: bool = False,
 ) -> Group:
     """Return the chart as rich renderables, at most ``columns`` wide; each device's numbers if they
@@ -201,7 +201,7 @@ def gantt(
         for stretch in range(len(grid.stretches)):
             if stretch:
                 line.append(signs.fold, signs.muted)
-            idle = IdleSigns(signs, marks.of_device(device) if marks else None, grid, stretch)
+            idle = IdleSigns(signs, marks.select_device(device) if marks else None, grid, stretch)
             line.append_text(_row(timeline, idle, device, labelled, colours))
         if numbers:
             share = metrics.idle[device] / metrics.makespan if metrics.makespan else 0.0
@@ -282,7 +282,7 @@ class IdleSigns:
             return
         begin = self.grid.stretches[self.stretch][0]
         for column in range(first, last):
-            found = self.marks.at(begin + (column + 0.5) * self.grid.column)
+            found = self.marks.mark_at(begin + (column + 0.5) * self.grid.column)
             row.append(
                 *((found.sign, found.style) if found else (self.signs.bubble, self.signs.muted))
             )

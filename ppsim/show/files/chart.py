@@ -37,13 +37,13 @@ def save_chart(
     suffix: str,
     *,
     title: str,
-    said: str,
+    sentences: str,
     inputs: Mapping[str, Any],
     headings: Sequence[str],
     rows: Sequence[Sequence[str]],
     left: Sequence[str] = (),
 ) -> None:
-    """Write a figure by its suffix; a page has the sentences ``said`` above it and the table below.
+    """Write a figure by its suffix; a page has ``sentences`` above it and the table below.
 
     ``left`` are headings of columns of words. A row of two cells only is a name and a remark.
     """
@@ -61,7 +61,7 @@ def save_chart(
             "chart",
             {"schema": "ppsim.chart/1", "inputs": dict(inputs)},
             "document.documentElement.dataset.state = 'drawn';",
-            said=verdict_paragraph(said),
+            said=verdict_paragraph(sentences),
             picture=wide + narrow,
             head="".join(
                 f'<th scope="col"{side}>{html.escape(name)}</th>'

@@ -13,7 +13,7 @@ from matplotlib.collections import LineCollection, PathCollection, PolyCollectio
 
 from ppsim.analysis.jitter import Sampled
 from ppsim.schedules import generate
-from ppsim.show.drawing.trust import draw_published, draw_spread, say_what_is_drawn
+from ppsim.show.drawing.trust import chart_notes, draw_published, draw_spread
 from ppsim.show.files.chart import save_chart
 from tests.browser import started
 from tests.commands import invoke, refused
@@ -63,11 +63,11 @@ def test_every_compared_run_is_a_point_with_its_range(width):
 
 
 def test_what_is_not_drawn_is_said():
-    said = " ".join(say_what_is_drawn(ROWS, 3.3))
+    said = " ".join(chart_notes(ROWS, 3.3))
     assert said.startswith("3 of 5 runs;")
     assert "cannot be predicted: 1." in said
     assert "Without a measured step: 1." in said
-    assert "Without" not in " ".join(say_what_is_drawn(ROWS[:3], 3.3))
+    assert "Without" not in " ".join(chart_notes(ROWS[:3], 3.3))
 
 
 def test_hills_stand_where_the_samples_are():
@@ -132,7 +132,7 @@ def test_a_page_of_many_runs_is_small_and_has_a_picture_for_phones(tmp_path):
         str(tmp_path / "x.html"),
         ".html",
         title="T",
-        said="S",
+        sentences="S",
         inputs={},
         headings=["run", "layout", "a", "b"],
         rows=cells,
@@ -168,7 +168,7 @@ def test_a_phone_shows_many_runs_on_low_rows_and_remarks_whole(tmp_path):
         str(tmp_path / "x.html"),
         ".html",
         title="T",
-        said="S",
+        sentences="S",
         inputs={},
         headings=["run", *named, "predicted s", "range s", "measured s", "error", "source"],
         rows=[["q", "left out: " + "no such model in the library " * 4], *cells],

@@ -10,7 +10,7 @@ from typing import IO
 from ppsim.base.text import one_line, shorten
 from ppsim.core.lanes import refuse_lanes
 from ppsim.errors import InputError
-from ppsim.show.drawing.canvas import settled
+from ppsim.show.drawing.canvas import figure_settings
 from ppsim.show.drawing.gantt.notes import NOTE_REACH, place_notes
 from ppsim.show.drawing.gantt.panel import Panel
 from ppsim.show.drawing.legend import legend_entries
@@ -117,7 +117,7 @@ def _notes(panel: Panel, scale: float, span: float) -> list[tuple[Note, float, i
     """
     if not panel.look.notes:
         return []
-    with settled(".tex"):
+    with figure_settings(".tex"):
         return [*place_notes(panel, NOTE_FONT, scale, span, ROW)]
 
 
@@ -192,10 +192,11 @@ def escape(text: str) -> str:
         sign for sign in unicodedata.normalize("NFC", one_line(text)) if sign.isprintable()
     )
     return "".join(
-        SPECIAL.get(sign) or (sign if _in_fonts(sign) else UNICODE.format(sign)) for sign in plain
+        SPECIAL.get(sign) or (sign if _is_in_fonts(sign) else UNICODE.format(sign))
+        for sign in plain
     )
 
 
-def _in_fonts(sign: str) -> bool:
+def _is_in_fonts(sign: str) -> bool:
     parts = unicodedata.normalize("NFD", sign)
     return parts[0].isascii() and ord(sign) < 0x180 and "\N{COMBINING OGONEK}" not in parts
