@@ -78,7 +78,7 @@ def _make_bar() -> Any:
             return Text(f"{task.percentage:.0f}%  ") + super().render(task) + Text(" left")
 
     return Progress(
-        TextColumn(f"{{task.description:<{name}.{name}}}"),
+        TextColumn("{task.description}", table_column=Column(width=name, no_wrap=True)),
         BarColumn(),
         Left(table_column=Column(no_wrap=True)),
         console=console,

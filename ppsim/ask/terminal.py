@@ -34,6 +34,8 @@ WIDEST = 160  # columns of a chart
 # elsewhere.
 _TEXT: ContextVar[int | None] = ContextVar("columns of a text", default=None)
 BETWEEN = 2  # blanks between columns
+LEAST_LAST = 12  # letters of the last line of a sentence, for which others may be shorter
+WIDTH_TO_SPARE = 16  # letters by which they may be
 # The tones of parts of a text, and their style on terminals with colour.
 TONES = {
     "": "",
@@ -122,22 +124,36 @@ def _wrap(whole: Text, width: int, indent: int) -> list[Text]:
     """Return the lines of a text between words, those after the first behind blanks."""
     from rich.text import Text
 
-    lines = textwrap.wrap(
-        whole.plain,
-        width,
-        subsequent_indent=" " * indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-        replace_whitespace=False,
-    )
     found, at = [], 0
-    for number, line in enumerate(lines):
+    for number, line in enumerate(_even_lines(whole.plain, width, indent)):
         blanks = " " * indent if number else ""
         content = line.removeprefix(blanks)
         at = whole.plain.index(content, at)
         found.append(Text(blanks) + whole[at : at + len(content)])
         at += len(content)
     return found
+
+
+def _even_lines(text: str, width: int, indent: int) -> list[str]:
+    """Return a text in as few lines as fit, the last one of more than a word where others can be a
+    little shorter.
+    """
+    filled = list[str]()
+    for narrower in range(width, max(indent, width - WIDTH_TO_SPARE) - 1, -1):
+        lines = textwrap.wrap(
+            text,
+            max(1, narrower),
+            subsequent_indent=" " * indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+            replace_whitespace=False,
+        )
+        filled = filled or lines
+        if len(lines) > len(filled):
+            break
+        if len(lines[-1].strip()) >= LEAST_LAST:
+            return lines
+    return filled
 
 
 def _fit_columns(

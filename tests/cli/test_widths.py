@@ -1,12 +1,16 @@
 """What commands print on a terminal is no wider than the terminal."""
 
+import io
 import json
 import re
+from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
+from rich.console import Console
 
 from ppsim.cli import group
+from ppsim.cli._progress import _make_bar
 from tests.commands import invoke
 
 COMMANDS = (
@@ -27,8 +31,18 @@ COMMANDS = (
     "model llama3-70b --tp 4 --pp 8 --dp 4 --mb 32 --cluster dgx-h100",
     "layout Et*3|(tt|)*29,m|L --devices 16",
     "list zb-v",
+    "read tests/data/real_runs/recorded_1f1b",
+    "validate --from-record tests/data/records/timed-p2.json.gz",
+    "validate --trace tests/data/real_runs/recorded_1f1b",
+    "explain --trace tests/data/real_runs/primus_pp8",
+    "plan --against tests/data/published/megatron_weak_scaling.json.gz",
     "list --models --clusters --gpus --software --links",
 )
+
+
+@pytest.fixture(autouse=True)
+def root(monkeypatch):
+    monkeypatch.chdir(Path(__file__).parents[2])
 
 
 def screen_of(command: str, columns: int, **env: str) -> list[str]:
@@ -52,8 +66,8 @@ def test_no_line_is_wider_than_the_terminal(command, columns):
 
 def test_every_question_that_prints_tables_is_tried():
     asked = {command.split()[0] for command in COMMANDS}
-    of_files = {"calibrate", "validate", "check", "read", "convert", "open", "profile"}
-    assert asked | of_files | {"plan", "serve", "completion"} >= {*group.list_commands(None)}  # type: ignore[arg-type]
+    of_files = {"calibrate", "check", "convert", "open", "profile"}
+    assert asked | of_files | {"serve", "completion"} >= {*group.list_commands(None)}  # type: ignore[arg-type]
 
 
 def test_numbers_of_sweeps_stand_below_each_other_with_and_without_a_star():
@@ -83,3 +97,18 @@ def test_one_column_without_room_is_it_and_several_are_them():
     assert "no room for schedules, source: a wider terminal shows them" in text
     text = " ".join(screen_of("list --models", 60))
     assert "no room for sequence: a wider terminal shows it" in text
+
+
+@pytest.mark.parametrize("columns", [50, 60, 80, 120])
+@pytest.mark.parametrize("step", ["zb-1p", "412 simulated, 0 may win, and more"])
+def test_a_bar_of_progress_is_one_line(columns, step, monkeypatch):
+    """A second line would stay on the screen at each redraw."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    bar = _make_bar()
+    bar.update(bar.add_task(step, total=1.0), completed=0.995)
+    out = io.StringIO()
+    Console(file=out, width=columns).print(bar.get_renderable())
+    (line,) = out.getvalue().splitlines()
+    assert len(line.rstrip()) <= columns
+    assert line.startswith(step[:10].rstrip())
+    assert line.rstrip().endswith("left")

@@ -67,11 +67,14 @@ def cell(text: str) -> str:
     plain = re.sub(r":\w+:`~?([\w.]+)`", r"`\1`", plain)
     # Outside code, signs of HTML and Markdown stand for themselves.
     parts = re.split(r"`([^`]*)`", plain)
-    parts[::2] = [re.sub(r"([<>*_\[\]])", r"\\\1", part) for part in parts[::2]]
+    plains = (html.escape(part, quote=False) for part in parts[::2])
+    parts[::2] = [re.sub(r"([*_\[\]])", r"\\\1", part) for part in plains]
     parts[1::2] = [code(part) for part in parts[1::2]]
     return "".join(parts).replace("|", "&#124;")
 
 
 def code(text: str) -> str:
-    """Return a text as code; in a table of Markdown, a bar between backticks would end the cell."""
-    return f"<code>{html.escape(text, quote=False).replace('|', '&#124;')}</code>"
+    """Return a text as code that may break behind a bar; in a table of Markdown, a bar between
+    backticks would end the cell.
+    """
+    return f"<code>{html.escape(text, quote=False).replace('|', '&#124;<wbr>')}</code>"

@@ -23,7 +23,7 @@ from tests.guides.replay import GUIDES, ROOT, SITE, replay, unproved
 from tests.site import __main__ as command
 from tests.site.build import FORMATS, LIVE
 from tests.site.commands import command_of, command_pages, option_rows
-from tests.site.fields import attributes, cell
+from tests.site.fields import attributes, cell, code
 from tests.site.links import link_faults
 from tests.site.schedules import uses
 
@@ -258,7 +258,7 @@ def test_keys_of_a_file_are_explained_by_docstring_or_comment():
     assert attributes(Gpu)["memory_gib"] == "its memory."
     assert attributes(Link)["alpha_us"] == "latency"
     assert attributes(OpTime)["part"].startswith("`layers` (transformer layers)".replace("`", "``"))
-    assert cell("a | b <c> `d|e`") == "a &#124; b \\<c\\> <code>d&#124;e</code>"
+    assert cell("a | b <c> `d|e`") == "a &#124; b &lt;c&gt; <code>d&#124;<wbr>e</code>"
 
 
 def test_the_workflow_publishes_what_the_command_builds():
@@ -283,3 +283,33 @@ def test_a_folder_with_files_that_are_no_site_is_left_alone(tmp_path, capsys):
     assert command.main([str(tmp_path)]) == 2
     assert "has files that are no site" in capsys.readouterr().err
     assert (tmp_path / "mine.txt").read_text() == "mine"
+
+
+def test_cells_of_tables_show_signs_as_they_are_and_break_between_choices():
+    assert cell("at most 1. [0<=x<=1] a_b | c") == ("at most 1. \\[0&lt;=x&lt;=1\\] a\\_b &#124; c")
+    assert cell("see `a|b`") == "see <code>a&#124;<wbr>b</code>"
+    assert code("--rule [torch|megatron]") == "<code>--rule [torch&#124;<wbr>megatron]</code>"
+
+
+@pytest.mark.browser
+@needs_generator
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_pages_of_commands_fit_and_pictures_have_the_colours_of_light_pages(
+    site, browser, theme
+):
+    """Pictures stand on white, whatever the reader's system prefers."""
+    features = [{"name": "prefers-color-scheme", "value": theme}]
+    browser.ask("Emulation.setEmulatedMedia", features=features)
+    show(browser, site, "index")
+    looks = browser.run("getComputedStyle(document.querySelector('.md-typeset img')).colorScheme")
+    show(browser, site, "commands/sweep")
+    wide = browser.run(
+        "[...document.querySelectorAll('.md-typeset table')].map(t => t.offsetWidth - "
+        "document.querySelector('article').offsetWidth)"
+    )
+    said = browser.run("document.querySelector('article').textContent")
+    browser.ask("Emulation.setEmulatedMedia", features=[])
+    assert looks == "light"
+    assert wide
+    assert max(wide) <= 0
+    assert "[0<=x<=1]" in said

@@ -380,7 +380,7 @@ class ModelCost(Answer[ModelRequest]):
             "operator,\none sequence": [row["operator"] for row in rows],
             "F\nGFLOP": format_column([row["forward_flops"] / 1e9 for row in rows]),
             "B\nGFLOP": format_column([row["backward_flops"] / 1e9 for row in rows]),
-            "F reads and\nwrites, MB": format_column([row["forward_bytes"] / 1e6 for row in rows]),
+            "F traffic\nMB": format_column([row["forward_bytes"] / 1e6 for row in rows]),
         }
         yield ""
         yield Table(

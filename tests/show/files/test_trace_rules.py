@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections import defaultdict
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -44,6 +45,123 @@ def events(request, tmp_path_factory):
     result = CliRunner().invoke(group, ["run", *RUNS[request.param], "-q", "-o", str(path)])
     assert result.exit_code == 0, result.output
     return json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+
+
+# By phase: fields that an event must have, and those that it may have besides, of the trace event
+# format (complete events, metadata, counters, flow events).
+FIELDS = {
+    "X": ({"name", "cat", "pid", "tid", "ts", "dur"}, {"args"}),
+    "M": ({"name", "pid", "args"}, {"tid"}),
+    "C": ({"name", "pid", "ts", "args"}, set()),
+    "s": ({"name", "cat", "id", "pid", "tid", "ts"}, set()),
+    "t": ({"name", "cat", "id", "pid", "tid", "ts"}, set()),
+    "f": ({"name", "cat", "id", "pid", "tid", "ts"}, {"bp"}),
+}
+# Of metadata: the field of its argument, its type, and whether it is of a thread.
+METADATA: dict[str, tuple[str, type, bool]] = {
+    "process_name": ("name", str, False),
+    "process_sort_index": ("sort_index", int, False),
+    "thread_name": ("name", str, True),
+    "thread_sort_index": ("sort_index", int, True),
+}
+LARGEST = 2**53  # integers that a reader in JavaScript takes exactly
+
+
+def faults_of(trace: Any) -> list[str]:
+    """Return where a trace breaks the documented format; empty if nowhere."""
+    faults = [f"unknown field {name}" for name in {*trace} - TOP]
+    if trace.get("displayTimeUnit") not in ("ms", "ns"):
+        faults.append("displayTimeUnit is neither ms nor ns")
+    named, flows = set[tuple[Any, ...]](), defaultdict[Any, list[str]](list)
+    for place, event in enumerate(trace["traceEvents"]):
+        phase = event.get("ph")
+        if phase not in FIELDS:
+            faults.append(f"event {place}: phase {phase!r}")
+            continue
+        must, may = FIELDS[phase]
+        given = {*event} - {"ph"}
+        faults += [f"event {place}: no {name}" for name in must - given]
+        faults += [f"event {place}: field {name}" for name in given - must - may]
+        for name in given & {"pid", "tid", "id"}:
+            if type(event[name]) is not int or not 0 <= event[name] < LARGEST:
+                faults.append(f"event {place}: {name} {event[name]!r}")
+        for name in given & {"ts", "dur"}:
+            value = event[name]
+            if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+                faults.append(f"event {place}: {name} {value!r}")
+        for name in given & {"name", "cat"}:
+            if not isinstance(event[name], str) or not event[name]:
+                faults.append(f"event {place}: {name} {event[name]!r}")
+        if phase == "M":
+            field, kind, of_thread = METADATA.get(event["name"], ("", str, False))
+            if not field or type(event["args"].get(field)) is not kind:
+                faults.append(f"event {place}: metadata {event}")
+            if of_thread != ("tid" in event):
+                faults.append(f"event {place}: {event['name']} and a thread")
+            subject = (event["name"], event["pid"], event.get("tid"))
+            faults += [f"event {place}: {subject} twice"] * (subject in named)
+            named.add(subject)
+        if phase == "C" and not all(
+            isinstance(held, int | float) for held in event["args"].values()
+        ):
+            faults.append(f"event {place}: counter {event['args']}")
+        if phase in "stf":
+            flows[event["cat"], event["name"], event["id"]].append(phase)
+        if phase == "f" and event.get("bp") != "e":
+            faults.append(f"event {place}: ends at the next slice, not at the enclosing one")
+    for key, phases in flows.items():
+        if "".join(phases) not in ("sf", "stf"):
+            faults.append(f"flow {key}: {phases}")
+    return faults
+
+
+TOP = {"traceEvents", "displayTimeUnit", "otherData"}
+FILES = {
+    "one": "run zb-v --devices 4 --mb 8 --comm 0.5",
+    "several": "compare 1f1b zb-1p dualpipe --devices 4 --mb 8 --comm 0.3",
+    "executed": "run 1f1b --devices 4 --mb 8 --comm 0.5 --p2p blocking",
+    "steps": "run 1f1b --devices 2 --mb 4 --steps 3 --t-optimizer 1",
+    "memory": "memory 1f1b --devices 4 --mb 8 --model llama3-8b",
+    "causes": "explain 1f1b --devices 4 --mb 8 --comm 0.3",
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_trace_keeps_the_documented_format(name, tmp_path):
+    path = tmp_path / "x.trace.json"
+    ran = CliRunner().invoke(group, [*FILES[name].split(), "-q", "-o", str(path)])
+    assert ran.exit_code == 0, ran.output
+    text = path.read_bytes()
+    text.decode("utf-8")
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    trace = json.loads(text, parse_constant=refuse)
+    assert faults_of(trace) == []
+    assert {"X", "M", "C"} <= {event["ph"] for event in trace["traceEvents"]}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"ph": "Q"}, "phase 'Q'"),
+        ({"dur": -1.0}, "dur -1.0"),
+        ({"ts": float("nan")}, "ts nan"),
+        ({"tid": "0"}, "tid '0'"),
+        ({"extra": 1}, "field extra"),
+        ({"name": ""}, "name ''"),
+        ({"ph": "f", "id": 7, "cat": "c"}, "ends at the next slice"),
+        ({"ph": "M", "args": {}}, "metadata"),
+        ({"pid": 2**60}, "pid"),
+    ],
+)
+def test_the_check_of_the_format_finds_faults(change, said):
+    event = {"ph": "X", "name": "a", "cat": "b", "pid": 0, "tid": 0, "ts": 0.0, "dur": 1.0}
+    trace = {"displayTimeUnit": "ms", "traceEvents": [event]}
+    assert faults_of(trace) == []
+    trace["traceEvents"] = [event | change]
+    assert any(said in fault for fault in faults_of(trace)), faults_of(trace)
 
 
 def test_slices_of_a_thread_nest(events):

@@ -69,7 +69,7 @@ function pickerOf({ picker }) {
   const head = ['run', ...picker.levels].map(name => element('th', { scope: 'col', textContent: name }));
   const meanings = Object.entries(picker.said).map(([level, meaning]) => element('div', {}, element('b', { textContent: `${level}: ` }), meaning));
   return part('Runs: how far off each prediction is',
-    element('p', { className: 'muted', textContent: '(predicted − measured) / measured makespan, with ever more of what was measured:' }),
+    element('p', { className: 'muted', textContent: '(predicted − measured) / measured, of the median makespan; the charts are of the repetition closest to it. Each column takes more from what was measured:' }),
     sliding('Runs', '', element('thead', {}, element('tr', {}, ...head)), element('tbody', {}, ...rows)),
     element('span', { className: 'tools' }, choice('above', 0), choice('below', 1)),
     element('div', { className: 'muted' }, ...meanings));
