@@ -13,7 +13,7 @@ function toggleEditor(on = !editor.on) {
   showEdited();
   if (!on) return;
   sayHow();
-  setTimeout(warmUp, 50);
+  editor.warming = setTimeout(warmUp, 50);
 }
 
 /** Time an edit that changes nothing, so that the first one finds its code compiled. */
