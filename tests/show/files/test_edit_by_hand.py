@@ -200,6 +200,14 @@ def test_a_finger_selects_an_op_and_then_drags_it(page, browser):
     touch("touchStart", (x, y))
     for share in (0.3, 0.7, 1):
         touch("touchMove", (x + share * (after + 8 - x), y))
+    browser.wait("document.querySelector('#marks .ghost')")
+    touch("touchStart", (after + 8, y), (x - 60, y))  # a second finger lets it go
+    browser.wait("!document.querySelector('#marks .ghost')")
+    touch("touchEnd")
+    assert browser.run("ppsim.csv()") == before
+    touch("touchStart", (x, y))
+    for share in (0.3, 0.7, 1):
+        touch("touchMove", (x + share * (after + 8 - x), y))
     touch("touchEnd")
     browser.ask("Emulation.setTouchEmulationEnabled", enabled=False)
     assert state(browser)["queues"][0][4:7] == ["0B0", "0B1", "0F4"]
