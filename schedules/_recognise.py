@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ppsim.core.ops import ONCE_A_STEP, mask
+from ppsim.core.rounds import repeat_rounds, rounds_of
 from ppsim.core.schedule import Schedule, place
 from ppsim.errors import PpsimError
 from ppsim.schedules.registry import MOST_CELLS, Family, Shape, families, generate
@@ -37,11 +39,29 @@ class _Size(NamedTuple):
 def recognise(schedule: Schedule) -> str:
     """Return the name of the family with these queues, such as ``1f1b`` or ``interleaved
     group-size=2``; empty if there is none.
+
+    Of several rounds it is the name of each, whatever surrounds a training step.
     """
-    for name, made in _list_made(_size_of(schedule)):
-        if _are_same(made, schedule):
+    one = _take_round(schedule)
+    if one is None:
+        return ""
+    for name, made in _list_made(_size_of(one)):
+        if _are_same(made, one):
             return name
     return ""
+
+
+def _take_round(schedule: Schedule) -> Schedule | None:
+    """Return the queues of one round without the ops around a training step; None where rounds
+    differ.
+    """
+    steps = mask(ONCE_A_STEP)[schedule.kind]
+    bare = schedule.take(~steps) if steps.any() else schedule
+    if bare.n_rounds == 1:
+        return bare
+    first = rounds_of(bare) == 0
+    one = bare.take(first, n_microbatches=bare.round_microbatches, n_rounds=1)
+    return one if _are_same(repeat_rounds(one, bare.n_rounds), bare) else None
 
 
 def list_alike(schedule: Schedule) -> dict[str, Schedule | None]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ppsim.core.costs import Costs
-from ppsim.core.ops import Kind
+from ppsim.core.ops import ONCE_A_STEP, Kind
 from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError
 
@@ -29,8 +29,8 @@ def move_work(costs: Costs, source: int, target: int, share: float) -> Costs:
     """Return the costs with a share of one stage's work, of every kind, on another stage."""
     return replace(
         costs,
-        time=_moved(costs.time, source, target, share),
-        pair=None if costs.pair is None else _moved(costs.pair, source, target, share),
+        time=_shift_time(costs.time, source, target, share),
+        pair=None if costs.pair is None else _shift_time(costs.pair, source, target, share),
     )
 
 
@@ -110,7 +110,18 @@ def adapt_costs(costs: Costs, schedule: Schedule) -> Costs:
     return replace(costs, time=time, comm=links)
 
 
-def _moved(
+def times_sliced(costs: Costs, factor: float) -> Costs:
+    """Return the costs with ``factor`` times as long ops, whose messages and ops around a training
+    step take as long as before: of slices to whole sequences, or back.
+    """
+    others = {
+        kind: time if kind in ONCE_A_STEP else time * factor for kind, time in costs.others.items()
+    }
+    pair = None if costs.pair is None else costs.pair * factor
+    return replace(costs, time=costs.time * factor, pair=pair, others=others)
+
+
+def _shift_time(
     time: NDArray[np.float64], source: int, target: int, share: float
 ) -> NDArray[np.float64]:
     moved = time.copy()

@@ -10,6 +10,7 @@ import numpy as np
 
 from ppsim.analysis.tradeoff import front
 from ppsim.base.numbers import format_number
+from ppsim.base.units import with_unit
 from ppsim.core.execution import Execution
 from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.columns import Column, columns_of, peak_share, shape_of, size_object
@@ -68,7 +69,18 @@ class Row:
 
 def mark_front(rows: Sequence[Row]) -> list[bool]:
     """Mark the rows on the Pareto front of time and peak activations, of those that fit the cap."""
-    return _mark([(r.makespan, r.peak) if r.fits else None for r in rows])
+    times = compared_times(rows)
+    return _mark([(t, r.peak) if r.fits else None for t, r in zip(times, rows, strict=True)])
+
+
+def compared_times(rows: Sequence[Row]) -> list[float]:
+    """Return the time of each row: periods where all schedules that apply go round, else makespans;
+    infinite where a schedule does not apply.
+    """
+    around = [r.metrics.round if r.metrics else None for r in rows]
+    if all(found for found, r in zip(around, rows, strict=True) if r.metrics):
+        return [found.period if found else float("inf") for found in around]
+    return [r.makespan for r in rows]
 
 
 def _mark(points: Sequence[tuple[float, float] | None]) -> list[bool]:
@@ -126,7 +138,7 @@ def _conclude_rounds(timed: Sequence[Row]) -> str:
     unit = next(r.timeline.unit for r in timed if r.timeline)
 
     def rate(name: str) -> str:
-        return f"{format_number(rates[name])} {counts} per {unit}"
+        return f"{with_unit(format_number(rates[name]), counts)} per {unit}"
 
     if len(rates) == 1:
         only = "the only one that applies" if timed[0].excess is None else "the only one that fits"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
 
-from ppsim.base.numbers import format_number
+from ppsim.base.numbers import format_column, format_number
 from ppsim.base.text import shorten
 from ppsim.errors import InputError
 
@@ -61,8 +62,22 @@ def format_size(value: float, unit: str = "B") -> str:
     return f"{format_number(value / size)} {name}"
 
 
+def format_sizes(values: Sequence[float]) -> tuple[str, list[str]]:
+    """Return the binary unit of the largest of several sizes, and all of them in it."""
+    name, size = binary_unit(max(map(abs, values), default=0.0))
+    return name, format_column([value / size for value in values])
+
+
 def format_held(value: float, unit: str) -> str:
     """Write an amount held: bytes with their unit, or a count."""
     if unit in _BINARY[1:]:
         return f"{format_number(value)} {unit}"
     return format_size(value) if unit == "B" else format_number(value)
+
+
+def with_unit(amount: str, unit: str) -> str:
+    """Return a written amount with its unit, such as ``1 activation``; bytes have theirs."""
+    if unit == "B":
+        return amount
+    ending = "es" if unit.endswith("ches") else "s"
+    return f"{amount} {unit.removesuffix(ending) if amount == '1' else unit}"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ppsim.ask.given import Given
+from ppsim.ask.given import TypedOptions
 from ppsim.ask.write import command_line
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def make_editable(
-    document: Document, costs: Sequence[Costs], given: Given | None = None
+    document: Document, costs: Sequence[Costs], given: TypedOptions | None = None
 ) -> Document:
     """Return a document whose page can edit its timelines, each timed with its costs.
 
@@ -59,7 +59,7 @@ def check_blank(schedule: Schedule) -> None:
         raise InputError(what, "1f1b, or leave it out")
 
 
-def command_of_file(given: Given) -> str:
+def command_of_file(given: TypedOptions) -> str:
     """Write the command that times a schedule's file, spelled FILE, with the costs of a request.
 
     Options that change the queues are left out: the file has them changed.
@@ -70,5 +70,5 @@ def command_of_file(given: Given) -> str:
     changes = {"recompute", "offload", "encoder", "steps", "segments"}
     costs = {each.name for each in list_options(CostOptions)} - changes
     typed = [option for option in given.typed if option.name in costs]
-    command = command_line(Given("run", given.values, typed))
+    command = command_line(TypedOptions("run", given.values, typed))
     return command.replace("ppsim run", "ppsim run FILE", 1)

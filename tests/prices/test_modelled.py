@@ -1,4 +1,6 @@
-"""Costs of a model on a cluster: those of ``ppsim plan``, in run, compare and explain."""
+"""Costs of a model on a cluster: those of ``ppsim plan``, in run, compare, explain, sweep and
+jitter.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from ppsim.prices import software
 from ppsim.prices.parts import modelled
 from ppsim.workload.plans import space, stated
 from ppsim.workload.plans.published import against, read_table, setup_of
-from tests.commands import invoke
+from tests.commands import invoke, refused
 
 ppsim: Any = package  # whose options are given by name here
 
@@ -95,6 +97,64 @@ def test_compare_takes_the_costs_of_plan(case):
             spec, **shape, model=model, cluster=cluster, **sizes, **more, cap=cap
         ).to_json()
         assert held["fits"], spec
+
+
+@pytest.mark.parametrize("case", LAYOUTS)
+def test_sweep_and_jitter_take_the_costs_of_run(case):
+    """Makespans of a grid, and without noise, are those of run at the same sizes."""
+    model, cluster, sizes, devices, count, names, software = LAYOUTS[case]
+    specs, more = names.split(","), {"software": software} if software else {}
+    options: dict[str, Any] = {"model": model, "cluster": cluster, "mbs": 2, **sizes, **more}
+    runs = {
+        (spec, mb): ppsim.run(spec, devices=devices, mb=mb, **options).timeline.makespan
+        for spec in specs
+        for mb in (count, 2 * count)
+    }
+    swept = {
+        (row["name"], row["microbatches"]): row["makespan"]
+        for row in ppsim.sweep(specs, devices=[devices], mb=[count, 2 * count], **options)
+    }
+    assert swept == pytest.approx(runs, rel=1e-12)
+    shaken = ppsim.jitter(specs, devices=devices, mb=count, samples=2, **options)
+    for row in shaken.to_json()["schedules"]:
+        assert row["makespan"] == pytest.approx(runs[row["name"], count], rel=1e-12)
+
+
+def test_a_sweep_of_a_model_keeps_its_results_and_its_cap(tmp_path):
+    """Rows of a file of results are those of the same model alone, and a cap is in bytes."""
+    words = ["sweep", "1f1b", "gpipe", "--devices", "2,4", "--mb", "16", "--tp", "4"]
+    words += ["--cluster", "dgx-h100", "--cap", "60GiB", "--json"]
+    kept = ["--results", str(tmp_path / "rows.parquet")]
+    model = ["--model", "llama3-8b"]
+    first, again, plain = (
+        json.loads(invoke(*words, *model, *more).stdout)["shapes"] for more in (kept, kept, [])
+    )
+    assert first == again == plain
+    fits = {(row["name"], row["devices"]): row["fits"] for row in plain}
+    for (name, devices), verdict in fits.items():
+        shape: dict[str, Any] = {"devices": devices, "mb": 16, "tp": 4, "cap": "60GiB"}
+        found = ppsim.run(name, model="llama3-8b", cluster="dgx-h100", **shape).to_json()
+        assert found["fits"] == verdict
+    assert set(fits.values()) == {True, False}
+    other = invoke(*words, "--model", "llama3-70b", *kept)
+    assert "other inputs" in str(other.exception)
+
+
+@pytest.mark.parametrize("command", ["sweep", "jitter"])
+def test_sweep_and_jitter_refuse_a_model_without_a_cluster(command):
+    shape = [command, "1f1b", "--devices", "4", "--mb", "8"]
+    found = str(invoke(*shape, "--model", "llama3-8b").exception)
+    assert "--model has no times without GPUs" in found
+    found = str(invoke(*shape, "--tp", "2").exception)
+    assert "--tp says how --model is trained" in found
+    both = ["--model", "llama3-8b", "--cluster", "dgx-h100"]
+    found = str(invoke(*shape, *both, "--tf", "2").exception)
+    assert "--tf cannot be given too" in found
+
+
+def test_a_cluster_is_of_a_model_in_jitter():
+    found = invoke("jitter", "1f1b", "--devices", "4", "--mb", "8", "--cluster", "dgx-h100")
+    assert "--cluster is of a model here" in str(found.exception)
 
 
 def test_run_of_a_plan_draws_the_same_pipeline():
@@ -183,16 +243,125 @@ def test_a_step_has_the_factors_that_ops_have():
     assert slow[1]["gain"] == pytest.approx(slow[0]["step_s"] / slow[1]["step_s"] - 1)
 
 
-@pytest.mark.parametrize("change", ["tf=x0.9", "comm=x2", "mb=16", "dp=2"])
+@pytest.mark.parametrize("change", ["tf=x0.9", "comm=x2", "mb=16"])
 def test_what_if_changes_the_costs_of_a_model(change):
-    """Factors, sizes of the pipeline; not what the model is trained with."""
+    """Factors, and sizes of the pipeline."""
     words = ["explain", "1f1b", "--devices", "4", "--mb", "8", "--what-if", change, "--json"]
     found = invoke(*words, "--model", "llama3-8b", "--cluster", "dgx-h100")
-    if change == "dp=2":
-        assert "--what-if cannot change" in str(found.exception)
-        return
     answer = json.loads(found.stdout)
     assert answer["what_if"][0]["makespan"] != answer["makespan"]
+
+
+TRAINED = {
+    "tp=2": ["--tp", "2"],
+    "tp=2,overlap-tp=yes": ["--tp", "2", "--overlap-tp"],
+    "dp=2,zero=3": ["--dp", "2", "--zero", "3"],
+    "mbs=2": ["--mbs", "2"],
+    "seq=4096": ["--seq", "4096"],
+    "recomputes=full": ["--recomputes", "full"],
+    "layouts=light-ends,schedule=zb-v": ["--layouts", "light-ends"],
+    "precision=fp8,software=megatron-bridge": [
+        *("--precision", "fp8", "--software", "megatron-bridge")
+    ],
+    "cluster=dgx-a100,tp=4": ["--cluster", "dgx-a100", "--tp", "4"],
+    "model=mixtral-8x7b,ep=2,dp=2": ["--model", "mixtral-8x7b", "--ep", "2", "--dp", "2"],
+}
+
+
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize("name", ["1f1b", "v-auto"])
+@pytest.mark.parametrize("change", TRAINED)
+def test_what_if_trains_the_model_in_another_way_as_run_does(name, change):
+    """Its sizes, techniques, cluster and the model itself; queues follow the costs."""
+    same = ["--model", "llama3-8b", "--cluster", "dgx-h100"]
+    shape = ["--devices", "4", "--mb", "8", "--json"]
+    (row,) = json.loads(invoke("explain", name, *shape, *same, "--what-if", change).stdout)[
+        "what_if"
+    ]
+    words = TRAINED[change]
+    kept = [word for at in (0, 2) if same[at] not in words for word in same[at : at + 2]]
+    other = "zb-v" if "schedule" in change else name
+    assert (
+        row["makespan"]
+        == json.loads(invoke("run", other, *shape, *kept, *words).stdout)["makespan"]
+    )
+
+
+def test_what_if_says_where_more_gpus_or_other_tokens_are_compared():
+    words = ["explain", "1f1b", "--devices", "4", "--mb", "8", "--model", "llama3-8b"]
+    words += ["--cluster", "dgx-h100", "--what-if"]
+    assert "tp=2 (on 8 GPUs, not 4) " in invoke(*words, "tp=2").stdout
+    found = json.loads(invoke(*words, "mbs=4", "--json").stdout)
+    (row,) = found["what_if"]
+    assert row["change"] == "mbs=4 (per microbatch of as many tokens as now)"
+    assert row["makespan_per_mb"] == pytest.approx(row["makespan"] / 8 / 4)
+    assert row["makespan_per_mb"] < found["makespan"] / 8 < row["makespan"] / 8
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("tp=3", "32 heads over tp = 3 do not divide"),
+        ("ep=2", "--ep 2 divides experts, and llama3-8b has none"),
+        ("tpp=2", "cannot change 'tpp=2'. Did you mean 'tp'?"),
+        ("padded=yes", "--padded is of sequences of different lengths, and there are none"),
+        ("p2p=overlap", "with --model messages are latencies"),
+        ("tp=x2", "--tp is not a time, so it has no factor"),
+        ("tf=2,cluster=dgx-a101", "no cluster 'dgx-a101'"),
+    ],
+)
+def test_what_if_refuses_what_no_run_of_the_model_takes(change, said):
+    words = ["explain", "1f1b", "--devices", "4", "--mb", "8", "--model", "llama3-8b"]
+    assert said in str(refused(*words, "--cluster", "dgx-h100", "--what-if", change))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("tp=2", "--tp says how --model is trained, and there is none"),
+        ("model=llama3-8b,cluster=dgx-h100", "would be compared with has no model"),
+        ("mbs=2", "--mbs is of sequences of different lengths or of a model"),
+    ],
+)
+def test_what_if_trains_no_model_where_the_run_has_none(change, said):
+    assert said in str(
+        refused("explain", "1f1b", "--devices", "4", "--mb", "8", "--what-if", change)
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("replicas=4,2=1.5", ["--replicas", "4,2=1.5"]),
+        ("lengths=lognormal:2048:1.2:7", ["--lengths", "lognormal:2048:1.2:7"]),
+        (
+            "lengths=lognormal:2048:1.2:7,mbs=4,padded=yes",
+            ["--lengths", "lognormal:2048:1.2:7", "--mbs", "4", "--padded"],
+        ),
+    ],
+)
+def test_what_if_has_other_replicas_or_sequences_as_explain_does(change, words):
+    shape = ["explain", "1f1b", "--devices", "4", "--mb", "8", "--json"]
+    (row,) = json.loads(invoke(*shape, "--what-if", change).stdout)["what_if"]
+    assert row["makespan"] == json.loads(invoke(*shape, *words).stdout)["simulated_makespan"]
+    assert row["makespan"] > json.loads(invoke(*shape).stdout)["makespan"]
+
+
+def test_explain_compares_the_bytes_of_a_model():
+    """A rival that holds as many activations may hold more bytes, which ppsim memory says too."""
+    model = ["--model", "llama3-8b"]
+    shape = ["--devices", "4", "--mb", "8"]
+    found = json.loads(
+        invoke("explain", "1f1b", *shape, *model, "--cluster", "dgx-h100", "--json").stdout
+    )
+    assert found["memory"]["unit"] == "B"
+    held = json.loads(invoke("memory", "1f1b", *shape, *model, "--json").stdout)["peak"]
+    assert found["memory"]["held"] == pytest.approx(max(held))
+    tried = [row for row in found["what_if"] if row["change"].startswith("schedule=")]
+    assert any(row["fits"] for row in tried)
+    for row in tried:
+        assert row["fits"] == (row["held"] <= found["memory"]["cap"])
+    assert "other schedules on these devices hold at most 73.09 GiB" in found["notes"][0]
 
 
 def test_explain_tries_other_schedules_at_their_own_costs():

@@ -100,7 +100,11 @@ def lower(
 def keep_posted(posted: Schedule, compute: Schedule, *, batch: bool = False) -> Lowered:
     """Return queues that already have sends and receives; ``batch`` posts neighbouring ones
     together.
+
+    Raises:
+        InputError: a schedule with several streams, or one that feeds results back.
     """
+    refuse_lanes(compute, "one queue of ops, sends and receives per device", hint=BESIDE_COPIES)
     alone = np.full(len(posted), NONE, np.int32)
     return Lowered(posted, compute, number_batches(posted) if batch else alone)
 
@@ -131,7 +135,7 @@ def _merge(lowering: Lowering, keys: Keys) -> Lowered:
         keys.local,
         sides,
         device[sides],
-        keys.when,
+        keys.side_keys,
         *places,
         entry,
     )

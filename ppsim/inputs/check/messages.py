@@ -29,19 +29,24 @@ class ExpectedMessages:
     consumer: Ints  # the op that needs it, on another device
     send: Ints  # its SEND, -1 for none
     receive: Ints  # its RECV, -1 for none
+    # shape (2, results): of each result of a round that no message brings back to the next, the op
+    # that needs it and the op that makes it
+    fed_back: Ints
 
     @classmethod
-    def of(cls, draft: Draft, tables: Tables) -> ExpectedMessages:
+    def from_draft(cls, draft: Draft, tables: Tables) -> ExpectedMessages:
         """Find the messages that a draft's ops need."""
         op, need = tables.needs(draft)
         crosses = (draft.device[op] != draft.device[need]) & (draft.stage[op] != draft.stage[need])
+        fed = (draft.kind[op] == Kind.F) & (draft.stage[op] == 0) & draft.has_comms
+        crosses &= ~fed
         consumer, producer = op[crosses], need[crosses]
         forward = draft.kind[consumer] == Kind.F
         send_kind = np.where(forward, Kind.SEND_F, Kind.SEND_B)
         receive_kind = np.where(forward, Kind.RECV_F, Kind.RECV_B)
         send = tables.first[send_kind, draft.stage[producer], draft.microbatch[producer]]
         receive = tables.first[receive_kind, draft.stage[consumer], draft.microbatch[consumer]]
-        return cls(producer, consumer, send, receive)
+        return cls(producer, consumer, send, receive, np.stack([op[fed], need[fed]]))
 
     def matched(self, draft: Draft) -> tuple[Ints, Ints]:
         """Return messages in the order sent and in the order received, link by link: entries k
@@ -55,9 +60,9 @@ class ExpectedMessages:
         sent = whole[np.lexsort((self.send[whole], link[whole]))]
         return sent, whole[np.lexsort((self.receive[whole], link[whole]))]
 
-    def awaited(self, draft: Draft, messages: Ints) -> Ints:
+    def send_waits(self, draft: Draft, messages: Ints) -> Ints:
         """Return the WAIT for each of these messages' sends, -1 for none."""
-        first = Tables.of(draft).first
+        first = Tables.from_draft(draft).first
         send = self.send[messages]
         kind = np.where(draft.kind[send] == Kind.SEND_F, Kind.WAIT_SEND_F, Kind.WAIT_SEND_B)
         return first[kind, draft.stage[send], draft.microbatch[send]]
@@ -103,7 +108,7 @@ def message_faults(draft: Draft, tables: Tables, messages: ExpectedMessages) -> 
         first = int(tables.first[draft.kind[op], draft.stage[op], draft.microbatch[op]])
         text = f"{draft.label(op)} is posted a second time, after {draft.where(first)}"
         yield at(draft, op, "duplicate", text, "remove one of the two", first)
-    idle = np.append(comm, False)  # the last entry takes the -1 of what is not posted
+    idle = np.append(comm, False)  # the last entry takes the -1 of messages that are not posted
     for used in (messages.send, messages.receive, tables.repeats):
         idle[used] = False
     for op in np.flatnonzero(idle).tolist():

@@ -20,7 +20,7 @@ class Tables:
     repeats: NDArray[np.int64]  # the ops that repeat an earlier one
 
     @classmethod
-    def of(cls, draft: Draft) -> Tables:
+    def from_draft(cls, draft: Draft) -> Tables:
         """Make the tables of a draft; ops beyond its stages and microbatches are left out."""
         shape = (len(Kind), draft.n_stages, draft.n_microbatches)
         fits = (
@@ -41,7 +41,8 @@ class Tables:
         """Return every two ops where the first needs the second, by position in the draft.
 
         F(s, m) needs F(s-1, m); B or I(s, m) needs F(s, m), R(s, m) if there is one, and B or
-        I(s+1, m); W(s, m) needs I(s, m), R(s, m) needs F(s, m).
+        I(s+1, m); W(s, m) needs I(s, m), R(s, m) needs F(s, m). Where results are fed back, F(0, m)
+        needs the last stage's F of m in the round before.
         """
         forward, full, split = self.first[Kind.F], self.first[Kind.B], self.first[Kind.I]
         back = np.where(full >= 0, full, split)
@@ -53,6 +54,9 @@ class Tables:
             (self.first[Kind.R], forward),
             (back, self.first[Kind.R]),
         ]
+        if draft.feeds_back:
+            later = draft.n_microbatches // draft.n_rounds  # than in the round before
+            pairs.append((forward[0, later:], forward[-1, : draft.n_microbatches - later]))
         op = np.concatenate([a.ravel() for a, _ in pairs])
         need = np.concatenate([b.ravel() for _, b in pairs])
         there = (op >= 0) & (need >= 0)

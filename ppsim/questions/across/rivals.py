@@ -14,22 +14,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppsim.ask.given import Given
+from ppsim.ask.given import TypedOptions
 from ppsim.ask.groups import ShapeOptions
 from ppsim.ask.options import list_options
 from ppsim.ask.rules import list_refused
 from ppsim.ask.write import command_line
 from ppsim.base.deadline import check_time
 from ppsim.base.numbers import format_share
+from ppsim.core.ops import BACKWARDS, COMPUTE, ONCE_A_STEP, mask
 from ppsim.errors import PpsimError
 from ppsim.prices.build import build_memory
 from ppsim.prices.data_parallel.replicas import ReplicaOptions, time_replicas
 from ppsim.prices.options import ask_costs
+from ppsim.prices.parts.profile import has_activation_bytes
 from ppsim.questions.across.break_even import describe_limits, price_of_search
 from ppsim.questions.across.whatif import Run, changeable_options
 
 if TYPE_CHECKING:
-    from ppsim.analysis.explain import Explanation, Room, WhatIf
+    from ppsim.analysis.explain import Explanation, MemoryRoom, WhatIf
     from ppsim.core.costs import Costs
     from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
@@ -47,12 +49,14 @@ UNTRIED = (
 
 
 @dataclass(frozen=True)
-class Tried:
+class TriedChanges:
     """Changes that were simulated."""
 
     changes: tuple[WhatIf, ...]  # those to show
-    room: Room | None = None  # the memory that they are held to; None where changes were given
-    notes: tuple[str, ...] = ()  # sentences on what is not shown
+    room: MemoryRoom | None = (
+        None  # the memory that they are held to; None where changes were given
+    )
+    notes: tuple[str, ...] = ()  # sentences on changes that are not shown
 
 
 @dataclass(frozen=True)
@@ -62,24 +66,26 @@ class _Attempt:
     text: str  # in words
     advice: str  # as an instruction
     run: Run  # the run with the change
-    is_bound: bool = False  # whether it shows what is lost, and is nothing that a user can do
+    is_bound: bool = False  # whether it only shows a loss, and no user can make the change
 
 
-def try_changes(explanation: Explanation, base: Run, given: Given, cap: str | None) -> Tried:
-    """Simulate what may help, and find what of it fits the memory.
+def try_changes(
+    explanation: Explanation, base: Run, given: TypedOptions, cap: str | None
+) -> TriedChanges:
+    """Simulate changes that may help, and find the ones that fit the memory.
 
     Args:
         explanation: of the run.
         base: the run.
         given: the options of the call.
-        cap: the most a device may hold; None for what the run holds.
+        cap: the most a device may hold; None for the run's own peak.
     """
     from ppsim.analysis.explain import best_of
 
     room = _find_room(explanation, base, cap)
-    goes_round = explanation.around is not None
+    goes_round = explanation.round is not None
     plain = [_simulate(each, base, room, goes_round) for each in _plain_attempts(base, given)]
-    attempts, left = _within_budget(_order_by_cause(explanation, base, _rivals(base, room)))
+    attempts, left = _split_by_budget(_order_by_cause(explanation, base, _rivals(base, room)))
     found = {each.text: each for each in attempts}
     rivals = [each for each in (_simulate(one, base, room, goes_round) for one in attempts) if each]
     rivals.sort(key=lambda change: change.rank)
@@ -88,15 +94,15 @@ def try_changes(explanation: Explanation, base: Run, given: Given, cap: str | No
     beyond = [each for each in more[:1] if not fit or each.rank < fit[0].rank]
     changes = [each for each in plain if each] + fit[:SHOWN] + beyond
     notes = list(_notes(room, rivals, fit, [each.advice.removeprefix("use ") for each in left]))
-    if not explanation.base.schedule.flushes:
-        notes.append(f"{explanation.base.schedule.name} never flushes: {UNTRIED}")
+    if why := _why_no_rivals(base):
+        notes.append(why)
     best = best_of(explanation, changes, room)
     base_time = explanation.per_microbatch
     if best is not None and best.name in found and best.per_microbatch < base_time:
         limits = describe_limits(base, found[best.name].run, best.timeline)
         limits = _describe_weights(base, best, fit, base_time) + limits
         changes = [replace(c, limits=limits) if c is best else c for c in changes]
-    return Tried(tuple(changes), room, tuple(notes))
+    return TriedChanges(tuple(changes), room, tuple(notes))
 
 
 def _describe_weights(base: Run, best: WhatIf, fit: list[WhatIf], now: float) -> str:
@@ -113,7 +119,9 @@ def _describe_weights(base: Run, best: WhatIf, fit: list[WhatIf], now: float) ->
     return f", which holds all weights twice; of those that do not, {name} is fastest ({less} less)"
 
 
-def _notes(room: Room, rivals: list[WhatIf], fit: list[WhatIf], left: list[str]) -> Iterator[str]:
+def _notes(
+    room: MemoryRoom, rivals: list[WhatIf], fit: list[WhatIf], left: list[str]
+) -> Iterator[str]:
     """Say how many rivals are not shown, which are as good as the best, and which were not run."""
     if rivals:
         where = f"{len(fit)} of {len(rivals)} other schedules on these devices"
@@ -130,7 +138,7 @@ def _names(names: list[str]) -> str:
     return ", ".join(names[:NAMED]) + more
 
 
-def _plain_attempts(base: Run, given: Given) -> Iterator[_Attempt]:
+def _plain_attempts(base: Run, given: TypedOptions) -> Iterator[_Attempt]:
     """Levelled stages, messages that take no time, a slow replica healed, more microbatches."""
     assert base.schedule
     prices, count = base.price(base.schedule), base.shape.microbatches
@@ -185,32 +193,49 @@ def _more_in_flight(base: Run, count: int | None) -> Iterator[_Attempt]:
 
 def _is_laned(base: Run) -> bool:
     """Return whether a real run shows ops on several streams, which no other run would copy."""
-    return base.measured is not None and base.schedule is not None and base.schedule.has_lanes
+    return base.measured is not None and base.schedule is not None and _has_lanes(base.schedule)
 
 
-def _rivals(base: Run, room: Room) -> Iterator[tuple[Family, _Attempt]]:
+def _has_lanes(schedule: Schedule) -> bool:
+    """Return whether there are ops of other streams than compute, besides those around a training
+    step.
+    """
+    return schedule.has_lanes and not mask((*COMPUTE, *ONCE_A_STEP))[schedule.kind].all()
+
+
+def _why_no_rivals(base: Run) -> str:
+    """Return a sentence on why no other schedules are tried; empty where they are.
+
+    Of steps that never flush all have one fill and drain together, and each of a rival's has both.
+    """
+    schedule = base.schedule
+    assert schedule
+    if not schedule.flushes:
+        return f"{schedule.name} never flushes: {UNTRIED}"
+    from ppsim.schedules import family_of
+
+    own = family_of(base.spec) if base.spec else None
+    if (own.lanes if own else _has_lanes(schedule)) or _is_laned(base):
+        why = "has copies or collectives that they lack"
+    elif not np.isin(schedule.kind, BACKWARDS).any():
+        why = "does not train"
+    else:
+        return ""
+    return f"no other schedules are tried: {schedule.name} {why}"
+
+
+def _rivals(base: Run, room: MemoryRoom) -> Iterator[tuple[Family, _Attempt]]:
     """All schedules that do the same training on the devices of a run, each with its chunks.
 
     A schedule that takes a limit of activations is tried with a cap that was given, too.
-
-    A schedule that runs forwards only has none, nor has one whose ops run on several streams, nor
-    one that never flushes: its steps have one fill and drain together, and each of a rival's has
-    both.
     """
-    from ppsim.core.ops import BACKWARDS
-    from ppsim.schedules import family_of, interchangeable_families
-
     schedule = base.schedule
     assert schedule
-    own = family_of(base.spec) if base.spec else None
-    laned = own.lanes if own else schedule.has_lanes
-    if (
-        laned
-        or _is_laned(base)
-        or not schedule.flushes
-        or not np.isin(schedule.kind, BACKWARDS).any()
-    ):
+    if _why_no_rivals(base):
         return
+    from ppsim.schedules import family_of, interchangeable_families
+
+    own = family_of(base.spec) if base.spec else None
     stages = schedule.n_stages if base.measured is not None else None
     count = schedule.whole_microbatches
     sizes = ShapeOptions(devices=schedule.n_devices, stages=stages, microbatches=count)
@@ -245,18 +270,18 @@ def _order_by_cause(
     found = []
     for family, attempt in rivals:
         chunks = int(attempt.run.spec.partition(":")[2] or family.chunks)
-        treats = _treats(explanation, family, chunks, base)
+        treats = _reduces_main_cause(explanation, family, chunks, base)
         ops = schedule.n_devices * chunks * schedule.whole_microbatches * (3 if family.split else 2)
         found.append((not treats, price_of_search(ops, attempt.run), attempt))
     found.sort(key=lambda each: each[:2])
     return [(price, attempt) for _, price, attempt in found]
 
 
-def _treats(explanation: Explanation, family: Family, chunks: int, base: Run) -> bool:
+def _reduces_main_cause(explanation: Explanation, family: Family, chunks: int, base: Run) -> bool:
     """Return whether a schedule reduces the largest cause of idle time.
 
-    Waits for messages: no more messages than now, or an order that follows what they take. All
-    else: split backwards, whose weight gradients fill gaps, or more and shorter stages.
+    Waits for messages: no more messages than now, or an order that follows their times. All else:
+    split backwards, whose weight gradients fill gaps, or more and shorter stages.
     """
     assert base.schedule
     idle = explanation.idle.by_cause
@@ -268,7 +293,7 @@ def _treats(explanation: Explanation, family: Family, chunks: int, base: Run) ->
     return (family.split and not splits) or chunks > base.schedule.n_chunks
 
 
-def _within_budget(priced: list[tuple[int, _Attempt]]) -> tuple[list[_Attempt], list[_Attempt]]:
+def _split_by_budget(priced: list[tuple[int, _Attempt]]) -> tuple[list[_Attempt], list[_Attempt]]:
     """The attempts that the budget allows, and the others."""
     spent, kept, left = 0, list[_Attempt](), list[_Attempt]()
     for price, attempt in priced:
@@ -278,7 +303,9 @@ def _within_budget(priced: list[tuple[int, _Attempt]]) -> tuple[list[_Attempt], 
     return kept, left
 
 
-def _simulate(attempt: _Attempt, base: Run, room: Room, goes_round: bool = False) -> WhatIf | None:
+def _simulate(
+    attempt: _Attempt, base: Run, room: MemoryRoom, goes_round: bool = False
+) -> WhatIf | None:
     """Simulate a change; None where the schedule refuses the shape or the costs, or ``goes_round``
     no more where the run does.
     """
@@ -293,32 +320,33 @@ def _simulate(attempt: _Attempt, base: Run, room: Room, goes_round: bool = False
         return None
     if goes_round and around is None:
         return None
-    from ppsim.analysis.explain import what_if
+    from ppsim.analysis.explain import timed_change
 
-    fits = attempt.is_bound or room.takes(held)
+    fits = attempt.is_bound or room.fits(held)
     more = "" if fits else f" (holds {room.number(held)}, not {room.number(room.cap)})"
-    made = what_if(attempt.text + _halved(base, timeline) + more, attempt.advice, timeline, around)
+    made = timed_change(
+        attempt.text + _split_note(base, timeline) + more, attempt.advice, timeline, around
+    )
     return replace(made, name=attempt.text, held=held, fits=fits, is_bound=attempt.is_bound)
 
 
-def _find_room(explanation: Explanation, base: Run, cap: str | None) -> Room:
+def _find_room(explanation: Explanation, base: Run, cap: str | None) -> MemoryRoom:
     """The memory of a run, and the most that is allowed.
 
     Raises:
         InputError: the cap is in another unit.
     """
-    from ppsim.analysis.explain import Room
+    from ppsim.analysis.explain import MemoryRoom
 
     if cap is None:
-        # of a model activations are compared, as a cap in bytes is not asked for
-        held, unit = _most_held(base, explanation.base, in_bytes=base.costs.modelled is None)
-        return Room(held, held, unit)
+        held, unit = _most_held(base, explanation.base, in_bytes=True)
+        return MemoryRoom(held, held, unit)
     from ppsim.prices.cap import read_cap
 
     asked = read_cap(cap)
     held, unit = _most_held(base, explanation.base, in_bytes=asked.in_bytes)
     asked.check_unit(unit)
-    return Room(held, asked.single(), unit, stated=True)
+    return MemoryRoom(held, asked.single(), unit, is_given=True)
 
 
 def _most_held(run: Run, timeline: Timeline, *, in_bytes: bool) -> tuple[float, str]:
@@ -328,7 +356,7 @@ def _most_held(run: Run, timeline: Timeline, *, in_bytes: bool) -> tuple[float, 
     Bytes, if wanted, where a profile or a model has them; layers where there is a layout.
     """
     schedule = timeline.schedule
-    costs = run.costs if in_bytes else replace(run.costs, profile=None)
+    costs = _with_bytes(run.costs) if in_bytes else replace(run.costs, profile=None)
     load = run.loads.find(schedule, run.costs) if run.loads else None
     if load:
         return _most_loaded(run, schedule, costs, load)
@@ -346,6 +374,13 @@ def _most_held(run: Run, timeline: Timeline, *, in_bytes: bool) -> tuple[float, 
     return peak_share(measure(timeline), shape_of(schedule)), ACTIVATIONS
 
 
+def _with_bytes(costs: CostOptions) -> CostOptions:
+    """Return the options of costs without a profile that has no bytes of activations."""
+    if costs.profile and not has_activation_bytes(costs.profile):
+        return replace(costs, profile=None)
+    return costs
+
+
 def _most_loaded(run: Run, schedule: Schedule, costs: CostOptions, load: Load) -> tuple[float, str]:
     """Return the most that a device of any replica holds, of microbatches of different lengths, in
     a unit of ``--cap``, and its name.
@@ -354,8 +389,6 @@ def _most_loaded(run: Run, schedule: Schedule, costs: CostOptions, load: Load) -
     from ppsim.prices.cap import activations_per_unit
     from ppsim.prices.data_parallel.replicas import LoadedRuns, ReplicaOptions
 
-    if costs.profile and not ask_costs(costs).knows_memory:
-        costs = replace(costs, profile=None)
     prices = run.price(schedule)
     held, _ = build_memory(schedule, prices, costs)
     several = ReplicaOptions(run.replicas)
@@ -365,14 +398,14 @@ def _most_loaded(run: Run, schedule: Schedule, costs: CostOptions, load: Load) -
 
 
 def with_memory_of_dealing(
-    change: WhatIf, run: Run, schedule: Schedule, load: Load, room: Room | None
+    change: WhatIf, run: Run, schedule: Schedule, load: Load, room: MemoryRoom | None
 ) -> WhatIf:
-    """Return a change that deals sequences anew, with what it holds and whether that fits a cap.
+    """Return a change that deals sequences again, with its memory and whether that fits a cap.
 
     Args:
         change: the change.
         run: the run that is explained.
-        schedule: what runs with the sequences dealt anew.
+        schedule: with the sequences dealt again.
         load: its microbatches.
         room: the memory of the run; only a cap that was given is held against the change.
     """
@@ -380,15 +413,15 @@ def with_memory_of_dealing(
         return change
     from ppsim.core.curve import BYTES
 
-    costs = run.costs if room.unit == BYTES else replace(run.costs, profile=None)
+    costs = _with_bytes(run.costs) if room.unit == BYTES else replace(run.costs, profile=None)
     held, _ = _most_loaded(run, schedule, costs, load)
-    fits = not room.stated or room.takes(held)
+    fits = not room.is_given or room.fits(held)
     more = "" if fits else f" (holds {room.number(held)}, not {room.number(room.cap)})"
     return replace(change, text=change.text + more, held=held, fits=fits)
 
 
-def _partition_line(base: Run, given: Given) -> str:
-    """Write the command that finds the split of layers, and in words what it needs and the run does
+def _partition_line(base: Run, given: TypedOptions) -> str:
+    """Write the command that finds the split of layers, and in words the options that the run does
     not tell.
     """
     assert base.schedule
@@ -403,7 +436,7 @@ def _partition_line(base: Run, given: Given) -> str:
             PartitionRequest
         )
         said, typed = {}, [each for each in given.typed if each.name in taken]
-    line = command_line(Given("partition", {**given.values, **said}, typed))
+    line = command_line(TypedOptions("partition", {**given.values, **said}, typed))
     layout = base.asked.layout_of(base.schedule)
     if layout is None:
         needed = (
@@ -416,7 +449,7 @@ def _partition_line(base: Run, given: Given) -> str:
     return line + layers + f" --mtp-num-layers {layout.n_mtp}" * bool(layout.n_mtp)
 
 
-def _halved(base: Run, timeline: Timeline) -> str:
+def _split_note(base: Run, timeline: Timeline) -> str:
     """Return the assumption on split backwards for a run that measured full backwards alone."""
     if base.measured is None or base.schedule is None:
         return ""

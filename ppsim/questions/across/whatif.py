@@ -1,5 +1,5 @@
 """Changes that ``explain --what-if`` simulates: each changes the options of a run, which is then
-made and timed anew.
+made and timed again.
 
 ``KEY=VALUE`` is the option ``--KEY VALUE`` of ``ppsim run``. A list of numbers takes
 ``KEY.INDEX=VALUE`` too (a stage, device or layer), and any number a factor, ``x0.9``. Costs that
@@ -11,20 +11,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 
-from ppsim.ask.given import Given
+from ppsim.ask.given import TypedOptions
 from ppsim.ask.groups import OWN, NetworkOptions, OneSchedule, ShapeOptions
 from ppsim.ask.option_names import COSTS, LAYER_TIMES
 from ppsim.ask.options import Option, flatten, list_options
 from ppsim.ask.rules import check_given
 from ppsim.ask.types import Numbers
-from ppsim.base.text import STANDARD_INPUT
+from ppsim.ask.words import count_text
+from ppsim.base.text import STANDARD_INPUT, guess_of
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import (
     build_costs,
@@ -34,6 +35,8 @@ from ppsim.prices.build import (
     refuse_unused,
     times_used,
 )
+from ppsim.prices.data_parallel.lengths import LengthOptions, Loads
+from ppsim.prices.data_parallel.replicas import ReplicaOptions
 from ppsim.prices.options import (
     BESIDE,
     DECIDING_OPS,
@@ -43,6 +46,7 @@ from ppsim.prices.options import (
     is_given,
 )
 from ppsim.prices.part import Asked, kinds_of
+from ppsim.prices.parts.modelled import ModelledOptions, model_of
 from ppsim.prices.parts.steps import goes_round
 from ppsim.prices.timing import time_ops
 
@@ -51,13 +55,14 @@ if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
     from ppsim.engine.simple.metrics import Round
-    from ppsim.prices.data_parallel.lengths import Loads
     from ppsim.prices.data_parallel.replicas import Replicas
     from ppsim.schedules import Family
 
 KINDS = ("tf", "tb", "ti", "tw", "tr")  # in the order of a cost table's rows
 TIMES = (*KINDS, "tfb")
 NO_OPTION = "the costs of the run are in its files"
+OF_TRAINING = (ModelledOptions, LengthOptions, ReplicaOptions)
+NAMES_OF_TRAINING = frozenset(each.name for kind in OF_TRAINING for each in list_options(kind))
 # a comma before the next KEY=
 PART = re.compile(r",(?=\s*[a-z][a-z0-9-]*\s*(?:[. ]\s*[0-9]+(?:[->][0-9]+)?\s*)?=)")
 KEY = re.compile(r"([a-z][a-z0-9-]*)\s*(?:[. ]\s*(?:([0-9]{1,9})|([0-9]{1,9}[->][0-9]{1,9})))?")
@@ -73,15 +78,18 @@ class Run:
     shape: ShapeOptions  # the shape options
     costs: CostOptions  # the cost options
     network: NetworkOptions  # the options of messages
-    # what these spell; None where a change of the shape has not been made yet
+    # the schedule of these; None where a change of the shape has not been made yet
     schedule: Schedule | None = None
     # the costs that a real run shows; None where the options give them
     measured: Costs | None = None
     edits: tuple[Edit, ...] = ()  # changes of costs that no option states
     replicas: Replicas | None = None  # data-parallel replicas, the slowest of which is timed
-    loads: Loads | None = None  # what microbatches of every replica take, where lengths are given
+    loads: Loads | None = None  # the times of every replica's microbatches, where lengths are given
     keeps_queues: bool = False  # whether queues stay in their order, whatever ops cost
     left_out: tuple[str, ...] = ()  # options that another schedule does not take
+    # the options of which the model in ``costs`` and the ``loads`` are made
+    training: ModelledOptions = field(default_factory=ModelledOptions)
+    lengths: LengthOptions = field(default_factory=LengthOptions)
 
     @property
     def by_options(self) -> bool:
@@ -100,7 +108,7 @@ class Run:
 
     @property
     def queues_follow_costs(self) -> bool:
-        """Whether ops are ordered by their costs, those of the family or those added to it."""
+        """Whether ops are ordered by their costs: the family's ops, or ops added to it."""
         if self.costs.offload is not None or self.costs.encoder:
             return True
         from ppsim.schedules import family_of
@@ -110,7 +118,7 @@ class Run:
 
     @property
     def _keeps_all(self) -> bool:
-        """Whether queues stay: a real run's, those to keep, and what can be read once."""
+        """Whether queues stay: a real run's, kept ones, and files that can be read only once."""
         once = self.spec == STANDARD_INPUT
         return self.measured is not None or self.keeps_queues or once
 
@@ -140,14 +148,13 @@ class Run:
         load = self.loads.find(schedule, self.costs) if self.loads else None
         if load or self.replicas:
             from ppsim.prices.data_parallel.dealing import price_slowest
-            from ppsim.prices.data_parallel.replicas import ReplicaOptions
 
             several = ReplicaOptions(self.replicas)
             prices = price_slowest(schedule, prices, self.network, self.costs, several, load)
         return time_ops(schedule, prices, self.network, self.costs.links)[0]
 
     def find_round(self, timeline: Timeline) -> Round | None:
-        """Find what the run of this timeline does without end; None where it does not go round."""
+        """Find the steady state of this timeline's run; None where it does not repeat."""
         if self.network.detailed or not goes_round(timeline.schedule):
             return None
         from ppsim.prices.rounds import measure_round
@@ -169,19 +176,49 @@ class Run:
         names = tuple(map(_spelling, left))
         run = replace(self, spec=spec, shape=made, schedule=None, left_out=names)
         chunks = family.chunks if family else 1
-        if made.chunks in (None, chunks) or _takes(family, made):
+        if made.chunks in (None, chunks) or _supports(family, made):
             return run
         bare = replace(made, chunks=None)
-        if not _takes(family, bare):
+        if not _supports(family, bare):
             return run
         return replace(run, shape=bare, left_out=(_spelling("chunks"), *run.left_out))
+
+    def train(self, **changes: Any) -> Run:
+        """The run with other options of its model, its cluster, its sequences or its replicas.
+
+        Raises:
+            InputError: no such model, cluster or software.
+        """
+
+        def change(group: Any) -> Any:
+            return replace(group, **{key: v for key, v in changes.items() if hasattr(group, key)})
+
+        training, lengths, network = map(change, (self.training, self.lengths, self.network))
+        replicas = changes.get("replicas", self.replicas)
+        costs = replace(self.costs, modelled=model_of(training, network, lengths.mbs))
+        unequal = lengths.lengths is not None or lengths.cp_of is not None
+        return replace(
+            self,
+            training=training,
+            lengths=lengths,
+            network=network,
+            costs=costs,
+            replicas=replicas,
+            loads=Loads(lengths, replicas.count if replicas else None) if unequal else None,
+        )
+
+    @property
+    def tokens(self) -> int | None:
+        """Tokens in a microbatch of the model that is trained; None without a model."""
+        modelled = self.costs.modelled
+        return modelled.model.seq * dict(modelled.sizes).get("mbs", 1) if modelled else None
 
     def edit(self, edit: Edit) -> Run:
         """The run with one more change of its costs."""
         return replace(self, edits=(*self.edits, edit))
 
 
-def change_run(change: str, base: Run, given: Given) -> tuple[str, Timeline, Run]:
+def change_run(change: str, base: Run, given: TypedOptions) -> tuple[str, Timeline, Run]:
     """Time the run with a change made, and return both; the change in words says what it leaves as
     it was.
 
@@ -196,12 +233,26 @@ def change_run(change: str, base: Run, given: Given) -> tuple[str, Timeline, Run
     changed = {option.name for part in parts if (option := keys.get(_key_of(part)))}
     run, timeline = _time_used(run, base, changed)
     for part in parts:
-        if not _of_shape(keys.get(part.partition("=")[0].strip())):
+        option = keys.get(part.partition("=")[0].strip())
+        if not (_changes_shape(option) or _of_training(option)):
             others = [other for other in parts if other != part]
             without = reduce(lambda run, other: _Change(other, run, keys).made(), others, base)
             _check_read(part, run, without, timeline)
     left = f" (without {', '.join(run.left_out)})" * bool(run.left_out)
-    return change + left + " (queues keep their order)" * run.is_kept, timeline, run
+    kept = " (queues keep their order)" * run.is_kept
+    return change + left + kept + _size_note(run, base, timeline.schedule), timeline, run
+
+
+def _size_note(run: Run, base: Run, schedule: Schedule) -> str:
+    """Say on how many GPUs a model is trained, and of which tokens its times are, where a change
+    has other numbers than the run that it is compared with; empty where it has the same.
+    """
+    now, then = run.costs.modelled, base.costs.modelled
+    if not now or not then or base.schedule is None:
+        return ""
+    after, before = now.parallel(schedule).gpus, then.parallel(base.schedule).gpus
+    note = f" (on {count_text(after, 'GPU')}, not {before})" * (after != before)
+    return note + " (per microbatch of as many tokens as now)" * (run.tokens != base.tokens)
 
 
 def _key_of(part: str) -> str:
@@ -236,7 +287,7 @@ def _spelling(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _takes(family: Family | None, shape: ShapeOptions) -> bool:
+def _supports(family: Family | None, shape: ShapeOptions) -> bool:
     """Return whether a family supports a shape."""
     from ppsim.schedules import shape_for
 
@@ -248,26 +299,32 @@ def _takes(family: Family | None, shape: ShapeOptions) -> bool:
 
 def changeable_options() -> dict[str, Option]:
     """The options that a change may set, by every long spelling without its dashes."""
-    groups = (ShapeOptions, CostOptions, NetworkOptions, OneSchedule)
-    options = [each for kind in groups for each in list_options(kind) if each.name != "unit"]
+    groups = (ShapeOptions, CostOptions, NetworkOptions, OneSchedule, *OF_TRAINING)
+    options = [each for kind in groups for each in list_options(kind)]
     return {
-        name.removeprefix("--"): each
+        name.partition("/")[0].removeprefix("--"): each
         for each in options
         for name in each.spellings
-        if name[:2] == "--"
+        if name[:2] == "--" and each.name not in ("unit", "t_reduce")
     }
 
 
 def _rank_of(option: Option | None) -> int:
-    """The place of a change among others: the schedule, the shape, the rest."""
-    return 0 if option is not None and option.name == "schedule" else 1 if _of_shape(option) else 2
+    """The place of a change among others: the schedule, the shape, the model, the rest."""
+    if _changes_shape(option):
+        return 0 if option is not None and option.name == "schedule" else 1
+    return 2 if option is not None and option.name in ("model", "cluster") else 3
 
 
-def _of_shape(option: Option | None) -> bool:
+def _changes_shape(option: Option | None) -> bool:
     return option is not None and option.name in {
         "schedule",
         *(field.name for field in fields(ShapeOptions)),
     }
+
+
+def _of_training(option: Option | None) -> bool:
+    return option is not None and (option.name in NAMES_OF_TRAINING or option.name == "cluster")
 
 
 @dataclass(frozen=True)
@@ -286,12 +343,16 @@ class _Change:
             return self._move_layers(match[3], value)
         option = self.keys.get(match[1]) if match else None
         if not (equals and match and option) or (match[3] and option.name != "links"):
-            known = ", ".join(self.keys)
+            guess = guess_of(key, self.keys) if equals and not option else ""
             raise InputError(
-                f"--what-if cannot change '{self.part[:60]}'",
-                f"KEY=VALUE with one of {known}, tf.STAGE, link.A-B, layers.A>B",
+                f"--what-if cannot change '{self.part[:60]}'{'.' * bool(guess)}{guess}",
+                "KEY=VALUE, where --KEY is an option of shape, costs, model or messages (ppsim "
+                "explain --help-all), or tf.STAGE, link.A-B, layers.A>B",
             )
         name, run = option.name, self.run
+        if name == "model" and not run.costs.modelled:
+            what = f"--what-if {self.part}: the run that it would be compared with has no model"
+            raise InputError(what, "add --model NAME --cluster NAME")
         if name == "schedule":
             return run.use(value)
         if match[3]:
@@ -312,11 +373,16 @@ class _Change:
             "layout",
             "recompute",
             *LAYER_TIMES,
+            *NAMES_OF_TRAINING,
         ):
             raise InputError(f"--what-if {self.part}: {NO_OPTION}", "tf=x0.9, tf.2=x0.9, comm=0.1")
-        counted = match[2] or re.match(r"x[0-9.]", value)
-        found = self._number(option, match[2], value) if counted else self._typed(option, value)
+        is_number = match[2] or re.match(r"x[0-9.]", value)
+        found = (
+            self._number(option, match[2], value) if is_number else self._read_value(option, value)
+        )
         numbers: dict[str, Any] = {name: found}
+        if name in NAMES_OF_TRAINING or (name == "cluster" and run.costs.modelled):
+            return run.train(**numbers)
         if hasattr(run.shape, name):
             return replace(run, shape=replace(run.shape, **numbers), schedule=None)
         if hasattr(run.network, name):
@@ -324,13 +390,14 @@ class _Change:
         schedule = None if name in DECIDING_OPS else run.schedule
         return replace(run, costs=replace(run.costs, **numbers), schedule=schedule)
 
-    def _typed(self, option: Option, value: str) -> Any:
+    def _read_value(self, option: Option, value: str) -> Any:
         """Read a value as the option does, added to those before where it is repeatable."""
         try:
             found = click.types.convert_type(option.type).convert(value, None, None)
         except click.BadParameter as error:
             raise InputError(
-                f"--what-if {self.part}: {error.message}", f"as --{self.part.partition('=')[0]}"
+                f"--what-if {self.part}: {error.message}",
+                f"a value that {option.spelling} takes",
             ) from None
         return (*getattr(self.run.costs, option.name), found) if option.many else found
 
@@ -339,8 +406,8 @@ class _Change:
         now = self._now(option.name)
         if now is None or (place and not isinstance(option.type, Numbers)):
             raise InputError(
-                f"--what-if {self.part}: {option.spelling} is not a number, so it has no factor",
-                "KEY=VALUE",
+                f"--what-if {self.part}: {option.spelling} is not a time, so it has no factor",
+                f"{self.part.partition('=')[0].partition('.')[0].strip()}=VALUE",
             )
         if not place:
             return (
@@ -378,11 +445,11 @@ class _Change:
                 np.broadcast_to(1.0 if costs.speed is None else costs.speed, schedule.n_devices)
             )
         if name == "t_layer" and (layout := self.run.asked.layout_of(schedule)):
-            return layer_times(costs).of_layers(layout.n_layers)
+            return layer_times(costs).forward_times(layout.n_layers)
         if name in LAYER_TIMES:
             times = layer_times(costs)
             return np.asarray(
-                times.of_mtp if name == "t_mtp" else getattr(times, name.removeprefix("t_"))
+                times.mtp_time if name == "t_mtp" else getattr(times, name.removeprefix("t_"))
             )
         return np.asarray(costs.comm or 0.0) if name == "comm" else None
 
@@ -479,7 +546,7 @@ class _Change:
             )
 
     def _read(self, value: str, now: Any = 1.0) -> Any:
-        """The number in a value, or where it is a factor what it makes of the number ``now``."""
+        """The number in a value; a factor multiplies the number ``now``."""
         try:
             number = float(value.removeprefix("x"))
         except ValueError:
@@ -491,13 +558,15 @@ class _Change:
         return now * number if value.startswith("x") else now * 0.0 + number
 
 
-def _check_together(run: Run, parts: list[str], given: Given, keys: Mapping[str, Option]) -> None:
-    """Hold the changed options to the table of what needs what, as if they were given."""
+def _check_together(
+    run: Run, parts: list[str], given: TypedOptions, keys: Mapping[str, Option]
+) -> None:
+    """Check the changed options against the rules of options, as if they were given."""
     values = {
         name: value
-        for group in (run.shape, run.costs, run.network)
+        for group in (run.shape, run.costs, run.network, run.training, run.lengths)
         for name, value in flatten(group).items()
-    }
+    } | {"replicas": run.replicas}
     changed = [keys.get(part.partition("=")[0].strip()) for part in parts]
     typed = [
         each for each in changed if each and (run.by_options or each.name not in (*TIMES, "comm"))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ppsim.analysis.observed import Observed
     from ppsim.core.draft import Draft
     from ppsim.core.job import Job
+    from ppsim.core.schedule import Schedule
     from ppsim.real.traces.run import RealRun
 
 
@@ -99,23 +100,23 @@ def read_draft(
 
 
 @dataclass(frozen=True)
-class Stated:
+class StatedRun:
     """A run whose times are in its files."""
 
-    found: Observed  # its times and what they show
-    text: str  # what it is, for people
+    observed: Observed  # its times and the numbers derived from them
+    text: str  # a description of the run, for people
     title: str  # the name of its schedule, for pictures
     family: str  # the family whose queues it followed; empty for none
     group_size: int | None = None  # the microbatches per group, where the family takes that
-    measured: bool = False  # whether it is a real run
-    notes: tuple[str, ...] = ()  # what a reader of the numbers must know
+    is_real: bool = False  # whether it is a real run
+    notes: tuple[str, ...] = ()  # sentences that readers of the numbers must know
     job: Job | None = None  # all replicas of a run that shows them
     replica: int = 0  # the number of the one whose times these are
 
 
 def read_stated(
     spec: str, iteration: str = "median", schedule: str = "", unit: str = ""
-) -> Stated | None:
+) -> StatedRun | None:
     """Read the times of a real run or of a file; None for a schedule's name and for a file without
     times.
 
@@ -139,13 +140,30 @@ def read_stated(
         return None
     from ppsim.analysis.observed import observe
 
-    family = _family(timeline.schedule.name)
-    return Stated(
-        observe(timeline), f"times stated by {spec}", title_of(timeline.schedule), *family
-    )
+    found = _name_of(timeline.schedule)
+    named = replace(timeline.schedule, name=found or timeline.schedule.name)
+    name, group = _family(found)
+    title = title_of(replace(named, name=name) if name else named)
+    shown = observe(replace(timeline, schedule=named))
+    return StatedRun(shown, f"times stated by {spec}", title, name, group)
 
 
-def _read_run(spec: str, iteration: str, schedule: str, unit: str) -> Stated:
+def _name_of(schedule: Schedule) -> str:
+    """Return the name of the family whose queues a file has, or that it states where queues of the
+    family follow costs; else empty.
+    """
+    from ppsim.schedules import find, recognise
+
+    if found := recognise(schedule):
+        return found
+    try:
+        family = find(schedule.name)
+    except UnknownSchedule:
+        return ""
+    return family.name if family.uses_costs else ""
+
+
+def _read_run(spec: str, iteration: str, schedule: str, unit: str) -> StatedRun:
     """Read one iteration of a real run."""
     import numpy as np
 
@@ -163,7 +181,7 @@ def _read_run(spec: str, iteration: str, schedule: str, unit: str) -> Stated:
     name, group = _family(run.schedule.name)
     title = title_of(replace(run.schedule, name=name)) if name else run.schedule.name
     text = f"measured, {word} in {spec}"
-    return Stated(found, text, title, name, group, True, run.notes, run.job, run.replica)
+    return StatedRun(found, text, title, name, group, True, run.notes, run.job, run.replica)
 
 
 def _family(name: str) -> tuple[str, int | None]:
@@ -172,8 +190,9 @@ def _family(name: str) -> tuple[str, int | None]:
     """
     from ppsim.schedules import find
 
-    family, _, option = name.partition(" group-size=")
+    family, _, options = name.partition(" ")
+    key, _, value = options.partition("=")
     try:
-        return find(family).name, int(option) if option.isdecimal() else None
+        return find(family).name, int(value) if key == "group-size" else None
     except UnknownSchedule:
         return "", None

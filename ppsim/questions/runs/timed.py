@@ -13,7 +13,7 @@ from ppsim.prices.build import build_costs, build_schedule, check_taken, check_u
 from ppsim.prices.options import CostOptions
 from ppsim.prices.several import options_taken
 from ppsim.prices.timing import time_ops
-from ppsim.questions.runs.stated import Stated, read_stated
+from ppsim.questions.runs.stated import StatedRun, read_stated
 
 if TYPE_CHECKING:
     from ppsim.analysis.idle import Idle
@@ -33,7 +33,7 @@ class TimedRun:
     spec: str  # the schedule's spelling or the file, as typed
     idle: Idle  # its idle time by cause, with its timeline
     source: str  # ``simulated`` (with whose times), ``stated`` by a file, or ``measured``
-    costs: Costs  # what was simulated, or what the stated times show
+    costs: Costs  # of the simulation, or derived from the stated times
     execution: Execution | None = None  # where sends and receives were simulated as ops
 
     @property
@@ -56,8 +56,8 @@ def time_runs(
     """Time every run: files that state their times as they are, all else simulated in the shape
     given.
 
-    Without a shape, that of a file is taken for the schedule spelled beside it, and so are its
-    times without costs.
+    Without a shape, the shape of a file holds for the schedule named with it, and so do its times
+    without costs.
 
     Raises:
         InputError: a schedule or file that does not exist, or options that have no effect.
@@ -77,26 +77,31 @@ def time_runs(
         schedule = run.timeline.schedule
         if shape.devices is None and shape.stages is None:
             shape = replace(shape, devices=schedule.n_devices)
-        shape = (
-            shape if shape.microbatches else replace(shape, microbatches=schedule.n_microbatches)
-        )
+        microbatches = shape.microbatches or schedule.whole_microbatches
+        shape = replace(shape, microbatches=microbatches)
     check_taken(spelled, shape)
+    for run in stated.values():
+        schedule = run.timeline.schedule
+        if schedule.n_slices > 1 and shape.slices is None:
+            shape = replace(shape, slices=schedule.n_slices)
+        if schedule.n_rounds > 1 and costs.steps is None:
+            costs = replace(costs, steps=schedule.n_rounds)
     schedules = {
         spec: build_schedule(spec, _shape_of(spec, shape), costs, network) for spec in spelled
     }
     check_used(schedules.values(), costs)
-    shown = next(iter(stated.values())).costs if len(stated) == 1 and not typed else None
+    shown = _shown_costs(next(iter(stated.values()))) if len(stated) == 1 and not typed else None
     simulated = {
         spec: simulated_run(spec, each, costs, network, shown) for spec, each in schedules.items()
     }
     return [(stated | simulated)[spec] for spec in specs]
 
 
-def show_stated(spec: str, stated: Stated) -> TimedRun:
+def show_stated(spec: str, stated: StatedRun) -> TimedRun:
     """Take a run with its own times, its idle time explained."""
     from ppsim.analysis.idle import explain_idle
 
-    found, source = stated.found, MEASURED if stated.measured else STATED
+    found, source = stated.observed, MEASURED if stated.is_real else STATED
     return TimedRun(spec, explain_idle(found.timeline, found.arrival), source, found.costs)
 
 
@@ -131,6 +136,13 @@ def explain_costs(
         prices,
         execution,
     )
+
+
+def _shown_costs(run: TimedRun) -> Costs:
+    """Return the costs that a run's times show, of whole sequences."""
+    from ppsim.analysis.changes import times_sliced
+
+    return times_sliced(run.costs, run.timeline.schedule.n_slices)
 
 
 def _shape_of(spec: str, shape: ShapeOptions) -> ShapeOptions:

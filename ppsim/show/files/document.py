@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Story:
+class PageExplanation:
     """An answer's explanation of a picture, for pages."""
 
     # bars, tables and steps, as ``report_story.js`` shows them; a search has ``steps``
-    told: Mapping[str, Any]
+    content: Mapping[str, Any]
     # other timelines, one for each change that is told, to lay over the first
     ghosts: tuple[Timeline, ...] = ()
     # shape (ops, 2), the ops that both timelines have; empty for none
@@ -76,7 +76,7 @@ class Document:
         look: palette, labels, window and what else charts can show.
         left: schedules that were asked for and refuse, as they were spelled, each with the reason;
             for live pages.
-        story: what the answer says of it, for pages; None for pictures alone.
+        explanation: what the answer says of it, for pages; None for pictures alone.
         verdict: the answer in one sentence, for pages and JSON; empty for none.
         costs: what the ops of each timeline cost, so that pages can time an edited order; empty
             where that is not known.
@@ -113,7 +113,7 @@ class Document:
     cluster: str = ""
     look: Look = PLAIN
     left: tuple[tuple[str, str], ...] = ()
-    story: Story | None = None
+    explanation: PageExplanation | None = None
     verdict: str = ""
     costs: tuple[Costs, ...] = ()
     memory_models: tuple[MemoryModel, ...] = ()
@@ -145,7 +145,7 @@ class Abilities:
     one_schedule: bool = False  # it holds a single schedule
     figure: bool = False  # it is a drawing, with a style and a width
     view: bool = False  # it takes a palette, a title, a window and a highlight
-    memory: bool = False  # it shows what devices hold
+    memory: bool = False  # it shows the memory of devices
     times: bool = True  # it states when ops run
     edits: bool = False  # its reader can change the schedule
     lowered: bool = False  # it can hold sends, receives and FSDP ops in the queues
@@ -194,9 +194,7 @@ def suffix_of(target: str) -> str:
 
 
 def require_suffix(suffix: str, able: Collection[str], what: str, more: str = "") -> None:
-    """Refuse a format that something is not written in (InputError: it is none of those that are
-    ``able``).
-    """
+    """Refuse a format in which something cannot be written (InputError: it is not in ``able``)."""
     if suffix not in able:
         raise InputError(f"{what} cannot be written as {suffix}", f"one of {' '.join(able)}{more}")
 

@@ -233,13 +233,13 @@ def kinds_object(document: Document) -> list[dict[str, Any]]:
         for code in np.unique(timeline.schedule.kind).tolist()
     }
     kinds = sorted({*EDITED, *(kind for kind in held if kind in TIMED)})
-    given = {kind.info.gives for kind in kinds} | {Result.ACTIVATION, Result.GRADIENT}
+    given = {kind.info.result for kind in kinds} | {Result.ACTIVATION, Result.GRADIENT}
     return [_kind_object(kind, given) if kind in kinds else {} for kind in TIMED[: max(kinds) + 1]]
 
 
 def _kind_object(kind: Kind, given: set[Result | None]) -> dict[str, Any]:
     info = kind.info
-    made = {FORWARD: Result.ACTIVATION, BACKWARD: Result.GRADIENT}.get(info.direction, info.gives)
+    made = {FORWARD: Result.ACTIVATION, BACKWARD: Result.GRADIENT}.get(info.direction, info.result)
     needs = [
         {
             "result": _RESULTS.index(need.result),
@@ -261,7 +261,7 @@ def _kind_object(kind: Kind, given: set[Result | None]) -> dict[str, Any]:
         "works_on": info.works_on,
         "gives": _RESULTS.index(made) if made else -1,
         "staged": info.has_stage,
-        "everywhere": info.everywhere,
+        "everywhere": info.on_all_devices,
         "gated": info.gated,
         "posts": info.side == "post",
         "row": kind in IN_ROW,

@@ -143,7 +143,7 @@ def _keys_of(script: str) -> set[str]:
 
 
 def _static_text(literal: str) -> str:
-    """Return a text, or a template without its places; those that hold texts stay."""
+    """Return a text, or a template without its places, except for places that hold texts."""
     return re.sub(r"\$\{[^{}`'\"]*\}", " ", literal)
 
 

@@ -3,6 +3,7 @@ change gives.
 """
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from click.testing import CliRunner, Result
 from ppsim.cli import group
 from ppsim.errors import InputError
 from ppsim.questions.across.explain import explain as ask
-from tests.commands import invoke, refused
+from tests.commands import ROOT, invoke, refused
 from tests.real_runs import PRIMUS, ops_rows, simulated, write_csv
 
 TRACES = Path(__file__).parents[2] / "data" / "traces"
@@ -76,16 +77,14 @@ def test_changes_are_simulated():
 
 
 def test_a_slow_stage_is_advised_against():
-    said = explain(
-        "zb-1p", "--devices", "8", "--mb", "32", "--tf", "1,1,1,1.3,1,1,1,1", "-q"
-    ).stdout
+    said = explain("zb-1p", "--devices", "4", "--mb", "12", "--tf", "1,1.3,1,1", "-q").stdout
     assert said.partition("; ")[2].startswith("first: move layers so that stages are equal")
     command, _, needed = said.partition("(ppsim ")[2].partition(")")[0].partition(", with ")
     assert (command, needed) == (
-        "partition zb-1p --devices 8 --mb 32",
+        "partition zb-1p --devices 4 --mb 12",
         "the time of each one in --t-layer",
     )
-    found = invoke(*command.split(), "--t-layer", ",".join(["1"] * 7 + ["1.3"] * 9), "-q")
+    found = invoke(*command.split(), "--t-layer", ",".join(["1"] * 3 + ["1.3"] * 5), "-q")
     assert found.exit_code == 0
 
 
@@ -230,7 +229,7 @@ def test_a_view_of_nothing_is_refused():
 
 
 def test_a_file_with_times_is_explained_as_it_is(tmp_path):
-    """Its causes are those of the run that wrote it; with costs given, it is timed anew."""
+    """Its causes are those of the run that wrote it; with costs given, it is timed again."""
     path, words = (
         str(tmp_path / "a.json"),
         ("1f1b", "--stages", "3", "--mb", "4", "--comm", "0.375"),
@@ -366,3 +365,24 @@ def test_explain_holds_changes_of_a_model_to_bytes_as_run_does():
         (said,) = (change for change in changes if change.split()[0] == f"schedule={name}")
         assert changes[said] == fits[name]
     assert set(fits.values()) == {True, False}
+
+
+LAYOUT = ("--layout", "Et*2|t*2|t*2|t*2L")
+
+
+def test_a_layout_counts_layers_where_a_profile_has_no_bytes_of_activations(tmp_path):
+    """The profile gives times, the layout what stages hold, as in run."""
+    tables = re.split(r"(?m)^(?=\[)", (ROOT / "gallery" / "profile-cpu.toml").read_text())
+    profile = tmp_path / "times.toml"
+    profile.write_text("".join(each for each in tables if not each.startswith("[[activation]]")))
+    words = ("1f1b", "--devices", "4", "--mb", "8", "--profile", str(profile))
+    told = explained(*words, *LAYOUT)
+    assert (
+        told["makespan"] == json.loads(invoke("run", *words, *LAYOUT, "--json").stdout)["makespan"]
+    )
+    assert told["memory"] == {"held": 8, "cap": 8, "unit": "layer activations"}
+    assert explained(*words)["memory"]["unit"] == "activations"
+    assert explained(*words, *LAYOUT, "--cap", "4")["memory"]["cap"] == 4
+    lengths = ("--lengths", "lognormal:2048:1.2:7")
+    assert explained(*words, *LAYOUT, *lengths)["memory"]["unit"] == "layer activations"
+    assert "is in bytes" in str(refused("explain", *words, *LAYOUT, "--cap", "8GiB"))

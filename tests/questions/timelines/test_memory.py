@@ -182,7 +182,7 @@ def test_a_file_over_its_cap_is_answered_as_any_schedule(tmp_path):
     path.write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
     error = refused("-s", str(path), "--cap", "1", "-q")
     assert error.exit_code == 1
-    assert str(error).startswith("1f1b does not fit 1 activations")
+    assert str(error).startswith("1f1b does not fit 1 activation:")
     (first, *_) = error.hint.split(" (")
     if first.startswith("--schedule"):
         assert memory(*first.split(), "--cap", "1").exit_code == 0
@@ -292,8 +292,8 @@ def test_passing_is_the_first_moment_over_the_cap():
     """1F1B's device 0 passes 2 with its third forward, at 2, and is over by 2 at its peak."""
     schedule = generate("1f1b", devices=4, microbatches=8)
     found = report(simulate(schedule, costs_for(schedule)), activation_model(schedule), cap=2)
-    assert [peak.device for peak in found.over] == [0, 1]
-    first = find_excess(found, found.over[0])
+    assert [peak.device for peak in found.exceeding] == [0, 1]
+    first = find_excess(found, found.exceeding[0])
     assert (first.time, schedule.label(first.op), first.excess) == (2.0, "0F2", 2)
 
 
@@ -388,3 +388,18 @@ def test_a_model_is_named_as_plan_names_it(tmp_path):
     assert "--zero must be 0, 1, 2 or 3" in str(
         invoke(*words, "--model", "llama3-8b", "--dp", "2", "--zero", "7").exception
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("memory", "1f1b", "--devices", "1", "--mb", "1", "--cap", "1"), "fits 1 activation: "),
+        (("run", "gpipe", "--devices", "1", "--mb", "2", "--cap", "1"), "fit 1 activation: "),
+        (("compare", "1f1b", "--devices", "1", "--mb", "1", "--cap", "1"), "cap 1 activation of"),
+        (("explain", "v-min", "--devices", "2", "--mb", "1"), "hold at most 1 activation of"),
+    ],
+)
+def test_one_activation_is_none_of_several(words, said):
+    result = invoke(*words)
+    assert said in result.stdout
+    assert "1 activations" not in result.stdout + str(result.exception)

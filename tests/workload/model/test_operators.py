@@ -9,14 +9,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ppsim.workload.cost.costs import gathered_bytes
+from ppsim.workload.cost.costs import attention_input_share, gathered_bytes
 from ppsim.workload.hardware.efficiency import (
     Curve,
     Efficiency,
     Software,
     efficiency_of,
     fitted,
-    passes,
+    pass_seconds,
     seconds,
 )
 from ppsim.workload.hardware.hardware import read_gpu
@@ -675,18 +675,19 @@ def test_a_pass_takes_no_less_than_its_launches():
     )
     kernels = [tiny.kernels[0].sum(), tiny.kernels[1:].sum()]
     assert kernels == [11, 11 + 2 + 4]
-    found = passes(tiny, GPU, FOUND, "bf16")
+    found = pass_seconds(tiny, GPU, FOUND, "bf16")
     assert [found[0], found[3]] == pytest.approx([k * 5e-6 * 2.0 for k in kernels], rel=1e-3)
-    held = passes(tiny, GPU, FOUND, "bf16", waits + 1e-12)  # with collectives four launches more
+    # with collectives four launches more
+    held = pass_seconds(tiny, GPU, FOUND, "bf16", waits + 1e-12)
     assert [held[0], held[3]] == pytest.approx([(k + 4) * 5e-6 * 2.0 for k in kernels], rel=1e-3)
-    late = passes(tiny, GPU, FOUND, "bf16", np.array([1.0, 2.0, 0.0]))
+    late = pass_seconds(tiny, GPU, FOUND, "bf16", np.array([1.0, 2.0, 0.0]))
     assert late[:2] == pytest.approx([1.0, 2.0], rel=1e-3)
     experts = layer_operators(MIXED, replace(PLAIN, ep=4), Layer(mlp="experts"))
-    assert passes(experts, GPU, FOUND, "bf16")[0] == pytest.approx(
+    assert pass_seconds(experts, GPU, FOUND, "bf16")[0] == pytest.approx(
         2 * experts.kernels[0].sum() * 1e-5, rel=1e-2
     )
     head = head_operators(DENSE, PLAIN)
-    assert passes(head, GPU, FOUND, "bf16")[0] == pytest.approx(5 * 1e-5, rel=1e-2)
+    assert pass_seconds(head, GPU, FOUND, "bf16")[0] == pytest.approx(5 * 1e-5, rel=1e-2)
 
 
 def test_gpu_and_host_that_are_alike_take_a_fourth_root_longer():
@@ -694,9 +695,9 @@ def test_gpu_and_host_that_are_alike_take_a_fourth_root_longer():
     big = layer_operators(replace(DENSE, hidden=4096, ffn=16384, seq=4096), Parallel(), Layer())
     gpu = seconds(big, GPU, FOUND, "bf16").sum(axis=1)
     host = Efficiency(CURVE, replace(SOFT, launch_us=gpu[0] / big.kernels[0].sum() * 1e6))
-    assert passes(big, GPU, host, "bf16")[0] == pytest.approx(gpu[0] * 2**0.25)
+    assert pass_seconds(big, GPU, host, "bf16")[0] == pytest.approx(gpu[0] * 2**0.25)
     back = Efficiency(CURVE, replace(SOFT, launch_us=gpu[1:].sum() / big.kernels[1:].sum() * 1e6))
-    assert passes(big, GPU, back, "bf16")[3] == pytest.approx(gpu[1:].sum() * 2**0.25)
+    assert pass_seconds(big, GPU, back, "bf16")[3] == pytest.approx(gpu[1:].sum() * 2**0.25)
 
 
 @pytest.mark.parametrize("launch_us", [1e-3, 20.0, 1e3])
@@ -705,7 +706,7 @@ def test_a_split_backward_takes_no_less_than_a_whole_one_and_as_much_where_one_s
 ):
     """The host launches ahead within one B, not from I to W."""
     layer = layer_operators(replace(DENSE, hidden=1024, ffn=4096, seq=1024), Parallel(), Layer())
-    _, inputs, weights, whole = passes(
+    _, inputs, weights, whole = pass_seconds(
         layer, GPU, Efficiency(CURVE, replace(SOFT, launch_us=launch_us)), "bf16"
     )
     apart = (inputs + weights) / whole - 1
@@ -802,6 +803,40 @@ def test_gathers_are_of_hidden_states_keys_and_values_or_of_states():
     assert states == (3 * 8 * 10 + 2 * 2 * 6) * 2 * tokens
     assert gathered_bytes(STATED, Parallel(cp=2, tp=2), Layer("mamba", "dense"))[1] == states / 2
     assert gathered_bytes(DENSE, Parallel(cp=2), Layer("none", "dense"))[1] == 0
+
+
+def products_of_all_tokens(model: Model, mixer: str) -> dict[str, float]:
+    """The width of each input of an attention layer that is made of a rank's own tokens, over the
+    tokens that a row of it has, and read for all tokens.
+    """
+    made = {"query up": float(model.q_lora), "key": float(model.head_dim)}
+    if mixer == "csa":
+        made |= {"key of four": model.head_dim / 4, "indexer key of four": model.index_dim / 4}
+    return made | ({"key of 128": model.head_dim / 128} if mixer == "hca" else {})
+
+
+@pytest.mark.parametrize("mixer", ["window", "csa", "hca"])
+def test_deepseek_v4_gathers_latents_and_one_head_of_keys(mixer):
+    """Down-projections run on the rank's own tokens, so their outputs are gathered, not hidden
+    states; between context ranks only keys of several tokens, and a window's hidden states.
+    """
+    model, layer = read_model("deepseek-v4-flash", 8192), Layer(mixer, "experts")
+    gathered = products_of_all_tokens(model, mixer)
+    assert attention_input_share(model, layer) == pytest.approx(sum(gathered.values()) / 4096)
+    two = dict(zip(*listed(model, Parallel(tp=2), layer), strict=True))
+    one = dict(zip(*listed(model, Parallel(), layer), strict=True))
+    assert two["query down"] == one["query down"] / 2  # own tokens, all of the rank
+    assert two["query up"] == one["query up"] / 2  # all tokens, half of the heads
+    whole, kept = gathered_bytes(model, Parallel(cp=2, mbs=3), layer)
+    assert whole == 3 * 4096 * 4096 * 2  # hidden states, behind the last product
+    keys = sum(width for name, width in gathered.items() if " of " in name)
+    assert kept == 2 * 3 * (128 * 4096 + 8192 * keys)
+
+
+def listed(model: Model, parallel: Parallel, layer: Layer) -> tuple[tuple[str, ...], list[float]]:
+    """Names and FLOPs of a layer's operators, forward."""
+    operators = layer_operators(model, parallel, layer)
+    return operators.names, operators.flops[0].tolist()
 
 
 def test_experts_are_four_times_as_wide_as_the_model_where_nothing_says_more():

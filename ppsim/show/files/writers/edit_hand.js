@@ -176,7 +176,7 @@ function choose(panel, device, at) {
   const row = timeline.kept.indexOf(op);
   view.op = row < 0 ? null : { panel, op: row };
   const { start, end } = timeline.edited.timed;
-  if (tall()) reveal(device);
+  if (hasManyDevices()) reveal(device);
   const label = cellText(editor.sheets[panel], cellsOf(stateNow(panel).queues[device])[at]);
   say(`${label} on device ${device}, place ${at + 1}: ${interval(start[op], end[op])}`);
   $('chart').classList.toggle('holds', editor.sheets[panel].placement.length > 1);

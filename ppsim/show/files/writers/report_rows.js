@@ -140,10 +140,10 @@ function pinLine({ timeline, top, row, devices }, { left, plotWidth }, theme) {
   return `<path class="pins" d="M0 ${px(top + count * row)}H${px(left + plotWidth)}" stroke="${theme.ink}" stroke-width="1.5"/>`;
 }
 
-/** Draw the overview, where there is room for a view in it: all devices and all time, anew only where that changed. */
+/** Draw the overview, where there is room for a view in it: all devices and all time, again only where that changed. */
 function showOverview() {
-  const there = tall() && !view.printing && (mostDevices() > MANY || view.rows !== null);
-  for (const id of ['rows-fewer', 'rows-more', 'rows-pin']) $(id).hidden = !tall();
+  const there = hasManyDevices() && !view.printing && (mostDevices() > MANY || view.rows !== null);
+  for (const id of ['rows-fewer', 'rows-more', 'rows-pin']) $(id).hidden = !hasManyDevices();
   $('overview').hidden = !there;
   $('chart').classList.toggle('zoomed', view.rows !== null);
   if (!there) return;
