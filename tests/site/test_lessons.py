@@ -76,3 +76,38 @@ def test_a_page_knows_when_its_lesson_is_done(lesson: Lesson, tmp_path, browser)
         browser.run(f"ppsim.become({names}.indexOf('{lesson.solution}')); 1")
     assert "done" in browser.run(said)
     assert browser.errors == []
+
+
+# Where a copy to the device is, and where its strip has a time, in the window.
+COPY = """
+((name, time) => {
+  const { queues, start, makespan } = ppsim.state();
+  const began = start[1][queues[1].indexOf(name)];
+  const rows = document.querySelector('#marks svg').getBoundingClientRect();
+  const names = [...document.querySelectorAll('#marks text')]
+    .filter(each => each.textContent.startsWith('device '));
+  const [first, second] = names.map(each => each.getBoundingClientRect().top);
+  const at = when => rows.left + rows.width * when / makespan;
+  return [at(began + 0.25), at(time), rows.top + 1.9 * (second - first)];
+})
+"""
+
+
+@pytest.mark.browser
+def test_the_lesson_of_copies_is_done_by_two_drags(tmp_path, browser):
+    """Along the strip below the device, as its text says."""
+    target = tmp_path / "lesson.html"
+    write_lesson(LESSONS["offload"], target)
+    browser.open(target.as_uri())
+    browser.wait("document.querySelector('#par')?.textContent")
+    said = "document.querySelector('#par').textContent"
+    for name, time in (("1RELOAD1", 7.2), ("1RELOAD3", 14.2)):
+        assert "done" not in browser.run(said)
+        x, to, y = browser.run(f"{COPY}('{name}', {time})")
+        browser.mouse("mousePressed", x, y)
+        for share in (0.3, 0.7, 1):
+            browser.mouse("mouseMoved", x + share * (to - x), y)
+        browser.wait("document.querySelector('#marks .ghost')")
+        browser.mouse("mouseReleased", to, y)
+        browser.wait("!document.querySelector('#marks .ghost')")
+    assert "done" in browser.run(said)

@@ -161,6 +161,29 @@ def test_the_mouse_drags_an_op_and_a_ghost_has_its_cost(page, browser):
 
 
 @pytest.mark.browser
+@pytest.mark.parametrize("moved", [False, True])
+@pytest.mark.parametrize(("key", "modifiers"), [("Delete", 0), ("z", CONTROL), ("e", 0)])
+def test_a_key_while_an_op_is_held_lets_it_go(key, modifiers, moved, page, browser):
+    """The key does what it does, and the op stays where it is then."""
+    page("run 1f1b --stages 2 --mb 4")
+    browser.run("ppsim.move(0, 1, 2)")
+    x, y = spot(browser, "0F3")
+    before, _ = spot(browser, "0F2")
+    browser.mouse("mousePressed", x, y)
+    for share in (0.3, 1):
+        browser.mouse("mouseMoved", x + share * (before - 3 - x), y)
+    browser.wait("document.querySelector('#marks .ghost')")
+    press(browser, key, modifiers)
+    after = browser.run("ppsim.csv()")
+    if moved:
+        browser.mouse("mouseMoved", before - 6, y)
+    browser.mouse("mouseReleased", before - 6, y)
+    assert browser.run("ppsim.csv()") == after
+    assert browser.run("document.getElementById('fault').textContent") == ""
+    assert browser.errors == []
+
+
+@pytest.mark.browser
 def test_a_finger_selects_an_op_and_then_drags_it(page, browser):
     page("run 1f1b --stages 4 --mb 8")
     x, y = spot(browser, "0F4")
@@ -173,6 +196,14 @@ def test_a_finger_selects_an_op_and_then_drags_it(page, browser):
     touch("touchStart", (x, y))
     touch("touchEnd")
     assert said(browser, "status").startswith("0F4 on device 0, place 6")
+    assert browser.run("ppsim.csv()") == before
+    touch("touchStart", (x, y))
+    for share in (0.3, 0.7, 1):
+        touch("touchMove", (x + share * (after + 8 - x), y))
+    browser.wait("document.querySelector('#marks .ghost')")
+    touch("touchStart", (after + 8, y), (x - 60, y))  # a second finger lets it go
+    browser.wait("!document.querySelector('#marks .ghost')")
+    touch("touchEnd")
     assert browser.run("ppsim.csv()") == before
     touch("touchStart", (x, y))
     for share in (0.3, 0.7, 1):

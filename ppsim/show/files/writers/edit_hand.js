@@ -4,6 +4,7 @@ const MOST_TOLD = 2000; // ops of a schedule whose split is timed whenever a bac
 
 /** Turn the editor on or off; an edited schedule stays as it is. */
 function toggleEditor(on = !editor.on) {
+  if (editor.held) letGo(false);
   editor.on = on;
   press('edit', on);
   $('editor').hidden = !on;
@@ -13,7 +14,7 @@ function toggleEditor(on = !editor.on) {
   showEdited();
   if (!on) return;
   sayHow();
-  setTimeout(warmUp, 50);
+  editor.warming = setTimeout(warmUp, 50);
 }
 
 /** Time an edit that changes nothing, so that the first one finds its code compiled. */
@@ -265,7 +266,7 @@ function grab(event) {
   const again = selected && selected.panel === found.panel && selected.device === found.device && selected.at === found.at;
   choose(found.panel, found.device, found.at);
   editor.held = event.pointerType === 'touch' && !again ? null
-    : { ...editor.selected, x: event.clientX, y: event.clientY };
+    : { ...editor.selected, state: stateNow(), x: event.clientX, y: event.clientY };
   return Boolean(editor.held);
 }
 
@@ -290,6 +291,7 @@ function moveUnder(event, { panel, device, at }) {
 /** Show where the held op would go and what that costs. */
 function carry(event) {
   const { held } = editor;
+  if (held.state !== stateNow(held.panel)) return letGo(false); // a key has changed it meanwhile
   const far = Math.hypot(event.clientX - held.x, event.clientY - held.y);
   if (!editor.ghost && far < 5) return;
   const { act, target, why } = moveUnder(event, held);
@@ -313,7 +315,7 @@ function letGo(drop) {
   editor.held = editor.ghost = null;
   hideTip();
   drawSoon();
-  if (!drop || !ghost || ghost.act[0] === 'm' && ghost.act[3] === held.at) return;
+  if (!drop || !ghost || held.state !== stateNow(held.panel) || ghost.act[0] === 'm' && ghost.act[3] === held.at) return;
   attempt(() => {
     editor.panel = held.panel;
     changed(() => edit(held.panel, ...ghost.act));

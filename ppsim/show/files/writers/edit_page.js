@@ -177,6 +177,7 @@ function editedTimeline(sheet, state, original) {
 
 /** Start what edits need, once the page has its timelines. */
 async function startEditor() {
+  clearTimeout(editor.warming);
   if (editor.at) keepEdits(editsText(), editor.at);
   else if (editor.base) editor.kept.delete(editor.base);
   editor.originals = [...TIMELINES];

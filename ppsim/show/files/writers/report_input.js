@@ -107,6 +107,7 @@ function pointers() {
   $('chart').addEventListener('pointerdown', event => {
     fingers.set(event.pointerId, [event.clientX, event.clientY]);
     if (editable() && fingers.size === 1 && grab(event)) return;
+    if (editable() && editor.held) letGo(false); // two fingers zoom
     pressed = event.button === 0 && fingers.size === 1
       ? { x: event.clientX, y: event.clientY, range: [...view.range], rows: view.rows, selects: event.shiftKey } : null;
     dragged = fingers.size > 1;
