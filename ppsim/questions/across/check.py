@@ -124,8 +124,8 @@ class CheckRequest(Request):
 
 
 def check(file: str, **options: Any) -> Check:
-    """Prove a schedule file, or find its faults; ``options`` as ``ppsim check`` takes them, by
-    name.
+    """Prove that a schedule's file is valid, or find its faults; ``options`` as ``ppsim check``
+    takes them, by name.
 
     Raises:
         InputError: a file that cannot be read, or an option that is refused.

@@ -175,7 +175,9 @@ class ExplainRequest(Request):
 
 
 def explain(schedule: str | None = None, **options: Any) -> Explained:
-    """Say why devices are idle, what decides the time, and what would help.
+    """Explain a run: its idle time by cause, its critical path, and changes that would help.
+
+    Times are in the run's unit.
 
     Args:
         schedule: a name, or a file; None where ``trace=`` is given.

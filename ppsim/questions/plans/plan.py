@@ -265,13 +265,14 @@ class PlanRequest(Request):
 
 
 def plan(model: str, cluster: str, **options: Any) -> Plans:
-    """Find the fastest ways to train a model on so many GPUs that fit their memory.
+    """Find the fastest plans for training a model on a number of GPUs, within their memory; steps
+    are in seconds, memory in GiB.
 
     Args:
-        model: of the library, or a file.
-        cluster: of the library, or a file.
-        options: as ``ppsim plan`` takes them, by name: ``gpus`` and ``gbs`` at least; names may be
-            a list.
+        model: a name of the library, or a file.
+        cluster: a name of the library, or a file.
+        options: as ``ppsim plan`` takes them, by name: ``gpus`` and ``gbs`` (sequences in a step)
+            at least; lists of names may be Python lists.
 
     Raises:
         InputError: an option that is refused, or sizes that nothing fits.

@@ -233,7 +233,7 @@ class ValidateRequest(Request):
 
 
 def validate(schedules: str | Sequence[str] = (), **options: Any) -> Validated | ValidatedJob:
-    """Run schedules for real, one process per device, and compare with the prediction.
+    """Run schedules for real, one process per device, and compare times, in ms, with predictions.
 
     Args:
         schedules: names or files; none with ``from_record`` or ``trace``.

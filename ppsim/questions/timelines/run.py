@@ -185,13 +185,16 @@ class RunRequest(Request):
 
 
 def run(schedule: str | Schedule, **options: Any) -> Any:
-    """Time one schedule, by name, from a file, or of your own making; returns a :class:`Run`, with
-    ``grid`` a Grid.
+    """Time one schedule: a name, a file, or a schedule object; times are in the unit of the costs
+    (t_F by default).
 
     Args:
         schedule: as ``ppsim run`` takes it: ``1f1b``, ``interleaved:2``, a file; or a schedule.
         options: as ``ppsim run`` takes them, by name: ``devices``, ``microbatches``, ``tf``,
             ``p2p``, ...
+
+    Returns:
+        A :class:`Run`, with ``grid`` a :class:`Grid`.
 
     Raises:
         InputError: an option or a shape that is refused.
