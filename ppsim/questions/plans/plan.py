@@ -42,7 +42,6 @@ from ppsim.base.workers import count_cores
 from ppsim.core.schedule import place
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.software import SoftwareOptions, parallel_with
-from ppsim.questions.plans.against import PublishedRuns, compare_runs
 from ppsim.questions.plans.explorer import (
     cap_of,
     gpu_label,
@@ -60,6 +59,7 @@ from ppsim.questions.plans.measured import (
     sureness,
     uneven_stages,
 )
+from ppsim.questions.plans.published_runs import PublishedRuns, compare_runs
 from ppsim.questions.plans.space import SoftwareFeatures, SpaceOptions, make_axes, use_profile_of
 from ppsim.schedules import find
 
