@@ -26,7 +26,7 @@ from ppsim.prices.options import REFUSED_UNUSED, CostOptions, ask_costs, is_give
 from ppsim.prices.part import Asked
 from ppsim.prices.parts.layout import LayoutString
 from ppsim.prices.parts.profile import has_activation_bytes
-from ppsim.prices.parts.steps import goes_round
+from ppsim.prices.parts.steps import has_period
 from ppsim.prices.parts.unequal import Unequal
 
 if TYPE_CHECKING:
@@ -329,7 +329,7 @@ def measure_with_bound(
     metrics = measure(timeline)
     found = bound_schedule(timeline.schedule, costs, metrics.peak_activations).makespan
     around = None
-    if not detailed and goes_round(timeline.schedule):
+    if not detailed and has_period(timeline.schedule):
         from ppsim.prices.rounds import measure_round
 
         around = measure_round(timeline, costs, tokens)

@@ -560,9 +560,9 @@ def _stated_run(given: TypedOptions, request: ExplainRequest) -> StatedRun | Non
     if not trace and not _may_be_file(spec):
         _refuse_iteration(given)
         return None
-    from ppsim.questions.runs.stated import read_stated, told_unit
+    from ppsim.questions.runs.stated import read_stated, unit_of_request
 
-    unit = told_unit(request.costs.unit, trace or spec)
+    unit = unit_of_request(request.costs.unit, trace or spec)
     simulated = given.spellings(tuple(name for name in TIMING if not (unit and name == "unit")))
     if trace:
         idle = [*simulated, *given.spellings(SHAPE)]

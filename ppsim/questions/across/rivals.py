@@ -53,9 +53,7 @@ class TriedChanges:
     """Changes that were simulated."""
 
     changes: tuple[WhatIf, ...]  # those to show
-    room: MemoryRoom | None = (
-        None  # the memory that they are held to; None where changes were given
-    )
+    room: MemoryRoom | None = None  # the memory limit of the changes; None where the user gave them
     notes: tuple[str, ...] = ()  # sentences on changes that are not shown
 
 

@@ -344,7 +344,7 @@ class Run(Answer[RunRequest]):
 
         if self.costs.each is not None or family_of(request.schedule.spec) is None:
             return None
-        from ppsim.prices.rounds import MOST_EVENTS, MOST_TRIED, find_how_many
+        from ppsim.prices.rounds import MOST_EVENTS, MOST_TRIED, find_usable_batches
 
         if self.schedule.n_stages * MOST_TRIED > MOST_EVENTS // 8:
             return None
@@ -353,7 +353,7 @@ class Run(Answer[RunRequest]):
             shape = replace(request.shape, microbatches=batches)
             return build(request.schedule.spec, shape, replace(request.costs, steps=1), quiet=True)
 
-        return find_how_many(make, request.costs.tokens)
+        return find_usable_batches(make, request.costs.tokens)
 
     @cached_property
     def step(self) -> dict[str, float]:
