@@ -88,15 +88,15 @@ def calibrate(
     from_trace: str | Sequence[str] = (),
     iteration: str = 'all',
 ) -> Calibration | None:
-    """Measure what a transformer stage and its messages cost here; ``save("profile.toml")`` keeps
-    it.
+    """Measure the times of a transformer stage and its messages on this machine, in ms;
+    ``save("profile.toml")`` writes them.
 
     Args:
         options: as ``ppsim calibrate`` takes them, by name: ``hidden``, ``layers``, ``module``,
             ``from_trace``, ...
 
     Returns:
-        What was measured; None in all processes of torchrun but the first.
+        The measurements; None in all processes of torchrun but the first.
 
     Raises:
         InputError: an option that is refused.
@@ -150,8 +150,8 @@ def check(
     everywhere: int | Sequence[int] | str | None = None,
     github: bool = False,
 ) -> Check:
-    """Prove a schedule file, or find its faults; ``options`` as ``ppsim check`` takes them, by
-    name.
+    """Prove that a schedule's file is valid, or find its faults; ``options`` as ``ppsim check``
+    takes them, by name.
 
     Raises:
         InputError: a file that cannot be read, or an option that is refused.
@@ -313,7 +313,8 @@ def compare(
     memory: bool = False,
     tradeoff: bool = False,
 ) -> Comparison:
-    """Time schedules on the same devices; ``options`` as ``ppsim compare`` takes them, by name.
+    """Time schedules on the same devices, in the unit of the costs (t_F by default); ``options`` as
+    ``ppsim compare`` takes them, by name.
 
     Raises:
         InputError: an option that is refused, or no schedule that takes the shape.
@@ -798,7 +799,7 @@ def diff(
     phases: bool = False,
     per_device: bool = False,
 ) -> Diff | Any:
-    """Say where the time of two runs differs; ``options`` as ``ppsim diff`` takes them, by name.
+    """Return the difference of two runs' device time by cause, in the unit of their times.
 
     Args:
         before: a schedule, or a file or folder with times.
@@ -1080,7 +1081,9 @@ def explain(
     phases: bool = False,
     per_device: bool = False,
 ) -> Explained:
-    """Say why devices are idle, what decides the time, and what would help.
+    """Explain a run: its idle time by cause, its critical path, and changes that would help.
+
+    Times are in the run's unit.
 
     Args:
         schedule: a name, or a file; None where ``trace=`` is given.
@@ -1410,8 +1413,8 @@ def jitter(
     style: Literal["screen", "paper"] | None = None,
     width: float = 6.75,
 ) -> Jitter:
-    """Time schedules many times on uneven hardware; ``options`` as ``ppsim jitter`` takes them, by
-    name.
+    """Time schedules many times on uneven hardware, in the unit of the costs; ``options`` as
+    ``ppsim jitter`` takes them, by name.
 
     Raises:
         InputError: an option that is refused, or no schedule that takes the shape.
@@ -1595,10 +1598,11 @@ def layout(
     layers_per_stage: int | Sequence[int] | str | None = None,
     placement: Literal["loop", "v"] | None = None,
 ) -> Layout:
-    """Read a layout string, or Megatron's flags as ``options``, those of ``ppsim layout`` by name.
+    """Return the layers of each stage of a layout string, or of Megatron's flags as ``options``;
+    these are as ``ppsim layout`` takes them, by name.
 
     Raises:
-        InputError: no layout, or one that Megatron refuses.
+        InputError: the text is not a layout, or Megatron refuses it.
 
     Options:
         devices: Pipeline devices, P.
@@ -1712,7 +1716,8 @@ def memory(
     phases: bool = False,
     per_device: bool = False,
 ) -> Memory | Any:
-    """Tell what devices hold over time; ``options`` as ``ppsim memory`` takes them, by name.
+    """Return the memory of every device over time: in activations, or in bytes with a model or a
+    profile; ``options`` as ``ppsim memory`` takes them, by name.
 
     Returns a :class:`Memory`, with ``serve`` a :class:`MemoryServed`.
 
@@ -1908,15 +1913,15 @@ def model(
     style: Literal["screen", "paper"] | None = None,
     width: float = 6.75,
 ) -> Shelves | ModelCost | Card:
-    """Tell a model's parameters, FLOPs and operators, and what training it costs; without a name,
-    list the library.
+    """Return a model's parameters, FLOPs and operators, and the costs of training it: seconds of a
+    step, GiB of a device; without a name, the library's models.
 
     Args:
-        name: of the library, or a TOML or config.json file.
+        name: a model of the library, or a TOML or config.json file.
         options: as ``ppsim model`` takes them, by name.
 
     Raises:
-        InputError: an option that is refused, no such model, or a training run that cannot be.
+        InputError: an option that is refused, no such model, or sizes that do not divide.
 
     Options:
         machine: Times on a cluster: a name such as dgx-h100, or a file that names its GPU.
@@ -2452,13 +2457,14 @@ def plan(
     style: Literal["screen", "paper"] | None = None,
     width: float = 6.75,
 ) -> Plans:
-    """Find the fastest ways to train a model on so many GPUs that fit their memory.
+    """Find the fastest plans for training a model on a number of GPUs, within their memory; steps
+    are in seconds, memory in GiB.
 
     Args:
-        model: of the library, or a file.
-        cluster: of the library, or a file.
-        options: as ``ppsim plan`` takes them, by name: ``gpus`` and ``gbs`` at least; names may be
-            a list.
+        model: a name of the library, or a file.
+        cluster: a name of the library, or a file.
+        options: as ``ppsim plan`` takes them, by name: ``gpus`` and ``gbs`` (sequences in a step)
+            at least; lists of names may be Python lists.
 
     Raises:
         InputError: an option that is refused, or sizes that nothing fits.
@@ -2539,7 +2545,7 @@ def read(
     iteration: str = 'all',
     unit: Literal["s", "ms", "us", "ns"] | None = None,
 ) -> ObservedRun | Any:
-    """Tell what a real run, or a schedule's file, is.
+    """Return the facts of a real run, in the unit of its files, or of a schedule's file.
 
     Args:
         files: a folder, a file, or the files of all devices.
@@ -2689,13 +2695,16 @@ def run(
     max_tokens: int | None = None,
     deal_for: float = 2.0,
 ) -> Run | Any:
-    """Time one schedule, by name, from a file, or of your own making; returns a :class:`Run`, with
-    ``grid`` a Grid.
+    """Time one schedule: a name, a file, or a schedule object; times are in the unit of the costs
+    (t_F by default).
 
     Args:
         schedule: as ``ppsim run`` takes it: ``1f1b``, ``interleaved:2``, a file; or a schedule.
         options: as ``ppsim run`` takes them, by name: ``devices``, ``microbatches``, ``tf``,
             ``p2p``, ...
+
+    Returns:
+        A :class:`Run`, with ``grid`` a :class:`Grid`.
 
     Raises:
         InputError: an option or a shape that is refused.
@@ -3240,7 +3249,7 @@ def validate(
     style: Literal["screen", "paper"] | None = None,
     width: float = 6.75,
 ) -> Validated | ValidatedJob:
-    """Run schedules for real, one process per device, and compare with the prediction.
+    """Run schedules for real, one process per device, and compare times, in ms, with predictions.
 
     Args:
         schedules: names or files; none with ``from_record`` or ``trace``.

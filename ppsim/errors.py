@@ -19,8 +19,8 @@ class PpsimError(Exception):
     """An error that the user can understand and correct.
 
     Attributes:
-        exit_code: what the command line exits with.
-        hint: what to try, one line, or empty.
+        exit_code: of the command line.
+        hint: a suggestion in one line, or empty.
     """
 
     exit_code = 1

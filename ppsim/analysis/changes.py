@@ -70,8 +70,8 @@ def stretch_split(costs: Costs, factor: float) -> Costs:
 
 
 def with_times(costs: Costs, time: NDArray[np.float64]) -> Costs:
-    """Return the costs with another table of times, a pair as many times as long as its F and B are
-    together.
+    """Return the costs with another table of times; the time of a pair changes as the sum of its F
+    and B.
     """
     if costs.pair is None:
         return replace(costs, time=time)

@@ -38,7 +38,7 @@ class WhatIf:
 
     text: str  # of the change
     metrics: Metrics  # of the run with the change
-    # its time per microbatch; of a schedule that goes round, of rounds without end
+    # its time per microbatch; of a repeating schedule in steady state
     per_microbatch: float
     advice: str  # the change as an instruction
     timeline: Timeline  # of the run with the change
@@ -178,8 +178,8 @@ def explain(
 
 
 def explain_times(found: Observed) -> Explanation:
-    """Explain a run whose times were measured or stated; gains are of the costs that its times
-    show.
+    """Explain a run whose times were measured or stated; gains are for costs derived from its
+    times.
     """
     timeline = found.timeline
     slack = slack_of(timeline, found.latencies)
@@ -199,7 +199,9 @@ def explain_times(found: Observed) -> Explanation:
 def timed_change(
     text: str, advice: str, timeline: Timeline, steady_state: Round | None = None
 ) -> WhatIf:
-    """A change whose run has this timeline, and goes round so where changes are compared by it."""
+    """Return a change with this timeline, and with its steady state where changes are compared by
+    that.
+    """
     metrics, schedule = replace(measure(timeline), round=steady_state), timeline.schedule
     if steady_state:
         each = steady_state.period / schedule.whole_microbatches

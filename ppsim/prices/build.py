@@ -24,7 +24,7 @@ from ppsim.base.notes import note
 from ppsim.errors import InputError
 from ppsim.prices.options import REFUSED_UNUSED, CostOptions, ask_costs, is_given
 from ppsim.prices.part import Asked
-from ppsim.prices.parts.steps import goes_round
+from ppsim.prices.parts.steps import has_period
 
 if TYPE_CHECKING:
     import numpy as np
@@ -318,7 +318,7 @@ def measure_with_bound(
     metrics = measure(timeline)
     found = bound_schedule(timeline.schedule, costs, metrics.peak_activations).makespan
     around = None
-    if not detailed and goes_round(timeline.schedule):
+    if not detailed and has_period(timeline.schedule):
         from ppsim.prices.rounds import measure_round
 
         around = measure_round(timeline, costs, tokens)

@@ -124,10 +124,10 @@ def find_enough(schedule: Schedule, make: Callable[[int], tuple[Schedule, Costs]
     """
     if schedule.n_stages * MOST_TRIED > MOST_EVENTS // 8:
         return None
-    return find_how_many(make, None).enough
+    return find_usable_batches(make, None).enough
 
 
-def find_how_many(
+def find_usable_batches(
     make: Callable[[int], tuple[Schedule, Costs]], tokens: int | None
 ) -> UsableBatches:
     """Find how many batches in flight are enough; ``make`` gives a decoder and its costs with so

@@ -23,7 +23,7 @@ from ppsim.prices.data_parallel.dealing import deal_load, price_slowest
 from ppsim.prices.data_parallel.lengths import DealOptions, LengthOptions, find_load
 from ppsim.prices.data_parallel.replicas import LoadedRuns, ReplicaOptions
 from ppsim.prices.options import CostOptions, ask_costs
-from ppsim.prices.parts.steps import goes_round
+from ppsim.prices.parts.steps import has_period
 from ppsim.prices.timing import SIMPLE, time_ops
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def _refuse_other_steps(schedules: Mapping[str, Schedule]) -> None:
     round are compared by their rates.
     """
     steps = {name: schedule.n_rounds for name, schedule in schedules.items()}
-    if len(set(steps.values())) > 1 and not all(map(goes_round, schedules.values())):
+    if len(set(steps.values())) > 1 and not all(map(has_period, schedules.values())):
         counts = ", ".join(f"{n} for {name}" for name, n in steps.items())
         raise InputError(
             f"schedules are compared over as many steps, and these have {counts}",

@@ -12,7 +12,7 @@ from ppsim.core.costs import Costs
 from ppsim.core.ops import Kind, pack
 from ppsim.core.schedule import place
 from ppsim.errors import InputError
-from ppsim.search.orders import anneal_kernel, kept
+from ppsim.search.orders import anneal_kernel, stored_rows
 from ppsim.search.orders.improve import make_walk
 from ppsim.search.orders.optimize import Outcome, write_in_turns
 from ppsim.search.problem import Problem, evaluate, fits, is_held
@@ -87,9 +87,11 @@ def read_again(cap: float) -> Any:
     """Whether a file's row is a schedule of the problem."""
     schedule = write_schedule(linear(9), next(queues for _, queues in write_linear(linear(4))))
     problem = linear([cap, 9.0, 9.0])
-    row = kept.row_of(Outcome(problem, evaluate(problem, schedule, "rules"), 1.0, (), True, False))
+    row = stored_rows.row_of(
+        Outcome(problem, evaluate(problem, schedule, "rules"), 1.0, (), True, False)
+    )
     try:
-        return kept.outcome_of(row, [problem], [[]]).value
+        return stored_rows.outcome_of(row, [problem], [[]]).value
     except InputError:
         return None
 

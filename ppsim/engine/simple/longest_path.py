@@ -62,7 +62,8 @@ class Lanes(NamedTuple):
 def simulate(schedule: Schedule, costs: Costs) -> Timeline:
     """Time every op of a schedule: the exact longest path over its lanes.
 
-    A message between devices takes the latency of its link and occupies neither side.
+    Times are in the costs' unit, from the start of the iteration. A message between devices takes
+    the latency of its link and occupies neither side.
 
     Raises:
         Deadlock: the queues wait for each other in a cycle, or for an op that no device runs.

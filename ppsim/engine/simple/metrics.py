@@ -74,7 +74,7 @@ class Metrics:
 
 
 def measure(timeline: Timeline) -> Metrics:
-    """Return all numbers of a timeline except the bound."""
+    """Return all numbers of a timeline except the bound; times are in the timeline's unit."""
     schedule = timeline.schedule
     duration = timeline.end - timeline.start
     duration[schedule.second_of_pairs] = 0.0

@@ -2,4 +2,13 @@
 deadlocks.
 """
 
-__all__ = ["checks", "expected", "faults", "messages", "queues", "replicas", "runtime", "tables"]
+__all__ = [
+    "checks",
+    "expected_counts",
+    "faults",
+    "messages",
+    "queues",
+    "replicas",
+    "runtime",
+    "tables",
+]

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from ppsim.core.draft import Draft
 from ppsim.core.ops import BACKWARDS, Kind, mask
 from ppsim.core.slices import SLICE_ORDER, find_early_slices
-from ppsim.inputs.check import timed
+from ppsim.inputs.check import op_times
 from ppsim.inputs.check.deadlock import MODES, deadlock_faults
-from ppsim.inputs.check.expected import ANY, ExpectedCounts, expected_faults
+from ppsim.inputs.check.expected_counts import ANY, ExpectedCounts, expected_faults
 from ppsim.inputs.check.faults import Fault, at
 from ppsim.inputs.check.messages import ExpectedMessages, message_faults
 from ppsim.inputs.check.queues import QUEUES, QUEUES_OF, queue_faults
@@ -73,7 +73,7 @@ def check(
     mismatched: list[Fault] = []
     found = [_placement(draft), _repeated_or_missing(draft, tables)]
     if draft.start is not None:
-        found.append(timed.overlaps(draft))
+        found.append(op_times.overlaps(draft))
     found += [
         _dependencies(draft, tables),
         _slices(draft),
@@ -243,7 +243,7 @@ def _dependencies(draft: Draft, tables: Tables) -> Iterator[Fault]:
     """
     op, need = tables.needs(draft)
     if draft.start is not None:
-        yield from timed.early_op_faults(draft, op, need)
+        yield from op_times.early_op_faults(draft, op, need)
         return
     wrong = (draft.device[op] == draft.device[need]) & ((need >= op) | (draft.pair[op] == need))
     for this, other in zip(op[wrong].tolist(), need[wrong].tolist(), strict=True):

@@ -16,7 +16,7 @@ from ppsim.core.lanes import MISSING, find_inputs
 from ppsim.core.ops import COMPUTE, Kind
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import Deadlock
-from ppsim.inputs.check import timed
+from ppsim.inputs.check import op_times
 from ppsim.inputs.check.faults import Fault, at
 
 
@@ -42,7 +42,7 @@ def stream_faults(draft: Draft) -> Iterator[Fault]:
         )
     if draft.start is not None:
         there = (inputs.op >= 0) & ~draft.computes[op]
-        yield from timed.early_op_faults(draft, op[there], inputs.op[there])
+        yield from op_times.early_op_faults(draft, op[there], inputs.op[there])
     elif not (inputs.op == MISSING).any():
         try:
             simulate(schedule, costs_for(schedule))

@@ -44,10 +44,10 @@ def readable() -> dict[str, Reader]:
 
 
 def read(path: str) -> Draft:
-    """Read a schedule as a file states it, faults and all; ``-`` is standard input.
+    """Read the schedule of a file, with its faults; ``-`` is standard input.
 
     Raises:
-        InputError: the file cannot be read, or is of no format that is known.
+        InputError: the file cannot be read, or has an unknown format.
     """
     known = " ".join(sorted(readable()))
     source = "standard input" if path == STANDARD_INPUT else name_of(path)
@@ -66,7 +66,7 @@ def parse(text: str, source: str) -> Draft:
     """Parse a schedule in the format of the source's suffix, or else by the look of the text.
 
     Raises:
-        InputError: the text is of no format that is known, or not of the one its name says.
+        InputError: the text has an unknown format, or another than its name says.
     """
     known = readable()
     name = source.lower().removesuffix(".gz")

@@ -31,7 +31,7 @@ LARGEST = 1e12
 TERMS = 4  # c, g, b, a
 SIMPLER = 1e-9  # relative gain that one more term must bring
 SAME = 1e-12
-RANK = 1e-7  # of columns whose largest number is 1, below which they say no more than others
+RANK = 1e-7  # of columns whose largest number is 1, below which a column depends on others
 
 
 @dataclass(frozen=True)

@@ -213,7 +213,7 @@ def draw_tokens(text: str, n: int, replica: int, steps: int | None = None) -> Fl
     """Return random tokens of ``n`` sequences of a replica, shape (n,), or of many steps, shape
     (steps, n).
 
-    Every replica draws numbers of its own, and a step of many other ones than the step alone.
+    Every replica draws different numbers, and so does each of many steps.
     """
     name, _, rest = text.partition(":")
     draw, seed = DRAWS[name](rest, text)
@@ -372,8 +372,8 @@ def _by_stage(
     shares: Shares,
     in_tokens: bool,
 ) -> Sequences:
-    """Join the rows of a sequence's stages; a row without a stage is of all stages that have
-    none.
+    """Join the rows of a sequence's stages; a row without a stage applies to all stages without a
+    row.
     """
     if not (stage >= 0).any():
         names = np.arange(len(length), dtype=np.int64) if named is None else named

@@ -210,7 +210,7 @@ class Steps(TimesOfKinds):
         used = super().used(schedule, asked)
         if schedule.feeds_back:
             used.add("feedback")
-        if goes_round(schedule):
+        if has_period(schedule):
             used.add("tokens")
         return used
 
@@ -226,7 +226,7 @@ class Steps(TimesOfKinds):
         )
 
 
-def goes_round(schedule: Schedule) -> bool:
+def has_period(schedule: Schedule) -> bool:
     """Return whether a schedule has a period.
 
     It is shown going round, ends with an optimizer step, runs forwards alone, or never flushes;

@@ -1,4 +1,5 @@
-"""Up to where advice holds: the times at which a rival takes as long as the schedule asked about.
+"""The range in which advice holds: the times at which a rival is as fast as the schedule asked
+about.
 
 Queues that follow costs are made again at every time tried, as ``run`` makes them, or keep their
 order where that takes too long.

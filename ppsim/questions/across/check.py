@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ppsim.core.draft import Draft
     from ppsim.inputs.check.checks import CheckReport
-    from ppsim.inputs.check.expected import ExpectedCounts
+    from ppsim.inputs.check.expected_counts import ExpectedCounts
     from ppsim.inputs.check.faults import Fault
     from ppsim.show.drawing.card_queues import Queues
 
@@ -124,8 +124,8 @@ class CheckRequest(Request):
 
 
 def check(file: str, **options: Any) -> Check:
-    """Prove a schedule file, or find its faults; ``options`` as ``ppsim check`` takes them, by
-    name.
+    """Prove that a schedule's file is valid, or find its faults; ``options`` as ``ppsim check``
+    takes them, by name.
 
     Raises:
         InputError: a file that cannot be read, or an option that is refused.
@@ -349,7 +349,7 @@ def count_faults(report: CheckReport) -> str:
 
 
 def _expected_counts(schedule: str | None, shape: ShapeOptions) -> ExpectedCounts:
-    from ppsim.inputs.check.expected import ExpectedCounts
+    from ppsim.inputs.check.expected_counts import ExpectedCounts
 
     if schedule is not None:
         made = build_schedule(schedule, shape)
@@ -365,7 +365,7 @@ def order_note(draft: Draft, expected: ExpectedCounts) -> str:
     """Return whether the order is that of the schedule named, empty without one."""
     if expected.schedule is None:
         return ""
-    from ppsim.inputs.check.expected import same_order
+    from ppsim.inputs.check.expected_counts import same_order
 
     name = expected.schedule.name
     return (

@@ -22,7 +22,7 @@ from ppsim.base.atomic_file import open_atomically
 from ppsim.errors import InputError
 from ppsim.prices.build import build_costs, check_used
 from ppsim.prices.options import ADDING_OPS, GIVEN_COSTS, CostOptions
-from ppsim.questions.runs.stated import read_draft, read_whole, told_unit
+from ppsim.questions.runs.stated import read_draft, read_whole, unit_of_request
 
 if TYPE_CHECKING:
     from ppsim.core.costs import Costs
@@ -107,7 +107,7 @@ def answer(request: ConvertRequest) -> Converted:
     from ppsim.inputs.drafts.read import require_sound
 
     given = TypedOptions.from_request(request)
-    unit = told_unit(request.costs.unit, request.file)
+    unit = unit_of_request(request.costs.unit, request.file)
     draft = require_sound(
         read_draft(request.file, request.iteration, chosen=given.has("iteration"), unit=unit)
     )

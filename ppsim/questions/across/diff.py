@@ -82,7 +82,7 @@ class DiffRequest(Request):
 
 
 def diff(before: str, after: str, **options: Any) -> Any:
-    """Say where the time of two runs differs; ``options`` as ``ppsim diff`` takes them, by name.
+    """Return the difference of two runs' device time by cause, in the unit of their times.
 
     Args:
         before: a schedule, or a file or folder with times.

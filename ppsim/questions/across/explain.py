@@ -168,7 +168,9 @@ class ExplainRequest(Request):
 
 
 def explain(schedule: str | None = None, **options: Any) -> Explained:
-    """Say why devices are idle, what decides the time, and what would help.
+    """Explain a run: its idle time by cause, its critical path, and changes that would help.
+
+    Times are in the run's unit.
 
     Args:
         schedule: a name, or a file; None where ``trace=`` is given.
@@ -558,9 +560,9 @@ def _stated_run(given: TypedOptions, request: ExplainRequest) -> StatedRun | Non
     if not trace and not _may_be_file(spec):
         _refuse_iteration(given)
         return None
-    from ppsim.questions.runs.stated import read_stated, told_unit
+    from ppsim.questions.runs.stated import read_stated, unit_of_request
 
-    unit = told_unit(request.costs.unit, trace or spec)
+    unit = unit_of_request(request.costs.unit, trace or spec)
     simulated = given.spellings(tuple(name for name in TIMING if not (unit and name == "unit")))
     if trace:
         idle = [*simulated, *given.spellings(SHAPE)]

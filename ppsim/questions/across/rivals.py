@@ -55,9 +55,7 @@ class TriedChanges:
     """Changes that were simulated."""
 
     changes: tuple[WhatIf, ...]  # those to show
-    room: MemoryRoom | None = (
-        None  # the memory that they are held to; None where changes were given
-    )
+    room: MemoryRoom | None = None  # the memory limit of the changes; None where the user gave them
     notes: tuple[str, ...] = ()  # sentences on changes that are not shown
 
 
@@ -85,11 +83,11 @@ def try_changes(
     from ppsim.analysis.explain import best_of
 
     room = _find_room(explanation, base, cap)
-    goes_round = explanation.round is not None
-    plain = [_simulate(each, base, room, goes_round) for each in _plain_attempts(base, given)]
+    has_period = explanation.round is not None
+    plain = [_simulate(each, base, room, has_period) for each in _plain_attempts(base, given)]
     attempts, left = _split_by_budget(_order_by_cause(explanation, base, _rivals(base, room)))
     found = {each.text: each for each in attempts}
-    rivals = [each for each in (_simulate(one, base, room, goes_round) for one in attempts) if each]
+    rivals = [each for each in (_simulate(one, base, room, has_period) for one in attempts) if each]
     rivals.sort(key=lambda change: change.rank)
     fit = [change for change in rivals if change.fits]
     more = [change for change in rivals if not change.fits]
@@ -306,9 +304,9 @@ def _split_by_budget(priced: list[tuple[int, _Attempt]]) -> tuple[list[_Attempt]
 
 
 def _simulate(
-    attempt: _Attempt, base: Run, room: MemoryRoom, goes_round: bool = False
+    attempt: _Attempt, base: Run, room: MemoryRoom, has_period: bool = False
 ) -> WhatIf | None:
-    """Simulate a change; None where the schedule refuses the shape or the costs, or ``goes_round``
+    """Simulate a change; None where the schedule refuses the shape or the costs, or ``has_period``
     no more where the run does.
     """
     from ppsim.core.curve import BYTES
@@ -317,10 +315,10 @@ def _simulate(
     try:
         timeline = attempt.run.time()
         held, _ = _most_held(attempt.run, timeline, in_bytes=room.unit == BYTES)
-        around = attempt.run.find_round(timeline) if goes_round else None
+        around = attempt.run.find_round(timeline) if has_period else None
     except PpsimError:
         return None
-    if goes_round and around is None:
+    if has_period and around is None:
         return None
     from ppsim.analysis.explain import timed_change
 

@@ -141,7 +141,7 @@ def load_kernels() -> None:
 
 
 def _request_of(kind: type[R], fields: Mapping[str, Any]) -> R:
-    """Read the fields of a page, none of which names a file of this machine."""
+    """Read the fields of a page; fields may not name files of this machine."""
     values = {
         declared.name: _texts(declared, value) for declared, value in find_options(kind, fields)
     }
@@ -397,7 +397,7 @@ def _schedule_path(spec: str, folder: Path) -> str:
 
 
 def _refuse_work(specs: Sequence[str], shape: ShapeOptions) -> None:
-    """Refuse more than a page can show while somebody drags a control."""
+    """Refuse work that takes too long for a page whose reader drags a control."""
     if len(specs) > MOST_SCHEDULES:
         raise InputError(
             f"{len(specs)} schedules are too many for one page", f"{MOST_SCHEDULES} at most"

@@ -48,7 +48,7 @@ from ppsim.prices.options import (
 from ppsim.prices.part import COSTS, LAYER_TIMES, Asked, kinds_of
 from ppsim.prices.parts.layout import LayoutString
 from ppsim.prices.parts.modelled import ModelledOptions, model_of
-from ppsim.prices.parts.steps import goes_round
+from ppsim.prices.parts.steps import has_period
 from ppsim.prices.timing import time_ops
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class Run:
 
     def find_round(self, timeline: Timeline) -> Round | None:
         """Find the steady state of this timeline's run; None where it does not repeat."""
-        if self.network.detailed or not goes_round(timeline.schedule):
+        if self.network.detailed or not has_period(timeline.schedule):
             return None
         from ppsim.prices.rounds import measure_round
 
@@ -262,7 +262,8 @@ def _key_of(part: str) -> str:
 
 
 def _time_used(run: Run, base: Run, changed: Collection[str]) -> tuple[Run, Timeline]:
-    """Time a run, of another schedule without the times that it does not use and nobody changed.
+    """Time a run; a run of another schedule leaves out times that it does not use and nobody
+    changed.
 
     Raises:
         InputError: a time has no effect.

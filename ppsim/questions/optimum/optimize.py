@@ -169,8 +169,8 @@ def optimize(**options: Any) -> Optimized:
 
 def answer(request: OptimizeRequest) -> Optimized:
     """Search for the best order of the request."""
-    from ppsim.search.orders.kept import describe_problem, is_sound
     from ppsim.search.orders.optimize import find_front
+    from ppsim.search.orders.stored_rows import describe_problem, is_sound
 
     begin, costs, tasks = time.monotonic(), request.costs, request.tasks
     listed = begin + LISTED * request.time_limit
@@ -233,7 +233,7 @@ def _search(
     Of a single search Ctrl-C keeps the best, and the next run starts from it. A cap of a front is
     searched again, so that the front is the same as without Ctrl-C.
     """
-    from ppsim.search.orders.kept import outcome_of, row_of
+    from ppsim.search.orders.stored_rows import outcome_of, row_of
 
     kept = outcome_of(results.rows[key], problems, known) if key in results.rows else None
     if kept and not kept.interrupted:

@@ -187,7 +187,7 @@ def search_split(
 def search_planned(
     asked: Asked, problem: SplitProblem, even: Layout, limit: float, report: Report
 ) -> Partition | None:
-    """Search the best split where each has queues of its own."""
+    """Search for the best split where each split has different queues."""
     from ppsim.engine.simple.longest_path import simulate
     from ppsim.search.splits.partition import partition
     from ppsim.search.splits.partition_planned import partition_planned

@@ -226,7 +226,7 @@ def find_known(
     stderr says so. The first may take ``grace`` seconds longer.
     """
     from ppsim.schedules import families
-    from ppsim.search.orders.optimize import know
+    from ppsim.search.orders.optimize import named_solution
     from ppsim.search.problem import LARGE, evaluate, is_held, solves
 
     found, late, above = list[Any](), list[str](), list[str]()
@@ -252,7 +252,7 @@ def find_known(
                     if len(schedule) >= LARGE and not is_held(problem, schedule):
                         above.append(family.name)
                         continue
-                    found.append(know(evaluate(problem, schedule, family.name), problem))
+                    found.append(named_solution(evaluate(problem, schedule, family.name), problem))
                     break
             found = _times_of_best(found, problem)
         except TimeOver:

@@ -151,7 +151,7 @@ def _five_digits(value: float) -> float:
 
 def layout_and_layers(task: Task, row: Mapping[str, Any]) -> tuple[Any, Any]:
     """The parallel layout of a plan and its layers per stage."""
-    from ppsim.workload.plans.by_speed import layout_of
+    from ppsim.workload.plans.layers_by_speed import layout_of
     from ppsim.workload.plans.space import read_key
 
     candidate = read_key(row["key"])
@@ -219,7 +219,7 @@ def carry_runs(task: Task, rows: Mapping[int, Row]) -> dict[str, Any]:
     place on the page.
     """
     from ppsim.workload.cost.costs import queues_of, stage_costs
-    from ppsim.workload.plans.by_speed import layout_of
+    from ppsim.workload.plans.layers_by_speed import layout_of
     from ppsim.workload.plans.space import read_key
 
     queues: dict[Any, dict[str, Any]] = {}

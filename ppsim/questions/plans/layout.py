@@ -100,10 +100,11 @@ class LayoutRequest(Request):
 
 
 def layout(string: str | None = None, **options: Any) -> Layout:
-    """Read a layout string, or Megatron's flags as ``options``, those of ``ppsim layout`` by name.
+    """Return the layers of each stage of a layout string, or of Megatron's flags as ``options``;
+    these are as ``ppsim layout`` takes them, by name.
 
     Raises:
-        InputError: no layout, or one that Megatron refuses.
+        InputError: the text is not a layout, or Megatron refuses it.
     """
     return answer(ask(LayoutRequest, {"string": string} | options))
 

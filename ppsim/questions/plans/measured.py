@@ -180,7 +180,7 @@ def gain_of_plan(task: Task, row: Row) -> Gain | None:
     if candidate == plain or layout_layers(task.model, row["pp"], plain.layout) is None:
         return None
     from ppsim.workload.cost.costs import step_time
-    from ppsim.workload.plans.by_speed import layout_of
+    from ppsim.workload.plans.layers_by_speed import layout_of
 
     base = plain.parallel(task.axes.base)
     layout, machine = layout_of(task, plain), task.machine_of(plain.layout)

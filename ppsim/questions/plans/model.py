@@ -155,15 +155,15 @@ class ModelRequest(Request):
 
 
 def model(name: str | None = None, **options: Any) -> Shelves | ModelCost | Card:
-    """Tell a model's parameters, FLOPs and operators, and what training it costs; without a name,
-    list the library.
+    """Return a model's parameters, FLOPs and operators, and the costs of training it: seconds of a
+    step, GiB of a device; without a name, the library's models.
 
     Args:
-        name: of the library, or a TOML or config.json file.
+        name: a model of the library, or a TOML or config.json file.
         options: as ``ppsim model`` takes them, by name.
 
     Raises:
-        InputError: an option that is refused, no such model, or a training run that cannot be.
+        InputError: an option that is refused, no such model, or sizes that do not divide.
     """
     return answer(ask(ModelRequest, {"file": name} | options))
 

@@ -42,7 +42,6 @@ from ppsim.base.workers import count_cores
 from ppsim.core.schedule import place
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.software import SoftwareOptions, parallel_with
-from ppsim.questions.plans.against import PublishedRuns, compare_runs
 from ppsim.questions.plans.explorer import (
     cap_of,
     gpu_label,
@@ -60,6 +59,7 @@ from ppsim.questions.plans.measured import (
     sureness,
     uneven_stages,
 )
+from ppsim.questions.plans.published_runs import PublishedRuns, compare_runs
 from ppsim.questions.plans.space import SoftwareFeatures, SpaceOptions, make_axes, use_profile_of
 from ppsim.schedules import find
 from ppsim.workload.plans.launcher import launcher_names
@@ -266,13 +266,14 @@ class PlanRequest(Request):
 
 
 def plan(model: str, cluster: str, **options: Any) -> Plans:
-    """Find the fastest ways to train a model on so many GPUs that fit their memory.
+    """Find the fastest plans for training a model on a number of GPUs, within their memory; steps
+    are in seconds, memory in GiB.
 
     Args:
-        model: of the library, or a file.
-        cluster: of the library, or a file.
-        options: as ``ppsim plan`` takes them, by name: ``gpus`` and ``gbs`` at least; names may be
-            a list.
+        model: a name of the library, or a file.
+        cluster: a name of the library, or a file.
+        options: as ``ppsim plan`` takes them, by name: ``gpus`` and ``gbs`` (sequences in a step)
+            at least; lists of names may be Python lists.
 
     Raises:
         InputError: an option that is refused, or sizes that nothing fits.

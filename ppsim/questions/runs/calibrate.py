@@ -180,15 +180,15 @@ class CalibrateRequest(Request):
 
 
 def calibrate(**options: Any) -> Calibration | None:
-    """Measure what a transformer stage and its messages cost here; ``save("profile.toml")`` keeps
-    it.
+    """Measure the times of a transformer stage and its messages on this machine, in ms;
+    ``save("profile.toml")`` writes them.
 
     Args:
         options: as ``ppsim calibrate`` takes them, by name: ``hidden``, ``layers``, ``module``,
             ``from_trace``, ...
 
     Returns:
-        What was measured; None in all processes of torchrun but the first.
+        The measurements; None in all processes of torchrun but the first.
 
     Raises:
         InputError: an option that is refused.

@@ -74,7 +74,7 @@ class ReadRequest(Request):
 
 
 def read(files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], **options: Any) -> Any:
-    """Tell what a real run, or a schedule's file, is.
+    """Return the facts of a real run, in the unit of its files, or of a schedule's file.
 
     Args:
         files: a folder, a file, or the files of all devices.

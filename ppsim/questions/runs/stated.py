@@ -61,18 +61,18 @@ def shows_run(path: str) -> bool:
     return read.shows_run(path)
 
 
-def told_unit(unit: str | None, path: str) -> str:
-    """The unit of a table's times where ``--unit``, which names that of costs elsewhere, tells one;
-    else empty.
+def unit_of_request(unit: str | None, path: str) -> str:
+    """Return the unit of a table's times from ``--unit`` (elsewhere the unit of costs); empty
+    without one.
     """
     return unit if unit in UNITS and shows_run(path) else ""
 
 
 def table_unit(unit: str | None, path: str) -> str:
-    """As :func:`told_unit`, of tables only: the times of other runs have their unit."""
+    """As :func:`unit_of_request`, of tables only: the times of other runs have their unit."""
     from ppsim.real.traces.read import lacks_unit
 
-    told = told_unit(unit, path)
+    told = unit_of_request(unit, path)
     return told if told and lacks_unit(path) else ""
 
 

@@ -248,7 +248,7 @@ class ValidateRequest(Request):
 
 
 def validate(schedules: str | Sequence[str] = (), **options: Any) -> Validated | ValidatedJob:
-    """Run schedules for real, one process per device, and compare with the prediction.
+    """Run schedules for real, one process per device, and compare times, in ms, with predictions.
 
     Args:
         schedules: names or files; none with ``from_record`` or ``trace``.
@@ -456,7 +456,7 @@ def _read_trace(request: ValidateRequest, trace: str) -> RealRun:
     if observed.format == "record":
         raise InputError(f"{observed.source} is a record of ours", f"--from-record {trace}")
     if specs and observed.job is not None:
-        from ppsim.real.validation.traced import refuse_other
+        from ppsim.real.validation.trace_records import refuse_other
 
         refuse_other(observed, build_schedule(specs[0], request.shape))
     return observed
@@ -465,7 +465,7 @@ def _read_trace(request: ValidateRequest, trace: str) -> RealRun:
 def _record_of(request: ValidateRequest, observed: RealRun) -> Record:
     """Make a record of a run made elsewhere, of one replica where it has several."""
     from ppsim.inputs.profile.profile import read
-    from ppsim.real.validation.traced import record_of
+    from ppsim.real.validation.trace_records import record_of
 
     schedule = (
         build_schedule(request.specs[0], request.shape) if request.specs else observed.schedule

@@ -14,7 +14,7 @@ from ppsim.ask.options import OPTION, Request, option
 
 R = TypeVar("R", bound=Request)
 
-# What stands for ``{module}`` in the help of a command.
+# The text for ``{module}`` in the help of a command.
 MODULE = """--module takes the stages from a Python file. Its function gets the number of a stage,
     how many there are, and cpu or cuda, and returns a torch module and an example input; torch's
     seed is the stage's number. A stage's output is the next one's input, of one shape and dtype;
@@ -69,7 +69,7 @@ def workload(**defaults: int) -> type[WorkloadOptions]:
 
 
 def module_option() -> Any:
-    """Declare the option that takes stages of the user's own."""
+    """Declare the option for the user's own stages."""
     return option(
         "--module",
         metavar="FILE.py:FUNCTION",

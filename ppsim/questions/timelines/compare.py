@@ -101,7 +101,8 @@ class CompareRequest(Request):
 
 
 def compare(schedules: Sequence[str], **options: Any) -> Comparison:
-    """Time schedules on the same devices; ``options`` as ``ppsim compare`` takes them, by name.
+    """Time schedules on the same devices, in the unit of the costs (t_F by default); ``options`` as
+    ``ppsim compare`` takes them, by name.
 
     Raises:
         InputError: an option that is refused, or no schedule that takes the shape.

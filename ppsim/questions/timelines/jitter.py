@@ -170,8 +170,8 @@ class JitterRequest(Request):
 
 
 def jitter(schedules: Sequence[str], **options: Any) -> Jitter:
-    """Time schedules many times on uneven hardware; ``options`` as ``ppsim jitter`` takes them, by
-    name.
+    """Time schedules many times on uneven hardware, in the unit of the costs; ``options`` as
+    ``ppsim jitter`` takes them, by name.
 
     Raises:
         InputError: an option that is refused, or no schedule that takes the shape.

@@ -134,7 +134,8 @@ class MemoryRequest(Request):
 
 
 def memory(schedule: str, **options: Any) -> Any:
-    """Tell what devices hold over time; ``options`` as ``ppsim memory`` takes them, by name.
+    """Return the memory of every device over time: in activations, or in bytes with a model or a
+    profile; ``options`` as ``ppsim memory`` takes them, by name.
 
     Returns a :class:`Memory`, with ``serve`` a :class:`MemoryServed`.
 

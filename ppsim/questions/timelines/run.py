@@ -186,13 +186,16 @@ class RunRequest(Request):
 
 
 def run(schedule: str | Schedule, **options: Any) -> Any:
-    """Time one schedule, by name, from a file, or of your own making; returns a :class:`Run`, with
-    ``grid`` a Grid.
+    """Time one schedule: a name, a file, or a schedule object; times are in the unit of the costs
+    (t_F by default).
 
     Args:
         schedule: as ``ppsim run`` takes it: ``1f1b``, ``interleaved:2``, a file; or a schedule.
         options: as ``ppsim run`` takes them, by name: ``devices``, ``microbatches``, ``tf``,
             ``p2p``, ...
+
+    Returns:
+        A :class:`Run`, with ``grid`` a :class:`Grid`.
 
     Raises:
         InputError: an option or a shape that is refused.
@@ -342,7 +345,7 @@ class Run(Answer[RunRequest]):
 
         if self.costs.each is not None or family_of(request.schedule.spec) is None:
             return None
-        from ppsim.prices.rounds import MOST_EVENTS, MOST_TRIED, find_how_many
+        from ppsim.prices.rounds import MOST_EVENTS, MOST_TRIED, find_usable_batches
 
         if self.schedule.n_stages * MOST_TRIED > MOST_EVENTS // 8:
             return None
@@ -351,7 +354,7 @@ class Run(Answer[RunRequest]):
             shape = replace(request.shape, microbatches=batches)
             return build(request.schedule.spec, shape, replace(request.costs, steps=1), quiet=True)
 
-        return find_how_many(make, request.costs.tokens)
+        return find_usable_batches(make, request.costs.tokens)
 
     @cached_property
     def step(self) -> dict[str, float]:

@@ -519,7 +519,7 @@ class TimeCell:
     # machine
     files: Mapping[str, SentFile] = field(default_factory=dict)
     cap: Cap | None = None  # the most that a device may hold
-    fewest: float | None = None  # devices that chunks' law is of a stage on; None without chunks
+    fewest: float | None = None  # devices for which the chunks' law holds; None without chunks
 
     def __call__(self, task: tuple[Cell, ShapeOptions]) -> dict[str, Any]:
         """Time one cell."""
@@ -654,14 +654,12 @@ def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _count_chunks(spec: str, costs: CostOptions, fewest: int, devices: int) -> int:
-    """Count the chunks of a prompt on so many devices, by a law that is of a stage of the
-    fewest.
-    """
+    """Count the chunks of a prompt on ``devices`` devices, by the law of a stage on ``fewest``."""
     return count_chunks(spec, ask_costs(_share_law(costs, fewest, devices)), devices)
 
 
 def _share_law(costs: CostOptions, fewest: float, devices: float) -> CostOptions:
-    """Return the costs on more devices than the law's stage is of: each runs its share of the
+    """Return the costs on more devices than the law is for: each device runs its share of the
     layers.
     """
     if devices == fewest or not (costs.tf is None or isinstance(costs.tf, int | float)):

@@ -1,3 +1,3 @@
 """Prediction errors of measured runs."""
 
-__all__ = ["analyse", "jobs", "overlay", "traced", "verdict"]
+__all__ = ["analyse", "jobs", "overlay", "trace_records", "verdict"]

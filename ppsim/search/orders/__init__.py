@@ -1,3 +1,3 @@
 """The search for orders: annealing, an exact solver, and stored results."""
 
-__all__ = ["kept", "optimize", "v_limit"]
+__all__ = ["optimize", "stored_rows", "v_limit"]

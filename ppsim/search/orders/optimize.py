@@ -84,7 +84,7 @@ class Outcome:
         return min(fitting, key=lambda each: each.score(self.problem.objective), default=None)
 
 
-def know(solution: Solution, problem: Problem) -> NamedSolution:
+def named_solution(solution: Solution, problem: Problem) -> NamedSolution:
     """Return a named schedule for a problem, and whether it fits."""
     return NamedSolution(
         solution, bool((solution.peak_activations <= problem.caps + ROUNDING).all())
@@ -290,7 +290,7 @@ def find_front(
             replace(p, cap=float(cap * unit)) for p, unit in zip(problems, shares, strict=True)
         ]
         fitting = [
-            [know(entry.solution, p) for entry in entries]
+            [named_solution(entry.solution, p) for entry in entries]
             for entries, p in zip(known, capped, strict=True)
         ]
         try:

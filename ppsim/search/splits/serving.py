@@ -18,12 +18,12 @@ Ranges = NDArray[np.float64]
 SAME = 1e-9
 
 
-def most_of_least(values: Ranges) -> float:
+def largest_minimum(values: Ranges) -> float:
     """Return the largest value that all stages of some split reach, each with a range of layers."""
     return _best_over_stages(values, np.minimum, np.max)
 
 
-def least_of_most(values: Ranges) -> float:
+def smallest_maximum(values: Ranges) -> float:
     """Return the smallest value that no stage of some split exceeds."""
     return _best_over_stages(values, np.maximum, np.min)
 
@@ -67,12 +67,12 @@ def split_for(tokens: Ranges, times: Ranges, by: str) -> tuple[int, ...] | None:
     allowed = np.isfinite(times) & (tokens > -np.inf)
     for what in ("tokens", "period") if by == "tokens" else ("period", "tokens"):
         if what == "tokens":
-            least = most_of_least(np.where(allowed, tokens, -np.inf))
+            least = largest_minimum(np.where(allowed, tokens, -np.inf))
             if least == -np.inf:
                 return None
             allowed &= tokens >= least * (1 - SAME)
         else:
-            most = least_of_most(np.where(allowed, times, np.inf))
+            most = smallest_maximum(np.where(allowed, times, np.inf))
             if most == np.inf:
                 return None
             allowed &= times <= most * (1 + SAME)

@@ -212,8 +212,7 @@ def require_one(document: Document, suffix: str) -> Timeline:
 
 
 def save(document: Document, target: str, suffix: str = "") -> None:
-    """Write the document to a file, or to standard output for ``-``; a failed write leaves no file
-    behind.
+    """Write a document to a file, or to standard output for ``-``; a failed write leaves no file.
 
     Args:
         document: timelines to write.

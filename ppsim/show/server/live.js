@@ -15,7 +15,7 @@ let answered = null; // the fields that the picture is of
 const REST_MS = 200; // that controls rest before searches and reasons are asked for
 const LATE_MS = 150; // after which the picture is dimmed, as it is of before
 
-/** A slider with a number beside it, which takes more than the slider reaches. */
+/** A slider with a number next to it, whose range is larger than the slider's. */
 function addSlider(place, { field, label, least, most, step, value }) {
   const range = element('input', { type: 'range', min: least, max: most, step, value: value || least, 'aria-label': `${label} (slider)` });
   const number = element('input', { type: 'number', min: 0, step, value, 'aria-label': label });
@@ -126,12 +126,12 @@ function followModel() {
   $('plan').href = `plan?${new URLSearchParams({ model, ...Object.fromEntries(['cluster', 'gpus', 'gbs'].map(id => [id, $(id).value])) })}`;
 }
 
-/** Send what the controls ask for. */
+/** Send the request of the controls. */
 const post = (path, fields, signal) => fetch(path, { method: 'POST', body: JSON.stringify(fields), signal });
 
 const isSearched = name => LIVE.searched.includes(name.split(':')[0]);
 
-/** Ask now, or as soon as the last answer is shown; the newest request wins, and what is searched for others ends. */
+/** Ask now, or as soon as the last answer is shown; the newest request wins, and searches for others end. */
 function askSoon() {
   asked++;
   later.abort();
@@ -139,7 +139,7 @@ function askSoon() {
   if (!busy) ask();
 }
 
-/** Ask for what is generated at once, then for what has to be searched for, then for the reasons. */
+/** Ask for schedules that are generated at once, then for searched ones, then for the reasons. */
 async function ask() {
   busy = true;
   const number = asked;
@@ -183,7 +183,7 @@ async function askFor(fields, slow, sign, signal) {
 
 const pause = time => new Promise(done => { setTimeout(done, time); });
 
-/** Why the first schedule takes its time, and what to try next, once the controls rest. */
+/** Explain the first schedule's time, and suggest changes, once the controls rest. */
 async function askWhy(fields, signal) {
   await pause(REST_MS);
   if (signal.aborted) return;
@@ -215,7 +215,7 @@ let showing = Promise.resolve();
 /** Show one thing after the other. */
 const inTurn = work => showing = showing.catch(() => {}).then(work);
 
-/** Say that the picture is not of what the controls ask for, and dim it; or that it is. */
+/** Say that the picture is older than the controls, and dim it; or that it is up to date. */
 function mark(what, dims = true) {
   $('stale').textContent = what;
   $('stale').hidden = !what;
@@ -312,7 +312,7 @@ function remembered() {
   return Object.keys(fields).length ? fields : null;
 }
 
-/** Say why there is no answer; what the page shows is of before then, and so is all that is said of it. */
+/** Say why there is no answer; the page still shows the last answer and its texts. */
 function refuse({ error, hint }, what = 'not what the controls ask for') {
   $('refused').textContent = hint ? `${error}\ntry: ${hint}` : error;
   later.abort();

@@ -83,7 +83,7 @@ def use_profile(
 
 
 def _refuse_device(machine: Machine, profile: Profile, name: str) -> None:
-    """Refuse a profile of another device than the cluster's; a trace that names none is taken."""
+    """Refuse a profile of a device other than the cluster's; a trace without a device passes."""
     device, gpu = profile.provenance.device, machine.gpu.name
     chip = gpu.split("-")[0]
     if device not in ("", "unknown") and not re.search(

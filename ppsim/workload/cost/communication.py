@@ -56,8 +56,8 @@ class Group:
         return max(1, apart // machine.per_node)
 
     def saved(self, machine: Machine, summed: bool) -> float:
-        """Return how many times as much a ring's gather and scatter send between nodes as a sum
-        does.
+        """Return the ratio of the bytes between nodes of a ring's gather and scatter to the bytes
+        of a sum.
 
         NCCL adds up along trees: of two nodes each sends every byte to the other once. With more
         nodes, each in the middle of one of two trees, it is as much as a ring sends (Sanders, Speck

@@ -95,7 +95,7 @@ def _read_log(path: str) -> list[float]:
 
 
 def _line_size(path: str, number: int, cell: str, scale: float) -> float:
-    """Read the size of a line: with a unit of its own, or a bare number of the file's."""
+    """Read the size of a line: with a unit, or a bare number in the file's unit."""
     if re.fullmatch(r"[0-9]+(\.[0-9]*)?", cell, re.ASCII) and float(cell) < MOST:
         return float(cell) * scale
     try:

@@ -350,7 +350,7 @@ def _collectives_around(
 def _gather(
     parallel: Parallel, machine: Machine | None, name: str, kind: str, carries: str, size: float
 ) -> Collective:
-    """A gather, a scatter, or a sum, which sends and takes as much as both."""
+    """Return a gather, a scatter, or a sum, which moves as many bytes as both."""
     group, times = group_of(parallel, kind), 2 if name == "all-reduce" else 1
     sent = times * size * (group.size - 1) / group.size
     took = [

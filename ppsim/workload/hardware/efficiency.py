@@ -29,7 +29,7 @@ SHARES = dict.fromkeys(ROUTED, "routed")
 # that wastes least.
 TILES = ((128, 256), (256, 128), (128, 128))
 TILE = 128 * 256
-WIDTH = 128  # of the heads that a curve's attention is of
+WIDTH = 128  # of the heads for which a curve's attention was measured
 # in attention's F, I and W, for each exponential of a score
 PRODUCTS = np.array([[2.0], [5.0], [5.0]])
 PATH = Path(__file__).parents[1] / "library" / "efficiency.toml"

@@ -157,9 +157,7 @@ class Measured:
 
 
 class Kind(NamedTuple):
-    """Nodes of one kind in a cluster of several, as a machine of their own, and how many GPUs they
-    have.
-    """
+    """Nodes of one kind in a mixed cluster, as a machine, and the number of their GPUs."""
 
     machine: Machine
     gpus: int

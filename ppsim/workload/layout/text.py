@@ -30,8 +30,8 @@ def parse_content(text: str) -> tuple[str, ...]:
     """Parse a layout string, or lists of words, into the letters of each stage.
 
     Raises:
-        InputError: a character or a word that is none of the layout's, an open bracket, a number
-            that is missing, or more letters than any model has.
+        InputError: an unknown character or word, an open bracket, a missing number, or more letters
+            than any model has.
     """
     if text.lstrip().startswith("["):
         return _parse_lists(text)

@@ -471,7 +471,7 @@ def _shorten(kinds: list[str]) -> tuple[str, ...]:
 
 
 def _missing(data: Mapping[str, Any], keys: tuple[str, ...], path: str, beside: str) -> InputError:
-    """Say which key is missing, and which unknown one may stand for it."""
+    """Return the error for a missing key, with the unknown key that may stand for it."""
     known = Config.__struct_fields__
     near = [
         key

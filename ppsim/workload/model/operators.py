@@ -391,8 +391,8 @@ def _mlp(rows: _Rows, model: Model, parallel: Parallel) -> None:
 
 
 def _experts(rows: _Rows, model: Model, parallel: Parallel) -> None:
-    """An MoE layer on the busiest rank; an expert is whole, and tensor-parallel ranks have tokens
-    of their own.
+    """An MoE layer on the busiest rank; an expert is whole, and each tensor-parallel rank has
+    different tokens.
     """
     h, cast = model.hidden, _cast(parallel)
     local = tokens_of(model, parallel) / parallel.tp

@@ -1,10 +1,10 @@
 """The search for plans, their flags and ranks, and published runs."""
 
 __all__ = [
-    "by_speed",
     "gains",
     "improve",
     "launcher",
+    "layers_by_speed",
     "nearby",
     "operation",
     "published",

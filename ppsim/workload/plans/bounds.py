@@ -413,7 +413,7 @@ def least_longest(each: Floats, least: int) -> float:
 
 @lru_cache(maxsize=64)
 def _kinds(model: Model) -> tuple[tuple[Layer, int], ...]:
-    """The kinds of layers, and how many there are of each."""
+    """Return the kinds of layers, and the number of each."""
     return tuple(Counter(kinds_of(model)).items())
 
 

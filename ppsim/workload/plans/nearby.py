@@ -33,7 +33,7 @@ ANY_LEVEL = 1.0  # of software that the library lacks: nothing is known before a
 # five lie within the first, each source counted alike; strangers' runs of unseen software or GPUs
 # were up to a third off.
 KNOWN, UNSEEN = EIGHTY * math.hypot(LEVEL, EACH), math.log(1.3)
-SAME = 1e-3  # difference of two measurements that are of the same run
+SAME = 1e-3  # difference of two measurements of the same run
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ class Setting:
 
     def corrects(self, other: Setting) -> bool:
         """Return whether a user's run corrects another: of its kind of model, on its GPU, with its
-        software or one that nobody knows. What is left of dense models and of mixtures of experts
-        has nothing in common (correlation 0.01 of left-out runs, 0.51 of runs of one kind).
+        software or unknown software. What is left of dense models and of mixtures of experts has
+        nothing in common (correlation 0.01 of left-out runs, 0.51 of runs of one kind).
         """
         alike = (self.gpu, self.experts) == (other.gpu, other.experts)
         return alike and (self.software == other.software or not self.known)

@@ -253,8 +253,8 @@ def setup_of(row: Row, user_names: UserNames = NONE) -> Setup:
 
 
 def _saving(row: Row, parallel: Parallel, software: Software) -> dict[str, bool]:
-    """Return by what a run may have saved memory that its row does not say; empty where it says
-    all.
+    """Return the techniques by which a run may have saved memory, if its row does not state them;
+    empty otherwise.
 
     Of software that the library does not have, nothing is known.
     """

@@ -38,8 +38,8 @@ from ppsim.workload.cost.memory import (
 )
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.bounds import Bound, bound_candidates, least_seconds, list_candidates
-from ppsim.workload.plans.by_speed import layout_of
 from ppsim.workload.plans.launcher import refusal
+from ppsim.workload.plans.layers_by_speed import layout_of
 from ppsim.workload.plans.space import FITTED, Candidate, read_key
 from ppsim.workload.plans.task import (
     HELD,

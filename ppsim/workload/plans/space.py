@@ -349,7 +349,7 @@ def layout_layers(model: Model, stages: int, layout: str) -> tuple[int, ...] | N
     """Divide layers over stages by a layout's name; None where it equals another layout or is not
     possible.
 
-    What is divided by speed is divided evenly here (see :mod:`ppsim.workload.plans.by_speed`).
+    Layouts by speed are divided evenly here (see :mod:`ppsim.workload.plans.layers_by_speed`).
     """
     if layout in ("even", *BY_SPEED):
         if model.layers % stages == 0:

@@ -174,7 +174,7 @@ def _layer_lines(split: LayerSplit, prefix: str, facts: Sequence[str]) -> Iterat
 
 
 def _yaml_string(text: str) -> str:
-    """A text of the user's as a string of YAML, which JSON's strings are too."""
+    """Return a user's text as a string of YAML, of which JSON's strings are a part."""
     return json.dumps(mermaid_line(text))
 
 

@@ -52,7 +52,7 @@ def version_of(row: Row) -> Version:
     ``release``.
 
     Raises:
-        Skipped: ``software`` is none of the library.
+        SkippedRow: the library lacks ``software``.
     """
     if row.get("software"):
         try:
@@ -91,7 +91,7 @@ def stated(row: Row) -> dict[str, Any]:
     """List the techniques that a row states by name.
 
     Raises:
-        SkippedRow: a value that is none of its.
+        SkippedRow: a value that the technique does not have.
     """
     found: dict[str, Any] = {}
     for name in SWITCHES:
@@ -154,7 +154,7 @@ def _precision(row: Row) -> str:
 
 
 def unread_keys(row: Row) -> list[str]:
-    """Name the keys of a row whose words are not known: the usual is taken."""
+    """List the keys of a row with unknown values, in place of which defaults count."""
     found = [] if _precision(row) or not row.get("precision") else ["precision"]
     text = str(row.get("recompute") or "").strip().lower()
     return [*found, "recompute"] if text not in MISSING and not _recompute(row) else found

@@ -31,7 +31,7 @@ from ppsim.workload.plans.bounds import (
     least_share,
     list_candidates,
 )
-from ppsim.workload.plans.by_speed import layout_of, split_by_speed, spread
+from ppsim.workload.plans.layers_by_speed import layout_of, split_by_speed, spread
 from ppsim.workload.plans.search import Evaluate, search
 from ppsim.workload.plans.space import BY_SPEED, LAYOUTS, Axes, groups, layout_layers, members
 from ppsim.workload.plans.task import HELD, Findings, Task, usable_bytes

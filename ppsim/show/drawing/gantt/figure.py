@@ -83,7 +83,7 @@ def plot(
         style: ``screen`` or ``paper``.
         width: in inches; the height follows.
         memory: one curve per timeline (:func:`ppsim.engine.memory.usage.curves`) to show below it.
-        cap: a line across the curves, in bytes where they are.
+        cap: where to draw a line across the curves, in their unit.
         executions: one per timeline, whose messages and collectives to show in a lane below each
             device.
         idles: one per timeline, to colour bubbles by their cause.

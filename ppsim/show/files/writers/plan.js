@@ -1,4 +1,4 @@
-// The plan explorer: what became of all candidates, the simulated ones as points, the best as rows, one from near.
+// The plan explorer: the outcomes of all candidates, the simulated ones as points, the best as rows, one in detail.
 
 const DATA = JSON.parse($('ppsim-data').textContent);
 const EDGE = { left: 54, right: 14, top: 12, bottom: 42 };
@@ -99,7 +99,7 @@ function draw() {
   markChosen();
 }
 
-/** What the cap leaves: the fastest plan within, and what it costs beside the fastest of all. */
+/** The fastest plan within the cap, and its cost against the fastest of all. */
 function sayCap(best) {
   const fastest = shown()[0];
   const later = best && fastest && best !== fastest ? `, ${change(best.step_s / fastest.step_s - 1)} time for ${gib(fastest.memory - best.memory)} less` : '';
@@ -110,7 +110,7 @@ function markChosen() {
   for (const item of document.querySelectorAll('[data-plan]')) item.classList.toggle('on', +item.dataset.plan === chosen);
 }
 
-/** Show a plan from near: where its step goes, what fills its fullest GPU, and how to launch it. */
+/** Show a plan in detail: the parts of its step, the memory of its fullest GPU, and its launch command. */
 function choose(place) {
   chosen = place;
   const plan = plans[place];

@@ -53,7 +53,7 @@ function timeQueues({ offsets, kind, stage, microbatch, paired }, { time, pair, 
   return { start, end, messages, makespan: end.reduce((most, time) => Math.max(most, time), 0) };
 }
 
-/** A plan's timeline as a canvas with what it shows in words; nothing where the page carries none. */
+/** A plan's timeline as a canvas with a description; nothing where the page carries none. */
 async function timelineOf(place) {
   const run = DATA.runs[place];
   if (!run) return plans[place].pp > 1 ? `<p class="muted">${escapeText(DATA.carried)}</p>` : '';
@@ -143,7 +143,7 @@ function momentAt(time, told = '') {
   $('cursor').style.left = `${100 * time / makespan}%`;
 }
 
-/** The ranks of a plan: how many, and of each its pipeline device, replica, and place among those of both. */
+/** The ranks of a plan: their number, and of each its pipeline device, replica, and place within both. */
 function layoutOf({ tp, cp, pp, dp }) {
   const inner = tp * cp;
   const places = DATA.pipelineFirst ? rank => [Math.floor(rank / inner) % pp, Math.floor(rank / (inner * pp))]

@@ -1,4 +1,4 @@
-// The page: numbers and tables, the reader's view of the chart, and what the reader does.
+// The page: numbers and tables, the reader's view of the chart, and the reader's actions.
 
 const $ = id => document.getElementById(id);
 const root = document.documentElement;
@@ -123,7 +123,7 @@ function describe() {
 
 const say = message => { $('status').textContent = message; };
 
-/** What the status line says about what is picked out, in the first timeline. */
+/** Describe the picked-out ops of the first timeline in the status line. */
 function sayPicked() {
   const [timeline] = TIMELINES;
   if (view.critical) {
@@ -163,7 +163,7 @@ const MOST_PINNED = 0.65; // of the window's height that a chart takes which sta
 
 let partsDrawn = []; // of the drawing, as they are in the page
 
-/** Put the parts of a drawing into the page; of as many as before only those that have changed. */
+/** Put the parts of a drawing into the page; of as many as before only the changed ones. */
 function putParts(drawn) {
   if (drawn.length !== partsDrawn.length) {
     const groups = drawn.map(part => `<g>${part}</g>`);
@@ -241,7 +241,7 @@ function pick(highlight, critical = false) {
 let addressChangedAt = -Infinity; // when the address changed last
 let addressTimer = 0; // what will change it
 
-/** Let the address hold what is picked out, and what was edited. */
+/** Write the picked-out ops and the edits into the page's address. */
 function setAddress() {
   clearTimeout(addressTimer);
   const wait = 200 - (performance.now() - addressChangedAt); // browsers bound how often it may change
@@ -275,7 +275,7 @@ function step(by) {
   pick({ by: 'microbatch', value: clamp(at, 0, Math.max(...TIMELINES.map(t => t.microbatches)) - 1) });
 }
 
-/** Go to an op: bring it into sight, outline it and tell about it. */
+/** Go to an op: bring it into sight, outline it and describe it. */
 function visit(panel, op) {
   const { ops, fold } = TIMELINES[panel];
   const { device } = ops;

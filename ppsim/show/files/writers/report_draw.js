@@ -124,7 +124,7 @@ function clipped(left, top, width, height, content) {
     + `<g transform="translate(0 2)">${content}</g></svg>`;
 }
 
-/** A rectangle as part of a path, from time to time and from row to row; what is out of sight is cut off. */
+/** A rectangle as part of a path, from time to time and from row to row; parts out of sight are cut off. */
 function rectangle(panel, geometry, left, right, top, bottom) {
   if (top < 0 || hidden(left, right)) return ''; // of a device without a row
   const x = inPlot(geometry, left);
@@ -244,7 +244,7 @@ function curveLines(view, panel, geometry, dark, only = -1) {
     if (curve.parts) return `<path d="${line.join('')}" fill="${curve.fills[device][+dark]}"/>`;
     return `<path d="${line.join('')}" stroke="${lineColour(timeline, dark, device)}" stroke-width="${curve.peak[device] < fullest ? 1.7 : 3.5}"/>`;
   });
-  // Of areas each hides the lower part of those before.
+  // Each area hides the lower part of the areas before.
   return curve.parts ? lines.reverse().join('') : `<g class="lines" fill="none">${lines.join('')}</g>`;
 }
 
@@ -260,7 +260,7 @@ function overLines(view, panel, geometry, dark, over, colour) {
 }
 
 /**
- * A view, drawn: what lies below as canvases with their places, what lies above as the content of an SVG element, and
+ * A drawn view: the lower layers as canvases with their places, the upper ones as the content of an SVG element, and
  * per panel which ops are in sight and how they are drawn.
  */
 function figure(view, geometry, theme) {

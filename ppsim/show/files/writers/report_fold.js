@@ -1,4 +1,4 @@
-// A middle that repeats, drawn once: what lies between its first run and the rest takes no room but a gap.
+// A middle that repeats, drawn once: its other runs take no room but a gap.
 
 let folded = null; // { from, until, gap }: times that are left out, and the room in their place
 
@@ -23,7 +23,7 @@ function stretches(from, to) {
   return parts.filter(([first, last]) => first < last);
 }
 
-/** Fold the middle, or unfold it; what is in sight then begins with all. */
+/** Fold the middle, or unfold it; the view then shows all. */
 function toggleFold(on = !folded) {
   const [{ fold }] = TIMELINES;
   folded = on && fold ? { from: fold.until, until: fold.until + (fold.repeats - 1) * fold.period, gap: fold.period / 2 } : null;

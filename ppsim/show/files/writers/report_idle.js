@@ -1,4 +1,4 @@
-// Idle time by cause: segments in sight as cells, merged with the ops for rows of pixels, and what a bubble says.
+// Idle time by cause: segments in sight as cells, merged with the ops for rows of pixels, and the text of a bubble.
 
 const DRAIN = LOOKS.causes.findIndex(({ name }) => name === 'drain');
 

@@ -299,7 +299,7 @@ function savedPicture() {
   return { width, height, text: drawn };
 }
 
-/** Save what is shown as one SVG file. */
+/** Save the view as one SVG file. */
 function save() {
   const href = URL.createObjectURL(new Blob([savedPicture().text], { type: 'image/svg+xml' }));
   const name = TIMELINES.map(t => t.schedule).join('-');
@@ -310,7 +310,7 @@ function save() {
 
 function listen() {
   $('chart').addEventListener('pointermove', hover);
-  // A finger leaves as it is lifted; what its tap tells stays until the next.
+  // A finger leaves as it is lifted; the tip of its tap stays until the next.
   $('chart').addEventListener('pointerleave', event => { if (event.pointerType !== 'touch') hideTip(); });
   $('chart').addEventListener('dblclick', fit);
   $('chart').addEventListener('wheel', wheel, { passive: false });
@@ -326,7 +326,7 @@ function listen() {
   $('find').onchange = () => find($('find').value);
 }
 
-/** Show the numbers of the timelines, and what the chart can be asked for. */
+/** Show the numbers of the timelines, and the help of the chart. */
 function showNumbers() {
   showHeader();
   $('numbers').replaceChildren(TIMELINES.length === 1 ? cards(TIMELINES[0]) : comparison());

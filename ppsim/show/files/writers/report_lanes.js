@@ -36,7 +36,7 @@ function bandPlace(panel, place) {
   return [from, from + high];
 }
 
-/** A test of the lane's entries for what the reader picked out, or null where nothing is. */
+/** A test whether an entry of the lane is picked out; null where nothing is. */
 function laneChooser({ timeline }, { highlight, critical }) {
   if (critical) return () => false;
   return highlight && (i => timeline.lane[highlight.by][i] === highlight.value);
@@ -84,7 +84,7 @@ function barsOverRows(panel, geometry) {
   return drawn;
 }
 
-/** What the fullest host holds, lighter than what devices do. */
+/** The memory of the fullest host, lighter than the devices'. */
 const hostLine = (view, panel, geometry, dark) => curveLines(view, { ...panel, curve: panel.curve.host }, geometry, dark)
   .replace(/"(1.7|3.5)"/, '"1" stroke-dasharray="2"');
 
@@ -170,7 +170,7 @@ function tellMessage(timeline, i, x, y) {
     ` of stage ${stage} · ${microbatchName(timeline, lane.microbatch[i])}\n${route}\n${facts.join(' · ')}`);
 }
 
-/** What to say where messages cannot be told apart in this view. */
+/** The sentence for a view in which messages cannot be distinguished. */
 function hiddenMessages(geometry) {
   const hidden = geometry.panels.filter(panel => panel.timeline.bands.length && (!panel.lane || panel.strip));
   if (!hidden.length) return '';

@@ -1,10 +1,10 @@
-// What lies above the cells, as SVG: numbers in them, outlines, links, and beside them titles and notes.
+// Marks above the cells, as SVG: numbers in them, outlines, links, and next to them titles and notes.
 
-/** What lies right above the cells of a panel: what its story adds, and numbers. */
+/** The marks right above the cells of a panel: outlines of its story, and numbers. */
 const numbersOnCells = (view, geometry, panel, sight, choose, theme, index) =>
   (view.story ? storyMarks(panel, geometry, theme, index) : '') + (sight.vector ? labels(panel, geometry, sight, choose) : '');
 
-/** The marks inside a panel, above all else: what the reader picked out, and the end of the timeline. */
+/** The marks inside a panel, above all else: the picked-out ops, and the end of the timeline. */
 function marks(view, geometry, panel, sight, choose, theme, index) {
   const inside = [];
   if (sight.vector && choose) inside.push(outlines(panel, geometry, view, choose, LOOKS.highlight[+theme.dark]));
@@ -35,7 +35,7 @@ function labels(panel, geometry, { spans }, choose) {
     const fill = TEXTS[colour];
     const texts = group.ops.map(([op, at]) => {
       if (cutByFold(ops.left[op], ops.right[op])) return '';
-      // Of a cell that the view cuts the number stands in what is seen, where that has room.
+      // A cell that the view cuts has its number in the visible part, where that has room.
       const [left, right] = [ops.left[op], ops.right[op]].map(time => inPlot(geometry, time));
       if (right - left < 0.62 * size * digits) return '';
       const x = (left + right) / 2;
@@ -112,7 +112,7 @@ function notes({ timeline, devices, top, row, lane }, geometry, theme) {
   }).join('');
 }
 
-/** Beside a curve: what it is, and each line's device and peak, or the strip's scale. */
+/** Notes next to a curve: its name, and each line's device and peak, or the strip's scale. */
 function curveNotes(view, panel, geometry, theme) {
   const { timeline, curve, curveTop, curveHeight } = panel;
   const x = geometry.left + geometry.plotWidth + 10;

@@ -1,9 +1,9 @@
-// The page's data: columns unpacked, and what can be asked of them. A "cell" is what a device runs as one: an op,
+// The page's data: unpacked columns, and queries on them. A "cell" is a unit that a device runs: an op,
 // or the two ops of a pair; it is named by its first op.
 
 let REPORT, TIMELINES, SPAN, SHARED;
 
-/** Take a report's data as what the page is about; a live page does so again with each answer. */
+/** Use a report as the page's data; a live page does so again with each answer. */
 function take(report) {
   REPORT = report;
   TIMELINES = report.timelines;
@@ -66,7 +66,7 @@ async function columns(table, ...names) {
 /** Unpack a timeline, once, whoever else asks meanwhile. */
 const unpack = timeline => timeline.unpacked ??= unpackAll(timeline);
 
-/** Unpack in place and add what drawing needs: device, colour index and drawn edges of every op. */
+/** Unpack in place and add columns for drawing: device, colour index and drawn edges of every op. */
 async function unpackAll(timeline) {
   const { ops, curves, lane, bars, inside, links } = timeline;
   for (const table of [ops, lane, bars]) await columns(table);
@@ -77,7 +77,7 @@ async function unpackAll(timeline) {
   return finish(timeline);
 }
 
-/** Add what drawing needs to a timeline whose columns are unpacked. */
+/** Add columns for drawing to an unpacked timeline. */
 function finish(timeline) {
   const { ops, lane } = timeline;
   timeline.bands = [...new Set(timeline.lane?.band)].sort();
@@ -127,7 +127,7 @@ const labelOf = ({ ops }, op) =>
 /** Microbatches of a step. */
 const microbatchesPerStep = timeline => timeline.round ?? timeline.microbatches;
 
-/** The number of a microbatch in its step; empty for what a kind of op does once a step. */
+/** The number of a microbatch in its step; empty for ops that run once a step. */
 const numberIn = (timeline, microbatch, kind) => LOOKS.kinds[kind]?.once ? '' : microbatch % microbatchesPerStep(timeline);
 
 /** Which microbatch it is, and of which step where there are several. */
@@ -182,7 +182,7 @@ function criticalPath(timeline) {
   return timeline.path = cells.reverse();
 }
 
-/** A test of ops for what the reader picked out, or null where nothing is. */
+/** A test whether an op is picked out; null where nothing is. */
 function chooser(timeline, view) {
   if (view.critical) {
     const on = new Uint8Array(timeline.ops.kind.length);

@@ -1,4 +1,4 @@
-// What fills a device: the names and amounts beside its areas, and what it holds at a time.
+// The parts of a device's memory: names and amounts next to their areas, and the amounts at a time.
 
 /** The parts of a device's memory with their amounts at its peak, the last above. */
 function partNotes({ curve, curveTop, curveHeight }, { left, plotWidth, narrow }, theme) {

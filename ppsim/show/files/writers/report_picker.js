@@ -3,7 +3,7 @@
 let allRuns = null; // all runs of the page; those that are shown are copies
 let chosenRuns = [0, 1];
 
-/** A difference with its sign, in the digits that matter beside the makespan. */
+/** A difference with its sign, in the digits that matter against the makespan. */
 function signed(value) {
   const text = decimals(value, clamp(4 - Math.floor(Math.log10(SPAN)), 0, 12));
   return value > 0 && /[1-9]/.test(text) ? `+${text}` : text;

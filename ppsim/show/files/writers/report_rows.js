@@ -32,7 +32,7 @@ function zoomRows(factor, share = 0.5) {
   showRows(first + (count - wide) * share, wide);
 }
 
-/** The same by two fingers, one above the other; what is less than a row adds up until it is one. */
+/** The same by two fingers, one above the other; parts of a row add up until they are one. */
 function pinchRows(fingers, event, apart) {
   fingers.apart ??= apart([...fingers.values()]);
   fingers.set(event.pointerId, [event.clientX, event.clientY]);
@@ -71,7 +71,7 @@ function reveal(device) {
   showRows(device - count / 2, Math.max(1, count));
 }
 
-/** Pin devices, and unpin those among them that were, where all were. */
+/** Pin devices; unpin them where all of them were pinned. */
 function togglePins(devices) {
   const all = devices.every(device => view.pinned.includes(device));
   const others = view.pinned.filter(device => !devices.includes(device));
@@ -83,7 +83,7 @@ function togglePins(devices) {
   drawSoon();
 }
 
-/** Pin what is picked out, what was selected or visited; without any of these, pin nothing. */
+/** Pin the devices of the ops that are picked out, selected or visited; pin nothing without any. */
 function pinPicked() {
   const rows = view.selected?.rows.find(Boolean);
   if (rows) {
@@ -192,7 +192,7 @@ function nameAt(event) {
   return panel ? panel.devices[Math.floor((y - panel.top) / panel.row)] : -1;
 }
 
-/** The buttons for rows before the one that shows all, and what the keyboard does with them. */
+/** The buttons for rows before the one that shows all, and their keys. */
 function rowControls() {
   const button = (id, textContent, title, onclick) => element('button', { id, textContent, title, onclick });
   $('fit').before(

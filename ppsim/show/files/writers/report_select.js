@@ -1,4 +1,4 @@
-// A range that the reader selects, Shift + drag: what its devices do in it, in sums, and a ruler.
+// A range that the reader selects, Shift + drag: sums over its devices, and a ruler.
 
 const SNAP = 7; // pixels from an op's edge
 
@@ -57,7 +57,7 @@ function selectionMarks(geometry, theme) {
   return parts.join('') + ruler;
 }
 
-/** Times within a range, by kind of op and by cause of idle time: what, time, count. */
+/** Times within a range, by kind of op and by cause of idle time: name, time, count. */
 function sumsOf(timeline, devices, from, to) {
   const { ops, offsets, waits } = timeline;
   const inside = (a, b) => Math.max(0, Math.min(b, to) - Math.max(a, from));

@@ -1,4 +1,4 @@
-// What the answer says of the chart: bars from cause to cause, causes by device, the critical path as steps, changes as
+// The answer's explanation of the chart: bars from cause to cause, causes by device, the critical path as steps, changes as
 // ghosts over the chart, and of two runs the ops that both have.
 
 const MOST_OUTLINES = 3000; // of a ghost in sight
@@ -126,7 +126,7 @@ function align(at) {
   drawSoon();
 }
 
-/** Outlines of another timeline's ops in the rows of a panel, of all or of those to keep. */
+/** Outlines of another timeline's ops in the rows of a panel: of all, or of the ones to keep. */
 function outlinesOf(panel, geometry, { offsets, start, end }, theme, keep = () => true) {
   const parts = [];
   for (const [row, device] of panel.devices.entries())
@@ -164,7 +164,7 @@ function storyMarks(panel, geometry, theme, index) {
   return found.join('');
 }
 
-/** What the tip says of the same op in the other run; a line joins the two. */
+/** The tip's text on the same op in the other run; a line joins the two. */
 function tellTwin(timeline, op) {
   const index = TIMELINES.indexOf(timeline);
   const twin = twins[index]?.get(op);

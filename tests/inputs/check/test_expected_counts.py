@@ -7,7 +7,7 @@ import pytest
 
 from ppsim.core.draft import Draft
 from ppsim.inputs.check.checks import check
-from ppsim.inputs.check.expected import ExpectedCounts, expected_faults, same_order
+from ppsim.inputs.check.expected_counts import ExpectedCounts, expected_faults, same_order
 from ppsim.inputs.drafts.readers.csv import parse
 from ppsim.schedules import generate
 
