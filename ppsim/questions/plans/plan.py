@@ -58,6 +58,7 @@ from ppsim.questions.plans.measured import (
     correct_plans,
     gain_of_plan,
     sureness,
+    uneven_sides,
     uneven_stages,
 )
 from ppsim.questions.plans.space import Able, SpaceOptions, make_axes, use_profile_of
@@ -632,6 +633,8 @@ class Plans(Answer[PlanRequest]):
         if line := sureness(self.found.rows):
             yield Line(line, 4)
         if line := uneven_stages(self.found.rows[0], self.task.model.layers):
+            yield Line(line, 4)
+        if line := uneven_sides(self.found.rows[0], self.task.model):
             yield Line(line, 4)
         yield from (Line(line, 4) for line in rank_lines(self.found.rows[0]))
         if line := self._run_line:
