@@ -8,7 +8,8 @@ fitted and those predicted, as runs that differ in batch or in degrees say much 
 numbers are fitted to all settings once; a fold is then fitted again without its settings, from the
 same slopes, its settings are predicted with that, and corrected by the runs of the others alone, as
 ``plan`` does. *Anchored*: by one run of the same source, software and GPU, the mean over all that
-it may be. *In range*: of the range that ``plan`` prints. *Ranked*: of two settings of a job, more
+it may be. *Unnamed*: software whose rows name it as nothing that the library has. *In range*: of
+the range that ``plan`` prints. *Ranked*: of two settings of a job, more
 than 5 % apart, the faster one is predicted to be; *regret*: how much slower the predicted fastest
 one is than the fastest. Of hundreds of settings of one software on one node the first of each model
 counts. Rows that are marked as faulty are fitted, and judge nothing.
@@ -26,10 +27,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.workload.hardware.efficiency import fitted
+from ppsim.workload.hardware.efficiency import FittedNumbers, fitted
 from ppsim.workload.model.parallel import Parallel
-from ppsim.workload.plans.nearby import Measured, Nearby
-from ppsim.workload.plans.published import anchors_of
+from ppsim.workload.plans.nearby import KNOWN, UNNAMED, UNSEEN, Measured, Nearby
+from ppsim.workload.plans.published import anchors_of, setup_of
 from tests.benchmarks.fit_efficiency import (
     USUAL,
     Case,
@@ -50,6 +51,9 @@ FOLDS: dict[str, Callable[[Case], str]] = {
     "layout": lambda case: case.layout,
 }
 DRAWS = 5
+WITHIN = 0.75  # of settings, each source counted alike, in ranges: four in five of all settings
+# software that NVIDIA tunes and publishes; a stranger's own is unlike it
+TUNED = ("megatron-core", "megatron-bridge", "nemo")
 
 
 @dataclass(frozen=True)
@@ -137,6 +141,17 @@ def leave_half_out(
     order = np.random.default_rng(seed).permutation(len(jobs)).tolist()
     half = {job: str(place % 2) for job, place in zip(jobs, order, strict=True)}
     return leave_out(cases, linear, runs, [half[case.twins] for case in cases])
+
+
+def unnamed(case: Case) -> Case:
+    """Return a case whose row names software that the library lacks."""
+    said = {
+        key: value
+        for key, value in case.rows[0].items()
+        if key not in ("framework", "release", "software")
+    }
+    row = said | {"framework": f"trainer {sum(map(ord, case.software))}"}  # no word of any
+    return replace(case, setup=setup_of(row), rows=(row,))
 
 
 def cells(errors: Floats) -> str:
@@ -245,13 +260,16 @@ def rows_of(left: Left, rows: Sequence[int]) -> Left:
     return Left(*(column[rows] for column in vars(left).values()))
 
 
-def tables(every: Sequence[Case], linear: Linear) -> list[str]:
+def tables(every: Sequence[Case], numbers: Fitted) -> list[str]:
     """Write the table of all folds, and one of kinds of runs: mean size of what is left after
     correction.
+
+    Args:
+        every: all settings.
+        numbers: fitted to them.
     """
-    keep, all_runs = thinned(every), runs_of(every)
-    cases, runs = [every[i] for i in keep], [all_runs[i] for i in keep]
-    linear = replace(linear, errors=linear.errors[keep], slopes=linear.slopes[keep])
+    cases = [every[i] for i in thinned(every)]
+    linear, runs = linearize(cases, numbers), runs_of(cases)
     lines = [
         "| left out | settings | as modelled: mean / median | corrected | with one anchor | in "
         "range |"
@@ -265,6 +283,9 @@ def tables(every: Sequence[Case], linear: Linear) -> list[str]:
         fold: rows_of(leave_out(cases, linear, runs, called), judged)
         for fold, called in names.items()
     }
+    strange = [unnamed(case) for case in cases]
+    nobody = leave_out(strange, linear, runs_of(strange), names["software"])
+    tuned = np.array([cases[i].software in TUNED for i in judged])
     cases, errors = [cases[i] for i in judged], linear.errors[judged]
     ranked = np.mean([ranking(cases, one.corrected)[1:] for one in drawn], axis=0).tolist()
     halves = Left(*map(np.concatenate, zip(*(vars(one).values() for one in drawn), strict=True)))
@@ -273,6 +294,13 @@ def tables(every: Sequence[Case], linear: Linear) -> list[str]:
     for fold, one in left.items():
         count = len({FOLDS[fold](case) for case in cases})
         lines.append(line(f"each {fold} ({count})", one, *ranking(cases, one.corrected)[1:]))
+    nobody = rows_of(nobody, judged)
+    for name, here in (("of NVIDIA's own", tuned), ("of all others", ~tuned)):
+        part = np.flatnonzero(here).tolist()
+        mine = [cases[i] for i in part]
+        few, said = rows_of(nobody, part), len({case.software for case in mine})
+        ranks = ranking(mine, few.corrected)[1:]
+        lines.append(line(f"each software {name} ({said}), unnamed", few, *ranks))
     folds = {"job": halves} | left
     heads = " | ".join(folds)
     lines += [
@@ -298,10 +326,63 @@ def tables(every: Sequence[Case], linear: Linear) -> list[str]:
     return [
         *lines,
         "",
+        "Ranges: within the half-width three in four settings lie, each source counted alike, in "
+        "the last line each software; inside the one that the others give, and inside the printed "
+        "one:",
+        "",
+        "| software and GPU | settings | sources | half-width | inside the others' | inside the "
+        "printed |",
+        f"|{'---|' * 6}",
+        range_line("seen in other sources", KNOWN, left["source"], sources),
+        range_line("not both seen", UNSEEN, left["source"], sources),
+        range_line("software without a name", UNNAMED, nobody, [case.software for case in cases]),
+        "",
         f"By source left out, as modelled: {', '.join(parts)}. {pairs}",
         "",
         repeats(cases),
     ]
+
+
+def half_of(sources: Sequence[Sequence[float]], share: float) -> float:
+    """Return the size within which that share of errors lies, each source counted alike."""
+    sized = sorted((abs(error), 1 / len(source)) for source in sources for error in source)
+    inside = 0.0
+    for size, weight in sized:
+        inside += weight / len(sources)
+        if inside >= share - 1e-9:
+            return size
+    return sized[-1][0]
+
+
+def range_line(name: str, printed: float, left: Left, groups: Sequence[str]) -> str:
+    """Write the line of a range without a run to correct by.
+
+    The half-width within which ``WITHIN`` of them lie, each group counted alike; how many lie
+    within the one that the other groups give, and within the printed one.
+
+    Args:
+        name: of the line.
+        printed: the half-width, in logarithms; settings with another are left out.
+        left: the settings, each predicted without its group.
+        groups: of each setting.
+    """
+    here, called = left.half == printed, np.array(groups)
+    errors = {
+        group: left.corrected[here & (called == group)].tolist()
+        for group in dict.fromkeys(called[here].tolist())
+    }
+    nested = [
+        abs(error) <= half_of([rest for other, rest in errors.items() if other != group], WITHIN)
+        for group, each in errors.items()
+        for error in each
+    ]
+    inside = (np.abs(left.corrected[here]) <= printed).tolist()
+    half = math.expm1(half_of([*errors.values()], WITHIN))
+    shares = " | ".join(f"{mean(each) * 100:.0f} %" for each in (nested, inside))
+    return (
+        f"| {name} | {here.sum()} | {len(errors)} | {half * 100:.1f} % | {shares} of "
+        f"{math.expm1(printed) * 100:.1f} % |"
+    )
 
 
 def repeats(cases: Sequence[Case]) -> str:
@@ -332,7 +413,7 @@ def main() -> None:
     cases = [every[i] for i in thinned(every)]
     numbers = fit(cases, USUAL, arguments.rounds)[0] if arguments.rounds else fitted()
     if not (arguments.pairs or arguments.by):
-        print("\n".join(tables(every, linearize(every, numbers))))
+        print("\n".join(tables(every, numbers)))
         return
     linear, runs = linearize(cases, numbers), runs_of(cases)
     if arguments.pairs:

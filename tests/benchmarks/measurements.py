@@ -22,8 +22,8 @@ from ppsim.real.validation.analyse import validate
 from ppsim.workload.hardware.efficiency import fitted
 from ppsim.workload.plans.gains import HALF
 from ppsim.workload.plans.published import Row, against, predict, read_table, setup_of
-from tests.benchmarks.fit_efficiency import linearize, read_all
-from tests.benchmarks.left_out import tables
+from tests.benchmarks.fit_efficiency import read_all
+from tests.benchmarks.left_out import half_of, tables
 
 PAGE = Path("gallery/measurements.md")
 DATA = Path("tests/data/published")
@@ -84,7 +84,7 @@ def sizes(rows: Sequence[dict[str, Any]], key: str) -> str:
 def folds() -> list[str]:
     """Errors of runs left out."""
     cases = read_all([str(path) for path in sorted(DATA.glob("*.json.gz"))])
-    return tables(cases, linearize(cases, fitted()))
+    return tables(cases, fitted())
 
 
 def given() -> list[str]:
@@ -251,25 +251,14 @@ def gain_ranges() -> list[str]:
     lines.append(f"|{'---|' * 5}")
     counts = [0, 0, 0]
     for source, here in errors.items():
-        half = half_of([rest for other, rest in errors.items() if other != source])
+        half = half_of([rest for other, rest in errors.items() if other != source], 0.8)
         found = [len(here)]
         found += [sum(abs(error) <= width for error in here) for width in (half, HALF)]
         counts = [whole + part for whole, part in zip(counts, found, strict=True)]
         lines.append(f"| {source} | {found[0]} | {half * 100:.1f} % | {found[1]} | {found[2]} |")
-    half = half_of(list(errors.values()))
+    half = half_of(list(errors.values()), 0.8)
     lines.append(f"| all | {counts[0]} | {half * 100:.1f} % | {counts[1]} | {counts[2]} |")
     return lines
-
-
-def half_of(sources: Sequence[Sequence[float]]) -> float:
-    """Return the size within which four errors of five lie, each source counted alike."""
-    sized = sorted((abs(error), 1 / len(source)) for source in sources for error in source)
-    share = 0.0
-    for size, weight in sized:
-        share += weight / len(sources)
-        if share >= 0.8 - 1e-9:
-            return size
-    return sized[-1][0]
 
 
 def best_of_each() -> list[str]:

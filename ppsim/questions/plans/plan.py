@@ -57,6 +57,7 @@ from ppsim.questions.plans.measured import (
     correct_plans,
     gain_of_plan,
     sureness,
+    uneven_sides,
     uneven_stages,
 )
 from ppsim.questions.plans.published_runs import PublishedRuns, compare_runs
@@ -639,6 +640,8 @@ class Plans(Answer[PlanRequest]):
         if line := sureness(self.findings.rows):
             yield Line(line, 4)
         if line := uneven_stages(self.findings.rows[0], self.task.model.layers):
+            yield Line(line, 4)
+        if line := uneven_sides(self.findings.rows[0], self.task.model):
             yield Line(line, 4)
         yield from (Line(line, 4) for line in rank_lines(self.findings.rows[0]))
         if line := self._run_line:

@@ -29,11 +29,12 @@ EIGHTY = 1.28  # standard deviations within which four in five lie
 JOB, REPEATED = 0.10, 0.03
 LEVEL, EACH = 0.09, 0.10
 ANY_LEVEL = 1.0  # of software that the library lacks: nothing is known before a run is measured
-# Half-widths of ranges without a run to correct by, in logarithms. Of left-out sources four runs in
-# five lie within the first, each source counted alike; strangers' runs of unseen software or GPUs
-# were up to a third off.
-KNOWN, UNSEEN = EIGHTY * math.hypot(LEVEL, EACH), math.log(1.3)
-SAME = 1e-3  # difference of two measurements of the same run
+# Half-widths of ranges without a run to correct by, in logarithms. Of left-out sources three in
+# four runs lie within them where each source counts alike, and four in five where each run does.
+# The second is of software or GPUs that no other source has, the third of software whose name is
+# taken away.
+KNOWN, UNSEEN, UNNAMED = 0.136, 0.184, 0.303
+SAME = 1e-3  # difference of two measurements that are of the same run
 
 
 @dataclass(frozen=True)
@@ -193,6 +194,8 @@ class Nearby:
         if level:
             known = all(run.setting.known for run in level)
             return _correction(level, LEVEL if known else ANY_LEVEL, EACH)
+        if not setting.known:
+            return Correction(1.0, UNNAMED)
         return Correction(1.0, UNSEEN if self._is_strange(setting) else KNOWN)
 
     def _is_strange(self, setting: Setting) -> bool:

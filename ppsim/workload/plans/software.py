@@ -20,6 +20,9 @@ from ppsim.workload.model.parallel import RANK_ORDERS, Parallel
 SCHEMA = "ppsim.software/1"
 PRECISIONS = {"bf16": 2, "fp16": 2, "fp32": 4}  # bytes
 USUAL = "megatron-core"  # where nothing names the software
+# Where its name is none of the library's. It hides no communication: left-out software whose name
+# is taken away, other than NVIDIA's own, is off by 12 % so, and by 21 % as USUAL.
+UNKNOWN = "megatron-lm"
 
 
 @dataclass(frozen=True)
@@ -341,7 +344,8 @@ def software_of(framework: str, release: str, source: str = "") -> Version:
     """Find the software that a table's words name, and its version by the release, or by the date
     of an arXiv paper.
 
-    Of several, the one that is built on the others; the usual one where no word is known.
+    Of several, the one that is built on the others. Where no word is known it is taken as one that
+    hides no communication, and where there is none as the usual one.
     """
     text = framework.lower()
     found = [
@@ -351,9 +355,9 @@ def software_of(framework: str, release: str, source: str = "") -> Version:
         if word in text
     ]
     if not found:
-        return Version(
-            softwares()[USUAL], numbers(release), text, _date(source), bool(text.strip())
-        )
+        is_named = bool(text.strip())
+        taken = softwares()[UNKNOWN if is_named else USUAL]
+        return Version(taken, numbers(release), text, _date(source), is_named)
     *_, software, word = max(found, key=lambda one: one[:2])
     after = text.partition(word)[2]
     return Version(software, numbers(release) or numbers(after.strip(" (")), text, _date(source))

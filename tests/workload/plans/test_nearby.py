@@ -19,6 +19,7 @@ from ppsim.workload.plans.nearby import (
     KNOWN,
     LEVEL,
     REPEATED,
+    UNNAMED,
     UNSEEN,
     Measured,
     Nearby,
@@ -143,7 +144,8 @@ def test_ranges_are_widest_where_software_or_gpu_were_never_seen():
     assert found.correction_at(setting(OTHER)).half == KNOWN
     assert found.correction_at(setting(OTHER, software="maxtext")).half == UNSEEN
     assert found.correction_at(setting(OTHER, gpu=read_gpu("b200"))).half == UNSEEN
-    assert math.exp(UNSEEN) == pytest.approx(1.3)
+    assert found.correction_at(setting(OTHER, software="ours", known=False)).half == UNNAMED
+    assert KNOWN < UNSEEN < UNNAMED
     assert Nearby().correction_at(setting()).half == KNOWN  # a profile takes the curve's place
 
 
@@ -192,7 +194,7 @@ def test_anchors_that_disagree_say_how_far(tmp_path):
 
 
 def test_software_that_the_library_lacks_keeps_its_name():
-    """And is predicted as the usual software's, within the widest range."""
+    """And is predicted as one that hides no communication, within the widest range."""
     row = {
         **{k: v for k, v in ROW.items() if k != "software"},
         "framework": "Our trainer 3",
@@ -201,8 +203,8 @@ def test_software_that_the_library_lacks_keeps_its_name():
     (run,) = anchors_of([row])
     assert (run.setting.software, run.setting.known) == ("our trainer 3", False)
     (found,) = against([row])[0]
-    assert found["high_s"] == pytest.approx(1.3 * found["predicted_step_s"])
-    assert found["software"] == "megatron-core"
+    assert found["high_s"] == pytest.approx(math.exp(UNNAMED) * found["predicted_step_s"])
+    assert found["software"] == "megatron-lm"
 
 
 @pytest.mark.parametrize("rows", [[], [{}], [{**ROW, "step_s": None}], [5]])

@@ -875,6 +875,22 @@ def test_plans_gain_over_1f1b_in_their_layout(monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("model", "tp", "said"),
+    [
+        ("llama2-7b", 2, ""),
+        ("llama2-7b", 4, "share of an MLP 2,752 is not a multiple of 128"),
+        ("gpt-oss-20b", 1, "hidden size 2,880 and width of an expert 2,880 are not multiples"),
+    ],
+)
+def test_a_plan_says_which_shapes_do_not_divide_over_tiles(monkeypatch, model, tp, said):
+    monkeypatch.setattr("ppsim.questions.plans.plan.count_cores", lambda: 1)
+    sizes = {"gpus": 8, "gbs": 16, "mbs": [1], "tp": [tp], "pp": [1], "top": 1}
+    text = " ".join(str(ask_plan(model, "dgx-b200", **sizes)).split())
+    assert ("the side of a tile" in text) == bool(said)
+    assert said in text
+
+
+@pytest.mark.parametrize(
     ("vp", "said"), [(5, ""), (7, "80 layers do not divide over 4 devices x 7 chunks, so its 28")]
 )
 def test_a_plan_says_that_its_chunks_do_not_divide_the_layers(monkeypatch, vp, said):

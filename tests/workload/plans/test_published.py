@@ -5,11 +5,13 @@ from measurements.
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import replace
 from itertools import chain, combinations
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ppsim.base.tables import save_table
@@ -17,6 +19,7 @@ from ppsim.errors import InputError, PpsimError
 from ppsim.workload.hardware.hardware import read_gpu
 from ppsim.workload.model.model import read_model
 from ppsim.workload.model.parallel import Parallel
+from ppsim.workload.plans import nearby
 from ppsim.workload.plans.gains import HALF
 from ppsim.workload.plans.improve import improve, question_of, share_searches
 from ppsim.workload.plans.published import Row, against, read_table, setup_of
@@ -792,6 +795,24 @@ def test_measured_gains_lie_in_the_ranges_that_other_sources_give():
     assert float(half.rstrip(" %")) == pytest.approx(HALF * 100, abs=0.05)
     assert int(inside) >= 0.8 * int(gains)
     assert int(printed) >= 0.8 * int(gains)
+
+
+def test_ranges_are_those_within_which_left_out_sources_lie():
+    """The printed half-widths are those of the table, and 75 to 88 % lie inside: not wider."""
+    widths = {
+        "seen in other sources": nearby.KNOWN,
+        "not both seen": nearby.UNSEEN,
+        "software without a name": nearby.UNNAMED,
+    }
+    rows = [line.strip("| ").split(" | ") for line in parts_of("folds")[1].splitlines()]
+    found = {row[0]: row[1:] for row in rows if row[0] in widths}
+    assert found.keys() == widths.keys()
+    for name, row in found.items():
+        assert float(row[2].rstrip(" %")) == pytest.approx(math.expm1(widths[name]) * 100, abs=0.3)
+    known = [*found.values()][:2]
+    settings = [int(row[0]) for row in known]
+    inside = [float(row[4].partition(" %")[0]) for row in known]
+    assert 75 <= np.average(inside, weights=settings) <= 88
 
 
 def test_readme_says_of_runs_left_out_what_measurements_say():

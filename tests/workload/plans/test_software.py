@@ -167,7 +167,8 @@ def test_what_needs_gates_or_attention_is_not_done_with_layers_that_carry_a_stat
             (26, 4, 1),
         ),
         ("Megatron-DeepSpeed (vTrain, MICRO 2024)", "", "megatron-deepspeed", ()),
-        ("ours", "3.1", "megatron-core", (3, 1)),
+        ("ours", "3.1", "megatron-lm", (3, 1)),
+        ("", "3.1", "megatron-core", (3, 1)),
     ],
 )
 def test_tables_name_software_by_words(framework, release, name, version):
