@@ -80,7 +80,7 @@ class Commands(click.Group):
                 )
                 raise InputError(
                     f"word {number} after ppsim, '{shorten(word)}', {why}",
-                    "type it anew; rename a file of such a name",
+                    "type it again; rename a file of such a name",
                 )
         return super().parse_args(ctx, args)
 
@@ -111,7 +111,7 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except EOFError as error:
-            raise _Ended from error
+            raise _EndOfFile from error
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -143,7 +143,7 @@ def _is_schedule(word: str) -> bool:
     return True
 
 
-class _Ended(Exception):
+class _EndOfFile(Exception):
     """A file ended too early."""
 
 
@@ -248,13 +248,13 @@ def _run() -> int:
 
 def _explain(error: BaseException) -> int:
     """Print an error as one message and return the exit code."""
-    if isinstance(error, _Ended) and error.__cause__:
+    if isinstance(error, _EndOfFile) and error.__cause__:
         error = error.__cause__
     if isinstance(error, PpsimError):
-        return _complain(_hinted(f"Error: {error}", error.hint), error.exit_code)
+        return _complain(_message_and_hint(f"Error: {error}", error.hint), error.exit_code)
     if isinstance(error, click.ClickException):
         return _show_refusal(error)
-    if isinstance(error, ReaderGone):  # with what it wanted
+    if isinstance(error, ReaderGone):  # it has read all that it needs
         return 0
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else int(error.code is not None)
@@ -264,7 +264,7 @@ def _explain(error: BaseException) -> int:
         return _complain("Interrupted.", 130)
     if isinstance(error, MemoryError):
         return _complain(
-            _hinted(
+            _message_and_hint(
                 "Error: not enough memory for a run of this size", "fewer microbatches or stages"
             ),
             2,
@@ -275,7 +275,9 @@ def _explain(error: BaseException) -> int:
     # a full disk cuts what Python keeps of a module
     if innermost[0].f_code.co_name == "_compile_bytecode":
         damaged = f"Error: a file of this installation is damaged ({error})"
-        return _complain(_hinted(damaged, "remove its __pycache__ folders, or install it again"), 3)
+        return _complain(
+            _message_and_hint(damaged, "remove its __pycache__ folders, or install it again"), 3
+        )
     from ppsim.base.text import shorten
 
     if isinstance(error, ImportError) and (error.name or "").split(".")[0] != "ppsim":
@@ -283,7 +285,7 @@ def _explain(error: BaseException) -> int:
             f"Error: a package that ppsim needs cannot be imported: {shorten(str(error), WIDEST)}"
         )
         return _complain(
-            _hinted(broken, "install it again, or ppsim in an environment of its own"), 3
+            _message_and_hint(broken, "install it again, or ppsim in an environment of its own"), 3
         )
     what = shorten(f"{type(error).__name__}: {error}", WIDEST)
     return _complain(
@@ -308,13 +310,13 @@ def _show_refusal(error: click.ClickException) -> int:
 
 def _describe(error: OSError) -> str:
     if error.filename == STANDARD_OUTPUT:
-        return _hinted(
+        return _message_and_hint(
             f"Error: cannot write {STANDARD_OUTPUT}: {error.strerror}",
             "leave it open, on a disk with room",
         )
     where = f" '{error.filename}'" if error.filename else ""
     hint = "check the path, its permissions and the room on its disk"
-    return _hinted(f"Error: {error.strerror or error}{where}", hint)
+    return _message_and_hint(f"Error: {error.strerror or error}{where}", hint)
 
 
 def _show_warning(message: Warning | str, *_: object) -> None:
@@ -337,7 +339,7 @@ def _warn_once(text: str) -> None:
     _complain(text, 0)
 
 
-def _hinted(message: str, hint: str) -> str:
+def _message_and_hint(message: str, hint: str) -> str:
     return message + (f"\n  try: {hint}" if hint else "")
 
 

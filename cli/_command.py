@@ -14,11 +14,11 @@ from click.core import ParameterSource
 
 from ppsim.ask import terminal
 from ppsim.ask.answer import Answer
-from ppsim.ask.given import Given
+from ppsim.ask.given import TypedOptions
 from ppsim.ask.groups import OutputOptions, output_of
 from ppsim.ask.options import Option, Request, flatten, list_options, make
 from ppsim.ask.rules import check_given, list_refused
-from ppsim.ask.types import MayStandAlone
+from ppsim.ask.types import OptionalValue
 from ppsim.ask.write import find_targets, write_with
 from ppsim.cli._help import HELP_ALL, debug, help_all
 from ppsim.cli._streams import ReaderGone
@@ -71,7 +71,7 @@ class Question(click.Command):
                 if ctx.get_parameter_source(name) == ParameterSource.COMMANDLINE
             ]
             asked = make(request, values, given)
-            check_given(Given.of(asked))
+            check_given(TypedOptions.from_request(asked))
             run(ctx, asked)
 
         super().__init__(name, params=params, callback=callback, help=text)
@@ -102,7 +102,7 @@ class Question(click.Command):
             raise
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return the parameters of the question, and those of the command alone."""
+        """Return the parameters of the question, then the parameters that only the command has."""
         return [*super().get_params(ctx), *self.silent]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -147,11 +147,11 @@ def spell_out(params: Sequence[click.Parameter], args: Sequence[str]) -> Iterato
         word: each.type
         for each in params
         for word in each.opts
-        if isinstance(each.type, MayStandAlone)
+        if isinstance(each.type, OptionalValue)
     }
     for word, following in zip_longest(args, args[1:], fillvalue=""):
         kind = optional.get(word)
-        yield f"{word}={kind.alone}" if kind and not kind.begins(following) else word
+        yield f"{word}={kind.bare_value}" if kind and not kind.begins(following) else word
 
 
 def refuse_twice(ctx: click.Context, given: Sequence[click.Parameter]) -> None:
@@ -209,6 +209,6 @@ def _print(found: Answer[Any], output: Any, face: Mapping[str, Any]) -> None:
 
             click.echo(dump_json(found.whole_object()).decode())
         elif "-" not in output.output:
-            terminal.show(found.line() if face.get("quiet") else found.shown())
+            terminal.show(found.line() if face.get("quiet") else found.all_blocks())
     for text in found.notes():
         terminal.echo_wrapped(text, err=True)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 PATIENCE_S = 0.5
+NAME = 32  # letters of the step at most
 LINE_AFTER_S = 1.0
 
 _bars: list[Any] = []
@@ -64,7 +65,11 @@ def _make_bar() -> Any:
         TimeElapsedColumn,
         TimeRemainingColumn,
     )
+    from rich.table import Column
     from rich.text import Text
+
+    console = Console(stderr=True)
+    name = min(NAME, console.width // 3)
 
     class Left(TimeRemainingColumn):
         def render(self, task: Task) -> Text:
@@ -73,10 +78,10 @@ def _make_bar() -> Any:
             return Text(f"{task.percentage:.0f}%  ") + super().render(task) + Text(" left")
 
     return Progress(
-        TextColumn("{task.description:<32}"),
+        TextColumn(f"{{task.description:<{name}.{name}}}"),
         BarColumn(),
-        Left(),
-        console=Console(stderr=True),
+        Left(table_column=Column(no_wrap=True)),
+        console=console,
         transient=True,
     )
 

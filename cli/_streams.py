@@ -47,7 +47,7 @@ class _Messages(io.FileIO):
         return memoryview(data).nbytes
 
 
-def _plainly(error: UnicodeError) -> tuple[str, int]:
+def _ascii_replacement(error: UnicodeError) -> tuple[str, int]:
     """Return an ASCII minus for the true one if an encoding lacks it, and '?' for any other
     character.
     """
@@ -60,16 +60,17 @@ def repair_streams() -> None:
     """Reopen closed streams, write standard output whole, and print characters that an encoding
     lacks as '?'.
     """
-    codecs.register_error("plainly", _plainly)
+    codecs.register_error("plainly", _ascii_replacement)
     for name, number, flags in CLOSED:
         if getattr(sys, name) is None:
-            setattr(sys, name, open(_null(number, flags), "w" if number else "r", closefd=False))  # noqa: SIM115
-    sys.stdout, sys.stderr = _renewed(sys.stdout, _Output), _renewed(sys.stderr, _Messages)
+            null_device = _open_null_device(number, flags)
+            setattr(sys, name, open(null_device, "w" if number else "r", closefd=False))  # noqa: SIM115
+    sys.stdout, sys.stderr = _reopened(sys.stdout, _Output), _reopened(sys.stderr, _Messages)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="plainly")
 
 
-def _renewed(stream: Any, raw: type[io.FileIO]) -> Any:
+def _reopened(stream: Any, raw: type[io.FileIO]) -> Any:
     """Open a stream again over another file object, with a buffer even under PYTHONUNBUFFERED.
 
     An unbuffered file writes a part where the disk is full, without an error. A stream in memory
@@ -90,7 +91,7 @@ def silence() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _null(number: int, flags: int) -> int:
+def _open_null_device(number: int, flags: int) -> int:
     """Open the null device under a number, or under another where Python has given that to
     something else.
     """

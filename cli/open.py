@@ -60,13 +60,13 @@ def _open(ctx: click.Context, asked: OpenRequest) -> None:
             f"'{file}' is neither a page, a figure nor a trace",
             f"one of {' '.join((*PAGES, *TRACES))}",
         )
-    from ppsim.show.server.one_file import hand_over
+    from ppsim.show.server.one_file import serve_once
 
     def ready(address: str) -> None:
         show(address)
         click.echo("waiting for the viewer to take the file (Ctrl-C ends it)", err=True)
 
-    return hand_over(content, path.name, ready=ready)
+    return serve_once(content, path.name, ready=ready)
 
 
 command = Question(OpenRequest, _open)

@@ -450,7 +450,7 @@ def compare(
         again: What backwards run again (none).
         layouts: Layers per stage by a name of ppsim plan (even).
         precision: Precision of the linear layers' products (bf16).
-        p2p: Run sends and receives as ops of their own: beside compute, or blocking, or in
+        p2p: Run sends and receives as ops: in parallel with compute, or blocking, or in
             batches.
         order: Order of sends and receives: early (default; a lowered file has its own), even-
             first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last two
@@ -468,11 +468,11 @@ def compare(
         shapes: Send the shape of each message ahead of it, and wait for it on both sides, as
             Megatron does with variable_seq_lengths; with --p2p batched (the default then) or
             blocking.
-        t_shape: Wait of the host between a shape and its message, beside the latency of the
+        t_shape: Wait of the host between a shape and its message, added to the latency of the
             shape (0).
         replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
             replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
-            draws a distribution of --mb-scale anew.
+            draws a distribution of --mb-scale again.
         t_reduce: Time from the end of the slowest replica's pipeline to the end of the step:
             the collectives of replicas and the optimizer (0).
         lengths: Lengths of the sequences of every replica: csv, jsonl or parquet with columns
@@ -485,11 +485,11 @@ def compare(
             that runs beside each forward, twice as long beside B and I; an op takes the longer
             of both.
         mbs: Sequences in each microbatch, of --model or of a distribution of --lengths (1).
-        deal: Deal the sequences of --lengths anew over the microbatches of their replica, as
-            many as before: never a longer step. -o FILE.csv writes the assignment.
+        deal: Deal the sequences of --lengths again over their replica's microbatches, as many
+            as before: never a longer step. -o FILE.csv writes the assignment.
         across: Deal sequences to other replicas too.
-        max_tokens: Pack the sequences anew into microbatches of at most so many tokens, padding
-            included, in as many microbatches as make the step shortest.
+        max_tokens: Pack the sequences again into microbatches of at most so many tokens,
+            padding included, in as many microbatches as make the step shortest.
         deal_for: Seconds after which the search for a dealing ends. (default 2.0)
         format: Format of every -o, whatever its name says, such as svg.
         style: Look of figures (screen; paper for pdf).
@@ -907,7 +907,7 @@ def diff(
             or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A
             part takes its layers' time (of a layout, model or profile) or --tr. For recompute
             inside the backward, which waits for the gradient first, give a longer --tb instead.
-        p2p: Run sends and receives as ops of their own: beside compute, or blocking, or in
+        p2p: Run sends and receives as ops: in parallel with compute, or blocking, or in
             batches.
         order: Order of sends and receives: early (default; a lowered file has its own), even-
             first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last two
@@ -925,7 +925,7 @@ def diff(
         shapes: Send the shape of each message ahead of it, and wait for it on both sides, as
             Megatron does with variable_seq_lengths; with --p2p batched (the default then) or
             blocking.
-        t_shape: Wait of the host between a shape and its message, beside the latency of the
+        t_shape: Wait of the host between a shape and its message, added to the latency of the
             shape (0).
         format: Format of every -o, whatever its name says, such as svg.
         style: Look of figures (screen; paper for pdf).
@@ -1083,7 +1083,7 @@ def explain(
     """Say why devices are idle, what decides the time, and what would help.
 
     Args:
-        schedule: a name, or a file; None beside ``trace=``.
+        schedule: a name, or a file; None where ``trace=`` is given.
         options: as ``ppsim explain`` takes them, by name; ``what_if`` is a list of changes.
 
     Raises:
@@ -1226,7 +1226,7 @@ def explain(
         again: What backwards run again (none).
         layouts: Layers per stage by a name of ppsim plan (even).
         precision: Precision of the linear layers' products (bf16).
-        p2p: Run sends and receives as ops of their own: beside compute, or blocking, or in
+        p2p: Run sends and receives as ops: in parallel with compute, or blocking, or in
             batches.
         order: Order of sends and receives: early (default; a lowered file has its own), even-
             first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last two
@@ -1244,7 +1244,7 @@ def explain(
         shapes: Send the shape of each message ahead of it, and wait for it on both sides, as
             Megatron does with variable_seq_lengths; with --p2p batched (the default then) or
             blocking.
-        t_shape: Wait of the host between a shape and its message, beside the latency of the
+        t_shape: Wait of the host between a shape and its message, added to the latency of the
             shape (0).
         changes: Simulate a change; repeatable. Any option of shape, costs, model or messages:
             mb=16 · schedule=zb-1p · tp=4 · comm=0.1 · speed.3=0.9 (device 3) · tf.2=0.9
@@ -1258,7 +1258,7 @@ def explain(
             with a unit, such as 40GiB, bytes of a --profile or of a --model.
         replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
             replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
-            draws a distribution of --mb-scale anew.
+            draws a distribution of --mb-scale again.
         t_reduce: Time from the end of the slowest replica's pipeline to the end of the step:
             the collectives of replicas and the optimizer (0).
         lengths: Lengths of the sequences of every replica: csv, jsonl or parquet with columns
@@ -1271,11 +1271,11 @@ def explain(
             that runs beside each forward, twice as long beside B and I; an op takes the longer
             of both.
         mbs: Sequences in each microbatch, of --model or of a distribution of --lengths (1).
-        deal: Deal the sequences of --lengths anew over the microbatches of their replica, as
-            many as before: never a longer step. -o FILE.csv writes the assignment.
+        deal: Deal the sequences of --lengths again over their replica's microbatches, as many
+            as before: never a longer step. -o FILE.csv writes the assignment.
         across: Deal sequences to other replicas too.
-        max_tokens: Pack the sequences anew into microbatches of at most so many tokens, padding
-            included, in as many microbatches as make the step shortest.
+        max_tokens: Pack the sequences again into microbatches of at most so many tokens,
+            padding included, in as many microbatches as make the step shortest.
         deal_for: Seconds after which the search for a dealing ends. (default 2.0)
         heat: Draw, not the schedule, each worker's slowdown over the steps of a job, or with
             --lengths the times of every replica's microbatches, as given and as dealt.
@@ -1365,6 +1365,32 @@ def jitter(
     encoder: str | None = None,
     costs: Prices | None = None,
     recompute: bool | str = False,
+    software: str | None = None,
+    dispatch: Literal["alltoall", "deepep", "hybridep"] | None = None,
+    dispatch_bytes: int | None = None,
+    expert_load: float | None = None,
+    overlap_a2a: bool | None = None,
+    cuda_graphs: Literal["none", "partial", "full"] | None = None,
+    fused_experts: bool | None = None,
+    overlap_tp: bool | None = None,
+    overlap_dp: bool | None = None,
+    optimizer: Literal["adamw", "muon"] | None = None,
+    gradient_precision: Literal["bf16", "fp32"] | None = None,
+    moment_precision: Literal["bf16", "fp32"] | None = None,
+    narrow_activation: bool | None = None,
+    narrow_weights: bool | None = None,
+    rank_order: str | None = None,
+    model: str | None = None,
+    tp: int | None = None,
+    cp: int | None = None,
+    ep: int | None = None,
+    dp: int | None = None,
+    sequence: int | None = None,
+    zero: int | None = None,
+    again: Literal["none", "selective", "full"] | None = None,
+    layouts: Literal["even", "light-last", "light-ends"] | None = None,
+    precision: Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"] | None = None,
+    cluster: str | None = None,
     cv: float = 0.05,
     slow_devices: int = 0,
     slowdown: float = 1.5,
@@ -1487,6 +1513,42 @@ def jitter(
             or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A
             part takes its layers' time (of a layout, model or profile) or --tr. For recompute
             inside the backward, which waits for the gradient first, give a longer --tb instead.
+        software: Training software: megatron-lm, megatron-bridge@26.06, nemo, torchtitan,
+            deepspeed ... (megatron-core).
+        dispatch: How tokens go to experts: alltoall, or once to a node and rank: deepep,
+            hybridep (the software's).
+        dispatch_bytes: Of an element on its way to experts: 1 in 8 bits, as DeepSeek-V3's (the
+            software's, 2).
+        expert_load: Tokens of the busiest of the ranks that share experts, over their mean (1).
+        overlap_a2a: All-to-all behind another microbatch's compute (the software's).
+        cuda_graphs: What of an expert layer is launched as CUDA graphs (the software's).
+        fused_experts: Routing and casts fused into experts' products (the software's).
+        overlap_tp: Tensor-parallel messages behind products, as async TP (the software's).
+        overlap_dp: Gradients reduced, FSDP's weights gathered behind compute (the software's).
+        optimizer: adamw, or muon for the matrices of layers: one moment instead of two,
+            orthogonalized by Newton-Schulz.
+        gradient_precision: Of gradients as they are summed and reduced (the software's).
+        moment_precision: Of the optimizer's two moments: bf16 as DeepSeek-V3's (the software's,
+            fp32).
+        narrow_activation: Inputs of activations kept as narrow as linear layers' in FP8
+            training (the software's, no).
+        narrow_weights: Weights held and gathered as narrow as they are multiplied (the
+            software's).
+        rank_order: How ranks are numbered, the nearest first: tp-dp-pp, or tp-pp-dp with
+            pipelines inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), whose sizes
+            count too.
+        model: Times and bytes of a model on --cluster, as ppsim plan has them (--help-all:
+            --tp).
+        tp: Tensor-parallel ranks (1).
+        cp: Context-parallel ranks (1).
+        ep: Expert-parallel ranks, inside dp x cp x tp (1).
+        dp: Data-parallel replicas (1).
+        sequence: Tokens in a sequence (the model's).
+        zero: What data-parallel ranks divide: 1 optimizer (1), 2, 3.
+        again: What backwards run again (none).
+        layouts: Layers per stage by a name of ppsim plan (even).
+        precision: Precision of the linear layers' products (bf16).
+        cluster: The cluster of --model, such as dgx-h100, or a TOML file.
         cv: Noise of each op, copy, collective and message: deviation over mean. What runs on
             all devices has a draw for each: the slowest decides. (default 0.05)
         slow_devices: Devices, picked at random, that are slow.
@@ -1495,7 +1557,7 @@ def jitter(
         link_slowdown: How many times longer they take. (default 4.0)
         replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
             replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
-            draws a distribution of --mb-scale anew.
+            draws a distribution of --mb-scale again.
         t_reduce: Time from the end of the slowest replica's pipeline to the end of the step:
             the collectives of replicas and the optimizer (0).
         lengths: Lengths of the sequences of every replica: csv, jsonl or parquet with columns
@@ -1512,7 +1574,7 @@ def jitter(
         seed: Seed of the random numbers.
         dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
             local starts both here.
-        results: Keep finished work in a .parquet or .csv file, and go on from what it has.
+        results: Keep finished work in a .parquet or .csv file, and continue from its rows.
         format: Format of every -o, whatever its name says, such as svg.
         style: Look of figures (screen; paper for pdf).
         width: Figure width, inches. (default 6.75)
@@ -2015,7 +2077,7 @@ def optimize(
             where not the time ends it.
         dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
             local starts both here.
-        results: Keep finished work in a .parquet or .csv file, and go on from what it has.
+        results: Keep finished work in a .parquet or .csv file, and continue from its rows.
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
         tb: Time of a full backward (ti + tw).
         ti: Time of a backward for the input (1).
@@ -2460,10 +2522,10 @@ def plan(
             ppsim calibrate.
         against: Predict runs of a table instead (json, csv, parquet); they may be of --model
             and --cluster too.
-        improve: With --against: plan each run anew, and say what that would change.
+        improve: With --against: plan each run again, and say what that would change.
         dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
             local starts both here.
-        results: Keep finished work in a .parquet or .csv file, and go on from what it has.
+        results: Keep finished work in a .parquet or .csv file, and continue from its rows.
         format: Format of every -o, whatever its name says, such as svg.
         style: Look of figures (screen; paper for pdf).
         width: Figure width, inches. (default 6.75)
@@ -2793,7 +2855,7 @@ def run(
         cap: The most a device may hold: a number counts activations of a device's 1/P share of
             the model, with --layout of one layer; with a unit, such as 60GiB, bytes of
             --profile; a list has one for each device.
-        p2p: Run sends and receives as ops of their own: beside compute, or blocking, or in
+        p2p: Run sends and receives as ops: in parallel with compute, or blocking, or in
             batches.
         order: Order of sends and receives: early (default; a lowered file has its own), even-
             first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last two
@@ -2811,7 +2873,7 @@ def run(
         shapes: Send the shape of each message ahead of it, and wait for it on both sides, as
             Megatron does with variable_seq_lengths; with --p2p batched (the default then) or
             blocking.
-        t_shape: Wait of the host between a shape and its message, beside the latency of the
+        t_shape: Wait of the host between a shape and its message, added to the latency of the
             shape (0).
         blank: Pages begin with empty rows, and their reader places the ops.
         lowered: Write csv with sends and receives (torch's compute_comms).
@@ -2824,7 +2886,7 @@ def run(
         reorder: Search an order of unequal microbatches (--mb-scale) that is faster.
         replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
             replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
-            draws a distribution of --mb-scale anew.
+            draws a distribution of --mb-scale again.
         t_reduce: Time from the end of the slowest replica's pipeline to the end of the step:
             the collectives of replicas and the optimizer (0).
         lengths: Lengths of the sequences of every replica: csv, jsonl or parquet with columns
@@ -2837,11 +2899,11 @@ def run(
             that runs beside each forward, twice as long beside B and I; an op takes the longer
             of both.
         mbs: Sequences in each microbatch, of --model or of a distribution of --lengths (1).
-        deal: Deal the sequences of --lengths anew over the microbatches of their replica, as
-            many as before: never a longer step. -o FILE.csv writes the assignment.
+        deal: Deal the sequences of --lengths again over their replica's microbatches, as many
+            as before: never a longer step. -o FILE.csv writes the assignment.
         across: Deal sequences to other replicas too.
-        max_tokens: Pack the sequences anew into microbatches of at most so many tokens, padding
-            included, in as many microbatches as make the step shortest.
+        max_tokens: Pack the sequences again into microbatches of at most so many tokens,
+            padding included, in as many microbatches as make the step shortest.
         deal_for: Seconds after which the search for a dealing ends. (default 2.0)
     """
     ...
@@ -2910,6 +2972,32 @@ def sweep(
     encoder: str | None = None,
     costs: Prices | None = None,
     recompute: bool | str = False,
+    software: str | None = None,
+    dispatch: Literal["alltoall", "deepep", "hybridep"] | None = None,
+    dispatch_bytes: int | None = None,
+    expert_load: float | None = None,
+    overlap_a2a: bool | None = None,
+    cuda_graphs: Literal["none", "partial", "full"] | None = None,
+    fused_experts: bool | None = None,
+    overlap_tp: bool | None = None,
+    overlap_dp: bool | None = None,
+    optimizer: Literal["adamw", "muon"] | None = None,
+    gradient_precision: Literal["bf16", "fp32"] | None = None,
+    moment_precision: Literal["bf16", "fp32"] | None = None,
+    narrow_activation: bool | None = None,
+    narrow_weights: bool | None = None,
+    rank_order: str | None = None,
+    model: str | None = None,
+    tp: int | None = None,
+    cp: int | None = None,
+    ep: int | None = None,
+    dp: int | None = None,
+    sequence: int | None = None,
+    zero: int | None = None,
+    again: Literal["none", "selective", "full"] | None = None,
+    layouts: Literal["even", "light-last", "light-ends"] | None = None,
+    precision: Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"] | None = None,
+    mbs: int | None = None,
     p2p: Literal["latency", "overlap", "blocking", "batched"] | None = None,
     order: str | None = None,
     channel: Literal["message", "direction", "pair", "group"] | None = None,
@@ -3038,7 +3126,43 @@ def sweep(
             or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A
             part takes its layers' time (of a layout, model or profile) or --tr. For recompute
             inside the backward, which waits for the gradient first, give a longer --tb instead.
-        p2p: Run sends and receives as ops of their own: beside compute, or blocking, or in
+        software: Training software: megatron-lm, megatron-bridge@26.06, nemo, torchtitan,
+            deepspeed ... (megatron-core).
+        dispatch: How tokens go to experts: alltoall, or once to a node and rank: deepep,
+            hybridep (the software's).
+        dispatch_bytes: Of an element on its way to experts: 1 in 8 bits, as DeepSeek-V3's (the
+            software's, 2).
+        expert_load: Tokens of the busiest of the ranks that share experts, over their mean (1).
+        overlap_a2a: All-to-all behind another microbatch's compute (the software's).
+        cuda_graphs: What of an expert layer is launched as CUDA graphs (the software's).
+        fused_experts: Routing and casts fused into experts' products (the software's).
+        overlap_tp: Tensor-parallel messages behind products, as async TP (the software's).
+        overlap_dp: Gradients reduced, FSDP's weights gathered behind compute (the software's).
+        optimizer: adamw, or muon for the matrices of layers: one moment instead of two,
+            orthogonalized by Newton-Schulz.
+        gradient_precision: Of gradients as they are summed and reduced (the software's).
+        moment_precision: Of the optimizer's two moments: bf16 as DeepSeek-V3's (the software's,
+            fp32).
+        narrow_activation: Inputs of activations kept as narrow as linear layers' in FP8
+            training (the software's, no).
+        narrow_weights: Weights held and gathered as narrow as they are multiplied (the
+            software's).
+        rank_order: How ranks are numbered, the nearest first: tp-dp-pp, or tp-pp-dp with
+            pipelines inside nodes (tp-cp-ep-dp-pp); or a flowchart of ranks (mmd), whose sizes
+            count too.
+        model: Times and bytes of a model on --cluster, as ppsim plan has them (--help-all:
+            --tp).
+        tp: Tensor-parallel ranks (1).
+        cp: Context-parallel ranks (1).
+        ep: Expert-parallel ranks, inside dp x cp x tp (1).
+        dp: Data-parallel replicas (1).
+        sequence: Tokens in a sequence (the model's).
+        zero: What data-parallel ranks divide: 1 optimizer (1), 2, 3.
+        again: What backwards run again (none).
+        layouts: Layers per stage by a name of ppsim plan (even).
+        precision: Precision of the linear layers' products (bf16).
+        mbs: Sequences in each microbatch of --model (1).
+        p2p: Run sends and receives as ops: in parallel with compute, or blocking, or in
             batches.
         order: Order of sends and receives: early (default; a lowered file has its own), even-
             first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last two
@@ -3056,7 +3180,7 @@ def sweep(
         shapes: Send the shape of each message ahead of it, and wait for it on both sides, as
             Megatron does with variable_seq_lengths; with --p2p batched (the default then) or
             blocking.
-        t_shape: Wait of the host between a shape and its message, beside the latency of the
+        t_shape: Wait of the host between a shape and its message, added to the latency of the
             shape (0).
         cap: The most a device may hold: a number counts activations of a device's 1/P share of
             the model, with --layout of one layer; with a unit, such as 60GiB, bytes of
@@ -3067,7 +3191,7 @@ def sweep(
         heat: Draw --metric over the grid as a heat map, not time against memory.
         dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
             local starts both here.
-        results: Keep finished work in a .parquet or .csv file, and go on from what it has.
+        results: Keep finished work in a .parquet or .csv file, and continue from its rows.
     """
     ...
 

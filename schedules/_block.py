@@ -21,7 +21,7 @@ from pathlib import Path
 
 from ppsim.base import toml
 from ppsim.base.source import read_text
-from ppsim.base.toml import Refused
+from ppsim.base.toml import RefusedValue
 from ppsim.core.ops import Packed
 from ppsim.core.schedule import place
 from ppsim.errors import InputError
@@ -50,29 +50,31 @@ class BlockFile:
 
     def __post_init__(self) -> None:
         if self.placement not in PLACEMENTS:
-            raise Refused(
+            raise RefusedValue(
                 "placement", f"must be one of {', '.join(PLACEMENTS)}, got '{self.placement}'"
             )
         if len(self.steps) < 2 or len(self.steps) % 2:
-            raise Refused(
+            raise RefusedValue(
                 "steps",
                 "must have two numbers for each chunk: one of its forwards, one of its backwards",
             )
         if self.placement == "linear" and self.chunks > 1:
-            raise Refused(
+            raise RefusedValue(
                 "steps", "must have two numbers where the placement is linear, or use loop or v"
             )
         if len(self.gaps) != len(self.steps) - 1:
-            raise Refused("gaps", f"must have {len(self.steps) - 1} numbers, one less than steps")
+            raise RefusedValue(
+                "gaps", f"must have {len(self.steps) - 1} numbers, one less than steps"
+            )
         if not 3 * self.chunks <= self.interval <= LONGEST:
-            raise Refused(
+            raise RefusedValue(
                 "interval", f"must be at least {3 * self.chunks}, the slots of a device's ops"
             )
         for key, values in (("steps", self.steps), ("gaps", self.gaps)):
             for number, value in enumerate(values):
                 least = 1 if self.split or number < self.chunks else 2
                 if not least <= value <= LONGEST:
-                    raise Refused(
+                    raise RefusedValue(
                         key,
                         f"must be at least {least} at place {number + 1}, the slots of the op "
                         f"before",
@@ -106,7 +108,7 @@ def load_block(path: str) -> Family:
             idea=stated.idea
             or f"The building block of {path}, repeated every {stated.interval} slots.",
             bubble="",
-            peak=_say_peaks(stated),
+            peak=_peaks_text(stated),
             paper="Pipeline Parallelism with Controllable Memory, arXiv 2405.15362",
             placement=stated.placement,
             chunks=stated.chunks,
@@ -130,7 +132,7 @@ def _complete(path: str, stated: BlockFile, shape: Shape) -> Iterator[Packed]:
     device, *passes = clash
     named = " and ".join(
         f"{'I' if stated.split else 'B'}{stage}" if back else f"F{stage}"
-        for back, stage in (block.passes()[device][number] for number in passes)
+        for back, stage in (block.pass_order()[device][number] for number in passes)
     )
     raise InputError(
         f"'{path}', line {_line_of(path, 'gaps')}: with {shape.devices} "
@@ -156,7 +158,7 @@ def _nearest_gaps(stated: BlockFile, shape: Shape) -> str:
     return "other steps, or a larger interval"
 
 
-def _say_peaks(stated: BlockFile) -> str:
+def _peaks_text(stated: BlockFile) -> str:
     """Return a text on the peaks of the repeated block for some numbers of devices."""
     said = []
     for devices in (4, 8, 16):

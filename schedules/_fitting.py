@@ -19,7 +19,7 @@ NEAREST_TRIED = 16
 
 @dataclass(frozen=True)
 class Request:
-    """A schedule as a command was asked for it."""
+    """A schedule with the options of a command."""
 
     spec: str  # its spelling
     # the options of its shape as given, None where absent: stages, devices, chunks, microbatches,

@@ -189,13 +189,13 @@ def _generated(family: Family, costs: Pricing, shape: dict[str, Any]) -> Schedul
 def _schedule_of_file(
     path: str, shape: dict[str, Any], note: Callable[[str], None] | None
 ) -> Schedule:
-    from ppsim.inputs.drafts.read import read, require_sound, say_unused
+    from ppsim.inputs.drafts.read import read, require_sound, unused_sentences
 
     draft = require_sound(read(path))
     schedule = draft.schedule()
     require_shape(path, schedule, shape)
     if note:
-        for sentence in say_unused(draft):
+        for sentence in unused_sentences(draft):
             note(sentence)
     return schedule
 

@@ -4,7 +4,7 @@ same order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -12,12 +12,15 @@ import numpy as np
 
 from ppsim.core.ops import ONCE_A_STEP, mask
 from ppsim.core.rounds import repeat_rounds, rounds_of
-from ppsim.core.schedule import Schedule
+from ppsim.core.schedule import Schedule, place
 from ppsim.errors import PpsimError
-from ppsim.schedules.registry import MOST_CELLS, Family, families, generate
+from ppsim.schedules.registry import MOST_CELLS, Family, Shape, families, generate
 
 COLUMNS = ("offsets", "kind", "stage", "microbatch", "pair")
 MOST_TRIED = 2_000_000  # ops of the schedules generated to compare with
+MOST_ALIKE = 100_000  # of those made to be listed, before further group sizes are left out
+MOST_SEARCHED = 5_000  # of a schedule that families make which search for the best order
+OTHER_GROUPS = "other group sizes"
 
 
 class _Size(NamedTuple):
@@ -61,14 +64,18 @@ def _take_round(schedule: Schedule) -> Schedule | None:
     return one if _are_same(repeat_rounds(one, bare.n_rounds), bare) else None
 
 
-def list_alike(schedule: Schedule, most: int) -> dict[str, Schedule]:
-    """Return the first ``most`` schedules to compare with that place stages alike, by name.
+def list_alike(schedule: Schedule) -> dict[str, Schedule | None]:
+    """Return the families' schedules of the same size that place stages alike, by name.
 
-    Of those with the same queues it has the first.
+    Of those with the same queues it has the first. None stands for what is not made, as that takes
+    long: of a large schedule the families that search for the best order, and further group sizes.
+    A family whose order follows from costs has the queues of ``schedule`` where that is its own.
     """
     placed = tuple(map(tuple, schedule.placement.devices.tolist()))
     names = tuple(family.name for family in families())
-    return _list_alike(_size_of(schedule), placed, names, most)
+    found = dict(_list_alike(_size_of(schedule), placed, names))
+    known = any(made is not None and _are_same(made, schedule) for made in found.values())
+    return found if known or schedule.name not in names else found | {schedule.name: schedule}
 
 
 @lru_cache(maxsize=32)
@@ -76,17 +83,40 @@ def _list_alike(
     size: _Size,
     placed: tuple[tuple[int, ...], ...],
     names: tuple[str, ...],
-    most: int,
-) -> dict[str, Schedule]:
+) -> dict[str, Schedule | None]:
     """List them once for each size; ``names`` are those of all families, which files may add to."""
-    found: dict[str, Schedule] = {}
-    for name, made in _list_made(size):
-        alike = np.array_equal(made.placement.devices, placed)
-        if alike and not any(_are_same(made, other) for other in found.values()):
-            found[name] = made
-        if len(found) == most:
+    found: dict[str, Schedule | None] = {}
+    seen = set()
+    ops = 0  # of all that are made
+    for family, options in _candidates(size):
+        if not _places_alike(family, options, size, placed):
+            continue
+        if options.keys() == {"group_size"} and (size.chunks == 1 or ops > MOST_ALIKE):
+            found |= {} if size.chunks == 1 else {OTHER_GROUPS: None}
             break
+        if family.uses_costs and not family.lanes and 2 * size.cells > MOST_SEARCHED:
+            found[family.name] = None
+            continue
+        made = _make(family, options, size)
+        if made is None:
+            continue
+        ops += len(made)
+        queues = tuple(getattr(made, name).tobytes() for name in COLUMNS)
+        if queues not in seen:
+            found[_name(family, options)] = made
+            seen.add(queues)
     return found
+
+
+def _places_alike(
+    family: Family, options: Mapping[str, Any], size: _Size, placed: tuple[tuple[int, ...], ...]
+) -> bool:
+    """Return whether a family has the size, and places its stages as given."""
+    shape = Shape(size.devices, size.chunks, size.microbatches, options)
+    if size.stages != size.devices * size.chunks or family.broken_rules(shape):
+        return False
+    placement = place(shape.placement(family), size.devices, size.stages)
+    return np.array_equal(placement.devices, placed)
 
 
 def _size_of(schedule: Schedule) -> _Size:
@@ -110,21 +140,30 @@ def _list_made(size: _Size) -> Iterator[tuple[str, Schedule]]:
     for family, options in _candidates(size):
         if size.cells > MOST_CELLS or tried > MOST_TRIED:
             return
-        try:
-            made = generate(
-                family.name,
-                microbatches=size.microbatches,
-                stages=size.stages,
-                devices=size.devices,
-                **options,
-            )
-        except PpsimError:
-            continue
-        tried += len(made)
-        name = " ".join(
-            [family.name, *(f"{name.replace('_', '-')}={value}" for name, value in options.items())]
+        made = _make(family, options, size)
+        if made is not None:
+            tried += len(made)
+            yield _name(family, options), made
+
+
+def _make(family: Family, options: Mapping[str, Any], size: _Size) -> Schedule | None:
+    """Make a family's schedule of a size; None where it has none."""
+    try:
+        return generate(
+            family.name,
+            microbatches=size.microbatches,
+            stages=size.stages,
+            devices=size.devices,
+            **options,
         )
-        yield name, made
+    except PpsimError:
+        return None
+
+
+def _name(family: Family, options: Mapping[str, Any]) -> str:
+    """Return the name of a family's schedule, such as ``interleaved group-size=2``."""
+    words = (f"{name.replace('_', '-')}={value}" for name, value in options.items())
+    return " ".join([family.name, *words])
 
 
 def _are_same(one: Schedule, other: Schedule) -> bool:

@@ -121,7 +121,7 @@ def interleaved(shape: Shape, **_: object) -> Iterator[Packed]:
 
     Makespan (MV + P - 1)(t_F + t_B)/V for N | M, N >= P, equal stages, no comm.
     """
-    yield from _in_turns(shape, group_size(shape))
+    yield from _alternating_queues(shape, group_size(shape))
 
 
 @schedule(
@@ -142,7 +142,7 @@ def one_f_one_b_overlap(shape: Shape) -> Iterator[Packed]:
     Makespan P(t_F + t_B) + (M - 1) t_F&B for t_F&B >= max(t_F, t_B); device 0 fuses least and is
     the busiest.
     """
-    yield from _in_turns(shape, group_size(shape, fused=1), Pair(F, B), fused=1)
+    yield from _alternating_queues(shape, group_size(shape, fused=1), Pair(F, B), fused=1)
 
 
 @schedule(
@@ -172,7 +172,7 @@ def interleaved_overlap(shape: Shape, **_: object) -> Iterator[Packed]:
     Makespan ((P + N(V-1))(t_F + t_B) + (MV - N(V-1) - 1) t_F&B)/V for N | M, N >= P, t_F&B >=
     max(t_F, t_B).
     """
-    yield from _in_turns(shape, group_size(shape, fused=1), Pair(F, B), fused=1)
+    yield from _alternating_queues(shape, group_size(shape, fused=1), Pair(F, B), fused=1)
 
 
 @schedule(
@@ -192,7 +192,7 @@ def interleaved_overlap(shape: Shape, **_: object) -> Iterator[Packed]:
 )
 def kimi(shape: Shape, **_: object) -> Iterator[Packed]:
     """Warm-up of 2(P - 1 - device) + (V - 1) N + 1 forwards, clamped to VM."""
-    yield from _in_turns(shape, group_size(shape, fused=1), fused=1)
+    yield from _alternating_queues(shape, group_size(shape, fused=1), fused=1)
 
 
 @schedule(
@@ -271,10 +271,12 @@ def vpp_balanced(shape: Shape) -> Iterator[Packed]:
     """Warm-up of P - 1 - device + (V - 1) M forwards; one group of all microbatches. Paddle asks
     for P > 2 as well.
     """
-    yield from _in_turns(shape, shape.microbatches, per_device=1)
+    yield from _alternating_queues(shape, shape.microbatches, per_device=1)
 
 
-def _in_turns(shape: Shape, group: int, *pattern: Pair, **warm_up: int) -> Iterator[Packed]:
+def _alternating_queues(
+    shape: Shape, group: int, *pattern: Pair, **warm_up: int
+) -> Iterator[Packed]:
     """Yield queues that take turns after their warm-up, which is longer as :func:`_queue` says."""
     for device in range(shape.devices):
         q, forwards = _queue(shape, device, group, **warm_up)

@@ -120,7 +120,7 @@ def bpipe(shape: Shape) -> Iterator[Packed]:
         if ahead > resident + 1:
             queues[device] = _send_away(queues[device], device, resident, ahead, M)
             queues[P - 1 - device] = np.concatenate(
-                [_hold(device, resident, ahead, M), queues[P - 1 - device]]
+                [_copies_queue(device, resident, ahead, M), queues[P - 1 - device]]
             )
     yield from queues
 
@@ -157,8 +157,8 @@ def one_f_one_b_plus(shape: Shape, everywhere: Sequence[int] = (0,)) -> Iterator
     between.
 
     Stage s runs F of microbatch m in step s + 2m, B in step 2m + 2P - 1 - s. Where parts of several
-    stages meet between two steps, backwards come first, those of later microbatches ahead; then
-    forwards, those of later ones behind.
+    stages meet between two steps, backwards come first, later microbatches ahead; then forwards,
+    later microbatches behind.
     """
     P, m = shape.devices, np.arange(shape.microbatches)
     parts = []
@@ -200,7 +200,7 @@ def _send_away(queue: Packed, device: int, resident: int, ahead: int, microbatch
     return np.insert(queue, at, np.concatenate([cell | Kind.LOAD, cell | Kind.EVICT]))
 
 
-def _hold(device: int, resident: int, ahead: int, microbatches: int) -> Packed:
+def _copies_queue(device: int, resident: int, ahead: int, microbatches: int) -> Packed:
     """Return a device's queue with copies for another device: room for one exists when an earlier
     one has gone back.
     """

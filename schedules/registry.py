@@ -1,8 +1,8 @@
 """Declare schedules, find them by name, check shapes against their rules, and generate.
 
-A family whose queues depend on what ops cost declares ``uses_costs=True`` and takes the costs of
-its shape as the keyword ``costs``; :func:`generate` makes them, from unit times or by the function
-that its caller hands in.
+A family whose queues depend on costs declares ``uses_costs=True`` and takes the costs of its shape
+as the keyword ``costs``; :func:`generate` makes them, from unit times or by the function that its
+caller hands in.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Family:
     rules: tuple[Rule, ...] = ()  # what P, V and M must satisfy
     split: bool = False  # whether the backward runs as I and W
     options: tuple[str, ...] = ()  # keyword arguments of ``generate`` that users may set
-    # whether the queues depend on what ops cost: then ``generate`` takes ``costs``, the
+    # whether the queues depend on costs: then ``generate`` takes ``costs``, the
     # :class:`ppsim.core.costs.Costs` of the shape, before its options
     uses_costs: bool = False
     # whether its generator searches for idle slots op by op: seconds for a million ops
@@ -117,7 +117,7 @@ class Family:
     # whether it does the same training on whole microbatches as the others, so that it may be
     # suggested in their place
     interchangeable: bool = True
-    # what M and the idle share count, where that is not one step that ends in a flush
+    # the unit of M and of the idle share, where it is not one step that ends in a flush
     counts: str = ""
     feeds_back: bool = False  # whether each round of it needs the results of the round before
     flushes: bool = True  # whether each step ends before the next begins

@@ -2,7 +2,7 @@
 
 A microbatch is K slices, numbered on: slice k of microbatch m is m x K + k. Backwards take the
 slices of a microbatch in reverse, as a slice attends to those before it (see
-:mod:`ppsim.core.slices`). Activations are those of one slice.
+:mod:`ppsim.core.slices`). An activation is one slice's.
 """
 
 from collections.abc import Iterator

@@ -78,8 +78,8 @@ def v_min(shape: Shape) -> Iterator[Packed]:
     rules=(TWO_CHUNKS,),
 )
 def one_f_one_b_v(shape: Shape) -> Iterator[Packed]:
-    """Forwards of one slot and backwards of two, in six; 2P/3 of 1F1B's P activations are those of
-    a whole device.
+    """Forwards of one slot and backwards of two, in six; the peak is 2P/3 activations of a device's
+    share of the model, where 1F1B has P.
     """
     yield from complete(
         fit_block(place("v", shape.devices, shape.stages), 6, split=False), shape.microbatches

@@ -6,9 +6,9 @@ embedding, S, its part of the output layer, T, the backward of it, and D, the ba
 embedding; collectives between them are barriers. T of a microbatch and S of the next run as one
 pass. Between two passes a device runs one forward and one backward, in the order that leaves the
 passes of all devices closest together at the times of F and B. A queue also has the places where
-its device posts messages (POST) and where all that it computes waits for a message or a collective
-(WAIT). On V-Half the passes of all devices are at the same time where all ops of stages are equally
-long. The orders are those of sail-sg's generators.
+its device posts messages (POST) and the places where all its compute waits for a message or a
+collective (WAIT). On V-Half the passes of all devices are at the same time where all ops of stages
+are equally long. The orders follow sail-sg's generators.
 """
 
 from collections.abc import Iterable, Iterator
@@ -47,7 +47,7 @@ Op = tuple[Kind, int]  # a kind and its microbatch
 )
 def vocab_1(shape: Shape, costs: Costs) -> Iterator[Packed]:
     """Algorithm 1: the gradient of the output layer's input waits for T."""
-    yield from _in_passes(shape, costs, barriers=2)
+    yield from _queues_by_pass(shape, costs, barriers=2)
 
 
 @schedule(
@@ -68,7 +68,7 @@ def vocab_1(shape: Shape, costs: Costs) -> Iterator[Packed]:
 )
 def vocab_2(shape: Shape, costs: Costs) -> Iterator[Packed]:
     """Algorithm 2: the gradient comes of S."""
-    yield from _in_passes(shape, costs, barriers=1)
+    yield from _queues_by_pass(shape, costs, barriers=1)
 
 
 @schedule(
@@ -134,7 +134,7 @@ def interlaced(shape: Shape) -> Iterator[Packed]:
 )
 def v_half_vocab_1(shape: Shape) -> Iterator[Packed]:
     """Algorithm 1 on V-Half's block."""
-    yield from _on_v_half(shape, barriers=2)
+    yield from _queues_on_v_half(shape, barriers=2)
 
 
 @schedule(
@@ -157,10 +157,10 @@ def v_half_vocab_1(shape: Shape) -> Iterator[Packed]:
 )
 def v_half_vocab_2(shape: Shape) -> Iterator[Packed]:
     """Algorithm 2 on V-Half's block."""
-    yield from _on_v_half(shape, barriers=1)
+    yield from _queues_on_v_half(shape, barriers=1)
 
 
-def _on_v_half(shape: Shape, barriers: int) -> Iterator[Packed]:
+def _queues_on_v_half(shape: Shape, barriers: int) -> Iterator[Packed]:
     """Put the passes between the ops of V-Half's repeated block, where they come when each op takes
     the same time.
     """
@@ -214,7 +214,7 @@ def _passes(
     yield from ((backwards if op == (Kind.SHARE_D, 0) else np.inf, op) for op in rest)
 
 
-def _in_passes(shape: Shape, costs: Costs, barriers: int) -> Iterator[Packed]:
+def _queues_by_pass(shape: Shape, costs: Costs, barriers: int) -> Iterator[Packed]:
     """Run pass by pass: T and S, the embeddings, then F and B with the next pass's broadcast
     between them.
     """

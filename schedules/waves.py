@@ -49,7 +49,7 @@ def chimera(shape: Shape) -> Iterator[Packed]:
     Each unit after the first adds to the bubble unless t_F = t_B; the paper's doubled forwards,
     which avoid that, are not among the authors' orders.
     """
-    yield from _in_slots(shape, "bidirectional")
+    yield from _queues_by_slot(shape, "bidirectional")
 
 
 @schedule(
@@ -71,7 +71,7 @@ def hanayo(shape: Shape) -> Iterator[Packed]:
 
     For M = P and t_B = 2 t_F a share of (2P-2)/(3PW + 2P-2) is bubble.
     """
-    yield from _in_slots(shape, "v")
+    yield from _queues_by_slot(shape, "v")
 
 
 @schedule(
@@ -90,10 +90,10 @@ def hanayo(shape: Shape) -> Iterator[Packed]:
 )
 def bitpipe(shape: Shape) -> Iterator[Packed]:
     """Units of P microbatches, half of them from each end, each through a V."""
-    yield from _in_slots(shape, "bidirectional-v")
+    yield from _queues_by_slot(shape, "bidirectional-v")
 
 
-def _in_slots(shape: Shape, placement: str) -> Iterator[Packed]:
+def _queues_by_slot(shape: Shape, placement: str) -> Iterator[Packed]:
     """Yield queues in the order of slots: forward of stage s in slot s of its microbatch, backward
     in slot 2S - 1 - s.
     """

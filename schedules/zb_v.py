@@ -73,9 +73,7 @@ def zb_v(shape: Shape, costs: Costs, limit: int | None = None) -> Iterator[Packe
     rules=(TWO_CHUNKS,),
 )
 def zb_v_torch(shape: Shape) -> Iterator[Packed]:
-    """Orders of at least 2P - 1 microbatches, without the ops of those that the run does not
-    have.
-    """
+    """Orders of 2P - 1 or more microbatches, without the ops of microbatches that the run lacks."""
     P, M = shape.devices, shape.microbatches
     for device in range(P):
         q = _queue(P, device, max(2 * P - 1, M))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from hypothesis import settings as examples
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from ppsim.core.costs import Costs, costs_for
 from ppsim.core.ops import PAIRED, Kind, Packed, pack
@@ -96,25 +97,27 @@ def schedules(name: str) -> st.SearchStrategy[Schedule]:
 @st.composite
 def costs(draw: st.DrawFn, schedule: Schedule, times: st.SearchStrategy[float]) -> Costs:
     """Costs per stage with or without a time for pairs, latencies by link, factors by microbatch
-    and by device.
+    and by device. All are of a dozen different times: to draw each takes longer than what is
+    tested.
     """
     stages, devices = schedule.n_stages, schedule.n_devices
+    different = np.array(draw(st.lists(times, min_size=12, max_size=12)))
+    factors = np.array([1.0, 0.5, 2.0])  # products with eighths stay exact
 
-    def row(size: int) -> list[float]:
-        return draw(st.lists(times, min_size=size, max_size=size))
+    def some(of: NDArray[np.float64], *shape: int) -> NDArray[np.float64]:
+        size = int(np.prod(shape))
+        picked = np.frombuffer(draw(st.binary(min_size=size, max_size=size)), np.uint8)
+        return of[picked % len(of)].reshape(shape)
 
     comm: Any = draw(times)
     if draw(st.booleans()):
-        comm = np.array(row(devices * devices)).reshape(devices, devices)
-    pair = np.array(row(stages)) if draw(st.booleans()) else None
-    factors = st.sampled_from([0.5, 1.0, 2.0])  # products with eighths stay exact
+        comm = some(different, devices, devices)
+    pair = some(different, stages) if draw(st.booleans()) else None
     scale = speed = None
     if draw(st.booleans()):
-        size = 5 * schedule.n_microbatches
-        scale = np.array(draw(st.lists(factors, min_size=size, max_size=size))).reshape(5, -1)
-        speed = np.array(draw(st.lists(factors, min_size=devices, max_size=devices)))
-    time = np.array(row(5 * stages)).reshape(5, stages)
-    return Costs(time, comm, pair, scale=scale, speed=speed)
+        scale = some(factors, 5, schedule.n_microbatches)
+        speed = some(factors, devices)
+    return Costs(some(different, 5, stages), comm, pair, scale=scale, speed=speed)
 
 
 # Eighths add and compare without rounding, so that laws hold exactly.

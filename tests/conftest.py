@@ -25,7 +25,7 @@ settings.register_profile("ppsim", deadline=None, max_examples=50, derandomize=T
 settings.register_profile("fast", deadline=None, max_examples=4, derandomize=True)
 settings.register_profile("hunt", deadline=None, max_examples=300)
 settings.load_profile("ppsim")
-# Examples follow from a digest of a property's source, which is read and parsed anew for each
+# Examples follow from a digest of a property's source, which is read and parsed again for each
 # schedule asked of it.
 for home, name in ((inspect, "getsource"), (reflection, "_clean_source")):
     if hasattr(home, name):
@@ -197,9 +197,10 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
     global in_fast_test
     in_fast_test = item.get_closest_marker("slow") is None
-    environment, path = dict(os.environ), sys.path.copy()
+    # as the system has it: to decode it for each test is a hundredth of the fast gear
+    environment, path = os.environ._data.copy(), sys.path.copy()  # type: ignore[attr-defined]
     shown = dict(vars(notes.shown))
-    registry.families()  # all files are imported, so that the tables hold them
+    import_schedules()
     tables = registry._families, registry._spellings
     registry._families, registry._spellings = tables[0].copy(), tables[1].copy()
     try:
@@ -212,11 +213,18 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         if loaded:
             for loader in (_load._run, _load._adopt, _block.load_block):
                 loader.cache_clear()
-        if os.environ != environment:  # to set all of them is a hundredth of the fast gear
-            for name in os.environ.keys() - environment.keys():
-                del os.environ[name]
-            os.environ.update(environment)
+        if os.environ._data != environment:  # type: ignore[attr-defined]
+            os.environ.clear()
+            os.environ.update({os.fsdecode(k): os.fsdecode(v) for k, v in environment.items()})
         sys.path[:] = path
+
+
+@functools.cache
+def import_schedules() -> None:
+    """Import all files of schedules, once, so that the tables of the registry hold them."""
+    from ppsim.schedules import registry
+
+    registry.families()
 
 
 def refuse_in_fast_tests(home: Any, name: str) -> None:

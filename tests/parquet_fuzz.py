@@ -13,7 +13,7 @@ import decimal
 import io
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from itertools import chain, islice
 from pathlib import Path
@@ -154,13 +154,13 @@ def originals() -> tuple[bytes, ...]:
 
 
 def by_type() -> Iterator[tuple[str, bytes]]:
-    """Yield tables of which one column is of each type."""
-    for table in (OPS, RUN, KEPT):
+    """Yield tables of which one column is of each type, named by the command that reads them."""
+    for command, table in (("read", OPS), ("plan", RUN), ("sweep", KEPT)):
         for column, (name, values) in (
             (column, each) for column in table for each in typed().items()
         ):
             size = len(table[column])
-            yield f"{column} is {name}", written(table | {column: values[:size]})
+            yield f"{command}: {column} is {name}", written(table | {column: values[:size]})
 
 
 def by_lie() -> Iterator[tuple[str, bytes]]:
@@ -169,15 +169,15 @@ def by_lie() -> Iterator[tuple[str, bytes]]:
         for told in NUMBERS:
             for codec in (0, GZIP):
                 odd = number("start", 8, codec=codec, lies={lie: told})
-                yield f"start: {lie} {told}", parquet(ops(start=odd))
+                yield f"lie: start {lie} {told}", parquet(ops(start=odd))
                 yield (
-                    f"kind: {lie} {told}",
+                    f"lie: kind {lie} {told}",
                     parquet(ops(kind=text("kind", 8, b"F", codec=codec, lies={lie: told}))),
                 )
     for told in NUMBERS:
         for name in ("rows", "group_rows", "children", "footer"):
             yield (
-                f"{name} {told}",
+                f"lie: {name} {told}",
                 parquet(ops(), **{name: told & 0xFFFFFFFF if name == "footer" else told}),
             )
     for physical, length in (
@@ -191,12 +191,15 @@ def by_lie() -> Iterator[tuple[str, bytes]]:
         (9, 0),
     ):
         column = Column("start", physical, 8, repeat(8), dictionary=b"\0" * 64, length=length)
-        yield f"start is of physical type {physical}", parquet(ops(start=column))
+        yield f"lie: start is of physical type {physical}", parquet(ops(start=column))
     for encoding in range(-1, 11):
         for page in (b"", b"\0" * 9, b"\xff" * 99, repeat(8), repeat(2**40)):
-            yield f"encoding {encoding}", parquet(ops(start=Column("start", 2, 8, page, encoding)))
             yield (
-                f"encoding {encoding}",
+                f"lie: encoding {encoding}",
+                parquet(ops(start=Column("start", 2, 8, page, encoding))),
+            )
+            yield (
+                f"lie: encoding {encoding}",
                 parquet(ops(kind=Column("kind", BYTES, 8, page, encoding))),
             )
 
@@ -264,19 +267,22 @@ def files(count: int, seed: int) -> Iterator[tuple[str, bytes]]:
     return islice(chain(by_type(), by_lie(), by_shape(), mutated(random.Random(seed))), count)
 
 
-COMMANDS: tuple[Callable[[str], tuple[str, ...]], ...] = (
-    lambda path: ("read", path),
-    lambda path: ("read", path),
-    lambda path: ("plan", "--against", path),
-    lambda path: ("sweep", "1f1b", "--devices", "2", "--mb", "2", "-q", "--results", path),
-)
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "read": ("read",),
+    "plan": ("plan", "--against"),
+    "sweep": ("sweep", "1f1b", "--devices", "2", "--mb", "2", "-q", "--results"),
+}
 
 
 def commands_for(name: str, number: int) -> list[tuple[str, ...]]:
-    """The commands that read a file: all that could for one made by hand, one for a mutated one."""
-    if name == "mutated":
-        return [COMMANDS[number % len(COMMANDS)]("x.parquet")]
-    return [command("x.parquet") for command in COMMANDS[1:]]
+    """The commands that read a file, without its path: all for one of odd shape, the one that needs
+    its columns for a table, else one in turn.
+    """
+    if (command := name.partition(":")[0]) in COMMANDS:
+        return [COMMANDS[command]]
+    if name == "mutated" or name.startswith("lie"):
+        return [list(COMMANDS.values())[number % len(COMMANDS)]]
+    return list(COMMANDS.values())
 
 
 def most_memory() -> int:
@@ -298,7 +304,7 @@ def main(folder: Path, count: int, seed: int) -> int:
     for read, (name, data) in enumerate(files(count, seed), start=1):
         for words in commands_for(name, read):
             path.write_bytes(data)
-            code, out, err = answer(*words[:-1], str(path))
+            code, out, err = answer(*words, str(path))
             answers += code == 0
             if code not in (0, 1, 2) or "Traceback" in out + err:
                 (folder / f"wrong-{read}.parquet").write_bytes(data)

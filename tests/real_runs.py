@@ -2,6 +2,7 @@
 torch.distributed.
 """
 
+import gzip
 import json
 import time
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from ppsim.schedules import generate
 from tests.warm_processes import warm_context
 
 PRIMUS = Path(__file__).parent / "data" / "real_runs" / "primus_pp8"
+RECORD = PRIMUS.parents[1] / "records" / "timed-p2.json.gz"
 PARTS = {Kind.F: "fwd", Kind.B: "bwd", Kind.I: "bwd", Kind.W: "wgrad"}
 
 
@@ -60,6 +62,14 @@ def dump_primus(folder: Path, timelines: list[Timeline], *, config=True, numbere
         }
         (folder / "config.json").write_text(json.dumps(said))
     return str(folder)
+
+
+def short_record(folder: Path) -> str:
+    """The record with its first two schedules, in a file; all of them take ten times as long."""
+    whole = json.loads(gzip.decompress(RECORD.read_bytes()))
+    path = folder / "record.json"
+    path.write_text(json.dumps(whole | {"runs": whole["runs"][:2]}))
+    return str(path)
 
 
 RECORDED = PRIMUS.parent / "recorded_1f1b"

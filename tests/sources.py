@@ -2,6 +2,14 @@
 
 import ast
 from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    """The tree of a file, which several tests walk."""
+    return ast.parse(path.read_text("utf-8"))
 
 
 def statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sources import statements
+from tests.sources import parsed, statements
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "ARCHITECTURE.md").read_text()
@@ -59,11 +59,6 @@ PACKAGES = sorted({name for name, path in MODULES.items() if path.name == "__ini
 
 
 @cache
-def parsed(module: str) -> ast.Module:
-    return ast.parse(MODULES[module].read_text())
-
-
-@cache
 def imports(module: str) -> list[tuple[str, str]]:
     """Every module of ours that a module imports, at its top or inside a function, and the name it
     takes from it.
@@ -72,7 +67,7 @@ def imports(module: str) -> list[tuple[str, str]]:
 
 
 def _imports(module: str) -> Iterator[tuple[str, str]]:
-    for node in statements(parsed(module).body):
+    for node in statements(parsed(MODULES[module]).body):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module} imports relatively"
             for name in (
@@ -210,7 +205,7 @@ def doors() -> dict[str, set[str]]:
     named = [
         (package, node)
         for package in PACKAGES
-        for node in parsed(package).body
+        for node in parsed(MODULES[package]).body
         if isinstance(node, ast.Assign)
     ]
     found = [
@@ -241,11 +236,12 @@ def test_doors_list_what_other_rooms_use():
 
 def test_doors_say_what_is_behind_them_and_cost_nothing():
     """A package is a sentence about what it is for and the names that it lists."""
-    assert [package for package in PACKAGES if not ast.get_docstring(parsed(package))] == []
+    trees = {package: parsed(MODULES[package]) for package in PACKAGES}
+    assert [package for package, tree in trees.items() if not ast.get_docstring(tree)] == []
     assert [
         package
-        for package in PACKAGES
-        if package not in WITH_CODE and len(parsed(package).body) > 2
+        for package, tree in trees.items()
+        if package not in WITH_CODE and len(tree.body) > 2
     ] == []
 
 

@@ -45,7 +45,7 @@ def test_the_column_is_a_number_of_a_run(module):
     """Of 1F1B's devices the last holds one activation."""
     (column,) = module("Add a column, a model, a GPU or a cluster").COLUMNS
     run = ppsim.run("1f1b", devices=4, microbatches=8)
-    assert column.of(run.metrics, None) == 1.0
+    assert column.number_of(run.metrics, None) == 1.0
 
 
 def test_the_schedule_runs(tmp_path):

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.sources import parsed, statements
+
 ROOT = Path(__file__).parent.parent
 FILES = [path for room in ("ppsim", "cli", "schedules") for path in (ROOT / room).rglob("*.py")]
 
@@ -44,13 +46,13 @@ def is_guard(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.If) and isinstance(statement.body[-1], ENDS)
 
 
-def find_needless(source: str) -> Iterator[str]:
+def find_needless(tree: ast.Module) -> Iterator[str]:
     """Describe each import inside a function that a later test makes needless.
 
     It stands above a test that leaves the block before the imported name is used, or above an
     ``if`` of which one branch alone uses the name.
     """
-    for function in ast.walk(ast.parse(source)):
+    for function in statements([tree]):
         if not isinstance(function, Function):
             continue
         for block in blocks_of(function):
@@ -79,7 +81,7 @@ def needless_in(found: ast.ImportFrom, rest: list[ast.stmt]) -> Iterator[str]:
 
 def test_inner_imports_stand_below_the_tests_that_make_them_needless():
     """A request that ends early, or takes another branch, does not pay for the import."""
-    found = {str(path.relative_to(ROOT)): list(find_needless(path.read_text())) for path in FILES}
+    found = {str(path.relative_to(ROOT)): list(find_needless(parsed(path))) for path in FILES}
     assert {path: lines for path, lines in found.items() if lines} == {}
 
 
@@ -110,4 +112,4 @@ def test_inner_imports_stand_below_the_tests_that_make_them_needless():
 )
 def test_the_lint_finds_what_it_claims(body: str, found: int):
     """Imports above a guard, or of one branch, are found; those that every path uses are not."""
-    assert len(list(find_needless(f"def f(x):\n{body}\n"))) == found
+    assert len(list(find_needless(ast.parse(f"def f(x):\n{body}\n")))) == found

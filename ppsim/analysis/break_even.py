@@ -43,7 +43,7 @@ class BreakEven:
         below: whether the schedule is faster below the first of them.
         unit: of these and of ``now``: B, full backwards; ``now``, times as long as now; or the unit
             of the costs.
-        now: what it takes at the costs given.
+        now: the value in the costs given.
         order: 1 where the schedule is faster at the costs given, -1 where it is slower, else 0.
     """
 

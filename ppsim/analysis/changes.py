@@ -29,8 +29,8 @@ def move_work(costs: Costs, source: int, target: int, share: float) -> Costs:
     """Return the costs with a share of one stage's work, of every kind, on another stage."""
     return replace(
         costs,
-        time=_moved(costs.time, source, target, share),
-        pair=None if costs.pair is None else _moved(costs.pair, source, target, share),
+        time=_shift_time(costs.time, source, target, share),
+        pair=None if costs.pair is None else _shift_time(costs.pair, source, target, share),
     )
 
 
@@ -121,7 +121,7 @@ def times_sliced(costs: Costs, factor: float) -> Costs:
     return replace(costs, time=costs.time * factor, pair=pair, others=others)
 
 
-def _moved(
+def _shift_time(
     time: NDArray[np.float64], source: int, target: int, share: float
 ) -> NDArray[np.float64]:
     moved = time.copy()

@@ -20,7 +20,7 @@ from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.batch import find_order, makespans
 from ppsim.engine.simple.replay_kernel import Paths, trace
 
-# By how much an op or a link is made faster to see what that gains.
+# The share by which an op or a link is made faster to find its gain.
 STEP = 0.01
 
 

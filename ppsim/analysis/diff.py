@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.analysis.idle import CAUSES, NAMES, Idle
-from ppsim.analysis.observed import free_from
+from ppsim.analysis.observed import previous_op_ends
 from ppsim.base.numbers import format_change, format_part
 from ppsim.base.times import MICROSECONDS
 from ppsim.core.lanes import refuse_lanes
@@ -147,7 +147,7 @@ def busy_time(timeline: Timeline) -> Floats:
     """Shape (ops,): the time in which each op occupies its device; a pair's second op none, an
     overlap counts once.
     """
-    time = np.maximum(timeline.end - np.maximum(timeline.start, free_from(timeline)), 0.0)
+    time = np.maximum(timeline.end - np.maximum(timeline.start, previous_op_ends(timeline)), 0.0)
     time[timeline.schedule.second_of_pairs] = 0.0
     return time
 

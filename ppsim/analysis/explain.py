@@ -36,14 +36,14 @@ SCHEMA = "ppsim.explain/1"
 class WhatIf:
     """One change, simulated."""
 
-    text: str  # what is changed, in words
+    text: str  # of the change
     metrics: Metrics  # of the run with the change
     # its time per microbatch; of a schedule that goes round, of rounds without end
     per_microbatch: float
     advice: str  # the change as an instruction
     timeline: Timeline  # of the run with the change
-    name: str = ""  # the change without what it assumes
-    held: float = float("nan")  # the most that a device holds, in the unit of a :class:`Room`
+    name: str = ""  # the change, without its assumptions
+    held: float = float("nan")  # the most that a device holds, in the unit of a :class:`MemoryRoom`
     fits: bool = True  # whether that is within the memory allowed
     is_bound: bool = False  # whether it shows what is lost, and is nothing that a user can do
     limits: str = ""  # up to which times it is faster, the end of a sentence
@@ -78,20 +78,20 @@ class WhatIf:
 
 
 @dataclass(frozen=True)
-class Room:
+class MemoryRoom:
     """The memory that a change may use on any device."""
 
-    held: float  # what the run asked about holds
+    held: float  # the peak of the run asked about
     cap: float  # the most that is allowed
     unit: str  # ``B``, ``layer activations``, or ``activations`` of a 1/P share of the model
-    stated: bool = False  # whether the user gave the cap
+    is_given: bool = False  # whether the user gave the cap
 
     @property
     def is_over(self) -> bool:
         """Whether the run itself exceeds the memory cap."""
-        return not self.takes(self.held)
+        return not self.fits(self.held)
 
-    def takes(self, held: float) -> bool:
+    def fits(self, held: float) -> bool:
         """Return whether a run with this peak fits."""
         return held <= self.cap * (1 + 1e-9)
 
@@ -99,7 +99,7 @@ class Room:
         """Return a stated cap in activations of one stage, rounded down; 0 if it has another
         unit.
         """
-        return int(self.cap * chunks + 1e-9) if self.stated and self.unit == "activations" else 0
+        return int(self.cap * chunks + 1e-9) if self.is_given and self.unit == "activations" else 0
 
     def number(self, held: float) -> str:
         """Return an amount in words, a count without its unit."""
@@ -128,29 +128,30 @@ class Explanation:
     # None for the detailed model, where an op's delay also moves messages in their channels, and
     # where devices share a link to their host
     slack: Slack | None
-    gains: list[Gain]  # what a hundredth less of each time gives, the largest first
-    # what changes are compared with: the timeline itself; of several replicas that of the slowest;
-    # where times were measured or stated, the schedule timed again with the costs that they show
+    gains: list[Gain]  # the gain of a hundredth less of each time, the largest first
+    # the timeline that changes are compared with: the run's own; of several replicas that of the
+    # slowest; where times were measured or stated, the schedule timed again with the costs that
+    # they show
     base: Timeline
-    stated: bool = False  # whether the times are not simulated
-    # what the run does without end, by which changes are compared; None where it does not go round
-    around: Round | None = None
+    is_stated: bool = False  # whether the times are not simulated
+    # the steady state, by which changes are compared; None where the run does not repeat
+    round: Round | None = None
     gains_of_round: bool = False  # whether gains are of its period, else of the makespan
 
     @property
     def per_microbatch(self) -> float:
-        """The time of what changes are compared with per microbatch, of rounds without end where it
-        goes round.
+        """The time per microbatch of the run that changes are compared with, in steady state where
+        it repeats.
         """
         schedule = self.base.schedule
-        if self.around:
-            return self.around.period / schedule.whole_microbatches
+        if self.round:
+            return self.round.period / schedule.whole_microbatches
         return self.base.makespan / schedule.run_microbatches
 
     @property
     def bubble(self) -> float:
-        """The idle share of what changes are compared with, or of a round without end."""
-        return self.around.bubble if self.around else measure(self.base).bubble_rate
+        """The idle share of the run that changes are compared with, or of its steady state."""
+        return self.round.bubble if self.round else measure(self.base).bubble_rate
 
 
 def explain(
@@ -191,15 +192,17 @@ def explain_times(found: Observed) -> Explanation:
         replace(slack, slack=np.maximum(slack.slack, 0.0)),
         sensitivity(timeline.schedule, found.costs),
         simulate(timeline.schedule, found.costs),
-        stated=True,
+        is_stated=True,
     )
 
 
-def what_if(text: str, advice: str, timeline: Timeline, around: Round | None = None) -> WhatIf:
+def timed_change(
+    text: str, advice: str, timeline: Timeline, steady_state: Round | None = None
+) -> WhatIf:
     """A change whose run has this timeline, and goes round so where changes are compared by it."""
-    metrics, schedule = replace(measure(timeline), round=around), timeline.schedule
-    if around:
-        each = around.period / schedule.whole_microbatches
+    metrics, schedule = replace(measure(timeline), round=steady_state), timeline.schedule
+    if steady_state:
+        each = steady_state.period / schedule.whole_microbatches
     else:
         each = timeline.makespan / schedule.run_microbatches
     return WhatIf(text, metrics, each, advice, timeline)
@@ -208,12 +211,12 @@ def what_if(text: str, advice: str, timeline: Timeline, around: Round | None = N
 def best_of(
     explanation: Explanation,
     changes: Sequence[WhatIf],
-    room: Room | None = None,
+    room: MemoryRoom | None = None,
 ) -> WhatIf | None:
     """Return the change that fits in memory and takes the least time per microbatch.
 
-    What can be done goes before what only shows a loss. None where nothing is faster than the run;
-    where the run itself holds too much, any change that fits is taken.
+    A change that users can make goes before one that only shows a loss. None where nothing is
+    faster than the run; where the run itself holds too much, any change that fits counts.
     """
     now = explanation.per_microbatch
     fit = [change for change in changes if change.fits]
@@ -228,7 +231,9 @@ def best_of(
     return None
 
 
-def advise(explanation: Explanation, changes: Sequence[WhatIf], room: Room | None = None) -> str:
+def advise(
+    explanation: Explanation, changes: Sequence[WhatIf], room: MemoryRoom | None = None
+) -> str:
     """Return one sentence: the first change to make, and the range in which it helps."""
     before, now = explanation.bubble, explanation.per_microbatch
     best = best_of(explanation, changes, room)
@@ -237,14 +242,14 @@ def advise(explanation: Explanation, changes: Sequence[WhatIf], room: Room | Non
         return f"none of these changes fits {room.text(room.cap)}; {held}"
     if best is None and not explanation.idle.by_cause:
         return "no device is ever idle: only faster ops make it faster"
-    if best is None and explanation.around:
-        return f"none of these changes helps; {explanation.around.why}"
+    if best is None and explanation.round:
+        return f"none of these changes helps; {explanation.round.reason}"
     if best is None:
         cause = max(explanation.idle.by_cause, key=explanation.idle.by_cause.__getitem__)
         most = f"most of the idle time is {cause}: {CAUSES[cause]}"
         return f"none of these changes helps; {most}"
     change = best.per_microbatch / now - 1 if now else 0.0
-    share = "bubble of a round" if explanation.around else "bubble_rate"
+    share = "bubble of a round" if explanation.round else "bubble_rate"
     rates = f"({share} {format_share(before)} to {format_share(best.bubble)})"
     if room is not None and room.is_over:
         held = f"which holds {room.number(best.held)}, not {room.text(room.held)}"
@@ -257,7 +262,7 @@ def advise(explanation: Explanation, changes: Sequence[WhatIf], room: Room | Non
 def advise_more_memory(
     explanation: Explanation,
     changes: Sequence[WhatIf],
-    room: Room | None,
+    room: MemoryRoom | None,
 ) -> str:
     """Return a sentence on the fastest change that exceeds the memory, if it is the fastest of all.
 
@@ -270,7 +275,7 @@ def advise_more_memory(
     change = min(larger, key=lambda change: change.rank, default=None)
     if change is None or room is None:
         return ""
-    whose = "--cap" if room.stated else "this run"
+    whose = "--cap" if room.is_given else "this run"
     held = f"holding {room.text(change.held)} where {whose} has {room.number(room.cap)}"
     less = format_share(1 - change.per_microbatch / now)
     return f"with more memory: {change.advice}, {less} less time per microbatch, {held}"
@@ -280,7 +285,7 @@ def explain_object(
     explanation: Explanation,
     changes: Sequence[WhatIf],
     inputs: dict[str, Any],
-    room: Room | None = None,
+    room: MemoryRoom | None = None,
 ) -> dict[str, Any]:
     """Return the object of ``--json``, schema ``ppsim.explain/1``; times in the timeline's unit,
     ``slack`` in queue order.
@@ -290,7 +295,7 @@ def explain_object(
         explanation.timeline.schedule,
         explanation.slack,
     )
-    around = explanation.around
+    around = explanation.round
     return {
         "schema": SCHEMA,
         "inputs": inputs,
@@ -316,7 +321,7 @@ def explain_object(
         ],
         "critical_path_text": path_text(schedule, explanation.path),
         "critical_path_length": float(timeline.end[explanation.path].max(initial=0.0)),
-        "critical_paths": slack.paths if slack and not explanation.stated else None,
+        "critical_paths": slack.paths if slack and not explanation.is_stated else None,
         "slack": slack.slack if slack else None,
         "sensitivity": [{"what": gain.what, "gain": gain.gain} for gain in explanation.gains],
         "simulated_makespan": explanation.base.makespan,
@@ -344,13 +349,13 @@ def _makespan_per_mb(change: WhatIf) -> float:
     return change.metrics.makespan / change.timeline.schedule.run_microbatches
 
 
-def _round_object(around: Round) -> dict[str, Any]:
-    """Return what rounds without end take, by the keys of ``ppsim run --json``."""
+def _round_object(steady_state: Round) -> dict[str, Any]:
+    """Return the steady state of rounds, by the keys of ``ppsim run --json``."""
     return {
-        "period": around.period,
-        "period_bound": around.bound,
-        "period_cause": around.why,
-        "rate": around.rate,
-        "rate_counts": around.counts,
-        "round_bubble": around.bubble,
+        "period": steady_state.period,
+        "period_bound": steady_state.bound,
+        "period_cause": steady_state.reason,
+        "rate": steady_state.rate,
+        "rate_counts": steady_state.counts,
+        "round_bubble": steady_state.bubble,
     }

@@ -72,7 +72,7 @@ NAMES = tuple(CAUSES)
     FEEDBACK,
     OPTIMIZER,
 ) = range(len(NAMES))
-_TOGETHER = mask(kind for kind in TIMED if kind.info.everywhere)
+_TOGETHER = mask(kind for kind in TIMED if kind.info.on_all_devices)
 # By stream: why an op is waited for that has its inputs, and one that runs.
 LATE = np.array([ORDER, COPY, COPY, COLLECTIVE])
 RUNS = np.array([COMPUTE, COPY, COPY, COLLECTIVE])
@@ -86,7 +86,7 @@ NEGLIGIBLE = 1e-9
 class Idle:
     """Idle time in segments, in order of device and time."""
 
-    timeline: Timeline  # what was explained
+    timeline: Timeline  # the explained run
     op: NDArray[np.int64]  # shape (segments,), the op that waits, -1 after a device's last
     device: NDArray[np.int64]  # shape (segments,), the device that is idle
     cause: NDArray[np.int64]  # shape (segments,), index into ``NAMES``
@@ -125,11 +125,11 @@ class _Segments(NamedTuple):
         op, cause, blamed = np.empty((3, size), np.int64)
         return cls(op, cause, blamed, np.empty(size), np.empty(size))
 
-    def take(self, order: NDArray[np.int64]) -> _Segments:
+    def select(self, order: NDArray[np.int64]) -> _Segments:
         """Return the segments at these indices."""
         return _Segments._make(column[order] for column in self)
 
-    def followed_by(self, other: _Segments) -> _Segments:
+    def join(self, other: _Segments) -> _Segments:
         """Return these segments, then the others."""
         return _Segments._make(np.concatenate(pair) for pair in zip(self, other, strict=True))
 
@@ -156,10 +156,10 @@ def explain_idle(timeline: Timeline, arrival: NDArray[np.float64]) -> Idle:
     drain = _Segments(
         none, none + 1 + DRAIN, none, last[idle], np.full(len(idle), timeline.makespan)
     )
-    both = waits.followed_by(drain)
+    both = waits.join(drain)
     device = np.concatenate([schedule.device[waits.op], idle])
     order = np.lexsort((both.start, device))
-    segments = both.take(order)
+    segments = both.select(order)
     return Idle(timeline, device=device[order], **segments._asdict())
 
 
@@ -321,7 +321,7 @@ def _attribute(timeline: Timeline, arrival: NDArray[np.float64]) -> _Segments:
         found = _Segments._make(
             np.array(column, dtype) for column, dtype in zip(room, dtypes, strict=True)
         )
-    return found.take(np.lexsort((found.start, schedule.device[found.op])))
+    return found.select(np.lexsort((found.start, schedule.device[found.op])))
 
 
 def _last_inputs(
@@ -368,11 +368,11 @@ def _split_imbalance(timeline: Timeline, waits: _Segments) -> _Segments:
     longer = np.flatnonzero(excess > NEGLIGIBLE * timeline.makespan)
     cut = waits.end.copy()
     cut[longer] -= excess[longer]
-    imbalance = waits.take(longer)._replace(
+    imbalance = waits.select(longer)._replace(
         cause=np.full(len(longer), IMBALANCE), start=cut[longer]
     )
-    both = waits._replace(end=cut).followed_by(imbalance)
-    return both.take(np.lexsort((both.start, schedule.device[both.op])))
+    both = waits._replace(end=cut).join(imbalance)
+    return both.select(np.lexsort((both.start, schedule.device[both.op])))
 
 
 def _last_ends(timeline: Timeline) -> NDArray[np.float64]:

@@ -52,7 +52,7 @@ def attribute_gaps(
             while op >= 0 and time > free:
                 source = need[op]
                 for step in range(3 if source >= 0 else 1):
-                    # the input was there: the device's own host, or what runs before an awaited op
+                    # the input had arrived: the device's own host, or the ops before an awaited op
                     if step == 0:
                         since = arrival[op] if source >= 0 else 0.0
                         cause = ready[op] if waits else late[op]

@@ -34,8 +34,7 @@ class Noise:
     """Random deviations of hardware from its costs; every sample has new draws."""
 
     # standard deviation over mean of the time of each op, copy, collective and message, lognormal
-    # with the mean kept; what runs on all devices has a draw for each, and takes as long as the
-    # slowest
+    # with the mean kept; an op on all devices has a draw for each, and takes as long as the slowest
     cv: float = 0.05
     # how many devices, picked at random, compute ``slowdown`` times slower; they copy as fast
     slow_devices: int = 0
@@ -50,7 +49,7 @@ class Sampled:
     """One schedule under noise."""
 
     name: str  # as the user gave it
-    schedule: Schedule  # what ran
+    schedule: Schedule
     unit: str  # of all times
     without_noise: float  # the makespan without noise
     makespans: Floats  # shape (samples,)
@@ -64,7 +63,7 @@ class Sampled:
 class Sampler:
     """Draws iterations of one schedule."""
 
-    schedule: Schedule  # what runs
+    schedule: Schedule
     order: Order  # in which its ops are timed
     duration: Floats  # shape (ops, 1), without noise
     # how these follow from the factors of microbatches, which each sample draws
@@ -73,14 +72,14 @@ class Sampler:
     host_link: int  # devices that share a link to their host; 0 where each has its own
     # shape (ops,), the device that slows an op; their number for none
     slowed_by: NDArray[np.integer[Any]]
-    # the ops that run on all devices, those of one op next to each other
-    together: NDArray[np.int64]
+    # the ops that run on all devices, grouped by the op that they are parts of
+    shared_ops: NDArray[np.int64]
     # where in ``together`` each of these begins; the op there stands for all
     first: NDArray[np.int64]
-    crossing: NDArray[np.int64]  # the ops whose input comes from another device
+    remote_inputs: NDArray[np.int64]  # the ops whose input comes from another device
     link: NDArray[np.int64]  # the link of each of them
     sigma: float  # of the noise's logarithm; 0 for none
-    seed: tuple[int, int]  # of the random numbers, beside the first sample of a chunk
+    seed: tuple[int, int]  # of the random numbers, together with a chunk's first sample
 
     def draw(self, chunk: Chunk) -> Floats:
         """Draw a chunk's samples; returns their makespans."""
@@ -102,16 +101,16 @@ class Sampler:
         )
         durations = noisy(self.duration if drawn is None else drawn)
         latencies = np.zeros((len(self.duration), count))
-        latencies[self.crossing] = noisy(self.latency[self.crossing])
+        latencies[self.remote_inputs] = noisy(self.latency[self.remote_inputs])
         if chunk.slow is not None:
             durations *= np.concatenate([chunk.slow, np.ones((1, count))]).take(
                 self.slowed_by, axis=0
             )
-        if len(self.together):
-            slowest = np.maximum.reduceat(durations[self.together], self.first, axis=0)
-            durations[self.together[self.first]] = slowest
+        if len(self.shared_ops):
+            slowest = np.maximum.reduceat(durations[self.shared_ops], self.first, axis=0)
+            durations[self.shared_ops[self.first]] = slowest
         if chunk.slow_link is not None:
-            latencies[self.crossing] *= chunk.slow_link.take(self.link, axis=0)
+            latencies[self.remote_inputs] *= chunk.slow_link.take(self.link, axis=0)
         return find_makespans(self.schedule, self.order, durations, latencies, self.host_link)
 
 
@@ -184,7 +183,7 @@ def jitter(
                 *(f if f is None else f[:, first:stop] for f in (slow, slow_link, factors)),
             )
     draw = partial(draw_chunk, samplers)
-    makespans = run(draw, chunks) if run else _draw_here(draw, chunks, progress)
+    makespans = run(draw, chunks) if run else _draw_in_threads(draw, chunks, progress)
     result = []
     for name, (schedule, costs) in runs.items():
         parts = [makespans[f"{name} {first}"] for first, _ in cut_samples(samples, len(schedule))]
@@ -200,7 +199,7 @@ def jitter(
     return result
 
 
-def _draw_here(
+def _draw_in_threads(
     draw: Draw, chunks: Mapping[str, Chunk], report: Callable[[float, str], None]
 ) -> dict[str, Floats]:
     """Draw the samples of all chunks in threads, which share this process's memory."""
@@ -279,7 +278,7 @@ def _sampler(
     place = {link: k for k, link in enumerate(links)}
     crossing = np.flatnonzero(find_senders(schedule) >= 0)
     computes = mask(kind for kind in TIMED if kind.info.stream == Stream.COMPUTE)[schedule.kind]
-    shared = np.flatnonzero(mask(kind for kind in TIMED if kind.info.everywhere)[schedule.kind])
+    shared = np.flatnonzero(mask(kind for kind in TIMED if kind.info.on_all_devices)[schedule.kind])
     group = groups_of(schedule)[shared]
     order = np.argsort(group, kind="stable")
     return Sampler(
@@ -290,9 +289,9 @@ def _sampler(
         latency=costs.latencies(schedule)[:, None],
         host_link=costs.host_link,
         slowed_by=np.where(computes, schedule.device, devices),
-        together=shared[order],
+        shared_ops=shared[order],
         first=np.flatnonzero(np.diff(group[order], prepend=-1)),
-        crossing=crossing,
+        remote_inputs=crossing,
         link=np.array([place[pair] for pair in zip(*_ends(schedule), strict=True)], np.int64),
         sigma=float(np.sqrt(np.log1p(cv * cv))),
         seed=seed,

@@ -21,7 +21,7 @@ class Users:
     message and use.
     """
 
-    name: str  # what is used: ``link``, ``card``, ``node`` or ``device``
+    name: str  # the resource: ``link``, ``card``, ``node`` or ``device``
     # shape (uses, 2): a link's two devices; a group and 1 for its messages inwards
     ends: NDArray[np.int64]
     row: NDArray[np.int64]  # shape (entries,), index into ``ends``
@@ -40,7 +40,7 @@ class Row(NamedTuple):
     time: NDArray[np.float64]
     value: NDArray[np.float64]
     mean: float
-    most: int
+    most_messages: int
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class LinkUse:
     others.
     """
 
-    # shape (rows,), what a row is of: ``link``, ``card``, ``node`` or ``device``
+    # shape (rows,), the resource of a row: ``link``, ``card``, ``node`` or ``device``
     name: tuple[str, ...]
     # of each row: the source and the target of a link, the devices that share a card; empty for the
     # others
@@ -59,7 +59,7 @@ class LinkUse:
     curve: Curve  # a row of steps for each row: its use from 0 to 1
     mean: NDArray[np.float64]  # shape (rows,), use over the whole iteration, exactly
     # shape (rows,), the most messages on their way at once on one link or card
-    most: NDArray[np.int64]
+    most_messages: NDArray[np.int64]
     # whether links' use is the share of their bandwidth; otherwise of the time, as they have no
     # limit
     of_bandwidth: bool
@@ -93,7 +93,7 @@ def link_use(
         count=np.array([row.merged for row in rows], np.int64),
         curve=Curve("link use", "", offsets, time, value),
         mean=np.array([row.mean for row in rows], np.float64),
-        most=np.array([row.most for row in rows], np.int64),
+        most_messages=np.array([row.most_messages for row in rows], np.int64),
         of_bandwidth=of_bandwidth,
     )
 

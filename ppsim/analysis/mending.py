@@ -18,23 +18,23 @@ Times = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Mended:
+class Mending:
     """One change."""
 
-    what: str  # in words
+    text: str  # in words
     step: float  # the mean step with it
     # of a step, for each replica the microbatches that it runs and the replicas they came from, in
     # order
     order: list[list[tuple[int, int]]] = field(default_factory=list)
 
 
-def mend(found: Slowdown) -> list[Mended]:
+def mend(found: Slowdown) -> list[Mending]:
     """Return the remedies of a job, the largest saving first."""
     changes = [*_workers(found), *_links(found), *_stages(found), *_sequences(found)]
     return sorted(changes, key=lambda change: change.step)
 
 
-def advise_job(changes: list[Mended], found: Slowdown) -> str:
+def advise_job(changes: list[Mending], found: Slowdown) -> str:
     """Return one sentence: the remedy to apply first."""
     step = float(found.steps.mean())
     best = changes[0] if changes else None
@@ -42,7 +42,7 @@ def advise_job(changes: list[Mended], found: Slowdown) -> str:
         return "none of these changes makes the job's step shorter: its ops and messages are alike"
     less = format_share(1 - best.step / step)
     whose = " of all replicas" if len(found.job.replicas) > 1 else ""
-    return f"first: {best.what}, {less} less time per step{whose}"
+    return f"first: {best.text}, {less} less time per step{whose}"
 
 
 def slowest_link(found: Slowdown) -> tuple[int, int, int, float] | None:
@@ -69,24 +69,25 @@ def slowest_link(found: Slowdown) -> tuple[int, int, int, float] | None:
     return int(replica), int(worst) // P, int(worst) % P, ratio
 
 
-def _workers(found: Slowdown) -> Iterator[Mended]:
+def _workers(found: Slowdown) -> Iterator[Mending]:
     job = found.job
     replica, device = found.slowest[0]
     worst = int(found.by_device_steps.mean(axis=0).argmax())
     R = len(job.replicas)
     if R > 1:
-        yield Mended(
+        yield Mending(
             f"replica {job.replicas[replica]}'s device {device} as the others",
-            found.mended([(replica, device)]),
+            found.step_with_healthy([(replica, device)]),
         )
     if job.schedule.n_devices > 1:
         whose = "in all replicas " if R > 1 else ""
-        yield Mended(
-            f"device {worst} {whose}as the others", found.mended([(r, worst) for r in range(R)])
+        yield Mending(
+            f"device {worst} {whose}as the others",
+            found.step_with_healthy([(r, worst) for r in range(R)]),
         )
 
 
-def _links(found: Slowdown) -> Iterator[Mended]:
+def _links(found: Slowdown) -> Iterator[Mending]:
     link = slowest_link(found)
     if link is None:
         return
@@ -100,10 +101,10 @@ def _links(found: Slowdown) -> Iterator[Mended]:
     transfer = found.measured.transfer.copy()
     transfer[:, replica, own] = found.ideal.transfer[0, 0, own]
     name = f"replica {found.job.replicas[replica]}'s link {source}>{target} as the others"
-    yield Mended(name, float(found.step(replace(found.measured, transfer=transfer)).mean()))
+    yield Mending(name, float(found.step(replace(found.measured, transfer=transfer)).mean()))
 
 
-def _stages(found: Slowdown) -> Iterator[Mended]:
+def _stages(found: Slowdown) -> Iterator[Mending]:
     """Yield the remedy that all stages take the same mean time per kind; microbatches and devices
     still vary.
     """
@@ -124,12 +125,12 @@ def _stages(found: Slowdown) -> Iterator[Mended]:
     if len(schedule.second_of_pairs):
         first, second = schedule.first_of_pairs, schedule.second_of_pairs
         factor[first] = factor[second] = (factor[first] + factor[second]) / 2
-    yield Mended(
+    yield Mending(
         "stages split evenly", float(found.step(replace(found.measured, ops=ops * factor)).mean())
     )
 
 
-def _sequences(found: Slowdown) -> Iterator[Mended]:
+def _sequences(found: Slowdown) -> Iterator[Mending]:
     """Yield remedies for unequal microbatches: equal lengths, another dealing among replicas, or
     another order.
     """
@@ -141,7 +142,7 @@ def _sequences(found: Slowdown) -> Iterator[Mended]:
         return
     size = ops[..., table].sum(axis=2)  # (K, R, M)
     even = size.mean(axis=(1, 2), keepdims=True) / np.where(size > 0, size, 1.0)
-    yield Mended(
+    yield Mending(
         "all microbatches as long",
         float(found.step(replace(found.measured, ops=ops * even[..., schedule.microbatch])).mean()),
     )
@@ -154,7 +155,7 @@ def _sequences(found: Slowdown) -> Iterator[Mended]:
         )
     ]
     if R > 1:
-        ways.append(("microbatches dealt anew among replicas", [_deal(step) for step in size]))
+        ways.append(("microbatches dealt again among replicas", [_deal(step) for step in size]))
     for what, dealt in ways:
         tried = []
         for order, name in (
@@ -167,7 +168,7 @@ def _sequences(found: Slowdown) -> Iterator[Mended]:
             for row in table:
                 moved[:, :, row] = ops[steps, replica, row[microbatch]]
             time = float(found.step(replace(found.measured, ops=moved)).mean())
-            tried.append(Mended(f"{what}, {name}", time, _order(found, replica, microbatch)))
+            tried.append(Mending(f"{what}, {name}", time, _order(found, replica, microbatch)))
         yield min(tried, key=lambda change: change.step)
 
 
@@ -197,11 +198,11 @@ def _deal(size: Times) -> tuple[Ints, Ints]:
     return np.divmod(np.array(hands, np.int64), M)
 
 
-def mended_object(changes: list[Mended], found: Slowdown) -> list[dict[str, Any]]:
+def mended_object(changes: list[Mending], found: Slowdown) -> list[dict[str, Any]]:
     """Return the remedies for JSON, with the saving of each per step."""
     step = float(found.steps.mean()) or 1.0
     return [
-        {"what": change.what, "step": change.step, "saves": 1.0 - change.step / step}
+        {"what": change.text, "step": change.step, "saves": 1.0 - change.step / step}
         | ({"order": change.order} if change.order else {})
         for change in changes
     ]

@@ -124,10 +124,10 @@ def observed_costs(timeline: Timeline, arrival: Floats, links: Floats) -> Costs:
     schedule = timeline.schedule
     kind, stage = schedule.kind.astype(np.int64), schedule.stage
     duration = timeline.end - timeline.start
-    free = free_from(timeline)
+    free = previous_op_ends(timeline)
     first = np.zeros(len(schedule), bool)
     first[schedule.offsets[:-1][np.diff(schedule.offsets) > 0]] = True
-    both = _of_pairs(schedule, arrival)
+    both = _pair_arrival(schedule, arrival)
     early = ~first & (both <= free)
     gap = np.where(early, np.maximum(timeline.start - free, 0.0), 0.0)
     paired = schedule.pair != NONE
@@ -136,7 +136,9 @@ def observed_costs(timeline: Timeline, arrival: Floats, links: Floats) -> Costs:
         own = (kind == k) & (stage == s)
         alone = own & ~paired
         time[k, s] = (
-            _typical(duration, gap, alone, early) if alone.any() else np.median(duration[own]) / 2
+            _typical_time(duration, gap, alone, early)
+            if alone.any()
+            else np.median(duration[own]) / 2
         )
     if not (schedule.kind == Kind.R).any():
         time[Kind.R] = time[Kind.F]
@@ -146,11 +148,11 @@ def observed_costs(timeline: Timeline, arrival: Floats, links: Floats) -> Costs:
         pair = time[Kind.F] + time[Kind.B]
         for s in np.unique(stage[full]).tolist():
             own = full & (stage == s)
-            pair[s] = _typical(duration, gap, own, early)
+            pair[s] = _typical_time(duration, gap, own, early)
     return Costs(time, links, pair, timeline.unit)
 
 
-def free_from(timeline: Timeline) -> Floats:
+def previous_op_ends(timeline: Timeline) -> Floats:
     """Shape (ops,): when the op before each one on its device had ended, 0 for a device's first."""
     schedule = timeline.schedule
     free = np.zeros(len(schedule))
@@ -162,7 +164,7 @@ def free_from(timeline: Timeline) -> Floats:
     return free
 
 
-def _typical(
+def _typical_time(
     duration: Floats, gap: Floats, own: NDArray[np.bool_], early: NDArray[np.bool_]
 ) -> float:
     """Return the median duration of some ops, plus the median gap before ops with early inputs,
@@ -176,8 +178,8 @@ def _typical(
     )
 
 
-def _of_pairs(schedule: Schedule, arrival: Floats) -> Floats:
-    """Return the time at which the inputs of an op were there, of a pair those of both ops, shape
+def _pair_arrival(schedule: Schedule, arrival: Floats) -> Floats:
+    """Return the time at which all inputs of an op had arrived, for a pair of both ops, shape
     (ops,).
     """
     both = arrival.copy()
@@ -192,11 +194,11 @@ def _bound(timeline: Timeline, arrival: Floats) -> NDArray[np.int32]:
     """
     schedule = timeline.schedule
     second = schedule.second_of_pairs
-    need, free = schedule.dependency.copy(), free_from(timeline)
+    need, free = schedule.dependency.copy(), previous_op_ends(timeline)
     later = np.where(arrival[second] > arrival[second - 1], need[second], need[second - 1])
     need[second] = need[second - 1] = later
     before = np.arange(-1, len(schedule) - 1, dtype=np.int32)
     before[schedule.offsets[:-1][np.diff(schedule.offsets) > 0]] = NONE
     before[second] = before[second - 1]
-    waits = (need != NONE) & ((_of_pairs(schedule, arrival) > free) | (before == NONE))
+    waits = (need != NONE) & ((_pair_arrival(schedule, arrival) > free) | (before == NONE))
     return np.where(waits, need, before).astype(np.int32)

@@ -1,9 +1,9 @@
 """The period of a repeating schedule: the time from one round to the next in steady state.
 
 A round is one repetition of the queues. Its events are its ops, and each waits for ops of its own
-round or of the round before: for the one before it on its lane, for its inputs, and for what is fed
-back. The period is the largest mean of a cycle of this graph (:mod:`ppsim.analysis.cycles`), so it
-needs no long run, and the cycle says what decides it.
+round or of the round before: for the one before it on its lane, for its inputs, and for fed-back
+results. The period is the largest mean of a cycle of this graph (:mod:`ppsim.analysis.cycles`), so
+it needs no long run, and the cycle says what decides it.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Period:
 
     time: float  # from one round to the next
     bound: float  # a time that no order of the same ops beats
-    busy: Floats  # shape (devices,), what each device computes in a round
+    busy: Floats  # shape (devices,), time of each device's ops in a round
     # shape (microbatches,), one trip around of each, with its feedback; empty without one
     batches: Floats
     # the cycle that decides, in pieces: ops on one device, or a trip along devices
     cycle: tuple[str, ...]
-    why: str  # what decides, in words
+    reason: str  # what decides, in words
 
     @property
     def bubble(self) -> float:
@@ -51,7 +51,7 @@ class Period:
         return 1 - float(self.busy.sum()) / (len(self.busy) * self.time) if self.time > 0 else 0.0
 
 
-class Around(NamedTuple):
+class FillAndDrain(NamedTuple):
     """Fill and drain of a run of several rounds."""
 
     fill: float  # from the first microbatch's start to its end on the last stage
@@ -87,7 +87,7 @@ def find_period(schedule: Schedule, costs: Costs) -> Period:
     return Period(rates.period, min(bound, rates.period), busy, batches, cycle, why)
 
 
-def find_around(timeline: Timeline) -> Around:
+def find_around(timeline: Timeline) -> FillAndDrain:
     """Return the time that a run spends on fill and drain.
 
     The last pass starts on the first stage, and where there are backwards on the last one.
@@ -97,7 +97,7 @@ def find_around(timeline: Timeline) -> Around:
     first_end = float(timeline.end[last & (schedule.kind == Kind.F)].min(initial=np.inf))
     begins = last & schedule.computes if not schedule.only_forwards else schedule.stage == 0
     last_start = float(timeline.start[begins].max(initial=0.0))
-    return Around(first_end, timeline.makespan - last_start)
+    return FillAndDrain(first_end, timeline.makespan - last_start)
 
 
 def _event_graph(
@@ -165,7 +165,7 @@ def _step_cause_text(
     """Return a text on the training step and its optimizer step if their cycle sets the period,
     else an empty one.
 
-    ``ops`` are those of the cycle.
+    ``ops`` are the ops of the cycle.
     """
     kind = schedule.kind[ops]
     steps = ops[kind == Kind.OPT]

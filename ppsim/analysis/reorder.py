@@ -18,24 +18,24 @@ TRIES, PATIENCE, MOST_ROUNDS = 64, 4, 60
 
 
 @dataclass(frozen=True)
-class Reordered:
+class MicrobatchOrder:
     """The best order found."""
 
     # shape (microbatches,): which of the given microbatches comes at each place; with all its
     # slices
     order: NDArray[np.int64]
-    before: float  # makespan in the order given
-    after: float  # makespan in this order
-    tried: int  # how many orders were simulated
+    given_makespan: float  # makespan in the order given
+    makespan: float  # makespan in this order
+    simulated: int  # how many orders were simulated
 
     def to_json(self) -> dict[str, Any]:
         """Return the object ``reordered`` of ``ppsim run --reorder --json``: ``order``,
         ``makespan``, number ``tried``.
         """
-        return {"order": self.order.tolist(), "makespan": self.after, "tried": self.tried}
+        return {"order": self.order.tolist(), "makespan": self.makespan, "tried": self.simulated}
 
 
-def reorder(schedule: Schedule, costs: Costs, seed: int = 0) -> Reordered:
+def reorder(schedule: Schedule, costs: Costs, seed: int = 0) -> MicrobatchOrder:
     """Search an order of the microbatches with a smaller makespan: sorted ones first, then swaps of
     the best so far.
 
@@ -74,7 +74,7 @@ def reorder(schedule: Schedule, costs: Costs, seed: int = 0) -> Reordered:
             idle += 1
             if idle == PATIENCE:
                 break
-    return Reordered(best, before, shortest, tried)
+    return MicrobatchOrder(best, before, shortest, tried)
 
 
 def _swap(order: NDArray[np.int64], a: int, b: int) -> NDArray[np.int64]:

@@ -1,8 +1,8 @@
 """The slowdown of a job over a healthy one: the share of slow ops, devices, replicas and links.
 
-The definitions are those of "Understanding Stragglers in Large Model Training Using What-if
-Analysis" (OSDI 2025, arXiv 2505.05713): a step is simulated with the times that it shows, then with
-all of a kind alike, then with some ops as they were and the rest alike, or the other way round.
+The definitions follow "Understanding Stragglers in Large Model Training Using What-if Analysis"
+(OSDI 2025, arXiv 2505.05713): a step is simulated with the times that it shows, then with all of a
+kind alike, then with some ops as they were and the rest alike, or the other way round.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ class Part:
 
     ops: Bools
     transfer: Bools
-    between: Bools
+    step_ops: Bools
 
     def __invert__(self) -> Part:
-        return Part(~self.ops, ~self.transfer, ~self.between)
+        return Part(~self.ops, ~self.transfer, ~self.step_ops)
 
 
 @dataclass(frozen=True)
 class Slowdown:
     """A job and its healthy steps; K steps, R replicas, P devices."""
 
-    job: Job  # what ran
+    job: Job
     measured: StepTimes  # how long everything took
     # likewise where all of a kind take the same: ops their mean, transfers and collectives their
     # median
@@ -54,7 +54,7 @@ class Slowdown:
 
     def step(self, times: StepTimes) -> Times:
         """Simulate steps with these times, shape (N,)."""
-        return time_steps(self.job.schedule, self.job.between, times)
+        return time_steps(self.job.schedule, self.job.step_ops, times)
 
     def keep(self, part: Part) -> StepTimes:
         """Return step times with this part as measured and all else ideal."""
@@ -105,7 +105,7 @@ class Slowdown:
         are as measured.
         """
         found = [
-            self.step(self.keep(_of_device(self.job, device)))
+            self.step(self.keep(_device_part(self.job, device)))
             for device in range(self.job.schedule.n_devices)
         ]
         return np.stack(found, axis=1) / self._unit
@@ -155,26 +155,26 @@ class Slowdown:
         """M_S: the share of the slowdown that goes where all ops of the last stage's device are
         ideal.
         """
-        return self.share(_of_device(self.job, int(self.job.schedule.placement.devices[0, -1])))
+        return self.share(_device_part(self.job, int(self.job.schedule.placement.devices[0, -1])))
 
     @cached_property
     def slowest_workers_share(self) -> float:
         """M_W: likewise of the slowest 3 % of workers, rounded up."""
         return self.share(
-            _of_workers(self.job, self.slowest[: ceil(SLOWEST * self.by_worker.size)])
+            _workers_part(self.job, self.slowest[: ceil(SLOWEST * self.by_worker.size)])
         )
 
-    def mended(self, workers: list[tuple[int, int]]) -> float:
+    def step_with_healthy(self, workers: list[tuple[int, int]]) -> float:
         """Return the step with these workers healthy."""
-        return float(self.step(self.keep(~_of_workers(self.job, workers))).mean())
+        return float(self.step(self.keep(~_workers_part(self.job, workers))).mean())
 
 
-PARTS = ("ops", "transfer", "between")
+PARTS = ("ops", "transfer", "step_ops")
 
 
 def find_slowdown(job: Job) -> Slowdown:
     """Return a job's healthy steps and its slowdown (Deadlock: its schedule cannot finish)."""
-    measured = StepTimes.measured(job)
+    measured = StepTimes.from_job(job)
     return Slowdown(job, measured, _ideal(job, measured))
 
 
@@ -191,9 +191,9 @@ def _ideal(job: Job, measured: StepTimes) -> StepTimes:
         own = schedule.crosses & (mask(FORWARDS)[schedule.kind] == forward)
         if own.any():
             transfer[own] = np.median(measured.transfer[..., own])
-    between = np.full(measured.between.shape[1:], np.nan)
-    for at, each in enumerate(job.between):
-        took = measured.between[..., at]
+    between = np.full(measured.step_ops.shape[1:], np.nan)
+    for at, each in enumerate(job.step_ops):
+        took = measured.step_ops[..., at]
         typical = np.nanmedian(took) if each.communicates else np.nanmean(took)
         between[..., at] = np.where(np.isnan(took).all(axis=0), np.nan, typical)
     shape = (1, len(job.replicas), len(schedule))
@@ -212,7 +212,7 @@ def _part(
     return Part(
         np.broadcast_to(ops, each),
         np.broadcast_to(transfer, each),
-        np.broadcast_to(between, (len(job.replicas), P, len(job.between))),
+        np.broadcast_to(between, (len(job.replicas), P, len(job.step_ops))),
     )
 
 
@@ -229,16 +229,16 @@ def _kinds(job: Job) -> Iterator[tuple[str, Part]]:
         for side in (f"SEND_{letter}", f"RECV_{letter}"):
             if own.any() and side in job.names:
                 yield job.names[side], _part(job, transfer=own)
-    for name in dict.fromkeys(each.name for each in job.between):
-        yield name, _part(job, between=np.array([each.name == name for each in job.between]))
+    for name in dict.fromkeys(each.name for each in job.step_ops):
+        yield name, _part(job, between=np.array([each.name == name for each in job.step_ops]))
 
 
-def _of_device(job: Job, device: int) -> Part:
+def _device_part(job: Job, device: int) -> Part:
     """Return all parts of a device, in all replicas."""
-    return _of_workers(job, [(replica, device) for replica in range(len(job.replicas))])
+    return _workers_part(job, [(replica, device) for replica in range(len(job.replicas))])
 
 
-def _of_workers(job: Job, workers: list[tuple[int, int]]) -> Part:
+def _workers_part(job: Job, workers: list[tuple[int, int]]) -> Part:
     """Return all parts of some workers; a transfer belongs to both its sides."""
     schedule = job.schedule
     own = np.zeros((len(job.replicas), schedule.n_devices), bool)

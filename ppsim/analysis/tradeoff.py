@@ -19,10 +19,10 @@ class Point:
     makespan: float  # how long it runs; infinite where it does not apply
     peak: float  # the most a device holds; not a number where it does not apply
     family: str = ""  # the schedule, whatever its shape; points of one have one colour
-    # what is compared with each other only, such as shapes on 8 devices; each has a front of its
-    # own
+    # the group within which points are compared, such as shapes on 8 devices; each has a front of
+    # its own
     group: str = ""
-    fits: bool = True  # whether it is within a cap; what is not is on no front
+    fits: bool = True  # whether it is within a cap; other points are on no front
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Tradeoff:
     points: tuple[Point, ...]
     best: NDArray[np.bool_]  # shape (points,), whether nothing of its group beats the point
 
-    def of_group(self, group: str) -> Tradeoff:
+    def select_group(self, group: str) -> Tradeoff:
         """Return the points of one group."""
         own = np.array([point.group == group for point in self.points], bool)
         return Tradeoff(
@@ -42,7 +42,7 @@ class Tradeoff:
 
 
 def tradeoff(points: Sequence[Point]) -> Tradeoff:
-    """Join points of a group that coincide, leave out those that do not apply, and mark each
+    """Join points of a group that coincide, leave out points that do not apply, and mark each
     group's front.
     """
     places: dict[tuple[str, bool, float, float], list[Point]] = {}

@@ -40,7 +40,7 @@ class Gap:
     op: int  # the op after it, -1 after the last
     start: float  # in the timeline's unit
     end: float  # likewise
-    parts: tuple[Part, ...]  # what it consists of, in order of time
+    parts: tuple[Part, ...]  # its parts in order of time
 
 
 def gaps_of(idle: Idle, device: int) -> list[Gap]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from ppsim.ask.blocks import Block, Line
-from ppsim.ask.given import Given
+from ppsim.ask.given import TypedOptions
 from ppsim.ask.groups import output_of
 from ppsim.ask.options import Request, flatten
 from ppsim.ask.terminal import text_of
@@ -21,6 +21,7 @@ from ppsim.errors import PpsimError
 if TYPE_CHECKING:
     from ppsim.core.timeline import Timeline
     from ppsim.show.drawing.card_bars import Bars
+    from ppsim.show.drawing.card_queues import Queues
 
 Asked = TypeVar("Asked", bound=Request, covariant=True)
 
@@ -29,7 +30,7 @@ Asked = TypeVar("Asked", bound=Request, covariant=True)
 class Answer(ABC, Generic[Asked]):
     """The base of all answers."""
 
-    request: Asked  # what was asked
+    request: Asked  # the question with its options
 
     @property
     @abstractmethod
@@ -71,7 +72,7 @@ class Answer(ABC, Generic[Asked]):
         """The verdict as a line of a terminal."""
         return Line([(self.verdict, self.tone)])
 
-    def shown(self) -> Iterator[Block]:
+    def all_blocks(self) -> Iterator[Block]:
         """Yield all blocks of a terminal, the verdict first."""
         yield self.headline
         yield from self.blocks()
@@ -108,9 +109,9 @@ class Answer(ABC, Generic[Asked]):
         return int(not self.passed)
 
     @property
-    def given(self) -> Given:
+    def typed_options(self) -> TypedOptions:
         """The options that the user gave."""
-        return Given.of(self.request)
+        return TypedOptions.from_request(self.request)
 
     def save(self, *paths: str, **look: Any) -> Self:
         """Write files by their suffix; ``look`` is as the options of figures, such as
@@ -132,7 +133,7 @@ class Answer(ABC, Generic[Asked]):
 
     def __str__(self) -> str:
         """Return the answer as a terminal shows it, without colours."""
-        return text_of(self.shown())
+        return text_of(self.all_blocks())
 
     def charts(self) -> Sequence[tuple[str, Timeline]]:
         """Return the timelines of a notebook's card, each with its title."""
@@ -142,8 +143,12 @@ class Answer(ABC, Generic[Asked]):
         """Return the bars of a notebook's card where the answer has no timeline; None for none."""
         return None
 
+    def queues(self) -> Queues | None:
+        """Return the queues of a notebook's card of a file that is checked; None for none."""
+        return None
+
     def _repr_html_(self) -> str:
         """Return the card that a notebook shows."""
         from ppsim.ask.card import card_html
 
-        return card_html(self.verdict, self.charts(), self.blocks(), self.bars())
+        return card_html(self.verdict, self.charts(), self.blocks(), self.bars(), self.queues())

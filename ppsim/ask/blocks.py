@@ -31,9 +31,9 @@ def heading(text: str) -> Line:
     return Line([(text, "name")])
 
 
-def fact(name: str, *parts: Part) -> Line:
-    """What a name in muted letters means; what follows the line's end stands below its
-    beginning.
+def name_line(name: str, *parts: Part) -> Line:
+    """A line with a name in muted letters; text past the line's end continues below the text's
+    start.
     """
     return Line([(name, "quiet"), *parts], len(name.lstrip("\n")))
 
@@ -62,7 +62,7 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnBlock:
     """A block that depends on the terminal's width, signs or colours."""
 
     draw: Callable[[Console], Iterable[Block]]
@@ -70,4 +70,4 @@ class Drawn:
 
 
 # A plain text is printed as it is, anything else of rich's as rich prints it.
-Block = str | Line | Table | Chart | Drawn | Any
+Block = str | Line | Table | Chart | DrawnBlock | Any

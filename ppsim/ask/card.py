@@ -12,6 +12,7 @@ from ppsim.ask.terminal import text_of
 if TYPE_CHECKING:
     from ppsim.core.timeline import Timeline
     from ppsim.show.drawing.card_bars import Bars
+    from ppsim.show.drawing.card_queues import Queues
 
 COLUMNS = 96  # of the text
 LINES = 18  # of the text at most
@@ -32,6 +33,7 @@ def card_html(
     charts: Sequence[tuple[str, Timeline]],  # what to draw, each with its title
     blocks: Iterable[Block],  # what a terminal shows below the verdict
     bars: Bars | None = None,  # what to draw where there is no timeline
+    queues: Queues | None = None,  # what to draw of a file that is checked
 ) -> str:
     """Return the card as HTML, without scripts or style sheets, which notebooks take out."""
     parts = [f'<p style="margin:4px 0;font-weight:600">{html.escape(verdict)}</p>']
@@ -46,8 +48,12 @@ def card_html(
         parts.append(bars_svg(bars, BARS))
         count = len(bars.bars)
         left += [f"the first {BARS} of {count} bars"] if count > BARS else []
+    if queues:
+        from ppsim.show.drawing.card_queues import queues_svg
+
+        parts.append(queues_svg(queues))
     text = text_of((block for block in blocks if not isinstance(block, Chart)), COLUMNS)
-    lines = [_cut(line.rstrip()) for line in text.strip("\n").splitlines()]
+    lines = [_shortened(line.rstrip()) for line in text.strip("\n").splitlines()]
     if len(lines) > LINES:
         left.append(f"the first {LINES - 1} of {len(lines)} lines")
         lines = lines[: LINES - 1]
@@ -60,6 +66,6 @@ def card_html(
     return f'<div class="ppsim-card" style="max-width:100%">{"".join(parts)}</div>'
 
 
-def _cut(line: str) -> str:
+def _shortened(line: str) -> str:
     """Return a line that is not too long, with a sign where it goes on."""
     return line if len(line) <= LETTERS else line[: LETTERS - 1] + "\u2026"

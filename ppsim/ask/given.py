@@ -13,18 +13,18 @@ ONLY_TABLES = (".parquet",)  # formats of tables alone
 
 
 @dataclass(frozen=True)
-class Given:
+class TypedOptions:
     """The options of one request: all values, and which of them the user typed."""
 
     command: str  # the name of the question
     values: Mapping[str, Any]  # of all options, by name
     typed: Sequence[Option]  # the options that were given
     tables: bool = False  # whether -o writes tables too
-    # what the request and its groups of options need, and leave no room for
+    # the rules of the request and of its groups of options
     needs: Sequence[Need] = ()
 
     @classmethod
-    def of(cls, request: Request) -> Given:
+    def from_request(cls, request: Request) -> TypedOptions:
         """Read the options of a request."""
         typed = [each for each in list_options(type(request)) if each.name in request.given]
         needs = list_needs(type(request))
@@ -66,7 +66,7 @@ class Given:
         return not self.tables and not (self["tradeoff"] or self["front"])
 
 
-def never(given: Given) -> bool:
+def never(given: TypedOptions) -> bool:
     """Return False: the options have no effect in any call of a command."""
     return False
 
@@ -77,9 +77,9 @@ class Need:
 
     options: tuple[str, ...]  # names of parameters
     # whether they have an effect in a call where one of them is typed
-    holds: Callable[[Given], bool]
-    why: str  # the reason for refusing them, with ``{options}`` where those typed are named
-    hint: str = "leave one of them out"  # what to try
+    holds: Callable[[TypedOptions], bool]
+    reason: str  # the reason for refusing them, with ``{options}`` where those typed are named
+    hint: str = "leave one of them out"  # the suggestion
     # where the row counts; empty for every command that has the options
     commands: tuple[str, ...] = ()
 

@@ -10,10 +10,10 @@ import click
 
 from ppsim.ask.options import common, flag, option
 from ppsim.ask.types import (
+    ChartNote,
     CountList,
     Highlighted,
     Labels,
-    Noted,
     ScheduleName,
     Window,
 )
@@ -38,7 +38,7 @@ _MICROBATCHES: dict[str, Any] = {"help": "Microbatches, M.", "common": True}
 
 # Names of options that rules speak of together.
 @dataclass(frozen=True)
-class _Own:
+class _FamilyOptions:
     """Options of the shape that only some schedules have."""
 
     group_size: int | None = option(
@@ -79,7 +79,7 @@ class _Own:
 
 
 # options of the shape that only some schedules take
-OWN = tuple(each.name for each in fields(_Own))
+OWN = tuple(each.name for each in fields(_FamilyOptions))
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class _Sizes:
 
 
 @dataclass(frozen=True)
-class ShapeOptions(_Own, _Sizes):
+class ShapeOptions(_FamilyOptions, _Sizes):
     """The size of the pipeline: any two of stages, devices and chunks set the third."""
 
 
@@ -104,7 +104,7 @@ class _SizeLists:
 
 
 @dataclass(frozen=True)
-class GridOptions(_Own, _SizeLists):
+class GridOptions(_FamilyOptions, _SizeLists):
     """The sizes that a sweep visits: lists of numbers where :class:`ShapeOptions` has one."""
 
 
@@ -115,8 +115,7 @@ class NetworkOptions:
     p2p: str | None = common(
         "--p2p",
         type=click.Choice(["latency", "overlap", "blocking", "batched"]),
-        help="Run sends and receives as ops of their own: beside compute, or blocking, or in "
-        "batches.",
+        help="Run sends and receives as ops: in parallel with compute, or blocking, or in batches.",
     )
     order: str | None = option(
         "--order",
@@ -164,7 +163,7 @@ class NetworkOptions:
     t_shape: float | None = option(
         "--t-shape",
         type=click.FloatRange(0, 1e15),
-        help="Wait of the host between a shape and its message, beside the latency of the shape "
+        help="Wait of the host between a shape and its message, added to the latency of the shape "
         "(0).",
     )
 
@@ -237,7 +236,7 @@ class FigureOptions(OutputOptions):
     )
     notes: tuple[Note, ...] = option(
         "--note",
-        type=Noted(),
+        type=ChartNote(),
         multiple=True,
         help="Write a text on a figure's first chart, at a time and device: 'W fills "
         "here@12:dev2'; where it would "

@@ -17,9 +17,9 @@ DETAILED = (
     "shapes",
     "t_shape",
 )
-# which a run that states its times leaves no room for
+# which a run with stated times refuses
 TIMING = (*GIVEN_COSTS, *UNEVEN, *DETAILED, "recompute")
-# what surrounds a training step
+# ops around a training step
 STEP = ("t_optimizer", "post_validation", "t_gather", "t_reduce_grad")
 TIMED = ("tf", "ti", "tw", "t_beside", "message")
 MODEL = ("hidden", "heads", "sequence", "microbatch_size", "layers", "vocab")

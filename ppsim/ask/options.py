@@ -23,7 +23,7 @@ from typing import Any, ClassVar, TypeVar
 from ppsim.ask.types import Counts, Numbers
 
 OPTION, GROUP = "option", "group"
-# What reads the texts of fields of these types, where an option says nothing else.
+# The click types that read fields of these types, unless the option names another.
 READERS = {"int": int, "float": float, "Value": Numbers(), "list[int]": Counts()}
 OBJECT = "object"  # a setting: given in Python alone, as an object
 
@@ -40,7 +40,7 @@ class Option:
     help: str  # one line
     section: str  # of the command's help
     common: bool  # whether the short help has it
-    settings: Mapping[str, Any]  # what else click is told of it
+    settings: Mapping[str, Any]  # further arguments of click's option
     annotation: str = ""  # the type of its field, as source text
 
     @property
@@ -78,14 +78,15 @@ class Option:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a user asks. Subclasses declare the options; their docstring is the help of the command.
+    """A user's question. Subclasses declare the options; their docstring is the help of the
+    command.
 
     Attributes:
         question: its name, which is the command's.
         place: the section of ``ppsim --help`` that lists it, and its rank there; under "More"
             without one.
         tables: whether its files may be tables: csv, json, parquet.
-        needs: rows of :class:`ppsim.ask.given.Need`: what its options need, and leave no room for.
+        needs: rows of :class:`ppsim.ask.given.Need`: the rules of its options.
         given: names of the options that the user gave, to tell them from defaults.
     """
 
@@ -179,7 +180,7 @@ def _list_options(kind: type[Any], section: str) -> Iterator[Option]:
 
 
 def make(kind: type[R], values: Mapping[str, Any], given: Collection[str]) -> R:
-    """Make a request of flat values by option name; those that are missing have their defaults."""
+    """Make a request of flat values by option name; missing options have their defaults."""
 
     def fill(kind: type[Any], **own: Any) -> Any:
         for each in fields(kind):

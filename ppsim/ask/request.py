@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 import click
 
-from ppsim.ask.given import Given
+from ppsim.ask.given import TypedOptions
 from ppsim.ask.options import Option, Request, list_options, make
 from ppsim.ask.rules import check_given
-from ppsim.ask.types import MayStandAlone
+from ppsim.ask.types import OptionalValue
 from ppsim.base.text import guess_of
 from ppsim.errors import InputError
 
@@ -32,7 +32,7 @@ def ask(kind: type[R], values: Mapping[str, Any], *, check: bool = True) -> R:
     }
     request = make(kind, found, found)
     if check:
-        check_given(Given.of(request))
+        check_given(TypedOptions.from_request(request))
         request.check()
     return request
 
@@ -86,7 +86,7 @@ def _read_one(declared: Option, value: Any) -> Any:
     if isinstance(value, str) and "\0" in value:  # which no path has
         raise InputError(f"{declared.name}: {value!r} has a NUL character", "leave it out")
     if isinstance(value, bool) != (declared.type is bool) and not isinstance(
-        declared.type, MayStandAlone
+        declared.type, OptionalValue
     ):
         raise InputError(
             f"{declared.name}: {value!r} is "

@@ -1,7 +1,7 @@
 """Options that several questions share and that conflict: one without effect is refused, with the
 reason.
 
-Rows of one question are the ``needs`` of its request; those of options that a group or a part of
+Rows of one question are the ``needs`` of its request; rows of options that a group or a part of
 costs declares are its ``needs``. What depends on the schedule or on a file's content, such as
 ``--tfb`` where no ops run as pairs, is checked by :func:`ppsim.prices.build.check_used`.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 
-from ppsim.ask.given import Given, Need, list_needs, never
+from ppsim.ask.given import Need, TypedOptions, list_needs, never
 from ppsim.ask.groups import LOOK
 from ppsim.ask.option_names import MODEL
 from ppsim.ask.options import Request
@@ -22,7 +22,7 @@ MAY_BE_EMPTY = ("unit", "note")
 CHARTS = ("style", "memory", *LOOK)
 
 NEEDS = (
-    # Which files are written, and what they show.
+    # Files and their content.
     Need(
         ("format",),
         lambda g: bool(g["output"]),
@@ -106,7 +106,7 @@ NEEDS = (
         "{options} and -o name the same file",
         "another name for one of them",
     ),
-    # What is printed.
+    # Printed output.
     Need(
         ("gantt",),
         lambda g: not (g["quiet"] or g["as_json"] or "-" in g["output"]),
@@ -129,7 +129,7 @@ NEEDS = (
     Need(
         ("channel",),
         lambda g: g["p2p"] in (None, "overlap"),
-        "{options} limits messages that travel beside compute: --p2p overlap",
+        "{options} limits messages that travel in parallel with compute: --p2p overlap",
     ),
     Need(
         ("order",),
@@ -193,9 +193,9 @@ NEEDS = (
     Need(
         ("order",),
         lambda g: not g["grid"] or bool(g["lowered"]),
-        "{options} needs --lowered beside --grid",
+        "{options} needs --lowered and --grid",
     ),
-    # What measures, and runs for real.
+    # Measurements and real runs.
     Need(
         (*MODEL, "dtype"),
         lambda g: not g["module"],
@@ -223,7 +223,7 @@ def list_refused(request: type[Request]) -> set[str]:
     }
 
 
-def check_given(given: Given) -> None:
+def check_given(given: TypedOptions) -> None:
     """Refuse options without effect in this request (InputError: another makes it idle or is
     missing; it is empty).
     """
@@ -240,10 +240,10 @@ def check_given(given: Given) -> None:
                 if given["format"]
                 else need.hint
             )
-            raise InputError(need.why.format(options=", ".join(options)), hint)
+            raise InputError(need.reason.format(options=", ".join(options)), hint)
 
 
-def _refuse_endless(given: Given) -> None:
+def _refuse_endless(given: TypedOptions) -> None:
     """Refuse nan and infinity, which every comparison lets through, of options of every type."""
     for each in given.typed:
         value = given.values[each.name]
@@ -254,7 +254,7 @@ def _refuse_endless(given: Given) -> None:
                 )
 
 
-def _refuse_empty(given: Given) -> None:
+def _refuse_empty(given: TypedOptions) -> None:
     for each in given.typed:
         value = given.values[each.name]
         if (

@@ -42,7 +42,7 @@ class TaskOptions:
         "--results",
         type=click.Path(),
         metavar="FILE",
-        help="Keep finished work in a .parquet or .csv file, and go on from what it has.",
+        help="Keep finished work in a .parquet or .csv file, and continue from its rows.",
     )
 
 
@@ -91,12 +91,12 @@ def send_files(paths: Iterable[str | None]) -> dict[str, SentFile]:
 def open_tasks(
     options: TaskOptions, inputs: object, processes: int = 1, *, is_sound: IsSound
 ) -> Iterator[Map]:
-    """Open the results file and the workers; gives a map that runs what the file has not, each task
-    by its key.
+    """Open the results file and the workers; gives a map that runs the tasks that the file lacks,
+    by key.
 
-    ``inputs`` are what all rows depend on, ``processes`` those of this machine, without Dask;
-    ``is_sound`` says whether a row of the file can be one of these tasks'. It raises what
-    :func:`open_results` and ``open_workers`` raise.
+    ``inputs`` is all that every row depends on; ``processes`` counts the workers on this machine
+    without Dask; ``is_sound`` says whether a row of the file can be one of these tasks'. It raises
+    what :func:`open_results` and ``open_workers`` raise.
     """
     with open_results(options, inputs, is_sound) as results, ExitStack() as stack:
 
@@ -105,13 +105,13 @@ def open_tasks(
             return stack.enter_context(open_workers(where, count))
 
         def run(
-            function: Callable[[Task], Row], tasks: Mapping[str, Task], here: Collection[str] = ()
+            function: Callable[[Task], Row], tasks: Mapping[str, Task], local: Collection[str] = ()
         ) -> Iterator[tuple[str, Row]]:
             yield from ((key, results.rows[key]) for key in tasks if key in results.rows)
             left = [key for key in tasks if key not in results.rows]
             near, far = (
-                [key for key in left if key in here],
-                [key for key in left if key not in here],
+                [key for key in left if key in local],
+                [key for key in left if key not in local],
             )
             for keys, where in ((near, ("", 1)), (far, (options.dask or "", processes))):
                 for index, row in (
@@ -129,7 +129,7 @@ def open_results(options: TaskOptions, inputs: object, is_sound: IsSound) -> Ite
     """Open the results file, if one is named, and say how much it has and, after Ctrl-C, how much
     it keeps.
 
-    ``inputs`` are what all rows depend on, beside their keys; ``is_sound`` says whether a row of
+    ``inputs`` is all that every row depends on, except its key; ``is_sound`` says whether a row of
     the file can be one of them.
 
     Raises:
@@ -142,23 +142,23 @@ def open_results(options: TaskOptions, inputs: object, is_sound: IsSound) -> Ite
         if results.cut:
             note(f"the last row of {options.results} is cut short and computed again")
         if old:
-            note(f"{_are(old)} in {options.results} already")
+            note(f"{_count_and_verb(old)} in {options.results} already")
         try:
             yield results
         except KeyboardInterrupt:
-            say_kept(results)
+            report_kept(results)
             raise
 
 
-def say_kept(results: Results) -> None:
+def report_kept(results: Results) -> None:
     """Write the rows after Ctrl-C, and say how many the file keeps, if any."""
     if results.path and results.rows:
         results.write()
-        what = f"{_are(len(results.rows))} kept in {results.path}: the same command goes on from it"
-        note(what)
+        kept = _count_and_verb(len(results.rows))
+        note(f"{kept} kept in {results.path}: the same command goes on from it")
 
 
-def _are(count: int) -> str:
+def _count_and_verb(count: int) -> str:
     return f"{count:,} {'is' if count == 1 else 'are'}"
 
 
@@ -166,9 +166,9 @@ def finish_tasks(
     function: Callable[[Task], Row],  # gives a task's row; see :class:`ppsim.base.workers.Workers`
     tasks: Mapping[str, Task],  # by the key under which their rows are kept
     options: TaskOptions,  # of the command line
-    inputs: object,  # what all rows depend on, beside their keys
+    inputs: object,  # all that every row depends on, except its key
     report: Callable[[float, str], None],  # called with the share done and a key
-    here: Collection[str] = (),  # keys of tasks that run in this process in any case
+    local: Collection[str] = (),  # keys of tasks that run in this process in any case
     *,
     is_sound: IsSound,  # whether a row of the file can be that of a key
 ) -> Mapping[str, Row]:
@@ -180,7 +180,7 @@ def finish_tasks(
     rows = {}
     report(0.0, next(iter(tasks), ""))
     with open_tasks(options, inputs, is_sound=is_sound) as run:
-        for key, row in run(function, tasks, here):
+        for key, row in run(function, tasks, local):
             rows[key] = row
             report(len(rows) / len(tasks), key)
     return rows

@@ -1,8 +1,8 @@
 """Tables and sentences that fit the terminal, in its colours: columns are left out whole, numbers
 are never cut.
 
-Colours are those of the terminal's own theme, which read on its background; muted text is a grey
-that reads on both.
+Colours are the terminal theme's, which are legible on its background; muted text is a grey that
+reads on both.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ppsim.ask.blocks import Block, Chart, Drawn, Line, Part, Table
+from ppsim.ask.blocks import Block, Chart, DrawnBlock, Line, Part, Table
 from ppsim.base.numbers import align_rows
 from ppsim.base.text import printable
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from ppsim.show.drawing.terminal_marks import Marks
 
 WIDEST = 160  # columns of a chart
-# Columns of what is written into a text and to no terminal, 0 for as many as a pipe has; None
+# Columns of blocks written to a text instead of a terminal, 0 for as many as a pipe has; None
 # elsewhere.
 _TEXT: ContextVar[int | None] = ContextVar("columns of a text", default=None)
 BETWEEN = 2  # blanks between columns
-# What a part of a text is, and how terminals with colour show it.
+# The tones of parts of a text, and their style on terminals with colour.
 TONES = {
     "": "",
     "name": "bold",
@@ -50,7 +50,7 @@ TONES = {
 def print_table(table: Table) -> None:
     """Print a table whose first column holds names.
 
-    Where it is wider than the terminal, columns are left out, those of ``spare`` first and in that
+    Where it is wider than the terminal, columns are left out: first the ``spare`` ones in their
     order, then from the right; where not even one number fits beside the names, each row becomes a
     block of lines.
     """
@@ -63,7 +63,7 @@ def print_table(table: Table) -> None:
         for name, *cells in rows:
             click.echo(name)
             for heading, cell in zip(headings[1:], cells, strict=True):
-                click.echo(f"  {cell}  {_on_one_line(heading)}")
+                click.echo(f"  {cell}  {_one_line_heading(heading)}")
         return
     drawing = Drawing(box=None, pad_edge=False, header_style="bold", padding=(0, BETWEEN, 0, 0))
     for column in kept:
@@ -71,13 +71,14 @@ def print_table(table: Table) -> None:
         drawing.add_column(headings[column], justify="left" if left else "right", no_wrap=True)
     for number, row in enumerate(rows):
         drawing.add_row(
-            *(_toned([(row[column], table.tone(number, column))], screen) for column in kept)
+            *(_toned_text([(row[column], table.tone(number, column))], screen) for column in kept)
         )
     screen.print(drawing)
     if gone := [
-        _on_one_line(heading) for column, heading in enumerate(headings) if column not in kept
+        _one_line_heading(heading) for column, heading in enumerate(headings) if column not in kept
     ]:
-        echo_wrapped([(f"no room for {', '.join(gone)}: a wider terminal shows them", "quiet")])
+        them = "them" if len(gone) > 1 else "it"
+        echo_wrapped([(f"no room for {', '.join(gone)}: a wider terminal shows {them}", "quiet")])
 
 
 def find_style(tone: str, screen: Console) -> str:
@@ -102,7 +103,7 @@ def echo_wrapped(text: str | Sequence[Part], indent: int = 0, *, err: bool = Fal
     if not screen.is_terminal:
         click.echo(plain, err=err)
         return
-    whole = _toned(parts, screen)
+    whole = _toned_text(parts, screen)
     lines = [whole]
     if len(plain) > screen.width:
         lines = _wrap(whole, screen.width, min(indent, 3 * screen.width // 5))
@@ -110,7 +111,7 @@ def echo_wrapped(text: str | Sequence[Part], indent: int = 0, *, err: bool = Fal
         screen.print(line, soft_wrap=True)
 
 
-def _toned(parts: Sequence[Part], screen: Console) -> Text:
+def _toned_text(parts: Sequence[Part], screen: Console) -> Text:
     from rich.text import Text
 
     pairs = ((part, "") if isinstance(part, str) else part for part in parts)
@@ -160,7 +161,7 @@ def _fit_columns(
     return kept if sum(wide[column] for column in kept) - BETWEEN <= width else kept[:1]
 
 
-def _on_one_line(heading: str) -> str:
+def _one_line_heading(heading: str) -> str:
     """Return a heading of two lines as one; a name cut after an underscore is joined."""
     return heading.replace("_\n", "_").replace("\n", " ").strip()
 
@@ -198,7 +199,7 @@ def console(at_least: int = 20, *, err: bool = False) -> Console:
     """
     from rich.console import Console
 
-    # Brackets and colons of units and file names are no markup.
+    # Brackets and colons of units and file names must not be read as markup.
     plain: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False}
     plain["force_jupyter"] = False  # it would show tables and charts before the text around them
     if (columns := _TEXT.get()) is not None:
@@ -214,7 +215,7 @@ def console(at_least: int = 20, *, err: bool = False) -> Console:
 
 
 def text_of(blocks: Iterable[Block], columns: int = 0) -> str:
-    """Return what a terminal shows, without colours; ``columns`` wide, or as wide as a pipe."""
+    """Return the text of a terminal, without colours; ``columns`` wide, or as wide as a pipe."""
     token = _TEXT.set(columns)
     try:
         with contextlib.redirect_stdout(io.StringIO()) as text:
@@ -229,14 +230,15 @@ def show(blocks: Iterable[Block]) -> None:
     for block in blocks:
         match block:
             case str():
-                click.echo(printable(block))
+                for line in block.split("\n"):
+                    echo_wrapped(line)
             case Line():
                 echo_wrapped(block.parts, block.indent)
             case Table():
                 print_table(block)
             case Chart():
                 print_gantt(block.timeline, block.metrics, block.marks, block.lanes)
-            case Drawn():
+            case DrawnBlock():
                 show(block.draw(console(at_least=block.at_least)))
             case _:
                 console(at_least=100).print(block)

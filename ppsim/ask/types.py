@@ -174,24 +174,25 @@ class Share(click.ParamType[Any]):
         return share
 
 
-class MayStandAlone(click.ParamType[Any], ABC):
+class OptionalValue(click.ParamType[Any], ABC):
     """A value that an option may go without."""
 
-    # what the option means then; a word that :meth:`begins` does not know is not a value of it
-    alone: str
+    # the option's meaning without a value; the next word is no value unless :meth:`begins` accepts
+    # it
+    bare_value: str
 
     @abstractmethod
     def begins(self, word: str) -> bool:
         """Return whether the word after the option is its value, right or wrong."""
 
 
-class Offloaded(MayStandAlone):
+class OffloadRules(OptionalValue):
     """Activations to copy to the host, as :func:`ppsim.prices.parts.copies.parse_offload` reads
     them; true is all, false none.
     """
 
     name = "offload"
-    alone = "all"
+    bare_value = "all"
 
     def begins(self, word: str) -> bool:
         """Return whether the word is a number, a share, or all."""
@@ -202,17 +203,17 @@ class Offloaded(MayStandAlone):
     ) -> str | None:
         """Keep the text; what fits depends on the schedule."""
         if isinstance(value, bool):
-            return self.alone if value else None
+            return self.bare_value if value else None
         return str(value)
 
 
-class Recomputed(MayStandAlone):
+class RecomputeRules(OptionalValue):
     """Recompute: true or full, false or none, or rules of
     :func:`ppsim.core.recompute.parse_rules`.
     """
 
     name = "recompute"
-    alone = "full"
+    bare_value = "full"
     words = MappingProxyType(
         # once a switch
         {"full": True, "true": True, "yes": True, "none": False, "false": False, "no": False}
@@ -225,7 +226,7 @@ class Recomputed(MayStandAlone):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> bool | str:
-        """Read the rules; those that are true or false as such."""
+        """Read the rules, or true or false."""
         if isinstance(value, bool):
             return value
         text = str(value)
@@ -305,7 +306,7 @@ class Labels(click.Choice[str]):
         return str(value) if EVERY.fullmatch(str(value)) else super().convert(value, param, ctx)
 
 
-class Noted(click.ParamType[Any]):
+class ChartNote(click.ParamType[Any]):
     """A text with its place on a chart: TEXT@TIME:devN."""
 
     name = "text@time:devn"

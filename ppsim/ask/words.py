@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from math import isnan
 from typing import TYPE_CHECKING, Any
 
+from ppsim.ask.blocks import Line
 from ppsim.base.numbers import format_number, format_share
 from ppsim.engine.simple.columns import (
     ATTAINED,
@@ -32,8 +33,8 @@ MOST_MISFITS = 4  # lines on ops of an encoder outside the bubbles
 def shape_line(schedule: Schedule) -> str:
     """Return the size in words: 4 devices x 2 chunks = 8 stages, 8 microbatches x 4 slices."""
     return (
-        f"{counted(schedule.n_devices, 'device')} x {counted(schedule.n_chunks, 'chunk')} = "
-        f"{counted(schedule.n_stages, 'stage')}, {work_of(schedule)}"
+        f"{count_text(schedule.n_devices, 'device')} x {count_text(schedule.n_chunks, 'chunk')} = "
+        f"{count_text(schedule.n_stages, 'stage')}, {work_of(schedule)}"
         + (", 2 replicas" if schedule.placement.n_replicas > 1 else "")
     )
 
@@ -48,26 +49,25 @@ def result_line(name: str, metrics: Metrics, shape: Shape, unit: str) -> str:
     return "  ".join([name, *numbers]) + share
 
 
-def summary(timeline: Timeline, metrics: Metrics) -> str:
-    """Return the numbers of one run, one line each, with what they mean."""
+def summary_lines(timeline: Timeline, metrics: Metrics) -> Iterator[Line]:
+    """Yield the numbers of one run, one line each, with what they mean."""
     shape = shape_of(timeline.schedule)
-    rows = (
-        (
-            c.heading,
-            c.text(c.value(metrics, shape), timeline.unit),
-            c.summary_note_on(metrics, shape),
-        )
-        for c in columns_of("summary")
-        if c.applies(metrics) and not isnan(c.value(metrics, shape))
-    )
-    return "\n".join(f"{name:<18} {value:>12}   {note}" for name, value, note in rows)
+    for column in columns_of("summary"):
+        if column.applies(metrics) and not isnan(value := column.value(metrics, shape)):
+            text = column.text(value, timeline.unit)
+            yield summary_line(column.heading, text, column.summary_note_on(metrics, shape))
+
+
+def summary_line(name: str, value: str, note: str) -> Line:
+    """Return a number of a run with its name and what it means."""
+    return Line([f"{name:<18} ", (f"{value:>12}   ", "name"), (note, "quiet")], 34)
 
 
 def run_verdict(schedule: Schedule, metrics: Metrics, unit: str) -> str:
-    """Return what one run takes in one sentence: its time, how much of it is idle, and how far
-    below the bound is.
+    """Return the result of one run in one sentence: its time, its idle share, and its distance from
+    the bound.
     """
-    devices = counted(schedule.n_devices, "device")
+    devices = count_text(schedule.n_devices, "device")
     time = f"{format_number(metrics.makespan)} {unit}"
     idle = f"idle {format_share(metrics.bubble_rate)} of it (bubble_rate)"
     if around := metrics.round:
@@ -173,7 +173,7 @@ def title_with_chunks(schedule: Schedule) -> str:
     return title_of(schedule) + (f" (V={schedule.n_chunks})" if schedule.n_chunks > 1 else "")
 
 
-def counted(number: int, noun: str) -> str:
+def count_text(number: int, noun: str) -> str:
     """Return a number and its noun: 1 device, 4 devices."""
     plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
     return f"{number} {noun if number == 1 else plural}"
@@ -199,7 +199,7 @@ _SHORT = {
 
 
 def short_needs(family: Family) -> str:
-    """Return the rules of a schedule in letters, those that take a sentence left out."""
+    """Return the rules of a schedule in letters, without rules that need a sentence."""
     texts = [_SHORT.get(rule.text, rule.text) for rule in family.rules]
     return ", ".join(text for text in texts if len(text) <= len("M >= P + P / 2")) or "-"
 

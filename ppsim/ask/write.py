@@ -1,4 +1,4 @@
-"""Files that commands write: their targets, what they embed, and documents."""
+"""Files that commands write: targets, embedded inputs, and documents."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ppsim.ask.given import Given, suffixes_of
+from ppsim.ask.given import TypedOptions, suffixes_of
 from ppsim.ask.groups import FigureOptions, OutputOptions
 from ppsim.ask.options import Option
 from ppsim.ask.types import Share
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 # Options that say where output goes; a repeated run needs none of them.
 OUTPUT = ("output", "format", "as_json", "quiet", "gantt", "dask", "results")
-Writers = Sequence[tuple[str, Callable[[], None]]]  # targets, each with what writes it
+Writers = Sequence[tuple[str, Callable[[], None]]]  # targets, each with its writer
 
 
-def inputs_of(given: Given, costs: Costs | None = None) -> dict[str, Any]:
-    """Tell how to make a file again: version, command, resolved costs if any. No date, no output
-    paths.
+def inputs_of(given: TypedOptions, costs: Costs | None = None) -> dict[str, Any]:
+    """Return the inputs that make a file again: version, command, resolved costs if any. No date,
+    no output paths.
     """
     # an object of Python's has no words
     spelled = not any(option.is_object for option in given.typed)
@@ -59,7 +59,7 @@ def inputs_of(given: Given, costs: Costs | None = None) -> dict[str, Any]:
     return made | {"costs": {**rows, "comm": np.asarray(costs.comm).tolist(), "unit": costs.unit}}
 
 
-def command_line(given: Given) -> str:
+def command_line(given: TypedOptions) -> str:
     """Write a request as a command, without where its output goes; it repeats the run exactly."""
     words = ["ppsim", given.command]
     for option in given.typed:
@@ -121,8 +121,8 @@ def document_writers(
     *,
     verdict: str = "",
 ) -> Writers:
-    """Make what writes each -o as a document; ``complete`` adds to it what a format of this suffix
-    can show.
+    """Return the writers of each -o as a document; ``complete`` adds the content that a format of
+    this suffix can show.
 
     ``idles`` colour bubbles by their cause; the ``verdict`` comes first on pages and in JSON.
     """

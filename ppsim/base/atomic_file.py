@@ -1,8 +1,8 @@
 """Atomic files: a file gets its name only when it is complete.
 
-Before that it has a short hidden name beside its place, which only a killed process leaves. A file
-that exists keeps its mode and owner; a symbolic link is followed; other hard links keep the old
-contents.
+Before that it has a short hidden name in the same folder, which only a killed process leaves. A
+file that exists keeps its mode and owner; a symbolic link is followed; other hard links keep the
+old contents.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class _Staged:
 
     target: str  # the path as the user gave it
     path: Path  # the path that it takes
-    before: os.stat_result | None  # the file that is at ``path``, if any
+    previous: os.stat_result | None  # the file that is at ``path``, if any
     name: str = ""  # its hidden name, known before the file exists
-    out: IO[bytes] | None = None  # the open file; none before it is opened
+    stream: IO[bytes] | None = None  # the open file; none before it is opened
 
 
 _waiting: ContextVar[list[_Staged] | None] = ContextVar("waiting", default=None)
@@ -120,11 +120,11 @@ def rehearse(target: str, *, plain: bool = False) -> None:
     if path.exists() and not path.is_file() and (plain or path.is_dir()):
         raise InputError(f"cannot write '{target}': not a plain file", "give a file's name")
     if path.is_file() or not path.exists():
-        with suppress(_Rehearsed), open_atomically(target):
-            raise _Rehearsed
+        with suppress(_RehearsalEnd), open_atomically(target):
+            raise _RehearsalEnd
 
 
-class _Rehearsed(Exception):
+class _RehearsalEnd(Exception):
     """Ends the trial of a path before anything takes its place."""
 
 
@@ -173,7 +173,7 @@ def _open_special(path: Path, found: os.stat_result) -> IO[bytes]:
 
 
 def _open_staged(staged: _Staged) -> IO[bytes]:
-    path, before = staged.path, staged.before
+    path, before = staged.path, staged.previous
     if before and not (before.st_mode & 0o222 and os.access(path, os.W_OK)):
         what = f"cannot write '{staged.target}': the file is read-only"
         raise InputError(what, "chmod u+w allows it; or another name")
@@ -182,18 +182,18 @@ def _open_staged(staged: _Staged) -> IO[bytes]:
     staged.name = os.path.abspath(path.parent / f".ppsim-{os.urandom(6).hex()}")
     _hidden.add(staged.name)
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    staged.out = os.fdopen(os.open(staged.name, flags, mode), "wb")
-    return staged.out
+    staged.stream = os.fdopen(os.open(staged.name, flags, mode), "wb")
+    return staged.stream
 
 
 def _place(staged: _Staged) -> None:
-    assert staged.out
-    staged.out.close()
-    if staged.before:
+    assert staged.stream
+    staged.stream.close()
+    if staged.previous:
         # the file of another user then becomes the writer's
         with suppress(AttributeError, PermissionError):
-            os.chown(staged.name, staged.before.st_uid, staged.before.st_gid)
-        os.chmod(staged.name, stat.S_IMODE(staged.before.st_mode))
+            os.chown(staged.name, staged.previous.st_uid, staged.previous.st_gid)
+        os.chmod(staged.name, stat.S_IMODE(staged.previous.st_mode))
     os.replace(staged.name, staged.path)
     _hidden.discard(staged.name)
 
@@ -201,8 +201,8 @@ def _place(staged: _Staged) -> None:
 def _drop(staged: _Staged) -> None:
     """Remove a file that has not taken its place; does nothing for one that has."""
     with suppress(OSError):  # closing tries to write the rest again
-        if staged.out:
-            staged.out.close()
+        if staged.stream:
+            staged.stream.close()
     if staged.name:
         with suppress(OSError):  # a disk that takes no file has none to remove
             Path(staged.name).unlink()

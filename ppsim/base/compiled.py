@@ -1,7 +1,7 @@
 """Machine code for kernels: plain Python functions over arrays, compiled by numba and kept on disk.
 
 numba keeps compiled code in the user's cache folder (``~/.cache/ppsim`` on Linux), so that
-uninstalling leaves nothing beside the sources, or in ``NUMBA_CACHE_DIR``. It writes atomically and
+uninstalling leaves no file next to the sources, or in ``NUMBA_CACHE_DIR``. It writes atomically and
 tells versions, processors and changed sources apart. What it finds there it runs: a folder in which
 somebody else could have put code keeps none, and each process compiles. What no process has loaded
 for a month goes from the user's folder when something is compiled.
@@ -71,7 +71,7 @@ def load(
     return _loaded[kernel]
 
 
-def pays(kernel: Callable[..., Any], entries: int, above: int) -> bool:
+def machine_code_pays(kernel: Callable[..., Any], entries: int, above: int) -> bool:
     """Return whether loading machine code has paid off in this process: a kernel has run over more
     than ``above`` entries in all, these included.
     """
@@ -218,7 +218,7 @@ def run_in_place(kernel: Callable[..., Any], size: int, *tables: Any, parts: Fun
     Large ones, and small ones once there have been many, run as machine code; the others in
     CPython, over views of the same memory. ``parts`` are the functions that the kernel calls.
     """
-    if pays(kernel, size, COMPILE_TABLES_ABOVE) and (
+    if machine_code_pays(kernel, size, COMPILE_TABLES_ABOVE) and (
         compiled := load(kernel, *tables, parts=parts)
     ):
         return compiled(*tables)

@@ -41,7 +41,7 @@ class Connection:
 
 
 @contextmanager
-def connect(where: str) -> Iterator[Connection]:
+def connect(address: str) -> Iterator[Connection]:
     """Connect to the scheduler at an address, or start one here for ``local``; require that its
     workers run this version of ppsim.
 
@@ -50,8 +50,8 @@ def connect(where: str) -> Iterator[Connection]:
         MissingDependency: Dask is not installed, the cluster has no workers, or they have another
             ppsim.
     """
-    with _connected(where) as client:
-        yield Connection(client, _check_workers(client, where))
+    with _connected(address) as client:
+        yield Connection(client, _check_workers(client, address))
 
 
 def run_on(
@@ -73,7 +73,7 @@ def run_on(
 
     client, left = cluster.client, {batch[0] for batch in batches}
     # Sent to each worker once, and not lost with the worker that has it.
-    held = client.submit(_hold, run, pure=False)
+    held = client.submit(_same_function, run, pure=False)
     futures = client.map(_run_batch, list(batches), code=_own_code(), run=held, pure=False)
     try:
         for done in as_completed(futures, loop=client.loop).batches():
@@ -92,7 +92,7 @@ def run_on(
             client.cancel(futures, force=True)
 
 
-def _hold(run: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _same_function(run: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return run
 
 
@@ -102,7 +102,7 @@ def _run_batch(batch: tuple[int, Sequence[Any]], code: object, run: Callable[[An
 
 
 @contextmanager
-def _connected(where: str) -> Iterator[Any]:
+def _connected(address: str) -> Iterator[Any]:
     """Connect to the scheduler, or start one here with a worker for each core."""
     try:
         import dask
@@ -118,11 +118,11 @@ def _connected(where: str) -> Iterator[Any]:
         stack.enter_context(
             dask.config.set({"distributed.scheduler.allowed-failures": MOST_LOSSES})
         )
-        target: Any = where
-        if where == LOCAL:
+        target: Any = address
+        if address == LOCAL:
             target = stack.enter_context(_start_cluster(LocalCluster))
         else:
-            _find_scheduler(where)
+            _find_scheduler(address)
         with warnings.catch_warnings():
             # other versions of what Dask is built on are its own affair
             warnings.simplefilter("ignore")
@@ -131,7 +131,7 @@ def _connected(where: str) -> Iterator[Any]:
         yield client
 
 
-def _start_cluster(cluster: Callable[..., Any], again: bool = True) -> Any:
+def _start_cluster(cluster: Callable[..., Any], retry: bool = True) -> Any:
     """Start a scheduler and a worker for each core (PpsimError: a worker was lost while it started,
     twice).
 
@@ -155,10 +155,10 @@ def _start_cluster(cluster: Callable[..., Any], again: bool = True) -> Any:
                 starting.result().close()
             raise
         except RuntimeError as error:
-            if not again:
+            if not retry:
                 hint = "try again, or leave out --dask: all cores are used without it too"
                 raise PpsimError(f"no Dask cluster started here: {error}", hint) from error
-    return _start_cluster(cluster, again=False)
+    return _start_cluster(cluster, retry=False)
 
 
 def _find_scheduler(address: str) -> None:

@@ -22,7 +22,7 @@ def dump_json(value: object, *, end: bytes = b"") -> bytes:
     try:
         text = orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
     except TypeError:
-        text = orjson.dumps(_carried(value), option=orjson.OPT_SERIALIZE_NUMPY)
+        text = orjson.dumps(_json_value(value), option=orjson.OPT_SERIALIZE_NUMPY)
     return text + end
 
 
@@ -36,16 +36,16 @@ def with_verdict(value: Mapping[str, Any], verdict: str) -> dict[str, Any]:
     return {**schema, "verdict": verdict, **{k: v for k, v in value.items() if k != "schema"}}
 
 
-def _carried(value: object) -> Any:
+def _json_value(value: object) -> Any:
     """Return a value with its strings and integers in forms that orjson accepts."""
     import orjson
 
     if isinstance(value, str):
         return replace_surrogates(value)
     if isinstance(value, Mapping):
-        return {_carried(key): _carried(entry) for key, entry in value.items()}
+        return {_json_value(key): _json_value(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_carried(entry) for entry in value]
+        return [_json_value(entry) for entry in value]
     if isinstance(value, int) and not -LARGEST // 2 <= value < LARGEST:
         return orjson.Fragment(str(value).encode())
     return value

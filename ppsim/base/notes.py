@@ -1,4 +1,4 @@
-"""Progress and notes on standard error: what long work is doing, and remarks on an answer."""
+"""Progress and notes on standard error: the state of long work, and remarks on an answer."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def _warn(text: str) -> None:
 
 
 @dataclass
-class Shown:
+class Listeners:
     """The functions that show notes and progress. By default notes are Python warnings and progress
     is not shown; a command line sets others.
     """
 
     note: Callable[[str], None] = _warn  # shows the text of a note
-    # makes a bar, where one is wanted; a context manager that gives what to report to
+    # makes a bar, where one is wanted; a context manager that gives the function to report to
     progress: Callable[[bool], AbstractContextManager[Report]] = lambda wanted: nullcontext(
         lambda done, what: None
     )
@@ -30,7 +30,7 @@ class Shown:
     work: Callable[[str], AbstractContextManager[None]] = lambda what: nullcontext()
 
 
-shown = Shown()
+shown = Listeners()
 
 
 def note(text: str) -> None:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 DIGITS = 4
+WIDEST_DIGITS = 6  # of a column with equal decimals
 ROUNDING = 1e-9  # share of a number by which arithmetic may miss the exact one
 MINUS = "\u2212"
 
@@ -21,10 +22,10 @@ def format_number(value: float) -> str:
     """
     size = abs(value)
     if 10**DIGITS <= size < 1e15:
-        return _signed(f"{value:,.0f}")
+        return _true_minus(f"{value:,.0f}")
     near = float(f"{value:.{DIGITS}g}")
     plain = 1e-4 <= abs(near) < 1e15 or near == 0
-    return _signed(f"{near:,.15g}" if plain else f"{value:.{DIGITS}g}")
+    return _true_minus(f"{near:,.15g}" if plain else f"{value:.{DIGITS}g}")
 
 
 def format_part(value: float, whole: float) -> str:
@@ -65,12 +66,31 @@ def format_share(share: float) -> str:
     """Write a share in percent with one digit after the point."""
     if not math.isfinite(share):
         return "infinite"
-    return _signed(f"{100 * share:{',.1f' if abs(share) < 1e9 else '.3g'}}%")
+    return _true_minus(f"{100 * share:{',.1f' if abs(share) < 1e9 else '.3g'}}%")
 
 
 def format_change(share: float) -> str:
     """Write a change in percent, with its sign."""
     return ("+" if share > 0 and format_share(share) != "0.0%" else "") + format_share(share)
+
+
+def format_column(values: Sequence[float | None]) -> list[str]:
+    """Format the numbers of a column with equal decimals: four digits of the largest one, and three
+    of the smallest; None is empty.
+
+    Where that takes more than six digits, each number has four of its own.
+    """
+    sizes = [abs(value) for value in values if value and math.isfinite(value)]
+    if not sizes or all(float(size).is_integer() for size in sizes):
+        return ["" if value is None else format_number(value) for value in values]
+    whole = math.floor(math.log10(max(sizes))) + 1
+    decimals = max(0, DIGITS - whole, 2 - math.floor(math.log10(min(sizes))))
+    if max(whole, 1) + decimals > WIDEST_DIGITS:
+        return ["" if value is None else format_number(value) for value in values]
+    return [
+        "" if value is None else _true_minus(f"{value:,.{decimals}f}") if value else "0"
+        for value in values
+    ]
 
 
 def align_decimals(texts: Sequence[str]) -> list[str]:
@@ -82,7 +102,7 @@ def align_decimals(texts: Sequence[str]) -> list[str]:
     found = [_NUMBER.fullmatch(text) for text in texts]
     most = max((len(each["part"]) for each in found if each), default=0) - 1
     return [
-        text if each is None else _with_decimals(each, most)
+        text if each is None else _rounded_text(each, most)
         for text, each in zip(texts, found, strict=True)
     ]
 
@@ -110,7 +130,7 @@ _NUMBER = re.compile(
 )
 
 
-def _with_decimals(number: re.Match[str], most: int) -> str:
+def _rounded_text(number: re.Match[str], most: int) -> str:
     whole, part, unit = number.groups()
     digits = len(re.sub(r"\D", "", whole))
     blank = min(most, DIGITS - digits + (whole.rpartition("+")[2] == "0")) - len(part[1:])
@@ -121,5 +141,5 @@ def _with_decimals(number: re.Match[str], most: int) -> str:
     )
 
 
-def _signed(text: str) -> str:
+def _true_minus(text: str) -> str:
     return MINUS + text[1:] if text.startswith("-") and text.strip("-0.%") else text.lstrip("-")

@@ -15,7 +15,7 @@ from types import ModuleType
 from ppsim.base.text import shorten
 from ppsim.errors import InputError, PpsimError
 
-MOST = 500  # characters of what the code raised
+MOST = 500  # characters of the error that the code raised
 
 
 def run_file(path: str) -> ModuleType:

@@ -30,7 +30,8 @@ class Results:
     of the block.
 
     Rows are plain data: texts, numbers, lists of them. Without a path they are kept in memory
-    alone. Runs with the same inputs may share a file: each keeps what the others have written.
+    alone. Runs with the same inputs may share a file: each keeps the rows that the others have
+    written.
 
     Attributes:
         path: of the file, or None.

@@ -41,7 +41,7 @@ def orderly_end() -> Iterator[None]:
 
     Signals that are ignored, and signals with a handler of the program's own, stay as they are.
     """
-    # only that one may set what signals do
+    # only that one may set handlers of signals
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -56,7 +56,7 @@ def read_text(path: str, hint: str, *, stdin: bool = False, largest: int = LARGE
     """Return a file's content as UTF-8 text, without a byte order mark.
 
     Raises:
-        InputError: as :func:`read_bytes`, or it is not text; ``hint`` says what to give instead.
+        InputError: as :func:`read_bytes`, or it is not text; ``hint`` is a suggestion.
     """
     name = "standard input" if stdin and path == STANDARD_INPUT else name_of(path)
     try:

@@ -9,14 +9,14 @@ from types import ModuleType
 
 
 @contextmanager
-def without_script(told: bytes = b"") -> Iterator[None]:
+def without_script(pickled: bytes = b"") -> Iterator[None]:
     """Start processes during the block without importing the user's script, unless their pickled
     input needs it.
 
-    Python imports it in each, where it would begin again with what it asks for at its top level.
+    Python imports it in each process, which would run the script's top level again.
     """
     script = sys.modules["__main__"]
-    if b"__main__" not in told:
+    if b"__main__" not in pickled:
         sys.modules["__main__"] = ModuleType("__main__")
     try:
         yield

@@ -85,8 +85,8 @@ def write_columns(header: Mapping[str, Any], columns: Mapping[str, Any], suffix:
     """Return the bytes of a file with columns of equal length, as CSV, JSON lines or Parquet by its
     suffix.
 
-    The header, an object of what holds for all rows, is a line after ``#`` in CSV, the first line
-    of JSON lines, the metadata ``ppsim`` in Parquet (MissingDependency: pyarrow is not installed).
+    The header, an object with facts about all rows, is a line after ``#`` in CSV, the first line of
+    JSON lines, the metadata ``ppsim`` in Parquet (MissingDependency: pyarrow is not installed).
     """
     import numpy as np
 
@@ -121,9 +121,10 @@ def read_table(
 
     Args:
         path: the file.
-        hint: what to do where it cannot be read.
-        columns: those to read, where the others are not wanted.
-        lists: those that must not hold lists or objects, which are left out elsewhere.
+        hint: suggested where it cannot be read.
+        columns: to read; all by default.
+        lists: columns that must not hold lists or objects; other columns are left out where they
+            do.
 
     Raises:
         InputError: the file cannot be read, or is too large in memory.

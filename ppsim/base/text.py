@@ -12,7 +12,7 @@ STANDARD_INPUT = "-"  # in place of the name of a file
 MOST = 200  # characters of a name in a message
 MOST_OF_LINE = 4000
 _BREAKS = re.compile("[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
-# Control characters, those that change the direction of what follows, and what XML and UTF-8 cannot
+# Control characters, characters that change the direction of text, and what XML and UTF-8 cannot
 # carry.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 

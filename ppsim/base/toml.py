@@ -2,8 +2,8 @@
 
 A field of type str, bool, int or float is a key, a tuple of them an array; a dataclass is a
 ``[table]``; a tuple of dataclasses is a ``[[table]]`` repeated; a field with a default may be left
-out. Arrays and bool are read only. A dataclass refuses a value by raising :class:`Refused` from its
-``__post_init__``.
+out. Arrays and bool are read only. A dataclass refuses a value by raising :class:`RefusedValue`
+from its ``__post_init__``.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _STRING = re.compile(r"""'[^'\n]*+'|"(?:[^"\\\n]|\\.)*+"|#.*""")
 _SEPARATOR = re.compile(r"[,=\[\]{}]")
 
 
-class Refused(ValueError):
+class RefusedValue(ValueError):
     """A value that a dataclass refuses.
 
     Attributes:
         key: the field.
-        why: what it must be.
+        why: the rule that it breaks.
     """
 
     def __init__(self, key: str, why: str) -> None:
@@ -49,24 +49,24 @@ class Refused(ValueError):
         self.key, self.why = key, why
 
 
-def one_of(key: str, value: str, allowed: Iterable[str]) -> None:
+def require_one_of(key: str, value: str, allowed: Iterable[str]) -> None:
     """Refuse a value that is none of those allowed."""
     if value not in allowed:
-        raise Refused(key, f"must be one of {', '.join(allowed)}, got {value!r}")
+        raise RefusedValue(key, f"must be one of {', '.join(allowed)}, got {value!r}")
 
 
 def not_negative(row: object, *keys: str) -> None:
     """Refuse fields below zero."""
     for key in keys:
         if getattr(row, key) < 0:
-            raise Refused(key, f"must be 0 or more, got {getattr(row, key):g}")
+            raise RefusedValue(key, f"must be 0 or more, got {getattr(row, key):g}")
 
 
 def check_range(row: object, least: int, most: int, *keys: str) -> None:
     """Refuse fields that are less or more."""
     for key in keys:
         if not least <= getattr(row, key) <= most:
-            raise Refused(
+            raise RefusedValue(
                 key, f"must be {least} or more and {most} at most, got {getattr(row, key)}"
             )
 
@@ -120,7 +120,7 @@ def _loads(text: str, path: str, hint: str) -> dict[str, Any]:
     except ValueError as error:  # tomllib's own, and Python's of a number with thousands of digits
         why = shorten(str(error))
         raise InputError(
-            f"'{path}' is not whole or not TOML: {why}", "fix that line, or make the file anew"
+            f"'{path}' is not whole or not TOML: {why}", "fix that line, or make the file again"
         ) from error
 
 
@@ -173,7 +173,7 @@ def _build(cls: Any, data: Mapping[str, Any], place: Place, source: _Source) -> 
     values = {name: _value(hints[name], data[name], (*place, name), source) for name in data}
     try:
         return cls(**values)
-    except Refused as refused:
+    except RefusedValue as refused:
         raise source.fault(
             (*place, refused.key), f"'{refused.key}'{where} {shorten(refused.why, 500)}"
         ) from refused

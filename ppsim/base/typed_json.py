@@ -38,7 +38,7 @@ def decode(
         text: the JSON.
         kind: the type, such as a :class:`msgspec.Struct`; keys it does not declare are skipped.
         source: the file, for messages.
-        hint: what to give instead.
+        hint: a suggestion.
         keys: keys that no object may hold twice.
 
     Raises:

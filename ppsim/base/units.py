@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
 
-from ppsim.base.numbers import format_number
+from ppsim.base.numbers import format_column, format_number
 from ppsim.base.text import shorten
 from ppsim.errors import InputError
 
@@ -59,6 +60,12 @@ def format_size(value: float, unit: str = "B") -> str:
         return format_number(value)
     name, size = binary_unit(value)
     return f"{format_number(value / size)} {name}"
+
+
+def format_sizes(values: Sequence[float]) -> tuple[str, list[str]]:
+    """Return the binary unit of the largest of several sizes, and all of them in it."""
+    name, size = binary_unit(max(map(abs, values), default=0.0))
+    return name, format_column([value / size for value in values])
 
 
 def format_held(value: float, unit: str) -> str:

@@ -84,8 +84,8 @@ class Costs:
         """Return the time that each op occupies its device, shape (ops,); both ops of a pair have
         the pair's time.
 
-        A pair of F and B costs the mean of ``pair`` over its two stages. What runs on all devices
-        takes as long as on the slowest.
+        A pair of F and B costs the mean of ``pair`` over its two stages. An op on all devices takes
+        as long as on the slowest.
 
         Raises:
             InputError: the costs are of another number of stages or devices, or the schedule holds
@@ -106,7 +106,7 @@ class Costs:
                 )
             return self.each
         if schedule.has_lanes:
-            return self._with_lanes(schedule)
+            return self._lane_durations(schedule)
         duration, table = np.empty(len(schedule)), self.time.ravel()
         for ops, row in schedule.blocks():
             duration[ops] = table.take(row)
@@ -127,7 +127,7 @@ class Costs:
             duration[first] = duration[second] = together
         return duration
 
-    def _with_lanes(self, schedule: Schedule) -> NDArray[np.float64]:
+    def _lane_durations(self, schedule: Schedule) -> NDArray[np.float64]:
         """Return durations of schedules that have ops of other kinds than compute."""
         duration = np.zeros(len(schedule))
         duration[schedule.computes] = self.durations(schedule.compute_only)
@@ -149,7 +149,7 @@ class Costs:
         compute.
 
         Raises:
-            InputError: they are not.
+            InputError: they do not fit, or an op does not compute.
         """
         comm = self.comm
         links = schedule.n_devices if isinstance(comm, float) or np.ndim(comm) == 0 else len(comm)
@@ -227,8 +227,8 @@ class Costs:
 def count_in_steps(costs: Costs) -> Costs:
     """Return the costs as integers: multiples of a common step, the same in every unit of time.
 
-    Sums of whole numbers are exact, so that what compares them has the same ties for 0.1, 0.2 and
-    0.3 as for 1, 2 and 3. Where no step counts all times exactly, it is :data:`FINEST_STEP` of the
+    Sums of whole numbers are exact, so that comparisons have the same ties for 0.1, 0.2 and 0.3 as
+    for 1, 2 and 3. Where no step counts all times exactly, it is :data:`FINEST_STEP` of the
     longest.
     """
     comm = np.asarray(costs.comm, np.float64)
@@ -271,7 +271,7 @@ class Prices:
 
     # a function of a kind, the stages and the microbatches of ops, that gives their times; it is
     # called once for each kind with arrays. None where numbers say it all.
-    of: PriceOf | None
+    price_of: PriceOf | None
     numbers: dict[str, Any]  # as :func:`ppsim.core.costs.costs_for` takes them
 
     def __call__(self, schedule: Schedule) -> Costs:
@@ -279,7 +279,7 @@ class Prices:
         raise InputError.
         """
         costs = costs_for(schedule, **self.numbers)
-        if self.of is None:
+        if self.price_of is None:
             return costs
         each, time = np.zeros(len(schedule)), np.zeros_like(costs.time)
         for kind in TIMED:
@@ -287,7 +287,7 @@ class Prices:
             if not len(ops):
                 continue
             stage = schedule.stage[ops]
-            each[ops] = self.of(kind, stage, schedule.microbatch[ops])
+            each[ops] = self.price_of(kind, stage, schedule.microbatch[ops])
             if kind not in COMPUTE:
                 continue
             time[kind] = np.bincount(stage, each[ops], schedule.n_stages) / np.maximum(

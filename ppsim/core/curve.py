@@ -25,8 +25,8 @@ class Curve:
     value: NDArray[np.float64]
     # what each device's host holds for it, of the same unit; None where nothing is copied there
     host: Curve | None = None
-    # names of what one device holds, where each line is the sum of a part and those before it, not
-    # a device's
+    # names of the parts of one device's memory, where each line is the sum of a part and the parts
+    # before it; empty where each line is a device
     parts: tuple[str, ...] = ()
     device: int = 0  # that device
 

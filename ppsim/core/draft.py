@@ -52,8 +52,8 @@ class Draft(Columns):
     # shape (cells, 2): row and cell of each empty cell
     idle: NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 2), np.int32))
     finish: float | None = None  # the end of the iteration, where the input states it
-    # shape (messages, 2): start and end of each message or collective that the input shows beside
-    # its ops, or None where it shows none
+    # shape (messages, 2): start and end of each message or collective that the input shows in
+    # addition to its ops, or None where it shows none
     messages: NDArray[np.float64] | None = None
     n_slices: int = 1  # slices of a microbatch's sequence, as in a schedule
     # stages whose R runs a part of the forward again, as in a schedule

@@ -54,8 +54,8 @@ class Execution:
 
     lowered: Lowered  # the queues that were run
     # of ``lowered.schedule``: when each op, sends and receives included, occupied its device;
-    # collectives beside the compute ops have the times of their stream. ``bound`` of a compute op
-    # that waited is the receive, or UNSHARD, it waited for.
+    # collectives in parallel with compute ops have the times of their stream. ``bound`` of a
+    # compute op that waited is the receive, or UNSHARD, it waited for.
     timeline: Timeline
     # of ``lowered.compute``: the same times of the compute ops alone; ``bound`` of one that waited
     # is the op that sent its input. Metrics and figures use it.

@@ -19,23 +19,24 @@ DEVICE, REPLICAS, ENDS, ALL = "device", "replicas", "ends", "all"
 
 
 @dataclass(frozen=True)
-class Between:
+class StepOp:
     """An op of each device between the pipelines of two steps: a collective, or local work."""
 
     name: str  # what the run calls it
-    # whom it is with: ``device`` (nobody), ``replicas`` (the same device of all replicas), ``ends``
-    # (first and last device of its replica), or ``all``. All of a group end together.
+    # the devices that run it together: ``device`` (alone), ``replicas`` (the same device of all
+    # replicas), ``ends`` (first and last device of its replica), or ``all``. All of a group end
+    # together.
     group: str = DEVICE
     communicates: bool = False  # whether it is a collective, and not work of a device
     # whether it comes before the first op of its chunk, not after the last one
-    before: bool = False
+    before_chunk: bool = False
     chunk: int = -1  # the chunk that it belongs to, -1 for all of its device
 
 
 @dataclass(frozen=True)
 class Job:
-    """A recorded run of several replicas: K steps, R replicas, P devices, B ops ``between``
-    steps.
+    """A recorded run of several replicas: K steps, R replicas, P devices, B ops between steps
+    (``step_ops``).
     """
 
     schedule: Schedule  # what every replica ran
@@ -46,9 +47,9 @@ class Job:
     # likewise: how long the input of an op took from the later of its send and receive to its
     # arrival; 0 without one from another device
     transfer: Times
-    between: tuple[Between, ...]  # in the order in which devices do them
-    between_start: Times  # shape (K, R, P, B), NaN where a device has none
-    between_end: Times  # likewise
+    step_ops: tuple[StepOp, ...]  # in the order in which devices do them
+    step_op_start: Times  # shape (K, R, P, B), NaN where a device has none
+    step_op_end: Times  # likewise
     names: Mapping[str, str]  # what the run calls the kinds of ops and messages, by their letters
     unit: str  # of all times
     # shape (2, K, R, ops): from the end of the op before to when a device reached each op, and from
@@ -60,9 +61,9 @@ class Job:
     def steps(self) -> Times:
         """Shape (K,): from the first start to the last end of anything."""
         first, last = self.start.min(axis=(1, 2)), self.end.max(axis=(1, 2))
-        if self.between:
-            first = np.fmin(first, np.fmin.reduce(self.between_start, axis=(1, 2, 3)))
-            last = np.fmax(last, np.fmax.reduce(self.between_end, axis=(1, 2, 3)))
+        if self.step_ops:
+            first = np.fmin(first, np.fmin.reduce(self.step_op_start, axis=(1, 2, 3)))
+            last = np.fmax(last, np.fmax.reduce(self.step_op_end, axis=(1, 2, 3)))
         steps: Times = last - first
         return steps
 
@@ -74,6 +75,6 @@ class Job:
 
     def select(self, at: NDArray[np.int64]) -> Job:
         """Keep these steps, given by their places."""
-        names = ("iterations", "start", "end", "transfer", "between_start", "between_end")
+        names = ("iterations", "start", "end", "transfer", "step_op_start", "step_op_end")
         host = None if self.host is None else self.host[:, at]
         return replace(self, host=host, **{name: getattr(self, name)[at] for name in names})

@@ -28,7 +28,7 @@ _STREAM = np.array([kind.info.stream for kind in TIMED])
 _NEEDS = [kind.info.needs for kind in TIMED]
 _GATED = mask(kind for kind in TIMED if kind.info.gated)
 _POSTS = mask(kind for kind in TIMED if kind.info.side == "post")
-_EVERYWHERE = mask(kind for kind in TIMED if kind.info.everywhere)
+_EVERYWHERE = mask(kind for kind in TIMED if kind.info.on_all_devices)
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Inputs:
     # shape (inputs,), the ops that make them; ``MISSING`` where no op makes one that is needed
     op: Indices
     # shape (inputs,), whether the input is a message from another device
-    crosses: NDArray[np.bool_]
+    crosses_devices: NDArray[np.bool_]
 
 
 class Waits(NamedTuple):
@@ -53,7 +53,7 @@ class Waits(NamedTuple):
     message: NDArray[np.bool_]  # whether that one's result comes from another device
 
 
-def once_a_schedule(find: Callable[[Schedule], Found]) -> Callable[[Schedule], Found]:
+def cached_per_schedule(find: Callable[[Schedule], Found]) -> Callable[[Schedule], Found]:
     """Return the function with its result cached in the schedule; callers must not change the
     result.
     """
@@ -81,7 +81,7 @@ def used_streams(schedule: Schedule) -> tuple[Stream, ...]:
     return tuple(stream for stream in Stream if stream != Stream.COMPUTE and used[stream])
 
 
-@once_a_schedule
+@cached_per_schedule
 def groups_of(schedule: Schedule) -> Indices:
     """Number the ops that start and end together, shape (ops,), by the first of a pair or of an op
     on all devices.
@@ -108,7 +108,7 @@ def share_durations(schedule: Schedule, duration: NDArray[np.float64]) -> NDArra
 
 
 def find_inputs(schedule: Schedule) -> Inputs:
-    """Return the inputs of every op: that of its stage, then those of :func:`find_other_inputs`."""
+    """Return the inputs of every op: its stage's, then the inputs of :func:`find_other_inputs`."""
     ops = np.flatnonzero((schedule.dependency != NONE) & ~schedule.awaits_feedback)
     of_stage = (ops, schedule.dependency[ops].astype(np.int64), True)
     return _list_inputs(schedule, [of_stage, *_other_waits(schedule)])
@@ -131,7 +131,7 @@ def _other_waits(schedule: Schedule) -> list[tuple[Indices, Indices, bool]]:
 
     def made(result: Result) -> Indices:
         if result not in makers:
-            makers[result] = _makers(schedule, result)
+            makers[result] = _producers(schedule, result)
         return makers[result]
 
     for code in np.unique(schedule.kind).tolist():
@@ -158,14 +158,14 @@ def _list_inputs(schedule: Schedule, found: list[tuple[Indices, Indices, bool]])
     return Inputs(offsets, source[order], crosses[order])
 
 
-@once_a_schedule
+@cached_per_schedule
 def list_waits(schedule: Schedule) -> Waits:
     """Return all pairs of an op and an op that it waits for."""
     before, inputs = previous_on_lane(schedule), find_inputs(schedule)
     follows = np.flatnonzero(before != NONE)
     op = np.concatenate([follows, np.repeat(np.arange(len(schedule)), np.diff(inputs.offsets))])
     on_lane = np.arange(len(op)) < len(follows)
-    message = np.concatenate([np.zeros(len(follows), np.bool_), inputs.crosses])
+    message = np.concatenate([np.zeros(len(follows), np.bool_), inputs.crosses_devices])
     return Waits(op, np.concatenate([before[follows], inputs.op]), on_lane, message)
 
 
@@ -229,10 +229,10 @@ def refuse_lanes(
         raise InputError(f"{what} cannot take {names}, which {schedule.name} holds", hint)
 
 
-def _makers(schedule: Schedule, result: Result) -> Indices:
+def _producers(schedule: Schedule, result: Result) -> Indices:
     """Shape (stages or devices, microbatches): the op that makes a result, -1 for none."""
     moved = {Result.ACTIVATION: 1, Result.GRADIENT: -1}.get(result)
-    kinds = [kind for kind in TIMED if result == kind.info.gives or moved == kind.info.direction]
+    kinds = [kind for kind in TIMED if result == kind.info.result or moved == kind.info.direction]
     ops = np.flatnonzero(mask(kinds)[schedule.kind])
     by_stage = any(kind.info.has_stage for kind in kinds)
     made = np.full(
@@ -288,7 +288,7 @@ def _departures(schedule: Schedule) -> Indices:
     posts = np.flatnonzero(_POSTS[schedule.kind])
     for code in np.unique(schedule.kind[posts]).tolist():
         ops = posts[schedule.kind[posts] == code]
-        makers = _makers(schedule, _NEEDS[code][0].result)
+        makers = _producers(schedule, _NEEDS[code][0].result)
         result = makers[schedule.stage[ops], schedule.microbatch[ops]]
         own = (result != NONE) & (schedule.device[result] == schedule.device[ops])
         leaves[result[own]] = ops[own]

@@ -24,7 +24,7 @@ _NUMBER = re.compile(r"\s*(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?\s
 
 @dataclass(frozen=True)
 class Law:
-    """How long tokens take, in the unit of the law."""
+    """The time of tokens by their number, in the unit of the law."""
 
     chunk: float = 0.0  # C, of each sequence or chunk
     prefix: float = 0.0  # G, of each token before a chunk

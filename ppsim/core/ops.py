@@ -152,14 +152,14 @@ class Result(StrEnum):
 class Need(NamedTuple):
     """A result that an op waits for in addition to its neighbouring stage's."""
 
-    result: Result  # what it is
+    result: Result  # the kind of result
     # ``own``: of the op's stage; ``previous`` or ``next``: of that one's neighbour, if any;
     # ``first`` or ``last``: of that stage; ``device``: of the op's device; ``any``: of any device
     at: str
     only: str = ""  # ``first`` or ``last`` where only ops of that stage need it; empty for all
     must: bool = False  # whether some op must make it; other needs are left out where none does
     sent: bool = False  # whether it is a message where another device makes it
-    # the microbatch whose result it is, counted from the op's; no need where there is no such one
+    # the microbatch of the result, counted from the op's; no need where it does not exist
     ahead: int = 0
     # no need where the op's device makes this result for its microbatch
     unless: Result | None = None
@@ -192,7 +192,7 @@ class KindInfo:
     legend: str = ""  # its name in the legend of a picture
     stream: Stream | None = None  # the stream it runs on; None where lowering puts it into queues
     scope: Scope = Scope.STAGE  # where it runs
-    gives: Result | None = None  # what it leaves; what ``direction`` says is not repeated
+    result: Result | None = None  # its result, unless ``direction`` says so
     needs: tuple[Need, ...] = ()  # its inputs besides that of ``works_on``
     # whether it starts only when the compute op before it in its device's queue has ended
     gated: bool = False
@@ -203,7 +203,7 @@ class KindInfo:
         return self.scope in (Scope.STAGE, Scope.BETWEEN)
 
     @property
-    def everywhere(self) -> bool:
+    def on_all_devices(self) -> bool:
         """Whether an op of this kind runs on all devices at once."""
         return self.scope in (Scope.EVERYWHERE, Scope.BETWEEN)
 
@@ -291,14 +291,14 @@ KINDS: dict[Kind, KindInfo] = {
         "copy to the host",
         legend="Offload",
         frees=ALL,
-        gives=Result.HOST_COPY,
+        result=Result.HOST_COPY,
         needs=(_required(Result.ACTIVATION),),
     ),
     Kind.RELOAD: _copy_in(
         "copy from the host",
         legend="Reload",
         allocates=True,
-        gives=Result.RELOADED,
+        result=Result.RELOADED,
         needs=(_required(Result.HOST_COPY),),
         gated=True,
     ),
@@ -307,14 +307,14 @@ KINDS: dict[Kind, KindInfo] = {
         "copy to another device",
         legend="Evict",
         frees=ALL,
-        gives=Result.AWAY,
+        result=Result.AWAY,
         needs=(_required(Result.ACTIVATION), _required(Result.ROOM)),
     ),
     Kind.LOAD: _copy_in(
         "copy from another device",
         legend="Load",
         allocates=True,
-        gives=Result.RELOADED,
+        result=Result.RELOADED,
         needs=(_required(Result.AWAY),),
         gated=True,
     ),
@@ -322,7 +322,7 @@ KINDS: dict[Kind, KindInfo] = {
         "make room for another device's activation",
         legend="Accept",
         allocates=True,
-        gives=Result.ROOM,
+        result=Result.ROOM,
         needs=(_required(Result.ACTIVATION),),
     ),
     Kind.RETURN: _copy_in(
@@ -331,58 +331,62 @@ KINDS: dict[Kind, KindInfo] = {
         frees=ALL,
         needs=(_required(Result.RELOADED),),
     ),
-    Kind.E: _of_vocabulary("input embedding", gives=Result.EMBEDDED),
+    Kind.E: _of_vocabulary("input embedding", result=Result.EMBEDDED),
     # the device that computes the loss sends the output layer's input and does not wait for the
     # broadcast of it
     Kind.S: _of_vocabulary(
         "output layer",
-        gives=Result.LOGITS,
+        result=Result.LOGITS,
         needs=(Need(Result.HEAD_INPUT, "device", unless=Result.LOSS_VALUE),),
     ),
     Kind.T: _of_vocabulary(
-        "backward of the output layer", gives=Result.HEAD_PART, needs=(Need(Result.LOSS, "device"),)
+        "backward of the output layer",
+        result=Result.HEAD_PART,
+        needs=(Need(Result.LOSS, "device"),),
     ),
     Kind.D: _of_vocabulary(
         "backward of the input embedding", needs=(Need(Result.INPUT_GRADIENT, "device"),)
     ),
     Kind.REDUCE_E: _collective(
-        "reduce embeddings", gives=Result.INPUT, needs=(_required(Result.EMBEDDED, "device"),)
+        "reduce embeddings", result=Result.INPUT, needs=(_required(Result.EMBEDDED, "device"),)
     ),
     Kind.SHARE_S: _collective(
         "broadcast the output layer's input",
-        gives=Result.HEAD_INPUT,
+        result=Result.HEAD_INPUT,
         needs=(_required(Result.ACTIVATION, "last"),),
     ),
     Kind.REDUCE_S: _collective(
-        "reduce over the vocabulary", gives=Result.LOSS, needs=(_required(Result.LOGITS, "device"),)
+        "reduce over the vocabulary",
+        result=Result.LOSS,
+        needs=(_required(Result.LOGITS, "device"),),
     ),
     Kind.REDUCE_T: _collective(
         "reduce the gradient of the output layer's input",
-        gives=Result.HEAD_GRADIENT,
+        result=Result.HEAD_GRADIENT,
         needs=(_required(Result.HEAD_PART, "device"),),
     ),
     Kind.SHARE_D: _collective(
         "broadcast the gradient of the embedding",
-        gives=Result.INPUT_GRADIENT,
+        result=Result.INPUT_GRADIENT,
         needs=(_required(Result.GRADIENT, "first"),),
     ),
     Kind.GF: _spread(
         "forward on all devices",
-        gives=Result.SPREAD,
+        result=Result.SPREAD,
         needs=(_required(Result.ACTIVATION, "previous", sent=True),),
     ),
     Kind.GB: _spread(
         "backward on all devices",
-        gives=Result.SPREAD_GRADIENT,
+        result=Result.SPREAD_GRADIENT,
         needs=(_required(Result.GRADIENT, sent=True),),
     ),
-    Kind.EF: _encode("forward of the encoder", gives=Result.ENCODED),
+    Kind.EF: _encode("forward of the encoder", result=Result.ENCODED),
     Kind.EB: _encode(
         "backward of the encoder",
         needs=(_required(Result.ENCODED, "device"), _required(Result.GRADIENT, "first", sent=True)),
     ),
     Kind.L: _of_vocabulary(
-        "loss", gives=Result.LOSS_VALUE, needs=(_required(Result.LOSS, "device"), *_BEHIND_SUMS)
+        "loss", result=Result.LOSS_VALUE, needs=(_required(Result.LOSS, "device"), *_BEHIND_SUMS)
     ),
     Kind.MAX_S: _collective(
         "maximum over the vocabulary", needs=(_required(Result.LOGITS, "device"),)
@@ -390,11 +394,11 @@ KINDS: dict[Kind, KindInfo] = {
     Kind.SUM_S: _collective("sum over the vocabulary", needs=(_required(Result.LOGITS, "device"),)),
     Kind.GRAD_S: _collective(
         "sum of the gradient of the output layer's input",
-        gives=Result.HEAD_GRADIENT,
+        result=Result.HEAD_GRADIENT,
         needs=(_required(Result.LOGITS, "device"),),
     ),
     Kind.SHARE_T: _collective(
-        "broadcast ahead of the last backward of the output layer", gives=Result.T_SHARED
+        "broadcast ahead of the last backward of the output layer", result=Result.T_SHARED
     ),
     Kind.WAIT_E: _wait(
         "wait for the embeddings", scope=Scope.DEVICE, needs=(_required(Result.INPUT, "device"),)
@@ -421,8 +425,8 @@ KINDS: dict[Kind, KindInfo] = {
     Kind.OPT: _beside("optimizer step", legend="Optimizer (OPT)", scope=Scope.DEVICE),
     Kind.NORM: _wait("wait for the norm of all gradients", scope=Scope.EVERYWHERE),
     Kind.SYNC: _wait("wait for all optimizer steps", scope=Scope.EVERYWHERE),
-    Kind.GATHER: _beside_step("gather weights", gives=Result.GATHERED),
-    Kind.REDUCE: _beside_step("reduce gradients", gives=Result.REDUCED),
+    Kind.GATHER: _beside_step("gather weights", result=Result.GATHERED),
+    Kind.REDUCE: _beside_step("reduce gradients", result=Result.REDUCED),
     Kind.WAIT_GATHER: _wait("wait for gathered weights", needs=(_required(Result.GATHERED),)),
     Kind.WAIT_REDUCE: _wait("wait for reduced gradients", needs=(_required(Result.REDUCED),)),
     Kind.SEND_F: KindInfo("send activation", side="send", direction=FORWARD),

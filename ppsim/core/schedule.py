@@ -107,7 +107,7 @@ class Schedule(Columns):
 
     Attributes:
         name: name of its family or file, such as ``1f1b``.
-        placement: which device holds which stage.
+        placement: the device of each stage.
         n_microbatches: M; where sequences are cut into slices, M times the slices of each.
         offsets: shape (P + 1,), where each device's queue begins and ends.
         kind: shape (ops,), codes of :class:`ppsim.core.ops.Kind`.
@@ -225,7 +225,8 @@ class Schedule(Columns):
         """Return the queues with packed ops added, each before the op ``where`` or at the end of
         its device's queue.
 
-        None of them is in a pair. All have shape (ops added,); those of one place keep their order.
+        Added ops are not in pairs. All arrays have shape (ops added,); ops added at one place keep
+        their order.
         """
         ends = self.offsets[1:] + np.cumsum(np.bincount(device, minlength=self.n_devices))
         return self.with_queues(np.split(np.insert(self.packed(), where, ops), ends[:-1]))
@@ -275,7 +276,7 @@ class Schedule(Columns):
 
     @cached_property
     def only_forwards(self) -> bool:
-        """Whether there are no backwards, as in inference."""
+        """Whether the schedule has only forwards, as in inference."""
         return not mask(BACKWARDS)[self.kind].any()
 
     @cached_property
@@ -298,8 +299,7 @@ class Schedule(Columns):
         op ``release`` frees the activation.
 
         Where the backward recomputes, R adds the activation and F none: the input that F keeps does
-        not count; where it recomputes a part, F adds it. Where there are no backwards, F keeps
-        nothing.
+        not count; where it recomputes a part, F adds it. Without backwards, F keeps nothing.
         """
         if self.only_forwards:
             return np.zeros(len(self), np.int8)
@@ -448,14 +448,14 @@ class Schedule(Columns):
         """
         return self if self.only_computes else self.take(self.computes)
 
-    def take(self, kept: NDArray[np.bool_] | NDArray[np.int64], **others: Any) -> Schedule:
+    def take(self, chosen: NDArray[np.bool_] | NDArray[np.int64], **others: Any) -> Schedule:
         """Return the queues with some of their ops, of a pair both or none, and ``others`` of the
         fields as given.
 
-        ``kept`` is a mask, or the ops of each device in their new order; one without a partner may
-        come twice.
+        ``chosen`` is a mask, or the ops of each device in their new order; an op without a partner
+        may come twice.
         """
-        ops = np.flatnonzero(kept) if kept.dtype == np.bool_ else kept
+        ops = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
         place = np.full(len(self) + 1, NONE, np.int32)  # the last one is for no partner
         place[ops] = np.arange(len(ops), dtype=np.int32)
         columns = {name: getattr(self, name)[ops] for name in ("kind", "stage", "microbatch")}

@@ -4,7 +4,7 @@ a microbatch.
 Slice k of microbatch m counts as microbatch m x K + k. A slice attends to those before it: on every
 stage its forward needs theirs, whose keys and values it reads, and its backward needs the backwards
 of the slices after it, which give it their gradients. All slices of a microbatch pass a stage on
-one device, so the order of its queue is all that this asks for.
+one device, so only the order of its queue matters here.
 """
 
 from __future__ import annotations

@@ -3,11 +3,11 @@
 Kernels run without bounds checks. So ``Placement``, ``Schedule``, ``Lowered`` and ``Costs`` prove
 their columns as they are made, whoever makes them: indices in range, offsets ascending to the
 length, kinds known, pairs mutual and adjacent, batches together, times finite and not negative.
-What two of them must agree on is proved where they come together.
+Properties that relate two of them are proved where the two are combined.
 
 A column of signed integers in ``0 .. high - 1`` is one whose unsigned view has a maximum below
-``high``: one pass at the speed of memory. Whether a schedule makes sense is not asked here but in
-:mod:`ppsim.inputs.check`.
+``high``: one pass at the speed of memory. :mod:`ppsim.inputs.check` checks whether a schedule makes
+sense.
 """
 
 from __future__ import annotations

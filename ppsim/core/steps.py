@@ -2,8 +2,8 @@
 step.
 
 Megatron and torch wait for all devices before the optimizer step, for the norm of all gradients.
-Post-validation does without this wait: each device updates its weights as soon as its gradients are
-there, and corrects the step later if the norm was too large (Qi et al., Zero Bubble Pipeline
+Post-validation does without this wait: each device updates its weights as soon as it has its
+gradients, and corrects the step later if the norm was too large (Qi et al., Zero Bubble Pipeline
 Parallelism, section 4).
 
 Gradients of a stage are reduced behind its last backward, and weights gathered at the start of a

@@ -19,9 +19,9 @@ class Timeline:
         schedule: the schedule that was timed.
         start: shape (ops,), in ``unit``, from the start of the iteration.
         end: shape (ops,). Both ops of a pair share start and end.
-        bound: shape (ops,), the op whose end or message set the start. Of two at one time that is
-            the op before on the same stream of the device, then the input from the neighbouring
-            stage. What runs on all devices has the bound of the device that came last; -1 where
+        bound: shape (ops,), the op whose end or message set the start. Where two decide at one
+            time, the previous op of the device's stream comes first, then the input from the
+            neighbouring stage. An op on all devices has the bound of the last device; -1 where
             nothing set it.
         unit: name of the time unit.
         finish: end of the last message, collective or host work, if that is after the last op.

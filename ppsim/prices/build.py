@@ -1,13 +1,12 @@
-"""From options to what they ask for: the one door to a schedule, to its costs, and to what its
-stages hold.
+"""From options to a schedule, its costs and its memory: the one door to all three.
 
 Every function here asks the parts that the options call (``parts/``, one file each) one after the
 other:
 
 - **Schedule**: parts fill in the shape, the registry makes the queues, parts add ops to them.
 - **Costs**: a real run gives them or else the source, one of the parts. Parts then change them.
-- **Memory**: the model says what stages hold, or else the first part that does. Parts then change
-  it.
+- **Memory**: the model gives the memory of stages, or else the first part that can. Parts then
+  change it.
 - **Refusals**: an option that no schedule uses is refused, in the words of its part.
 
 Parts are asked from the last to the first, in the order of their options in the help.
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from ppsim.engine.memory.usage import MemoryModel
     from ppsim.engine.simple.metrics import Metrics
     from ppsim.engine.simple.segments import OpsInside
-    from ppsim.prices.trained import Trained
+    from ppsim.prices.trained import TrainedModel
     from ppsim.schedules import Pricing
     from ppsim.show.files.document import Document
     from ppsim.workload.layout.costs import LayerTimes
@@ -54,7 +53,7 @@ def build(
     merge: bool = False,
     quiet: bool = False,
     measured: Costs | None = None,
-    model: Trained | None = None,
+    model: TrainedModel | None = None,
 ) -> tuple[Schedule, Costs]:
     """Make the schedule and its costs, refusing times that it does not use; ``merge`` joins I and W
     into B.
@@ -95,7 +94,7 @@ def build_schedule(
         costs: the options of costs, which may fill in the shape.
         network: the options of messages.
         quiet: whether notes are left out.
-        price: makes the costs that a family plans with, where not ``costs`` do.
+        price: makes the costs that a family plans with, in place of ``costs``.
 
     Raises:
         InputError: no such schedule, or a shape that it refuses.
@@ -124,9 +123,7 @@ def build_schedule(
 
 
 def _note_left_out(spec: str, asked: Asked) -> None:
-    """Say why the sends and receives that a file states are not those that are timed, where they
-    are not.
-    """
+    """Say why the sends and receives in a file differ from the timed ones, where they are not."""
     network = asked.network
     if not (network and network.detailed):
         note(f"sends and receives of {spec} are left out; --p2p times them")
@@ -141,7 +138,7 @@ def build_costs(
     costs: CostOptions,
     network: NetworkOptions | None = None,
     measured: Costs | None = None,
-    model: Trained | None = None,
+    model: TrainedModel | None = None,
 ) -> Costs:
     """Make the costs of a schedule.
 
@@ -187,19 +184,19 @@ def build_memory(
     schedule: Schedule,
     prices: Costs,
     costs: CostOptions,
-    model: Trained | None = None,
+    model: TrainedModel | None = None,
 ) -> tuple[MemoryModel, Costs]:
-    """Make the model of what stages hold, and the costs with the time that recomputation takes.
+    """Make the memory model of stages, and the costs with the time of recompute.
 
     Bytes come from a model or from a profile that has them, else memory counts activations of one
-    stage and microbatch, or with a layout those of one layer.
+    stage and microbatch, or with a layout the activations of one layer.
     """
     held = ask_costs(costs, model=model).hold(schedule)
     return held, model.add_recompute(prices) if model else prices
 
 
 def look_inside_costs(schedules: Sequence[Schedule], costs: CostOptions) -> tuple[OpsInside, ...]:
-    """Look inside the ops of each schedule, where their source says what runs in them."""
+    """Return the segments inside the ops of each schedule, where their source gives them."""
     asked = ask_costs(costs)
     found = (asked.source.look_inside(schedule, asked) for schedule in schedules)
     return tuple(inside for inside in found if inside is not None)
@@ -251,7 +248,9 @@ def refuse_unused(
 
 
 def _reasons(options: CostOptions | ShapeOptions | GridOptions) -> Iterator[tuple[str, str, str]]:
-    """Yield each option that schedules may leave unused, and why one, or several of them, do."""
+    """Yield each option that schedules may leave unused, with the reason for one schedule and for
+    several.
+    """
     if not isinstance(options, CostOptions):
         for name in OWN:
             what = name.replace("_", " ")
@@ -270,7 +269,7 @@ def draws_by_replica(costs: CostOptions) -> bool:
 
 
 def costs_of_replica(schedule: Schedule, made: Costs, costs: CostOptions, replica: int) -> Costs:
-    """Make the costs of a replica from those of replica 0: with the factors that it draws for its
+    """Make the costs of a replica from replica 0's: with the factors that it draws for its
     microbatches.
     """
     if not replica:
@@ -288,10 +287,10 @@ def add_memory(
     costs: CostOptions,
     *,
     asked: bool,
-    model: Trained | None = None,
+    model: TrainedModel | None = None,
     sizes: NDArray[np.float64] | None = None,
 ) -> Document:
-    """Add to a document what the devices of each timeline hold over time, in bytes of the ``model``
+    """Add the memory of each timeline's devices over time to a document, in bytes of the ``model``
     if there is one.
 
     A profile without the bytes of activations counts activations, unless memory was ``asked`` for.

@@ -70,14 +70,14 @@ class Cap:
     amounts: tuple[float, ...]  # one for all devices, or one for each
     in_bytes: bool  # else activations
 
-    def of_devices(self, devices: int) -> tuple[float, ...]:
+    def per_device_caps(self, devices: int) -> tuple[float, ...]:
         """Return the cap of each device (InputError: the list has another number)."""
         if len(self.amounts) not in (1, devices):
             what = f"--cap {self.text} has {len(self.amounts)} numbers for {devices} devices"
             raise InputError(what, "one number, or one for each device")
         return self.amounts * (devices if len(self.amounts) == 1 else 1)
 
-    def of_schedule(
+    def caps_in_unit(
         self, schedule: Schedule, unit: str, *, whole: bool = True
     ) -> float | tuple[float, ...]:
         """Return the cap in a memory model's unit, rounded down where amounts are ``whole``: one
@@ -90,7 +90,7 @@ class Cap:
         self.check_unit(unit)
         per_unit = activations_per_unit(schedule, unit)
         rounding = 1.0 if self.in_bytes else 1 + 1e-9
-        caps = self.of_devices(schedule.n_devices)
+        caps = self.per_device_caps(schedule.n_devices)
         exact = [cap * per_unit * rounding for cap in caps]
         found = tuple(map(int, exact)) if whole else tuple(exact)
         return found if len(self.amounts) > 1 else found[0]
@@ -138,7 +138,7 @@ class Cap:
 
 
 def fits_none(text: str, excesses: Iterable[float | None]) -> PpsimError:
-    """Make the error that says that nothing fits, and the least cap that something does."""
+    """Make the error that nothing fits, with the least cap that admits something."""
     cap, least = read_cap(text), min(each for each in excesses if each is not None)
     amounts = ", ".join(map(cap.write, cap.amounts))
     shown = with_unit(amounts, "B" if cap.in_bytes else "activations")
@@ -170,23 +170,23 @@ def report_held(
     cap: Cap,
     replicas: LoadedRuns | None = None,
 ) -> MemoryReport:
-    """Report what the devices of a run hold against the cap, in its unit.
+    """Report the memory of a run's devices against the cap, in its unit.
 
     Of ``replicas`` with microbatches of different lengths that is the one furthest above the cap.
 
     Raises:
-        InputError: the cap is in bytes and nothing gives those of an activation, or it is of other
-            devices.
+        InputError: the cap is in bytes and nothing gives the bytes of an activation, or it is of
+            other devices.
     """
     from ppsim.engine.memory.report import report, report_replicas
 
     schedule = timeline.schedule
-    cap.of_devices(schedule.n_devices)
+    cap.per_device_caps(schedule.n_devices)
     own = costs if cap.in_bytes else replace(costs, profile=None)
     held = build_memory(schedule, prices, own)[0]
     if replicas is None:
-        return report(timeline, held, cap.of_schedule(schedule, held.unit))
-    caps = cap.of_schedule(schedule, held.unit, whole=False)
+        return report(timeline, held, cap.caps_in_unit(schedule, held.unit))
+    caps = cap.caps_in_unit(schedule, held.unit, whole=False)
     return report_replicas(replicas.hold(held), caps)
 
 
@@ -208,6 +208,6 @@ def measure_excess(
     found = report_held(timeline, prices, costs, cap, replicas)
     peaks = np.array([peak.value for peak in found.peaks], np.float64)
     peaks = peaks / activations_per_unit(schedule, found.curve.unit)
-    above = peaks - np.array(cap.of_devices(schedule.n_devices))
+    above = peaks - np.array(cap.per_device_caps(schedule.n_devices))
     most = float(above.max())
     return most if most > 1e-9 * float(peaks.max(initial=0.0)) else min(most, 0.0)

@@ -1,4 +1,4 @@
-"""Prefill of a long prompt in chunks: which sizes run, and what they gain over one size."""
+"""Prefill of a long prompt in chunks: the best sizes, and their gain over one size."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ppsim.ask.groups import ShapeOptions
-from ppsim.ask.words import counted
+from ppsim.ask.words import count_text
 from ppsim.base.numbers import format_number, format_share
 from ppsim.errors import InputError
 from ppsim.prices.part import Asked
@@ -31,49 +31,51 @@ MOST_SIZES = 12  # of chunks that are written out
 class Chunks:
     """The chunks that run, and the best there are."""
 
-    run: Cut  # what runs
+    run: Cut  # the chunks that run
     best: Chunking  # of equal times and of one size
     unit: str  # of times
-    fitted: FittedLaw | None = None  # the law, where it is fitted to measured chunks
+    fitted_law: FittedLaw | None = None  # the law, where it is fitted to measured chunks
 
     def to_json(self) -> dict[str, Any]:
         """Return the object of ``--json``; times in the unit of the costs."""
         return {
             "sizes": self.run.sizes,
             "time_to_first_token": self.run.time,
-            "equal_sizes": self.best.equal.sizes,
-            "equal_time": self.best.equal.time,
+            "equal_sizes": self.best.equal_times.sizes,
+            "equal_time": self.best.equal_times.time,
             "fixed_size": self.best.fixed.sizes[0],
             "fixed_time": self.best.fixed.time,
             "time_bound": self.best.bound,
-            **({"law": asdict(self.fitted)} if self.fitted else {}),
+            **({"law": asdict(self.fitted_law)} if self.fitted_law else {}),
         }
 
     def lines(self) -> Iterator[str]:
-        """Say what runs, the time to the first token of both ways to cut, and how far the bound
-        is.
+        """Yield lines on the chunks, the time to the first token of both ways to cut, and the
+        bound.
         """
         best = self.best
-        yield f"{_counted(self.run)}: {_sizes(self.run)} tokens"
+        yield f"{_chunk_count_text(self.run)}: {_sizes(self.run)} tokens"
         rows = [
-            ("equal times", best.equal),
+            ("equal times", best.equal_times),
             (f"best one size, {best.fixed.sizes[0]:,}", best.fixed),
         ]
-        if self.run.sizes not in (best.equal.sizes, best.fixed.sizes):
+        if self.run.sizes not in (best.equal_times.sizes, best.fixed.sizes):
             rows.insert(0, (f"one size, {self.run.sizes[0]:,}", self.run))
         for name, cut in rows:
             yield (
                 f"time to first token, {name}: {format_number(cut.time)} {self.unit} in "
-                f"{_counted(cut)}"
+                f"{_chunk_count_text(cut)}"
             )
-        gap = format_share(1 - best.bound / best.equal.time) if best.equal.time else "0%"
-        if fit := self.fitted:
+        gap = (
+            format_share(1 - best.bound / best.equal_times.time) if best.equal_times.time else "0%"
+        )
+        if fit := self.fitted_law:
             law = ",".join(f"{number:.6g}" for number in fit.numbers)
             errors = (
                 f"{format_share(fit.median_error)} off in the middle, "
                 f"{format_share(fit.worst_error)} at most"
             )
-            yield f"law fitted to {counted(fit.chunks, 'chunk')}: --law {law}, {errors}"
+            yield f"law fitted to {count_text(fit.chunks, 'chunk')}: --law {law}, {errors}"
         yield (
             f"no sizes take less than {format_number(best.bound)} {self.unit}, {gap} below the best"
         )
@@ -125,7 +127,7 @@ def chunks_of(asked: Asked, devices: int, number: int | None = None) -> Chunks:
     length, page, (law, fitted) = asked["chunked"] or 1, asked["page"] or PAGE, law_of_chunks(asked)
     pipeline = _pipeline(asked, devices)
     best = _find_chunking(length, page, law, pipeline)
-    run = best.equal
+    run = best.equal_times
     if asked["chunk"] not in (None, "equal"):
         sizes = cut_fixed(length, _size(str(asked["chunk"]), page))
         run = Cut(sizes, pipeline.time(law.times(sizes)))
@@ -142,8 +144,8 @@ def chunks_of(asked: Asked, devices: int, number: int | None = None) -> Chunks:
 
 
 def law_of_chunks(asked: Asked) -> tuple[Law, FittedLaw | None]:
-    """Return the law of the options, and how it fits the table that it is from; None for one that
-    is given.
+    """Return the law of the options, and its fit to the table that it is from; None for a given
+    law.
     """
     from ppsim.inputs.profile.chunk_times import read_law
 
@@ -186,7 +188,7 @@ def _size(text: str, page: int) -> int:
     return int(text)
 
 
-def _counted(cut: Cut) -> str:
+def _chunk_count_text(cut: Cut) -> str:
     return "1 chunk" if len(cut.sizes) == 1 else f"{len(cut.sizes)} chunks"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ppsim.ask.given import Given
+from ppsim.ask.given import TypedOptions
 from ppsim.ask.write import command_line
 
 if TYPE_CHECKING:
@@ -14,17 +14,15 @@ if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
     from ppsim.show.files.document import Document
 
-MOST_KNOWN = 1000  # ops of a schedule whose page carries others of its size
-MOST_NAMES = 24  # of these, each family as it is by default first
-
 
 def make_editable(
-    document: Document, costs: Sequence[Costs], given: Given | None = None
+    document: Document, costs: Sequence[Costs], given: TypedOptions | None = None
 ) -> Document:
     """Return a document whose page can edit its timelines, each timed with its costs.
 
     ``given`` are the options that state the costs, None where no options do.
     """
+    from ppsim.schedules import list_alike
     from ppsim.search.bounds.bounds import bound_either, bound_schedule
     from ppsim.show.files.editing import costs_of_times, why_not
 
@@ -39,7 +37,7 @@ def make_editable(
         prices.append(own)
         same = bound_schedule(timeline.schedule, own).makespan
         bounds.append((same, bound_either(timeline.schedule, own)))
-    known = tuple(_list_known(timeline.schedule) for timeline in document.timelines)
+    known = tuple(list_alike(timeline.schedule) for timeline in document.timelines)
     command = command_of_file(given) if given else ""
     return replace(
         document,
@@ -50,18 +48,6 @@ def make_editable(
     )
 
 
-def _list_known(schedule: Schedule) -> dict[str, Schedule]:
-    """List the schedules of this size by name; its own alone where making them all takes long."""
-    if len(schedule) > MOST_KNOWN:
-        from ppsim.schedules import families
-
-        named = any(family.name == schedule.name for family in families())
-        return {schedule.name: schedule} if named else {}
-    from ppsim.schedules import list_alike
-
-    return list_alike(schedule, MOST_NAMES)
-
-
 def check_blank(schedule: Schedule) -> None:
     """Refuse ``--blank`` for a schedule that cannot be built from empty rows (InputError)."""
     from ppsim.show.files.editing import why_not_blank
@@ -69,11 +55,11 @@ def check_blank(schedule: Schedule) -> None:
     if reason := why_not_blank(schedule):
         from ppsim.errors import InputError
 
-        what = f"--blank is for schedules of F, B, I and W, and {schedule.name} is none: {reason}"
+        what = f"--blank needs a schedule of F, B, I and W; {schedule.name} is not one: {reason}"
         raise InputError(what, "1f1b, or leave it out")
 
 
-def command_of_file(given: Given) -> str:
+def command_of_file(given: TypedOptions) -> str:
     """Write the command that times a schedule's file, spelled FILE, with the costs of a request.
 
     Options that change the queues are left out: the file has them changed.
@@ -84,5 +70,5 @@ def command_of_file(given: Given) -> str:
     changes = {"recompute", "offload", "encoder", "steps", "segments"}
     costs = {each.name for each in list_options(CostOptions)} - changes
     typed = [option for option in given.typed if option.name in costs]
-    command = command_line(Given("run", given.values, typed))
+    command = command_line(TypedOptions("run", given.values, typed))
     return command.replace("ppsim run", "ppsim run FILE", 1)

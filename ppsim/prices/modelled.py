@@ -25,8 +25,8 @@ class Modelled:
     Attributes:
         model: the model.
         machine: the cluster and its GPUs.
-        base: what the software does, with all sizes 1.
-        sizes: of parallelism beside the pipeline, by name.
+        base: the software's techniques, with all sizes 1.
+        sizes: of all kinds of parallelism except the pipeline, by name.
         layout: the name of the division of layers.
     """
 
@@ -37,7 +37,8 @@ class Modelled:
     layout: str = "even"
 
     def parallel(self, schedule: Schedule) -> Parallel:
-        """Return the sizes of all kinds of parallelism, and what the software does with a schedule.
+        """Return the sizes of all kinds of parallelism, and the software's techniques for a
+        schedule.
 
         Raises:
             InputError: they do not divide each other, or are more GPUs than the cluster has.
@@ -51,7 +52,7 @@ class Modelled:
         return replace(found, microbatches=whole, slices=slices if devices > 1 else 0)
 
     def _parallel(self, name: str, devices: int, chunks: int) -> Parallel:
-        from ppsim.base.toml import Refused
+        from ppsim.base.toml import RefusedValue
         from ppsim.schedules import family_of
         from ppsim.workload.plans.space import PAIRS, with_techniques
 
@@ -65,13 +66,13 @@ class Modelled:
             raise InputError(what, "leave out --ep")
         try:
             found = replace(base, **sizes, pp=devices, vp=chunks, schedule=known)
-        except Refused as refused:
+        except RefusedValue as refused:
             raise InputError(f"--{refused}", f"another --{refused.key}") from None
         self.machine.check_gpus(found.gpus)
         return found
 
     def layout_of(self, schedule: Schedule) -> Layout | None:
-        """Return which layers each stage holds (InputError: the model has too few for the name)."""
+        """Return the layers of each stage (InputError: the model has too few for the name)."""
         return self._layout(schedule.n_devices, schedule.n_stages)
 
     def _layout(self, devices: int, stages: int) -> Layout:
@@ -86,11 +87,11 @@ class Modelled:
         return build_layout(list(split), devices, self.model.mtp)
 
     def costs(self, schedule: Schedule, layout: Layout | None = None) -> StageCosts:
-        """Return what stages and messages cost.
+        """Return the costs of stages and messages.
 
         Args:
             schedule: the schedule.
-            layout: what each stage holds, where the name of the layout does not say it.
+            layout: the layers of each stage, in place of the layout's name.
         """
         from ppsim.workload.cost.costs import stage_costs
 
@@ -103,7 +104,7 @@ class Modelled:
 
         parallel = self._parallel(name, devices, chunks)
         layout = self._layout(devices, devices * chunks)
-        return stage_costs(self.model, self.machine, parallel, layout).kept
+        return stage_costs(self.model, self.machine, parallel, layout).kept_share
 
     def layers_of(self, schedule: Schedule) -> list[int]:
         """Return the layers of each stage."""
@@ -124,7 +125,7 @@ class Modelled:
 
         Args:
             schedule: the schedule.
-            prices: what its ops cost, as factors of the user's have changed it.
+            prices: the costs of its ops, changed by the user's factors.
             layout: as in :meth:`costs`.
         """
         from ppsim.workload.cost.costs import step_time

@@ -1,4 +1,4 @@
-"""The options of costs: those of every part, which are found by a scan of ``parts/``."""
+"""The options of costs: the options of every part, found by a scan of ``parts/``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ppsim.prices.parts.steps import Steps
     from ppsim.prices.parts.unequal import Unequal
     from ppsim.prices.parts.unit import Unit
-    from ppsim.prices.trained import Trained
+    from ppsim.prices.trained import TrainedModel
 
 
 def _find_parts() -> Iterator[type[Part]]:
@@ -102,14 +102,14 @@ def ask_costs(
     costs: CostOptions,
     network: NetworkOptions | None = None,
     measured: Costs | None = None,
-    model: Trained | None = None,
+    model: TrainedModel | None = None,
 ) -> Asked:
     """Make the parts that the options call.
 
     Args:
         costs: the options.
         network: how messages are carried.
-        measured: the costs of a real run, which win over those of every part.
+        measured: the costs of a real run, which win over the costs of every part.
         model: the model that is trained.
     """
     values = {each.name: getattr(costs, each.name) for each in fields(costs)}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
     from ppsim.engine.memory.usage import MemoryModel
     from ppsim.engine.simple.segments import OpsInside
-    from ppsim.prices.trained import Trained
+    from ppsim.prices.trained import TrainedModel
     from ppsim.schedules import Pricing
     from ppsim.workload.layout.costs import LayerTimes
     from ppsim.workload.layout.layout import Layout
@@ -40,16 +40,16 @@ class Part:
     place: ClassVar[int]
     # The part is asked if one of these options is given; always without any.
     called_by: ClassVar[tuple[str, ...]] = ()
-    # What its options need, and which other options they leave without an effect.
+    # The rules of its options: their needs, and the options that they leave without an effect.
     needs: ClassVar[tuple[Need, ...]] = ()
-    # What a schedule lacks that does not use an option, by option; the option is refused then.
+    # By option, the feature that a schedule without use for it lacks; the option is refused then.
     lacks: ClassVar[Mapping[str, str]] = {}
 
     # Whether it gives all costs at once, so that no option for one kind of op changes them.
     gives_whole_costs: ClassVar[bool] = False
     # Whether these are times of messages too.
     gives_messages: ClassVar[bool] = False
-    # Whether it says in bytes what stages hold.
+    # Whether it gives the memory of stages in bytes.
     holds_bytes: ClassVar[bool] = False
     # Its options that change which ops a schedule has.
     decides_ops: ClassVar[tuple[str, ...]] = ()
@@ -93,7 +93,7 @@ class Part:
         """
         return None
 
-    # What others ask of its options.
+    # Facts that other parts ask for.
 
     def layout_of(self, schedule: Schedule) -> Layout | None:
         """Return the layers of each stage; None if these options do not give them."""
@@ -104,21 +104,21 @@ class Part:
         return None
 
     def layer_times(self) -> LayerTimes | None:
-        """Return the times of layers from which a source derives those of stages, or None."""
+        """Return the times of layers from which a source derives the times of stages, or None."""
         return None
 
     def attention_share(self) -> float | None:
         """Return attention's share of a forward's time; None if these options do not give it."""
         return None
 
-    # What stages hold.
+    # The memory of stages.
 
     def hold(self, schedule: Schedule, asked: Asked) -> MemoryModel | None:
         """Return the memory model of the stages; None if these options do not give one."""
         return None
 
     def knows_memory(self) -> bool:
-        """Return whether it says what stages hold, in more than a count of activations."""
+        """Return whether it gives the memory of stages, beyond a count of activations."""
         return False
 
     def keep(self, held: MemoryModel, schedule: Schedule, asked: Asked) -> MemoryModel:
@@ -145,8 +145,10 @@ class Asked:
     values: Mapping[str, Any]  # of all options of all parts, by name
     parts: tuple[Part, ...]  # the parts that are called, in the order in which they are asked
     network: NetworkOptions | None = None  # how messages are carried
-    measured: Costs | None = None  # the costs of a real run, which win over those of every part
-    model: Trained | None = None  # the model that is trained, whose bytes win over those of parts
+    measured: Costs | None = None  # the costs of a real run, which win over all parts
+    model: TrainedModel | None = (
+        None  # the model that is trained, whose bytes win over those of parts
+    )
 
     def __getitem__(self, name: str) -> Any:
         """Return the value of an option of another part."""
@@ -169,12 +171,12 @@ class Asked:
 
     @property
     def holds_bytes(self) -> bool:
-        """Whether a model or a part says in bytes what stages hold."""
+        """Whether a model or a part gives the memory of stages in bytes."""
         return self.model is not None or any(part.holds_bytes for part in self.parts)
 
     @property
     def knows_memory(self) -> bool:
-        """Whether a part says what stages hold, in more than a count of activations."""
+        """Whether a part gives the memory of stages, beyond a count of activations."""
         return any(part.knows_memory() for part in self.parts)
 
     def layout_of(self, schedule: Schedule) -> Layout | None:

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PartlyRecomputed:
-    """A schedule whose R may run a part of a stage, with what says how large that part is."""
+    """A schedule whose R may run a part of a stage, with the options that give the size of that
+    part.
+    """
 
     schedule: Schedule
     text: bool | str  # of --recompute
@@ -57,7 +59,7 @@ class PartlyRecomputed:
         an equal share of its forward. Modules take the share of their products in a layer's.
 
         Raises:
-            InputError: nothing says how many layers a stage has, or what modules take.
+            InputError: nothing gives the number of a stage's layers, or the time of modules.
         """
         if not self.rules or self.asked["tr"] is not None or self.asked["costs"]:
             return made
@@ -91,7 +93,7 @@ class PartlyRecomputed:
         if layout and times:
             from ppsim.workload.layout.costs import stage_forwards
 
-            of_layers = np.append(0.0, np.cumsum(times.of_layers(layout.n_layers)))
+            of_layers = np.append(0.0, np.cumsum(times.forward_times(layout.n_layers)))
             ends = np.cumsum(layout.layers)
             first, whole = ends - layout.layers, stage_forwards(layout, times)
             part = of_layers[np.minimum(first + counts, ends)] - of_layers[first]
@@ -108,9 +110,8 @@ class PartlyRecomputed:
         raise InputError("--recompute layers:N: nothing says how many layers a stage has", hint)
 
     def keep(self, held: MemoryModel) -> MemoryModel:
-        """Return what stages hold where F keeps all but the part that R runs again.
-
-        Where nothing says how much that is, an activation counts from its F on.
+        """Return the memory of stages where F keeps all but the part that R runs again. Where the
+        size of that part is not known, an activation counts from its F on.
         """
         stored = held.stored.copy()
         for stage in self.schedule.partial_recompute:

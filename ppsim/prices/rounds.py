@@ -1,4 +1,6 @@
-"""Schedules that go round: how many steps are shown, and what one takes without end."""
+"""Schedules that repeat: the steady state of a round, and the batches in flight that a decoder can
+use.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,7 @@ MOST_EVENTS = 300_000  # ops of a round, above which nobody waits for its period
 
 
 def measure_round(timeline: Timeline, costs: Costs, tokens: int | None) -> Round | None:
-    """Measure what a round of a timeline's schedule takes without end; None where that takes
-    long.
-    """
+    """Measure the steady state of a timeline's schedule; None where that takes long."""
     schedule = timeline.schedule
     events = len(schedule) // schedule.n_rounds
     if costs.host_link or not 0 < events <= MOST_EVENTS:
@@ -39,7 +39,7 @@ def measure_round(timeline: Timeline, costs: Costs, tokens: int | None) -> Round
         bubble=found.bubble,
         fill=around.fill,
         drain=around.drain,
-        why=found.why,
+        reason=found.reason,
     )
 
 
@@ -61,7 +61,7 @@ MOST_SHOWN = 8  # rows of the table
 
 
 @dataclass(frozen=True)
-class InFlight:
+class BatchCount:
     """One number of batches in flight."""
 
     batches: int  # M
@@ -71,19 +71,22 @@ class InFlight:
 
 
 @dataclass(frozen=True)
-class HowMany:
+class UsableBatches:
     """The number of batches in flight that a decoder can use."""
 
-    tried: tuple[InFlight, ...]  # from one on
-    # the first number beyond which nothing is gained; None where none that was tried is
+    tried_counts: tuple[BatchCount, ...]  # from one on
+    # the first number beyond which nothing is gained; None where every number tried still gains
     enough: int | None
-    counts: str  # what the rate counts
+    counts: str  # the unit of the rate
 
     def to_json(self) -> dict[str, Any]:
         """Return the objects of ``--json``."""
-        return {"in_flight": [asdict(each) for each in self.tried], "enough_in_flight": self.enough}
+        return {
+            "in_flight": [asdict(each) for each in self.tried_counts],
+            "enough_in_flight": self.enough,
+        }
 
-    def blocks(self, own: int, unit: str) -> Iterator[Block]:
+    def blocks(self, asked_count: int, unit: str) -> Iterator[Block]:
         """Yield a table around the first number beyond which nothing is gained, and that number."""
         rows = [
             [
@@ -92,23 +95,27 @@ class HowMany:
                 format_number(each.rate),
                 format_share(each.round_bubble),
             ]
-            for each in self._shown(own)
+            for each in self._shown_rows(asked_count)
         ]
         yield Table(
             ["in flight", f"period ({unit})", f"{self.counts} per {unit}", "bubble of a round"],
             rows,
         )
-        most = self.tried[-1]
+        most = self.tried_counts[-1]
         if self.enough is None:
             yield Line(f"more than {most.batches} batches in flight still gain")
         else:
             yield Line(f"from {self.enough} in flight on nothing more is gained")
 
-    def _shown(self, own: int) -> Sequence[InFlight]:
+    def _shown_rows(self, asked_count: int) -> Sequence[BatchCount]:
         """Return the rows around the answer, with the first and the one asked about."""
-        last = self.enough or len(self.tried)
+        last = self.enough or len(self.tried_counts)
         near = range(max(1, last - MOST_SHOWN + 3), last + 2)
-        return [each for each in self.tried if each.batches in (1, own) or each.batches in near]
+        return [
+            each
+            for each in self.tried_counts
+            if each.batches in (1, asked_count) or each.batches in near
+        ]
 
 
 def find_enough(schedule: Schedule, make: Callable[[int], tuple[Schedule, Costs]]) -> int | None:
@@ -120,7 +127,9 @@ def find_enough(schedule: Schedule, make: Callable[[int], tuple[Schedule, Costs]
     return find_how_many(make, None).enough
 
 
-def find_how_many(make: Callable[[int], tuple[Schedule, Costs]], tokens: int | None) -> HowMany:
+def find_how_many(
+    make: Callable[[int], tuple[Schedule, Costs]], tokens: int | None
+) -> UsableBatches:
     """Find how many batches in flight are enough; ``make`` gives a decoder and its costs with so
     many.
 
@@ -128,13 +137,13 @@ def find_how_many(make: Callable[[int], tuple[Schedule, Costs]], tokens: int | N
     """
     from ppsim.analysis.period import find_period
 
-    tried, enough = list[InFlight](), None
+    tried, enough = list[BatchCount](), None
     for batches in range(1, MOST_TRIED + 1):
         found = find_period(*make(batches))
         rate = batches * (tokens or 1) / found.time if found.time else float("inf")
-        tried.append(InFlight(batches, found.time, rate, found.bubble))
+        tried.append(BatchCount(batches, found.time, rate, found.bubble))
         if enough is not None:
             break
         if float(found.busy.max(initial=0.0)) >= found.time * (1 - SAME):
             enough = batches
-    return HowMany(tuple(tried), enough, "tokens" if tokens else "batches")
+    return UsableBatches(tuple(tried), enough, "tokens" if tokens else "batches")

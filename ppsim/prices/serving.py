@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
-from ppsim.ask.blocks import Block, Line, Table
+from ppsim.ask.blocks import Block, Table
 from ppsim.ask.given import Need
 from ppsim.ask.groups import OneSchedule, ShapeOptions
 from ppsim.ask.options import common, option
-from ppsim.base.units import format_size
+from ppsim.base.units import format_size, format_sizes
 from ppsim.errors import InputError
 from ppsim.prices.build import build_schedule
 from ppsim.prices.cap import read_cap
 from ppsim.prices.options import CostOptions
 from ppsim.prices.parts.layout import layout_for
-from ppsim.prices.trained import Trained
+from ppsim.prices.trained import TrainedModel
 
 if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
-    from ppsim.workload.cost.serving import Held, Served
+    from ppsim.workload.cost.serving import LayerMemory, Served
     from ppsim.workload.layout.layout import Layout
 
 DECODE = "decode"  # the schedule where none is named
@@ -75,8 +75,8 @@ class ServedOptions:
         help="Tokens of a block of keys and values (16).",
     )
 
-    def of_model(self, trained: Trained) -> Served:
-        """Return how a model is served (InputError: its ranks do not divide it)."""
+    def served_model(self, trained: TrainedModel) -> Served:
+        """Return the model as served (InputError: its ranks do not divide it)."""
         from ppsim.workload.cost.serving import Served
 
         given = trained.options
@@ -145,21 +145,18 @@ class ServedMemory:
 
     def blocks(self) -> Iterator[Block]:
         """Yield a row for each device, and the device that decides."""
-        headings = ["device", "layers", "weights", "a sequence", "room", "tokens", "blocks"]
         shown = self.devices if len(self.devices) <= MOST_ROWS else self.devices[:MOST_ROWS]
         least = self.deciding
 
         def tone(row: int, column: int) -> str:
             return "bad" if shown[row] is least and column else "name" if column == 0 else ""
 
-        yield Table(headings, [_row(each) for each in shown], tone=tone)
+        yield Table(*_columns(shown), tone=tone)
         if len(shown) < len(self.devices):
             yield f"... {len(self.devices) - len(shown)} more devices"
-        yield ""
-        yield Line(self.sentence())
 
     def sentence(self) -> str:
-        """Say how many tokens fit in all, and which device decides."""
+        """Return a sentence: the tokens that fit in all, and the device that decides."""
         least, context = self.deciding, self.served.context
         if least.room < 0:
             return (
@@ -175,14 +172,23 @@ class ServedMemory:
         )
 
 
-def _row(device: ServedDevice) -> list[str]:
-    """Return the cells of a device's row."""
-    tokens = (
-        ["any", "any"] if device.tokens is None else [f"{device.tokens:,}", f"{device.blocks:,}"]
-    )
-    sizes = map(format_size, (device.weights, device.sequence))
-    room = format_size(device.room) if device.room >= 0 else f"-{format_size(-device.room)}"
-    return [str(device.device), str(device.layers), *sizes, room, *tokens]
+def _columns(devices: Sequence[ServedDevice]) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Return the headings and a row for each device; the sizes of a column are in one unit."""
+    columns = {
+        "device\n": [str(each.device) for each in devices],
+        "layers\n": [str(each.layers) for each in devices],
+    }
+    sizes = {
+        "weights": [float(each.weights) for each in devices],
+        "a sequence": [float(each.sequence) for each in devices],
+        "room": [float(each.room) for each in devices],
+    }
+    for name, values in sizes.items():
+        unit, cells = format_sizes(values)
+        columns[f"{name}\n{unit}"] = cells
+    columns["tokens\n"] = ["any" if each.tokens is None else f"{each.tokens:,}" for each in devices]
+    columns["blocks\n"] = ["any" if each.blocks is None else f"{each.blocks:,}" for each in devices]
+    return [*columns], [*zip(*columns.values(), strict=True)]
 
 
 def spec_of(schedule: OneSchedule) -> str:
@@ -213,12 +219,12 @@ def caps_of(text: str | None, devices: int) -> tuple[int, ...]:
         )
     cap = read_cap(text)
     cap.check_unit("B")
-    return tuple(map(int, cap.of_devices(devices)))
+    return tuple(map(int, cap.per_device_caps(devices)))
 
 
-def serve_layout(trained: Trained, schedule: Schedule, text: str | None) -> Layout:
-    """Return which layers each stage holds: by a layout, or as trainers divide layers (InputError:
-    they do not fit).
+def serve_layout(trained: TrainedModel, schedule: Schedule, text: str | None) -> Layout:
+    """Return the layers of each stage: by a layout, or as trainers divide layers (InputError: they
+    do not fit).
     """
     model = trained.model
     if text is None:
@@ -237,19 +243,19 @@ def serve_layout(trained: Trained, schedule: Schedule, text: str | None) -> Layo
 
 
 def measure_served(
-    trained: Trained,
+    trained: TrainedModel,
     options: ServedOptions,
     schedule: Schedule,
     layout: Layout,
     caps: tuple[int, ...],
 ) -> ServedMemory:
-    """Measure what each device holds and has room for."""
+    """Measure the memory of each device, and the tokens that it has room for."""
     import numpy as np
 
     from ppsim.workload.cost.serving import find_held, tokens_in
 
-    served = options.of_model(trained)
-    weights, states = of_stages(find_held(trained.model, served), layout)
+    served = options.served_model(trained)
+    weights, states = stage_bytes(find_held(trained.model, served), layout)
     where = schedule.placement.devices[0]
     layers, held, sequence = (
         np.bincount(where, amount, schedule.n_devices)
@@ -275,7 +281,7 @@ def measure_served(
     return ServedMemory(tuple(rows), served, caps)
 
 
-def of_stages(held: Held, layout: Layout) -> tuple[Any, Any]:
+def stage_bytes(held: LayerMemory, layout: Layout) -> tuple[Any, Any]:
     """Return weights, and keys and values of a sequence, of each stage, both of shape (stages,) in
     bytes.
     """

@@ -40,7 +40,7 @@ def time_schedule(
     costs: CostOptions,
     network: NetworkOptions = SIMPLE,
     cap: Cap | None = None,
-    several: ReplicaOptions = ONE_REPLICA,
+    replica_options: ReplicaOptions = ONE_REPLICA,
     lengths: LengthOptions = NO_LENGTHS,
     dealing: DealOptions = NO_DEALING,
 ) -> Row:
@@ -50,28 +50,28 @@ def time_schedule(
 
     Raises:
         UnknownSchedule: no such name.
-        InputError: the cap is in bytes, and nothing gives those of an activation; or it is of other
-            devices.
+        InputError: the cap is in bytes, and nothing gives the bytes of an activation; or it is of
+            other devices.
     """
     from ppsim.analysis.compare import Row
 
     try:
         schedule = build_schedule(spec, options_taken(spec, shape), costs, network)
         prices = build_costs(schedule, costs, network)
-        load = find_load(lengths, schedule, several.count, costs)
-        if load and dealing.wanted:
+        load = find_load(lengths, schedule, replica_options.count, costs)
+        if load and dealing.is_asked:
 
             def build_with(count: int) -> tuple[Schedule, Costs]:
                 other = options_taken(spec, replace(shape, microbatches=count))
                 made = build_schedule(spec, other, costs, network, quiet=True)
                 return made, build_costs(made, costs, network)
 
-            dealt = deal_load(dealing, build_with, (schedule, prices), load, several)
+            dealt = deal_load(dealing, build_with, (schedule, prices), load, replica_options)
             schedule, prices, load = dealt.schedule, dealt.costs, dealt.load
         loaded = None
         if load:
-            loaded = LoadedRuns(schedule, prices, load, several, network, costs.links)
-        prices = price_slowest(schedule, prices, network, costs, several, load)
+            loaded = LoadedRuns(schedule, prices, load, replica_options, network, costs.links)
+        prices = price_slowest(schedule, prices, network, costs, replica_options, load)
         timeline, execution = time_ops(schedule, prices, network, costs.links)
     except UnknownSchedule:
         raise
@@ -88,7 +88,7 @@ def time_schedules(
     costs: CostOptions,
     network: NetworkOptions = SIMPLE,
     cap: Cap | None = None,
-    several: ReplicaOptions = ONE_REPLICA,
+    replica_options: ReplicaOptions = ONE_REPLICA,
     lengths: LengthOptions = NO_LENGTHS,
     dealing: DealOptions = NO_DEALING,
 ) -> list[Row]:
@@ -105,7 +105,8 @@ def time_schedules(
     check_shape(specs, shape.stages or shape.devices, shape.microbatches or costs.chunked)
     check_taken(specs, shape)
     rows = [
-        time_schedule(spec, shape, costs, network, cap, several, lengths, dealing) for spec in specs
+        time_schedule(spec, shape, costs, network, cap, replica_options, lengths, dealing)
+        for spec in specs
     ]
     schedules = {r.name: r.timeline.schedule for r in rows if r.timeline}
     if not schedules:

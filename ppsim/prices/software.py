@@ -1,6 +1,4 @@
-"""The options that say what a run does beside its sizes: its software, and techniques one by
-one.
-"""
+"""Options for the software of a run, and for techniques one by one."""
 
 from __future__ import annotations
 
@@ -159,14 +157,14 @@ class Techniques:
         from ppsim.workload.plans.software import USUAL, read_software
 
         version = read_software(self.software or USUAL)
-        if said := version.as_if:
+        if said := version.assumed_release:
             note(said)
         return version
 
 
 @dataclass(frozen=True)
 class SoftwareOptions(Techniques):
-    """What the run's software does, at the end of a step too."""
+    """Options for the techniques of the run's software."""
 
     software: str | None = common(
         "--software",

@@ -45,7 +45,7 @@ def execute_messages(
     *,
     to_torch: bool = False,
 ) -> Execution | None:
-    """Run with sends and receives as ops, or return None where no option asks for it.
+    """Execute sends and receives as ops; None where no option asks for that.
 
     Without ``--cluster`` a message takes the latency of ``--comm`` or of the profile and has no
     limit of bandwidth. ``links`` are single ones that differ from the cluster's. ``to_torch``
@@ -105,7 +105,7 @@ def _refuse_steps(schedule: Schedule) -> None:
     messages as ops.
 
     Lowered queues hold computes, sends and receives of one device; no op of theirs is joined by all
-    devices, as the norm of all gradients is, or runs on a stream beside compute.
+    devices, as the norm of all gradients is, or runs on a stream in parallel with compute.
     """
     from ppsim.core.ops import Kind
 
@@ -127,8 +127,8 @@ def _refuse_steps(schedule: Schedule) -> None:
 
 
 def _lower(schedule: Schedule, network: NetworkOptions, batch: bool, to_torch: bool) -> Lowered:
-    """Write out sends and receives in the order asked for, or take those that the schedule's file
-    states.
+    """Write out sends and receives in the order asked for, or take the ones that the schedule's
+    file states.
     """
     from ppsim.engine.lowering.lower import TORCH_ORDERS, keep_posted, lower
 
@@ -175,7 +175,7 @@ def note_queues(lowered: Schedule) -> Iterator[str]:
     from ppsim.inputs.check.tables import Tables
 
     draft = Draft.from_schedule(lowered)
-    messages = ExpectedMessages.of(draft, Tables.of(draft))
+    messages = ExpectedMessages.from_draft(draft, Tables.from_draft(draft))
     shared = {
         "edge": "each direction of two devices",
         "pair": "each pair of devices",

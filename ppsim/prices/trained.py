@@ -23,7 +23,7 @@ SPELLINGS = "of the library (ppsim list --models), TOML, or config.json with --s
 
 
 def model_option(what: str) -> Any:
-    """Declare the option that names a model; ``what`` is taken of it."""
+    """Declare the option that names a model; ``what`` names its use."""
     help_ = f"{what} of a model: {SPELLINGS}"
     return option("--model", metavar="NAME|FILE", help=help_, common=True)
 
@@ -70,11 +70,11 @@ class TrainedOptions:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedModel:
     """A model and how it is trained."""
 
     spec: str  # the name or path
-    options: TrainedOptions  # beside its pipeline
+    options: TrainedOptions  # all settings of its training except the pipeline
 
     @cached_property
     def model(self) -> Model:
@@ -89,7 +89,7 @@ class Trained:
         return self.options.again or "none"
 
     @cached_property
-    def twice_as_long(self) -> Trained:
+    def with_double_sequences(self) -> TrainedModel:
         """The same model trained on sequences twice as long."""
         return replace(self, options=replace(self.options, sequence=2 * self.model.seq))
 
@@ -123,7 +123,7 @@ class Trained:
     ) -> MemoryModel:
         """Make the memory model of a schedule, its layers where a layout's ``content`` says.
 
-        ``again`` takes the place of what backwards run again.
+        ``again`` replaces the recompute of the options.
 
         Raises:
             InputError: the layers do not fit, or both the schedule and the backwards recompute.
@@ -139,7 +139,7 @@ class Trained:
         """Return the sizes of all kinds of parallelism on a schedule (InputError: they do not
         divide each other).
         """
-        from ppsim.base.toml import Refused
+        from ppsim.base.toml import RefusedValue
         from ppsim.workload.model.parallel import Parallel
 
         if schedule.recomputed.any() and self.recomputes == "full":
@@ -158,7 +158,7 @@ class Trained:
             return Parallel(
                 **sizes, microbatches=schedule.n_microbatches, recompute=self.recomputes
             )
-        except Refused as refused:
+        except RefusedValue as refused:
             raise InputError(f"--{refused}", f"another --{refused.key}") from None
 
     def layers_of(self, schedule: Schedule) -> list[int]:
@@ -168,8 +168,8 @@ class Trained:
         return [content.layers for content in contents_of(self.model, self.parallel(schedule))]
 
     def share_of(self, modules: tuple[str, ...]) -> float:
-        """Return the share of a forward's products that modules have, of all layers (InputError:
-        the model has none).
+        """Return the modules' share of a forward's products, over all layers (InputError: the model
+        has none).
         """
         from ppsim.workload.cost.costs import MODULES
         from ppsim.workload.model.model import kinds_of
@@ -192,7 +192,7 @@ class Trained:
         ``modules:A,B``, shape (stages,).
 
         Raises:
-            InputError: backwards run something again as well.
+            InputError: the options recompute as well.
         """
         name, _, what = rule.partition(":")
         if self.recomputes != "none":

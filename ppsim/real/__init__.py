@@ -1,3 +1,3 @@
-"""Real machines: what is measured on them, and how far the prediction is from it."""
+"""Real machines: measurements on them, and the error of predictions."""
 
 __all__ = ["calibration", "runs", "traces", "validation"]

@@ -33,20 +33,19 @@ class Problem:
     Every stage runs F and, as B or as I and W, a backward for every microbatch.
     """
 
-    placement: Placement  # which device holds which stage, with one replica
+    placement: Placement  # the device of each stage, with one replica
     microbatches: int  # M
     # times per stage and the latency of messages, no factors per microbatch; a time of pairs counts
     # in bounds, and no search writes any
     costs: Costs
-    # most activations that a device may hold at once, one number or one per device; None is no
+    # most activations that a device may hold at once, one number or one per device; None means no
     # limit
     cap: float | Sequence[float] | None = None
     after_i: float = 1.0  # share of an activation that is still held between I and W
-    # what to minimize: the span (longest time from a device's first start to its last end) or the
-    # makespan. The other one decides between equals.
+    # the number to minimize: the span (longest time from a device's first start to its last end) or
+    # the makespan. The other one decides between equals.
     objective: Objective = "span"
-    # of each stage, where activations count per layer; None where they count per stage, whatever it
-    # holds
+    # layers of each stage, where activations count per layer; None where they count per stage
     layers: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -178,7 +177,7 @@ class Solution:
     # shape (devices,), most activations held at once, shares counted
     peak_activations: NDArray[np.float64]
     origin: str  # the method or schedule that it came from, in words
-    # its times, of a large schedule that nothing better is known beside
+    # its times, of a large schedule for which nothing better is known
     timeline: Timeline | None = field(default=None, repr=False, compare=False)
 
     @property

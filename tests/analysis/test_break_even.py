@@ -37,7 +37,7 @@ def side_of(name: str, devices: int, count: int, **costs: Any) -> Side:
 
 
 def changed(side: Side, limit: BreakEven, value: float) -> Costs:
-    """The costs of a side where an op or a message takes another time, made anew."""
+    """The costs of a side where an op or a message takes another time, made again."""
     costs = side.costs
     if limit.of == MESSAGE:
         return replace(costs, comm=value)
@@ -71,7 +71,7 @@ def is_faster(limit, value):
 
 @given(shapes, st.lists(st.floats(0.0, 1.0), min_size=4, max_size=4))
 def test_the_order_changes_at_a_break_even_and_between_two_it_does_not(shape, shares):
-    """A bit less and a bit more, simulated anew; and at four times of each stretch between."""
+    """A bit less and a bit more, simulated again; and at four times of each stretch between."""
     base_name, name, devices, count, backward, comm = shape
     times = {"ti": backward, "tw": backward * 0.9, "tb": 2 * backward, "comm": comm}
     try:

@@ -2,7 +2,14 @@
 
 import numpy as np
 
-from ppsim.analysis.explain import Room, advise, explain, explain_object, explain_times, what_if
+from ppsim.analysis.explain import (
+    MemoryRoom,
+    advise,
+    explain,
+    explain_object,
+    explain_times,
+    timed_change,
+)
 from ppsim.analysis.observed import observe
 from ppsim.core.costs import costs_for
 from ppsim.engine.simple.longest_path import simulate
@@ -18,15 +25,15 @@ def run(name="1f1b", devices=4, microbatches=8, **times):
 def test_the_change_with_the_least_time_per_microbatch_is_advised():
     timeline, costs = run(comm=0.5)
     found = explain(timeline, costs)
-    free = what_if("messages take no time", "hide or shorten messages", run()[0])
+    free = timed_change("messages take no time", "hide or shorten messages", run()[0])
     longer, _ = run(microbatches=32)
-    more = what_if("more microbatches", "use 32 microbatches", longer)
+    more = timed_change("more microbatches", "use 32 microbatches", longer)
     less = 1 - (35 * 3 / 32) / (timeline.makespan / 8)
     assert advise(found, [free, more]) == (
         f"first: use 32 microbatches, {less:.1%} less time per microbatch "
         f"(bubble_rate {found.metrics.bubble_rate:.1%} to {3 / 35:.1%})"
     )
-    same = what_if("nothing", "do nothing", timeline)
+    same = timed_change("nothing", "do nothing", timeline)
     most = sorted((time, cause) for cause, time in found.idle.by_cause.items())[-1][1]
     assert advise(found, [same]).startswith(
         f"none of these changes helps; most of the idle time is {most}: "
@@ -65,8 +72,8 @@ def test_an_explanation_as_an_object():
 def test_times_that_are_stated_are_compared_with_what_they_show():
     timeline, costs = run(comm=0.5)
     found = explain_times(observe(timeline))
-    assert found.stated
-    assert not explain(timeline, costs).stated
+    assert found.is_stated
+    assert not explain(timeline, costs).is_stated
     assert found.base.makespan == timeline.makespan
     assert found.slack is not None
     assert (found.slack.slack >= 0).all()
@@ -77,6 +84,6 @@ def test_times_that_are_stated_are_compared_with_what_they_show():
 
 def test_a_stated_cap_of_activations_counts_those_of_stages():
     """What the run itself holds, and bytes, state no number of activations."""
-    assert Room(4.0, 2.5, "activations", stated=True).activations(2) == 5
-    assert Room(4.0, 2.5, "activations").activations(2) == 0
-    assert Room(4.0, 2.5, "B", stated=True).activations(2) == 0
+    assert MemoryRoom(4.0, 2.5, "activations", is_given=True).activations(2) == 5
+    assert MemoryRoom(4.0, 2.5, "activations").activations(2) == 0
+    assert MemoryRoom(4.0, 2.5, "B", is_given=True).activations(2) == 0

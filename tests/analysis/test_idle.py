@@ -110,7 +110,7 @@ def cause_beside(
     """The same where devices have several streams, by lists of what each op waits for."""
     op = waiting
     while True:
-        stream, together = STREAMS[schedule.kind[op]], Kind(schedule.kind[op]).info.everywhere
+        stream, together = STREAMS[schedule.kind[op]], Kind(schedule.kind[op]).info.on_all_devices
         both = [op] if schedule.pair[op] < 0 else sorted({op, int(schedule.pair[op])})
         inputs = []
         for each, need, on_lane, message in zip(*waits, strict=True):

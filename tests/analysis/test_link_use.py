@@ -24,7 +24,7 @@ def test_without_a_bandwidth_a_link_is_in_use_while_a_message_is_on_its_way():
     assert use.devices == ((0, 1), (1, 0), (1, 2), (2, 1), (2, 3), (3, 2))
     execution = executed(Network("overlap", alpha=0.5))
     np.testing.assert_allclose(use.mean, 8 * 0.5 / execution.makespan)
-    assert use.most.tolist() == [1] * 6
+    assert use.most_messages.tolist() == [1] * 6
 
 
 def test_columns_hold_the_same_use_as_the_messages_at_any_width():

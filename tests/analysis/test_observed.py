@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ppsim.analysis.critical_path import critical_path
 from ppsim.analysis.idle import arrivals, explain_idle
-from ppsim.analysis.observed import free_from, observe
+from ppsim.analysis.observed import observe, previous_op_ends
 from ppsim.core.costs import costs_for
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE
@@ -145,9 +145,7 @@ def test_received_inputs_are_taken_as_they_are():
 
 
 def test_host_time_between_ops_is_part_of_the_costs():
-    """A gap after which the input had long been there is the host's, and the run is timed anew with
-    it.
-    """
+    """A gap whose input had arrived long before is the host's; the run is timed again with it."""
     schedule = generate("gpipe", devices=1, microbatches=4)
     timeline = simulate(schedule, costs_for(schedule))
     late = 0.125 * np.arange(len(schedule))
@@ -165,7 +163,7 @@ def test_a_device_is_free_when_all_before_have_ended(name):
     late = replace(
         timeline, end=timeline.end + np.random.default_rng(1).uniform(0, 3, len(schedule))
     )
-    found = free_from(late)
+    found = previous_op_ends(late)
     for device in range(4):
         queue = schedule.queue(device)
         for op in range(queue.start, queue.stop):

@@ -128,7 +128,7 @@ def test_the_identity_with_the_looped_schedule():
 def test_the_cycle_that_decides_is_named(M, options, why):
     """In words a reader knows from a picture."""
     schedule = generate("decode", devices=4, microbatches=M)
-    assert find_period(schedule, costs_for(schedule, **options)).why == why
+    assert find_period(schedule, costs_for(schedule, **options)).reason == why
 
 
 def test_a_batch_of_its_own_size_is_named():
@@ -137,7 +137,7 @@ def test_a_batch_of_its_own_size_is_named():
     found = find_period(
         schedule, replace(costs_for(schedule), scale=np.tile(np.array([7, 13, 2, 10]) / 8, (5, 1)))
     )
-    assert (found.time, found.why) == (6.5, "batch 1 travels around")
+    assert (found.time, found.reason) == (6.5, "batch 1 travels around")
     assert found.batches.tolist() == [3.5, 6.5, 1.0, 5.0]
 
 
@@ -147,7 +147,7 @@ def test_a_cycle_through_several_devices_is_told():
     found = find_period(schedule, costs_for(schedule, comm=1.0))
     assert found.time == 4.0
     assert found.bound == 1.0
-    assert found.why.startswith("a cycle through several devices: ")
+    assert found.reason.startswith("a cycle through several devices: ")
 
 
 def test_fill_and_drain():

@@ -20,11 +20,11 @@ def test_the_order_found_is_timed_by_simulation(name):
     costs = replace(costs_for(schedule), scale=parse_scale(["lognormal:0.5:3"], 8))
     found = reorder(schedule, costs)
     assert sorted(found.order.tolist()) == list(range(8))
-    assert found.before == pytest.approx(simulate(schedule, costs).makespan)
+    assert found.given_makespan == pytest.approx(simulate(schedule, costs).makespan)
     assert costs.scale is not None
     moved = simulate(schedule, replace(costs, scale=costs.scale[:, found.order]))
-    assert found.after == pytest.approx(moved.makespan)
-    assert found.after <= found.before
+    assert found.makespan == pytest.approx(moved.makespan)
+    assert found.makespan <= found.given_makespan
     np.testing.assert_array_equal(found.order, reorder(schedule, costs).order)
 
 
@@ -35,7 +35,7 @@ def test_a_bad_order_is_improved():
     schedule = generate("1f1b", devices=4, microbatches=8)
     costs = replace(costs_for(schedule), scale=parse_scale(["2,0.5,2,0.5,2,0.5,2,0.5"], 8))
     found = reorder(schedule, costs)
-    assert found.after < 0.95 * found.before
+    assert found.makespan < 0.95 * found.given_makespan
 
 
 def test_sorted_orders_are_tried_first(monkeypatch):
@@ -67,10 +67,11 @@ def test_equal_microbatches_stay_in_order():
     schedule = generate("1f1b", devices=2, microbatches=4)
     found = reorder(schedule, replace(costs_for(schedule), scale=np.ones((5, 4))))
     assert found.order.tolist() == [0, 1, 2, 3]
-    assert found.tried == 5 + PATIENCE * TRIES  # those sorted, and swaps for as long as none helps
+    # the sorted orders, and swaps for as long as none helps
+    assert found.simulated == 5 + PATIENCE * TRIES
 
 
 def test_one_microbatch_has_one_order():
     schedule = generate("1f1b", devices=2, microbatches=1)
     found = reorder(schedule, replace(costs_for(schedule), scale=np.full((5, 1), 2.0)))
-    assert (found.order.tolist(), found.after, found.tried) == ([0], found.before, 5)
+    assert (found.order.tolist(), found.makespan, found.simulated) == ([0], found.given_makespan, 5)

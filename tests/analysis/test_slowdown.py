@@ -10,7 +10,7 @@ import pytest
 
 from ppsim.analysis.mending import mend, slowest_link
 from ppsim.analysis.slowdown import find_slowdown, slowdown_object
-from ppsim.core.job import Between, Job
+from ppsim.core.job import Job, StepOp
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.real.traces.read import read_run
 from ppsim.schedules import generate
@@ -51,7 +51,7 @@ def test_a_production_job_is_as_its_authors_found_it(production):
 
 def test_its_last_stage_is_what_to_mend(production):
     best = mend(production)[0]
-    assert best.what == "device 3 in all replicas as the others"
+    assert best.text == "device 3 in all replicas as the others"
     assert best.step / production.steps.mean() - 1 == pytest.approx(-0.185, abs=0.002)
     assert slowest_link(production)[:3] == (1, 3, 2)  # type: ignore[index]
 
@@ -80,7 +80,7 @@ def job_of(name="1f1b", replicas=4, steps=3, between=(), **options) -> Job:
 
 @pytest.mark.parametrize("name", ["1f1b", "zb-v", "dualpipe-v", "interleaved"])
 def test_a_job_of_equals_is_healthy(name):
-    between = (Between("grads-reduce-scatter", "replicas", communicates=True),)
+    between = (StepOp("grads-reduce-scatter", "replicas", communicates=True),)
     job = job_of(name, between=between, **({"chunks": 2} if name == "interleaved" else {}))
     found = find_slowdown(job)
     assert found.steps == pytest.approx(job.steps)
@@ -91,7 +91,7 @@ def test_a_job_of_equals_is_healthy(name):
 
 
 def slower(job: Job, replica: int, device: int, factor: float) -> Job:
-    """The job with one slow worker, each replica timed anew."""
+    """The job with one slow worker, each replica timed again."""
     own = (np.arange(len(job.replicas))[:, None] == replica) & (job.schedule.device == device)
     took = (job.end - job.start) * np.where(own, factor, 1.0)
     from ppsim.core.costs import Costs
@@ -117,7 +117,7 @@ def test_one_slow_worker_is_named_and_mending_it_takes_the_slowdown_away():
     best = mend(found)[0]
     assert best.step == pytest.approx(found.ideal_step, rel=0.02)
     assert "replica 2's device 1" in {
-        change.what.partition(" as ")[0] for change in mend(found)[:3]
+        change.text.partition(" as ")[0] for change in mend(found)[:3]
     }
 
 
@@ -126,13 +126,13 @@ def test_stages_split_evenly_and_balanced_sequences_mend_what_they_say():
     job = job_of()
     longer = np.where(schedule.stage == 3, 2.0, 1.0) * (job.end - job.start)
     uneven = find_slowdown(replace(job, end=job.start + longer))
-    even = next(change for change in mend(uneven) if change.what == "stages split evenly")
+    even = next(change for change in mend(uneven) if change.text == "stages split evenly")
     assert even.step == pytest.approx(uneven.ideal_step)
     # all of replica 1's
     length = np.where((np.arange(4)[:, None] == 1) | (schedule.microbatch < 0), 2.0, 1.0)
     skewed = find_slowdown(replace(job, end=job.start + length * (job.end - job.start)))
-    dealt = {change.what.partition(",")[0]: change for change in mend(skewed)}
-    deal = dealt["microbatches dealt anew among replicas"]
+    dealt = {change.text.partition(",")[0]: change for change in mend(skewed)}
+    deal = dealt["microbatches dealt again among replicas"]
     assert deal.step < 0.8 * skewed.steps.mean()
     assert sorted(pair for row in deal.order for pair in row) == [
         (r, m) for r in range(4) for m in range(8)
@@ -149,6 +149,6 @@ def test_a_slow_link_is_named():
     assert link is not None
     assert link == (3, 1, 2, 40.0)
     change = next(
-        change for change in mend(found) if change.what == "replica 3's link 1>2 as the others"
+        change for change in mend(found) if change.text == "replica 3's link 1>2 as the others"
     )
     assert change.step == pytest.approx(found.ideal_step)

@@ -215,7 +215,7 @@ def test_never_drained_rounds_are_1f1b_of_all_their_microbatches(P, more, comm):
 )
 def test_what_decides_the_period_is_named(barrier, why):
     schedule = made("1f1b", 4, 4, barrier=barrier)
-    assert find_period(schedule, prices(schedule, 2.0)).why == why
+    assert find_period(schedule, prices(schedule, 2.0)).reason == why
 
 
 def test_times_of_durations_given_for_each_op_repeat_with_the_rounds():

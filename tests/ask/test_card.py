@@ -14,8 +14,10 @@ from ppsim.ask.card import LINES
 from ppsim.questions import list_functions
 from tests.browser import started
 from tests.questions.examples import answer_of
+from tests.real_runs import short_record
 
 ROOT = Path(__file__).parents[2]
+TRACES = [str(ROOT / "tests" / "data" / "traces" / f"gpipe-rank{rank}.json.gz") for rank in (0, 1)]
 RECORD = str(ROOT / "tests" / "data" / "records" / "timed-p2.json.gz")
 LARGEST = 30_000  # bytes
 SCREEN = {"width": 900, "height": 700, "deviceScaleFactor": 1, "mobile": False}  # a small laptop's
@@ -33,7 +35,7 @@ CARDS = {
     "sweep": "pp.sweep(['1f1b', 'zb-1p'], devices=[4, 8], microbatches=[8, 16, 32])",
     "jitter": "pp.jitter(['1f1b', 'zb-1p'], devices=4, microbatches=8, samples=50)",
     "memory": "pp.memory('1f1b', devices=4, microbatches=8, cap=4)",
-    "explain": "pp.explain('1f1b', devices=4, microbatches=8)",
+    "explain": "pp.explain('1f1b', devices=2, microbatches=2)",
     "diff": "pp.diff('1f1b', 'zb-1p', devices=8, microbatches=32)",
     "layout": "pp.layout('Et*3|(tt|)*14tL')",
     "model": "pp.model('llama3-8b', tp=2, devices=4, microbatches=8, cluster='dgx-h100')",
@@ -41,10 +43,14 @@ CARDS = {
     "optimize": "pp.optimize(devices=2, microbatches=3)",
     "check": "pp.check('order.csv')",
     "read": "pp.read('order.csv')",
+    "check, faults": "pp.check('faulty.csv')",
+    "check, many devices": "pp.check('many.csv')",
+    "calibrate": f"pp.calibrate(from_trace={TRACES!r})",
+    "model, no sizes": "pp.model('deepseek-v3')",
     "convert": "pp.convert('order.csv', 'order.json')",
-    "validate": f"pp.validate(from_record={RECORD!r})",
+    "validate": "pp.validate(from_record='record.json')",
 }
-UNCARDED = {"plan", "calibrate"}  # one takes long, one measures this machine
+UNCARDED = {"plan"}  # takes long
 CARDS |= {
     name: f"answer_of({name!r})" for name in list_functions() if name not in {*CARDS, *UNCARDED}
 }
@@ -83,6 +89,15 @@ class Texts(HTMLParser):
 def folder(tmp_path_factory):
     found = tmp_path_factory.mktemp("cards")
     ppsim.run("1f1b", devices=4, microbatches=8).save(str(found / "order.csv"))
+    lines = (found / "order.csv").read_text("utf-8").splitlines()
+    lines[0] = lines[0].replace("0B3,", "")
+    lines[1] = lines[1].replace("1F2,", "1F2,1F2,")
+    (found / "faulty.csv").write_text("\n".join([*lines, ""]), "utf-8")
+    ppsim.run("1f1b", devices=64, microbatches=256).save(str(found / "many.csv"))
+    many = (found / "many.csv").read_text("utf-8").splitlines()
+    many[40] = many[40].replace("40F99,", "").replace("40B100,", "40B100,40F99,")
+    (found / "many.csv").write_text("\n".join([*many, ""]), "utf-8")
+    short_record(found)
     return found
 
 
@@ -102,7 +117,9 @@ def test_a_card_is_small_and_begins_with_the_verdict(name, folder, monkeypatch):
         ElementTree.fromstring(picture)
 
 
-@pytest.mark.parametrize("name", ["sweep", "jitter", "layout", "model"])
+@pytest.mark.parametrize(
+    "name", ["sweep", "jitter", "layout", "model", "model, no sizes", "calibrate"]
+)
 def test_a_card_without_a_timeline_has_bars_with_their_values(name, folder):
     card = eval(CARDS[name], {"pp": ppsim})._repr_html_()
     (picture,) = re.findall("<svg.*?</svg>", card)
@@ -112,6 +129,8 @@ def test_a_card_without_a_timeline_has_bars_with_their_values(name, folder):
         "layout": ["stage 0", "3", "stage 1", "2"],
         "model": ["device 0", "36.64", "device 1", "27.99"],
         "jitter": ["1f1b", None, "zb-1p", None],
+        "model, no sizes": ["output: output matrix", "7,591.4", "layer: MLP in", "2,164.7"],
+        "calibrate": ["stage 0 B, run", "14.43", "stage 0 F, run", "9.11"],
     }
     assert len(texts[1:5]) == 4
     for found, wanted in zip(texts[1:5], expected[name], strict=True):
@@ -127,6 +146,50 @@ def test_the_bars_of_a_sweep_are_in_proportion_and_bounded():
     ]
     assert wide == pytest.approx([wide[-1] * share / shares[-1] for share in shares], abs=0.11)
     assert "the first 16 of 18 bars" in card
+
+
+def boxes_of(picture: str, pen: str) -> list[tuple[float, float]]:
+    """Left and top of the boxes that are drawn with some attribute."""
+    paths = re.findall(rf'<path {pen}[^>]* d="([^"]*)"', picture)
+    return [
+        (float(x), float(y)) for path in paths for x, y in re.findall(r"M([\d.]+) ([\d.]+)h", path)
+    ]
+
+
+def test_the_card_of_a_checked_file_has_its_queues_and_no_fault(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    (picture,) = re.findall("<svg.*?</svg>", ppsim.check("order.csv")._repr_html_())
+    assert len(boxes_of(picture, 'fill="#')) == 4 * 16
+    assert not boxes_of(picture, 'fill="none"')
+    rows = [line.split(",") for line in Path("order.csv").read_text("utf-8").split()]
+    numbers = re.findall(r'<text x="\d+" y="[\d.]+">(\d+)</text>', picture)
+    wanted = [re.sub(r"^\d+[A-Z]", "", op) for row in rows for op in row]
+    assert sorted(numbers) == sorted(wanted)
+
+
+def test_the_card_of_a_faulty_file_outlines_the_faults_and_names_the_device(folder, monkeypatch):
+    """1F2 is there twice, as the third and fourth op of device 1; device 0 lacks 0B3."""
+    monkeypatch.chdir(folder)
+    checked = ppsim.check("faulty.csv")
+    (picture,) = re.findall("<svg.*?</svg>", checked._repr_html_())
+    outlined = boxes_of(picture, 'fill="none"')
+    assert len(outlined) == 2
+    second_row = sorted({y for _, y in boxes_of(picture, 'fill="#')})[1]
+    row = sorted(x for x, y in boxes_of(picture, 'fill="#') if y == second_row)
+    assert outlined == [(row[2], second_row), (row[3], second_row)]
+    assert re.search(r'font-weight="bold">dev 0<', picture)
+    assert not re.search(r'font-weight="bold">dev [123]<', picture)
+
+
+def test_the_card_of_a_large_file_begins_before_its_first_fault(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    checked = ppsim.check("many.csv")
+    (picture,) = re.findall("<svg.*?</svg>", checked._repr_html_())
+    assert "16 of 64 devices" in picture
+    assert ">dev 40<" in picture
+    assert boxes_of(picture, 'fill="none"')
+    first, last = map(int, re.findall(r"ops (\d+) to (\d+) of 512", picture)[0])
+    assert 0 < first < last < 512
 
 
 def test_a_converted_file_has_its_chart(folder, monkeypatch):

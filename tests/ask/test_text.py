@@ -95,7 +95,7 @@ def test_no_text_of_a_file_commands_a_terminal(env, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("name", "coloured"),
     [
-        ("list", {"1": "1f1b"}),
+        ("list", {"1": "one stage a device", "36": "ppsim list NAME"}),
         ("compare", {"32": "27", "1": "zb-1p"}),
         ("sweep", {"32": "4.0%*"}),
         ("check", {"1;31": "^^^", "36": "  try: move 1B1 after 1F1"}),

@@ -4,6 +4,7 @@ import pytest
 
 from tests.clock import HANG_S
 from tests.commands import start_command
+from tests.real.runs.cases import write_profile
 
 NAMES = ("pickle", "multiprocessing", "socket", "threading", "numpy", "ppsim")
 
@@ -18,7 +19,9 @@ def test_a_run_in_a_strangers_folder_runs_none_of_its_modules(tmp_path):
     for name in NAMES:
         (stranger / f"{name}.py").write_text("open('planted', 'w')\nraise SystemExit(1)\n")
     script.write_text("from ppsim.__main__ import main\n\nif __name__ == '__main__':\n    main()\n")
-    words = ("validate", "gpipe", "--devices", "2", "--mb", "2", "--repeats", "1")
+    profile = write_profile(tmp_path / "p.toml")
+    shape = ("gpipe", "--devices", "2", "--mb", "2", "--repeats", "1", "--ops", "timed")
+    words = ("validate", *shape, "--profile", profile)
     started = start_command(*words, how=(str(script),), cwd=stranger)
     _, errors = started.communicate(timeout=HANG_S)
     assert not (stranger / "planted").exists(), errors

@@ -1,10 +1,19 @@
 """Text from files is cut and cleaned before anybody sees it."""
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppsim.base.numbers import MINUS, align_decimals, format_number, format_part, format_range
+from ppsim.base.numbers import (
+    MINUS,
+    align_decimals,
+    format_column,
+    format_number,
+    format_part,
+    format_range,
+)
 from ppsim.base.text import guess_of, one_line, quote, shorten, shorten_lines
 
 
@@ -115,3 +124,24 @@ def test_no_value_changes_with_its_decimals(values):
 def test_of_known_words_one_with_that_part_is_meant_before_one_spelled_alike(word, meant):
     known = ["h800", "dgx-h100", "h100-96gb-500w"]
     assert guess_of(word, iter(known)) == (f" Did you mean '{meant}'?" if meant else "")
+
+
+def test_the_numbers_of_a_column_have_equal_decimals():
+    """Four digits of the largest one, more where the smallest would have less than three."""
+    assert format_column([8.074, 10.03, 0.0, None]) == ["8.07", "10.03", "0", ""]
+    assert format_column([9.926, 7.969]) == ["9.926", "7.969"]
+    assert format_column([1026.36, 15.71, 1.652]) == ["1,026.36", "15.71", "1.65"]
+    assert format_column([12.5, 1.25, 900.0]) == ["12.50", "1.25", "900.00"]
+    assert format_column([-8.074, 10.0]) == [f"{MINUS}8.07", "10.00"]
+    assert format_column([2048, 4096.0, None]) == ["2,048", "4,096", ""]
+    assert format_column([]) == []
+
+
+def test_a_column_of_very_different_numbers_has_four_digits_of_each():
+    assert format_column([40.25, 0.003412]) == ["40.25", "0.003412"]
+    assert format_column([math.inf, 1.5]) == [format_number(math.inf), "1.500"]
+
+
+def test_a_column_is_rounded_once():
+    """A number that is rounded to four digits and then to three would end in 8."""
+    assert format_column([8.0749, 10.0]) == ["8.07", "10.00"]

@@ -7,7 +7,7 @@ import pytest
 from ppsim.engine.detailed.cluster import read as read_cluster
 from ppsim.errors import InputError
 from ppsim.inputs.profile.profile import read
-from ppsim.prices.trained import Trained, TrainedOptions
+from ppsim.prices.trained import TrainedModel, TrainedOptions
 from ppsim.schedules import generate
 
 HEAD = 'schema = "ppsim.profile/1"\n'
@@ -92,7 +92,7 @@ def test_a_model_of_any_size_is_refused_or_fits_the_numbers(tmp_path, key, value
     text = 'schema = "ppsim.model/2"\n' + "".join(f"{k} = {v}\n" for k, v in rows.items())
     (tmp_path / "x.toml").write_text(text)
     try:
-        model = Trained(str(tmp_path / "x.toml"), TrainedOptions())
+        model = TrainedModel(str(tmp_path / "x.toml"), TrainedOptions())
         held = model.memory(generate("1f1b", devices=2, microbatches=2), None)
     except InputError:
         return

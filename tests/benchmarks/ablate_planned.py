@@ -1,4 +1,4 @@
-"""What planning each split's order anew adds to ``ppsim partition``: makespans with and without.
+"""What planning each split's order again adds to ``ppsim partition``: makespans with and without.
 
 python -m tests.benchmarks.ablate_planned [SECONDS]
 

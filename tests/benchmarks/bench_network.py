@@ -2,9 +2,9 @@
 tests.benchmarks.bench_network``.
 
 Prints cpu nanoseconds: lowering, and execution in each mode per lowered op, with the ratio to the
-simple model per op of the same run; who needs what is worked out anew in each call, in both models.
-Then CPython against compiled code, for the crossing that
-``ppsim.base.compiled.COMPILE_TABLES_ABOVE`` stands for. Nothing is asserted.
+simple model per op of the same run; needs are worked out again in each call, in both models. Then
+CPython against compiled code, for the crossing that ``ppsim.base.compiled.COMPILE_TABLES_ABOVE``
+stands for. Nothing is asserted.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ pytest -n 0 tests/benchmarks/bench_recorder.py
 
 import pytest
 
-from ppsim.real.recorder.guard import observed
+from ppsim.real.recorder.guard import observed_function
 from ppsim.record import op, record
 
 OPS = 1000
@@ -56,7 +56,7 @@ def test_a_call_that_a_hook_observes(benchmark, watched, tmp_path):
         def after(begun: tuple[int, int, object], result: object) -> None:
             recording.note("F", begun[0], begun[1], begun[2], recording.mark())
 
-        call = observed(recording, compute, before, after) if watched else compute
+        call = observed_function(recording, compute, before, after) if watched else compute
 
         def run() -> None:
             for number in range(OPS):

@@ -4,7 +4,7 @@ the library's file.
 python -m tests.benchmarks.fit_efficiency TABLE... [--rounds 4] [--write]
 
 With --rounds 0 the file's numbers stay, and only the errors of the library's published runs are
-written anew: that is for changes of the cost model which need no other numbers.
+written again: that is for changes of the cost model which need no other numbers.
 
 All numbers are fitted at once, as logarithms, on all runs: robust least squares of log(predicted /
 measured) in units of NOISE, each number held near a usual one by SPREAD. Runs with the same
@@ -33,7 +33,7 @@ from ppsim.workload.hardware.efficiency import (
     PATH,
     SCHEMA,
     Curve,
-    Fitted,
+    FittedNumbers,
     Shared,
     Software,
     efficiency_of,
@@ -43,7 +43,7 @@ from ppsim.workload.hardware.hardware import LIBRARY
 from ppsim.workload.plans.nearby import SCHEMA as SEEN
 from ppsim.workload.plans.nearby import Columns
 from ppsim.workload.plans.published import anchors_of
-from ppsim.workload.plans.row_numbers import Row, Skipped
+from ppsim.workload.plans.row_numbers import Row, SkippedRow
 from ppsim.workload.plans.rows import Setup, read_table, setup_of
 from tests.published import plain_row
 
@@ -101,7 +101,7 @@ OF_ALL = (
     "alltoall",
     "dispatched",
 )
-USUAL = Fitted(
+USUAL = FittedNumbers(
     Shared(
         power=0.5,
         grace=1.6,
@@ -161,7 +161,7 @@ class Case:
     @property
     def faulty(self) -> bool:
         """Whether it judges nothing, as by its rows' notes only their ratios count, or something
-        was done that is not modelled.
+        was done that is not modelled, or as another row contradicts it.
         """
         return all(row.get("set") == "faulty" for row in self.rows)
 
@@ -190,9 +190,9 @@ def read_cases(rows: Iterable[Row]) -> list[Case]:
     for row in rows:
         try:
             setup = setup_of(row)
-        except (Skipped, PpsimError):
+        except (SkippedRow, PpsimError):
             continue
-        if setup.measured and predict(setup, USUAL):
+        if setup.step_s and predict(setup, USUAL):
             key = (setup.model, setup.machine.name, setup.choices, str(setup.layout))
             cases.setdefault(key, []).append((row, setup))
     return [_case(runs) for runs in cases.values()]
@@ -205,11 +205,11 @@ def _case(runs: list[tuple[Row, Setup]]) -> Case:
         [name for name in ("tp", "cp", "ep", "pp") if getattr(p, name) > 1]
         + ["fsdp"] * (p.zero == 3)
     )
-    measured = math.exp(mean(math.log(s.measured or 1.0) for _, s in runs))
+    measured = math.exp(mean(math.log(s.step_s or 1.0) for _, s in runs))
     return Case(setup, measured, setup.software, layout or "dp", tuple(row for row, _ in runs))
 
 
-def predict(setup: Setup, numbers: Fitted) -> float:
+def predict(setup: Setup, numbers: FittedNumbers) -> float:
     """Predict a step with some numbers, the fastest of a row's choices; 0 where that is not
     possible.
     """
@@ -241,7 +241,7 @@ def keys_of(cases: Sequence[Case]) -> list[Key]:
     return keys + [("shared", "", name) for name in OF_ALL]
 
 
-def value_of(numbers: Fitted, key: Key) -> float:
+def value_of(numbers: FittedNumbers, key: Key) -> float:
     """Return a number."""
     part, name, number = key
     if part == "shared":
@@ -251,14 +251,14 @@ def value_of(numbers: Fitted, key: Key) -> float:
     return float(getattr(next(s for s in numbers.software if s.name == name), number))
 
 
-def with_values(numbers: Fitted, values: dict[Key, float]) -> Fitted:
+def with_values(numbers: FittedNumbers, values: dict[Key, float]) -> FittedNumbers:
     """Replace numbers; shares of peaks stay below ``LIMIT``."""
     changes: dict[tuple[str, str], dict[str, Any]] = {}
     for (part, name, number), value in values.items():
         changes.setdefault((part, name), {})[number] = (
             min(value, LIMIT) if part == "curve" else value
         )
-    return Fitted(
+    return FittedNumbers(
         replace(numbers.shared, **changes.get(("shared", ""), {})),
         tuple(
             replace(curve, **changes.get(("curve", curve.family), {})) for curve in numbers.curve
@@ -277,7 +277,7 @@ def touches(case: Case, key: Key) -> bool:
     return {"curve": gpu.family == name, "software": kernels == name, "shared": True}[part]
 
 
-def slopes(case: Case, numbers: Fitted, keys: Sequence[Key]) -> tuple[float, Floats]:
+def slopes(case: Case, numbers: FittedNumbers, keys: Sequence[Key]) -> tuple[float, Floats]:
     """Return log(predicted / measured) of a case, and its derivative by the logarithm of each
     number.
     """
@@ -331,7 +331,7 @@ class Linear:
         ]
         return np.array(rows).reshape(-1, len(self.keys))
 
-    def numbers(self, logs: Floats) -> Fitted:
+    def numbers(self, logs: Floats) -> FittedNumbers:
         """Make the numbers of logarithms."""
         return with_values(USUAL, dict(zip(self.keys, np.exp(logs).tolist(), strict=True)))
 
@@ -342,7 +342,7 @@ def weights_of(cases: Sequence[Case]) -> Floats:
     return np.array([min(1.0, MOST / many[case.software]) for case in cases])
 
 
-def linearize(cases: Sequence[Case], numbers: Fitted, workers: int = 2) -> Linear:
+def linearize(cases: Sequence[Case], numbers: FittedNumbers, workers: int = 2) -> Linear:
     """Compute errors and slopes of all cases."""
     keys = keys_of(cases)
     with ProcessPoolExecutor(workers) as pool:
@@ -353,7 +353,7 @@ def linearize(cases: Sequence[Case], numbers: Fitted, workers: int = 2) -> Linea
     )
 
 
-def fit(cases: Sequence[Case], start: Fitted, rounds: int) -> tuple[Fitted, Linear]:
+def fit(cases: Sequence[Case], start: FittedNumbers, rounds: int) -> tuple[FittedNumbers, Linear]:
     """Fit all numbers to all cases; the second result is the errors near the numbers before the
     last round.
     """
@@ -365,7 +365,7 @@ def fit(cases: Sequence[Case], start: Fitted, rounds: int) -> tuple[Fitted, Line
     return numbers, linear
 
 
-def errors_of(cases: Sequence[Case], numbers: Fitted) -> Floats:
+def errors_of(cases: Sequence[Case], numbers: FittedNumbers) -> Floats:
     """Return log(predicted / measured) of cases."""
     return np.array([math.log(predict(case.setup, numbers) / case.measured) for case in cases])
 
@@ -407,7 +407,7 @@ def main() -> None:
         write(numbers, cases, errors)
 
 
-def write(numbers: Fitted, cases: Sequence[Case], errors: Floats) -> None:
+def write(numbers: FittedNumbers, cases: Sequence[Case], errors: Floats) -> None:
     """Write the library's file, with what each curve was fitted on."""
     curves = []
     for curve in numbers.curve:
@@ -419,7 +419,9 @@ def write(numbers: Fitted, cases: Sequence[Case], errors: Floats) -> None:
         curves.append(
             replace(rounded(curve), seen=describe(here) if here else "no run: usual values")
         )
-    new = Fitted(rounded(numbers.shared), tuple(curves), tuple(map(rounded, numbers.software)))
+    new = FittedNumbers(
+        rounded(numbers.shared), tuple(curves), tuple(map(rounded, numbers.software))
+    )
     PATH.write_text(f"{BY}\n{toml.dump(new, SCHEMA)}")
     fitted.cache_clear()
     write_seen(cases)

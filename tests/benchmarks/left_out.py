@@ -5,13 +5,13 @@ python -m tests.benchmarks.left_out TABLE... [--by source] [--rows] [--pairs]
 
 A job is one model on one GPU with one family of layouts. Its runs are never divided between those
 fitted and those predicted, as runs that differ in batch or in degrees say much of each other. All
-numbers are fitted to all settings once; a fold is then fitted anew without its settings, from the
+numbers are fitted to all settings once; a fold is then fitted again without its settings, from the
 same slopes, its settings are predicted with that, and corrected by the runs of the others alone, as
 ``plan`` does. *Anchored*: by one run of the same source, software and GPU, the mean over all that
 it may be. *In range*: of the range that ``plan`` prints. *Ranked*: of two settings of a job, more
 than 5 % apart, the faster one is predicted to be; *regret*: how much slower the predicted fastest
 one is than the fastest. Of hundreds of settings of one software on one node the first of each model
-counts. Rows that are faulty by their own notes are fitted, and judge nothing.
+counts. Rows that are marked as faulty are fitted, and judge nothing.
 """
 
 import argparse
@@ -112,7 +112,7 @@ def correct(
     for number in numbers:
         case = cases[number]
         groups.setdefault((case.source, case.software, case.gpu), []).append(number)
-        correction = known.at(runs[number].setting)
+        correction = known.correction_at(runs[number].setting)
         left.half[number] = correction.half
         left.corrected[number] = left.modelled[number] + math.log(correction.factor)
         left.anchored[number] = left.corrected[number]
@@ -122,7 +122,7 @@ def correct(
             with_anchor = Nearby(others, (runs[anchor],))
             for number in group:
                 if number != anchor:
-                    moved = math.log(with_anchor.at(runs[number].setting).factor)
+                    moved = math.log(with_anchor.correction_at(runs[number].setting).factor)
                     after[number].append(abs(math.exp(left.modelled[number] + moved) - 1))
         for number, sizes in after.items():
             if sizes:

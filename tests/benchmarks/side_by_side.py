@@ -134,7 +134,9 @@ def main() -> None:
         for process in pair:
             if may_compile:
                 ask(
-                    process, "compiled.pays = lambda *_: True; from ppsim.base.compiled import load"
+                    process,
+                    "compiled.machine_code_pays = lambda *_: True; "
+                    "from ppsim.base.compiled import load",
                 )
                 ask(process, ALWAYS)
             ask(process, make)

@@ -169,7 +169,7 @@ BAD = {
         "Did you mean '--devices'?",
     ),
     "Megatron's option of another command": (
-        ["jitter", "1f1b", "--tensor-model-parallel-size", "4"],
+        ["optimize", "--tensor-model-parallel-size", "4"],
         2,
         "size'.\n",
     ),

@@ -86,7 +86,7 @@ def test_what_is_not_there_is_answered_with_what_works(words, says, hint):
     assert hint in error.hint
 
 
-@pytest.mark.parametrize("command", ["jitter", "memory"])
+@pytest.mark.parametrize("command", ["optimize", "memory"])
 def test_an_optimizer_is_answered_with_what_memory_counts(command):
     code, _, err = answer(command, "--optimizer", "muon")
     assert code == 2

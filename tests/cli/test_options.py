@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import importlib
 import json
 import re
@@ -25,10 +24,12 @@ from ppsim.errors import PpsimError
 from ppsim.questions import list_questions, module_of
 from tests.cases import EVERY, HUNTS
 from tests.questions.examples import example_of
+from tests.real_runs import RECORD as WHOLE_RECORD
+from tests.real_runs import short_record
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"
-RECORD = str(DATA / "records" / "timed-p2.json.gz")
+RECORD = str(WHOLE_RECORD)
 TRACE = str(DATA / "traces" / "gpipe-rank0.json.gz")
 SCHEDULE = ["interleaved-overlap", "--devices", "4", "--mb", "16"]
 SEVERAL = ["1f1b", "interleaved-overlap", "--devices", "4", "--mb", "16"]
@@ -344,11 +345,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def record(tmp_path_factory) -> str:
-    """The record with its first two schedules."""
-    whole = json.loads(gzip.decompress(Path(RECORD).read_bytes()))
-    path = tmp_path_factory.mktemp("record") / "short.json"
-    path.write_text(json.dumps(whole | {"runs": whole["runs"][:2]}))
-    return str(path)
+    return short_record(tmp_path_factory.mktemp("record"))
 
 
 def test_no_command_is_left_out():
@@ -614,7 +611,7 @@ def test_the_table_has_no_row_of_one_question():
         named = need.commands or options
         return [name for name in named if options[name] & {*need.options}]
 
-    assert [need.why for need in NEEDS if len(concerned(need)) < 2] == []
+    assert [need.reason for need in NEEDS if len(concerned(need)) < 2] == []
 
 
 def test_rows_of_a_request_speak_of_its_options():

@@ -23,6 +23,7 @@ from ppsim.errors import InputError
 from tests.cases import EVERY
 from tests.cli.option_fuzz import commands
 from tests.commands import ROOT, answer, invoke, refused
+from tests.sources import parsed
 
 FILED = ("check", "convert", "open", "read")  # commands of a file
 SMALL = ("--devices", "2", "--mb", "4")
@@ -78,7 +79,7 @@ def options_of(name: str) -> set[str]:
 
 def refusals(path: Path) -> Iterator[str]:
     """What the errors and rules of a module say; values in them count as ``1``."""
-    for call in ast.walk(ast.parse(path.read_text())):
+    for call in ast.walk(parsed(path)):
         if isinstance(call, ast.Call) and getattr(call.func, "id", "") in (
             "InputError",
             "PpsimError",
@@ -97,7 +98,8 @@ def refusals(path: Path) -> Iterator[str]:
 def test_every_command_and_option_that_a_refusal_names_exists():
     """In a command's own module they are options of that command, or of one that the text names."""
     own = {name: options_of(name) for name in group.list_commands(None)}  # type: ignore[arg-type]
-    every = set().union(*own.values(), {"--help"})
+    of_all = {"--help", "--help-all"}
+    every = set().union(*own.values(), of_all)
     rooms = [ROOT / "cli", *(ROOT / "ppsim" / room for room in ("ask", "prices", "questions"))]
     modules = [path for room in rooms for path in room.rglob("*.py")]
     commands = [ROOT / "cli", ROOT / "ppsim" / "questions"]
@@ -110,7 +112,9 @@ def test_every_command_and_option_that_a_refusal_names_exists():
     for command, text in said:
         named = re.findall(r"\bppsim ([a-z]+)\b", text)
         assert set(named) <= own.keys(), text
-        known = own.get(command, every).union(*(own[name] for name in named), {"--help"})
+        known = own.get(command, every).union(
+            *(own[name] for name in named), {"--help", "--help-all"}
+        )
         assert set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9]", text)) <= known, (
             command,
             text,

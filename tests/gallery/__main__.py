@@ -1,4 +1,4 @@
-"""Draw the gallery anew, with README's pictures: ``python -m tests.gallery``; ``--check`` says what
+"""Draw the gallery and README's pictures: ``python -m tests.gallery``; ``--check`` says what
 differs.
 """
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ppsim.base.text import shell_line
-from ppsim.base.toml import Refused, read
+from ppsim.base.toml import RefusedValue, read
 from ppsim.errors import InputError
 
 SCHEMA = "ppsim.figures/1"
@@ -54,15 +54,15 @@ class FigureEntry:
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"\w[\w-]*(\.\w+)+", self.file):
-            raise Refused(
+            raise RefusedValue(
                 "file", f"must be a name without a folder, such as a.svg, got {self.file!r}"
             )
         try:
             words = self.words
         except ValueError as error:
-            raise Refused("command", f"is no command line: {error}") from error
+            raise RefusedValue("command", f"is no command line: {error}") from error
         if not words or any(re.match("-o|--output", word) for word in words):
-            raise Refused(
+            raise RefusedValue(
                 "command", f"must be the words after ppsim, without -o, got {self.command!r}"
             )
 
@@ -88,7 +88,7 @@ class FigureList:
             name for name, times in Counter(each.file for each in self.figure).items() if times > 1
         ]
         if twice:
-            raise Refused("figure", f"must have a file each, got {twice[0]!r} twice")
+            raise RefusedValue("figure", f"must have a file each, got {twice[0]!r} twice")
 
 
 def read_figures(path: str) -> tuple[FigureEntry, ...]:

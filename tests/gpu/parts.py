@@ -366,7 +366,7 @@ def gradients(bench: Bench) -> Found:
             plan = plan_of(name, devices, 8)
             each = []
             for device in range(devices):
-                with lanes.on(device):
+                with lanes.use_stream(device):
                     each.append(tasks.ComputingTasks(plan.lowered, device, MODEL, "cuda"))
             lanes.settle()
             lanes.sync()

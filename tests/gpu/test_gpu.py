@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from ppsim.real.runs.record import Record, load
 from ppsim.real.traces.read import read_run
@@ -15,7 +22,9 @@ from ppsim.real.validation.analyse import validate
 from ppsim.real.validation.verdict import Validation
 from ppsim.schedules import recognise
 from tests.commands import ROOT, invoke
+from tests.gpu.__main__ import main as command
 from tests.real.runs.cases import assert_causal
+from tests.warm_processes import warm_context
 
 DATA = ROOT / "tests" / "data" / "gpu"
 GPUS = {"h100": "NVIDIA H100 80GB HBM3", "h200": "NVIDIA H200"}
@@ -34,25 +43,44 @@ def validated(name: str) -> Validation:
     return validate(recorded(name))
 
 
+class Forked:
+    """A process of a part that has torch when it starts, as ``subprocess.Popen`` gives one."""
+
+    def __init__(self, words: list[str], *, stdout: Any, **_: Any) -> None:
+        context: Any = warm_context()
+        given = (dict(os.environ), stdout.name, words[3:])
+        self._process = context.Process(target=_run_words, args=given)
+        self._process.start()
+        self.pid: int = self._process.pid
+
+    def wait(self, limit: float | None = None) -> int:
+        self._process.join(limit)
+        if self._process.exitcode is None:
+            raise subprocess.TimeoutExpired("a part", limit or 0.0)
+        code: int = self._process.exitcode
+        return code
+
+
+def _run_words(environment: dict[str, str], log: str, words: list[str]) -> None:
+    os.setsid()
+    os.environ.clear()
+    os.environ.update(environment)
+    with open(log, "ab") as file:
+        for ours in (1, 2):
+            os.dup2(file.fileno(), ours)
+    command.main(words, standalone_mode=False)
+
+
 @pytest.mark.slow
 @pytest.mark.torch
-def test_every_part_runs_on_the_stand_in(tmp_path: Path):
+def test_every_part_runs_on_the_stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Each part ends by itself and leaves numbers; all files together are few and small."""
-    import subprocess
-    import sys
-
-    words = [
-        sys.executable,
-        "-m",
-        "tests.gpu",
-        str(tmp_path),
-        "--device",
-        "stand-in",
-        "--minutes",
-        "30",
-    ]
-    ran = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=False)
-    assert ran.returncode == 0, ran.stderr
+    pytest.importorskip("torch")
+    monkeypatch.setattr(
+        "tests.gpu.__main__.subprocess", SimpleNamespace(**vars(subprocess) | {"Popen": Forked})
+    )
+    words = [str(tmp_path), "--device", "stand-in", "--minutes", "30"]
+    ran = CliRunner().invoke(command, words, catch_exceptions=False)
     assert len(ran.stdout.splitlines()) <= 11 + 60
     assert "FAILED" not in ran.stdout, ran.stdout
     assert "exit code" not in ran.stdout, ran.stdout
@@ -61,6 +89,24 @@ def test_every_part_runs_on_the_stand_in(tmp_path: Path):
     assert sum(path.stat().st_size for path in files) < 40 << 20
     results = json.loads((tmp_path / "results.json").read_text())
     assert {"split", "layers", "copies", "recorder", "gradients"} < results.keys()
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+def test_a_part_is_a_process_that_may_fail(tmp_path: Path):
+    """The command goes on after it, and says so in its table: here a GPU is missing."""
+    words = [sys.executable, "-m", "tests.gpu", str(tmp_path), "--only", "copies"]
+    ran = subprocess.run(
+        words,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert re.search(r"^copies +\d+ s +exit code 1$", ran.stdout, re.M)
+    assert re.search(r"MISS FAILED: \w+: .*\(\w+\.py:\d+\)", ran.stdout)
 
 
 @pytest.mark.torch

@@ -305,14 +305,14 @@ def test_the_least_cap_is_one_that_fits_where_it_is_no_whole_number():
 def test_a_cap_counts_whole_activations_that_were_rounded_and_exact_bytes(cap, unit, whole, amount):
     """Of three chunks a device: three activations for each that the cap has."""
     schedule = generate("interleaved", devices=4, microbatches=8, chunks=3)
-    assert read_cap(cap).of_schedule(schedule, unit, whole=whole) == amount
+    assert read_cap(cap).caps_in_unit(schedule, unit, whole=whole) == amount
 
 
 def test_a_cap_is_one_number_or_one_for_each_device():
-    assert read_cap("6").of_devices(3) == (6.0, 6.0, 6.0)
-    assert read_cap("6,5,4").of_devices(3) == (6.0, 5.0, 4.0)
+    assert read_cap("6").per_device_caps(3) == (6.0, 6.0, 6.0)
+    assert read_cap("6,5,4").per_device_caps(3) == (6.0, 5.0, 4.0)
     one, two = (generate("1f1b", devices=devices, microbatches=4) for devices in (1, 2))
-    assert read_cap("6").of_schedule(one, "activations") == 6
-    assert read_cap("6,5").of_schedule(two, "activations") == (6, 5)
+    assert read_cap("6").caps_in_unit(one, "activations") == 6
+    assert read_cap("6,5").caps_in_unit(two, "activations") == (6, 5)
     with pytest.raises(InputError, match="has 2 numbers for 3 devices"):
-        read_cap("6,5").of_devices(3)
+        read_cap("6,5").per_device_caps(3)

@@ -11,7 +11,7 @@ from ppsim.core.ops import Kind
 from ppsim.errors import InputError
 from ppsim.prices.build import build, build_memory
 from ppsim.prices.options import CostOptions
-from ppsim.prices.trained import Trained, TrainedOptions
+from ppsim.prices.trained import TrainedModel, TrainedOptions
 
 PROFILE = str(Path(__file__).parents[2] / "gallery" / "profile-cpu.toml")
 SHAPE = ShapeOptions(devices=4, microbatches=8)
@@ -36,7 +36,7 @@ def test_a_copy_takes_as_long_as_an_activation_has_bytes(slices):
 
 def test_a_model_gives_the_bytes_where_times_have_a_unit():
     costs = CostOptions(tf=1.0, unit="s", offload="all", host_link="100GB/s")
-    model = Trained("llama3-8b", TrainedOptions())
+    model = TrainedModel("llama3-8b", TrainedOptions())
     schedule, prices = build("1f1b", SHAPE, costs, model=model)
     held = build_memory(schedule, prices, costs, model)[0].activations
     assert prices.others[Kind.OFFLOAD].tolist() == pytest.approx((held / 100e9).tolist())

@@ -1,4 +1,6 @@
-"""Costs of a model on a cluster: those of ``ppsim plan``, in run, compare and explain."""
+"""Costs of a model on a cluster: those of ``ppsim plan``, in run, compare, explain, sweep and
+jitter.
+"""
 
 from __future__ import annotations
 
@@ -95,6 +97,64 @@ def test_compare_takes_the_costs_of_plan(case):
             spec, **shape, model=model, cluster=cluster, **sizes, **more, cap=cap
         ).to_json()
         assert held["fits"], spec
+
+
+@pytest.mark.parametrize("case", LAYOUTS)
+def test_sweep_and_jitter_take_the_costs_of_run(case):
+    """Makespans of a grid, and without noise, are those of run at the same sizes."""
+    model, cluster, sizes, devices, count, names, software = LAYOUTS[case]
+    specs, more = names.split(","), {"software": software} if software else {}
+    options: dict[str, Any] = {"model": model, "cluster": cluster, "mbs": 2, **sizes, **more}
+    runs = {
+        (spec, mb): ppsim.run(spec, devices=devices, mb=mb, **options).timeline.makespan
+        for spec in specs
+        for mb in (count, 2 * count)
+    }
+    swept = {
+        (row["name"], row["microbatches"]): row["makespan"]
+        for row in ppsim.sweep(specs, devices=[devices], mb=[count, 2 * count], **options)
+    }
+    assert swept == pytest.approx(runs, rel=1e-12)
+    shaken = ppsim.jitter(specs, devices=devices, mb=count, samples=2, **options)
+    for row in shaken.to_json()["schedules"]:
+        assert row["makespan"] == pytest.approx(runs[row["name"], count], rel=1e-12)
+
+
+def test_a_sweep_of_a_model_keeps_its_results_and_its_cap(tmp_path):
+    """Rows of a file of results are those of the same model alone, and a cap is in bytes."""
+    words = ["sweep", "1f1b", "gpipe", "--devices", "2,4", "--mb", "16", "--tp", "4"]
+    words += ["--cluster", "dgx-h100", "--cap", "60GiB", "--json"]
+    kept = ["--results", str(tmp_path / "rows.parquet")]
+    model = ["--model", "llama3-8b"]
+    first, again, plain = (
+        json.loads(invoke(*words, *model, *more).stdout)["shapes"] for more in (kept, kept, [])
+    )
+    assert first == again == plain
+    fits = {(row["name"], row["devices"]): row["fits"] for row in plain}
+    for (name, devices), verdict in fits.items():
+        shape: dict[str, Any] = {"devices": devices, "mb": 16, "tp": 4, "cap": "60GiB"}
+        found = ppsim.run(name, model="llama3-8b", cluster="dgx-h100", **shape).to_json()
+        assert found["fits"] == verdict
+    assert set(fits.values()) == {True, False}
+    other = invoke(*words, "--model", "llama3-70b", *kept)
+    assert "other inputs" in str(other.exception)
+
+
+@pytest.mark.parametrize("command", ["sweep", "jitter"])
+def test_sweep_and_jitter_refuse_a_model_without_a_cluster(command):
+    shape = [command, "1f1b", "--devices", "4", "--mb", "8"]
+    found = str(invoke(*shape, "--model", "llama3-8b").exception)
+    assert "--model has no times without GPUs" in found
+    found = str(invoke(*shape, "--tp", "2").exception)
+    assert "--tp says how --model is trained" in found
+    both = ["--model", "llama3-8b", "--cluster", "dgx-h100"]
+    found = str(invoke(*shape, *both, "--tf", "2").exception)
+    assert "--tf cannot be given too" in found
+
+
+def test_a_cluster_is_of_a_model_in_jitter():
+    found = invoke("jitter", "1f1b", "--devices", "4", "--mb", "8", "--cluster", "dgx-h100")
+    assert "--cluster is of a model here" in str(found.exception)
 
 
 def test_run_of_a_plan_draws_the_same_pipeline():

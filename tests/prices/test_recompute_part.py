@@ -11,7 +11,7 @@ import ppsim
 from ppsim.core.recompute import add_recompute, parse_rules
 from ppsim.core.timeline import Timeline
 from ppsim.errors import PpsimError
-from ppsim.prices.trained import Trained, TrainedOptions
+from ppsim.prices.trained import TrainedModel, TrainedOptions
 from ppsim.schedules import generate
 from ppsim.workload.model.contents import contents_of, kept_bytes
 from ppsim.workload.model.model import read_trained
@@ -66,7 +66,7 @@ def test_layers_of_a_model_keep_what_a_plan_keeps(count):
 
 def test_modules_take_their_share_of_the_products():
     """The MLP of Llama 2 7B has 3 hf of 4 hh + 3 hf of all but attention's core."""
-    model = Trained("llama2-7b", TrainedOptions())
+    model = TrainedModel("llama2-7b", TrainedOptions())
     core, mlp = (model.share_of((name,)) for name in ("core_attn", "mlp"))
     assert mlp / (1 - core) == pytest.approx(3 * 11008 / (4 * 4096 + 3 * 11008))
     assert model.share_of(("core_attn", "mlp")) == pytest.approx(core + mlp)
@@ -97,7 +97,7 @@ def test_stages_with_rules_of_their_own():
     assert counted.tolist() == [1, 3, 2, 1]
 
 
-@pytest.mark.filterwarnings("ignore:.*timed anew")
+@pytest.mark.filterwarnings("ignore:.*timed again")
 def test_files_say_which_stages_run_a_part_again(tmp_path):
     path = str(tmp_path / "x.json")
     found = ppsim.run(

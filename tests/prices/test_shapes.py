@@ -53,11 +53,11 @@ def hangs(path):
     they stand still.
     """
     draft = read_draft(path)
-    messages = ExpectedMessages.of(draft, Tables.of(draft))
+    messages = ExpectedMessages.from_draft(draft, Tables.from_draft(draft))
     sent, received = messages.matched(draft)
     send, receive = messages.send[sent].tolist(), messages.receive[received].tolist()
     other = dict(zip(send, receive, strict=True)) | dict(zip(receive, send, strict=True))
-    op, need = Tables.of(draft).needs(draft)
+    op, need = Tables.from_draft(draft).needs(draft)
     needs = [need[op == each].tolist() for each in range(len(draft))]
     at = draft.offsets[:-1].tolist()
     phase, done = dict.fromkeys(other, 0), [False] * len(draft)

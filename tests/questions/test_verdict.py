@@ -1,6 +1,7 @@
 """One sentence answers each question, and it comes first wherever an answer is shown."""
 
 import json
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -48,7 +49,7 @@ ASKED = {
     "optimize": (["optimize", "--devices", "2", "--mb", "3", "--time-limit", "20"], PAGE),
     "optimize, front": (["optimize", "--devices", "2", "--mb", "2", "--front"], PAGE),
     "partition": (["partition", "1f1b", *SHAPE, "--num-layers", "7"], WITHOUT),
-    "explain": (["explain", "1f1b", *SHAPE], PAGE),
+    "explain": (["explain", "1f1b", "--devices", "2", "--mb", "2"], PAGE),
     "diff": (["diff", "1f1b", "zb-1p", *SHAPE], PAGE),
     "check": (["check", "order.csv"], WITHOUT),
     "check, faults": (["check", "broken.csv"], WITHOUT),
@@ -95,14 +96,22 @@ class Words(HTMLParser):
             self.seen.append(" ".join(data.split()))
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """The files that questions are asked about."""
+    folder = tmp_path_factory.mktemp("made")
+    files = [str(folder / name) for name in ("order.csv", "run.json")]
+    assert invoke("run", "1f1b", *SHAPE, "-o", files[0], "-o", files[1]).exit_code == 0
+    broken = (folder / "order.csv").read_text("utf-8").replace("0F0", "0F1", 1)
+    (folder / "broken.csv").write_text(broken, "utf-8")
+    (folder / "rows.json").write_text(json.dumps([ROW]), "utf-8")
+    return folder
+
+
 @pytest.fixture
-def files(tmp_path, monkeypatch):
+def files(made, tmp_path, monkeypatch):
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    for name in ("order.csv", "run.json"):
-        assert invoke("run", "1f1b", *SHAPE, "-o", name).exit_code == 0
-    broken = Path("order.csv").read_text("utf-8").replace("0F0", "0F1", 1)
-    Path("broken.csv").write_text(broken, "utf-8")
-    Path("rows.json").write_text(json.dumps([ROW]), "utf-8")
     return tmp_path
 
 
@@ -119,12 +128,13 @@ def test_one_verdict_comes_first(name, files):
     """
     words, target = ASKED[name]
     written = ["-o", target] if target else []
+    pictured = written if "--tradeoff" in words else []  # a picture is all that it asks for
     shown = invoke(*words, *written)
     first = shown.stdout.splitlines()[0]
     assert len(first.split()) > 2
     if name not in NO_OBJECT:
         force = ["--force"] if name == "calibrate" else []
-        found = json.loads(invoke(*words, *written, *force, "--json").stdout)
+        found = json.loads(invoke(*words, *pictured, *force, "--json").stdout)
         assert found["verdict"] == first
         assert [*found][:2] == ["schema", "verdict"]
     if target == PAGE:
@@ -134,7 +144,7 @@ def test_one_verdict_comes_first(name, files):
         assert json.loads((files / target).read_text("utf-8"))["verdict"] == first
 
 
-def test_memory_says_whether_it_fits(files):
+def test_memory_says_whether_it_fits():
     """With a cap, by its first words; what does not fit ends with exit code 1 and the same
     numbers.
     """

@@ -216,7 +216,7 @@ def test_times_of_a_file_that_are_not_used_are_said_to_be_so(suffix, tmp_path, m
     runner.invoke(
         group, ["run", "-s", "1f1b", "--stages", "2", "--mb", "4", "--tf", "3", "-q", "-o", name]
     )
-    said = f"times of {name} are not used: timed anew with the costs given\n"
+    said = f"times of {name} are not used: timed again with the costs given\n"
     assert runner.invoke(group, ["run", "-s", name, "-q"]).stderr == said
     Path("x.csv").write_text("0F0,0B0\n")
     assert runner.invoke(group, ["run", "-s", "x.csv", "-q"]).stderr == ""

@@ -68,7 +68,7 @@ def reaches(cap: float) -> Any:
     walk = make_walk(problem, orders, 1, np.zeros(1, np.int64))
     anneal_kernel.prepare(orders, walk)
     return [
-        anneal_kernel.reach(orders, walk, op, steps)
+        anneal_kernel.reachable_place(orders, walk, op, steps)
         for op in range(len(orders.code))
         for steps in (-5, 5)
     ]

@@ -45,7 +45,7 @@ PLAYGROUND = """# Playground
 
 Each page shows a schedule of {devices} devices and {microbatches} microbatches, and works without
 Python: zoom, hover, light up a microbatch, the critical path, memory over time. Press *edit* to
-move, split and place ops: the page times them anew at once, says what they cost and which
+move, split and place ops: the page times them again at once, says what they cost and which
 schedule they have become, and its address holds what you did. They are what `ppsim run NAME
 {shape} -o page.html` writes; your own shape and costs take the same command, and `ppsim serve`
 opens a page with controls. [Lessons](../lessons/index.md) say what to try.

@@ -67,14 +67,18 @@ def test_a_name_of_the_library_shows_its_fields(name, text):
 def test_a_cluster_in_words_is_that_of_a_file():
     """A card for each GPU, or one for a node where it is Ethernet, or as many as are said."""
     words, named = read_machine("h100x8,nvlink4,ib-400"), read_machine("dgx-h100")
-    assert (words.within, words.between, words.per_node, words.gpu) == (
-        named.within,
-        named.between,
+    assert (words.intra_bytes_per_s, words.inter_bytes_per_s, words.per_node, words.gpu) == (
+        named.intra_bytes_per_s,
+        named.inter_bytes_per_s,
         named.per_node,
         named.gpu,
     )
-    assert read_machine("a100-80gbx8,nvlink3,ethernet-25").between == pytest.approx(25e9 / 8 / 8)
-    assert read_machine("A100-80GBx4, nvlink3, ib-200x2").between == pytest.approx(25e9 * 2 / 4)
+    assert read_machine("a100-80gbx8,nvlink3,ethernet-25").inter_bytes_per_s == pytest.approx(
+        25e9 / 8 / 8
+    )
+    assert read_machine("A100-80GBx4, nvlink3, ib-200x2").inter_bytes_per_s == pytest.approx(
+        25e9 * 2 / 4
+    )
     assert read_cluster("rtx-4090x2,pcie4,ethernet-10").intra.gb_per_s == 25
 
 
@@ -131,7 +135,7 @@ def test_a_plan_on_one_node_takes_all_its_gpus():
 def test_nodes_of_one_gpu_need_no_link_within():
     machine = read_machine("h100x1,ethernet-100")
     assert machine.per_node == 1
-    assert machine.between == pytest.approx(12.5e9)
+    assert machine.inter_bytes_per_s == pytest.approx(12.5e9)
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def objects_size(text: str) -> int:
 
 
 def decode_object(text: str | bytes | msgspec.Raw, kind: Any = Any) -> Any:
-    """Decode JSON that is short, or part of what :func:`check_objects` has let in.
+    """Decode JSON that is short, or part of a text that :func:`check_objects` has accepted.
 
     Raises:
         ValueError: it is not JSON, is of another type, or is nested too deeply.

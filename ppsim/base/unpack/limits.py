@@ -36,7 +36,7 @@ def size_limit(largest: int = LARGEST) -> int:
     """Return the limit of a file's size in bytes: the environment's, or else ``largest``.
 
     Raises:
-        InputError: the environment sets what is not a size.
+        InputError: the environment's value is not a size.
     """
     given, most = os.environ.get(VARIABLE, ""), _most.get()
     try:
@@ -50,7 +50,7 @@ def too_large(name: str, largest: int, size: int = 0, times: int = 1) -> InputEr
     """Return the error for a file beyond a limit; its hint has the setting that would admit it.
 
     Args:
-        name: the file, and what of it is too large.
+        name: the file, and its part that is too large.
         largest: the limit in bytes.
         size: of the file in bytes where it is known; else the setting is 4 times the present one.
         times: the limit over the size that the environment sets.

@@ -235,7 +235,7 @@ def open_parquet(data: bytes, name: str, hint: str, meter: Meter) -> ParquetTabl
     Args:
         data: its content.
         name: the file, for messages.
-        hint: what to give instead.
+        hint: a suggestion.
         meter: which counts the texts that are read from it.
 
     Raises:
@@ -305,7 +305,7 @@ def refuse_faults(name: str, hint: str) -> Iterator[None]:
         yield
     except PpsimError:
         raise
-    except Exception as error:  # the library's own errors, and those of what it calls
+    except Exception as error:  # errors of the library and of its own libraries
         what = f"{name} is not a whole Parquet file: {shorten(str(error))}"
         raise InputError(what, hint) from None
 

@@ -45,7 +45,7 @@ class Page:
     encoding: int
 
 
-class Damaged(ValueError):
+class DamagedFooter(ValueError):
     """A footer or a page header that no writer makes."""
 
 
@@ -53,13 +53,13 @@ def chunks_by_group(data: bytes, columns: int) -> list[tuple[int, list[Chunk]]]:
     """Read the footer: the rows of each row group, and the place of each of its ``columns``.
 
     Raises:
-        Damaged: it is not whole, or a row group lacks a column.
+        DamagedFooter: it is not whole, or a row group lacks a column.
     """
     end = len(data) - 8
     begin = end - int.from_bytes(data[-8:-4], "little")
     if begin < 0:
-        raise Damaged("the footer is cut short")
-    footer = _Thrift(memoryview(data), begin, end).struct(_FOOTER)
+        raise DamagedFooter("the footer is cut short")
+    footer = _ThriftReader(memoryview(data), begin, end).struct(_FOOTER)
     return [(_need(group, 3), _chunks(group, columns)) for group in footer.get(4, [])]
 
 
@@ -72,7 +72,7 @@ def _chunks(group: dict[int, Any], columns: int) -> list[Chunk]:
         begin = dictionary if 0 < dictionary < begin else begin
         found.append(Chunk(begin, begin + size, values))
     if len(found) != columns:
-        raise Damaged(f"a row group has {len(found):,} of {columns:,} columns")
+        raise DamagedFooter(f"a row group has {len(found):,} of {columns:,} columns")
     return found
 
 
@@ -80,11 +80,11 @@ def pages(data: memoryview, chunk: Chunk) -> Iterator[Page]:
     """Yield the pages of a column chunk, up to as many values as it states.
 
     Raises:
-        Damaged: a header is not whole.
+        DamagedFooter: a header is not whole.
     """
     at, seen = chunk.begin, 0
     while at < chunk.end and seen < chunk.values:
-        header = _Thrift(data, at, min(chunk.end, at + _LONGEST_HEADER))
+        header = _ThriftReader(data, at, min(chunk.end, at + _LONGEST_HEADER))
         fields = header.struct(_PAGE)
         kind, unpacked, packed = (_need(fields, number) for number in (1, 2, 3))
         about = fields.get(5) or fields.get(8) or fields.get(7) or {}
@@ -99,11 +99,11 @@ def _need(fields: dict[int, Any], number: int) -> int:
     """Return a number from 0 that must be there."""
     value = fields.get(number, -1)
     if value < 0:
-        raise Damaged("a size is missing or below 0")
+        raise DamagedFooter("a size is missing or below 0")
     return int(value)
 
 
-class _Thrift:
+class _ThriftReader:
     """A reader of Thrift structs, which keeps the fields that are asked for and skips the
     others.
     """
@@ -113,14 +113,14 @@ class _Thrift:
 
     def struct(self, wanted: Any, depth: int = 0) -> dict[int, Any]:
         if depth > _DEEPEST:
-            raise Damaged("nested too deeply")
+            raise DamagedFooter("nested too deeply")
         found, number = dict[int, Any](), 0
         while byte := self.byte():
             kind = byte & 15
             number = number + (byte >> 4) if byte >> 4 else self.zigzag()
             want = wanted.get(number)
             if number in found:
-                raise Damaged("a field is there twice")
+                raise DamagedFooter("a field is there twice")
             if want == kind:
                 found[number] = self.zigzag()
             elif isinstance(want, dict) and kind == _STRUCT:
@@ -134,14 +134,14 @@ class _Thrift:
     def list(self, wanted: Any, depth: int) -> list[dict[int, Any]]:
         count, kind = self.head_of_list()
         if count and kind != _STRUCT:
-            raise Damaged("a list of what are not structs")
+            raise DamagedFooter("a list of what are not structs")
         return [self.struct(wanted, depth + 1) for _ in range(count)]
 
     def head_of_list(self) -> tuple[int, int]:
         byte = self.byte()
         count = byte >> 4 if byte >> 4 < 15 else self.varint()
         if count > self.end - self.at:
-            raise Damaged("a list is cut short")
+            raise DamagedFooter("a list is cut short")
         return count, byte & 15
 
     def skip(self, kind: int, depth: int, *, listed: bool = False) -> None:
@@ -159,11 +159,11 @@ class _Thrift:
             for _ in range(count):
                 self.skip(inner, depth + 1, listed=True)
         else:
-            raise Damaged("a field of an unknown kind")
+            raise DamagedFooter("a field of an unknown kind")
 
     def byte(self) -> int:
         if self.at >= self.end:
-            raise Damaged("cut short")
+            raise DamagedFooter("cut short")
         self.at += 1
         return self.data[self.at - 1]
 
@@ -173,7 +173,7 @@ class _Thrift:
             value |= (byte & 127) << shift
             shift += 7
             if shift > 63:
-                raise Damaged("a number is too long")
+                raise DamagedFooter("a number is too long")
         return value | byte << shift
 
     def zigzag(self) -> int:

@@ -51,7 +51,7 @@ import numpy as np
 
 from ppsim.base import toml
 from ppsim.base.times import MICROSECONDS
-from ppsim.base.toml import Refused, not_negative, one_of
+from ppsim.base.toml import RefusedValue, not_negative, require_one_of
 from ppsim.base.units import parse_size
 from ppsim.core.soundness import LONGEST
 from ppsim.engine.detailed.named_links import NAMED
@@ -76,7 +76,7 @@ class Link:
 
     def __post_init__(self) -> None:
         if self.link:
-            one_of("link", self.link, NAMED)
+            require_one_of("link", self.link, NAMED)
             alpha, speed = NAMED[self.link]
             object.__setattr__(self, "alpha_us", self.alpha_us or alpha)
             object.__setattr__(
@@ -85,14 +85,14 @@ class Link:
         not_negative(self, "alpha_us")
         _positive(self, "gb_per_s")
         if not -1 <= self.eager_bytes <= MOST_BYTES:
-            raise Refused(
+            raise RefusedValue(
                 "eager_bytes",
                 f"must be -1 or more and {MOST_BYTES} at most, got {self.eager_bytes}",
             )
 
 
 @dataclass(frozen=True)
-class Divided:
+class DividedBandwidth:
     """Bandwidth that the links of several devices divide, in each direction; no limit where one is
     left out.
     """
@@ -103,7 +103,7 @@ class Divided:
     nic_gb_per_s: float | None = None  # of a network card, to and from other nodes
     # nodes below one leaf switch, or below the leaves of one pod; without it all are
     nodes_per_switch: int | None = None
-    # how many times as much the nodes of a switch can send as its links to other switches carry
+    # the bandwidth of a switch's nodes over the bandwidth of its links to other switches
     oversubscription: float = 1.0
 
     def __post_init__(self) -> None:
@@ -114,7 +114,7 @@ class Divided:
             *(["nodes_per_switch"] if self.nodes_per_switch is not None else []),
         )
         if not 1 <= self.oversubscription <= MOST:
-            raise Refused(
+            raise RefusedValue(
                 "oversubscription",
                 f"must be 1 or more and {MOST} at most, got {self.oversubscription:g}",
             )
@@ -178,7 +178,7 @@ class Nodes:
     memory_gib: float | None = None  # of a GPU, where it is not as the library says
     intra: Link | None = None  # links within a node
     inter: Link | None = None  # links to other nodes; between two kinds the slower one counts
-    shared: Divided | None = None  # bandwidth that links divide
+    shared: DividedBandwidth | None = None  # bandwidth that links divide
 
     def __post_init__(self) -> None:
         _count(self, "count", *(["devices_per_node"] if self.devices_per_node is not None else []))
@@ -198,10 +198,11 @@ class Cluster:
     channel: str = "direction"
     inter: Link | None = None  # links between nodes; as ``intra`` when left out
     single_node: bool = False  # whether there is no other node
-    shared: Divided = field(default_factory=Divided)  # bandwidth that links divide
+    # bandwidth that links divide
+    shared: DividedBandwidth = field(default_factory=DividedBandwidth)
     host: Calls = field(default_factory=Calls)  # costs of the host
     fsdp: Fsdp = field(default_factory=Fsdp)  # durations of FSDP ops
-    operation: Operation = field(default_factory=Operation)  # what running it takes
+    operation: Operation = field(default_factory=Operation)  # cost of running it
     # which GPU the devices are, a name of the planning library or a file; for plans, the network
     # ignores it
     gpu: str = ""
@@ -211,13 +212,13 @@ class Cluster:
     def __post_init__(self) -> None:
         _count(self, "devices_per_node")
         if self.gpu and self.nodes:
-            raise Refused("gpu", "is said by each of [[nodes]] here")
+            raise RefusedValue("gpu", "is said by each of [[nodes]] here")
         if not 0 <= self.message_bytes <= MOST_BYTES:
-            raise Refused(
+            raise RefusedValue(
                 "message_bytes",
                 f"must be 0 or more and {MOST_BYTES} at most, got {self.message_bytes}",
             )
-        one_of("channel", self.channel, CHANNELS)
+        require_one_of("channel", self.channel, CHANNELS)
 
     @property
     def between_gb_per_s(self) -> float:
@@ -325,16 +326,16 @@ def _bandwidth(gb_per_s: float | None, us: float) -> float:
 def _count(row: object, *keys: str) -> None:
     for key in keys:
         if (count := getattr(row, key)) < 1:
-            raise Refused(key, f"must be 1 or more, got {count}")
+            raise RefusedValue(key, f"must be 1 or more, got {count}")
         if count > MOST:
-            raise Refused(key, f"must be {MOST} at most, got {count}")
+            raise RefusedValue(key, f"must be {MOST} at most, got {count}")
 
 
 def _positive(row: object, *keys: str) -> None:
     for key in keys:
         if (value := getattr(row, key)) is not None and not 1 / LONGEST <= value <= LONGEST:
             what = "more than 0" if value <= 0 else f"{1 / LONGEST:g} to {LONGEST:g}"
-            raise Refused(key, f"must be {what}, got {value:g}; without it there is no limit")
+            raise RefusedValue(key, f"must be {what}, got {value:g}; without it there is no limit")
 
 
 def network_from_options(

@@ -25,14 +25,14 @@ class LinkChange:
 
     source: int  # a device
     target: int  # another device
-    both: bool  # the link back is the same
+    both_ways: bool  # the link back is the same
     latency: float  # in the costs' unit
     gb_per_s: float | None = None  # bandwidth in 10^9 bytes a second, or None for no limit
 
     @property
     def ways(self) -> list[tuple[int, int]]:
         """The directed links that the change applies to."""
-        return [(self.source, self.target), (self.target, self.source)][: 1 + self.both]
+        return [(self.source, self.target), (self.target, self.source)][: 1 + self.both_ways]
 
 
 def parse_link(text: str, devices: int) -> LinkChange:
@@ -65,7 +65,7 @@ def change_links(
     """
     if not changes:
         return network
-    alpha, beta = _full(network.alpha, devices), _full(network.beta, devices)
+    alpha, beta = _full_matrix(network.alpha, devices), _full_matrix(network.beta, devices)
     for change in changes:
         for way in change.ways:
             alpha[way], beta[way] = change.latency, _bytes_per_unit(change, unit)
@@ -81,7 +81,7 @@ def change_latencies(
     Raises:
         InputError: a bandwidth, and no size of messages or no unit of time.
     """
-    latency = _full(comm, devices)
+    latency = _full_matrix(comm, devices)
     for change in changes:
         extra = 0.0
         if change.gb_per_s is not None:
@@ -95,7 +95,7 @@ def change_latencies(
     return latency
 
 
-def _full(value: Value, devices: int) -> NDArray[np.float64]:
+def _full_matrix(value: Value, devices: int) -> NDArray[np.float64]:
     return np.array(np.broadcast_to(np.asarray(value, np.float64), (devices, devices)))
 
 

@@ -67,7 +67,7 @@ class Collectives:
     unshard: Value = 0.0  # of UNSHARD; a later compute op of the stage waits for it
     reshard: Value = 0.0  # of RESHARD
     reduce_grad: Value = 0.0  # of REDUCE_GRAD; nothing but the end of the iteration waits for it
-    # they occupy the device; otherwise they run one after another beside its compute ops
+    # they occupy the device; otherwise they run one after another in parallel with its compute ops
     blocking: bool = False
 
     def __post_init__(self) -> None:

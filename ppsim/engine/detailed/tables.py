@@ -88,7 +88,7 @@ class ChannelTable(NamedTuple):
     previous_end: Floats  # end of the ops before the one, or the batch, that it carries now
     last_end: Floats  # latest end of all ops so far
     batch: Ints  # the batch that it carries, or carried last; -1 for an op posted alone
-    unfinished: Ints  # number of unfinished ops among those that it carries
+    unfinished: Ints  # number of ops that it carries and that are unfinished
     first: Ints  # first op that waits for the channel
     last: Ints  # last op that waits for the channel
     next: Ids  # per op, the one that waits after it

@@ -135,7 +135,7 @@ def _merge(lowering: Lowering, keys: Keys) -> Lowered:
         keys.local,
         sides,
         device[sides],
-        keys.when,
+        keys.side_keys,
         *places,
         entry,
     )

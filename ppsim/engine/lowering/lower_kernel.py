@@ -25,7 +25,7 @@ def sweep(
     device runs), in whatever order these become known. ``turn`` is ``UNKNOWN`` everywhere and
     receives the turn of each op that can run, before that the code of a device that waits for it
     (see :mod:`ppsim.core.waiting`); ``head``, where each queue begins, the first op that cannot
-    run. ``ready`` is a stack of all devices, ``waiter`` room for the chain of those that wait for
+    run. ``ready`` is a stack of all devices, ``waiter`` room for the chain of devices that wait for
     an op.
     """
     devices = len(head)

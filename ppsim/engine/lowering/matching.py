@@ -72,8 +72,8 @@ def find_routes(placement: Placement) -> Routes:
 def find_places(schedule: Schedule) -> Place:
     """Return the kernel's tables of what each op produces, needs, sends and receives.
 
-    The places of results are those of :attr:`Schedule.results`; the receives of activations and of
-    gradients have as many again.
+    Places of results follow :attr:`Schedule.results`; the receives of activations and of gradients
+    have as many again.
     """
     S = schedule.n_stages
     gives, needs, results = schedule.results

@@ -45,8 +45,8 @@ class Place(NamedTuple):
 
     keeps: Ints  # the place of the op itself: of the one that makes a result, or receives it
     takes: Ints  # the place of the op that makes the result which this one works on, or sends
-    # the place of the op of the next stage that makes its result of what this one sends; the
-    # receive there has its place ``nothing / 2`` further on
+    # the place of the next stage's op that works on the message of this one; the receive there has
+    # its place ``nothing / 2`` further on
     consumer: Ints
     route: Ints  # the route of a send in the first replica, -1 for none
     stages: int  # stages of the model

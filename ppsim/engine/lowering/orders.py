@@ -51,7 +51,7 @@ class Keys(NamedTuple):
     sides: Ints
     # shape (2 x messages,), the key of each of them: it is put before the first op whose key is not
     # less
-    when: NDArray[Any]
+    side_keys: NDArray[Any]
 
 
 def order_by_time(lowering: Lowering, *, even_first: bool) -> Keys:

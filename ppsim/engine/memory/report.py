@@ -31,8 +31,8 @@ class MemoryReport:
     peaks: list[Peak]  # each device's peak
     # the most a device may hold: one number, one for each device, or None
     cap: float | tuple[float, ...] | None = None
-    # of data-parallel replicas with microbatches of their own the one that this is of, and the peak
-    # of each device of each, shape (replicas, devices)
+    # with data-parallel replicas of different microbatches: the number of this one, and the peak of
+    # each device of each, shape (replicas, devices)
     replica: int | None = None
     peaks_of_replicas: NDArray[np.float64] | None = None
 
@@ -42,7 +42,7 @@ class MemoryReport:
         return max(self.peaks, key=lambda peak: peak.value)
 
     @property
-    def over(self) -> list[Peak]:
+    def exceeding(self) -> list[Peak]:
         """Peaks of the devices that exceed the cap, the largest first."""
         over = [peak for peak in self.peaks if peak.value > self.cap_of(peak.device)]
         return sorted(over, key=lambda peak: -peak.value)
@@ -154,7 +154,7 @@ def memory_object(
     device, time, value.
     """
     schedule, curve = report.timeline.schedule, report.curve
-    over = [find_excess(report, peak) for peak in report.over]
+    over = [find_excess(report, peak) for peak in report.exceeding]
     return {
         "schema": "ppsim.memory/1",
         "inputs": dict(inputs),

@@ -39,8 +39,8 @@ NO_BUFFERS = np.empty(0, np.intp), np.empty(0), np.empty(0, np.int64)
 class MemoryModel:
     """The memory of each stage, in ``unit``; every array has shape (stages,).
 
-    Those that a microbatch leaves, or needs while it runs, have shape (stages, microbatches) where
-    microbatches are of different lengths.
+    Amounts that a microbatch leaves, or needs while it runs, have shape (stages, microbatches)
+    where microbatches are of different lengths.
     """
 
     activations: Amounts  # what a forward leaves for a microbatch
@@ -87,7 +87,7 @@ def activation_model(schedule: Schedule, release: Kind = Kind.W) -> MemoryModel:
 def cut_in_slices(model: MemoryModel, slices: int) -> MemoryModel:
     """Return a stage's memory for one slice from that for a whole sequence, rounded up.
 
-    All but what is always held grows with the length of the sequence.
+    All memory except the constant part grows with the length of the sequence.
     """
     return replace(model, **{name: -(-getattr(model, name) // slices) for name in OF_A_MICROBATCH})
 
@@ -98,9 +98,9 @@ def resize(
     """Return what a stage holds of microbatches of different sizes; bytes are rounded up.
 
     Args:
-        model: what it holds of a microbatch of size 1.
+        model: the memory that a microbatch of size 1 takes.
         sizes: shape (1 or stages, microbatches).
-        twice: what it holds of one of size 2, where that is not twice as much.
+        twice: the memory of a microbatch of size 2, where that is not twice as much.
     """
 
     def of_sizes(name: str) -> Amounts:
@@ -142,9 +142,9 @@ def curves(timeline: Timeline, model: MemoryModel, name: str = "memory") -> Curv
     """Compute each device's memory over time, static memory included; every device starts at time
     0.
 
-    Changes at one time count together, and so do those that only rounding keeps apart: a curve has
-    no spike where one op frees and the next allocates. So what an op holds that takes no time is
-    not in the curve, as it lasts for no time, though it counts in
+    Changes at one time count together, and so do changes that differ in time by rounding alone: a
+    curve has no spike where one op frees and the next allocates. So memory of an op that takes no
+    time is not in the curve, though it counts in
     :func:`ppsim.engine.simple.metrics.peak_activations`, which goes by the order of the queue.
     """
     schedule = timeline.schedule
@@ -205,7 +205,7 @@ def _on_host(timeline: Timeline, model: MemoryModel) -> Curve | None:
     out, back = (schedule.kind == kind for kind in (Kind.OFFLOAD, Kind.RELOAD))
     if not out.any():
         return None
-    amount = _of_ops(model.activations, schedule)
+    amount = _amount_of_ops(model.activations, schedule)
     nothing = np.zeros(schedule.n_devices, np.int64)
     curve = _curve(
         timeline, np.where(out, amount, 0), -np.where(back, amount, 0), nothing, NO_BUFFERS
@@ -310,7 +310,7 @@ def peaks(timeline: Timeline, model: MemoryModel) -> list[Peak]:
             for time, held in (steps(memory, d) for d in range(schedule.n_devices))
         ]
     )
-    parts = {**sum_static(schedule, model), **_held_at(timeline, model, times)}
+    parts = {**sum_static(schedule, model), **_memory_at(timeline, model, times)}
     for device in range(schedule.n_devices):
         named = {name: _number(amount[device]) for name, amount in parts.items()}
         op = op_at(timeline, device, times[device])
@@ -331,7 +331,7 @@ def op_at(timeline: Timeline, device: int, time: float) -> int:
     return queue.start + begun - 1 if begun else NONE
 
 
-def _held_at(
+def _memory_at(
     timeline: Timeline, model: MemoryModel, times: NDArray[np.float64]
 ) -> dict[str, Amounts]:
     """Return each device's memory at its entry of ``times``, by name, without static memory."""
@@ -355,12 +355,12 @@ def _changes(timeline: Timeline, model: MemoryModel) -> Iterator[tuple[str, Amou
     schedule = timeline.schedule
     kind, nothing = schedule.kind, np.zeros(len(schedule), np.int64)
     at = {of.name: kind == of for of in TIMED}
-    whole, kept = _of_ops(model.activations, schedule), _of_ops(model.kept, schedule)
+    whole, kept = _amount_of_ops(model.activations, schedule), _amount_of_ops(model.kept, schedule)
     allocates = np.array([of.info.allocates for of in TIMED])[kind]
     frees = [np.array([of.info.frees == what for of in TIMED])[kind] for what in (ALL, PART, REST)]
     taken = np.where(allocates, whole, 0)
     if schedule.recomputed.any():
-        stored = _of_ops(model.stored, schedule)
+        stored = _amount_of_ops(model.stored, schedule)
         taken -= np.where(at["R"], stored, 0)
         taken = np.where(at["F"] & schedule.recomputed, stored, taken)
     freed = np.select(frees, [whole, whole - kept, kept], 0)
@@ -368,15 +368,15 @@ def _changes(timeline: Timeline, model: MemoryModel) -> Iterator[tuple[str, Amou
         taken = nothing
     yield "activations", taken, -freed
     if model.stash.any():
-        stash = _of_ops(model.stash, schedule)
+        stash = _amount_of_ops(model.stash, schedule)
         yield (
             "weight-gradient stash",
             nothing,
             np.where(at["I"], stash, 0) - np.where(at["W"], stash, 0),
         )
     if model.work_b.any() or model.work_i.any():
-        work = np.where(at["B"], _of_ops(model.work_b, schedule), 0)
-        work = work + np.where(at["I"], _of_ops(model.work_i, schedule), 0)
+        work = np.where(at["B"], _amount_of_ops(model.work_b, schedule), 0)
+        work = work + np.where(at["I"], _amount_of_ops(model.work_i, schedule), 0)
         yield "work", work, -work
     if model.encoder:
         trained = bool((kind == Kind.EB).any())
@@ -414,14 +414,16 @@ def _buffers(schedule: Schedule, model: MemoryModel) -> Amounts:
     """Return the size of each op's input: the previous stage's output, or the gradient of its own
     output.
     """
-    return _of_ops(model.message, schedule, schedule.kind == Kind.F)
+    return _amount_of_ops(model.message, schedule, schedule.kind == Kind.F)
 
 
-def _of_ops(amount: Amounts, schedule: Schedule, before: NDArray[np.bool_] | int = 0) -> Amounts:
+def _amount_of_ops(
+    amount: Amounts, schedule: Schedule, before: NDArray[np.bool_] | int = 0
+) -> Amounts:
     """Return the amount of each op's stage and microbatch, shape (ops,), of some ops that of the
     stage ``before``.
 
-    What has no stage takes and frees nothing, so any amount will do.
+    An op without a stage takes and frees nothing, so any amount will do.
     """
     stage = schedule.stage - before
     if amount.ndim == 1:

@@ -1,9 +1,8 @@
 """Time one schedule under many costs at once: its ops in one order, replayed for many samples.
 
-What an op waits for does not depend on costs, so one order of ops fits all samples. Each op is a
-few array operations over the samples in CPython, and a loop over them in machine code. Where
-devices share a link to their host, times decide which copy is next: there each sample is a run by
-itself.
+The inputs of an op do not depend on costs, so one order of ops fits all samples. Each op is a few
+array operations over the samples in CPython, and a loop over them in machine code. Where devices
+share a link to their host, times decide which copy is next: there each sample is a run by itself.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.base.compiled import load, pays
+from ppsim.base.compiled import load, machine_code_pays
 from ppsim.core.costs import Costs
 from ppsim.core.lanes import (
+    cached_per_schedule,
     find_senders,
     groups_of,
     list_waits,
-    once_a_schedule,
     previous_on_lane,
 )
 from ppsim.core.ops import COMPUTE, TIMED
@@ -46,7 +45,7 @@ class Order:
     row: NDArray[np.int64]  # shape (ops,), the row of each op
 
 
-@once_a_schedule
+@cached_per_schedule
 def find_order(schedule: Schedule) -> Order:
     """Find an order in which ops can be timed, whatever they cost (Deadlock: it cannot finish)."""
     group, edges = groups_of(schedule), _list_edges(schedule)
@@ -108,7 +107,7 @@ def find_ends(
     end = np.zeros((len(order.rows.op) + 1, durations.shape[1]))
     columns = [np.ascontiguousarray(each) for each in (durations, latencies, gaps, earliest)]
     times = Times._make([*columns, end])
-    paid = pays(replay, len(end), COMPILE_REPLAY_ABOVE)
+    paid = machine_code_pays(replay, len(end), COMPILE_REPLAY_ABOVE)
     compiled = load(replay, order.rows, times) if paid else None
     (compiled or _replay_arrays)(order.rows, times)
     return end
@@ -120,7 +119,9 @@ def _replay_arrays(rows: Rows, times: Times) -> None:
     earliest, inputs_at = list(times.earliest), rows.inputs_at.tolist()
     inputs = list(zip(rows.needs.tolist(), rows.carries.tolist(), strict=True))
     begin, arrival = np.empty((2, times.end.shape[1]))
-    for row, (op, before) in enumerate(zip(rows.op.tolist(), rows.before.tolist(), strict=True), 1):
+    for row, (op, before) in enumerate(
+        zip(rows.op.tolist(), rows.previous.tolist(), strict=True), 1
+    ):
         latest = np.add(end[before], gap[op], out=begin) if gap and before else end[before]
         for need, message in inputs[inputs_at[row - 1] : inputs_at[row]]:
             latest = np.maximum(latest, np.add(end[need], latency[message], out=arrival), out=begin)

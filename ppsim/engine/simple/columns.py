@@ -75,7 +75,7 @@ class Column:
     meaning: str  # its definition in a few words
     form: str  # ``time``, ``share`` or ``count``
     # its value, where that is not the metric of its key
-    of: Callable[[Metrics, Shape], float] | None = None
+    number_of: Callable[[Metrics, Shape], float] | None = None
     # a remark instead of the meaning, from the run's other numbers and its unit of
     # times
     note: Callable[[Metrics, Shape], str] | None = None
@@ -93,7 +93,7 @@ class Column:
 
     def value(self, metrics: Metrics, shape: Shape) -> float:
         """Return the number of a run."""
-        return self.of(metrics, shape) if self.of else getattr(metrics, self.key)
+        return self.number_of(metrics, shape) if self.number_of else getattr(metrics, self.key)
 
     def text(self, value: float, unit: str = "") -> str:
         """Write a value: a time with its unit, a share in percent."""

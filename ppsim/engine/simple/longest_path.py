@@ -12,16 +12,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ppsim.base.compiled import can_compile, load, pays, view
+from ppsim.base.compiled import can_compile, load, machine_code_pays, view
 from ppsim.core.columns import Codes, Flags, Floats, Ids, Ints
 from ppsim.core.costs import Costs
 from ppsim.core.lanes import (
     MISSING,
+    cached_per_schedule,
     find_inputs,
     find_other_inputs,
     groups_of,
     lanes_of,
-    once_a_schedule,
     posts_results,
 )
 from ppsim.core.ops import COMPUTE, TIMED, Stream, mask
@@ -36,7 +36,7 @@ from ppsim.errors import Deadlock
 # (tests/benchmarks/crossing.py).
 COMPILE_SIMULATION_ABOVE = 400_000
 NO_TIMES, NO_OPS, NO_IDS = np.empty(0), np.empty(0, np.int64), np.empty(0, np.int32)
-_EVERYWHERE = mask(kind for kind in TIMED if kind.info.everywhere)
+_EVERYWHERE = mask(kind for kind in TIMED if kind.info.on_all_devices)
 
 
 class Lanes(NamedTuple):
@@ -49,8 +49,8 @@ class Lanes(NamedTuple):
     stage: Ids
     microbatch: Ids
     pair: Ids
-    gives: Ints
-    needs: Ints
+    result_entry: Ints
+    input_entry: Ints
     entries: int  # the number of entries
     inputs_at: Ints
     inputs: Ints
@@ -112,7 +112,7 @@ def time_each(schedule: Schedule, durations: Floats, latencies: Floats, host_lin
     return makespans
 
 
-@once_a_schedule
+@cached_per_schedule
 def _queues(schedule: Schedule) -> Lanes:
     """Return the queues of devices that only compute as lanes."""
     gives, needs, nothing = schedule.results
@@ -121,7 +121,7 @@ def _queues(schedule: Schedule) -> Lanes:
     return Lanes(NO_OPS, NO_OPS, *columns, gives, needs, nothing, *others)
 
 
-@once_a_schedule
+@cached_per_schedule
 def lanes_table(schedule: Schedule) -> Lanes:
     """Put the ops of a schedule into lanes, and list the inputs that are not the neighbour's."""
     gives, needs, nothing = schedule.results
@@ -151,12 +151,12 @@ def lanes_table(schedule: Schedule) -> Lanes:
         stage=np.maximum(schedule.stage[order], 0),
         microbatch=schedule.microbatch[order],
         pair=place[schedule.pair[order]].astype(np.int32),
-        gives=np.append(gives, of_no_stage),
-        needs=np.append(needs, of_no_stage),
+        result_entry=np.append(gives, of_no_stage),
+        input_entry=np.append(needs, of_no_stage),
         entries=never + 1,
         inputs_at=inputs_at,
         inputs=np.where(others.op == MISSING, never, nothing + place[others.op])[listed],
-        sent=others.crosses[listed],
+        sent=others.crosses_devices[listed],
         gate=gate,
         missing=missing,
     )
@@ -186,14 +186,14 @@ def build_columns(
         microbatch=lanes.microbatch,
         pair=lanes.pair,
         device=device if latency.ndim == 2 else device[:0],
-        gives=lanes.gives,
-        needs=lanes.needs,
+        result_entry=lanes.result_entry,
+        input_entry=lanes.input_entry,
         inputs_at=lanes.inputs_at,
         inputs=lanes.inputs,
         sent=lanes.sent,
         gate=gate,
         maker=np.full(lanes.entries, UNKNOWN, np.int32),
-        time=time if len(time) else np.zeros(len(lanes.needs)),
+        time=time if len(time) else np.zeros(len(lanes.input_entry)),
         halves=halves,
         own=own,
         latency=latency.ravel(),
@@ -223,7 +223,7 @@ def _link_gates(schedule: Schedule, lanes: Lanes, shared: int) -> tuple[Ints, in
 def _run(schedule: Schedule, lanes: Lanes, columns: Columns) -> Columns:
     """Run the kernel over columns, or over lists of them, which are returned with its results."""
     n = len(schedule)
-    if not pays(kernel.execute, n, COMPILE_SIMULATION_ABOVE):
+    if not machine_code_pays(kernel.execute, n, COMPILE_SIMULATION_ABOVE):
         # lists hold integers of any length
         lists: Any = Columns._make([column.tolist() for column in columns])
         ran, columns = kernel.execute(lists), lists
@@ -243,5 +243,5 @@ def _run(schedule: Schedule, lanes: Lanes, columns: Columns) -> Columns:
 def compile_now(schedule: Schedule, costs: Costs) -> None:
     """Load the compiled kernel and use it from now on, for a process that answers in real time."""
     if can_compile():
-        pays(kernel.execute, COMPILE_SIMULATION_ABOVE, COMPILE_SIMULATION_ABOVE)
+        machine_code_pays(kernel.execute, COMPILE_SIMULATION_ABOVE, COMPILE_SIMULATION_ABOVE)
         simulate(schedule, costs)

@@ -8,7 +8,7 @@ An op starts at the latest of these ends. Of equal ones the first is its ``bound
 
 1. the end of the op before it on its lane;
 2. the arrival of its input from the neighbouring stage, which the op's kind and stage determine
-   (``needs``): nothing is listed for each op;
+   (``input_entry``): nothing is listed for each op;
 3. the arrivals of its other inputs, in the order of ``inputs``: copies, results of collectives, the
    op that gates it. Where devices only compute there are none.
 
@@ -59,8 +59,8 @@ class Columns(NamedTuple):
     pair: Ids  # shape (ops,), the partner op, -1 for none
     device: Ids  # shape (ops,), the op's device; empty where ``latency`` is not by link
     # shape (kinds x stages,), the entry of a kind's and stage's result for microbatch 0, N for none
-    gives: Ints
-    needs: Ints  # likewise the entry of its input
+    result_entry: Ints
+    input_entry: Ints  # likewise the entry of its input
     inputs_at: Ints  # shape (ops + 1,), where the other inputs of each op begin and end
     inputs: Ints  # shape (other inputs,), the entry of each
     sent: Flags  # shape (other inputs,), whether it is a message from another device
@@ -97,7 +97,7 @@ def execute(columns: Columns) -> int:
     """Run every lane as far as it goes; return how many ops ran."""
     offsets, kind, stage = columns.offsets, columns.kind, columns.stage
     microbatch, pair = columns.microbatch, columns.pair
-    gives, needs, maker = columns.gives, columns.needs, columns.maker
+    gives, needs, maker = columns.result_entry, columns.input_entry, columns.maker
     inputs_at, inputs, sent, gate = columns.inputs_at, columns.inputs, columns.sent, columns.gate
     time, halves, device = columns.time, columns.halves, columns.device
     start, end, bound = columns.start, columns.end, columns.bound

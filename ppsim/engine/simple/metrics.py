@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.core.columns import reduce_rows
-from ppsim.core.lanes import lanes_of, once_a_schedule
+from ppsim.core.lanes import cached_per_schedule, lanes_of
 from ppsim.core.ops import Kind, Stream
 from ppsim.core.schedule import Schedule
 from ppsim.core.timeline import Timeline
@@ -28,7 +28,7 @@ class Round:
     bubble: float  # idle share of a round
     fill: float  # from the start of the first microbatch to its end on the last stage
     drain: float  # from the last start of a pass through the pipeline to the end of the run
-    why: str  # what decides the period, in words
+    reason: str  # what decides the period, in words
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def metrics_of(
     )
 
 
-@once_a_schedule
+@cached_per_schedule
 def _own_peaks(schedule: Schedule) -> NDArray[np.int64]:
     return peak_activations(schedule)
 

@@ -18,7 +18,7 @@ class Rows(NamedTuple):
     """The order of ops, and the inputs of each."""
 
     op: Ints  # shape (rows,), the op of each row, of several the first
-    before: Ints  # shape (rows,), the row before it on its lane, 0 for none
+    previous: Ints  # shape (rows,), the row before it on its lane, 0 for none
     inputs_at: Ints  # shape (rows + 1,), where the inputs of each row begin and end
     needs: Ints  # shape (inputs,), the row that makes each; equal ones of a row stand together
     # shape (inputs,), the op that gets it as a message; one without any for no message
@@ -53,7 +53,7 @@ def replay(rows: Rows, times: Times) -> None:
     samples = end.shape[1]
     for row in range(1, len(end)):
         op = rows.op[row - 1]
-        before = rows.before[row - 1]
+        before = rows.previous[row - 1]
         for k in range(samples):
             end[row, k] = end[before, k]
         if before > 0 and len(gap) > 0:
@@ -81,7 +81,7 @@ def trace(rows: Rows, found: Paths) -> None:
     start, end, latency = found.start, found.end, found.latency
     latest, paths = found.latest, found.paths
     for row in range(1, len(end)):
-        before = rows.before[row - 1]
+        before = rows.previous[row - 1]
         follows = before > 0 and end[before] == start[row]
         if follows:
             paths[row] += paths[before]
@@ -96,7 +96,7 @@ def trace(rows: Rows, found: Paths) -> None:
             paths[row] = 1.0
     for row in range(len(end) - 1, 0, -1):
         begin = latest[row] - (end[row] - start[row])
-        before = rows.before[row - 1]
+        before = rows.previous[row - 1]
         latest[before] = min(latest[before], begin)
         for place in range(rows.inputs_at[row - 1], rows.inputs_at[row]):
             need = rows.needs[place]

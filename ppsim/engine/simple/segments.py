@@ -2,9 +2,9 @@
 side by side.
 
 A stage's forward is a list of segments for each layer, its backward another. A stream runs its
-segments in the order they are issued, each when those that it needs have ended; while both run,
-each may take longer (contention). A pair of F and B issues layer i of the forward with layer L-1-i
-of the backward, as Megatron-Core's combined 1F1B and DeepSeek's DualPipe do.
+segments in the order they are issued, each when the segments that it needs have ended; while both
+run, each may take longer (contention). A pair of F and B issues layer i of the forward with layer
+L-1-i of the backward, as Megatron-Core's combined 1F1B and DeepSeek's DualPipe do.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ppsim.base import toml
 from ppsim.base.text import quote
-from ppsim.base.toml import Refused
+from ppsim.base.toml import RefusedValue
 from ppsim.core.costs import Costs
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import Schedule
@@ -49,7 +49,7 @@ ORDERS = {
 class Segment:
     """A part of an op that one stream runs."""
 
-    name: str  # what it does, such as ``attn``; no two of an op share one
+    name: str  # such as ``attn``; unique in its op
     time: float  # how long it takes alone
     stream: str = "compute"  # ``compute`` or ``communication``
     # segments of the same op and layer that it waits for; the one listed before it where none are
@@ -59,15 +59,17 @@ class Segment:
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
-            raise Refused(
+            raise RefusedValue(
                 "name", f"must be up to 32 letters, digits, _, . and -, got {quote(self.name)}"
             )
         if not 0 <= self.time <= LONGEST:
-            raise Refused(
+            raise RefusedValue(
                 "time", f"must be zero or more and at most {LONGEST:g}, got {self.time:g}"
             )
         if self.stream not in STREAMS:
-            raise Refused("stream", f"must be {' or '.join(STREAMS)}, got {quote(self.stream)}")
+            raise RefusedValue(
+                "stream", f"must be {' or '.join(STREAMS)}, got {quote(self.stream)}"
+            )
 
 
 @dataclass(frozen=True)
@@ -93,35 +95,37 @@ class Segments:
     unit: str = "ms"  # of the times
 
     def __post_init__(self) -> None:
-        if len(self.slowed) != 2 or not all(0 <= share <= 10 for share in self.slowed):
-            raise Refused(
+        if len(self.mutual_slowdown) != 2 or not all(
+            0 <= share <= 10 for share in self.mutual_slowdown
+        ):
+            raise RefusedValue(
                 "contention", f"must be one or two numbers from 0 to 10, got {self.contention}"
             )
         counts = self.layers if isinstance(self.layers, tuple) else (self.layers,)
         if not counts or not all(1 <= count <= MOST_LAYERS for count in counts):
-            raise Refused("layers", f"must be 1 to {MOST_LAYERS} for each stage, got {counts}")
+            raise RefusedValue("layers", f"must be 1 to {MOST_LAYERS} for each stage, got {counts}")
         if bool(self.B) == bool(self.I):
-            raise Refused(
+            raise RefusedValue(
                 "B" if self.B else "F",
                 "must come with [[B]], or with [[I]] and [[W]], and not with both",
             )
         if self.W and not self.I:
-            raise Refused("W", "must come with [[I]]")
+            raise RefusedValue("W", "must come with [[I]]")
         for op in OPS:
             self._check_op(op)
         self._check_order()
 
     def _check_op(self, op: str) -> None:
-        names = [segment.name for segment in self.of(op)]
+        names = [segment.name for segment in self.segments_of(op)]
         if len(names) > MOST_SEGMENTS:
-            raise Refused(op, f"must be {MOST_SEGMENTS} segments at most, got {len(names)}")
+            raise RefusedValue(op, f"must be {MOST_SEGMENTS} segments at most, got {len(names)}")
         if double := {name for name in names if names.count(name) > 1}:
-            raise Refused(op, f"must name each segment once, got '{double.pop()}' twice")
-        for position, segment in enumerate(self.of(op)):
+            raise RefusedValue(op, f"must name each segment once, got '{double.pop()}' twice")
+        for position, segment in enumerate(self.segments_of(op)):
             known = names[:position] if op != "W" else [each.name for each in self.I]
             for name in (segment.name,) if op == "W" else segment.needs or ():
                 if name not in known:
-                    raise Refused(
+                    raise RefusedValue(
                         op,
                         f"is wrong: '{segment.name}' needs {quote(name)}, which is none of "
                         f"{', '.join(known)}",
@@ -129,28 +133,31 @@ class Segments:
 
     def _check_order(self) -> None:
         if isinstance(self.order, str) and self.order not in ORDERS:
-            raise Refused(
+            raise RefusedValue(
                 "order",
                 f"must be one of {', '.join(ORDERS)}, or a list of names, got {quote(self.order)}",
             )
-        issued, all_of = list(self.issued), [f"{s.name}_{op}" for op in OPS for s in self.of(op)]
+        issued, all_of = (
+            list(self.issued),
+            [f"{s.name}_{op}" for op in OPS for s in self.segments_of(op)],
+        )
         if issued and sorted(issued) != sorted(all_of):
             odd = sorted(set(issued) ^ set(all_of)) or [
                 name for name in issued if issued.count(name) > 1
             ]
-            raise Refused(
+            raise RefusedValue(
                 "order",
                 f"must list each segment once, as {', '.join(all_of[:3])}; look at {quote(odd[0])}",
             )
         if any(end < 0 for end in look_inside(self, PAIR, 2).end):
-            raise Refused("order", "makes segments wait for each other in a circle")
+            raise RefusedValue("order", "makes segments wait for each other in a circle")
 
     @property
-    def slowed(self) -> tuple[float, ...]:
+    def mutual_slowdown(self) -> tuple[float, ...]:
         """The slowdown of compute, and of communication, while the other runs, as shares."""
         return self.contention if isinstance(self.contention, tuple) else (self.contention, 0.0)
 
-    def of(self, op: str) -> tuple[Segment, ...]:
+    def segments_of(self, op: str) -> tuple[Segment, ...]:
         """Return the segments of an op, by the letter of its kind."""
         found: tuple[Segment, ...] = getattr(self, op)
         return found
@@ -165,7 +172,7 @@ class Segments:
 
 
 @dataclass(frozen=True)
-class Inside:
+class InsideOp:
     """Segments of an op or a pair with their times from its start; rows in the order issued."""
 
     op: str  # F, B, I, W or FB
@@ -194,20 +201,22 @@ class Inside:
 
 
 @lru_cache(maxsize=1024)
-def look_inside(segments: Segments, op: str, layers: int = 1) -> Inside:
+def look_inside(segments: Segments, op: str, layers: int = 1) -> InsideOp:
     """Run the segments of an op (F, B, I, W or the pair FB) of ``layers`` layers on the two
     streams.
     """
     rows = list(_issue(segments, op, layers))
-    known = {f"{segment.name}_{of}": segment for of in OPS for segment in segments.of(of)}
-    place, wanted = {row: number for number, row in enumerate(rows)}, _wanted(segments)
+    known = {f"{segment.name}_{of}": segment for of in OPS for segment in segments.segments_of(of)}
+    place, wanted = {row: number for number, row in enumerate(rows)}, _inputs_of_segments(segments)
     needs = [
         [place[key] for name, step in wanted[row[0]] if (key := (name, row[1] + step)) in place]
         for row in rows
     ]
     stream = [STREAMS.index(known[name].stream) for name, _ in rows]
-    start, end = run_streams(stream, [known[name].time for name, _ in rows], needs, segments.slowed)
-    return Inside(
+    start, end = run_streams(
+        stream, [known[name].time for name, _ in rows], needs, segments.mutual_slowdown
+    )
+    return InsideOp(
         op,
         tuple(name for name, _ in rows),
         tuple(layer for _, layer in rows),
@@ -217,16 +226,16 @@ def look_inside(segments: Segments, op: str, layers: int = 1) -> Inside:
     )
 
 
-def _wanted(segments: Segments) -> dict[str, list[tuple[str, int]]]:
+def _inputs_of_segments(segments: Segments) -> dict[str, list[tuple[str, int]]]:
     """Return the inputs of each segment: names, and distances in layers. A segment without inputs
     in its layer needs the layer before.
     """
     found = {f"{segment.name}_W": [(f"{segment.name}_I", 0)] for segment in segments.W}
     for op, before in (("F", -1), ("B", 1), ("I", 1)):
-        names = [segment.name for segment in segments.of(op)]
+        names = [segment.name for segment in segments.segments_of(op)]
         inner = {
             segment.name: names[max(i - 1, 0) : i] if segment.needs is None else segment.needs
-            for i, segment in enumerate(segments.of(op))
+            for i, segment in enumerate(segments.segments_of(op))
         }
         last = set(names).difference(*inner.values())
         for name, needs in inner.items():
@@ -250,7 +259,7 @@ def _issue(segments: Segments, op: str, layers: int) -> Iterator[tuple[str, int]
         return
     if not order:
         weights = {segment.name for segment in segments.W} if ops == "IW" else set()
-        for segment in segments.of(ops[0]):
+        for segment in segments.segments_of(ops[0]):
             order += [
                 f"{segment.name}_{ops[0]}",
                 *([f"{segment.name}_W"] if segment.name in weights else []),
@@ -266,8 +275,8 @@ def run_streams(
     # the shares by which compute, and communication, take longer while the other runs
     slowed: Sequence[float] = (0.0, 0.0),
 ) -> tuple[list[float], list[float]]:
-    """Run segments on two streams, each in the order given: starts and ends, -1 of those that wait
-    in a circle.
+    """Run segments on two streams, each in the order given: starts and ends, -1 of segments that
+    wait in a circle.
     """
     queues = [[i for i, on in enumerate(stream) if on == which][::-1] for which in (0, 1)]
     start, end, left = [-1.0] * len(time), [-1.0] * len(time), list(time)
@@ -317,9 +326,9 @@ def segment_costs(
 class OpsInside:
     """The segments of a schedule's ops."""
 
-    shapes: tuple[Inside, ...]  # of the ops that differ inside
+    shapes: tuple[InsideOp, ...]  # of the ops that differ inside
     # shape (ops,), the shape of each op; of a pair the first has that of both, and the second -1
-    of: NDArray[np.int64]
+    shape_of_op: NDArray[np.int64]
 
 
 def look_inside_ops(schedule: Schedule, segments: Segments, per: str = "device") -> OpsInside:

@@ -13,7 +13,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.core.job import ALL, DEVICE, ENDS, REPLICAS, Between, Job
+from ppsim.core.job import ALL, DEVICE, ENDS, REPLICAS, Job, StepOp
 from ppsim.core.lanes import lanes_of
 from ppsim.core.ops import Stream
 from ppsim.core.schedule import Schedule
@@ -30,55 +30,57 @@ class StepTimes:
     transfer: Times  # likewise, of each op's input
     # shape (N, R, P, B), of what devices do between pipelines, from the latest start in its group;
     # NaN where a device does not
-    between: Times
+    step_ops: Times
 
     @classmethod
-    def measured(cls, job: Job) -> Self:
+    def from_job(cls, job: Job) -> Self:
         """Return the durations of a recorded run."""
         begun = (
             np.stack(
                 [
-                    _join(job.between_start[..., n], each.group)
-                    for n, each in enumerate(job.between)
+                    _join(job.step_op_start[..., n], each.group)
+                    for n, each in enumerate(job.step_ops)
                 ],
                 axis=-1,
             )
-            if job.between
-            else job.between_start
+            if job.step_ops
+            else job.step_op_start
         )
-        return cls(job.end - job.start, job.transfer, np.maximum(job.between_end - begun, 0.0))
+        return cls(job.end - job.start, job.transfer, np.maximum(job.step_op_end - begun, 0.0))
 
 
-def time_steps(schedule: Schedule, between: tuple[Between, ...], times: StepTimes) -> Times:
+def time_steps(schedule: Schedule, between: tuple[StepOp, ...], times: StepTimes) -> Times:
     """Compute how long each step takes, shape (N,) (Deadlock: the schedule cannot finish)."""
     ends = time_pipelines(schedule, between, times)
     return ends.max(axis=(1, 2))
 
 
-def time_pipelines(schedule: Schedule, between: tuple[Between, ...], times: StepTimes) -> Times:
-    """Compute when each device is done with each step, shape (N, R, P)."""
+def time_pipelines(schedule: Schedule, between: tuple[StepOp, ...], times: StepTimes) -> Times:
+    """Compute the end of each step on each device, shape (N, R, P)."""
     n, replicas = times.ops.shape[:2]
     ready = np.zeros((n, replicas, schedule.n_devices, int(schedule.chunk.max()) + 1))
     clock = np.zeros((n, replicas, schedule.n_devices))
     for at, each in enumerate(between):
-        if each.before:
-            clock = _do(clock, each, times.between[..., at])
+        if each.before_chunk:
+            clock = _run_step_op(clock, each, times.step_ops[..., at])
             gated = slice(None) if each.chunk < 0 else slice(each.chunk, each.chunk + 1)
             ready[..., gated] = np.maximum(ready[..., gated], clock[..., None])
     chunk_ends = _chunk_ends(schedule, times, ready)
     last = chunk_ends.max(axis=3)
     clock = np.zeros_like(last)
     for at, each in enumerate(between):
-        if not each.before:
+        if not each.before_chunk:
             free = last if each.chunk < 0 else chunk_ends[..., each.chunk]
-            clock = _do(np.maximum(clock, free), each, times.between[..., at])
+            clock = _run_step_op(np.maximum(clock, free), each, times.step_ops[..., at])
     return np.maximum(clock, last)
 
 
-def _do(clock: Times, each: Between, took: Times) -> Times:
-    """Let each device do one thing, with its group; NaN for none."""
-    has = ~np.isnan(took)
-    return np.where(has, _join(np.where(has, clock, np.nan), each.group) + took, clock)
+def _run_step_op(clock: Times, step_op: StepOp, duration: Times) -> Times:
+    """Return the clocks after each device has run one op, with its group; a duration of NaN is
+    none.
+    """
+    has = ~np.isnan(duration)
+    return np.where(has, _join(np.where(has, clock, np.nan), step_op.group) + duration, clock)
 
 
 def _join(start: Times, group: str) -> Times:

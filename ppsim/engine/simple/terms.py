@@ -3,8 +3,8 @@
 A gap counts only where the op's input had arrived before the op before it ended, and a latency only
 where the op surely waited for its input: where the input was made when the device, its gap over,
 was ready for the op. Both are medians over all iterations, so that one slow iteration or message
-does not move them, and those of a simulated timeline come back exactly. A link on which no op
-surely waited is taken to be as fast as the others, or as fast as its ops need.
+does not move them, and the terms of a simulated timeline come back exactly. A link on which no op
+surely waited is assumed to be as fast as the others, or as fast as its ops need.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Waits:
     schedule: Schedule
     op: NDArray[np.int64]  # shape (entries,), the op, of a pair its first
     # the entry before it on its device, by its op; -1 for a device's first
-    before: NDArray[np.int64]
+    previous: NDArray[np.int64]
     # shape (iterations, entries), when the latest input from another device was made; -inf for none
     input_end: Times
     link: NDArray[np.int64]  # likewise, the link that it came on: source x devices + target
@@ -74,7 +74,7 @@ class Waits:
     def labels(self) -> list[tuple[int, Kind, Kind]]:
         """Device, kind of the op before and kind of the op, for each entry."""
         schedule = self.schedule
-        kinds = schedule.kind[np.maximum(self.before, 0)], schedule.kind[self.op]
+        kinds = schedule.kind[np.maximum(self.previous, 0)], schedule.kind[self.op]
         return [
             (int(d), Kind(b), Kind(k))
             for d, b, k in zip(schedule.device[self.op], *kinds, strict=True)
@@ -89,7 +89,7 @@ def measure_terms(
     """
     waits = find_waits(schedule, end)
     begun = start[:, waits.op]
-    device_end = np.where(waits.before == NONE, -np.inf, end[:, waits.before])
+    device_end = np.where(waits.previous == NONE, -np.inf, end[:, waits.previous])
     after_input, after_device = begun - waits.input_end, begun - device_end
     gap = latency = 0.0
     for _ in range(ROUNDS):
@@ -100,7 +100,7 @@ def measure_terms(
     gaps = _by_label(waits.labels, after_device, free)
     each = np.zeros(len(schedule))
     each[waits.op] = [_gap_of(label, gaps) for label in waits.labels]
-    each[waits.op[waits.before == NONE]] = 0.0
+    each[waits.op[waits.previous == NONE]] = 0.0
     each[schedule.second_of_pairs] = each[schedule.first_of_pairs]
     latencies, matrix = _latencies(waits, waited, start, end, received, latency)
     return Terms(gaps, latencies, each, matrix)
@@ -141,7 +141,7 @@ def _latencies(
         if not len(shown):  # a pair waits for the later input, as a rule
             shown = (start[:, waits.op] - waits.input_end)[pairs]
         if len(shown):
-            latencies[ends] = _spread(shown)
+            latencies[ends] = _spread_of(shown)
             matrix[ends] = max(latencies[ends].median, 0.0)
         else:
             matrix[ends] = min(typical, max(float(np.median(wait[:, own].min(axis=1))), 0.0))
@@ -176,7 +176,7 @@ def _by_label(
     for at, label in enumerate(labels):
         columns.setdefault(label, []).append(at)
     found = {label: samples[:, at][counts[:, at]] for label, at in columns.items()}
-    return {label: _spread(values) for label, values in sorted(found.items()) if len(values)}
+    return {label: _spread_of(values) for label, values in sorted(found.items()) if len(values)}
 
 
 def _gap_of(label: tuple[int, Kind, Kind], gaps: Mapping[tuple[int, Kind, Kind], Spread]) -> float:
@@ -191,7 +191,7 @@ def _gap_of(label: tuple[int, Kind, Kind], gaps: Mapping[tuple[int, Kind, Kind],
     return 0.0
 
 
-def _spread(values: Times) -> Spread:
+def _spread_of(values: Times) -> Spread:
     low, middle, high = np.quantile(values, [0.1, 0.5, 0.9]).tolist()
     return Spread(middle, low, high, len(values))
 

@@ -19,7 +19,7 @@ from ppsim.core.ops import BACKWARDS, Kind, mask
 from ppsim.core.slices import SLICE_ORDER, find_early_slices
 from ppsim.inputs.check import timed
 from ppsim.inputs.check.deadlock import MODES, deadlock_faults
-from ppsim.inputs.check.expected import ANY, Expected, expected_faults
+from ppsim.inputs.check.expected import ANY, ExpectedCounts, expected_faults
 from ppsim.inputs.check.faults import Fault, at
 from ppsim.inputs.check.messages import ExpectedMessages, message_faults
 from ppsim.inputs.check.queues import QUEUES, QUEUES_OF, queue_faults
@@ -35,7 +35,7 @@ class CheckReport:
     """The faults and warnings of a check."""
 
     faults: list[Fault]  # why the schedule is invalid; none for a valid one
-    # what goes wrong under an option of the runtime that is off by default
+    # faults under an option of the runtime that is off by default
     warnings: list[Fault] = field(default_factory=list)
 
     @property
@@ -49,16 +49,16 @@ def check(
     modes: Sequence[str] = MODES,
     runtime: str = "",
     queues: str = "",
-    expected: Expected = ANY,
+    expected: ExpectedCounts = ANY,
 ) -> CheckReport:
     """Return the faults of a draft.
 
     Args:
         draft: the draft, with or without comm ops, with or without times.
-        modes: what sends and receives do, for the search for deadlocks: ``overlap``: neither waits,
-            an op waits for its data; ``batched``: neighbours are posted together and all must
-            finish; ``blocking``: each waits for its other side. What runs ``blocking`` runs
-            ``batched``, and what runs ``batched`` runs ``overlap``.
+        modes: the behaviours of sends and receives, for the search for deadlocks: ``overlap``:
+            neither waits, an op waits for its data; ``batched``: neighbours are posted together and
+            all must finish; ``blocking``: each waits for its other side. What runs ``blocking``
+            runs ``batched``, and what runs ``batched`` runs ``overlap``.
         runtime: ``torch-2.13``, ``torch-2.15`` or ``megatron`` adds the limits of that runtime.
         queues: what has one in-order queue of sends and receives, ``edge``, ``pair`` or ``rank``;
             the runtime's own by default. Without a runtime too, an order that hangs in some of them
@@ -68,8 +68,8 @@ def check(
     faults = [*expected_faults(draft, expected), *islice(_size(draft), MOST_FAULTS)]
     if faults:
         return CheckReport(faults)
-    tables = Tables.of(draft)
-    messages = ExpectedMessages.of(draft, tables)
+    tables = Tables.from_draft(draft)
+    messages = ExpectedMessages.from_draft(draft, tables)
     mismatched: list[Fault] = []
     found = [_placement(draft), _repeated_or_missing(draft, tables)]
     if draft.start is not None:
@@ -243,7 +243,7 @@ def _dependencies(draft: Draft, tables: Tables) -> Iterator[Fault]:
     """
     op, need = tables.needs(draft)
     if draft.start is not None:
-        yield from timed.early(draft, op, need)
+        yield from timed.early_op_faults(draft, op, need)
         return
     wrong = (draft.device[op] == draft.device[need]) & ((need >= op) | (draft.pair[op] == need))
     for this, other in zip(op[wrong].tolist(), need[wrong].tolist(), strict=True):

@@ -26,11 +26,11 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Stuck:
+class StuckQueues:
     """Queues in deadlock."""
 
-    mode: str  # what sends and receives do, or empty where there are none
-    passed: int  # how many steps passed
+    mode: str  # of sends and receives; empty where there are none
+    steps_passed: int  # how many steps passed
     # for each device that waits: the op that waits, the op awaited, and the next op of the other
     # queue
     links: dict[int, tuple[int, int, int]]
@@ -73,24 +73,26 @@ def deadlock_faults(
     also = f", and so by {' and '.join(stricter)} ones" if stricter else ""
     links = [(op, other) for op, other, _ in circle]
     others = [op for link in links for op in link][1:]
-    hint = _way_out(draft, tables, messages, stuck)
+    hint = _best_move(draft, tables, messages, stuck)
     yield deadlock_at(draft, circle[0][0], f"{what}{also}", lines, links, hint, *others)
 
 
-def find_deadlock(draft: Draft, messages: ExpectedMessages, modes: Sequence[str]) -> Stuck | None:
+def find_deadlock(
+    draft: Draft, messages: ExpectedMessages, modes: Sequence[str]
+) -> StuckQueues | None:
     """Return the deadlock of the least strict of these modes that has one."""
 
-    def run(mode: str) -> Stuck | None:
+    def run(mode: str) -> StuckQueues | None:
         step = _steps(draft, batched=mode == "batched")
         passed, links = _run(draft, step, *_waits(draft, messages, step, mode))
-        return Stuck(mode, passed, links) if links else None
+        return StuckQueues(mode, passed, links) if links else None
 
     asked = [mode for mode in MODES if mode in modes] if draft.has_comms else [""]
-    stuck = run(asked[-1]) if asked else None  # what runs in the strictest runs in all
+    stuck = run(asked[-1]) if asked else None  # queues that run in the strictest mode run in all
     return stuck and next(filter(None, map(run, asked)))
 
 
-def _way_out(draft: Draft, tables: Tables, messages: ExpectedMessages, stuck: Stuck) -> str:
+def _best_move(draft: Draft, tables: Tables, messages: ExpectedMessages, stuck: StuckQueues) -> str:
     """Find the single move after which most steps pass, by trying; general advice if none helps."""
     needed_by = dict(zip(messages.receive.tolist(), messages.consumer.tolist(), strict=True))
     needs = {*zip(*(column.tolist() for column in tables.needs(draft)), strict=True)}
@@ -101,17 +103,17 @@ def _way_out(draft: Draft, tables: Tables, messages: ExpectedMessages, stuck: St
         if head < other and draft.pair[other] == NONE
     ]
     moves += [(op, needed_by[op]) for op, _, _ in stuck.circle(draft) if op in needed_by]
-    best, further = "", stuck.passed
+    best, further = "", stuck.steps_passed
     for op, ahead in moves[:MOST_TRIES]:
         if any((op, between) in needs for between in range(ahead, op)):
             continue
         moved = draft.move(op, ahead)
-        again = ExpectedMessages.of(moved, Tables.of(moved))
+        again = ExpectedMessages.from_draft(moved, Tables.from_draft(moved))
         if next(again.order_faults(moved), None):
             continue
         then = find_deadlock(moved, again, [stuck.mode])
-        if then is None or then.passed > further:
-            further = then.passed if then else len(draft)
+        if then is None or then.steps_passed > further:
+            further = then.steps_passed if then else len(draft)
             best = (
                 f"move {draft.label(op)} before {draft.label(ahead)} on device {draft.device[op]}"
             )
@@ -137,8 +139,8 @@ def _steps(draft: Draft, batched: bool) -> Ints:
 def _waits(
     draft: Draft, messages: ExpectedMessages, step: Ints, mode: str
 ) -> tuple[Ints, Ints, Ints]:
-    """Find the waits: ops, those that they wait for, and the step that the device of each must have
-    reached by then.
+    """Find the waits: waiting ops, the ops that they wait for, and the step that the device of each
+    must have reached by then.
 
     A send matches a receive by its place in the order of messages, not by its label. Without comm
     ops an op waits until the one it needs is done. An overlapped receive is waited for by the op
@@ -149,7 +151,7 @@ def _waits(
     sent, received = messages.matched(draft)
     send, receive = messages.send[sent], messages.receive[received]
     if mode == "overlap":
-        awaited = messages.awaited(draft, sent)
+        awaited = messages.send_waits(draft, sent)
         waits = awaited >= 0
         op = np.concatenate([messages.consumer[received], awaited[waits]])
         other = np.concatenate([send, receive[waits]])
@@ -164,7 +166,7 @@ def _run(
     draft: Draft, step: Ints, op: Ints, other: Ints, until: Ints
 ) -> tuple[int, dict[int, tuple[int, int, int]]]:
     """Run every queue as far as possible; return the number of steps passed and the links of
-    :class:`Stuck`.
+    :class:`StuckQueues`.
     """
     first_op = np.flatnonzero(np.diff(step, prepend=-1))
     offsets = np.searchsorted(first_op, draft.offsets).tolist()

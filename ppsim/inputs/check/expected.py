@@ -17,7 +17,7 @@ from ppsim.inputs.check.faults import Fault
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedCounts:
     """Counts that a file should have, None where any will do."""
 
     devices: int | None = None  # P
@@ -27,10 +27,10 @@ class Expected:
     schedule: Schedule | None = None
 
 
-ANY = Expected()
+ANY = ExpectedCounts()
 
 
-def expected_faults(draft: Draft, expected: Expected) -> Iterator[Fault]:
+def expected_faults(draft: Draft, expected: ExpectedCounts) -> Iterator[Fault]:
     """Devices, stages and microbatches that are missing or too many, and ops on other devices than
     expected.
     """
@@ -62,14 +62,14 @@ def expected_faults(draft: Draft, expected: Expected) -> Iterator[Fault]:
             text = f"the file has {count} {nouns}, and {wanted} are expected"
             yield Fault("placement", text, f"--{option} {count}")
     if expected.schedule is not None and not found:
-        yield from _strays(draft, expected.schedule)
+        yield from _extra_op_faults(draft, expected.schedule)
 
 
 SHOWN = 8  # numbers that are missing
 _HINT = "look for a row, or a device's file, that was left out"
 
 
-def _strays(draft: Draft, schedule: Schedule) -> Iterator[Fault]:
+def _extra_op_faults(draft: Draft, schedule: Schedule) -> Iterator[Fault]:
     """Ops that a device of the schedule runs and the same device of the file does not."""
     wanted = _ops(schedule.device, schedule.kind, schedule.stage, schedule.microbatch)
     mine = draft.computes

@@ -18,11 +18,11 @@ class Fault:
         str
     )
     message: str  # one sentence, or the cycle of a deadlock
-    hint: str = ""  # what to change
+    hint: str = ""  # the suggested change
     device: int | None = None  # the device, if one is to blame
     row: int | None = None  # line of the file, counted from 1
     cell: int | None = None  # place in the line, counted from 1
-    also: tuple[tuple[int, int], ...] = ()  # row and cell of the other ops involved
+    other_ops: tuple[tuple[int, int], ...] = ()  # row and cell of the other ops involved
     waits: tuple[str, ...] = ()  # of a deadlock, each wait as a sentence; the message has them all
     # of a deadlock, the ops in the order in which each waits for the next, the first again at the
     # end

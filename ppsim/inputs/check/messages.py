@@ -34,7 +34,7 @@ class ExpectedMessages:
     fed_back: Ints
 
     @classmethod
-    def of(cls, draft: Draft, tables: Tables) -> ExpectedMessages:
+    def from_draft(cls, draft: Draft, tables: Tables) -> ExpectedMessages:
         """Find the messages that a draft's ops need."""
         op, need = tables.needs(draft)
         crosses = (draft.device[op] != draft.device[need]) & (draft.stage[op] != draft.stage[need])
@@ -60,9 +60,9 @@ class ExpectedMessages:
         sent = whole[np.lexsort((self.send[whole], link[whole]))]
         return sent, whole[np.lexsort((self.receive[whole], link[whole]))]
 
-    def awaited(self, draft: Draft, messages: Ints) -> Ints:
+    def send_waits(self, draft: Draft, messages: Ints) -> Ints:
         """Return the WAIT for each of these messages' sends, -1 for none."""
-        first = Tables.of(draft).first
+        first = Tables.from_draft(draft).first
         send = self.send[messages]
         kind = np.where(draft.kind[send] == Kind.SEND_F, Kind.WAIT_SEND_F, Kind.WAIT_SEND_B)
         return first[kind, draft.stage[send], draft.microbatch[send]]
@@ -108,7 +108,7 @@ def message_faults(draft: Draft, tables: Tables, messages: ExpectedMessages) -> 
         first = int(tables.first[draft.kind[op], draft.stage[op], draft.microbatch[op]])
         text = f"{draft.label(op)} is posted a second time, after {draft.where(first)}"
         yield at(draft, op, "duplicate", text, "remove one of the two", first)
-    idle = np.append(comm, False)  # the last entry takes the -1 of what is not posted
+    idle = np.append(comm, False)  # the last entry takes the -1 of messages that are not posted
     for used in (messages.send, messages.receive, tables.repeats):
         idle[used] = False
     for op in np.flatnonzero(idle).tolist():

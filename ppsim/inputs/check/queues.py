@@ -1,8 +1,8 @@
 """Deadlocks in the in-order queues of communicators.
 
-A device posts its sends and receives without waiting, but a communicator runs what is posted to it
-one after another: the next begins when the one before is finished, and a message begins when its
-send and its receive both come first in their queues (rendezvous). How many queues a device has
+A device posts its sends and receives without waiting, but a communicator runs the messages posted
+to it one after another: the next begins when the one before is finished, and a message begins when
+its send and its receive both come first in their queues (rendezvous). How many queues a device has
 decides whether an order hangs:
 
 ``edge``
@@ -26,7 +26,7 @@ from ppsim.core.waiting import follow_circle
 from ppsim.inputs.check.faults import Fault, deadlock_at
 from ppsim.inputs.check.messages import ExpectedMessages
 
-# from the most to the fewest; what runs in a later one runs in those before it
+# from the most to the fewest; a schedule that runs in a later one runs in the earlier ones
 QUEUES = ("edge", "pair", "rank")
 # The queues of a runtime over NCCL, and whether it posts neighbouring sends and receives as one
 # group.
@@ -122,7 +122,7 @@ def _waits(
     rows = [_chain(alone, draft.device[alone].astype(np.int64))]
     rows.append((send, messages.consumer[received]))
     rows.append((messages.producer[sent], send))
-    awaited = messages.awaited(draft, sent)
+    awaited = messages.send_waits(draft, sent)
     rows.append((send[awaited >= 0], awaited[awaited >= 0]))
     source, target = draft.device[send].astype(np.int64), draft.device[receive].astype(np.int64)
     op, own, peer = (

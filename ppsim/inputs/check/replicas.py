@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ppsim.inputs.check.faults import Fault
 
-HINT = "pad the others with empty microbatches, or deal the sequences anew (ppsim run --deal)"
+HINT = "pad the others with empty microbatches, or deal the sequences again (ppsim run --deal)"
 
 
 def replica_faults(counts: Sequence[int], microbatches: int) -> Iterator[Fault]:
@@ -18,7 +18,7 @@ def replica_faults(counts: Sequence[int], microbatches: int) -> Iterator[Fault]:
 
     Args:
         counts: the microbatches of each replica.
-        microbatches: those of the schedule.
+        microbatches: of the schedule.
     """
     most = max(counts)
     full = list(counts).index(most)

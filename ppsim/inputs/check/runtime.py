@@ -143,7 +143,9 @@ def _waits(draft: Draft, wanted: bool) -> Iterator[Fault]:
         if ends is not None and pending.pop(key, None) is None:
             message = f"{draft.label(op)} waits for no {ends.name} before it"
             yield at(draft, op, "runtime", message, f"move it after its {ends.name}, or remove it")
-        elif kind == Kind.REDUCE_GRAD and (open_ := _under_way(pending, device)) is not None:
+        elif (
+            kind == Kind.REDUCE_GRAD and (open_ := _pending_reduction(pending, device)) is not None
+        ):
             message = (
                 f"{draft.label(op)} starts while {draft.label(open_)} ({draft.place(open_)}) "
                 f"is under way"
@@ -164,7 +166,7 @@ def _waits(draft: Draft, wanted: bool) -> Iterator[Fault]:
         yield at(draft, op, "runtime", message, "lower with --order torch-2.15")
 
 
-def _under_way(pending: dict[tuple[int, int, int, int], int], device: int) -> int | None:
+def _pending_reduction(pending: dict[tuple[int, int, int, int], int], device: int) -> int | None:
     """Return the reduction of a device that has no wait yet, or None."""
     return next(
         (op for (d, kind, _, _), op in pending.items() if d == device and kind == Kind.REDUCE_GRAD),
@@ -178,7 +180,8 @@ def runtime_warnings(draft: Draft) -> Iterator[Fault]:
         return
     deferred = Draft.from_schedule(lower(draft.schedule(), "deferred", reduce_grad=True).schedule)
     if fault := next(
-        ExpectedMessages.of(deferred, Tables.of(deferred)).order_faults(deferred), None
+        ExpectedMessages.from_draft(deferred, Tables.from_draft(deferred)).order_faults(deferred),
+        None,
     ):
         text = "with defer_pp_recv=True gradients would be wrong without an error: " + fault.message
         yield Fault(

@@ -26,7 +26,7 @@ def stream_faults(draft: Draft) -> Iterator[Fault]:
         return
     schedule = draft.whole_schedule()
     yield from _repeated_ops(draft)
-    yield from _left_out(draft)
+    yield from _participant_faults(draft)
     inputs = find_inputs(schedule)
     op = np.repeat(np.arange(len(draft)), np.diff(inputs.offsets))
     for lost in op[inputs.op == MISSING].tolist():
@@ -42,7 +42,7 @@ def stream_faults(draft: Draft) -> Iterator[Fault]:
         )
     if draft.start is not None:
         there = (inputs.op >= 0) & ~draft.computes[op]
-        yield from timed.early(draft, op[there], inputs.op[there])
+        yield from timed.early_op_faults(draft, op[there], inputs.op[there])
     elif not (inputs.op == MISSING).any():
         try:
             simulate(schedule, costs_for(schedule))
@@ -62,10 +62,10 @@ def _repeated_ops(draft: Draft) -> Iterator[Fault]:
             yield at(draft, op, "duplicate", text, "remove one of the two", other)
 
 
-def _left_out(draft: Draft) -> Iterator[Fault]:
+def _participant_faults(draft: Draft) -> Iterator[Fault]:
     """Find collectives that not every device takes part in."""
     for kind in np.unique(draft.kind).tolist():
-        if not Kind(kind).info.everywhere:
+        if not Kind(kind).info.on_all_devices:
             continue
         ops = np.flatnonzero(draft.kind == kind)
         cells = np.stack([draft.stage, draft.microbatch], axis=1)[ops]
@@ -85,7 +85,7 @@ def sharding_faults(draft: Draft) -> Iterator[Fault]:
     of its stage.
     """
     if (draft.kind == Kind.UNSHARD).any() or (draft.kind == Kind.RESHARD).any():
-        yield from _gathered(draft)
+        yield from _ungathered_faults(draft)
     reductions = np.flatnonzero(draft.kind == Kind.REDUCE_GRAD)
     finishing = (
         np.flatnonzero((draft.kind == Kind.B) | (draft.kind == Kind.W))
@@ -111,7 +111,7 @@ def sharding_faults(draft: Draft) -> Iterator[Fault]:
         reduced.setdefault(where, op)
 
 
-def _gathered(draft: Draft) -> Iterator[Fault]:
+def _ungathered_faults(draft: Draft) -> Iterator[Fault]:
     """Follow each queue with the stages gathered so far, and find ops on stages that are not."""
     gathered: set[int] = set()
     device = -1

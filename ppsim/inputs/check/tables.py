@@ -20,7 +20,7 @@ class Tables:
     repeats: NDArray[np.int64]  # the ops that repeat an earlier one
 
     @classmethod
-    def of(cls, draft: Draft) -> Tables:
+    def from_draft(cls, draft: Draft) -> Tables:
         """Make the tables of a draft; ops beyond its stages and microbatches are left out."""
         shape = (len(Kind), draft.n_stages, draft.n_microbatches)
         fits = (

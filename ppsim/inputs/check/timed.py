@@ -45,7 +45,9 @@ def overlaps(draft: Draft) -> Iterator[Fault]:
             running.append(op)
 
 
-def early(draft: Draft, op: NDArray[np.int64], need: NDArray[np.int64]) -> Iterator[Fault]:
+def early_op_faults(
+    draft: Draft, op: NDArray[np.int64], need: NDArray[np.int64]
+) -> Iterator[Fault]:
     """Yield a fault for every op that starts before the end of its input."""
     start, end, slack = _times(draft)
     for this, other in zip(op.tolist(), need.tolist(), strict=True):

@@ -102,12 +102,12 @@ def require_sound(draft: Draft) -> Draft:
     return draft
 
 
-def say_unused(draft: Draft) -> Iterator[str]:
+def unused_sentences(draft: Draft) -> Iterator[str]:
     """Yield a sentence for each statement of a draft that a run ignores."""
     if not draft.timed.all() and not draft.has_comms:
         yield f"FSDP ops of {draft.source} are left out; --unshard and --reduce-grad add theirs"
     if draft.start is not None:
-        yield f"times of {draft.source} are not used: timed anew with the costs given"
+        yield f"times of {draft.source} are not used: timed again with the costs given"
 
 
 def read_timeline(path: str) -> Timeline | None:

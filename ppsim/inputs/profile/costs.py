@@ -98,8 +98,8 @@ def message_ms(profile: Profile, size: int | None = None) -> float:
         if (f.link, f.pattern) == (link, found[0].pattern) and f.range != "all"
     ]
     line = lines[end] if lines else line_fit.fit_line(sizes, times)
-    height = line.at(sizes[end])
-    return float(times[end] * line.at(size) / height) if height > 0 else float(times[end])
+    height = line.time_at(sizes[end])
+    return float(times[end] * line.time_at(size) / height) if height > 0 else float(times[end])
 
 
 def layer_line(ops: Iterable[OpTime], kind: str) -> line_fit.Line | None:
@@ -135,7 +135,7 @@ def _traced_times(profile: Profile, schedule: Schedule) -> StageTimes:
         table = np.repeat(
             table.sum(axis=1, keepdims=True) / schedule.n_stages, schedule.n_stages, axis=1
         )
-    return _in_rows(table)
+    return _reorder_rows(table)
 
 
 def _layered_times(
@@ -156,7 +156,7 @@ def _layered_times(
         layers = profile.model.layers
         measured = {op.layers: op.median_ms for op in _coldest(profile.op, "layers", kind)}
         # The line gives the shape; the measured point at the profile's own layers gives the height.
-        height = measured.get(layers, line.at(layers)) / line.at(layers)
+        height = measured.get(layers, line.time_at(layers)) / line.time_at(layers)
         ends = [
             sum(_end_ms(profile, part, letter) for letter in kind) for part in ("embedding", "head")
         ]
@@ -164,13 +164,13 @@ def _layered_times(
             times = line.alpha + line.slope * counts[0]
             table[row] = height * times + counts[1] * ends[0] + counts[2] * ends[1]
             continue
-        table[row] = height * line.at(layers * schedule.n_devices / n)
+        table[row] = height * line.time_at(layers * schedule.n_devices / n)
         table[row, 0] += ends[0]
         table[row, n - 1] += ends[1]
-    return _in_rows(table)
+    return _reorder_rows(table)
 
 
-def _in_rows(table: Times) -> StageTimes:
+def _reorder_rows(table: Times) -> StageTimes:
     """Put rows in the order of :data:`KINDS` in that of the kinds that compute."""
     time = np.full((len(COMPUTE), table.shape[1]), np.nan)
     for kind in COMPUTE:
@@ -181,7 +181,7 @@ def _in_rows(table: Times) -> StageTimes:
 
 def _refuse_missing(time: Times, schedule: Schedule) -> None:
     """Raise InputError if an op's kind has no time on its stage."""
-    # what copies and shares of the vocabulary take is given beside a profile
+    # times of copies and of shares of the vocabulary are options, given with a profile
     schedule = schedule.compute_only
     kind, stage = np.divmod(
         np.unique(schedule.kind * np.int64(schedule.n_stages) + schedule.stage), schedule.n_stages

@@ -30,7 +30,7 @@ from ppsim.errors import InputError
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-# By our name, what loaders write, the surest first.
+# By our name, loaders' names, the surest first.
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "replica": ("replica", "dp_rank", "dp", "data_parallel_rank"),
     "microbatch": ("microbatch", "micro_batch", "mb", "mb_id", "microbatch_id", "micro_batch_id"),
@@ -74,7 +74,7 @@ class Shares:
 
     replicas: int | None  # R, or None for as many as a file has
     microbatches: int  # M
-    each: int  # sequences of a microbatch, where the lengths come without one
+    sequences: int  # sequences of a microbatch, where the lengths come without one
     stages: int  # of the pipeline
 
 
@@ -97,11 +97,11 @@ def read_sequences(text: str, shares: Shares, law: Law | None, *, padded: bool) 
         MissingDependency: Parquet without pyarrow.
     """
     if is_distribution(text):
-        return _with_times(_drawn(text, shares), law, padded=padded)
+        return _add_times(_drawn(text, shares), law, padded=padded)
     found = _read_file(text, shares)
     if law and not found.in_tokens:
         raise InputError("--law is of tokens, and the file has factors", "leave it out")
-    return _with_times(found, law, padded=padded)
+    return _add_times(found, law, padded=padded)
 
 
 def count_microbatches(path: str) -> Ints:
@@ -136,8 +136,8 @@ def read_context_parallel(
 
     Returns:
         Three arrays of shape (R, M): how many times as long the microbatch takes, 1/cp where no
-        factor is given and 1 without a row; the time of a forward's collective beside its compute;
-        and the ranks, 1 without a row.
+        factor is given and 1 without a row; the time of a forward's collective, which runs in
+        parallel with its compute; and the ranks, 1 without a row.
 
     Raises:
         InputError: the file cannot be read, or names another replica or microbatch.
@@ -176,7 +176,7 @@ def read_context_parallel(
     return factor, collective, ranks
 
 
-def _with_times(found: Sequences, law: Law | None, *, padded: bool) -> Sequences:
+def _add_times(found: Sequences, law: Law | None, *, padded: bool) -> Sequences:
     """Add the time of each sequence: of tokens over that of a mean microbatch, of factors as they
     are.
     """
@@ -203,10 +203,10 @@ def _with_times(found: Sequences, law: Law | None, *, padded: bool) -> Sequences
 
 def _drawn(text: str, shares: Shares) -> Sequences:
     """Draw the sequences of every replica."""
-    R, M, each = shares.replicas or 1, shares.microbatches, shares.each
+    R, M, each = shares.replicas or 1, shares.microbatches, shares.sequences
     _refuse_many(R * M * each)
     tokens = np.concatenate([draw_tokens(text, M * each, replica) for replica in range(R)])
-    return _in_order(tokens[:, None], np.repeat(np.arange(R), M * each), R, M, in_tokens=True)
+    return _fill_in_order(tokens[:, None], np.repeat(np.arange(R), M * each), R, M, in_tokens=True)
 
 
 def draw_tokens(text: str, n: int, replica: int, steps: int | None = None) -> Floats:
@@ -292,7 +292,7 @@ def _refuse_many(count: int) -> None:
         raise InputError(what, "fewer --replicas, --mbs or --samples")
 
 
-def _in_order(
+def _fill_in_order(
     length: Floats, replica: Ints, replicas: int, microbatches: int, *, in_tokens: bool
 ) -> Sequences:
     """Put sequences into the microbatches of their replicas, in order, as many into each."""
@@ -319,7 +319,7 @@ def _read_file(path: str, shares: Shares) -> Sequences:
     if "replica" not in found and "microbatch" not in found:
         if "stage" in found:
             raise InputError(f"{source} has a stage and no microbatch", HINT)
-        return _shared_out(source, length, shares, in_tokens=in_tokens)
+        return _deal_as_sampler(source, length, shares, in_tokens=in_tokens)
     if "microbatch" not in found:
         raise InputError(f"{source} has no column of microbatch", HINT)
     replica = _Column(source, rows, found.get("replica", "")).integers(MOST_REPLICAS - 1)
@@ -330,7 +330,7 @@ def _read_file(path: str, shares: Shares) -> Sequences:
     return _by_stage(source, replica, microbatch, stage, length, named, counts, shares, in_tokens)
 
 
-def _shared_out(source: str, length: Floats, shares: Shares, *, in_tokens: bool) -> Sequences:
+def _deal_as_sampler(source: str, length: Floats, shares: Shares, *, in_tokens: bool) -> Sequences:
     """Share out a list of lengths as a distributed sampler does: the n-th goes to replica n mod
     R.
     """
@@ -340,7 +340,7 @@ def _shared_out(source: str, length: Floats, shares: Shares, *, in_tokens: bool)
         what = f"{source} has {len(length)} lengths for {R} replicas of {M} microbatches"
         raise InputError(what, f"{least} of them, or columns replica and microbatch")
     replica = np.arange(len(length), dtype=np.int64) % R
-    return _in_order(length[:, None], replica, R, M, in_tokens=in_tokens)
+    return _fill_in_order(length[:, None], replica, R, M, in_tokens=in_tokens)
 
 
 def _counts(source: str, replica: Ints, microbatch: Ints, shares: Shares) -> Ints:
@@ -548,13 +548,13 @@ def draw_factors(
     replicas from :data:`MEAN_OF` microbatches.
     """
     mean = float(
-        _microbatch_times(text, shares.each, MEAN_OF, law, MOST_REPLICAS, 1, padded).mean()
+        _microbatch_times(text, shares.sequences, MEAN_OF, law, MOST_REPLICAS, 1, padded).mean()
     )
     if not mean > 0:
         raise InputError("no sequence takes any time", "tokens above 0, and a --law above 0")
     M = shares.microbatches
-    _refuse_many(steps * M * shares.each // STEPS)
-    return _microbatch_times(text, shares.each, M, law, replica, steps, padded) / mean
+    _refuse_many(steps * M * shares.sequences // STEPS)
+    return _microbatch_times(text, shares.sequences, M, law, replica, steps, padded) / mean
 
 
 MEAN_OF = 100_000

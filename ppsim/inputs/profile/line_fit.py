@@ -31,7 +31,7 @@ class Line:
     median_residual: float  # median of |line - measured| / measured
     max_residual: float  # the largest of them
 
-    def at(self, x: float) -> float:
+    def time_at(self, x: float) -> float:
         """Compute the line's time at ``x``."""
         return self.alpha + self.slope * x
 
@@ -76,7 +76,7 @@ def split_ranges(x: Sequence[float], y: Sequence[float]) -> list[slice]:
 
 def _error(found: Line, x: Sequence[float], y: Sequence[float]) -> float:
     """Sum the squared relative errors."""
-    return sum((found.at(at) / time - 1) ** 2 for at, time in zip(x, y, strict=True))
+    return sum((found.time_at(at) / time - 1) ** 2 for at, time in zip(x, y, strict=True))
 
 
 def _solve(rows: np.ndarray, columns: list[int]) -> np.ndarray:
@@ -141,5 +141,5 @@ def relative_errors(
         ]
         time = row.p10_ms if own and own[-1].through == "p10" else row.median_ms
         if own and time > 0:
-            found[row.link, row.pattern].append(abs(own[-1].at(row.bytes) / time - 1))
+            found[row.link, row.pattern].append(abs(own[-1].time_at(row.bytes) / time - 1))
     return {key: (float(np.median(errors)), max(errors)) for key, errors in found.items()}

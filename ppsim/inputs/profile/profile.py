@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ppsim.base import toml
-from ppsim.base.toml import Refused, not_negative, one_of
+from ppsim.base.toml import RefusedValue, not_negative, require_one_of
 from ppsim.errors import InputError
 
 SCHEMA = "ppsim.profile/1"
@@ -31,7 +31,7 @@ class Provenance:
     cores: int  # processors this process may use
     threads: int  # threads each device computed with
     load: float  # the machine's load average when the measuring began
-    device: str  # what computed: the processor, or the GPU's name
+    device: str  # the processor, or the GPU's name
     # clock rates, power, temperature and throttling as the machine reports them; never set
     clocks: str
     torch: str  # its version
@@ -60,9 +60,9 @@ class Workload:
     def __post_init__(self) -> None:
         for key in ("hidden", "heads", "sequence", "microbatch_size", "layers"):
             if getattr(self, key) < 1:
-                raise Refused(key, f"must be 1 or more, got {getattr(self, key)}")
+                raise RefusedValue(key, f"must be 1 or more, got {getattr(self, key)}")
         not_negative(self, "vocab")
-        one_of("dtype", self.dtype, ITEM_BYTES)
+        require_one_of("dtype", self.dtype, ITEM_BYTES)
 
     @property
     def message_bytes(self) -> int:
@@ -79,7 +79,7 @@ class OpTime:
     part: str
     # F, B, I, W, or FB: a forward and a full backward of two microbatches issued together
     kind: str
-    layers: int  # transformer layers in the part; with none, what any action costs
+    layers: int  # transformer layers in the part; 0 is the fixed cost of an action
     median_ms: float
     p10_ms: float
     p90_ms: float
@@ -98,13 +98,15 @@ class OpTime:
         return self.host_ms > self.median_ms
 
     def __post_init__(self) -> None:
-        one_of("launch", self.launch, ("eager", "graph"))
-        one_of("part", self.part, PARTS)
-        one_of("kind", self.kind, KINDS)
-        one_of("cache", self.cache, ("cold", "warm", "run"))
+        require_one_of("launch", self.launch, ("eager", "graph"))
+        require_one_of("part", self.part, PARTS)
+        require_one_of("kind", self.kind, KINDS)
+        require_one_of("cache", self.cache, ("cold", "warm", "run"))
         not_negative(self, "layers", "host_ms")
         if self.part == "stage" and self.stage < 0:
-            raise Refused("stage", f"must be 0 or more in an op of part 'stage', got {self.stage}")
+            raise RefusedValue(
+                "stage", f"must be 0 or more in an op of part 'stage', got {self.stage}"
+            )
         _check_spread(self)
 
 
@@ -128,10 +130,10 @@ class Message:
     receive_ms: float = 0.0  # the same of the receive call
 
     def __post_init__(self) -> None:
-        one_of("link", self.link, (*LINKS, NOT_A_LINK))
-        one_of("pattern", self.pattern, PATTERNS)
+        require_one_of("link", self.link, (*LINKS, NOT_A_LINK))
+        require_one_of("pattern", self.pattern, PATTERNS)
         if self.bytes < 1:
-            raise Refused("bytes", f"must be 1 or more, got {self.bytes}")
+            raise RefusedValue("bytes", f"must be 1 or more, got {self.bytes}")
         not_negative(self, "send_ms", "receive_ms")
         _check_spread(self)
 
@@ -155,10 +157,10 @@ class Fit:
     max_residual: float  # the largest
 
     def __post_init__(self) -> None:
-        one_of("link", self.link, (*LINKS, NOT_A_LINK))
-        one_of("pattern", self.pattern, PATTERNS)
-        one_of("range", self.range, ("all", "eager", "rendezvous"))
-        one_of("through", self.through, ("median", "p10"))
+        require_one_of("link", self.link, (*LINKS, NOT_A_LINK))
+        require_one_of("pattern", self.pattern, PATTERNS)
+        require_one_of("range", self.range, ("all", "eager", "rendezvous"))
+        require_one_of("through", self.through, ("median", "p10"))
         not_negative(
             self,
             "low_bytes",
@@ -169,7 +171,7 @@ class Fit:
             "max_residual",
         )
 
-    def at(self, size: float) -> float:
+    def time_at(self, size: float) -> float:
         """Return the line's time for a message of ``size`` bytes, in ms."""
         return self.alpha_ms + self.ms_per_byte * size
 
@@ -189,7 +191,7 @@ class Activation:
     after_w_bytes: int  # held after W
 
     def __post_init__(self) -> None:
-        one_of("part", self.part, PARTS)
+        require_one_of("part", self.part, PARTS)
         not_negative(self, "layers", "after_f_bytes", "after_i_bytes", "after_w_bytes")
 
 
@@ -198,7 +200,7 @@ class StageSize:
     """Sizes of one stage of the user's own model."""
 
     stage: int  # its number
-    message_bytes: int  # what it sends to the next stage for a microbatch; 0 for the last
+    message_bytes: int  # sent to the next stage for a microbatch; 0 for the last stage
     parameters: int  # their number
     parameter_bytes: int  # their size
     after_f_bytes: int  # as in :class:`Activation`
@@ -260,7 +262,9 @@ def write(profile: Profile, target: str) -> None:
 
 def _check_spread(row: OpTime | Message) -> None:
     if row.n < 1:
-        raise Refused("n", f"must be 1 or more, got {row.n}")
+        raise RefusedValue("n", f"must be 1 or more, got {row.n}")
     not_negative(row, "p10_ms", "median_ms")
     if not row.p10_ms <= row.median_ms <= row.p90_ms:
-        raise Refused("median_ms", f"must lie between p10_ms and p90_ms, got {row.median_ms:g}")
+        raise RefusedValue(
+            "median_ms", f"must lie between p10_ms and p90_ms, got {row.median_ms:g}"
+        )

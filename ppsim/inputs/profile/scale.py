@@ -165,7 +165,7 @@ def _parse_row(text: str, n: int, hint: str, replica: int = 0) -> NDArray[np.flo
     try:
         factors = np.array([float(part) for part in re.split(r"[,\s]+", text.strip())])
     except ValueError:
-        # never what the file holds
+        # never the file's content
         raise InputError(f"not a list of factors: {named}", hint) from None
     if not (np.isfinite(factors) & (factors >= 0)).all():
         raise InputError("a factor must be zero or more and finite", hint)

@@ -36,7 +36,7 @@ NAMES = {
 class Difference:
     """One time in both profiles."""
 
-    what: str  # the op or message
+    name: str  # the op or message
     before_ms: float  # median in the first
     after_ms: float  # median in the second
     ratio: float  # after / before
@@ -86,9 +86,17 @@ def result_line(profile: Profile) -> str:
 def sentence(profile: Profile) -> str:
     """Return one sentence on the times of a stage's ops and of its message."""
     found = summary(profile)
-    times = [
-        f"{NAMES[kind]} {found[f'{kind}_ms']:.3g} ms" for kind in KINDS if f"{kind}_ms" in found
-    ]
+    times = {kind: found[f"{kind}_ms"] for kind in KINDS if f"{kind}_ms" in found}
+    stage = "a stage"
+    if not times:  # of a trace, whose stages are measured one by one
+        stages = [op for op in profile.op if op.part == "stage" and op.launch == "eager"]
+        stage = "the slowest stage of each kind"
+        times = {
+            kind: max(op.median_ms for op in stages if op.kind == kind)
+            for kind in KINDS
+            if any(op.kind == kind for op in stages)
+        }
+    texts = [f"{NAMES[kind]} {time:.3g} ms" for kind, time in times.items()]
     split = (
         f"; I and W together {found['split_over_full']:.2f} times B"
         if "split_over_full" in found
@@ -96,7 +104,9 @@ def sentence(profile: Profile) -> str:
     )
     size = f" of {format_size(found['message_bytes'])}" if found["message_bytes"] else ""
     message = f"a message{size} {format_number(found['message_ms'])} ms"
-    return f"a stage takes {', '.join(times)}{split}; {message}"
+    if not profile.message:
+        message = "no message was measured"
+    return f"{stage} takes {', '.join(texts)}{split}; {message}"
 
 
 def op_rows(profile: Profile) -> list[tuple[str, ...]]:
@@ -107,7 +117,7 @@ def op_rows(profile: Profile) -> list[tuple[str, ...]]:
     )
     return [
         (
-            _op_name(op),
+            op_name(op),
             f"{op.median_ms:.3f}",
             f"{op.p10_ms:.3f}",
             f"{op.p90_ms:.3f}",
@@ -232,11 +242,12 @@ def _settings(profile: Profile) -> dict[str, Any]:
 
 
 def _times(profile: Profile) -> dict[str, OpTime | Message]:
-    ops: dict[str, OpTime | Message] = {_op_name(op): op for op in profile.op}
+    ops: dict[str, OpTime | Message] = {op_name(op): op for op in profile.op}
     return ops | {f"{m.link} {m.pattern} {_size(m.bytes)}": m for m in profile.message}
 
 
-def _op_name(op: OpTime) -> str:
+def op_name(op: OpTime) -> str:
+    """Return what was measured, its kind and the state of the cache: 2 layers F, cold."""
     part = {
         "layers": f"{op.layers} layer{'s' * (op.layers != 1)}",
         "stage": f"stage {op.stage}",

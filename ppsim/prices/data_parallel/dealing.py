@@ -19,7 +19,7 @@ from ppsim.errors import InputError
 from ppsim.prices.data_parallel.lengths import Load, load_map
 from ppsim.prices.data_parallel.replicas import (
     ReplicaOptions,
-    Replicated,
+    StepEnds,
     costs_of_slowest,
     find_replicas,
     refuse_steps,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ppsim.analysis.mending import Mended
+    from ppsim.analysis.mending import Mending
     from ppsim.analysis.slowdown import Slowdown
     from ppsim.ask.groups import NetworkOptions
     from ppsim.core.costs import Costs
@@ -58,14 +58,14 @@ class DealOptions:
         Need(
             ("deal", "max_tokens"),
             lambda g: bool(g["lengths"]),
-            "{options} deals sequences anew, and there are none",
+            "{options} deals sequences again, and there are none",
             "add --lengths FILE",
             ("run", "compare"),
         ),
         Need(
             ("across", "deal_for"),
             lambda g: bool(g["deal"] or g["max_tokens"]),
-            "{options} is of dealing sequences anew",
+            "{options} is of dealing sequences again",
             "add --deal",
         ),
         Need(
@@ -77,7 +77,7 @@ class DealOptions:
 
     deal: bool = flag(
         "--deal",
-        help="Deal the sequences of --lengths anew over the microbatches of their replica, as many "
+        help="Deal the sequences of --lengths again over their replica's microbatches, as many "
         "as before: "
         "never a longer step. -o FILE.csv writes the assignment.",
     )
@@ -85,7 +85,7 @@ class DealOptions:
     max_tokens: int | None = option(
         "--max-tokens",
         type=click.IntRange(1, 1 << 53),
-        help="Pack the sequences anew into microbatches of at most so many tokens, padding "
+        help="Pack the sequences again into microbatches of at most so many tokens, padding "
         "included, in as many "
         "microbatches as make the step shortest.",
     )
@@ -97,7 +97,7 @@ class DealOptions:
     )
 
     @property
-    def wanted(self) -> bool:
+    def is_asked(self) -> bool:
         """Whether the sequences are to be dealt again."""
         return self.deal or self.max_tokens is not None
 
@@ -107,67 +107,74 @@ class DealtLoad:
     """Sequences dealt again.
 
     Attributes:
-        schedule: what runs, with as many microbatches as they are dealt to.
+        schedule: with as many microbatches as the sequences are dealt to.
         costs: of mean microbatches, as they were before.
-        load: what microbatches take now.
-        given: what microbatches took.
-        ends_given: shape (R,), the end of each replica's pipeline then.
-        found: what the search found.
-        tried: the step of every number of microbatches that packing tried.
+        load: the times of microbatches now.
+        given_load: their times before.
+        given_ends: shape (R,), the end of each replica's pipeline then.
+        dealing: the best dealing found.
+        steps_by_count: the step of every number of microbatches that packing tried.
     """
 
     schedule: Schedule
     costs: Costs
     load: Load
-    given: Load
-    ends_given: NDArray[np.float64]
-    found: Dealt
-    tried: dict[int, float]
+    given_load: Load
+    given_ends: NDArray[np.float64]
+    dealing: Dealt
+    steps_by_count: dict[int, float]
 
     @property
-    def before(self) -> float:
+    def given_step(self) -> float:
         """The step of the sequences as given."""
-        return float(self.ends_given.max())
+        return float(self.given_ends.max())
 
     def maps(self, unit: str) -> tuple[LoadMap, ...]:
-        """What a picture shows: the load as given and as dealt."""
-        given = load_map("as given", self.given, self.ends_given, unit)
-        return given, load_map("dealt anew", self.load, self.found.makespans, unit)
+        """The load as given and as dealt, for a picture."""
+        given = load_map("as given", self.given_load, self.given_ends, unit)
+        return given, load_map("dealt again", self.load, self.dealing.makespans, unit)
 
     @property
     def gap(self) -> float:
-        """How far the bound lies below the step, as a share of it."""
-        return 1 - self.found.bound / self.found.after if self.found.after else 0.0
+        """The distance of the bound below the step, as a share of the step."""
+        return 1 - self.dealing.bound / self.dealing.step if self.dealing.step else 0.0
 
     def lines(self, unit: str) -> Iterator[Block]:
-        """What dealing gives, and what the bound says of it."""
-        found, M = self.found, self.schedule.whole_microbatches
-        change = format_change(found.after / self.before - 1) if self.before else "-"
-        times = f"{format_number(self.before)} to {format_number(found.after)} {unit}"
+        """The steps before and after dealing, and the bound."""
+        found, M = self.dealing, self.schedule.whole_microbatches
+        change = format_change(found.step / self.given_step - 1) if self.given_step else "-"
+        times = f"{format_number(self.given_step)} to {format_number(found.step)} {unit}"
         bound = (
             f"no dealing takes less than {format_number(found.bound)} "
             f"({format_share(self.gap)} below)"
         )
-        packed = f" in {M} microbatches" if self.tried else ""
+        packed = f" in {M} microbatches" if self.steps_by_count else ""
         yield Line(
-            f"dealt      {times}{packed}, {change}; {bound}; {found.tried:,} pipelines simulated",
+            f"dealt      {times}{packed}, {change}; {bound}; "
+            f"{found.simulated:,} pipelines simulated",
             11,
         )
-        if len(self.tried) > 1:
-            each = (f"{count}: {format_number(step)}" for count, step in self.tried.items())
+        if len(self.steps_by_count) > 1:
+            each = (
+                f"{count}: {format_number(step)}" for count, step in self.steps_by_count.items()
+            )
             yield Line(f"packed     step by microbatches: {', '.join(each)}", 11)
-        if bare := self.load.bare(M):
+        if bare := self.load.empty_microbatches(M):
             yield Line(f"empty      {bare}", 11)
 
     def deal_object(self) -> dict[str, Any]:
         """Return the object of JSON: the step before and after, and its bound."""
-        packed = {"steps_by_microbatches": {str(count): step for count, step in self.tried.items()}}
+        packed = {
+            "steps_by_microbatches": {
+                str(count): step for count, step in self.steps_by_count.items()
+            }
+        }
         return {
-            "before": self.before,
-            "step": self.found.after,
-            "bound": self.found.bound,
-            "tried": self.found.tried,
-            **(packed if self.tried else {}),
+            "before": self.given_step,
+            "step": self.dealing.step,
+            "bound": self.dealing.bound,
+            "tried": self.dealing.simulated,
+            **(packed if self.steps_by_count else {}),
         }
 
 
@@ -176,7 +183,7 @@ def deal_load(
     build: Build,
     given: tuple[Schedule, Costs],
     load: Load,
-    several: ReplicaOptions,
+    replica_options: ReplicaOptions,
 ) -> DealtLoad:
     """Deal the sequences of a load again.
 
@@ -184,8 +191,8 @@ def deal_load(
         options: how.
         build: makes the schedule of another number of microbatches, and its costs.
         given: the schedule of the load, and its costs.
-        load: what microbatches take as given.
-        several: the replicas, and which are slower.
+        load: the times of microbatches as given.
+        replica_options: the replicas, and which are slower.
 
     Raises:
         InputError: a sequence has more tokens than a microbatch may, or the schedule cannot be
@@ -196,22 +203,28 @@ def deal_load(
             f"{len(load.sequences):,} sequences, at most {MOST:,} are dealt", "leave out --deal"
         )
     schedule, costs = given
-    pipeline = pipeline_of(schedule, costs, load, several)
+    pipeline = pipeline_of(schedule, costs, load, replica_options)
     ends = _ends(pipeline, load)
     with long_work("dealing sequences"):
         if options.max_tokens is None:
             found = _search(
                 options, pipeline, load.sequences, schedule.whole_microbatches, options.deal_for
             )
-            return DealtLoad(schedule, costs, _moved(load, found, schedule), load, ends, found, {})
-        return _pack(options, build, given, load, several, ends)
+            return DealtLoad(
+                schedule, costs, _dealt_load(load, found, schedule), load, ends, found, {}
+            )
+        return _pack(options, build, given, load, replica_options, ends)
 
 
-def pipeline_of(schedule: Schedule, costs: Costs, load: Load, several: ReplicaOptions) -> Pipeline:
+def pipeline_of(
+    schedule: Schedule, costs: Costs, load: Load, replica_options: ReplicaOptions
+) -> Pipeline:
     """Make the pipeline that times a load (InputError: as :func:`make_pipeline`)."""
     from ppsim.search.dealing.problem import make_pipeline
 
-    slow = several.replicas.factors(schedule.n_devices) if several.replicas else None
+    slow = (
+        replica_options.replicas.factors(schedule.n_devices) if replica_options.replicas else None
+    )
     by_stage = load.factors.shape[1] > 1
     return make_pipeline(schedule, costs, load.n_replicas, slow, by_stage=by_stage)
 
@@ -220,23 +233,23 @@ def can_be_dealt(schedule: Schedule, costs: Costs, load: Load) -> bool:
     """Return whether a pipeline can time the replicas of a load together: no collectives, streams
     or times of single ops.
     """
-    return load.beside is None and not schedule.has_lanes and costs.each is None
+    return load.collectives is None and not schedule.has_lanes and costs.each is None
 
 
 def find_slowest(
     schedule: Schedule,
     costs: Costs,
     load: Load,
-    several: ReplicaOptions,
+    replica_options: ReplicaOptions,
 ) -> int | None:
     """Find the replica that ends last; None where its ops must be timed one replica at a time.
 
-    That is so where a collective runs beside an op, ops run on several streams, or a function
-    gives the durations.
+    That is so where a collective runs in parallel with an op, ops run on several streams, or a
+    function gives the durations.
     """
     if not can_be_dealt(schedule, costs, load):
         return None
-    pipeline = pipeline_of(schedule, costs, load, several)
+    pipeline = pipeline_of(schedule, costs, load, replica_options)
     return int(_ends(pipeline, load).argmax())
 
 
@@ -245,18 +258,18 @@ def price_slowest(
     prices: Costs,
     network: NetworkOptions,
     costs: CostOptions,
-    several: ReplicaOptions,
+    replica_options: ReplicaOptions,
     load: Load | None = None,
 ) -> Costs:
     """Return the costs of the replica that ends last; ``prices`` where there is one alone."""
-    replicas = find_replicas(several, load)
+    replicas = find_replicas(replica_options, load)
     if replicas is None:
         return prices
     refuse_steps(schedule)
     if load and not network.detailed:
-        found = find_slowest(schedule, prices, load, several)
+        found = find_slowest(schedule, prices, load, replica_options)
         if found is not None:
-            return costs_of_slowest(schedule, prices, several, load, found)
+            return costs_of_slowest(schedule, prices, replica_options, load, found)
     slowest = 0
     if load or len({*replicas.first_alike(schedule.n_devices, costs)}) > 1:
         ends = time_each(replicas, schedule, prices, network, costs, load)
@@ -297,8 +310,8 @@ def _search(
     return deal(problem, seconds)
 
 
-def _moved(load: Load, found: Dealt, schedule: Schedule) -> Load:
-    """Return the load with the sequences where the search has them."""
+def _dealt_load(load: Load, found: Dealt, schedule: Schedule) -> Load:
+    """Return the load with the sequences as dealt by the search."""
     sequences = load.sequences.moved(found.replica, found.microbatch, load.sequences.counts)
     return Load(sequences, sequences.factors(schedule.whole_microbatches))
 
@@ -308,7 +321,7 @@ def _pack(
     build: Build,
     given: tuple[Schedule, Costs],
     load: Load,
-    several: ReplicaOptions,
+    replica_options: ReplicaOptions,
     ends: NDArray[np.float64],
 ) -> DealtLoad:
     """Try some numbers of microbatches, from the fewest that hold the tokens up to those given."""
@@ -322,22 +335,22 @@ def _pack(
     for count in _numbers(least, M):
         if count == M:
             made[M] = given
-        elif accepted := _accepted(build, count, most=M if count < M else None):
+        elif accepted := _accepted_schedule(build, count, most=M if count < M else None):
             made.setdefault(accepted[0].whole_microbatches, accepted)
         if len(made) == TRIED:
             break
     best, tried, refusal = None, dict[int, float](), None
     for count, (schedule, costs) in sorted(made.items()):
-        pipeline = pipeline_of(schedule, costs, load, several)
-        sequences = load.sequences if count == M else _spread(load.sequences, count)
+        pipeline = pipeline_of(schedule, costs, load, replica_options)
+        sequences = load.sequences if count == M else _sequences_in_order(load.sequences, count)
         try:
             found = _search(options, pipeline, sequences, count, options.deal_for / len(made))
         except InputError as error:
             refusal = error
             continue
-        tried[count] = found.after
-        if best is None or found.after < best.found.after:
-            moved = _moved(Load(sequences, load.factors), found, schedule)
+        tried[count] = found.step
+        if best is None or found.step < best.dealing.step:
+            moved = _dealt_load(Load(sequences, load.factors), found, schedule)
             best = DealtLoad(schedule, costs, moved, load, ends, found, tried)
     if best is None:
         raise refusal or InputError(
@@ -367,7 +380,7 @@ def _numbers(least: int, given: int) -> list[int]:
     return list(dict.fromkeys([given, least, least + 1, *between]))
 
 
-def _accepted(build: Build, count: int, most: int | None) -> tuple[Schedule, Costs] | None:
+def _accepted_schedule(build: Build, count: int, most: int | None) -> tuple[Schedule, Costs] | None:
     """Make the schedule of so many microbatches, or of the next number that it takes; None for
     none.
     """
@@ -379,7 +392,7 @@ def _accepted(build: Build, count: int, most: int | None) -> tuple[Schedule, Cos
     return None
 
 
-def _spread(sequences: Sequences, microbatches: int) -> Sequences:
+def _sequences_in_order(sequences: Sequences, microbatches: int) -> Sequences:
     """Return the sequences of each replica spread over so many ``microbatches``, one after the
     other.
     """
@@ -400,39 +413,43 @@ class DealtJob:
 
     Attributes:
         across: whether microbatches may go to other replicas.
-        recorded: the mean step as recorded.
-        before: the mean step as simulated with the times recorded, without what hosts wait.
-        after: the mean step of the dealings found.
+        recorded_step: the mean step as recorded.
+        given_step: the mean step as simulated with the times recorded, without what hosts wait.
+        dealt_step: the mean step of the dealings found.
         bound: a mean step that no dealing beats.
     """
 
     across: bool
-    recorded: float
-    before: float
-    after: float
+    recorded_step: float
+    given_step: float
+    dealt_step: float
     bound: float
 
     @property
-    def mended(self) -> Mended:
+    def as_mending(self) -> Mending:
         """The dealing as a change that mends a job."""
-        from ppsim.analysis.mending import Mended
+        from ppsim.analysis.mending import Mending
 
         where = "among replicas" if self.across else "within replicas"
-        return Mended(f"microbatches dealt anew {where}, searched", self.after)
+        return Mending(f"microbatches dealt again {where}, searched", self.dealt_step)
 
     def line(self, unit: str) -> str:
-        """What dealing gives, beside the step as recorded."""
-        change = format_change(self.after / self.before - 1) if self.before else "-"
-        times = f"{format_number(self.before)} to {format_number(self.after)} {unit}, {change}"
+        """The steps before and after dealing, and the recorded one, as a line."""
+        change = format_change(self.dealt_step / self.given_step - 1) if self.given_step else "-"
+        times = (
+            f"{format_number(self.given_step)} to {format_number(self.dealt_step)} {unit}, {change}"
+        )
         bound = f"no dealing takes less than {format_number(self.bound)}"
-        return f"dealt      {times} (simulated; recorded {format_number(self.recorded)}); {bound}"
+        return (
+            f"dealt      {times} (simulated; recorded {format_number(self.recorded_step)}); {bound}"
+        )
 
     def deal_object(self) -> dict[str, Any]:
         """Return the object of JSON."""
         return {
-            "recorded": self.recorded,
-            "before": self.before,
-            "step": self.after,
+            "recorded": self.recorded_step,
+            "before": self.given_step,
+            "step": self.dealt_step,
             "bound": self.bound,
         }
 
@@ -461,7 +478,7 @@ def deal_job(options: DealOptions, slowdown: Slowdown) -> DealtJob:
     refuse_lanes(schedule, "dealing")
     places = np.lexsort((schedule.microbatch, schedule.stage, schedule.kind))
     if len(schedule.second_of_pairs) or schedule.n_slices > 1 or len(places) % M:
-        what = "a job is dealt anew where each op is of one whole microbatch"
+        what = "a job is dealt again where each op is of one whole microbatch"
         raise InputError(what, "leave out --deal")
     table = places.reshape(-1, M)  # the ops of one kind and stage in a row
     row = np.empty(len(schedule), np.int64)
@@ -539,7 +556,7 @@ def save_assignment(sequences: Sequences, inputs: dict[str, Any], target: str) -
     save_table(assignment_rows(sequences), target, ".csv", inputs)
 
 
-def describe_lengths(replicas: Replicated) -> str:
+def describe_lengths(replicas: StepEnds) -> str:
     """Say how much of the step unequal lengths are."""
     causes = replicas.causes
     lost = causes["length between replicas"] + causes["length within replicas"]
@@ -548,14 +565,14 @@ def describe_lengths(replicas: Replicated) -> str:
     return f"unequal lengths are {format_share(lost / replicas.time)} of the step"
 
 
-def maps_of(load: Load, replicas: Replicated, dealt: DealtLoad | None) -> tuple[LoadMap, ...]:
-    """Return what a picture shows of a load, and of the one before it was dealt again."""
+def maps_of(load: Load, replicas: StepEnds, dealt: DealtLoad | None) -> tuple[LoadMap, ...]:
+    """Return the maps of a load, and of the load before it was dealt again."""
     if dealt:
         return dealt.maps(replicas.unit)
     return (load_map("microbatches", load, replicas.ends.max(axis=1), replicas.unit),)
 
 
-def loads_section(load: Load, replicas: Replicated, dealt: DealtLoad | None) -> str:
+def loads_section(load: Load, replicas: StepEnds, dealt: DealtLoad | None) -> str:
     """Return the section of a page on replicas and their loads."""
     from ppsim.show.files.workers import lines_of_page, loads_svg
 

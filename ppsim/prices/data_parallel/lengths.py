@@ -1,5 +1,5 @@
-"""Sequences of different lengths: what the microbatches of every replica take, and what the step
-loses by it.
+"""Sequences of different lengths: the times of every replica's microbatches, and the loss of the
+step.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class SequenceLengths:
 
 @dataclass(frozen=True)
 class LengthOptions(SequenceLengths):
-    """How long the sequences of every replica's microbatches are."""
+    """Options for the lengths of the sequences in every replica's microbatches."""
 
     needs: ClassVar[tuple[Need, ...]] = (
         *SequenceLengths.needs,
@@ -95,17 +95,17 @@ class Load:
     """Times of the microbatches of every replica.
 
     Attributes:
-        sequences: which microbatch each is in.
+        sequences: with the microbatch of each.
         factors: shape (R, Q, M), how many times as long as the mean each microbatch takes; Q is 1,
             or the stages where each has a factor.
-        beside: shape (R, M), the time of the collective beside a forward of each microbatch, or
-            None.
+        collectives: shape (R, M), the time of the collective that runs while each microbatch's
+            forward does, or None.
         ranks: shape (R, M), over how many ranks the context of each microbatch is split, or None.
     """
 
     sequences: Sequences
     factors: NDArray[np.float64]
-    beside: NDArray[np.float64] | None = None
+    collectives: NDArray[np.float64] | None = None
     ranks: NDArray[np.float64] | None = None
 
     @property
@@ -113,7 +113,7 @@ class Load:
         """Data-parallel replicas, R."""
         return len(self.factors)
 
-    def bare(self, microbatches: int) -> str:
+    def empty_microbatches(self, microbatches: int) -> str:
         """Say which replicas leave microbatches empty; an empty text for none."""
         import numpy as np
 
@@ -146,12 +146,12 @@ class Load:
         )
 
     def costs(self, schedule: Schedule, made: Costs, replica: int) -> Costs:
-        """Return the costs of a replica, from those of mean microbatches."""
+        """Return the costs of a replica, from the costs of mean microbatches."""
         found = scale_costs(schedule, made, self.factors[replica])
         return (
             found
-            if self.beside is None
-            else beside_collectives(schedule, found, self.beside[replica])
+            if self.collectives is None
+            else beside_collectives(schedule, found, self.collectives[replica])
         )
 
     def even_costs(self, schedule: Schedule, made: Costs) -> Costs:
@@ -160,9 +160,11 @@ class Load:
 
         mean = self.factors.mean(axis=(0, 2), keepdims=True)[0]
         found = scale_costs(schedule, made, mean.repeat(self.factors.shape[2], axis=1))
-        if self.beside is None:
+        if self.collectives is None:
             return found
-        return beside_collectives(schedule, found, np.full(len(self.beside[0]), self.beside.mean()))
+        return beside_collectives(
+            schedule, found, np.full(len(self.collectives[0]), self.collectives.mean())
+        )
 
 
 def scale_costs(schedule: Schedule, made: Costs, factors: NDArray[np.float64]) -> Costs:
@@ -186,8 +188,9 @@ def scale_costs(schedule: Schedule, made: Costs, factors: NDArray[np.float64]) -
 def beside_collectives(schedule: Schedule, made: Costs, collective: NDArray[np.float64]) -> Costs:
     """Return costs where each op takes at least as long as the collective in parallel with it.
 
-    Beside a forward runs one collective of its microbatch, of shape (microbatches,); beside B and
-    I, which move gradients too, one twice as long; beside W none. A pair takes those of both ops.
+    In parallel with a forward runs one collective of its microbatch, whose time has shape
+    (microbatches,); with B and I, which move gradients too, one twice as long; with W none. A pair
+    runs the collectives of both ops.
     """
     import numpy as np
 
@@ -235,7 +238,7 @@ def find_load(
     return replace(
         load,
         factors=load.factors * factor[:, None],
-        beside=beside if beside.any() else None,
+        collectives=beside if beside.any() else None,
         ranks=ranks,
     )
 
@@ -245,26 +248,26 @@ class Loads:
     """The loads of several schedules, each read or drawn once.
 
     Attributes:
-        options: how long sequences are.
+        options: the lengths of sequences.
         replicas: how many there are; None where the lengths say it.
-        made: the loads by what they depend on.
+        by_key: the loads by the options that they depend on.
     """
 
     options: LengthOptions
     replicas: int | None
-    made: dict[tuple[Any, ...], Load | None] = field(default_factory=dict)
+    by_key: dict[tuple[Any, ...], Load | None] = field(default_factory=dict)
 
     @property
     def n_replicas(self) -> int:
         """The replicas of the loads that were made; 1 for none."""
-        return max((load.n_replicas for load in self.made.values() if load), default=1)
+        return max((load.n_replicas for load in self.by_key.values() if load), default=1)
 
     def find(self, schedule: Schedule, costs: CostOptions) -> Load | None:
         """Return the load of a schedule; None for none (InputError: as :func:`find_load`)."""
         key = (schedule.whole_microbatches, schedule.n_stages, costs.law, costs.profile)
-        if key not in self.made:
-            self.made[key] = find_load(self.options, schedule, self.replicas, costs)
-        return self.made[key]
+        if key not in self.by_key:
+            self.by_key[key] = find_load(self.options, schedule, self.replicas, costs)
+        return self.by_key[key]
 
 
 def refuse_rounds(schedule: Schedule) -> None:
@@ -291,7 +294,9 @@ def equal_sequences(replicas: int, microbatches: int) -> Sequences:
 
 
 def shares_of(options: LengthOptions, schedule: Schedule, replicas: int | None) -> Shares:
-    """Return what the lengths become microbatches of (InputError: --mbs of a file)."""
+    """Return the replicas and microbatches that the lengths are divided among (InputError: --mbs of
+    a file).
+    """
     from ppsim.inputs.profile.lengths import Shares, is_distribution
 
     if options.mbs is not None and not is_distribution(options.lengths or ""):
@@ -328,11 +333,11 @@ def law_of(options: LengthOptions, costs: CostOptions) -> Law | None:
 
 
 def load_map(title: str, load: Load, ends: NDArray[np.float64], unit: str) -> LoadMap:
-    """Return what a picture shows of a load; of factors by stage their mean.
+    """Return the map of a load; of factors by stage their mean.
 
     Args:
-        title: what is drawn.
-        load: what microbatches take.
+        title: of the map.
+        load: the times of microbatches.
         ends: shape (R,), the end of each replica's pipeline.
         unit: of the ends.
     """

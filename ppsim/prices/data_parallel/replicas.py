@@ -148,7 +148,7 @@ class ReplicaOptions:
         help="Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of "
         "replica 2), 8,5.3=1.5 "
         "(device 3 of replica 5), or a factor for each: 1,1,1.2. Each draws a distribution of "
-        "--mb-scale anew.",
+        "--mb-scale again.",
     )
     t_reduce: float = option(
         "--t-reduce",
@@ -167,7 +167,7 @@ class ReplicaOptions:
 
 
 @dataclass(frozen=True)
-class Even:
+class EvenStep:
     """The step of the same work in microbatches that all take the same."""
 
     step: float  # of the slowest replica, without collectives
@@ -175,13 +175,13 @@ class Even:
 
 
 @dataclass(frozen=True)
-class Replicated:
+class StepEnds:
     """The end of the step on each device of each replica."""
 
     ends: NDArray[np.float64]  # shape (R, P)
     unit: str  # of times
     reduction: float = 0.0  # time of the collectives and the optimizer after the slowest replica
-    even: Even | None = None  # the same step without unequal lengths, where there are such
+    even: EvenStep | None = None  # the same step without unequal lengths, where there are such
 
     @property
     def waits(self) -> NDArray[np.float64]:
@@ -210,8 +210,8 @@ class Replicated:
     def causes(self) -> dict[str, float]:
         """The time of the step by cause, which sums to it.
 
-        Length between replicas is what the slowest takes above their mean, length within them what
-        the mean takes above microbatches that are all alike; both may be below 0.
+        Length between replicas is the time of the slowest above their mean, length within them the
+        time of the mean above microbatches that are all alike; both may be below 0.
         """
         if self.even is None:
             return {}
@@ -277,8 +277,8 @@ def refuse_steps(schedule: Schedule) -> None:
 
 
 def find_replicas(options: ReplicaOptions, load: Load | None) -> Replicas | None:
-    """Return the replicas of the options, or those of a load; None where there is one alone
-    (InputError: an option is of several).
+    """Return the replicas of the options, or of a load; None where there is one alone (InputError:
+    an option is of several).
     """
     if load:
         return options.replicas or Replicas(load.n_replicas, ())
@@ -324,7 +324,7 @@ def time_replicas(
     load: Load | None = None,
     *,
     to_torch: bool = False,
-) -> Replicated | None:
+) -> StepEnds | None:
     """Time every replica by the model that the options ask for; None for none."""
     replicas = find_replicas(options, load)
     if replicas is None:
@@ -332,7 +332,7 @@ def time_replicas(
     refuse_steps(schedule)
     ends = time_each(replicas, schedule, prices, network, costs, load, to_torch=to_torch)
     if load is None and not draws_by_replica(costs):
-        return Replicated(ends, prices.unit, options.t_reduce)
+        return StepEnds(ends, prices.unit, options.t_reduce)
     means = (
         load.even_costs(schedule, prices)
         if load
@@ -343,7 +343,7 @@ def time_replicas(
         time_ops(schedule, own, network, costs.links, to_torch=to_torch)[0].makespan for own in even
     )
     work = max(float(busy_times(schedule, own).max()) for own in even)
-    return Replicated(ends, prices.unit, options.t_reduce, Even(step, work))
+    return StepEnds(ends, prices.unit, options.t_reduce, EvenStep(step, work))
 
 
 def _even_draws(schedule: Schedule, prices: Costs, costs: CostOptions, replicas: int) -> Costs:
@@ -387,7 +387,7 @@ class LoadedRuns:
         load: the lengths.
         options: how slow replicas are.
         network: how messages are carried.
-        links: of them those that differ.
+        links: latencies of single links that differ.
     """
 
     schedule: Schedule
@@ -400,11 +400,11 @@ class LoadedRuns:
     def hold(
         self, held: MemoryModel, twice: MemoryModel | None = None, tokens: float | None = None
     ) -> Iterator[tuple[Timeline, MemoryModel]]:
-        """Yield the timeline of each replica, with what its stages hold.
+        """Yield the timeline of each replica, with its memory model.
 
         Args:
-            held: what a stage holds of a mean microbatch, or of one with so many ``tokens``.
-            twice: what it holds of one twice as long, where that is not twice as much.
+            held: the memory of a mean microbatch, or of one with so many ``tokens``.
+            twice: the memory of a microbatch twice as long, where that is not twice as much.
             tokens: of the microbatch that ``held`` is of, where a model tells them.
         """
         from ppsim.engine.memory.usage import resize

@@ -1,4 +1,4 @@
-"""Copies of activations to the host and to other devices, and what they take."""
+"""Copies of activations to the host and to other devices, and their times."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 from ppsim.ask.given import Need
 from ppsim.ask.groups import Value
 from ppsim.ask.options import option
-from ppsim.ask.types import Offloaded
+from ppsim.ask.types import OffloadRules
 from ppsim.errors import InputError
 from ppsim.prices.part import Asked, TimesOfKinds
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Copies(TimesOfKinds):
-    """Copies of activations: a rule that adds them, and what they take."""
+    """Copies of activations: a rule that adds the ops, and their times."""
 
     place: ClassVar[int] = 20
     kinds: ClassVar[tuple[str, ...]] = ("t_offload", "t_reload", "t_evict")
@@ -47,7 +47,7 @@ class Copies(TimesOfKinds):
 
     offload: str | None = option(
         "--offload",
-        type=Offloaded(),
+        type=OffloadRules(),
         metavar="[N|all|30%]",
         help="Copy activations to the host after their forward and back before their backward: of "
         "N chunks of every "
@@ -142,7 +142,7 @@ class Copies(TimesOfKinds):
         return used
 
     def lack(self, name: str) -> str:
-        """Return what a schedule lacks that does not use an option."""
+        """Return the feature that a schedule without use for an option lacks."""
         return super().lack(name) + " that end in time" * (
             name == "host_link" and bool(self.offload)
         )

@@ -1,4 +1,4 @@
-"""The devices that times are for: how fast each is, and what share of the model it has."""
+"""The devices that times are for: the speed of each, and its share of the model."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EncoderFile(Part):
-    """An encoder: its ops, what they take and what they hold."""
+    """An encoder: its ops, their times and their memory."""
 
     place: ClassVar[int] = 130
     called_by: ClassVar[tuple[str, ...]] = ("encoder",)
@@ -47,7 +47,7 @@ class EncoderFile(Part):
         return replace(costs, others={**costs.others, **times})
 
     def keep(self, held: MemoryModel, schedule: Schedule, asked: Asked) -> MemoryModel:
-        """Return what stages hold, in bytes, with what the encoder holds."""
+        """Return the memory of stages, in bytes, with the encoder's."""
         from ppsim.engine.memory.usage import BYTES
 
         if held.unit != BYTES:

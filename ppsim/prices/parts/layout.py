@@ -80,7 +80,7 @@ class LayoutString(Source):
         return shape_of_layout(spec, shape, self.layout or "") if isinstance(spec, str) else shape
 
     def rephrase_hint(self, hint: str) -> str:
-        """Return the hint of ``--stages`` for a layout, whose stages are what must change."""
+        """Return the hint of ``--stages`` for a layout, whose stages must change."""
         works = []
         for part in hint.split(" or "):
             if found := re.search(r"--stages (\d+) ?", part):
@@ -126,7 +126,7 @@ class LayoutString(Source):
         return set() if schedule.only_forwards else {"b_over_f"}
 
     def knows_memory(self) -> bool:
-        """Return that activations are those of layers."""
+        """Return the unit of activations: layers."""
         return True
 
     def hold(self, schedule: Schedule, asked: Asked) -> MemoryModel:

@@ -29,7 +29,8 @@ class Links(Part):
     )
 
     def change(self, schedule: Schedule, costs: Costs, asked: Asked) -> Costs:
-        """Return the costs with the latencies of single links, unless a cluster gives those of all.
+        """Return the costs with the latencies of single links, unless a cluster gives all
+        latencies.
 
         The ``message`` of the network is the size of messages.
         """

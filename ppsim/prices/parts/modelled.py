@@ -39,7 +39,7 @@ OTHER_TIMES = (
 
 @dataclass(frozen=True)
 class ModelledOptions(Techniques):
-    """The model, and how it is trained beside its pipeline; None takes the usual, as in plan."""
+    """The model and its training, except for the pipeline; None is the usual value, as in plan."""
 
     needs: ClassVar[tuple[Need, ...]] = (
         Need(
@@ -198,12 +198,12 @@ class ModelOnCluster(Source):
         return replace(shape, after_i=kept)
 
     def price(self, schedule: Schedule, asked: Asked) -> Costs:
-        """Return what stages and messages take, in ms."""
+        """Return the times of stages and messages, in ms."""
         assert self.modelled
         return self.modelled.costs(schedule, asked.layout_of(schedule)).costs
 
     def layers(self, schedule: Schedule) -> NDArray[np.float64]:
-        """Return how many layers each stage holds, shape (stages,)."""
+        """Return the number of layers of each stage, shape (stages,)."""
         import numpy as np
 
         assert self.modelled

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MeasuredProfile(Source):
-    """A profile that ``ppsim calibrate`` has measured; a layout says which of its layers each stage
-    holds.
-    """
+    """A profile that ``ppsim calibrate`` has measured; a layout gives the layers of each stage."""
 
     place: ClassVar[int] = 110
     called_by: ClassVar[tuple[str, ...]] = ("profile",)
@@ -56,7 +54,7 @@ class MeasuredProfile(Source):
         )
 
     def layers(self, schedule: Schedule) -> NDArray[np.float64] | None:
-        """Return how many layers each stage holds where the profile was measured on layers, shape
+        """Return the number of layers of each stage where the profile was measured on layers, shape
         (stages,).
         """
         import numpy as np

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ppsim.ask.options import common
-from ppsim.ask.types import Recomputed
+from ppsim.ask.types import RecomputeRules
 from ppsim.errors import InputError
 from ppsim.prices.part import Asked, Part
 
@@ -28,7 +28,7 @@ class Recompute(Part):
 
     recompute: bool | str = common(
         "--recompute",
-        type=Recomputed(),
+        type=RecomputeRules(),
         default=False,
         metavar="[full|none|first:N|window:N|layers:N|modules:A,B]",
         help="Run forwards again (R) before their backward, as soon as their device is free: all "
@@ -65,7 +65,7 @@ class Recompute(Part):
         return PartlyRecomputed(schedule, self.recompute, asked).time(costs, times)
 
     def keep(self, held: MemoryModel, schedule: Schedule, asked: Asked) -> MemoryModel:
-        """Return what stages hold where forwards keep less, as a part of them runs again."""
+        """Return the memory of stages whose forwards keep less, as a part of them runs again."""
         from ppsim.prices.recompute_part import PartlyRecomputed
 
         return PartlyRecomputed(schedule, self.recompute, asked).keep(held)

@@ -1,5 +1,5 @@
-"""Schedules that go round: how often, what surrounds a training step, what comes back, what their
-rate counts.
+"""Schedules that repeat: the number of rounds, the ops around a training step, the feedback, the
+unit of the rate.
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ class Steps(TimesOfKinds):
     )
 
     def add_ops(self, schedule: Schedule, price: Pricing) -> Schedule:
-        """Return a schedule that goes round as often as the options ask for, a training step with
-        its optimizer.
+        """Return a schedule with as many rounds as the options ask for, a training step with its
+        optimizer.
 
         Raises:
             InputError: the schedule cannot go round, or so many steps do not fit in memory.
@@ -181,8 +181,8 @@ class Steps(TimesOfKinds):
         )
 
     def _refuse_asynchronous(self, schedule: Schedule) -> None:
-        """Refuse what has no meaning where steps are never drained, or take more than two versions
-        of the weights.
+        """Refuse options without meaning where steps are never drained, and steps that need more
+        than two versions of the weights.
         """
         name, M, P = schedule.name, schedule.round_microbatches, schedule.n_devices
         if self.post_validation:
@@ -202,7 +202,7 @@ class Steps(TimesOfKinds):
             raise InputError(why, f"--mb {P} or more")
 
     def change(self, schedule: Schedule, costs: Costs, asked: Asked) -> Costs:
-        """Return the costs with the times of what surrounds a step, and of the way back."""
+        """Return the costs with the times of ops around a step, and of the way back."""
         return replace(super().change(schedule, costs, asked), feedback=self.feedback)
 
     def used(self, schedule: Schedule, asked: Asked) -> set[str]:
@@ -215,7 +215,7 @@ class Steps(TimesOfKinds):
         return used
 
     def keep(self, held: MemoryModel, schedule: Schedule, asked: Asked) -> MemoryModel:
-        """Return what stages hold with the weights' older versions, which steps that are never
+        """Return the memory of stages with the weights' older versions, which steps that are never
         drained still need.
         """
         older = schedule.weight_versions - 1

@@ -1,3 +1,3 @@
-"""Questions that need several products: why, what if, what differs, what is wrong."""
+"""Questions that need several products: explain, diff, check, convert and the live page."""
 
 __all__ = ["view", "view_model"]

@@ -1,7 +1,7 @@
 """Up to where advice holds: the times at which a rival takes as long as the schedule asked about.
 
 Each is found by simulation: a time is doubled until the rival is no longer faster, and the interval
-halved. Queues that follow costs are made anew at every time tried, as ``run`` makes them, or keep
+halved. Queues that follow costs are made again at every time tried, as ``run`` makes them, or keep
 their order where that takes too long.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ppsim.questions.across.whatif import Run
 
 BUDGET = 2_000_000  # ops that are simulated to find all break-evens, a few seconds
-DIGITS = 3  # of the times, rounded down so that what is said up to one holds
+DIGITS = 3  # of the times, rounded down so that each statement holds up to the printed time
 HALVINGS = 11  # of the interval between two doublings: one two-thousandth of the time
 RUNS = 40  # about as many simulations as two break-evens take
 LARGEST = 16.0  # the most that I + W is stretched

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import click
 
 from ppsim.ask.answer import Answer
-from ppsim.ask.blocks import Block, Drawn, Line, Part
+from ppsim.ask.blocks import Block, DrawnBlock, Line, Part
 from ppsim.ask.given import Need
 from ppsim.ask.groups import OWN, FaceOptions, ShapeOptions
 from ppsim.ask.options import Request, common, flag, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.types import ScheduleName
-from ppsim.ask.words import counted
+from ppsim.ask.words import count_text
 from ppsim.base.text import shorten
 from ppsim.errors import InputError
 from ppsim.prices.build import build_schedule
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
     from ppsim.core.draft import Draft
     from ppsim.inputs.check.checks import CheckReport
-    from ppsim.inputs.check.expected import Expected
+    from ppsim.inputs.check.expected import ExpectedCounts
     from ppsim.inputs.check.faults import Fault
+    from ppsim.show.drawing.card_queues import Queues
 
 CIRCLE = "each waits for the next: "
 MOST_AROUND = 30  # letters of a line shown on either side of a cell
@@ -146,10 +147,10 @@ def answer(request: CheckRequest) -> Check:
         )
     if request.shapes:
         modes = ("batched",) if runtime == "megatron" else ("blocking",)
-    # A runtime or a communicator says what sends and receives do; without one, all modes are looked
-    # at.
+    # A runtime or a communicator decides the mode of sends and receives; without one, all modes are
+    # looked at.
     modes = modes or (("overlap",) if runtime or queues else MODES)
-    expected = _expected(request.schedule, request.shape)
+    expected = _expected_counts(request.schedule, request.shape)
     report = find_faults(draft, modes, runtime or "", queues or "", expected)
     if request.lengths is not None:
         from ppsim.inputs.check.replicas import replica_faults
@@ -163,19 +164,19 @@ def answer(request: CheckRequest) -> Check:
 
 @dataclass(frozen=True)
 class Check(Answer[CheckRequest]):
-    """A schedule's file, and what is wrong with it.
+    """A schedule's file, and its faults.
 
     Attributes:
-        draft: what the file says.
+        draft: the file's content.
         report: the faults and warnings.
         modes: how sends and receives were taken, where deadlocks were looked for.
-        expected: what the file should hold.
+        expected: the counts that the file should have.
     """
 
     draft: Draft
     report: CheckReport
     modes: tuple[str, ...]
-    expected: Expected
+    expected: ExpectedCounts
 
     @property
     def valid(self) -> bool:
@@ -210,7 +211,7 @@ class Check(Answer[CheckRequest]):
 
     @property
     def verdict(self) -> str:
-        """Whether the schedule is valid, and what was looked at; or how many faults there are."""
+        """Whether the schedule is valid, with the checks; or the number of faults."""
         return count_faults(self.report) + (self._proved() if self.valid else "")
 
     @property
@@ -222,9 +223,9 @@ class Check(Answer[CheckRequest]):
         """Return whether it is valid, or how many faults there are."""
         yield count_faults(self.report)
 
-    def shown(self) -> Iterator[Block]:
+    def all_blocks(self) -> Iterator[Block]:
         """The verdict and the faults; for GitHub annotations alone."""
-        return self.blocks() if self.request.github else super().shown()
+        return self.blocks() if self.request.github else super().all_blocks()
 
     def blocks(self) -> Iterator[Block]:
         """Each fault with the cells it concerns."""
@@ -234,11 +235,29 @@ class Check(Answer[CheckRequest]):
                     annotation(self.draft, fault, level, self.request.file) for fault in faults
                 )
         else:
-            yield Drawn(self._prose)
+            yield DrawnBlock(self._prose)
+
+    def queues(self) -> Queues:
+        """The queues of the file with its faults."""
+        from ppsim.show.drawing.card_queues import Queues
+
+        draft = self.draft
+        ops = {
+            place: op
+            for op, place in enumerate(zip(draft.row.tolist(), draft.cell.tolist(), strict=True))
+        }
+        faulty, devices = set[int](), set[int]()
+        for fault in self.report.faults:
+            places = [(fault.row or 0, fault.cell or 0), *fault.other_ops]
+            found = {ops[place] for place in places if place in ops}
+            faulty |= found
+            if not found and fault.device is not None:
+                devices.add(fault.device)
+        return Queues(draft.offsets, draft.kind, draft.microbatch, faulty, devices)
 
     def _prose(self, screen: Console) -> Iterator[Block]:
         for line in self._text(screen).splitlines():
-            yield Line(_toned(line), len(line) - len(line.lstrip()) + 2)
+            yield Line(_toned_parts(line), len(line) - len(line.lstrip()) + 2)
 
     def _text(self, screen: Console) -> str:
         """Each fault with the cells it concerns; empty for none."""
@@ -253,7 +272,7 @@ class Check(Answer[CheckRequest]):
                     lines = [f"{title}{fault.kind}{_place(draft, fault)}: {what}"]
                     lines += [f"  {CIRCLE}{shorten(' -> '.join(fault.circle), 1000)}"]
                     lines += [f"  {shorten(wait, 1000)}" for wait in fault.waits[:MOST_CELLS]]
-                cells = [(fault.row, fault.cell or 1), *fault.also] if fault.row else []
+                cells = [(fault.row, fault.cell or 1), *fault.other_ops] if fault.row else []
                 for row, cell in list(dict.fromkeys(cells))[:MOST_CELLS]:
                     text, carets = draft.excerpt(row, cell, _room_around(screen, draft, row, cell))
                     lines += (
@@ -269,7 +288,7 @@ class Check(Answer[CheckRequest]):
         return "".join(f"\n{block}\n" for block in blocks)
 
     def _proved(self) -> str:
-        """What was looked at, of a valid schedule."""
+        """The checks that a valid schedule passed."""
         draft, checked = self.draft, "every op once, in an order that can run"
         if draft.has_comms:
             queues = queue_note(self.request.runtime, self.request.queues)
@@ -279,16 +298,16 @@ class Check(Answer[CheckRequest]):
             checked += ", one at a time on each device"
         if self.request.lengths is not None:
             checked += "; as many microbatches on every replica"
-        microbatches = counted(draft.n_microbatches // draft.n_slices, "microbatch")
+        microbatches = count_text(draft.n_microbatches // draft.n_slices, "microbatch")
         microbatches += f" x {draft.n_slices} slices" if draft.n_slices > 1 else ""
         size = (
-            f"{counted(draft.n_devices, 'device')}, {counted(draft.n_stages, 'stage')}, "
+            f"{count_text(draft.n_devices, 'device')}, {count_text(draft.n_stages, 'stage')}, "
             f"{microbatches}"
         )
         return f": {size}; {checked}{order_note(draft, self.expected)}"
 
 
-def _toned(line: str) -> list[Part]:
+def _toned_parts(line: str) -> list[Part]:
     """Tone a line of a check's text: a kind of fault, carets or a hint."""
     words = line.strip()
     if words and not words.strip("^"):
@@ -329,20 +348,20 @@ def count_faults(report: CheckReport) -> str:
     return f"invalid: {count} fault{'s' * (count > 1)}{' or more' * (count >= MOST_FAULTS)}"
 
 
-def _expected(schedule: str | None, shape: ShapeOptions) -> Expected:
-    from ppsim.inputs.check.expected import Expected
+def _expected_counts(schedule: str | None, shape: ShapeOptions) -> ExpectedCounts:
+    from ppsim.inputs.check.expected import ExpectedCounts
 
     if schedule is not None:
         made = build_schedule(schedule, shape)
-        return Expected(made.n_devices, made.n_stages, made.n_microbatches, made)
+        return ExpectedCounts(made.n_devices, made.n_stages, made.n_microbatches, made)
     stages = shape.stages or (
         shape.devices * shape.chunks if shape.devices and shape.chunks else None
     )
     devices = shape.devices or (stages // shape.chunks if stages and shape.chunks else None)
-    return Expected(devices, stages, shape.microbatches)
+    return ExpectedCounts(devices, stages, shape.microbatches)
 
 
-def order_note(draft: Draft, expected: Expected) -> str:
+def order_note(draft: Draft, expected: ExpectedCounts) -> str:
     """Return whether the order is that of the schedule named, empty without one."""
     if expected.schedule is None:
         return ""
@@ -357,7 +376,7 @@ def order_note(draft: Draft, expected: Expected) -> str:
 
 
 def queue_note(runtime: str | None, queues: str | None) -> str:
-    """Which queues of communicators were looked at, empty for none in particular."""
+    """The kind of communicator queues that was checked; empty where none was chosen."""
     from ppsim.inputs.check.queues import QUEUES_OF
 
     per, batched = (queues, False) if queues else QUEUES_OF.get(runtime or "", ("", False))

@@ -12,12 +12,12 @@ import click
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block
-from ppsim.ask.given import Given, Need, never
+from ppsim.ask.given import Need, TypedOptions, never
 from ppsim.ask.groups import FigureOptions, iteration_option
 from ppsim.ask.option_names import GIVEN_COSTS
 from ppsim.ask.options import Request, flag, group, option
 from ppsim.ask.request import ask
-from ppsim.ask.words import counted, shape_line, title_of
+from ppsim.ask.words import count_text, shape_line, title_of
 from ppsim.ask.write import Writers, find_targets, inputs_of
 from ppsim.base.atomic_file import open_atomically
 from ppsim.errors import InputError
@@ -82,7 +82,7 @@ class ConvertRequest(Request):
     )
 
     def check(self) -> None:
-        """Refuse what writes nothing, or over the file that is read, by whatever name."""
+        """Refuse a request that writes nothing, or overwrites the file that it reads."""
         targets = [target for target, _ in find_targets(self.output)]
         if not targets:
             raise InputError(
@@ -107,13 +107,13 @@ def answer(request: ConvertRequest) -> Converted:
     """Read the file, and make the costs that time it where it has no times."""
     from ppsim.inputs.drafts.read import require_sound
 
-    given = Given.of(request)
+    given = TypedOptions.from_request(request)
     unit = told_unit(request.costs.unit, request.file)
     draft = require_sound(
         read_draft(request.file, request.iteration, chosen=given.has("iteration"), unit=unit)
     )
     if request.merge_bw or request.split_bw:
-        draft = _with_other_backwards(draft, request.merge_bw, request.lossy)
+        draft = _convert_backwards(draft, request.merge_bw, request.lossy)
     schedule = draft.schedule()
     idle = given.spellings(tuple(name for name in GIVEN_COSTS if not (unit and name == "unit")))
     if draft.start is not None and idle:
@@ -133,8 +133,8 @@ class Converted(Answer[ConvertRequest]):
     """A schedule's file, to be written in other formats.
 
     Attributes:
-        draft: what the file says.
-        costs: what times it; None where it has times.
+        draft: the file's content.
+        costs: that time it; None where it has times.
         run: a real run with all its iterations, for tables of ops; None where one was asked for.
     """
 
@@ -147,12 +147,12 @@ class Converted(Answer[ConvertRequest]):
         """The content of the file, and the source of the new files' times."""
         schedule = self.draft.schedule()
         times = "times of the options" if self.costs else "its own times"
-        files = counted(len(self.request.output.output), "file")
+        files = count_text(len(self.request.output.output), "file")
         return f"{self.request.file}, {shape_line(schedule)}: {files} written, with {times}"
 
     def json_object(self) -> dict[str, Any]:
-        """How the files are made."""
-        return inputs_of(self.given, self.costs) | (
+        """The inputs that files carry: the command, and the costs or the converted file."""
+        return inputs_of(self.typed_options, self.costs) | (
             {} if self.costs else {"converted from": self.request.file}
         )
 
@@ -208,7 +208,7 @@ def _write_run(run: RealRun, target: str, suffix: str) -> None:
         out.write(write_columns({"schema": OPS_SCHEMA, "unit": run.unit}, ops_rows(run), suffix))
 
 
-def _with_other_backwards(draft: Draft, merge: bool, lossy: bool) -> Draft:
+def _convert_backwards(draft: Draft, merge: bool, lossy: bool) -> Draft:
     """Merge I and W into B, or split B; times are dropped where losses are allowed, else
     refused.
     """

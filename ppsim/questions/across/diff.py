@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Line, Table
-from ppsim.ask.given import Given
+from ppsim.ask.given import TypedOptions
 from ppsim.ask.groups import (
     SHAPE,
     FaceOptions,
@@ -33,7 +33,7 @@ from ppsim.questions.runs.timed import MEASURED, STATED, TimedRun, time_runs
 if TYPE_CHECKING:
     from ppsim.analysis.diff import Difference
     from ppsim.core.timeline import Timeline
-    from ppsim.show.files.document import Document, Story
+    from ppsim.show.files.document import Document, PageExplanation
 
 MOST_DEVICES = 16  # rows of the table of devices
 MOST_OPS = 3  # ops named for a change
@@ -47,7 +47,7 @@ class DiffRequest(Request):
 
     A and B are schedules (1f1b, interleaved:2), which are simulated with the options given, or
     files with times, such as a run's JSON or trace, or folders of real runs (Primus, Kineto) and
-    records (FILE:NAME for one of several), which are taken as they are. A schedule beside a file
+    records (FILE:NAME for one of several), whose times stay as they are. A schedule next to a file
     takes the shape of that run and, without options of costs, its median times: so it predicts the
     run, or says what another schedule would give.
 
@@ -102,7 +102,7 @@ def answer(request: DiffRequest) -> Diff:
     from ppsim.real.traces.timers import shows_timers
     from ppsim.schedules import reads_ops
 
-    given, specs = Given.of(request), request.specs
+    given, specs = TypedOptions.from_request(request), request.specs
     if logs := [spec for spec in specs if shows_timers(spec)]:
         raise InputError(
             f"{logs[0]} holds totals of timers and no run",
@@ -134,12 +134,12 @@ class Diff(Answer[DiffRequest]):
     """The differences of two runs in time.
 
     Attributes:
-        found: the difference by cause, device and op.
+        difference: the difference by cause, device and op.
         runs: both runs.
         inputs: how to make the answer again.
     """
 
-    found: Difference
+    difference: Difference
     runs: tuple[TimedRun, ...]
     inputs: Mapping[str, Any]
 
@@ -152,7 +152,7 @@ class Diff(Answer[DiffRequest]):
         """The object of schema ``ppsim.diff/1``."""
         from ppsim.analysis.diff import diff_object
 
-        return diff_object(self.found, self._names, self.inputs) | {
+        return diff_object(self.difference, self._names, self.inputs) | {
             "sources": [run.source for run in self.runs]
         }
 
@@ -161,12 +161,12 @@ class Diff(Answer[DiffRequest]):
         """The shorter run, the difference, and the reason."""
         from ppsim.analysis.diff import closing
 
-        return closing(self.found, self._names)
+        return closing(self.difference, self._names)
 
     def blocks(self) -> Iterator[Block]:
         """Both runs, the difference by cause, by device and by op."""
         yield ""
-        yield from _tables(self.found, self.runs)
+        yield from _tables(self.difference, self.runs)
 
     def charts(self) -> Sequence[tuple[str, Timeline]]:
         """Both runs."""
@@ -178,17 +178,23 @@ class Diff(Answer[DiffRequest]):
     def writers(self, output: FigureOptions) -> Writers:
         """Each file asked for: both runs, one above the other."""
         titles = [f"{letter}: {_title(run)}" for letter, run in zip("AB", self.runs, strict=True)]
-        timelines = [idle.timeline for idle in self.found.runs]
+        timelines = [idle.timeline for idle in self.difference.runs]
 
         def complete(document: Document, suffix: str) -> Document:
             return (
-                replace(document, story=_story(self.found, self._names))
+                replace(document, explanation=_page_explanation(self.difference, self._names))
                 if suffix == ".html"
                 else document
             )
 
         return document_writers(
-            timelines, titles, self.inputs, output, self.found.runs, complete, verdict=self.verdict
+            timelines,
+            titles,
+            self.inputs,
+            output,
+            self.difference.runs,
+            complete,
+            verdict=self.verdict,
         )
 
 
@@ -291,12 +297,12 @@ def _op_lines(found: Difference) -> Iterator[str]:
         yield f"largest change of {what}: {' · '.join(parts) if ops else 'none'}"
 
 
-def _story(found: Difference, names: tuple[str, ...]) -> Story:
+def _page_explanation(found: Difference, names: tuple[str, ...]) -> PageExplanation:
     """The differences for a page: by cause, and by device and cause, with the ops that both runs
     have.
     """
     from ppsim.analysis.diff import MEANINGS, TERMS, closing, signed_part
-    from ppsim.show.files.document import Story
+    from ppsim.show.files.document import PageExplanation
 
     unit, ends = found.runs[0].timeline.unit, found.makespans
     joined = _backwards(found)
@@ -324,7 +330,7 @@ def _story(found: Difference, names: tuple[str, ...]) -> Story:
     ]
     matrix = {"heading": f"B − A by device, {unit}", "columns": shown, "rows": rows}
     heading = f"B − A, {unit} of a device on average"
-    return Story(
+    return PageExplanation(
         {"lead": closing(found, names), "heading": heading, "bars": bars, "matrix": matrix},
         twins=found.ops,
     )
@@ -340,7 +346,7 @@ def _backwards(found: Difference) -> list[str]:
 
 
 def _joined_changes(changes: Mapping[str, float], joined: Sequence[str]) -> dict[str, float]:
-    """Return changes with those of ``joined`` as one, where the first of them stood."""
+    """Return changes with all of ``joined`` merged into one, at the place of their first."""
     total = sum(changes[name] for name in joined)
     named = {BACKWARD if name in joined else name: value for name, value in changes.items()}
     return {name: total if name == BACKWARD else value for name, value in named.items()}

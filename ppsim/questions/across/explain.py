@@ -1,4 +1,4 @@
-"""Say why devices are idle, what decides the time, what would help."""
+"""Causes of idle time, the critical path, and what would help."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import click
 
 from ppsim.ask.answer import Answer
-from ppsim.ask.blocks import Block, Chart, Drawn, Line, Part
-from ppsim.ask.given import Given, Need
+from ppsim.ask.blocks import Block, Chart, DrawnBlock, Line, Part
+from ppsim.ask.given import Need, TypedOptions
 from ppsim.ask.groups import (
     SHAPE,
     FaceOptions,
@@ -47,7 +47,7 @@ from ppsim.prices.data_parallel.dealing import (
 from ppsim.prices.data_parallel.lengths import LengthOptions, Load, Loads, lengths_object
 from ppsim.prices.data_parallel.replicas import (
     ReplicaOptions,
-    Replicated,
+    StepEnds,
     costs_of_slowest,
     time_replicas,
 )
@@ -60,22 +60,22 @@ from ppsim.questions.across.explain_text import (
     job_lines,
     page_explanation,
 )
-from ppsim.questions.across.rivals import Tried, try_changes, with_memory_of_dealing
+from ppsim.questions.across.rivals import TriedChanges, try_changes, with_memory_of_dealing
 from ppsim.questions.across.whatif import Run, change_run
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ppsim.analysis.explain import Explanation, Room, WhatIf
-    from ppsim.analysis.mending import Mended
+    from ppsim.analysis.explain import Explanation, MemoryRoom, WhatIf
+    from ppsim.analysis.mending import Mending
     from ppsim.analysis.slowdown import Slowdown
     from ppsim.core.costs import Costs
     from ppsim.core.execution import Execution
     from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
-    from ppsim.questions.runs.stated import Stated
+    from ppsim.questions.runs.stated import StatedRun
     from ppsim.show.drawing.worker_map import WorkerMap
-    from ppsim.show.files.document import Document, Story
+    from ppsim.show.files.document import Document, PageExplanation
 
 PAGE = 9.0  # inches of a figure in a page
 CAUSE_INDENT = 22  # where the words of a row of causes begin
@@ -155,7 +155,7 @@ class ExplainRequest(Request):
         "unit, such "
         "as 40GiB, bytes of a --profile or of a --model.",
     )
-    several: ReplicaOptions = group(ReplicaOptions, "Costs")
+    replica_options: ReplicaOptions = group(ReplicaOptions, "Costs")
     lengths: LengthOptions = group(LengthOptions, "Lengths")
     dealing: DealOptions = group(DealOptions, "Lengths")
     heat: bool = flag(
@@ -169,7 +169,7 @@ class ExplainRequest(Request):
 
     @property
     def spec(self) -> str:
-        """The schedule's spelling, empty beside a trace that names none."""
+        """The schedule's spelling, empty where a trace is given and names none."""
         named = self.schedule.names or self.schedule.schedule is not None
         return self.schedule.spec if named or not self.trace else ""
 
@@ -178,7 +178,7 @@ def explain(schedule: str | None = None, **options: Any) -> Explained:
     """Say why devices are idle, what decides the time, and what would help.
 
     Args:
-        schedule: a name, or a file; None beside ``trace=``.
+        schedule: a name, or a file; None where ``trace=`` is given.
         options: as ``ppsim explain`` takes them, by name; ``what_if`` is a list of changes.
 
     Raises:
@@ -190,20 +190,20 @@ def explain(schedule: str | None = None, **options: Any) -> Explained:
 
 
 def answer(request: ExplainRequest) -> Explained:
-    """Explain what is asked for."""
-    given = Given.of(request)
+    """Explain the schedule or the run of the request."""
+    given = TypedOptions.from_request(request)
     stated = _stated_run(given, request)
     execution: Execution | None = None
-    each: Replicated | None = None
+    each: StepEnds | None = None
     load: Load | None = None
     dealt: DealtLoad | None = None
-    tried: Tried
+    tried: TriedChanges
     if stated:
         if typed := given.spellings(("replicas", "t_reduce", "lengths", "cp_of", "model")):
             what = f"{', '.join(typed)} is of simulated runs, and this one states its times"
             raise InputError(what, "leave it out")
         explanation, base = _explain_stated(stated)
-        prices = stated.found.costs
+        prices = stated.observed.costs
         inputs = inputs_of(given) | {"run": stated.text}
     else:
         modelled = model_of(request.modelled, request.network, request.lengths.mbs)
@@ -217,7 +217,7 @@ def answer(request: ExplainRequest) -> Explained:
         dealt = _deal(request, base, simulated, request.dealing)
     tried = _try_changes(request, explanation, base, given, stated)
     if load:
-        dealings = _dealt_changes(request, base, simulated, dealt, tried.room)
+        dealings = _dealing_changes(request, base, simulated, dealt, tried.room)
         tried = replace(tried, changes=(*dealings, *tried.changes))
     else:
         _refuse_dealing(request, stated)
@@ -231,34 +231,33 @@ def _try_changes(
     request: ExplainRequest,
     explanation: Explanation,
     base: Run,
-    given: Given,
-    stated: Stated | None,
-) -> Tried:
-    """Simulate the changes given, else those that may help.
-
-    Of a job of several replicas only those given: what may help is simulated over all of them.
+    given: TypedOptions,
+    stated: StatedRun | None,
+) -> TriedChanges:
+    """Simulate the given changes, or else changes that may help. Of a job of several replicas only
+    the given ones: others are simulated over all replicas.
     """
     if request.changes:
-        from ppsim.analysis.explain import what_if
+        from ppsim.analysis.explain import timed_change
 
         found = []
         for change in request.changes:
             text, timeline, run = change_run(change, base, given)
-            around = run.find_round(timeline) if explanation.around else None
-            if explanation.around and around is None:
+            around = run.find_round(timeline) if explanation.round else None
+            if explanation.round and around is None:
                 what = f"--what-if {change}: {timeline.schedule.name} has no period to compare by"
                 raise InputError(what, "ppsim compare, or leave out --steps")
-            made = what_if(text, text, timeline, around)
+            made = timed_change(text, text, timeline, around)
             if base.tokens and run.tokens:
                 each = made.per_microbatch * base.tokens / run.tokens
                 made = replace(made, per_microbatch=each)
             found.append(made)
-        return Tried(tuple(found))
+        return TriedChanges(tuple(found))
     if stated and stated.job and len(stated.job.replicas) > 1:
         if request.cap is not None:
             what = "--cap is for schedules that are tried, and a job of several replicas has none"
             raise InputError(what, "leave it out")
-        return Tried(())
+        return TriedChanges(())
     return try_changes(explanation, base, given, request.cap)
 
 
@@ -267,9 +266,9 @@ class Explained(Answer[ExplainRequest]):
     """Causes of idle time, the critical path, and the changes that help.
 
     Attributes:
-        explanation: idle time by cause, the critical path, what each time gains.
-        costs: what was simulated, or what the times of a file show.
-        changes: what was tried, each simulated.
+        explanation: idle time by cause, the critical path, the gain of each time.
+        costs: of the simulation, or derived from a file's times.
+        changes: that were tried, each simulated.
         inputs: how to make the answer again.
         stated: the run of a file; None where it was simulated.
         execution: the run with sends and receives as ops, where it was asked for.
@@ -278,17 +277,17 @@ class Explained(Answer[ExplainRequest]):
         remarks: sentences on changes that are not shown.
         load: what the microbatches of every replica take, where lengths are given; the slowest
             replica is the one explained.
-        dealt: what dealing the sequences anew gives, where it was asked for.
+        dealt: what dealing the sequences again gives, where it was asked for.
     """
 
     explanation: Explanation
     costs: Costs
     changes: tuple[WhatIf, ...]
     inputs: dict[str, Any]
-    stated: Stated | None = None
+    stated: StatedRun | None = None
     execution: Execution | None = None
-    replicas: Replicated | None = None
-    room: Room | None = None
+    replicas: StepEnds | None = None
+    room: MemoryRoom | None = None
     remarks: tuple[str, ...] = ()
     load: Load | None = None
     dealt: DealtLoad | None = None
@@ -362,7 +361,7 @@ class Explained(Answer[ExplainRequest]):
         return find_slowdown(job)
 
     @cached_property
-    def mending(self) -> list[Mended]:
+    def mending(self) -> list[Mending]:
         """The remedies of such a run, each simulated, the largest saving first."""
         if self.slowdown is None:
             return []
@@ -370,13 +369,13 @@ class Explained(Answer[ExplainRequest]):
 
         changes = mend(self.slowdown)
         if self.dealt_job:
-            changes.append(self.dealt_job.mended)
+            changes.append(self.dealt_job.as_mending)
         return sorted(changes, key=lambda change: change.step)
 
     @cached_property
     def dealt_job(self) -> DealtJob | None:
         """The gain of dealing a recorded job's microbatches again, if asked for."""
-        wanted = self.request.dealing.wanted and self.slowdown is not None
+        wanted = self.request.dealing.is_asked and self.slowdown is not None
         return deal_job(self.request.dealing, self.slowdown) if wanted and self.slowdown else None
 
     @property
@@ -385,7 +384,7 @@ class Explained(Answer[ExplainRequest]):
         timeline, metrics = self.explanation.timeline, self.explanation.metrics
         time = f"{format_number(timeline.makespan)} {timeline.unit}"
         idle = metrics.bubble_rate
-        if around := self.explanation.around:
+        if around := self.explanation.round:
             time = f"{format_number(around.period)} {timeline.unit} from one round to the next"
             idle = around.bubble
         name = self.stated.title if self.stated else timeline.schedule.name
@@ -400,7 +399,7 @@ class Explained(Answer[ExplainRequest]):
                 for line in [*heading_lines(self.explanation, self.stated), "", *detail_lines]
             )
         else:
-            yield Drawn(self._all_blocks)
+            yield DrawnBlock(self._all_blocks)
 
     def charts(self) -> Sequence[tuple[str, Timeline]]:
         """The run that is explained."""
@@ -431,8 +430,8 @@ class Explained(Answer[ExplainRequest]):
                 return document
             from ppsim.prices.editable import make_editable
 
-            given = None if self.stated or self.load else self.given
-            return make_editable(replace(document, story=self.story), [self.costs], given)
+            given = None if self.stated or self.load else self.typed_options
+            return make_editable(replace(document, explanation=self.story), [self.costs], given)
 
         idles = [self.explanation.idle]
         return document_writers(
@@ -440,14 +439,14 @@ class Explained(Answer[ExplainRequest]):
         )
 
     @property
-    def story(self) -> Story:
+    def story(self) -> PageExplanation:
         """The explanation of the run on a page."""
         notes = [*self._more_lines, *self.remarks]
         return page_explanation(self.explanation, self.changes, self.room, self.advice, notes)
 
     @property
     def _more_lines(self) -> list[str]:
-        """The lines on what is faster and holds more, if anything is, and on what lengths cost."""
+        """Lines on faster changes that hold more, if any, and on costs of unequal lengths."""
         from ppsim.analysis.explain import advise_more_memory
 
         more = advise_more_memory(self.explanation, self.changes, self.room)
@@ -522,7 +521,9 @@ class Explained(Answer[ExplainRequest]):
         for number, line in enumerate([*lines, *self._last_lines()]):
             indent = CAUSE_INDENT if _is_row(line) else 4 if line.startswith(" ") else 2
             name, blanks, rest = line.partition("  ")
-            yield Line([(name, "name"), blanks + rest] if number == 0 else _toned(line), indent)
+            yield Line(
+                [(name, "name"), blanks + rest] if number == 0 else _toned_parts(line), indent
+            )
             if not line and chart:
                 from ppsim.show.drawing.terminal_marks import marks_of_idle
 
@@ -548,10 +549,10 @@ def _worker_map(found: Slowdown) -> WorkerMap:
     )
 
 
-def _stated_run(given: Given, request: ExplainRequest) -> Stated | None:
+def _stated_run(given: TypedOptions, request: ExplainRequest) -> StatedRun | None:
     """The run to explain as it is, or None for one to simulate.
 
-    A file with times is timed anew where an option gives costs or messages.
+    A file with times is timed again where an option gives costs or messages.
     """
     spec, trace, iteration = request.spec, request.trace, request.iteration
     if not trace and not _may_be_file(spec):
@@ -579,7 +580,7 @@ def _stated_run(given: Given, request: ExplainRequest) -> Stated | None:
     if not simulated and (stated := read_stated(spec, iteration, unit=unit)):
         from ppsim.schedules import require_shape
 
-        require_shape(spec, stated.found.timeline.schedule, asdict(request.shape))
+        require_shape(spec, stated.observed.timeline.schedule, asdict(request.shape))
         return stated
     _refuse_iteration(given)
     return None
@@ -593,7 +594,7 @@ def _may_be_file(spec: str) -> bool:
     return os.path.exists(spec) or os.path.isfile(file) or reads_ops(spec)
 
 
-def _refuse_iteration(given: Given) -> None:
+def _refuse_iteration(given: TypedOptions) -> None:
     """Refuse to choose a step where there is no real run (InputError)."""
     if given.has("iteration"):
         raise InputError(
@@ -601,11 +602,11 @@ def _refuse_iteration(given: Given) -> None:
         )
 
 
-def _explain_stated(stated: Stated) -> tuple[Explanation, Run]:
+def _explain_stated(stated: StatedRun) -> tuple[Explanation, Run]:
     from ppsim.analysis.changes import times_sliced
     from ppsim.analysis.explain import explain_times
 
-    explanation = explain_times(stated.found)
+    explanation = explain_times(stated.observed)
     schedule = explanation.timeline.schedule
     slices = schedule.n_slices
     shape = ShapeOptions(
@@ -615,7 +616,7 @@ def _explain_stated(stated: Stated) -> tuple[Explanation, Run]:
         group_size=stated.group_size,
         slices=slices if slices > 1 else None,
     )
-    whole = times_sliced(stated.found.costs, slices)
+    whole = times_sliced(stated.observed.costs, slices)
     costs = _steps_shown(schedule, whole)
     return explanation, Run(stated.family, shape, costs, SIMPLE, schedule, whole)
 
@@ -640,9 +641,9 @@ def _steps_shown(schedule: Schedule, prices: Costs) -> CostOptions:
     )
 
 
-def _refuse_dealing(request: ExplainRequest, stated: Stated | None) -> None:
-    """Refuse to deal what is neither sequences nor a recorded job (InputError)."""
-    if request.dealing.wanted and not (stated and stated.job):
+def _refuse_dealing(request: ExplainRequest, stated: StatedRun | None) -> None:
+    """Refuse --deal without sequences or a recorded job (InputError)."""
+    if request.dealing.is_asked and not (stated and stated.job):
         what = "--deal is of the sequences of --lengths, or of a recorded job, and there are none"
         raise InputError(what, "add --lengths FILE, or --trace FILE of a job")
 
@@ -653,8 +654,8 @@ def _deal(
     simulated: Simulated,
     options: DealOptions,
 ) -> DealtLoad | None:
-    """Deal the sequences of a simulated run anew, where that is asked for."""
-    if not options.wanted or simulated.load is None or base.schedule is None:
+    """Deal the sequences of a simulated run again, where that is asked for."""
+    if not options.is_asked or simulated.load is None or base.schedule is None:
         return None
 
     def build_with(count: int) -> tuple[Schedule, Costs]:
@@ -662,15 +663,15 @@ def _deal(
         return build(request.spec, shape, request.costs, request.network)
 
     given = base.schedule, simulated.mean_prices
-    return deal_load(options, build_with, given, simulated.load, request.several)
+    return deal_load(options, build_with, given, simulated.load, request.replica_options)
 
 
-def _dealt_changes(
+def _dealing_changes(
     request: ExplainRequest,
     base: Run,
     simulated: Simulated,
     dealt: DealtLoad | None,
-    room: Room | None,
+    room: MemoryRoom | None,
 ) -> tuple[WhatIf, ...]:
     """The changes that dealing is: as asked for, else the longest sequences first.
 
@@ -680,7 +681,7 @@ def _dealt_changes(
     """
 
     def change_of(found: DealtLoad, options: DealOptions) -> WhatIf:
-        made = _dealt_change(request, found, options)
+        made = _dealing_change(request, found, options)
         return with_memory_of_dealing(made, base, found.schedule, found.load, room)
 
     if dealt:
@@ -692,7 +693,7 @@ def _dealt_changes(
     for across in (False, True) if several else (False,):
         options = DealOptions(deal=True, across=across, deal_for=0.0)
         made = _deal(request, base, simulated, options)
-        if made and made.found.after < made.before * (1 - LEAST_GAIN):
+        if made and made.dealing.step < made.given_step * (1 - LEAST_GAIN):
             found.append(change_of(made, options))
     return tuple(found)
 
@@ -712,24 +713,28 @@ def _may_be_dealt(request: ExplainRequest, base: Run, simulated: Simulated) -> b
     return can_be_dealt(schedule, prices, load) and len(load.sequences) <= MOST
 
 
-def _dealt_change(request: ExplainRequest, dealt: DealtLoad, options: DealOptions) -> WhatIf:
+def _dealing_change(request: ExplainRequest, dealt: DealtLoad, options: DealOptions) -> WhatIf:
     """The change that a dealing is."""
-    from ppsim.analysis.explain import what_if
+    from ppsim.analysis.explain import timed_change
 
-    slowest = int(dealt.found.makespans.argmax())
-    prices = costs_of_slowest(dealt.schedule, dealt.costs, request.several, dealt.load, slowest)
+    slowest = int(dealt.dealing.makespans.argmax())
+    prices = costs_of_slowest(
+        dealt.schedule, dealt.costs, request.replica_options, dealt.load, slowest
+    )
     timeline, _ = time_ops(dealt.schedule, prices, request.network, request.costs.links)
     packed = (
-        f", packed into {dealt.schedule.whole_microbatches} microbatches" if dealt.tried else ""
+        f", packed into {dealt.schedule.whole_microbatches} microbatches"
+        if dealt.steps_by_count
+        else ""
     )
     across = " --across" if options.across else ""
-    text = f"sequences dealt anew {'among' if options.across else 'within'} replicas{packed}"
+    text = f"sequences dealt again {'among' if options.across else 'within'} replicas{packed}"
     if not options.deal_for:
         text += ", longest first"
-    advice = f"deal the sequences anew (ppsim run --deal{across} -o deal.csv)"
-    found = what_if(text, advice, timeline)
+    advice = f"deal the sequences again (ppsim run --deal{across} -o deal.csv)"
+    found = timed_change(text, advice, timeline)
     # Packing changes the microbatches, and not the sequences that a step trains on.
-    return replace(found, per_microbatch=timeline.makespan / dealt.given.factors.shape[2])
+    return replace(found, per_microbatch=timeline.makespan / dealt.given_load.factors.shape[2])
 
 
 class Simulated(NamedTuple):
@@ -738,7 +743,7 @@ class Simulated(NamedTuple):
     prices: Costs
     mean_prices: Costs  # of mean microbatches
     execution: Execution | None
-    replicas: Replicated | None
+    replicas: StepEnds | None
     load: Load | None
 
 
@@ -747,7 +752,7 @@ def _explain_simulated(request: ExplainRequest) -> tuple[Explanation, Run, Simul
 
     spec, shape, costs, network = request.spec, request.shape, request.costs, request.network
     schedule, prices = build(spec, shape, costs, network)
-    loads = Loads(request.lengths, request.several.count)
+    loads = Loads(request.lengths, request.replica_options.count)
     load = loads.find(schedule, costs)
     base = Run(
         spec,
@@ -755,15 +760,15 @@ def _explain_simulated(request: ExplainRequest) -> tuple[Explanation, Run, Simul
         costs,
         network,
         schedule,
-        replicas=request.several.replicas,
+        replicas=request.replica_options.replicas,
         loads=loads if load else None,
         training=request.modelled,
         lengths=request.lengths,
     )
-    each = time_replicas(schedule, prices, network, costs, request.several, load)
+    each = time_replicas(schedule, prices, network, costs, request.replica_options, load)
     mean_prices = prices
     if load and each:
-        prices = costs_of_slowest(schedule, prices, request.several, load, each.slowest)
+        prices = costs_of_slowest(schedule, prices, request.replica_options, load, each.slowest)
     timeline, execution = time_ops(schedule, prices, network, costs.links)
     again = (
         (lambda other: time_ops(schedule, other, network, costs.links)[0].makespan)
@@ -775,7 +780,7 @@ def _explain_simulated(request: ExplainRequest) -> tuple[Explanation, Run, Simul
     if of_round:
         again = partial(_period_of, schedule)
     found = explain(timeline, prices, execution, again)
-    found = replace(found, around=around, gains_of_round=of_round)
+    found = replace(found, round=around, gains_of_round=of_round)
     if base.replicas and not load:
         found = replace(found, base=base.time())
     return found, base, Simulated(prices, mean_prices, execution, each, load)
@@ -793,8 +798,8 @@ def _is_row(line: str) -> re.Match[str] | None:
     return re.match(r" +[-+.e\d]+  \S+ ", line)
 
 
-def _toned(line: str) -> list[Part]:
-    """A line of what ``explain`` prints: time and cause of a row stand out."""
+def _toned_parts(line: str) -> list[Part]:
+    """Return a line of ``explain`` in parts: time and cause of a row stand out."""
     if row := _is_row(line):
         return [(row[0], "name"), line[row.end() :]]
     return [line]

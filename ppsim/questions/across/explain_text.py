@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ppsim.ask.words import counted, shape_line, title_of
+from ppsim.ask.words import count_text, shape_line, title_of
 from ppsim.base.numbers import (
     align_decimals,
     align_right,
@@ -18,11 +18,11 @@ from ppsim.base.numbers import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ppsim.analysis.explain import Explanation, Room, WhatIf
-    from ppsim.analysis.mending import Mended
+    from ppsim.analysis.explain import Explanation, MemoryRoom, WhatIf
+    from ppsim.analysis.mending import Mending
     from ppsim.analysis.slowdown import Slowdown
-    from ppsim.questions.runs.stated import Stated
-    from ppsim.show.files.document import Story
+    from ppsim.questions.runs.stated import StatedRun
+    from ppsim.show.files.document import PageExplanation
 
 MOST_STEPS = 200
 MOST_ROWS = 64
@@ -32,9 +32,9 @@ WIDEST = 120  # columns of a pipe
 
 
 def explain_lines(
-    explanation: Explanation, changes: Sequence[WhatIf], stated: Stated | None, screen: Console
+    explanation: Explanation, changes: Sequence[WhatIf], stated: StatedRun | None, screen: Console
 ) -> Iterator[str]:
-    """Say why devices are idle, what decides the time, and what each change gives."""
+    """Yield lines on the causes of idle time, the critical path, and the result of each change."""
     from ppsim.analysis.critical_path import path_text
     from ppsim.analysis.idle import CAUSES, NAMES
 
@@ -59,10 +59,10 @@ def explain_lines(
         yield row.rstrip()
     yield ""
     count = ""
-    if explanation.slack and explanation.slack.paths > 1 and not explanation.stated:
+    if explanation.slack and explanation.slack.paths > 1 and not explanation.is_stated:
         paths = explanation.slack.paths
         count = f", one of {paths:,.0f}" if paths < 1e15 else f", one of about {paths:.0e}"
-    ops = counted(len(explanation.path), "op")
+    ops = count_text(len(explanation.path), "op")
     yield f"critical path ({ops}, {format_number(timeline.makespan)} {unit}{count}):"
     yield "  " + " · ".join(path_text(schedule, explanation.path)[:12])
     gains = [gain for gain in explanation.gains if gain.gain > 1e-9 * timeline.makespan][
@@ -72,12 +72,14 @@ def explain_lines(
         texts = (
             f"{gain.what} {format_part(gain.gain, timeline.makespan)} {unit}" for gain in gains
         )
-        of = " a round" if explanation.gains_of_round else " in all" if explanation.around else ""
+        of = " a round" if explanation.gains_of_round else " in all" if explanation.round else ""
         yield f"1% less gains{of}: {' · '.join(texts)}"
     if changes:
         yield ""
-        anew = explanation.base is not timeline
-        against = f", against {format_number(explanation.base.makespan)} {unit}" if anew else ""
+        is_retimed = explanation.base is not timeline
+        against = (
+            f", against {format_number(explanation.base.makespan)} {unit}" if is_retimed else ""
+        )
         several = stated and stated.job and len(stated.job.replicas) > 1
         of_job = f" of replica {stated.replica} alone" if stated and several else ""
         yield f"what if (each simulated{of_job}{against}):"
@@ -91,7 +93,7 @@ def explain_lines(
         )
     )
     span_of, bubble = "", "bubble_rate"
-    if explanation.around:
+    if explanation.round:
         span_of, bubble = " a round", "bubble of a round"
     for change, span, share, rate in zip(changes, spans, shares, rates, strict=True):
         yield (
@@ -100,33 +102,30 @@ def explain_lines(
         )
 
 
-def heading_lines(explanation: Explanation, stated: Stated | None) -> Iterator[str]:
-    """Say what is explained, where its times come from, and how much of them is idle."""
+def heading_lines(explanation: Explanation, stated: StatedRun | None) -> Iterator[str]:
+    """Yield lines on the explained run, the source of its times, and its idle share."""
     timeline, schedule = explanation.timeline, explanation.timeline.schedule
     unit, total = timeline.unit, float(explanation.idle.by_device.sum())
     yield f"{title_of(schedule)}  {shape_line(schedule)}"
     if stated:
         yield f"{stated.text}: {format_number(timeline.makespan)} {unit}"
-        again = explanation.base.makespan
-        share = f" ({format_change(again / timeline.makespan - 1)})" if timeline.makespan else ""
-        yield (
-            f"timed anew with the median times that it shows: {format_number(again)} {unit}{share}"
-        )
+        retimed = explanation.base.makespan
+        share = f" ({format_change(retimed / timeline.makespan - 1)})" if timeline.makespan else ""
+        time = f"{format_number(retimed)} {unit}{share}"
+        yield f"timed again with the median times that it shows: {time}"
         for note in stated.notes:
             yield f"note: {note}"
     whole = timeline.makespan * schedule.n_devices
     share = format_share(explanation.metrics.bubble_rate)
-    if around := explanation.around:
+    if around := explanation.round:
         period, bound = format_number(around.period), format_number(around.bound)
         least = f"no order takes less than {bound}" if bound != period else "no order takes less"
-        yield f"a round takes {period} {unit}, without end: {around.why}; {least}"
+        yield f"a round takes {period} {unit}, without end: {around.reason}; {least}"
     yield f"{format_number(total)} of {format_number(whole)} device·{unit} are idle ({share})"
 
 
-def job_lines(found: Slowdown, mending: Sequence[Mended]) -> Iterator[str]:
-    """Say how much of a job's step its slow ops, devices, replicas and links cost, and what would
-    mend it.
-    """
+def job_lines(found: Slowdown, mending: Sequence[Mending]) -> Iterator[str]:
+    """Yield lines on the cost of a job's slow ops, devices, replicas and links, and on remedies."""
     from ppsim.analysis.mending import slowest_link
 
     job, step, unit = found.job, float(found.steps.mean()), found.job.unit
@@ -162,11 +161,11 @@ def job_lines(found: Slowdown, mending: Sequence[Mended]) -> Iterator[str]:
         return
     yield ""
     yield f"what if (each simulated, against {format_number(step)} {unit}):"
-    named = max(len(change.what) for change in mending)
+    named = max(len(change.text) for change in mending)
     steps = align_right([format_number(change.step) for change in mending])
     gains = align_right([format_change(change.step / (step or 1.0) - 1) for change in mending])
     for change, time, gain in zip(mending, steps, gains, strict=True):
-        yield f"  {change.what:<{named}}  {time} {unit}  {gain}"
+        yield f"  {change.text:<{named}}  {time} {unit}  {gain}"
 
 
 def _largest_by_name(values: Iterable[tuple[object, float]]) -> str:
@@ -179,14 +178,14 @@ def _largest_by_name(values: Iterable[tuple[object, float]]) -> str:
 def page_explanation(
     explanation: Explanation,
     changes: Sequence[WhatIf],
-    room: Room | None,
+    room: MemoryRoom | None,
     advice: str,
     notes: Sequence[str],
-) -> Story:
+) -> PageExplanation:
     """Everything that ``explain`` prints, for a page."""
     from ppsim.analysis.critical_path import path_steps
     from ppsim.analysis.explain import best_of
-    from ppsim.show.files.document import Story
+    from ppsim.show.files.document import PageExplanation
 
     timeline, path = explanation.timeline, explanation.path
     unit = timeline.unit
@@ -207,7 +206,7 @@ def page_explanation(
         "heading": f"From work to makespan, {unit} of a device on average",
         "bars": _waterfall(explanation),
         "matrix": _matrix(explanation),
-        "path": {"heading": f"The critical path, {counted(len(path), 'op')}", "steps": steps},
+        "path": {"heading": f"The critical path, {count_text(len(path), 'op')}", "steps": steps},
         "changes": [
             {
                 "text": change.text,
@@ -218,7 +217,7 @@ def page_explanation(
             for change in changes
         ],
     }
-    return Story(told, tuple(change.timeline for change in changes))
+    return PageExplanation(told, tuple(change.timeline for change in changes))
 
 
 def _waterfall(explanation: Explanation) -> list[dict[str, Any]]:

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppsim.ask.given import Given
+from ppsim.ask.given import TypedOptions
 from ppsim.ask.groups import ShapeOptions
 from ppsim.ask.options import list_options
 from ppsim.ask.rules import list_refused
 from ppsim.ask.write import command_line
 from ppsim.base.deadline import check_time
 from ppsim.base.numbers import format_share
+from ppsim.core.ops import BACKWARDS, COMPUTE, ONCE_A_STEP, mask
 from ppsim.errors import PpsimError
 from ppsim.prices.build import build_memory
 from ppsim.prices.data_parallel.replicas import ReplicaOptions, time_replicas
@@ -30,7 +31,7 @@ from ppsim.questions.across.break_even import describe_limits, price_of_search
 from ppsim.questions.across.whatif import Run, changeable_options
 
 if TYPE_CHECKING:
-    from ppsim.analysis.explain import Explanation, Room, WhatIf
+    from ppsim.analysis.explain import Explanation, MemoryRoom, WhatIf
     from ppsim.core.costs import Costs
     from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
@@ -48,12 +49,14 @@ UNTRIED = (
 
 
 @dataclass(frozen=True)
-class Tried:
+class TriedChanges:
     """Changes that were simulated."""
 
     changes: tuple[WhatIf, ...]  # those to show
-    room: Room | None = None  # the memory that they are held to; None where changes were given
-    notes: tuple[str, ...] = ()  # sentences on what is not shown
+    room: MemoryRoom | None = (
+        None  # the memory that they are held to; None where changes were given
+    )
+    notes: tuple[str, ...] = ()  # sentences on changes that are not shown
 
 
 @dataclass(frozen=True)
@@ -63,24 +66,26 @@ class _Attempt:
     text: str  # in words
     advice: str  # as an instruction
     run: Run  # the run with the change
-    is_bound: bool = False  # whether it shows what is lost, and is nothing that a user can do
+    is_bound: bool = False  # whether it only shows a loss, and no user can make the change
 
 
-def try_changes(explanation: Explanation, base: Run, given: Given, cap: str | None) -> Tried:
-    """Simulate what may help, and find what of it fits the memory.
+def try_changes(
+    explanation: Explanation, base: Run, given: TypedOptions, cap: str | None
+) -> TriedChanges:
+    """Simulate changes that may help, and find the ones that fit the memory.
 
     Args:
         explanation: of the run.
         base: the run.
         given: the options of the call.
-        cap: the most a device may hold; None for what the run holds.
+        cap: the most a device may hold; None for the run's own peak.
     """
     from ppsim.analysis.explain import best_of
 
     room = _find_room(explanation, base, cap)
-    goes_round = explanation.around is not None
+    goes_round = explanation.round is not None
     plain = [_simulate(each, base, room, goes_round) for each in _plain_attempts(base, given)]
-    attempts, left = _within_budget(_order_by_cause(explanation, base, _rivals(base, room)))
+    attempts, left = _split_by_budget(_order_by_cause(explanation, base, _rivals(base, room)))
     found = {each.text: each for each in attempts}
     rivals = [each for each in (_simulate(one, base, room, goes_round) for one in attempts) if each]
     rivals.sort(key=lambda change: change.rank)
@@ -97,7 +102,7 @@ def try_changes(explanation: Explanation, base: Run, given: Given, cap: str | No
         limits = describe_limits(base, found[best.name].run, best.timeline)
         limits = _describe_weights(base, best, fit, base_time) + limits
         changes = [replace(c, limits=limits) if c is best else c for c in changes]
-    return Tried(tuple(changes), room, tuple(notes))
+    return TriedChanges(tuple(changes), room, tuple(notes))
 
 
 def _describe_weights(base: Run, best: WhatIf, fit: list[WhatIf], now: float) -> str:
@@ -114,7 +119,9 @@ def _describe_weights(base: Run, best: WhatIf, fit: list[WhatIf], now: float) ->
     return f", which holds all weights twice; of those that do not, {name} is fastest ({less} less)"
 
 
-def _notes(room: Room, rivals: list[WhatIf], fit: list[WhatIf], left: list[str]) -> Iterator[str]:
+def _notes(
+    room: MemoryRoom, rivals: list[WhatIf], fit: list[WhatIf], left: list[str]
+) -> Iterator[str]:
     """Say how many rivals are not shown, which are as good as the best, and which were not run."""
     if rivals:
         where = f"{len(fit)} of {len(rivals)} other schedules on these devices"
@@ -131,7 +138,7 @@ def _names(names: list[str]) -> str:
     return ", ".join(names[:NAMED]) + more
 
 
-def _plain_attempts(base: Run, given: Given) -> Iterator[_Attempt]:
+def _plain_attempts(base: Run, given: TypedOptions) -> Iterator[_Attempt]:
     """Levelled stages, messages that take no time, a slow replica healed, more microbatches."""
     assert base.schedule
     prices, count = base.price(base.schedule), base.shape.microbatches
@@ -193,8 +200,6 @@ def _has_lanes(schedule: Schedule) -> bool:
     """Return whether there are ops of other streams than compute, besides those around a training
     step.
     """
-    from ppsim.core.ops import COMPUTE, ONCE_A_STEP, mask
-
     return schedule.has_lanes and not mask((*COMPUTE, *ONCE_A_STEP))[schedule.kind].all()
 
 
@@ -203,13 +208,12 @@ def _why_no_rivals(base: Run) -> str:
 
     Of steps that never flush all have one fill and drain together, and each of a rival's has both.
     """
-    from ppsim.core.ops import BACKWARDS
-    from ppsim.schedules import family_of
-
     schedule = base.schedule
     assert schedule
     if not schedule.flushes:
         return f"{schedule.name} never flushes: {UNTRIED}"
+    from ppsim.schedules import family_of
+
     own = family_of(base.spec) if base.spec else None
     if (own.lanes if own else _has_lanes(schedule)) or _is_laned(base):
         why = "has copies or collectives that they lack"
@@ -220,17 +224,17 @@ def _why_no_rivals(base: Run) -> str:
     return f"no other schedules are tried: {schedule.name} {why}"
 
 
-def _rivals(base: Run, room: Room) -> Iterator[tuple[Family, _Attempt]]:
+def _rivals(base: Run, room: MemoryRoom) -> Iterator[tuple[Family, _Attempt]]:
     """All schedules that do the same training on the devices of a run, each with its chunks.
 
     A schedule that takes a limit of activations is tried with a cap that was given, too.
     """
-    from ppsim.schedules import family_of, interchangeable_families
-
     schedule = base.schedule
     assert schedule
     if _why_no_rivals(base):
         return
+    from ppsim.schedules import family_of, interchangeable_families
+
     own = family_of(base.spec) if base.spec else None
     stages = schedule.n_stages if base.measured is not None else None
     count = schedule.whole_microbatches
@@ -266,18 +270,18 @@ def _order_by_cause(
     found = []
     for family, attempt in rivals:
         chunks = int(attempt.run.spec.partition(":")[2] or family.chunks)
-        treats = _treats(explanation, family, chunks, base)
+        treats = _reduces_main_cause(explanation, family, chunks, base)
         ops = schedule.n_devices * chunks * schedule.whole_microbatches * (3 if family.split else 2)
         found.append((not treats, price_of_search(ops, attempt.run), attempt))
     found.sort(key=lambda each: each[:2])
     return [(price, attempt) for _, price, attempt in found]
 
 
-def _treats(explanation: Explanation, family: Family, chunks: int, base: Run) -> bool:
+def _reduces_main_cause(explanation: Explanation, family: Family, chunks: int, base: Run) -> bool:
     """Return whether a schedule reduces the largest cause of idle time.
 
-    Waits for messages: no more messages than now, or an order that follows what they take. All
-    else: split backwards, whose weight gradients fill gaps, or more and shorter stages.
+    Waits for messages: no more messages than now, or an order that follows their times. All else:
+    split backwards, whose weight gradients fill gaps, or more and shorter stages.
     """
     assert base.schedule
     idle = explanation.idle.by_cause
@@ -289,7 +293,7 @@ def _treats(explanation: Explanation, family: Family, chunks: int, base: Run) ->
     return (family.split and not splits) or chunks > base.schedule.n_chunks
 
 
-def _within_budget(priced: list[tuple[int, _Attempt]]) -> tuple[list[_Attempt], list[_Attempt]]:
+def _split_by_budget(priced: list[tuple[int, _Attempt]]) -> tuple[list[_Attempt], list[_Attempt]]:
     """The attempts that the budget allows, and the others."""
     spent, kept, left = 0, list[_Attempt](), list[_Attempt]()
     for price, attempt in priced:
@@ -299,7 +303,9 @@ def _within_budget(priced: list[tuple[int, _Attempt]]) -> tuple[list[_Attempt], 
     return kept, left
 
 
-def _simulate(attempt: _Attempt, base: Run, room: Room, goes_round: bool = False) -> WhatIf | None:
+def _simulate(
+    attempt: _Attempt, base: Run, room: MemoryRoom, goes_round: bool = False
+) -> WhatIf | None:
     """Simulate a change; None where the schedule refuses the shape or the costs, or ``goes_round``
     no more where the run does.
     """
@@ -314,31 +320,33 @@ def _simulate(attempt: _Attempt, base: Run, room: Room, goes_round: bool = False
         return None
     if goes_round and around is None:
         return None
-    from ppsim.analysis.explain import what_if
+    from ppsim.analysis.explain import timed_change
 
-    fits = attempt.is_bound or room.takes(held)
+    fits = attempt.is_bound or room.fits(held)
     more = "" if fits else f" (holds {room.number(held)}, not {room.number(room.cap)})"
-    made = what_if(attempt.text + _halved(base, timeline) + more, attempt.advice, timeline, around)
+    made = timed_change(
+        attempt.text + _split_note(base, timeline) + more, attempt.advice, timeline, around
+    )
     return replace(made, name=attempt.text, held=held, fits=fits, is_bound=attempt.is_bound)
 
 
-def _find_room(explanation: Explanation, base: Run, cap: str | None) -> Room:
+def _find_room(explanation: Explanation, base: Run, cap: str | None) -> MemoryRoom:
     """The memory of a run, and the most that is allowed.
 
     Raises:
         InputError: the cap is in another unit.
     """
-    from ppsim.analysis.explain import Room
+    from ppsim.analysis.explain import MemoryRoom
 
     if cap is None:
         held, unit = _most_held(base, explanation.base, in_bytes=True)
-        return Room(held, held, unit)
+        return MemoryRoom(held, held, unit)
     from ppsim.prices.cap import read_cap
 
     asked = read_cap(cap)
     held, unit = _most_held(base, explanation.base, in_bytes=asked.in_bytes)
     asked.check_unit(unit)
-    return Room(held, asked.single(), unit, stated=True)
+    return MemoryRoom(held, asked.single(), unit, is_given=True)
 
 
 def _most_held(run: Run, timeline: Timeline, *, in_bytes: bool) -> tuple[float, str]:
@@ -390,14 +398,14 @@ def _most_loaded(run: Run, schedule: Schedule, costs: CostOptions, load: Load) -
 
 
 def with_memory_of_dealing(
-    change: WhatIf, run: Run, schedule: Schedule, load: Load, room: Room | None
+    change: WhatIf, run: Run, schedule: Schedule, load: Load, room: MemoryRoom | None
 ) -> WhatIf:
-    """Return a change that deals sequences anew, with what it holds and whether that fits a cap.
+    """Return a change that deals sequences again, with its memory and whether that fits a cap.
 
     Args:
         change: the change.
         run: the run that is explained.
-        schedule: what runs with the sequences dealt anew.
+        schedule: with the sequences dealt again.
         load: its microbatches.
         room: the memory of the run; only a cap that was given is held against the change.
     """
@@ -407,13 +415,13 @@ def with_memory_of_dealing(
 
     costs = _with_bytes(run.costs) if room.unit == BYTES else replace(run.costs, profile=None)
     held, _ = _most_loaded(run, schedule, costs, load)
-    fits = not room.stated or room.takes(held)
+    fits = not room.is_given or room.fits(held)
     more = "" if fits else f" (holds {room.number(held)}, not {room.number(room.cap)})"
     return replace(change, text=change.text + more, held=held, fits=fits)
 
 
-def _partition_line(base: Run, given: Given) -> str:
-    """Write the command that finds the split of layers, and in words what it needs and the run does
+def _partition_line(base: Run, given: TypedOptions) -> str:
+    """Write the command that finds the split of layers, and in words the options that the run does
     not tell.
     """
     assert base.schedule
@@ -428,7 +436,7 @@ def _partition_line(base: Run, given: Given) -> str:
             PartitionRequest
         )
         said, typed = {}, [each for each in given.typed if each.name in taken]
-    line = command_line(Given("partition", {**given.values, **said}, typed))
+    line = command_line(TypedOptions("partition", {**given.values, **said}, typed))
     layout = base.asked.layout_of(base.schedule)
     if layout is None:
         needed = (
@@ -441,7 +449,7 @@ def _partition_line(base: Run, given: Given) -> str:
     return line + layers + f" --mtp-num-layers {layout.n_mtp}" * bool(layout.n_mtp)
 
 
-def _halved(base: Run, timeline: Timeline) -> str:
+def _split_note(base: Run, timeline: Timeline) -> str:
     """Return the assumption on split backwards for a run that measured full backwards alone."""
     if base.measured is None or base.schedule is None:
         return ""

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from ppsim.ask.given import Given
+from ppsim.ask.given import TypedOptions
 from ppsim.ask.groups import SHAPE, NetworkOptions, SeveralSchedules, ShapeOptions
 from ppsim.ask.option_names import GIVEN_COSTS, TIMING
 from ppsim.ask.options import Option, Request, flatten, group, make
@@ -25,10 +25,10 @@ from ppsim.prices.options import CostOptions
 from ppsim.prices.several import options_taken
 from ppsim.questions.across.view_fields import check_field
 from ppsim.questions.across.view_model import ModelOptions, PlanPageRequest, price_of
-from ppsim.questions.runs.stated import Stated, read_stated
+from ppsim.questions.runs.stated import StatedRun, read_stated
 from ppsim.questions.runs.timed import SIMULATED, TimedRun, explain_costs, show_stated
 from ppsim.schedules import family_of, generate, reads_ops, split_chunks
-from ppsim.show.files.document import Document, Story
+from ppsim.show.files.document import Document, PageExplanation
 from ppsim.show.server.app import DROPPED
 from ppsim.version import VERSION
 
@@ -39,12 +39,12 @@ R = TypeVar("R", bound=Request)
 MOST_SCHEDULES = 8
 MOST_CELLS = 65_536  # stages x microbatches of all schedules together: about 200,000 ops
 MOST_STAGES = 512  # why devices wait is followed from stage to stage, for each of them
-MOST_SEARCHED = 4_096  # of one schedule whose order is searched anew for every cost
+MOST_SEARCHED = 4_096  # of one schedule whose order is searched again for every cost
 
 
 @dataclass(frozen=True, kw_only=True)
 class ViewRequest(Request):
-    """Show schedules on the same devices, with what the devices hold and why they are idle."""
+    """Show schedules on the same devices, with their memory and the causes of idle time."""
 
     question: ClassVar[str] = "view"
     schedules: SeveralSchedules = group(SeveralSchedules)
@@ -75,14 +75,14 @@ def view(fields: Mapping[str, Any], folder: Path) -> Document:
 
 
 def plan_request(fields: Mapping[str, Any]) -> PlanPageRequest:
-    """Read what a page asks of ``ppsim plan`` (InputError: an option or a value that a page may not
-    give).
+    """Read a page's request for ``ppsim plan`` (InputError: an option or a value that a page may
+    not give).
     """
     return _request_of(PlanPageRequest, fields)
 
 
-def explain_first(fields: Mapping[str, Any], folder: Path) -> Story:
-    """Say why the first schedule that fields ask for takes its time, and what to try next.
+def explain_first(fields: Mapping[str, Any], folder: Path) -> PageExplanation:
+    """Explain the time of the first schedule that fields ask for, and suggest changes.
 
     Raises:
         InputError: as :func:`view` does, and where there is nothing to explain: no schedule takes
@@ -91,13 +91,17 @@ def explain_first(fields: Mapping[str, Any], folder: Path) -> Story:
     from ppsim.questions.across.explain import ExplainRequest, answer
 
     request = _request_of(ViewRequest, fields)
-    priced, _ = _priced(request)
+    priced, _ = _costs_and_network(request)
     sources = [_schedule_path(spec, folder) for spec in request.schedules.specs]
     _refuse_work(sources, request.shape)
     stated, left = _read_stated(sources, request.shape)
     refused: PpsimError = InputError("no schedule takes this shape")
     for source in (each for each in sources if each not in left):
-        if stated and source not in stated and not Given.of(request).spellings(TIMING):
+        if (
+            stated
+            and source not in stated
+            and not TypedOptions.from_request(request).spellings(TIMING)
+        ):
             raise InputError(
                 "the times are those of a dropped file, which comes after this schedule"
             )
@@ -127,9 +131,7 @@ def explain_first(fields: Mapping[str, Any], folder: Path) -> Story:
 
 
 def load_kernels() -> None:
-    """Load the machine code of what every step may need, for which somebody's hundredth change
-    would wait otherwise.
-    """
+    """Load the machine code that every request may need, so that no later change waits for it."""
     from ppsim.engine.simple import longest_path
     from ppsim.search.rules import fill
 
@@ -149,13 +151,17 @@ def _request_of(kind: type[R], fields: Mapping[str, Any]) -> R:
     return ask(kind, values)
 
 
-def _priced(request: ViewRequest) -> tuple[CostOptions, NetworkOptions]:
+def _costs_and_network(request: ViewRequest) -> tuple[CostOptions, NetworkOptions]:
     """Return costs and network: from the options, or from the model's stages on the cluster.
 
     Raises:
-        InputError: costs beside a model, a model without a cluster, or sizes without a model.
+        InputError: costs and a model together, a model without a cluster, or sizes without a model.
     """
-    trained, network, given = request.model.trained, request.network, Given.of(request)
+    trained, network, given = (
+        request.model.trained,
+        request.network,
+        TypedOptions.from_request(request),
+    )
     if trained is None:
         if sizes := given.spellings(("tp", "ep", "dp", "mbs")):
             raise InputError(f"{', '.join(sizes)} need a model", "choose one")
@@ -185,8 +191,8 @@ def _texts(declared: Option, value: Any) -> Any:
 
 
 def _answer(request: ViewRequest, folder: Path) -> Document:
-    shape, given = request.shape, Given.of(request)
-    costs, network = _priced(request)
+    shape, given = request.shape, TypedOptions.from_request(request)
+    costs, network = _costs_and_network(request)
     sources = [_schedule_path(spec, folder) for spec in request.schedules.specs]
     _refuse_work(sources, shape)
     typed = given.spellings(TIMING)
@@ -215,12 +221,12 @@ def _answer(request: ViewRequest, folder: Path) -> Document:
         raise next(iter(left.values()))
     titles, shown = zip(*runs, strict=True)
     executions = tuple(run.execution for run in shown if run.execution)
-    metrics = [_measured(run, costs) for run in shown]
+    metrics = [_run_metrics(run, costs) for run in shown]
     document = Document(
         tuple(run.timeline for run in shown),
         titles,
         {"ppsim": VERSION, **model}
-        if (model := _of_model(request))
+        if (model := _model_object(request))
         else _inputs(given, shown[0].costs, bool(taken)),
         idles=tuple(run.idle for run in shown),
         executions=executions if len(executions) == len(runs) else (),
@@ -237,7 +243,7 @@ def _answer(request: ViewRequest, folder: Path) -> Document:
     return add_memory(document, prices, costs, asked=False, model=trained)
 
 
-def _measured(run: TimedRun, costs: CostOptions) -> Metrics:
+def _run_metrics(run: TimedRun, costs: CostOptions) -> Metrics:
     """Return the numbers of a run, with the bound and the round where it is simulated."""
     if run.source != SIMULATED:
         from ppsim.engine.simple.metrics import measure
@@ -286,9 +292,9 @@ def _capped(document: Document, request: ViewRequest) -> Document:
 
 def _read_stated(
     sources: Sequence[str], shape: ShapeOptions
-) -> tuple[dict[str, Stated], dict[str, PpsimError]]:
+) -> tuple[dict[str, StatedRun], dict[str, PpsimError]]:
     """The dropped files that have times, and why others leave."""
-    stated: dict[str, Stated] = {}
+    stated: dict[str, StatedRun] = {}
     left: dict[str, PpsimError] = {}
     for source in sources:
         try:
@@ -300,16 +306,16 @@ def _read_stated(
     return stated, left
 
 
-def _read_times(source: str, shape: ShapeOptions) -> Stated | None:
-    """Read the times of a dropped file, None for what has none (InputError: the shape asked for is
-    not its own).
+def _read_times(source: str, shape: ShapeOptions) -> StatedRun | None:
+    """Read the times of a dropped file, None for a file without times (InputError: the shape asked
+    for is not its own).
     """
     if family_of(source) is not None:
         return None
     stated = read_stated(source)
     if stated is None:
         return None
-    schedule = stated.found.timeline.schedule
+    schedule = stated.observed.timeline.schedule
     _refuse_stages(schedule)
     for word, asked, own in (
         ("devices", shape.devices, schedule.n_devices),
@@ -328,12 +334,12 @@ def _simulate(
     shape: ShapeOptions,
     costs: CostOptions,
     network: NetworkOptions,
-    taken: tuple[str, Stated] | None,
+    taken: tuple[str, StatedRun] | None,
 ) -> tuple[str, TimedRun]:
     """Simulate a schedule with the costs of the options, or the median times of a dropped run; its
     title first.
     """
-    measured = taken[1].found.costs if taken else None
+    measured = taken[1].observed.costs if taken else None
     schedule, prices = build(
         source, options_taken(source, shape), costs, network, quiet=True, measured=measured
     )
@@ -344,7 +350,7 @@ def _simulate(
     return title, explain_costs(source, schedule, prices, network, costs.links)
 
 
-def _inputs(given: Given, prices: Costs, stated: bool) -> dict[str, Any]:
+def _inputs(given: TypedOptions, prices: Costs, stated: bool) -> dict[str, Any]:
     """Return the inputs that make the page again; no command if a dropped file's times are compared
     with several schedules.
     """
@@ -357,13 +363,13 @@ def _inputs(given: Given, prices: Costs, stated: bool) -> dict[str, Any]:
     }
     own = ("devices", "stages", "microbatches") if stated else ()  # which are the file's
     typed = [each for each in given.typed if each.name not in own]
-    inputs = inputs_of(Given(command, {**given.values, **named}, typed), prices)
+    inputs = inputs_of(TypedOptions(command, {**given.values, **named}, typed), prices)
     return (
         inputs if command else {name: value for name, value in inputs.items() if name != "command"}
     )
 
 
-def _of_model(request: ViewRequest) -> dict[str, Any]:
+def _model_object(request: ViewRequest) -> dict[str, Any]:
     """The model and where it runs, for which there is no command; empty without one."""
     return (
         asdict(request.model) | {"cluster": request.network.cluster} if request.model.model else {}

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 import click
 
-from ppsim.ask.given import Given
+from ppsim.ask.given import TypedOptions
 from ppsim.ask.options import Request, option
 from ppsim.ask.write import command_line
 from ppsim.base.deadline import check_time
 from ppsim.errors import InputError, PpsimError
-from ppsim.prices.trained import Trained, TrainedOptions
+from ppsim.prices.trained import TrainedModel, TrainedOptions
 
 if TYPE_CHECKING:
     from ppsim.core.costs import Costs
@@ -51,15 +51,15 @@ class ModelOptions:
     )
 
     @property
-    def trained(self) -> Trained | None:
+    def trained(self) -> TrainedModel | None:
         """The model as ``ppsim memory --model`` takes it; None without one."""
         sizes = TrainedOptions(tp=self.tp, ep=self.ep, dp=self.dp, mbs=self.mbs)
-        return Trained(self.model, sizes) if self.model else None
+        return TrainedModel(self.model, sizes) if self.model else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanPageRequest(Request):
-    """What a page may ask of ``ppsim plan``."""
+    """The options of ``ppsim plan`` that a page may set."""
 
     question: ClassVar[str] = "plan"
     model: str | None = option("--model")
@@ -76,7 +76,7 @@ def library_names() -> tuple[list[str], list[str]]:
     return sorted(library()), sorted(machines())
 
 
-def price_of(trained: Trained, machine: Machine) -> Callable[[Schedule], Costs]:
+def price_of(trained: TrainedModel, machine: Machine) -> Callable[[Schedule], Costs]:
     """Make the function that gives the costs of any schedule of the model, in ms.
 
     Raises:
@@ -103,14 +103,14 @@ class Planner:
         self._running: set[subprocess.Popen[bytes]] = set()
 
     def page(self, request: PlanPageRequest) -> bytes:
-        """Search for plans (InputError: what is missing, or it takes too long; PpsimError: nothing
-        fits).
+        """Search for plans (InputError: an option is missing, or the search takes too long;
+        PpsimError: nothing fits).
         """
         if missing := [
             name for name in ("model", "cluster", "gpus", "gbs") if getattr(request, name) is None
         ]:
             raise InputError(f"a plan needs {', '.join(missing)}", "choose a model and a cluster")
-        line = command_line(Given.of(request))
+        line = command_line(TypedOptions.from_request(request))
         with TemporaryDirectory(prefix="ppsim-plan-") as folder:
             target = Path(folder) / "plan.html"
             # Where this process found ppsim, and not in the folder that one stands in.
@@ -145,7 +145,7 @@ class Planner:
             return target.read_bytes()
 
     def close(self) -> None:
-        """End what is running."""
+        """End the running search."""
         for process in tuple(self._running):
             process.terminate()
 

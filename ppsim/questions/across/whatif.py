@@ -1,5 +1,5 @@
 """Changes that ``explain --what-if`` simulates: each changes the options of a run, which is then
-made and timed anew.
+made and timed again.
 
 ``KEY=VALUE`` is the option ``--KEY VALUE`` of ``ppsim run``. A list of numbers takes
 ``KEY.INDEX=VALUE`` too (a stage, device or layer), and any number a factor, ``x0.9``. Costs that
@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from ppsim.ask.given import Given
+from ppsim.ask.given import TypedOptions
 from ppsim.ask.groups import OWN, NetworkOptions, OneSchedule, ShapeOptions
 from ppsim.ask.option_names import COSTS, LAYER_TIMES
 from ppsim.ask.options import Option, flatten, list_options
 from ppsim.ask.rules import check_given
 from ppsim.ask.types import Numbers
-from ppsim.ask.words import counted
+from ppsim.ask.words import count_text
 from ppsim.base.text import STANDARD_INPUT, guess_of
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import (
@@ -78,13 +78,13 @@ class Run:
     shape: ShapeOptions  # the shape options
     costs: CostOptions  # the cost options
     network: NetworkOptions  # the options of messages
-    # what these spell; None where a change of the shape has not been made yet
+    # the schedule of these; None where a change of the shape has not been made yet
     schedule: Schedule | None = None
     # the costs that a real run shows; None where the options give them
     measured: Costs | None = None
     edits: tuple[Edit, ...] = ()  # changes of costs that no option states
     replicas: Replicas | None = None  # data-parallel replicas, the slowest of which is timed
-    loads: Loads | None = None  # what microbatches of every replica take, where lengths are given
+    loads: Loads | None = None  # the times of every replica's microbatches, where lengths are given
     keeps_queues: bool = False  # whether queues stay in their order, whatever ops cost
     left_out: tuple[str, ...] = ()  # options that another schedule does not take
     # the options of which the model in ``costs`` and the ``loads`` are made
@@ -108,7 +108,7 @@ class Run:
 
     @property
     def queues_follow_costs(self) -> bool:
-        """Whether ops are ordered by their costs, those of the family or those added to it."""
+        """Whether ops are ordered by their costs: the family's ops, or ops added to it."""
         if self.costs.offload is not None or self.costs.encoder:
             return True
         from ppsim.schedules import family_of
@@ -118,7 +118,7 @@ class Run:
 
     @property
     def _keeps_all(self) -> bool:
-        """Whether queues stay: a real run's, those to keep, and what can be read once."""
+        """Whether queues stay: a real run's, kept ones, and files that can be read only once."""
         once = self.spec == STANDARD_INPUT
         return self.measured is not None or self.keeps_queues or once
 
@@ -154,7 +154,7 @@ class Run:
         return time_ops(schedule, prices, self.network, self.costs.links)[0]
 
     def find_round(self, timeline: Timeline) -> Round | None:
-        """Find what the run of this timeline does without end; None where it does not go round."""
+        """Find the steady state of this timeline's run; None where it does not repeat."""
         if self.network.detailed or not goes_round(timeline.schedule):
             return None
         from ppsim.prices.rounds import measure_round
@@ -176,10 +176,10 @@ class Run:
         names = tuple(map(_spelling, left))
         run = replace(self, spec=spec, shape=made, schedule=None, left_out=names)
         chunks = family.chunks if family else 1
-        if made.chunks in (None, chunks) or _takes(family, made):
+        if made.chunks in (None, chunks) or _supports(family, made):
             return run
         bare = replace(made, chunks=None)
-        if not _takes(family, bare):
+        if not _supports(family, bare):
             return run
         return replace(run, shape=bare, left_out=(_spelling("chunks"), *run.left_out))
 
@@ -218,7 +218,7 @@ class Run:
         return replace(self, edits=(*self.edits, edit))
 
 
-def change_run(change: str, base: Run, given: Given) -> tuple[str, Timeline, Run]:
+def change_run(change: str, base: Run, given: TypedOptions) -> tuple[str, Timeline, Run]:
     """Time the run with a change made, and return both; the change in words says what it leaves as
     it was.
 
@@ -234,7 +234,7 @@ def change_run(change: str, base: Run, given: Given) -> tuple[str, Timeline, Run
     run, timeline = _time_used(run, base, changed)
     for part in parts:
         option = keys.get(part.partition("=")[0].strip())
-        if not (_of_shape(option) or _of_training(option)):
+        if not (_changes_shape(option) or _of_training(option)):
             others = [other for other in parts if other != part]
             without = reduce(lambda run, other: _Change(other, run, keys).made(), others, base)
             _check_read(part, run, without, timeline)
@@ -251,7 +251,7 @@ def _size_note(run: Run, base: Run, schedule: Schedule) -> str:
     if not now or not then or base.schedule is None:
         return ""
     after, before = now.parallel(schedule).gpus, then.parallel(base.schedule).gpus
-    note = f" (on {counted(after, 'GPU')}, not {before})" * (after != before)
+    note = f" (on {count_text(after, 'GPU')}, not {before})" * (after != before)
     return note + " (per microbatch of as many tokens as now)" * (run.tokens != base.tokens)
 
 
@@ -287,7 +287,7 @@ def _spelling(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _takes(family: Family | None, shape: ShapeOptions) -> bool:
+def _supports(family: Family | None, shape: ShapeOptions) -> bool:
     """Return whether a family supports a shape."""
     from ppsim.schedules import shape_for
 
@@ -311,12 +311,12 @@ def changeable_options() -> dict[str, Option]:
 
 def _rank_of(option: Option | None) -> int:
     """The place of a change among others: the schedule, the shape, the model, the rest."""
-    if _of_shape(option):
+    if _changes_shape(option):
         return 0 if option is not None and option.name == "schedule" else 1
     return 2 if option is not None and option.name in ("model", "cluster") else 3
 
 
-def _of_shape(option: Option | None) -> bool:
+def _changes_shape(option: Option | None) -> bool:
     return option is not None and option.name in {
         "schedule",
         *(field.name for field in fields(ShapeOptions)),
@@ -376,8 +376,10 @@ class _Change:
             *NAMES_OF_TRAINING,
         ):
             raise InputError(f"--what-if {self.part}: {NO_OPTION}", "tf=x0.9, tf.2=x0.9, comm=0.1")
-        counted = match[2] or re.match(r"x[0-9.]", value)
-        found = self._number(option, match[2], value) if counted else self._typed(option, value)
+        is_number = match[2] or re.match(r"x[0-9.]", value)
+        found = (
+            self._number(option, match[2], value) if is_number else self._read_value(option, value)
+        )
         numbers: dict[str, Any] = {name: found}
         if name in NAMES_OF_TRAINING or (name == "cluster" and run.costs.modelled):
             return run.train(**numbers)
@@ -388,7 +390,7 @@ class _Change:
         schedule = None if name in DECIDING_OPS else run.schedule
         return replace(run, costs=replace(run.costs, **numbers), schedule=schedule)
 
-    def _typed(self, option: Option, value: str) -> Any:
+    def _read_value(self, option: Option, value: str) -> Any:
         """Read a value as the option does, added to those before where it is repeatable."""
         try:
             found = click.types.convert_type(option.type).convert(value, None, None)
@@ -443,11 +445,11 @@ class _Change:
                 np.broadcast_to(1.0 if costs.speed is None else costs.speed, schedule.n_devices)
             )
         if name == "t_layer" and (layout := self.run.asked.layout_of(schedule)):
-            return layer_times(costs).of_layers(layout.n_layers)
+            return layer_times(costs).forward_times(layout.n_layers)
         if name in LAYER_TIMES:
             times = layer_times(costs)
             return np.asarray(
-                times.of_mtp if name == "t_mtp" else getattr(times, name.removeprefix("t_"))
+                times.mtp_time if name == "t_mtp" else getattr(times, name.removeprefix("t_"))
             )
         return np.asarray(costs.comm or 0.0) if name == "comm" else None
 
@@ -544,7 +546,7 @@ class _Change:
             )
 
     def _read(self, value: str, now: Any = 1.0) -> Any:
-        """The number in a value, or where it is a factor what it makes of the number ``now``."""
+        """The number in a value; a factor multiplies the number ``now``."""
         try:
             number = float(value.removeprefix("x"))
         except ValueError:
@@ -556,8 +558,10 @@ class _Change:
         return now * number if value.startswith("x") else now * 0.0 + number
 
 
-def _check_together(run: Run, parts: list[str], given: Given, keys: Mapping[str, Option]) -> None:
-    """Hold the changed options to the table of what needs what, as if they were given."""
+def _check_together(
+    run: Run, parts: list[str], given: TypedOptions, keys: Mapping[str, Option]
+) -> None:
+    """Check the changed options against the rules of options, as if they were given."""
     values = {
         name: value
         for group in (run.shape, run.costs, run.network, run.training, run.lengths)

@@ -13,13 +13,13 @@ import click
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Chart, Line
-from ppsim.ask.given import Given, Need, never
+from ppsim.ask.given import Need, TypedOptions, never
 from ppsim.ask.groups import FaceOptions, FigureOptions
 from ppsim.ask.options import Request, common, flag, group, option
 from ppsim.ask.request import ask
-from ppsim.ask.tasks import TaskOptions, open_results, say_kept
+from ppsim.ask.tasks import TaskOptions, open_results, report_kept
 from ppsim.ask.types import Amount
-from ppsim.ask.words import shape_line, summary
+from ppsim.ask.words import shape_line, summary_lines
 from ppsim.ask.write import Writers, document_writers, find_targets, inputs_of, tradeoff_writers
 from ppsim.base.deadline import TimeOver, end_by
 from ppsim.base.notes import progress
@@ -52,11 +52,11 @@ from ppsim.questions.optimum.problems import (
 if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
-    from ppsim.search.orders.optimize import Known, Outcome
+    from ppsim.search.orders.optimize import NamedSolution, Outcome
     from ppsim.search.problem import Problem, Solution
     from ppsim.show.files.document import Document
 
-ALONE = "search"  # the key of a search that is no part of a front
+ALONE = "search"  # the key of a search that does not belong to a front
 # The share of the time that the list has; seconds more for its first schedule: a slow machine has
 # an answer as well.
 LISTED, FIRST_S = 0.6, 2.0
@@ -168,7 +168,7 @@ def optimize(**options: Any) -> Optimized:
 
 
 def answer(request: OptimizeRequest) -> Optimized:
-    """Search for what is asked."""
+    """Search for the best order of the request."""
     from ppsim.search.orders.kept import describe_problem, is_sound
     from ppsim.search.orders.optimize import find_front
 
@@ -178,18 +178,18 @@ def answer(request: OptimizeRequest) -> Optimized:
         problems = make_problems(request.search, costs)
         check_feasible(problems, request.search)
         check_time_for(problems, request.time_limit)
-        inputs = inputs_of(Given.of(request), problems[0].costs)
+        inputs = inputs_of(TypedOptions.from_request(request), problems[0].costs)
         kept_for = [
             [describe_problem(problem) for problem in problems],
             request.seed,
             request.time_limit,
         ]
         with open_results(tasks, kept_for, is_sound) as results, ExitStack() as stack:
-            known: list[list[Known]] = []
+            known: list[list[NamedSolution]] = []
             for problem in problems:
                 known.append(find_known(problem, costs, listed, 0.0 if any(known) else FIRST_S))
             check_times(problems, known, costs)
-            # what generating the list took counts too
+            # the time of generating the list counts too
             limit = begin + request.time_limit - time.monotonic()
             # What the file has needs none.
             workers = cache(
@@ -210,7 +210,7 @@ def answer(request: OptimizeRequest) -> Optimized:
                     "a longer one, or a smaller size",
                 ) from error
             if any(found.interrupted for _, found in rows):
-                say_kept(results)
+                report_kept(results)
     kind = Front if request.front else Optimized
     return kind(
         request, tuple(rows), tuple(entry for entries in known for entry in entries), inputs
@@ -223,7 +223,7 @@ def _search(
     workers: Callable[[], Workers | None],
     key: str,
     problems: Sequence[Problem],
-    known: Sequence[Sequence[Known]],
+    known: Sequence[Sequence[NamedSolution]],
     seeds: Sequence[Schedule],
     time_limit: float,
 ) -> Outcome:
@@ -268,7 +268,7 @@ def _search(
 
 @dataclass(frozen=True)
 class Optimized(Answer[OptimizeRequest]):
-    """The best schedule found, and what is proved of it.
+    """The best schedule found, and its proof or bound.
 
     Attributes:
         rows: the cap, as ``--cap`` counts, with the outcome of its search; several of a front, caps
@@ -278,7 +278,7 @@ class Optimized(Answer[OptimizeRequest]):
     """
 
     rows: tuple[tuple[float, Outcome], ...]
-    known: tuple[Known, ...]
+    known: tuple[NamedSolution, ...]
     inputs: Mapping[str, Any]
 
     @property
@@ -355,15 +355,13 @@ class Optimized(Answer[OptimizeRequest]):
         from ppsim.engine.simple.metrics import measure
 
         metrics = measure(self.timeline)
-        yield (
-            f"optimized  {shape_line(self.timeline.schedule)}, "
-            f"{self.outcome.problem.placement.name}"
-        )
+        placement = self.outcome.problem.placement.name
+        shape = shape_line(self.timeline.schedule)
+        yield Line([("optimized", "name"), f"  {shape}, {placement}"])
         if self.request.gantt:
             yield Chart(self.timeline, metrics)
         yield ""
-        for text in summary(self.timeline, metrics).splitlines():
-            yield Line(text, 34)
+        yield from summary_lines(self.timeline, metrics)
         yield from proof_lines(self.outcome)
         yield ""
         yield from map(Line, sentences(self.outcome))
@@ -373,8 +371,8 @@ class Optimized(Answer[OptimizeRequest]):
         return [("optimized", self.timeline)]
 
     def writers(self, output: FigureOptions) -> Writers:
-        """Each file asked for: the schedule, with what devices hold where its format has room for
-        that.
+        """Each file asked for: the schedule, with the memory of devices where its format has room
+        for that.
         """
         return document_writers(
             [self.timeline],
@@ -390,7 +388,7 @@ class Optimized(Answer[OptimizeRequest]):
 
         if suffix == ".html":
             document = make_editable(
-                document, [self.outcome.problem.costs] * len(document.timelines), self.given
+                document, [self.outcome.problem.costs] * len(document.timelines), self.typed_options
             )
         if document.style == "paper" or not abilities_of(suffix).memory:
             return document

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ppsim.ask.blocks import Block, Line, Table
-from ppsim.ask.words import counted
+from ppsim.ask.words import count_text, summary_line
 from ppsim.base.numbers import format_number, format_share
 from ppsim.prices.cap import OF_A_SHARE
 from ppsim.version import INSTALL_OPTIMIZE
@@ -35,9 +35,8 @@ def outcome_verdict(found: Outcome) -> str:
     """
     problem, unit = found.problem, found.problem.costs.unit
     time = f"the best order has a {problem.objective} of {format_number(found.value)} {unit}"
-    size = (
-        f"{counted(problem.n_devices, 'device')} with {counted(problem.microbatches, 'microbatch')}"
-    )
+    microbatches = count_text(problem.microbatches, "microbatch")
+    size = f"{count_text(problem.n_devices, 'device')} with {microbatches}"
     proof = (
         "optimal, proved"
         if found.status == "optimal"
@@ -69,7 +68,7 @@ def front_verdict(rows: Rows) -> str:
 
 
 def proof_lines(found: Outcome) -> Iterator[Line]:
-    """The span, its bound, and what devices hold."""
+    """The span, its bound, and the memory of devices."""
     problem, solution, unit = found.problem, found.solution, found.problem.costs.unit
     optimal = found.status == "optimal"
     proof = (
@@ -88,7 +87,7 @@ def proof_lines(found: Outcome) -> Iterator[Line]:
         ("held", format_number(solution.most_held), _held_note(found)),
     ]
     for name, value, note in rows:
-        yield Line(f"{name:<18} {value:>12}   {note}", 34)
+        yield summary_line(name, value, note)
 
 
 def _per_unit(problem: Problem) -> int:
@@ -130,8 +129,8 @@ def _held_note(found: Outcome) -> str:
 
 
 def sentences(found: Outcome) -> list[str]:
-    """Say how it compares with the schedules of the list, where it comes from, and what kept it
-    from a proof.
+    """Yield sentences: the comparison with the schedules of the list, its origin, and the obstacle
+    to a proof.
     """
     best, objective, lines = found.best_known, found.problem.objective, list[str]()
     if best is None:
@@ -159,7 +158,7 @@ def sentences(found: Outcome) -> list[str]:
 
 
 def _pairs(found: Outcome) -> list[str]:
-    """Say what the time of pairs was used for: the schedules of the list that have them."""
+    """Return a sentence on the use of the time of pairs: by schedules of the list."""
     objective = found.problem.objective
     paired = [
         f"{s.origin} {format_number(s.score(objective)[0])}{'' if k.fits else ' (does not fit)'}"

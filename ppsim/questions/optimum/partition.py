@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import click
 
 from ppsim.ask.answer import Answer
-from ppsim.ask.blocks import Block, Line, Table, fact, heading
-from ppsim.ask.given import Given, Need, never
+from ppsim.ask.blocks import Block, Line, Table, heading, name_line
+from ppsim.ask.given import Need, TypedOptions, never
 from ppsim.ask.groups import FaceOptions, OneSchedule, ShapeOptions
 from ppsim.ask.options import Request, common, flatten, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.types import Amount
-from ppsim.ask.words import counted, shape_line, title_of
+from ppsim.ask.words import count_text, shape_line, title_of
 from ppsim.ask.write import command_line, inputs_of
 from ppsim.base.deadline import TimeOver, end_by, interrupt_at
 from ppsim.base.notes import progress
@@ -31,7 +31,7 @@ from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import build_costs, build_schedule
 from ppsim.prices.options import CostOptions
 from ppsim.prices.serving import ServedOptions, spec_of
-from ppsim.prices.trained import Trained, TrainedOptions, model_option
+from ppsim.prices.trained import TrainedModel, TrainedOptions, model_option
 from ppsim.questions.optimum.partition_problem import Asked, least_cap, search_planned, search_split
 from ppsim.questions.optimum.partition_served import ServedSplit, ask_served, split_served
 from ppsim.version import INSTALL_OPTIMIZE
@@ -153,7 +153,7 @@ def partition(schedule: str, **options: Any) -> Any:
 
 
 def answer(request: PartitionRequest) -> Partitioned | ServedSplit:
-    """Search for what is asked."""
+    """Search for the best split of the request."""
     if request.serve:
         return answer_served(request, request.serve)
     asked = _read(request)
@@ -172,7 +172,7 @@ def answer_served(request: PartitionRequest, by: str) -> ServedSplit:
         spec_of(request.schedule),
         request.shape,
         request.costs,
-        Trained(request.model, request.training) if request.model else None,
+        TrainedModel(request.model, request.training) if request.model else None,
         request.served,
         request.cap,
         request.num_layers,
@@ -194,7 +194,7 @@ def _read(request: PartitionRequest) -> Asked:
         said["--num-layers"] = request.num_layers
     trained = None
     if request.model:
-        trained = Trained(request.model, request.training)
+        trained = TrainedModel(request.model, request.training)
         said["--model"] = trained.model.layers
     if not said:
         raise InputError(
@@ -239,10 +239,10 @@ def _solve(request: PartitionRequest, asked: Asked) -> Partitioned:
                 "partition knows no recompute of a part of a stage",
                 "--recompute full, first:N or window:N",
             )
-        if asked.layers < asked.least * schedule.n_stages:
+        if asked.layers < asked.least_layers * schedule.n_stages:
             raise InputError(
                 f"{asked.layers} layers are too few for {schedule.n_stages} stages with "
-                f"{asked.least} or more each",
+                f"{asked.least_layers} or more each",
                 f"--min-layers {asked.layers // schedule.n_stages}, or fewer stages",
             )
         even, problem = asked.even_layout(schedule), asked.make_problem(schedule)
@@ -277,21 +277,21 @@ class Partitioned(Answer[PartitionRequest]):
     """The best split found, timed as ``ppsim run --layout`` times it.
 
     Attributes:
-        asked: what was to be split.
-        found: the split, the next best ones, and what is proved.
+        asked: the request of the split.
+        partition: the split, the next best ones, and the proof or bound.
         layout: the split as a layout.
         timeline: the schedule with the times that the split gives.
-        problem: what was split.
-        even: the makespan of the most even split.
+        problem: the layers and the schedule.
+        even_makespan: the makespan of the most even split.
         even_fits: whether devices hold that one under the cap.
     """
 
     asked: Asked
-    found: Partition
+    partition: Partition
     layout: Layout
     timeline: Timeline
     problem: SplitProblem
-    even: float
+    even_makespan: float
     even_fits: bool
 
     @property
@@ -312,22 +312,22 @@ class Partitioned(Answer[PartitionRequest]):
     @property
     def status(self) -> str:
         """``optimal`` where no split is faster, else ``feasible``."""
-        return self.found.status
+        return self.partition.status
 
     @property
     def bound(self) -> float:
         """A makespan that no split beats."""
-        return self.makespan if self.status == "optimal" else self.found.bound
+        return self.makespan if self.status == "optimal" else self.partition.bound
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """How to make the answer again."""
+        """The command, the version and the settings that give this answer."""
         costs = replace(self.request.costs, layout=str(self.layout))
-        return inputs_of(self.given, build_costs(self.schedule, costs))
+        return inputs_of(self.typed_options, build_costs(self.schedule, costs))
 
     @cached_property
     def held(self) -> Curve:
-        """What devices hold with the best."""
+        """The memory of devices with the best split."""
         return self.asked.hold(self.schedule, self.layout, self.timeline)
 
     @cached_property
@@ -339,7 +339,7 @@ class Partitioned(Answer[PartitionRequest]):
 
     @property
     def verdict(self) -> str:
-        """The split, its time compared with the even split's, and what is proved."""
+        """The split, its time against the even split's, and the proof or bound."""
         split, time = (
             ",".join(map(str, self.split)),
             f"{format_number(self.makespan)} {self.timeline.unit}",
@@ -354,7 +354,7 @@ class Partitioned(Answer[PartitionRequest]):
         """The object of schema ``ppsim.partition/1``."""
         from ppsim.workload.layout.flags import flags_of
 
-        schedule, found, busy = self.schedule, self.found, self._busy
+        schedule, found, busy = self.schedule, self.partition, self._busy
         return {
             "schema": "ppsim.partition/1",
             "inputs": self.inputs,
@@ -368,8 +368,8 @@ class Partitioned(Answer[PartitionRequest]):
             "status": self.status,
             "bound": self.bound,
             "splits": self.problem.n_splits,
-            "timed": found.timed,
-            "even_makespan": self.even,
+            "timed": found.simulated,
+            "even_makespan": self.even_makespan,
             "even_fits": self.even_fits,
             "busy": busy,
             "bottleneck": busy.index(max(busy)),
@@ -393,15 +393,15 @@ class Partitioned(Answer[PartitionRequest]):
         from ppsim.search.splits.partition import MOST_LISTED
         from ppsim.workload.layout.flags import flags_of
 
-        layout, found = self.layout, self.found
-        size = f"  {shape_line(self.schedule)}, {counted(layout.n_layers, 'layer')}\n"
+        layout, found = self.layout, self.partition
+        size = f"  {shape_line(self.schedule)}, {count_text(layout.n_layers, 'layer')}\n"
         yield Line([(title_of(self.schedule), "name"), size])
-        yield fact("layout    ", str(layout))
-        yield fact("split     ", (",".join(map(str, self.split)), "name"), " layers per stage")
+        yield name_line("layout    ", str(layout))
+        yield name_line("split     ", (",".join(map(str, self.split)), "name"), " layers per stage")
         span = f"{format_number(self.makespan)} {self.timeline.unit}"
-        yield fact("makespan  ", (span, "name"), f", {self._against_even()}")
+        yield name_line("makespan  ", (span, "name"), f", {self._against_even()}")
         proved = (self.status, "good" if self.status == "optimal" else "")
-        yield fact("status    ", proved, f": {self._proof()} ({found.timed:,} simulated)")
+        yield name_line("status    ", proved, f": {self._proof()} ({found.simulated:,} simulated)")
         if (
             self.status != "optimal"
             and self.problem.n_splits > MOST_LISTED
@@ -410,7 +410,7 @@ class Partitioned(Answer[PartitionRequest]):
             yield f"{'':10}a proof needs OR-tools: {INSTALL_OPTIMIZE}"
         costs = self.asked.costs
         if self.asked.model and not (costs.t_embedding or costs.t_head or costs.profile):
-            yield fact(
+            yield name_line(
                 "times     ",
                 "the embedding and the head take none: --t-embedding and --t-head give them one",
             )
@@ -421,15 +421,15 @@ class Partitioned(Answer[PartitionRequest]):
             for time, (split, _) in zip(times, found.runner_ups, strict=True):
                 yield f"  {time:>10}  {','.join(map(str, split))}"
         yield ""
-        yield fact("flags     ", flags_of(layout))
-        yield fact("run it    ", (self._line_again(), "try"))
+        yield name_line("flags     ", flags_of(layout))
+        yield name_line("run it    ", (self._line_again(), "try"))
 
     def charts(self) -> Sequence[tuple[str, Timeline]]:
         """The schedule with the times that the split gives."""
         return [(title_of(self.schedule), self.timeline)]
 
     def _proof(self) -> str:
-        """What is known of the other splits."""
+        """The sentence on how the split compares with all others."""
         none, n = (
             "none that fits" if math.isfinite(self.problem.cap) else "none",
             self.problem.n_splits,
@@ -444,18 +444,18 @@ class Partitioned(Answer[PartitionRequest]):
         )
 
     def _against_even(self) -> str:
-        """How the makespan compares with the even split's, which a cap may rule out."""
-        span, even = self.makespan, format_number(self.even)
-        if span >= self.even * (1 - 1e-9) and self.even_fits:
+        """The makespan against the even split's, which a cap may rule out."""
+        span, even = self.makespan, format_number(self.even_makespan)
+        if span >= self.even_makespan * (1 - 1e-9) and self.even_fits:
             return "as the even split"
-        gain = format_share(abs(1 - span / self.even)) if self.even else "0%"
-        word = "less" if span < self.even else "more"
+        gain = format_share(abs(1 - span / self.even_makespan)) if self.even_makespan else "0%"
+        word = "less" if span < self.even_makespan else "more"
         return f"{gain} {word} than the even split's {even}" + (
             "" if self.even_fits else ", which does not fit"
         )
 
     def _devices(self) -> Iterator[Block]:
-        """What each device holds and computes, and the one that decides."""
+        """A table of each device's layers, memory and compute time, and the device that decides."""
         from ppsim.workload.layout.text import format_content
 
         schedule, span, busy = self.schedule, self.makespan, self._busy
@@ -489,7 +489,7 @@ class Partitioned(Answer[PartitionRequest]):
             who = f"devices {', '.join(map(str, those[:-1]))} and {those[-1]} have most to compute"
         else:
             who = f"device {those[0]} has most to compute"
-        yield fact(
+        yield name_line(
             "\nwhy       ",
             f"{who}, {format_number(most)} of {format_number(span)} {self.timeline.unit}; the "
             f"other {format_number(span - most)} are filling, draining and waiting",
@@ -501,6 +501,8 @@ class Partitioned(Answer[PartitionRequest]):
         """
         model = self.request.model
         dropped = SEARCH_ONLY - {"model", "cap"} if model else SEARCH_ONLY
-        kept = [each for each in self.given.typed if each.name not in dropped]
-        command = command_line(Given("memory" if model else "run", flatten(self.request), kept))
+        kept = [each for each in self.typed_options.typed if each.name not in dropped]
+        command = command_line(
+            TypedOptions("memory" if model else "run", flatten(self.request), kept)
+        )
         return f"{command} --layout {shlex.quote(str(self.layout))}"

@@ -15,7 +15,7 @@ from ppsim.base.signals import first_signal
 from ppsim.prices.build import build_costs, build_memory, build_schedule, check_used, layer_times
 from ppsim.prices.cap import activations_per_unit, number_at_least, read_cap
 from ppsim.prices.options import CostOptions, ask_costs
-from ppsim.prices.trained import Trained
+from ppsim.prices.trained import TrainedModel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -46,10 +46,10 @@ class Asked:
     costs: CostOptions
     layers: int
     mtp: int
-    least: int
-    model: Trained | None
+    least_layers: int
+    model: TrainedModel | None
     cap: str | None
-    plans: dict[str, Schedule] = field(default_factory=dict)  # those that were planned for layouts
+    plans: dict[str, Schedule] = field(default_factory=dict)  # by layout
 
     def make_layout(self, schedule: Schedule, layers: list[int]) -> Layout:
         """Make the layout of a split."""
@@ -83,8 +83,8 @@ class Asked:
         return self.model.add_recompute(prices) if self.model else prices
 
     def hold(self, schedule: Schedule, layout: Layout, timeline: Timeline | None = None) -> Curve:
-        """Compute what devices hold with a layout: bytes, or activations of layers; of a profile
-        bytes where capped.
+        """Compute the memory of devices with a layout: bytes, or activations of layers; of a
+        profile bytes where capped.
         """
         from ppsim.engine.memory.usage import curves
         from ppsim.engine.simple.longest_path import simulate
@@ -94,7 +94,7 @@ class Asked:
 
     @property
     def holds_bytes(self) -> bool:
-        """Whether the costs or a model say in bytes what stages hold."""
+        """Whether the costs or a model give the memory of stages in bytes."""
         return ask_costs(self.costs, model=self.model).holds_bytes
 
     def _memory(self, schedule: Schedule, layout: Layout) -> MemoryModel:
@@ -115,15 +115,15 @@ class Asked:
         none = one = self
         if self._layer_times(schedule):
             times = layer_times(costs)
-            weights = times.of_layers(self.layers).copy()
-            t_mtp = times.of_mtp if self.mtp else None
+            weights = times.forward_times(self.layers).copy()
+            t_mtp = times.mtp_time if self.mtp else None
             none = replace(self, costs=replace(costs, t_layer=0.0, t_mtp=t_mtp))
             one = replace(self, costs=replace(costs, t_layer=1.0, t_mtp=t_mtp))
         base = none.price(schedule, self.make_layout(schedule, [0] * schedule.n_stages))
         more = one.price(schedule, self.make_layout(schedule, [1] * schedule.n_stages))
         pair = None if more.pair is None or base.pair is None else more.pair - base.pair
         rate = replace(base, time=np.maximum(more.time - base.time, 0.0), pair=pair)
-        problem = SplitProblem(schedule, base, rate, weights, self.least)
+        problem = SplitProblem(schedule, base, rate, weights, self.least_layers)
         if self.cap is None:
             return problem
         from ppsim.core.ops import Kind
@@ -131,7 +131,7 @@ class Asked:
 
         read_cap(self.cap).single()
         unit = BYTES if self.holds_bytes else LAYER_ACTIVATIONS
-        cap = read_cap(self.cap).of_schedule(schedule, unit)
+        cap = read_cap(self.cap).caps_in_unit(schedule, unit)
         assert isinstance(cap, int)
         # What an op holds that takes no time does not count (ppsim.engine.memory.usage.curves).
         instant = np.zeros((schedule.n_stages, self.layers + 1), np.bool_)
@@ -142,15 +142,15 @@ class Asked:
         return replace(problem, cap=cap, sizes=self._list_sizes(schedule, instant))
 
     def _layer_times(self, schedule: Schedule) -> LayerTimes | None:
-        """Return the times of layers that those of stages are made from; None where the costs give
-        those of stages.
+        """Return the times of layers, of which the times of stages are sums; None where the costs
+        are of stages.
         """
         layout = str(self.make_layout(schedule, [0] * schedule.n_stages))
         return ask_costs(replace(self.costs, layout=layout)).source.layer_times()
 
     def _list_sizes(self, schedule: Schedule, instant: NDArray[np.bool_]) -> Sizes:
-        """List what each stage holds with each number of layers, by the memory of layouts that have
-        them all.
+        """List the memory of each stage with each number of layers, from layouts that have them
+        all.
         """
         from ppsim.search.splits.splits import Sizes
 
@@ -165,10 +165,10 @@ class Asked:
                 model = self._memory(schedule, self.make_layout(schedule, split))
                 always = sum(model.static.values(), np.zeros(S, np.int64))
                 own, held = np.arange(S), np.array(split)
-                sizes.always[own, held] = always
-                sizes.flight[own, held] = model.activations
-                sizes.kept[own, held] = model.kept + model.stash
-        sizes.flight[instant] = sizes.kept[instant] = 0
+                sizes.weights[own, held] = always
+                sizes.until_i[own, held] = model.activations
+                sizes.until_w[own, held] = model.kept + model.stash
+        sizes.until_i[instant] = sizes.until_w[instant] = 0
         return sizes
 
 
@@ -254,7 +254,7 @@ def least_cap(asked: Asked, problem: SplitProblem, seconds: float, *, planned: b
     from ppsim.search.splits.splits import layers_in, list_ends
 
     until, schedule = time.monotonic() + seconds, problem.schedule
-    ends = list_ends(problem.n_layers, schedule.n_stages, problem.least)
+    ends = list_ends(problem.n_layers, schedule.n_stages, problem.least_layers)
     bounds, least = problem.peaks(ends), math.inf
     for split in np.argsort(bounds, kind="stable").tolist():
         if bounds[split] >= least and not planned:

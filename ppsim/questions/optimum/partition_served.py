@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ppsim.ask.answer import Answer
-from ppsim.ask.blocks import Block, Line, fact
+from ppsim.ask.blocks import Block, Line, name_line
 from ppsim.ask.groups import ShapeOptions
 from ppsim.ask.words import shape_line, title_of
 from ppsim.ask.write import command_line, inputs_of
@@ -24,7 +24,7 @@ from ppsim.prices.serving import (
     measure_served,
     schedule_that_serves,
 )
-from ppsim.prices.trained import Trained
+from ppsim.prices.trained import TrainedModel
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,7 +38,7 @@ MOST_RANGES = 20_000_000  # of layers on stages that are compared
 
 @dataclass(frozen=True)
 class OneSplit:
-    """A split and what it gives."""
+    """A split with its layout, its period and its memory."""
 
     layout: Layout
     period: float  # of a round
@@ -60,12 +60,12 @@ class ServedQuestion:
 
     schedule: Schedule
     costs: CostOptions
-    trained: Trained | None
+    model: TrainedModel | None
     options: ServedOptions
     caps: tuple[int, ...] | None  # bytes of each device; None where no memory limits
     layers: int
-    least: int  # layers of a stage
-    by: str  # tokens or period
+    least_layers: int  # layers of a stage
+    objective: str  # tokens or period
 
     @property
     def devices(self) -> int:
@@ -73,13 +73,13 @@ class ServedQuestion:
         return self.schedule.n_devices
 
     def measure(self, layers: Sequence[int]) -> OneSplit:
-        """Measure what a split gives."""
+        """Measure the layout, the period and the memory of a split."""
         from ppsim.workload.layout.layout import build_layout
 
         layout = build_layout(list(layers), self.devices, 0)
         held = None
-        if self.trained and self.caps:
-            held = measure_served(self.trained, self.options, self.schedule, layout, self.caps)
+        if self.model and self.caps:
+            held = measure_served(self.model, self.options, self.schedule, layout, self.caps)
         return OneSplit(layout, _period(self.costs, self.schedule, layout), held)
 
 
@@ -87,14 +87,14 @@ def ask_served(
     spec: str,
     shape: ShapeOptions,
     costs: CostOptions,
-    trained: Trained | None,
+    trained: TrainedModel | None,
     options: ServedOptions,
     cap: str | None,
     num_layers: int | None,
     least: int,
     by: str,
 ) -> ServedQuestion:
-    """Read what is asked (InputError: an option without meaning, or one that is missing)."""
+    """Read the request (InputError: an option without meaning, or one that is missing)."""
     if by == "tokens" and trained is None:
         raise InputError(
             "--serve tokens needs the model that is served", "add --model NAME, or --serve period"
@@ -117,7 +117,7 @@ def split_served(asked: ServedQuestion) -> tuple[OneSplit, OneSplit]:
     """Return the best split and the most even one (PpsimError: none fits)."""
     from ppsim.search.splits.serving import split_for
 
-    split = split_for(_tokens_of_ranges(asked), _times_of_ranges(asked), asked.by)
+    split = split_for(_tokens_of_ranges(asked), _times_of_ranges(asked), asked.objective)
     if split is None:
         what = f"no split of {asked.layers} layers over {asked.devices} devices fits"
         raise PpsimError(
@@ -130,7 +130,7 @@ def split_served(asked: ServedQuestion) -> tuple[OneSplit, OneSplit]:
     return asked.measure(split), asked.measure(even)
 
 
-def _count_layers(costs: CostOptions, trained: Trained | None, num_layers: int | None) -> int:
+def _count_layers(costs: CostOptions, trained: TrainedModel | None, num_layers: int | None) -> int:
     """Count the layers to split (InputError: nothing says how many, or two disagree)."""
     times = costs.t_layer
     said = {
@@ -155,14 +155,14 @@ def _times_of_ranges(asked: ServedQuestion) -> NDArray[np.float64]:
 
     P, N = asked.devices, asked.layers
     layers = layer_times(asked.costs)
-    sums = np.concatenate([[0.0], np.cumsum(layers.of_layers(N))])
+    sums = np.concatenate([[0.0], np.cumsum(layers.forward_times(N))])
     found = np.repeat((sums[None, :] - sums[:, None])[None], P, axis=0)
     found[0] += layers.embedding
     found[-1] += layers.head
     if asked.costs.speed is not None:
         found /= np.broadcast_to(np.asarray(asked.costs.speed, np.float64), P)[:, None, None]
     count = np.arange(N + 1)
-    found[:, count[None, :] - count[:, None] < asked.least] = np.inf
+    found[:, count[None, :] - count[:, None] < asked.least_layers] = np.inf
     return found
 
 
@@ -173,12 +173,12 @@ def _tokens_of_ranges(asked: ServedQuestion) -> NDArray[np.float64]:
     import numpy as np
 
     P, N = asked.devices, asked.layers
-    if asked.trained is None or asked.caps is None:
+    if asked.model is None or asked.caps is None:
         return np.zeros((P, N + 1, N + 1))
     from ppsim.workload.cost.serving import find_held, tokens_in
 
-    served = asked.options.of_model(asked.trained)
-    held = find_held(asked.trained.model, served)
+    served = asked.options.served_model(asked.model)
+    held = find_held(asked.model.model, served)
     weights, states = (
         np.concatenate([[0.0], np.cumsum(part)]) for part in (held.weights, held.states)
     )
@@ -213,7 +213,7 @@ class ServedSplit(Answer[Any]):
 
     @property
     def verdict(self) -> str:
-        """The split, its period against the even split's, and what fits."""
+        """The split, its period against the even split's, and the tokens that fit."""
         split = ",".join(map(str, self.split))
         period = f"{format_number(self.best.period)} {self.unit}{self._against_even()}"
         fits = f"; {self.best.held.sentence()}" if self.best.held else ""
@@ -241,7 +241,7 @@ class ServedSplit(Answer[Any]):
 
         return {
             "schema": "ppsim.served-split/1",
-            "inputs": inputs_of(self.given),
+            "inputs": inputs_of(self.typed_options),
             **size_object(self.schedule),
             "unit": self.unit,
             "layers": self.layout.n_layers,
@@ -254,29 +254,29 @@ class ServedSplit(Answer[Any]):
         }
 
     def blocks(self) -> Iterator[Block]:
-        """The split, what it gains over the even one, its devices, and the command that runs it."""
+        """The split, its gain over the even one, its devices, and the command that runs it."""
         split = ",".join(map(str, self.split))
         yield Line([(title_of(self.schedule), "name"), f"  {shape_line(self.schedule)}"])
         yield ""
-        yield fact("split     ", (split, "name"), " layers per stage")
-        yield fact("layout    ", str(self.layout))
-        yield fact(
+        yield name_line("split     ", (split, "name"), " layers per stage")
+        yield name_line("layout    ", str(self.layout))
+        yield name_line(
             "period    ",
             (f"{format_number(self.best.period)} {self.unit}", "name"),
             self._against_even(),
         )
         if self.best.held and self.even.held:
             blocks, even = self.best.held.deciding.blocks, self.even.held.deciding.blocks
-            yield fact(
+            yield name_line(
                 "tokens    ",
                 self.best.held.sentence(),
                 f"; the even split has {even or 0:,} blocks",
             )
             assert blocks is None or blocks > 0
             yield ""
-            yield from list(self.best.held.blocks())[:-2]
+            yield from self.best.held.blocks()
         yield ""
-        yield fact("run it    ", (self._line_again(), "try"))
+        yield name_line("run it    ", (self._line_again(), "try"))
 
     def _against_even(self) -> str:
         """Compare the period with the even split's."""
@@ -292,7 +292,7 @@ class ServedSplit(Answer[Any]):
 
     def _line_again(self) -> str:
         """Write the command that runs the split."""
-        from ppsim.ask.given import Given
+        from ppsim.ask.given import TypedOptions
         from ppsim.ask.options import flatten
 
         dropped = {
@@ -307,7 +307,9 @@ class ServedSplit(Answer[Any]):
             "block",
         }
         dropped |= {"tp", "ep", "sequence"}
-        kept = [each for each in self.given.typed if each.name not in dropped]
-        command = command_line(Given("run", flatten(self.request), kept))
-        batches = "" if self.given.has("microbatches") else f" --mb {self.schedule.n_devices}"
+        kept = [each for each in self.typed_options.typed if each.name not in dropped]
+        command = command_line(TypedOptions("run", flatten(self.request), kept))
+        batches = (
+            "" if self.typed_options.has("microbatches") else f" --mb {self.schedule.n_devices}"
+        )
         return f"{command}{batches} --layout {shlex.quote(str(self.layout))}"

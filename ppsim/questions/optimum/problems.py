@@ -23,7 +23,7 @@ from ppsim.prices.options import CostOptions
 if TYPE_CHECKING:
     from ppsim.core.costs import Costs
     from ppsim.core.schedule import Placement
-    from ppsim.search.orders.optimize import Known
+    from ppsim.search.orders.optimize import NamedSolution
     from ppsim.search.problem import Objective, Problem
 
 PLACEMENTS = ("linear", "v", "loop")
@@ -169,8 +169,8 @@ def _at_full_speed(costs: Costs, placement: Placement) -> Costs:
 
 
 def check_feasible(problems: list[Problem], search: SearchOptions) -> None:
-    """Refuse a cap below what any schedule needs (PpsimError: on every placement; with the least
-    cap that works).
+    """Refuse a cap below the least memory of any schedule (PpsimError: on every placement; with the
+    least cap that works).
     """
     if all(not problem.is_feasible for problem in problems):
         least = number_at_least(
@@ -198,8 +198,8 @@ def check_time_for(problems: list[Problem], time_limit: float) -> None:
     """Refuse a size for whose first schedule the time is too short (PpsimError: with the time that
     is enough).
     """
-    least = min(problems, key=_takes)
-    if (takes := _takes(least)) > time_limit + LATE_S:
+    least = min(problems, key=_shortest_seconds)
+    if (takes := _shortest_seconds(least)) > time_limit + LATE_S:
         seconds = int(np.ceil(takes - LATE_S))
         on = f" on {least.n_devices:,} devices" if DEVICE_S * least.n_devices > takes / 2 else ""
         size = f"{2 * least.n_stages * least.microbatches:,} ops{on}"
@@ -210,7 +210,7 @@ def check_time_for(problems: list[Problem], time_limit: float) -> None:
         raise PpsimError(what, f"--time-limit {seconds}, or a smaller size")
 
 
-def _takes(problem: Problem, op_s: float = OP_S) -> float:
+def _shortest_seconds(problem: Problem, op_s: float = OP_S) -> float:
     """Seconds that the shortest schedule of a problem takes, with these for each op."""
     return op_s * 2 * problem.n_stages * problem.microbatches + DEVICE_S * problem.n_devices
 
@@ -224,20 +224,20 @@ def shares_of(problems: list[Problem]) -> list[int]:
 
 def find_known(
     problem: Problem, costs: CostOptions, until: float = np.inf, grace: float = 0.0
-) -> list[Known]:
+) -> list[NamedSolution]:
     """Generate and time every schedule of the list with the problem's placement that takes its
     shape.
 
-    Those with full backwards come first, those that fill slots and those that search last. What is
-    not there by ``until`` on the monotonic clock is left out, and a large one above the cap; stderr
-    says so. The first may take ``grace`` seconds longer.
+    Rivals with full backwards come first, rivals that fill slots and rivals that search last. What
+    is not there by ``until`` on the monotonic clock is left out, and a large one above the cap;
+    stderr says so. The first may take ``grace`` seconds longer.
     """
     from ppsim.schedules import families
     from ppsim.search.orders.optimize import know
     from ppsim.search.problem import LARGE, evaluate, is_held, solves
 
     found, late, above = list[Any](), list[str](), list[str]()
-    takes = _takes(problem, TIMED_S)
+    takes = _shortest_seconds(problem, TIMED_S)
     placement, M = problem.placement, problem.microbatches
     size = ShapeOptions(devices=problem.n_devices, chunks=placement.n_chunks, microbatches=M)
     for family in sorted(
@@ -273,7 +273,7 @@ def find_known(
     return found
 
 
-def _times_of_best(known: list[Known], problem: Problem) -> list[Known]:
+def _times_of_best(known: list[NamedSolution], problem: Problem) -> list[NamedSolution]:
     """The same without the times of all but the one that is shown if nothing better is found."""
     best = min(
         known,
@@ -296,7 +296,9 @@ def _shapes(size: ShapeOptions, problem: Problem, options: tuple[str, ...]) -> l
     return [*limited, size]
 
 
-def check_times(problems: list[Problem], known: list[list[Known]], costs: CostOptions) -> None:
+def check_times(
+    problems: list[Problem], known: list[list[NamedSolution]], costs: CostOptions
+) -> None:
     """Refuse times that neither the search nor a schedule of the list uses."""
     from ppsim.core.ops import Kind, pack
     from ppsim.core.schedule import Schedule

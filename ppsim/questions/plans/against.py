@@ -1,4 +1,4 @@
-"""Published runs beside what the model predicts, and what a plan would change."""
+"""Published runs, the model's predictions of them, and what a plan would change."""
 
 from __future__ import annotations
 
@@ -26,31 +26,33 @@ LEFT = ("layout", "change")  # columns of words
 NAMES = ("model", "GPU", "software", "source")  # likewise, of a page
 
 
-def compare_runs(request: Any, table: str, runs: Nearby, own: UserNames) -> Against:
-    """Predict a table's runs as ``ppsim plan`` asks, or plan each anew (InputError: a row is
+def compare_runs(request: Any, table: str, runs: Nearby, user_names: UserNames) -> PublishedRuns:
+    """Predict a table's runs as ``ppsim plan`` asks, or plan each again (InputError: a row is
     wrong).
     """
     from ppsim.workload.plans.published import against
     from ppsim.workload.plans.rows import read_table, unknown_keys
 
     published = read_table(table)
-    rows, summary = against(published, runs, own)
+    rows, summary = against(published, runs, user_names)
     if request.improve:
-        better = _improve(request, published, rows, own)
-        rows = [{**row, **_corrected(row, found)} for row, found in zip(rows, better, strict=True)]
+        better = _improve(request, published, rows, user_names)
+        rows = [
+            {**row, **_corrected_row(row, found)} for row, found in zip(rows, better, strict=True)
+        ]
         summary = {**summary, **_sum_up(rows)}
     if unknown := unknown_keys(published):
         summary = {**summary, "unknown_keys": unknown}
-    return Against(request, tuple(rows), summary, tuple(describe_anchors(runs)))
+    return PublishedRuns(request, tuple(rows), summary, tuple(describe_anchors(runs)))
 
 
 @dataclass(frozen=True)
-class Against(Answer[Any]):
-    """Published runs and what the model predicts of them."""
+class PublishedRuns(Answer[Any]):
+    """Published runs and the model's predictions of them."""
 
     rows: tuple[dict[str, Any], ...]  # the runs
     summary: dict[str, Any]  # how many there are, and how far off the predictions
-    moved: tuple[str, ...] = ()  # what the user's anchors corrected, in words
+    moved: tuple[str, ...] = ()  # sentences on the corrections by the user's anchors
 
     @property
     def table(self) -> list[dict[str, Any]]:
@@ -75,7 +77,7 @@ class Against(Answer[Any]):
         yield from (Line(line) for line in self.moved)
         if unknown := self.summary.get("unknown_keys"):
             yield Line(f"keys of rows that are not read: {', '.join(unknown)}")
-        yield from self._further()
+        yield from self._further_blocks()
 
     @property
     def _headings(self) -> list[str]:
@@ -99,8 +101,8 @@ class Against(Answer[Any]):
             partial(draw_published, self.rows),
             output.width,
             title="Published against predicted",
-            said=self.verdict,
-            inputs=inputs_of(self.given),
+            sentences=self.verdict,
+            inputs=inputs_of(self.typed_options),
             left=(*NAMES, *LEFT),
             headings=[
                 "run",
@@ -126,10 +128,10 @@ class Against(Answer[Any]):
     def line(self) -> Iterator[Block]:
         """How far off the predictions are, and how many plans are as fast."""
         yield self.headline
-        yield from self._further()
+        yield from self._further_blocks()
 
-    def _further(self) -> Iterator[Block]:
-        """How far off memory is, and how many plans are as fast."""
+    def _further_blocks(self) -> Iterator[Block]:
+        """The error of predicted memory, and the number of plans that are as fast."""
         summary = self.summary
         if summary.get("memory_rows"):
             rows, error = summary["memory_rows"], format_share(summary["mean_memory_error"])
@@ -143,7 +145,7 @@ class Against(Answer[Any]):
 
     @property
     def verdict(self) -> str:
-        """How far the predicted steps are from the published ones."""
+        """The error of predicted steps against published ones."""
         summary = self.summary
         text = f"{summary['predicted']} of {summary['rows']} runs predicted"
         text += f", {summary['skipped']} left out" if summary["skipped"] else ""
@@ -160,7 +162,7 @@ class Against(Answer[Any]):
 
 
 def _improve(
-    request: Any, published: Sequence[Any], rows: Sequence[dict[str, Any]], own: UserNames
+    request: Any, published: Sequence[Any], rows: Sequence[dict[str, Any]], user_names: UserNames
 ) -> list[dict[str, Any]]:
     """Plan every row that could be predicted."""
     from ppsim.workload.plans.improve import improve, is_sound, share_searches
@@ -172,22 +174,25 @@ def _improve(
             for key, row, entry in zip(keys, rows, published, strict=True)
             if row.get("predicted_step_s")
         ),
-        own,
+        user_names,
     )
     found: dict[str, Any] = {}
     count = sum(map(len, groups.values()))
-    kept_for, waits = ["improve", str((own.model, own.machine)), *published], request.shows_progress
+    kept_for, waits = (
+        ["improve", str((user_names.model, user_names.machine)), *published],
+        request.shows_progress,
+    )
     with (
         progress(waits) as report,
         open_tasks(request.tasks, kept_for, count_cores(), is_sound=is_sound) as run,
     ):
-        for _, answers in run(partial(improve, own=own), groups):
+        for _, answers in run(partial(improve, user_names=user_names), groups):
             found.update(answers)
             report(len(found) / count, f"{len(found):,} of {count:,} runs")
     return [found.get(key, {}) for key in keys]
 
 
-def _corrected(row: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+def _corrected_row(row: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
     """Correct a plan's step as the run's own was."""
     if not found.get("planned_step_s"):
         return found
@@ -229,7 +234,7 @@ def _cells(rows: Sequence[dict[str, Any]], improve: bool) -> Iterator[list[str]]
 
 
 def _unstated(row: dict[str, Any]) -> str:
-    """Name what the row does not say and was chosen."""
+    """List the settings that were chosen because the row leaves them out."""
     return str(row.get("chosen", "")).split(":", 1)[0]
 
 

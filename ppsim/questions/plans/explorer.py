@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ppsim.core.schedule import Schedule
     from ppsim.workload.layout.layout import Layout
     from ppsim.workload.model.parallel import Parallel
-    from ppsim.workload.plans.task import Found, Row, Task
+    from ppsim.workload.plans.task import Findings, Row, Task
 
 MOST = 4000  # plans on a page: the listed ones, then the fastest
 LISTED = 40  # rows of its table
@@ -28,7 +28,7 @@ SHORT = 6  # digits of a time
 
 def plan_page_of(
     task: Task,
-    found: Found,
+    found: Findings,
     inputs: Mapping[str, Any],
     lost_by: Sequence[str],
     base: str,
@@ -149,7 +149,7 @@ def _five_digits(value: float) -> float:
     return float(f"{value:.5g}")
 
 
-def chosen(task: Task, row: Mapping[str, Any]) -> tuple[Any, Any]:
+def layout_and_layers(task: Task, row: Mapping[str, Any]) -> tuple[Any, Any]:
     """The parallel layout of a plan and its layers per stage."""
     from ppsim.workload.plans.by_speed import layout_of
     from ppsim.workload.plans.space import read_key
@@ -168,7 +168,7 @@ def _launch_of(task: Task, row: Row) -> dict[str, Any]:
         ("torchtitan", torchtitan_toml),
     ):
         try:
-            texts[name] = write(task.model, *chosen(task, row)).strip()
+            texts[name] = write(task.model, *layout_and_layers(task, row)).strip()
         except InputError as error:
             refused.append(str(error))
     return {"texts": texts, "refused": refused}
@@ -238,7 +238,7 @@ def carry_runs(task: Task, rows: Mapping[int, Row]) -> dict[str, Any]:
         if not machine.kinds:
             sent[str(place)] = _sent(task, parallel, schedule, layout)
         sizes = parallel.schedule_name, parallel.pp, parallel.vp, parallel.microbatches
-        key = place if candidate.fitted else sizes
+        key = place if candidate.is_ordered_by_costs else sizes
         if parallel.pp > 1 and key not in queues:
             packed = _pack(schedule)
             if packed is not None and len(packed["packed"]) <= room:

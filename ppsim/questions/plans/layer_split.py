@@ -69,9 +69,9 @@ class Drawing:
             target,
             suffix,
             title=self.title,
-            said="Forward of one microbatch. A column-parallel product gives each GPU some of its "
-            "outputs, a "
-            "row-parallel one partial sums of all of them, which the collective behind it adds up.",
+            sentences="Forward of one microbatch. A column-parallel product gives each GPU some of "
+            "its outputs, a row-parallel one partial sums of all of them, which the collective "
+            "behind it adds up.",
             inputs=self.inputs,
             headings=["layer", "part", "on each GPU", "bytes", "time"],
             rows=table_rows(self.splits),

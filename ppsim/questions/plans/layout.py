@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import click
 
 from ppsim.ask.answer import Answer
-from ppsim.ask.blocks import Block, Line
+from ppsim.ask.blocks import Block, Line, Table
 from ppsim.ask.given import Need
 from ppsim.ask.groups import FaceOptions
 from ppsim.ask.options import Request, common, flag, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.types import CountList
-from ppsim.ask.words import counted
+from ppsim.ask.words import count_text
 from ppsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def layout(string: str | None = None, **options: Any) -> Layout:
 
 
 def answer(request: LayoutRequest) -> Layout:
-    """Read what is given."""
+    """Read the layout of the request."""
     from ppsim.workload.layout.layout import build_layout, read_layout
 
     devices, chunks, num_layers, mtp = (
@@ -148,17 +148,17 @@ class Layout(Answer[LayoutRequest]):
     """The layers of each stage.
 
     Attributes:
-        found: the layers of each stage.
+        stage_layers: the layers of each stage.
     """
 
-    found: StageLayers
+    stage_layers: StageLayers
 
     @property
     def flags(self) -> str:
         """Megatron's flags for it."""
         from ppsim.workload.layout.flags import flags_of
 
-        return flags_of(self.found)
+        return flags_of(self.stage_layers)
 
     @property
     def devices(self) -> list[int]:
@@ -166,7 +166,11 @@ class Layout(Answer[LayoutRequest]):
         from ppsim.core.schedule import place
 
         found: list[int] = (
-            place(self.request.placement or "loop", self.found.n_devices, self.found.n_stages)
+            place(
+                self.request.placement or "loop",
+                self.stage_layers.n_devices,
+                self.stage_layers.n_stages,
+            )
             .devices[0]
             .tolist()
         )
@@ -174,22 +178,22 @@ class Layout(Answer[LayoutRequest]):
 
     @property
     def verdict(self) -> str:
-        """How many layers lie on how many stages, and how many a stage holds."""
-        found = self.found
-        mtp = f" and {counted(found.n_mtp, 'MTP layer')}" if found.n_mtp else ""
+        """The number of layers and stages, and the layers per stage."""
+        found = self.stage_layers
+        mtp = f" and {count_text(found.n_mtp, 'MTP layer')}" if found.n_mtp else ""
         least, most = min(found.layers), max(found.layers)
         each = f"{least} to {most}" if least < most else f"{most}"
         return (
-            f"{counted(found.n_layers, 'layer')}{mtp} on {counted(found.n_devices, 'device')} x "
-            f"{counted(found.n_chunks, 'chunk')} = {counted(found.n_stages, 'stage')}: {each} a "
-            f"stage"
+            f"{count_text(found.n_layers, 'layer')}{mtp} on "
+            f"{count_text(found.n_devices, 'device')} x {count_text(found.n_chunks, 'chunk')} = "
+            f"{count_text(found.n_stages, 'stage')}: {each} a stage"
         )
 
     def bars(self) -> Bars:
         """The layers of each stage."""
         from ppsim.show.drawing.card_bars import Bar, Bars
 
-        layers = self.found.layers
+        layers = self.stage_layers.layers
         return Bars(
             "layers of each stage",
             [Bar(f"stage {stage}", count, str(count)) for stage, count in enumerate(layers)],
@@ -197,7 +201,7 @@ class Layout(Answer[LayoutRequest]):
 
     def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.layout/1``."""
-        found = self.found
+        found = self.stage_layers
         return {
             "schema": "ppsim.layout/1",
             "layout": str(found),
@@ -214,24 +218,27 @@ class Layout(Answer[LayoutRequest]):
 
     def line(self) -> Iterator[Block]:
         """The string alone."""
-        yield str(self.found)
+        yield str(self.stage_layers)
 
     def blocks(self) -> Iterator[Block]:
         """The string, a row per stage, and the flags."""
         from ppsim.workload.layout.text import format_content
 
-        found, devices = self.found, self.devices
+        found, devices = self.stage_layers, self.devices
         yield f"{found}\n"
-        yield "stage  device  layers  content"
-        rows = list(range(found.n_stages))
+        rows = [
+            (
+                str(stage),
+                str(devices[stage]),
+                str(found.layers[stage]),
+                format_content(found.content[stage : stage + 1]) or "(empty)",
+            )
+            for stage in range(found.n_stages)
+        ]
+        half = MOST_ROWS // 2
         if len(rows) > MOST_ROWS:
-            rows = [*rows[: MOST_ROWS // 2], -1, *rows[-MOST_ROWS // 2 :]]
-        for stage in rows:
-            if stage < 0:
-                yield f"... {found.n_stages - MOST_ROWS} more stages"
-                continue
-            held = format_content(found.content[stage : stage + 1]) or "(empty)"
-            yield f"{stage:>5}  {devices[stage]:>6}  {found.layers[stage]:>6}  {held}"
+            rows = [*rows[:half], ("...", "", "", f"{len(rows) - 2 * half} more"), *rows[-half:]]
+        yield Table(["stage", "device", "layers", "content"], rows, left=["content"])
         yield ""
         yield Line(f"flags  {self.flags}", 7)
         if found.empty:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ppsim.ask.words import counted
+from ppsim.ask.words import count_text
 from ppsim.base.numbers import format_change, format_share
 from ppsim.errors import PpsimError
 from ppsim.workload.plans.gains import HALF, Gain, gain_of
@@ -15,7 +15,7 @@ from ppsim.workload.plans.gains import HALF, Gain, gain_of
 if TYPE_CHECKING:
     from ppsim.workload.plans.nearby import Measured, Nearby, Setting
     from ppsim.workload.plans.software import Version
-    from ppsim.workload.plans.task import Found, Row, Task
+    from ppsim.workload.plans.task import Findings, Row, Task
 
 ROUNDING = 1e-9
 # Logarithms of the ratio of times: a plan may be so much slower than the fastest and still be the
@@ -29,7 +29,7 @@ LAYOUTS_DIFFER = 0.14
 BASELINE = "1f1b"  # the schedule over which others gain
 PLAIN = ("", "1f1b", "interleaved", "gpipe")  # schedules, the simpler first
 SIZES = ("tp", "cp", "ep", "pp", "vp")
-# beside the schedule
+# in addition to the schedule
 LAYOUT = ("tp", "cp", "ep", "pp", "dp", "mbs", "recompute", "zero", "offload")
 
 
@@ -37,15 +37,15 @@ LAYOUT = ("tp", "cp", "ep", "pp", "dp", "mbs", "recompute", "zero", "offload")
 class Corrections:
     """Corrections of a plan by measured runs."""
 
-    # what no run was seen of: the GPU, the software, the kind of model
-    unseen: tuple[str, ...] = ()
+    # parts of the setting that no run has: the GPU, the software, the kind of model
+    unseen_parts: tuple[str, ...] = ()
     anchors: tuple[str, ...] = ()  # names of the user's runs
     factor: float = 1.0  # by which all plans' steps are multiplied
     lines: tuple[str, ...] = ()  # all of it in words
     ahead: float = 0.0  # how much faster the fastest plan is than the best, which is simpler
 
 
-def correct_plans(task: Task, version: Version, found: Found, runs: Nearby) -> Corrections:
+def correct_plans(task: Task, version: Version, found: Findings, runs: Nearby) -> Corrections:
     """Correct the steps of all plans by measured runs, choose the best of them, and give each a
     range.
 
@@ -53,12 +53,12 @@ def correct_plans(task: Task, version: Version, found: Found, runs: Nearby) -> C
     plan's own ranked pairs of layouts worse than none.
     """
     from ppsim.workload.model.model import COMPRESSED
-    from ppsim.workload.plans.nearby import unseen
+    from ppsim.workload.plans.nearby import unseen_parts
     from ppsim.workload.plans.search import best_of, order_of
 
     first = setting_of_row(task, version, min(found.simulated, key=order_of))
-    correction = runs.at(first)
-    found.simulated = [_scaled(row, correction.factor) for row in found.simulated]
+    correction = runs.correction_at(first)
+    found.simulated = [_scaled_row(row, correction.factor) for row in found.simulated]
     choice = choose(found.simulated, task.model.layers)
     best = choice.best
     listed = [row for row in best_of(task, found.simulated.copy()) if row["key"] != best["key"]]
@@ -68,7 +68,7 @@ def correct_plans(task: Task, version: Version, found: Found, runs: Nearby) -> C
         row["tied"] = row["key"] in choice.tied
         row["slower_low"], row["slower_high"] = slower_range(row, best)
     profiled = task.machine.measured is not None
-    lacking = () if profiled else tuple(unseen(runs, first))
+    lacking = () if profiled else tuple(unseen_parts(runs, first))
     if set(COMPRESSED) & set(task.model.mixers):
         lacking += (
             "compressed attention: it is priced as dense kernels of as many keys, likely too fast",
@@ -122,8 +122,8 @@ def choose(rows: list[Row], layers: int) -> Choice:
 
 
 def slower_range(row: Row, best: Row) -> tuple[float, float]:
-    """Return by what share a plan is slower than the best, at least and at most, in four cases of
-    five.
+    """Return the least and the greatest share by which a plan is slower than the best, in four
+    cases of five.
     """
     if row["key"] == best["key"]:
         return 0.0, 0.0
@@ -167,7 +167,7 @@ def _plans(places: Sequence[int]) -> str:
 
 
 def gain_of_plan(task: Task, row: Row) -> Gain | None:
-    """Return what a plan's schedule gains over 1f1b in the same layout, as both are modelled.
+    """Return the gain of a plan's schedule over 1f1b in the same layout, as both are modelled.
 
     None without a pipeline, of 1f1b itself, and where 1f1b takes no such layout.
     """
@@ -218,7 +218,7 @@ def setting_of_row(task: Task, version: Version, row: Row) -> Setting:
     )
 
 
-def _scaled(row: Row, factor: float) -> Row:
+def _scaled_row(row: Row, factor: float) -> Row:
     """Correct the step of a plan, and all that follows from it."""
     more = {"modelled_step_s": row["step_s"], "step_s": row["step_s"] * factor}
     terms = {name: seconds * factor for name, seconds in row["terms"].items()}
@@ -244,8 +244,8 @@ def _parts(row: Row, layers: int) -> tuple[int, int]:
 
 
 def describe_anchors(runs: Nearby) -> Iterator[str]:
-    """Say by what factor the user's runs of each software and GPU correct others, and how far they
-    disagree.
+    """Yield sentences on the factor by which the user's runs of each software and GPU correct
+    others, and on their spread.
     """
     groups: dict[tuple[str, str], list[Measured]] = {}
     for run in runs.anchors:
@@ -253,8 +253,8 @@ def describe_anchors(runs: Nearby) -> Iterator[str]:
     for (software, gpu), here in groups.items():
         stranger = replace(here[0].setting, job="")
         line = (
-            f"{counted(len(here), 'anchor')} of {software} on {gpu}: step x "
-            f"{runs.at(stranger).factor:.3g}"
+            f"{count_text(len(here), 'anchor')} of {software} on {gpu}: step x "
+            f"{runs.correction_at(stranger).factor:.3g}"
         )
         if len(here) > 1:
             low, high = (

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import click
 
 from ppsim.ask.answer import Answer
-from ppsim.ask.blocks import Block, Line, Table, fact
+from ppsim.ask.blocks import Block, Line, Table, name_line
 from ppsim.ask.given import Need
 from ppsim.ask.groups import JsonOption, OutputOptions
 from ppsim.ask.options import Request, common, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.write import Writers, inputs_of
-from ppsim.base.numbers import format_number
+from ppsim.base.numbers import format_column, format_number
 from ppsim.errors import InputError
 from ppsim.prices.software import PRECISIONS, SoftwareOptions, parallel_with
 from ppsim.questions.plans.layer_split import Drawing, check_output
@@ -215,7 +215,7 @@ class Card(Answer[ModelRequest]):
     """All fields of a cluster, a GPU or a software of the library.
 
     Attributes:
-        name: what it is called.
+        name: of the model.
         fields: by name, as its file has them.
     """
 
@@ -224,7 +224,7 @@ class Card(Answer[ModelRequest]):
 
     @property
     def verdict(self) -> str:
-        """What it is, by what tells it apart."""
+        """The name, the kind and the size of the model."""
         return f"{self.name}: {card_words(self.fields)}"
 
     @property
@@ -248,17 +248,17 @@ def _lines(fields: dict[str, Any], before: str) -> Iterator[Block]:
         elif isinstance(value, list | tuple) and value and isinstance(value[0], dict):
             for number, row in enumerate(value):
                 said = ", ".join(
-                    f"{k} {_words(v)}" for k, v in row.items() if v not in (None, "", (), [])
+                    f"{k} {_value_text(v)}" for k, v in row.items() if v not in (None, "", (), [])
                 )
                 yield Line([(f"  {before}{key} {number}", "quiet"), f"  {said}"], 8)
         elif value not in (None, "", (), [], 0, 0.0, -1):
-            yield Line([(f"  {before + key:<24} ", "quiet"), _words(value)], 27)
+            yield Line([(f"  {before + key:<24} ", "quiet"), _value_text(value)], 27)
 
 
-def _words(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if isinstance(value, dict):
         return " ".join(
-            f"{key} {_words(each)}"
+            f"{key} {_value_text(each)}"
             for key, each in value.items()
             if each not in (None, "", (), 0, -1)
         )
@@ -267,7 +267,7 @@ def _words(value: Any) -> str:
 
 @dataclass(frozen=True)
 class ModelCost(Answer[ModelRequest]):
-    """A model, and what training it costs.
+    """A model, and the costs of training it.
 
     Attributes:
         model: its sizes.
@@ -284,7 +284,7 @@ class ModelCost(Answer[ModelRequest]):
 
     @property
     def verdict(self) -> str:
-        """What a token costs, or what a step takes and whether it fits."""
+        """The FLOPs of a token, or the time of a step and whether it fits."""
         model, numbers = self.model, describe_model(self.model)
         size = f"{model.name}: {format_number(numbers['parameters'] / 1e9)} B parameters"
         effort = f"{format_number(numbers['flops_per_token'] / 1e9)} GFLOP to train a token"
@@ -307,19 +307,27 @@ class ModelCost(Answer[ModelRequest]):
             **self.training,
         }
 
-    def bars(self) -> Bars | None:
-        """The memory of each device; None where only the model was asked for."""
-        if not self.training:
-            return None
+    def bars(self) -> Bars:
+        """The memory of each device, or the operators' work where only the model was asked for."""
         from ppsim.show.drawing.card_bars import Bar, Bars
 
+        if not self.training:
+            rows = sorted(list_operators(self.model), key=lambda row: -row["forward_flops"])
+            work = [row["forward_flops"] / 1e9 for row in rows if row["forward_flops"]]
+            return Bars(
+                "GFLOP of the forward of one sequence in one layer, the most first",
+                [
+                    Bar(f"{row['part']}: {row['operator']}", gflop, text)
+                    for row, gflop, text in zip(rows, work, format_column(work), strict=False)
+                ],
+            )
         held = [(row["device"], row["total_gib"]) for row in self.training["devices"]]
         bars = [Bar(f"device {device}", gib, format_number(gib)) for device, gib in held]
         return Bars("memory of each device (GiB)", bars)
 
     @property
     def drawing(self) -> Drawing:
-        """How its layers are split over GPUs.
+        """The split of the layers over GPUs, as a drawing.
 
         Raises:
             InputError: they do not divide.
@@ -332,7 +340,7 @@ class ModelCost(Answer[ModelRequest]):
         where = f" on {self.machine.name}" if self.machine else ""
         said = [remarks(self.model, self.parallel, split.layer) for split in splits]
         title = f"{self.model.name or 'a model'}, {ranks}{where}"
-        return Drawing(splits, said, title, inputs_of(self.given))
+        return Drawing(splits, said, title, inputs_of(self.typed_options))
 
     def writers(self, output: OutputOptions) -> Writers:
         """Each file asked for: how layers are split, as a figure, a page or a flowchart."""
@@ -340,7 +348,7 @@ class ModelCost(Answer[ModelRequest]):
         return self.drawing.writers(output)
 
     def blocks(self) -> Iterator[Block]:
-        """The model's sizes, then its operators, or what training it costs."""
+        """The model's sizes, then its operators, or the costs of training it."""
         model, numbers = self.model, describe_model(self.model)
         if model.experts:
             among = f"{model.top_k} of {model.experts} experts"
@@ -362,7 +370,7 @@ class ModelCost(Answer[ModelRequest]):
         ]
         yield Line([part for pair in pairs for part in pair])
         if model.source:
-            yield fact("from ", model.source)
+            yield name_line("from ", model.source)
         yield from training_blocks(self.training) if self.training else self._operators()
 
     def _operators(self) -> Iterator[Block]:
@@ -370,9 +378,9 @@ class ModelCost(Answer[ModelRequest]):
         columns = {
             "part": [row["part"] for row in rows],
             "operator,\none sequence": [row["operator"] for row in rows],
-            "F\nGFLOP": [format_number(row["forward_flops"] / 1e9) for row in rows],
-            "B\nGFLOP": [format_number(row["backward_flops"] / 1e9) for row in rows],
-            "F\nMB": [format_number(row["forward_bytes"] / 1e6) for row in rows],
+            "F\nGFLOP": format_column([row["forward_flops"] / 1e9 for row in rows]),
+            "B\nGFLOP": format_column([row["backward_flops"] / 1e9 for row in rows]),
+            "F reads and\nwrites, MB": format_column([row["forward_bytes"] / 1e6 for row in rows]),
         }
         yield ""
         yield Table(

@@ -13,12 +13,12 @@ import numpy as np
 from ppsim.analysis.tradeoff import Point
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Line, Table
-from ppsim.ask.given import Given, Need
+from ppsim.ask.given import Need, TypedOptions
 from ppsim.ask.groups import FaceOptions, OutputOptions
 from ppsim.ask.options import Request, common, flag, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.tasks import TaskOptions, open_tasks
-from ppsim.ask.words import counted
+from ppsim.ask.words import count_text
 from ppsim.ask.write import (
     Writers,
     command_line,
@@ -42,11 +42,11 @@ from ppsim.base.workers import count_cores
 from ppsim.core.schedule import place
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.software import SoftwareOptions, parallel_with
-from ppsim.questions.plans.against import Against, compare_runs
+from ppsim.questions.plans.against import PublishedRuns, compare_runs
 from ppsim.questions.plans.explorer import (
     cap_of,
-    chosen,
     gpu_label,
+    layout_and_layers,
     plan_page_of,
     rank_lines,
     usable_memory_text,
@@ -60,7 +60,7 @@ from ppsim.questions.plans.measured import (
     sureness,
     uneven_stages,
 )
-from ppsim.questions.plans.space import Able, SpaceOptions, make_axes, use_profile_of
+from ppsim.questions.plans.space import SoftwareFeatures, SpaceOptions, make_axes, use_profile_of
 from ppsim.schedules import find
 
 if TYPE_CHECKING:
@@ -70,9 +70,9 @@ if TYPE_CHECKING:
     from ppsim.workload.plans.gains import Gain
     from ppsim.workload.plans.nearby import Nearby
     from ppsim.workload.plans.rows import UserNames
-    from ppsim.workload.plans.task import Found, Task
+    from ppsim.workload.plans.task import Findings, Task
 
-WORTH = 0.01  # share of an optimizer step from which what hides of it is told
+WORTH = 0.01  # share of an optimizer step from which its hidden part is printed
 FEW = 64  # candidates of a round that new processes would not run sooner
 # precisions whose peak is not that of 16 bits
 NARROW = {"fp8": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}
@@ -225,7 +225,7 @@ class PlanRequest(Request):
         "--cluster too.",
     )
     improve: bool = flag(
-        "--improve", help="With --against: plan each run anew, and say what that would change."
+        "--improve", help="With --against: plan each run again, and say what that would change."
     )
     tasks: TaskOptions = group(TaskOptions, "Work")
     output: OutputOptions = group(OutputOptions, "Output")
@@ -285,7 +285,7 @@ def plan(model: str, cluster: str, **options: Any) -> Plans:
     return _plan(ask(PlanRequest, {"model": model, "cluster": cluster} | options | several))
 
 
-def answer(request: PlanRequest) -> Plans | Against:
+def answer(request: PlanRequest) -> Plans | PublishedRuns:
     """Plan, or predict published runs."""
     if request.against is None:
         return _plan(request)
@@ -314,22 +314,24 @@ def _plan(request: PlanRequest) -> Plans:
     """Search for the plans of a request."""
     from ppsim.workload.plans.rows import user_names_of
 
-    request = _with_software(request)
+    request = _add_software(request)
     task = make_task(request)
     own = user_names_of((request.model or "", task.model), (request.cluster or "", task.machine))
     runs = _runs(request.anchor, own)
     task = replace(task, near=NEAR, launch=_launcher(request, task))
     found = _search(task, request)
-    if not found.rows and task.launch:  # what is asked for has no launch flags, but may fit
+    if not found.rows and task.launch:  # the request has no launch flags, but may fit
         task = replace(task, launch="")
         found = _search(task, request)
     if not found.rows:
         _refuse(task, found)
     corrections = correct_plans(task, request.runs.version, found, runs)
-    return Plans(request, task, found, corrections, runs, inputs_of(Given.of(request)))
+    return Plans(
+        request, task, found, corrections, runs, inputs_of(TypedOptions.from_request(request))
+    )
 
 
-def _with_software(request: PlanRequest) -> PlanRequest:
+def _add_software(request: PlanRequest) -> PlanRequest:
     """Name the software of the launch flags that are asked for, where the request names none.
 
     Raises:
@@ -376,7 +378,7 @@ def _is_profile(anchor: str) -> bool:
     return anchor.lower().endswith(".toml")
 
 
-def _runs(anchors: Sequence[str], own: UserNames) -> Nearby:
+def _runs(anchors: Sequence[str], user_names: UserNames) -> Nearby:
     """Return the measured runs that correct predictions: the library's, and the user's anchors.
 
     Where a profile takes the place of the curve, by which published runs were predicted, the user's
@@ -387,7 +389,7 @@ def _runs(anchors: Sequence[str], own: UserNames) -> Nearby:
     """
     from ppsim.workload.plans.nearby import Measured, Nearby, published
 
-    measured = own.machine and own.machine.measured
+    measured = user_names.machine and user_names.machine.measured
     tables = [name for name in anchors if not _is_profile(name)]
     if not tables:
         return Nearby() if measured else published()
@@ -399,12 +401,12 @@ def _runs(anchors: Sequence[str], own: UserNames) -> Nearby:
         rows = read_table(name)
         if unknown := unknown_keys(rows):
             note(f"{name}: keys of rows that are not read: {', '.join(unknown)}")
-        given += anchors_of(rows, own, name)
+        given += anchors_of(rows, user_names, name)
     return Nearby(() if measured else published().runs, tuple(given))
 
 
 def make_task(request: PlanRequest) -> Task:
-    """Make what a search is for from options (InputError: a name that is unknown, or sizes that
+    """Make the task of a search from options (InputError: a name that is unknown, or sizes that
     nothing fits).
     """
     from ppsim.workload.hardware.hardware import read_machine
@@ -442,7 +444,7 @@ def make_task(request: PlanRequest) -> Task:
             raise InputError(f"--cap: not a memory size: '{space.cap}'", "e.g. 75GiB")
         cap = float(size)
     base = parallel_with(request.runs, space.precision, model, machine.gpu)
-    axes = make_axes(model, machine, space, base, _able(request))
+    axes = make_axes(model, machine, space, base, _software_features(request))
     profiles = [name for name in request.anchor if _is_profile(name)]
     if len(profiles) + bool(space.profile) > 1:
         raise InputError(
@@ -456,25 +458,25 @@ def make_task(request: PlanRequest) -> Task:
     return Task(model, machine, gpus, gbs, axes, cap, request.top, request.front)
 
 
-def _able(request: PlanRequest) -> Able:
-    """Return what the software has that the plan is for."""
+def _software_features(request: PlanRequest) -> SoftwareFeatures:
+    """Return the features of the plan's software."""
     software = request.runs.version.software
     if request.any_schedule and not request.flags:
-        return Able(software.name, free=True)
+        return SoftwareFeatures(software.name, free=True)
     schedules = software.runs
     if request.flags:
         from ppsim.workload.plans.flags import RUNNABLE
 
         schedules = tuple(name for name in schedules if name in RUNNABLE[request.flags])
-    return Able(software.name, schedules, software.divides, software.shards)
+    return SoftwareFeatures(software.name, schedules, software.divides, software.shards)
 
 
-def _search(task: Task, request: PlanRequest) -> Found:
-    """Search on all cores or on Dask; Ctrl-C ends the search and keeps what it has found."""
+def _search(task: Task, request: PlanRequest) -> Findings:
+    """Search on all cores or on Dask; Ctrl-C ends the search and keeps its findings."""
     from ppsim.workload.plans.search import is_sound, search
-    from ppsim.workload.plans.task import Found
+    from ppsim.workload.plans.task import Findings
 
-    found, tasks = Found(), request.tasks
+    found, tasks = Findings(), request.tasks
 
     def run(function: Any, candidates: Any) -> Any:
         place = {candidate.key: index for index, candidate in enumerate(candidates)}
@@ -497,12 +499,12 @@ def _search(task: Task, request: PlanRequest) -> Found:
     return found
 
 
-def _refuse(task: Task, found: Found) -> NoReturn:
-    """Say that nothing fits, with what would; always raises PpsimError."""
+def _refuse(task: Task, found: Findings) -> NoReturn:
+    """Raise PpsimError that nothing fits, with the nearest that would."""
     from ppsim.workload.plans.search import gpus_that_fit
 
     assert found.total
-    least = found.least
+    least = found.least_memory
     if least is None:
         raise PpsimError(
             f"their schedules refuse all {found.total:,} candidates",
@@ -521,7 +523,7 @@ def _refuse(task: Task, found: Found) -> NoReturn:
     )
     raise PpsimError(
         f"none of {found.total:,} candidates fits {format_size(task.cap)} on "
-        f"{counted(task.gpus, 'GPU')}: {needs}",
+        f"{count_text(task.gpus, 'GPU')}: {needs}",
         hint,
     )
 
@@ -531,15 +533,15 @@ class Plans(Answer[PlanRequest]):
     """The fastest plans.
 
     Attributes:
-        task: the model, the cluster and what plans may choose.
-        found: the plans, and how many candidates each rule left out.
+        task: the model, the cluster and the choices of plans.
+        findings: the plans, and how many candidates each rule left out.
         corrections: corrections of the plans by measured runs.
         runs: the measured runs.
         inputs: how to make the answer again.
     """
 
     task: Task
-    found: Found
+    findings: Findings
     corrections: Corrections
     runs: Nearby
     inputs: Mapping[str, Any]
@@ -548,21 +550,22 @@ class Plans(Answer[PlanRequest]):
     def plans(self) -> list[dict[str, Any]]:
         """The plans, best first, with the reason why each but the best lost."""
         rows = [
-            {k: v for k, v in row.items() if k not in ("key", "outcome")} for row in self.found.rows
+            {k: v for k, v in row.items() if k not in ("key", "outcome")}
+            for row in self.findings.rows
         ]
         rows = [
             row | operating_costs(self.task, row["step_s"]) | (gain.to_json() if gain else {})
             for row, gain in zip(rows, self.gains, strict=True)
         ]
         return [
-            {**row, "lost_by": why_lost(row, rows[0]) if place else ""}
+            {**row, "lost_by": worst_term(row, rows[0]) if place else ""}
             for place, row in enumerate(rows)
         ]
 
     @cached_property
     def gains(self) -> list[Gain | None]:
-        """What the schedule of each plan gains over 1f1b in the same layout; None without one."""
-        return [gain_of_plan(self.task, row) for row in self.found.rows]
+        """The gain of each plan's schedule over 1f1b in the same layout; None without one."""
+        return [gain_of_plan(self.task, row) for row in self.findings.rows]
 
     @property
     def table(self) -> list[dict[str, Any]]:
@@ -580,7 +583,7 @@ class Plans(Answer[PlanRequest]):
         """The object of schema ``ppsim.plan/1``."""
         from ppsim.workload.plans.task import OUTCOMES
 
-        task, found = self.task, self.found
+        task, found = self.task, self.findings
         return {
             "schema": "ppsim.plan/1",
             "inputs": dict(self.inputs),
@@ -596,7 +599,7 @@ class Plans(Answer[PlanRequest]):
                 if (m := task.machine.measured)
                 else {}
             ),
-            "unseen": list(self.corrections.unseen),
+            "unseen": list(self.corrections.unseen_parts),
             "anchors": list(self.corrections.anchors),
             "correction": {"step": self.corrections.factor},
             "complete": found.complete,
@@ -613,7 +616,7 @@ class Plans(Answer[PlanRequest]):
         yield from self._launch if self.request.flags and not self._refusal else ()
 
     def blocks(self) -> Iterator[Block]:
-        """The plans, what was left out by which rule, and why the others lose."""
+        """The plans, the candidates left out by each rule, and the reasons why the others lose."""
         task = self.task
         sequences = "sequence" if task.gbs == 1 else "sequences"
         yield (
@@ -629,16 +632,16 @@ class Plans(Answer[PlanRequest]):
         if self.request.front:
             yield "* on the front: no faster plan needs as little memory"
         yield ""
-        if line := sureness(self.found.rows):
+        if line := sureness(self.findings.rows):
             yield Line(line, 4)
-        if line := uneven_stages(self.found.rows[0], self.task.model.layers):
+        if line := uneven_stages(self.findings.rows[0], self.task.model.layers):
             yield Line(line, 4)
-        yield from (Line(line, 4) for line in rank_lines(self.found.rows[0]))
+        yield from (Line(line, 4) for line in rank_lines(self.findings.rows[0]))
         if line := self._run_line:
             yield Line(f"run it: {line}", 8)
         if (
             self.task.axes.base.pipeline_first
-            and self.found.rows[0]["pp"] > 1
+            and self.findings.rows[0]["pp"] > 1
             and not self._shows_flags
         ):
             yield Line(
@@ -646,7 +649,7 @@ class Plans(Answer[PlanRequest]):
                 "replica",
                 4,
             )
-        if beside := operation_line(operating_costs(self.task, self.found.rows[0]["step_s"])):
+        if beside := operation_line(operating_costs(self.task, self.findings.rows[0]["step_s"])):
             yield Line(beside, 4)
         if self.request.runs.optimizer:
             yield Line(optimizer_line(self._optimizer), 4)
@@ -691,7 +694,7 @@ class Plans(Answer[PlanRequest]):
                     row["memory_bytes"] / 2**30,
                     row["schedule"] or "no pipeline",
                 )
-                for row in self.found.rows
+                for row in self.findings.rows
             )
             return tradeoff_writers(
                 points,
@@ -716,11 +719,11 @@ class Plans(Answer[PlanRequest]):
             name = f"{sizes or 'one GPU'} {row['schedule'] or ''}".rstrip() + f", mbs {row['mbs']}"
             return Bar(name, row["step_s"], f"{format_number(row['step_s'])} s")
 
-        return Bars("step (s)", [bar(row) for row in self.found.rows])
+        return Bars("step (s)", [bar(row) for row in self.findings.rows])
 
     def _page(self) -> bytes:
         """The page to explore the plans."""
-        best, request = self.found.rows[0], self.request
+        best, request = self.findings.rows[0], self.request
         fixed = {
             "model",
             "cluster",
@@ -733,28 +736,31 @@ class Plans(Answer[PlanRequest]):
             "cap",
             "profile",
         }
-        given = Given.of(request)
+        given = TypedOptions.from_request(request)
         base = command_line(
-            Given(given.command, given.values, [o for o in given.typed if o.name in fixed])
+            TypedOptions(given.command, given.values, [o for o in given.typed if o.name in fixed])
         )
         lost = align_decimals(
-            [why_lost(row, best) if place else "" for place, row in enumerate(self.found.rows)]
+            [worst_term(row, best) if place else "" for place, row in enumerate(self.findings.rows)]
         )
-        return plan_page_of(self.task, self.found, self.inputs, lost, base, self.verdict)
+        return plan_page_of(self.task, self.findings, self.inputs, lost, base, self.verdict)
 
     @property
     def verdict(self) -> str:
-        """The best plan: its sizes, its step, how much of the GPUs it uses, and its memory beside
-        what there is.
+        """The best plan: its sizes, its step, how much of the GPUs it uses, and its memory against
+        the GPU's.
         """
-        task, found, best = self.task, self.found, self.found.rows[0]
+        task, found, best = self.task, self.findings, self.findings.rows[0]
         parts = [f"{k} {best[k]}" for k in SIZES if best[k] > 1]
         if best["schedule"]:
             parts.append(best["schedule"])
-        words = [f"microbatches of {best['mbs']}", *_unusual(best["zero"], best["offload"])]
+        words = [
+            f"microbatches of {best['mbs']}",
+            *_unusual_settings(best["zero"], best["offload"]),
+        ]
         if best["recompute"] != "none":
             layers = best["recompute_layers"]
-            each = f" of {counted(layers, 'layer')} a stage" if layers else ""
+            each = f" of {count_text(layers, 'layer')} a stage" if layers else ""
             words.append(f"{best['recompute']} recompute{each}")
         peak = NARROW.get(task.axes.base.precision)
         of_peak = f" of the {peak} peak" if peak else ""
@@ -779,7 +785,7 @@ class Plans(Answer[PlanRequest]):
     def _counts(self) -> Iterator[Block]:
         from ppsim.workload.plans.task import OUTCOMES
 
-        found = self.found
+        found = self.findings
         yield f"{found.total:>10,} candidates"
         for outcome in OUTCOMES:
             if found.counts[outcome]:
@@ -789,10 +795,10 @@ class Plans(Answer[PlanRequest]):
         yield ""
 
     def _rows(self) -> Iterator[Block]:
-        """What all listed plans have alike, in a line, and a table of what differs and of how they
-        come out.
+        """A line with the settings that all listed plans share, and a table of the others and of
+        results.
         """
-        found = self.found.rows
+        found = self.findings.rows
         sizes = [k for k in SIZES if any(row[k] > 1 for row in found)]
         unusual = [
             k for k, usual in (("zero", 1), ("offload", 0)) if any(row[k] != usual for row in found)
@@ -804,7 +810,7 @@ class Plans(Answer[PlanRequest]):
             k: [f"{row[k]:.0%}" if k == "offload" else str(row[k]) for row in found]
             for k in unusual
         }
-        choices["recompute"] = [_recomputed(row) for row in found]
+        choices["recompute"] = [_recompute_text(row) for row in found]
         choices["layout"] = [row["layout"] for row in found]
         front = self.request.front  # of time against memory
         results = {
@@ -819,7 +825,7 @@ class Plans(Answer[PlanRequest]):
             "bubble": [format_share(row["bubble"]) for row in found],
             "memory": [format_size(row["memory_bytes"]) for row in found],
             "loses by": [
-                why_lost(row, found[0]) if place else "" for place, row in enumerate(found)
+                worst_term(row, found[0]) if place else "" for place, row in enumerate(found)
             ],
         }
         if not any(self.gains):
@@ -847,7 +853,7 @@ class Plans(Answer[PlanRequest]):
         yield Table([*columns], [*zip(*columns.values(), strict=True)], 160, spare, left)
 
     def _ranks(self) -> Iterator[Block]:
-        """Where the best plan's ranks lie and which links its groups use."""
+        """The nodes of the best plan's ranks and the links of its groups."""
         from ppsim.workload.plans.ranks import MEANINGS, group_links, rank_grid, span
 
         machine, parallel, layout = self._best_built
@@ -888,12 +894,12 @@ class Plans(Answer[PlanRequest]):
         """The cluster as the best plan's pipeline lies on it, its parallel layout, and its layers
         per stage.
         """
-        best = self.found.rows[0]
-        return self.task.machine_of(best["layout"]), *chosen(self.task, best)
+        best = self.findings.rows[0]
+        return self.task.machine_of(best["layout"]), *layout_and_layers(self.task, best)
 
     @cached_property
     def _optimizer(self) -> OptimizerStep:
-        """What the best plan's optimizer step takes, and what of it is seen."""
+        """The optimizer step of the best plan, in seconds, and the part that no compute hides."""
         from ppsim.workload.cost.costs import stage_costs
         from ppsim.workload.cost.exposed import find_optimizer_step
 
@@ -921,8 +927,8 @@ class Plans(Answer[PlanRequest]):
 
     @property
     def _shows_flags(self) -> bool:
-        """Whether launch flags are printed: those asked for, or those of the software that is
-        named.
+        """Whether launch flags are printed: the flags asked for, or the flags of the software that
+        is named.
         """
         return self.request.flags is not None or self.request.runs.software is not None
 
@@ -933,14 +939,16 @@ class Plans(Answer[PlanRequest]):
             return None
         from ppsim.workload.plans.flags import refusal
 
-        return refusal(self._framework, self.task.model, *chosen(self.task, self.found.rows[0]))
+        return refusal(
+            self._framework, self.task.model, *layout_and_layers(self.task, self.findings.rows[0])
+        )
 
     @property
     def _launch(self) -> Iterator[Block]:
         """The launch flags of the best plan."""
         from ppsim.workload.plans.flags import launch_text, megatron_environment
 
-        parallel, layout = chosen(self.task, self.found.rows[0])
+        parallel, layout = layout_and_layers(self.task, self.findings.rows[0])
         yield f"\n{launch_text(self._framework, self.task.model, parallel, layout).rstrip()}"
         if self._framework == "megatron" and (variable := megatron_environment(parallel)):
             yield Line(
@@ -967,7 +975,7 @@ def operating_costs(task: Task, seconds: float) -> dict[str, float]:
 
 
 def optimizer_line(step: OptimizerStep) -> str:
-    """Say what an optimizer step takes, where it runs, and what of it is exposed."""
+    """Return a line on an optimizer step: its time, its place, and its exposed part."""
     work = f"{format_number(step.flops / 1e12)} TFLOP and " if step.flops else ""
     took, seen = (f"{format_number(1e3 * seconds)} ms" for seconds in (step.seconds, step.exposed))
     text = (
@@ -997,7 +1005,7 @@ def operation_line(found: Mapping[str, float]) -> str:
     return "; ".join(words)
 
 
-def why_lost(row: Mapping[str, Any], best: Mapping[str, Any]) -> str:
+def worst_term(row: Mapping[str, Any], best: Mapping[str, Any]) -> str:
     """Name the term in which a plan loses most against the best, which may be a simpler one that it
     ties with.
     """
@@ -1017,12 +1025,12 @@ def describe(parallel: Any) -> str:
         if getattr(p, name) > 1
     ]
     words += [f"vp {p.vp}"] * (p.vp > 1) + [f"mbs {p.mbs}", f"recompute {p.recompute}"]
-    return ", ".join([*words, *_unusual(p.zero, p.offload)])
+    return ", ".join([*words, *_unusual_settings(p.zero, p.offload)])
 
 
-def _recomputed(row: Mapping[str, Any]) -> str:
-    """Return what a plan recomputes: none, selective, full, or full with how many layers of a
-    stage.
+def _recompute_text(row: Mapping[str, Any]) -> str:
+    """Return a plan's recompute: none, selective, full, or full with the number of a stage's
+    layers.
     """
     return (
         row["recompute"] if row["recompute_layers"] is None else f"full, {row['recompute_layers']}"
@@ -1031,7 +1039,9 @@ def _recomputed(row: Mapping[str, Any]) -> str:
 
 def _label(row: Mapping[str, Any]) -> str:
     words = [f"{k}{row[k]}" for k in SIZES if k != "dp" and row[k] > 1] + [row["schedule"]]
-    words += [f"mbs{row['mbs']}"] * (row["mbs"] > 1) + _unusual(row["zero"], row["offload"])
+    words += [f"mbs{row['mbs']}"] * (row["mbs"] > 1) + _unusual_settings(
+        row["zero"], row["offload"]
+    )
     if row["recompute"] != "none":
         words.append(
             row["recompute"] + (f" {row['recompute_layers']}" if row["recompute_layers"] else "")
@@ -1039,7 +1049,7 @@ def _label(row: Mapping[str, Any]) -> str:
     return " ".join(word for word in words if word) or "one GPU"
 
 
-def _unusual(zero: int, offload: float) -> list[str]:
+def _unusual_settings(zero: int, offload: float) -> list[str]:
     """Name ZeRO's stage where it is not 1, and the share of activations that waits on the host."""
     return [f"ZeRO-{zero}"] * (zero != 1) + [f"{offload:.0%} of activations offloaded"] * (
         offload > 0

@@ -30,7 +30,7 @@ def run_line(parallel: Parallel, found: StageCosts) -> str:
     words = [parallel.schedule_name, "--devices", str(parallel.pp)]
     words += ["--chunks", str(parallel.vp)] if parallel.vp > 1 else []
     words += (
-        ["--after-i", f"{found.kept:.6g}"]
+        ["--after-i", f"{found.kept_share:.6g}"]
         if "after_i" in find(parallel.schedule_name).options
         else []
     )
@@ -63,7 +63,7 @@ def _numbers(values: Iterable[float]) -> str:
 
 
 def _messages(costs: Costs) -> Iterator[str]:
-    """Write the latency of most links, and those that differ."""
+    """Write the latency of most links, and the latencies of links that differ."""
     import numpy as np
 
     hops = np.asarray(costs.comm)

@@ -1,4 +1,4 @@
-"""The options that restrict what a plan may choose."""
+"""The options that restrict the choices of a plan."""
 
 from __future__ import annotations
 
@@ -90,10 +90,10 @@ class SpaceOptions:
 
 
 @dataclass(frozen=True)
-class Able:
+class SoftwareFeatures:
     """The features of a software, for plans of it; ``free``: plans may have any schedule."""
 
-    who: str = ""
+    software: str = ""
     schedules: tuple[str, ...] = ()
     groups: tuple[str, ...] = ("tp", "cp", "ep", "pp")
     zero: tuple[int, ...] = (0, 1, 2, 3)
@@ -104,17 +104,21 @@ class Able:
         return self.free or schedule in self.schedules
 
 
-ANY = Able(free=True)
+ANY = SoftwareFeatures(free=True)
 KINDS = {"tp": "tensor", "cp": "context", "ep": "expert", "pp": "pipeline"}
 
 
 def make_axes(
-    model: Model, machine: Machine, space: SpaceOptions, base: Parallel, able: Able = ANY
+    model: Model,
+    machine: Machine,
+    space: SpaceOptions,
+    base: Parallel,
+    able: SoftwareFeatures = ANY,
 ) -> Axes:
-    """Make the axes of a search from options, of what software is able to.
+    """Make the axes of a search from options, within the software's features.
 
     Raises:
-        InputError: an unknown name, or what the software does not have.
+        InputError: an unknown name, or a feature that the software lacks.
     """
     from ppsim.schedules import find
     from ppsim.workload.model.parallel import CHEAP, MODULES
@@ -135,7 +139,7 @@ def make_axes(
     for name in KINDS.keys() - {*able.groups}:
         if max(sizes[name] or (1,)) > 1:
             raise InputError(
-                f"{able.who} has no {KINDS[name]} parallelism", f"--{name} 1, or --any"
+                f"{able.software} has no {KINDS[name]} parallelism", f"--{name} 1, or --any"
             )
         sizes[name] = (1,)
     zero = (
@@ -147,7 +151,7 @@ def make_axes(
     )
     if lacks := set(zero or ()) - {*able.zero}:
         raise InputError(
-            f"{able.who} has no ZeRO-{min(lacks)}",
+            f"{able.software} has no ZeRO-{min(lacks)}",
             f"--zero {','.join(map(str, able.zero))}, or --any",
         )
     known = tuple(name for name in SCHEDULES if able.runs(name))
@@ -158,7 +162,9 @@ def make_axes(
     )
     if lacked := [name for name in named if not able.runs(name)]:
         has = ",".join(able.schedules)
-        raise InputError(f"{able.who} has no schedule {' or '.join(lacked)}", f"of {has}, or --any")
+        raise InputError(
+            f"{able.software} has no schedule {' or '.join(lacked)}", f"of {has}, or --any"
+        )
     if (
         not base.pairs_overlap
         and (pairs := [name for name in named if name in NEED_EXPERTS])
@@ -169,15 +175,17 @@ def make_axes(
             "leave out --no-overlap-a2a",
         )
     if space.recompute_modules:
-        base = replace(base, modules=_chosen("recompute-modules", space.recompute_modules, MODULES))
+        base = replace(
+            base, modules=_names_in_list("recompute-modules", space.recompute_modules, MODULES)
+        )
     # attention has no scores to free; of dense layers norms are little
     elif base.kernels == "fused" and model.experts:
         base = replace(base, modules=CHEAP)
     return Axes(
         **sizes,
         schedules=tuple(dict.fromkeys(named)),
-        recompute=_chosen("recomputes", space.recomputes, RECOMPUTE),
-        layouts=_chosen(
+        recompute=_names_in_list("recomputes", space.recomputes, RECOMPUTE),
+        layouts=_names_in_list(
             "layouts", space.layouts, (*LAYOUTS, *BY_SPEED) if machine.kinds else LAYOUTS
         ),
         zero=zero,
@@ -200,7 +208,7 @@ def _checked_range(
     return tuple(sorted(set(listed)))
 
 
-def _chosen(option: str, text: str | None, known: Sequence[str]) -> tuple[str, ...]:
+def _names_in_list(option: str, text: str | None, known: Sequence[str]) -> tuple[str, ...]:
     if text is None:
         return tuple(known)
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from ppsim.ask.blocks import Block, Line, Table, fact
-from ppsim.ask.words import counted
-from ppsim.base.numbers import format_number, format_part, format_share
+from ppsim.ask.blocks import Block, Line, Table, name_line
+from ppsim.ask.words import count_text
+from ppsim.base.numbers import format_column, format_number, format_part, format_share
 from ppsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,11 +25,11 @@ def parallel_from(given: dict[str, Any], base: Parallel) -> Parallel:
     """Make the parallel layout of options; others are as in ``base`` (InputError: with the option's
     name).
     """
-    from ppsim.base.toml import Refused
+    from ppsim.base.toml import RefusedValue
 
     try:
         return replace(base, **{name: value for name, value in given.items() if value is not None})
-    except Refused as refused:
+    except RefusedValue as refused:
         hint = (
             "--dp N: expert-parallel ranks are taken from dp x cp x tp"
             if refused.key == "ep"
@@ -59,7 +59,7 @@ def sizes_from(text: str | None, given: dict[str, Any]) -> dict[str, Any]:
 def training(
     model: Model, parallel: Parallel, layout: Layout | None, machine: Machine | None
 ) -> dict[str, Any]:
-    """Collect what training the model so costs: by stage, by device, and a step where the cluster
+    """Collect the costs of training the model: by stage, by device, and of a step where the cluster
     is known.
 
     Raises:
@@ -88,7 +88,7 @@ def training(
     }
     found |= {"stages": stages, "devices": devices}
     if machine is not None:
-        found |= _timed(model, parallel, layout, machine, stages)
+        found |= _add_times(model, parallel, layout, machine, stages)
     return found
 
 
@@ -106,7 +106,7 @@ def _stages(model: Model, parallel: Parallel, layout: Layout | None) -> list[dic
     ]
 
 
-def _timed(
+def _add_times(
     model: Model,
     parallel: Parallel,
     layout: Layout | None,
@@ -155,9 +155,7 @@ def _timed(
 
 
 def training_words(found: dict[str, Any]) -> str:
-    """Return what a step takes, where a cluster is known, and whether the fullest device has
-    room.
-    """
+    """Return the time of a step on a known cluster, and whether the fullest device has room."""
     worst = max(found["devices"], key=lambda row: row["total_gib"])
     held = f"device {worst['device']} holds most, {worst['total_gib']:.1f} GiB"
     if capacity := found.get("gpu_memory_gib"):
@@ -171,7 +169,7 @@ def training_words(found: dict[str, Any]) -> str:
 
 
 def training_blocks(found: dict[str, Any]) -> Iterator[Block]:
-    """Show what training costs, as tables."""
+    """Yield tables of the costs of training."""
     sizes = {
         name: value
         for name, value in found["parallel"].items()
@@ -179,7 +177,9 @@ def training_blocks(found: dict[str, Any]) -> Iterator[Block]:
     }
     text = ", ".join(f"{name} {value}" for name, value in sizes.items() if value > 1)
     zero = f", ZeRO-{found['parallel']['zero']}" if found["gpus"] > 1 else ""
-    counts = f"{counted(found['gpus'], 'GPU')}, {counted(found['gbs'], 'sequence')} a step{zero}"
+    counts = (
+        f"{count_text(found['gpus'], 'GPU')}, {count_text(found['gbs'], 'sequence')} a step{zero}"
+    )
     yield Line(["\n", (f"{text}: " if text else "", "name"), counts])
     yield from _show_stages(found["stages"])
     yield from _show_devices(found["devices"], found.get("gpu_memory_gib"))
@@ -203,7 +203,7 @@ def training_blocks(found: dict[str, Any]) -> Iterator[Block]:
             )
         yield Line(f"efficiency fitted on {found['fitted_on']}", 5)
         if found["run"]:
-            yield fact("run it: ", (found["run"], "try"))
+            yield name_line("run it: ", (found["run"], "try"))
 
 
 def _show_stages(stages: list[dict[str, Any]]) -> Iterator[Block]:
@@ -221,7 +221,7 @@ def _show_stages(stages: list[dict[str, Any]]) -> Iterator[Block]:
         "copies": "copy_ms",
     }
     columns |= {
-        f"{name}\nms": [format_number(row[key]) for row in stages]
+        f"{name}\nms": format_column([row[key] for row in stages])
         for name, key in times.items()
         if key in stages[0]
     }
@@ -233,7 +233,7 @@ def _show_stages(stages: list[dict[str, Any]]) -> Iterator[Block]:
 
 
 def _show_devices(devices: list[dict[str, Any]], capacity: float | None) -> Iterator[Block]:
-    """A row for each device: what it holds in GiB, and whether that is more than a GPU has."""
+    """A row for each device: its memory in GiB, and whether that exceeds a GPU's."""
     names = ["weights", "gradients", "optimizer", "activations", "work", "total"]
     names += ["host"] if "host_gib" in devices[0] else []
     over = [capacity is not None and row["total_gib"] > capacity for row in devices]

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import click
 
-from ppsim.ask.given import Given, Need
+from ppsim.ask.given import Need, TypedOptions
 from ppsim.ask.groups import FaceOptions, iteration_option
 from ppsim.ask.option_names import MEASURING
 from ppsim.ask.options import Request, common, flag, group, option
@@ -148,7 +148,7 @@ class CalibrateRequest(Request):
         return (*self.from_trace, *self.more_traces)
 
     def check(self) -> None:
-        """Refuse now what could not be written after a minute of measuring."""
+        """Refuse files now that could not be written after a minute of measuring."""
         if self.more_traces and not self.from_trace:
             raise InputError(
                 f"unexpected argument '{self.more_traces[0]}'", "traces come after --from-trace"
@@ -181,7 +181,7 @@ def calibrate(**options: Any) -> Calibration | None:
 
 def answer(request: CalibrateRequest) -> Calibration | None:
     """Measure, or read a real run's times."""
-    command = command_line(Given.of(request))
+    command = command_line(TypedOptions.from_request(request))
     if request.traces:
         from ppsim.real.traces.profile import profile_from
 

@@ -12,10 +12,12 @@ from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Line, Table
 from ppsim.ask.groups import FaceOptions
 from ppsim.ask.options import Request, group, option
+from ppsim.base.numbers import format_column
 
 if TYPE_CHECKING:
     from ppsim.inputs.profile.profile import Profile
     from ppsim.inputs.profile.text import Differences
+    from ppsim.show.drawing.card_bars import Bars
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,14 +42,14 @@ class ProfileDiffRequest(Request):
 
 
 def answer(request: ProfileRequest) -> ShownProfile:
-    """Read what is named."""
+    """Read the profile of the request."""
     from ppsim.inputs.profile.profile import read
 
     return ShownProfile(request, read(request.file), request.file)
 
 
 def answer_diff(request: ProfileDiffRequest) -> ProfileDiff:
-    """Compare what is named."""
+    """Compare the two profiles of the request."""
     from ppsim.inputs.profile.profile import read
     from ppsim.inputs.profile.text import differences
 
@@ -85,6 +87,21 @@ class ShownProfile(Answer[Request]):
 
         return sentence(self.profile)
 
+    def bars(self) -> Bars:
+        """The middle 80% of each op's times, with a mark at the median."""
+        from ppsim.inputs.profile.text import op_name
+        from ppsim.show.drawing.card_bars import Bar, Bars
+
+        ops = self.profile.op
+        texts = format_column([op.median_ms for op in ops])
+        return Bars(
+            "time of each op (ms): p10 to p90, with a mark at the median that is written",
+            [
+                Bar(op_name(op), op.p90_ms, text, op.p10_ms, op.median_ms)
+                for op, text in zip(ops, texts, strict=True)
+            ],
+        )
+
     def line(self) -> Iterator[Block]:
         """The times of a stage."""
         from ppsim.inputs.profile.text import result_line
@@ -92,9 +109,7 @@ class ShownProfile(Answer[Request]):
         yield Line(result_line(self.profile))
 
     def blocks(self) -> Iterator[Block]:
-        """What was measured, the table of ops, what follows from it, and a table of messages for
-        each link.
-        """
+        """The setting, the table of ops, the sums of it, and a table of messages for each link."""
         from ppsim.inputs.profile.text import fit_lines, heading, lines, message_rows, op_rows
 
         for line in heading(self.profile):
@@ -122,7 +137,7 @@ class ShownProfile(Answer[Request]):
 class ProfileDiff(Answer[ProfileDiffRequest]):
     """The differences of two profiles."""
 
-    found: Differences  # settings, times, and rows of one profile only
+    differences: Differences  # settings, times, and rows of one profile only
 
     def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.profile-diff/1``."""
@@ -131,16 +146,16 @@ class ProfileDiff(Answer[ProfileDiffRequest]):
             "schema": "ppsim.profile-diff/1",
             "before": before,
             "after": after,
-            **asdict(self.found),
+            **asdict(self.differences),
         }
 
     @property
     def verdict(self) -> str:
-        """How many times differ."""
+        """The number of times that differ."""
         from ppsim.inputs.profile.text import differing
 
-        times = len(self.found.times)
-        same = times - len(differing(self.found))
+        times = len(self.differences.times)
+        same = times - len(differing(self.differences))
         return (
             f"{same} of {times} times of {self.request.after} differ by 5% at most from those of "
             f"{self.request.before}, within their spreads"
@@ -152,7 +167,7 @@ class ProfileDiff(Answer[ProfileDiffRequest]):
         """
         from ppsim.inputs.profile.text import differing
 
-        found, changed = self.found, differing(self.found)
+        found, changed = self.differences, differing(self.differences)
         yield Line([(self.request.before, "name"), " -> ", (self.request.after, "name")])
         for name, (old, new) in found.settings.items():
             yield Line([(f"  {name}: ", "quiet"), f"{old} -> {new}"], 4)
@@ -161,7 +176,7 @@ class ProfileDiff(Answer[ProfileDiffRequest]):
                 ["", "before\nms", "after\nms", "\nratio", "\nspreads"],
                 [
                     (
-                        r.what,
+                        r.name,
                         f"{r.before_ms:.3f}",
                         f"{r.after_ms:.3f}",
                         f"{r.ratio:.2f}",

@@ -1,4 +1,4 @@
-"""Show what a run or file is: devices, schedule, medians."""
+"""Show the facts of a run or a file: devices, schedule, medians."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import numpy as np
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Line, Table
-from ppsim.ask.given import Given
+from ppsim.ask.given import TypedOptions
 from ppsim.ask.groups import FaceOptions, iteration_option
 from ppsim.ask.options import Request, common, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.types import ScheduleName
-from ppsim.ask.words import counted, shape_line
+from ppsim.ask.words import count_text, shape_line
 from ppsim.base.numbers import format_number
 from ppsim.base.units import format_size
 from ppsim.errors import InputError
@@ -87,17 +87,17 @@ def read(files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], **opt
 
 
 def answer(request: ReadRequest) -> ObservedRun | Shape | Timers | Written | Ranks:
-    """Read what is named."""
+    """Read the files of the request."""
     from ppsim.workload.plans.rank_chart import read_ranks, shows_ranks
 
     files = request.files
     if len(files) == 1 and shows_ranks(files[0]):
-        refuse_options(Given.of(request), ("schedule", "iteration", "unit"))
+        refuse_options(TypedOptions.from_request(request), ("schedule", "iteration", "unit"))
         return Ranks(request, read_ranks(files[0]))
     from ppsim.real.traces.timers import read_timers, shows_timers
 
     if len(files) == 1 and shows_timers(files[0]):
-        refuse_options(Given.of(request), ("schedule", "iteration", "unit"))
+        refuse_options(TypedOptions.from_request(request), ("schedule", "iteration", "unit"))
         return Timers(request, files[0], read_timers(files[0]))
     from ppsim.inputs.drafts.read import read as read_file
     from ppsim.inputs.drafts.read import require_sound
@@ -118,7 +118,9 @@ def answer(request: ReadRequest) -> ObservedRun | Shape | Timers | Written | Ran
         )
     except InputError:
         found = _origin(files)
-        if found is None or Given.of(request).spellings(("schedule", "iteration", "unit")):
+        if found is None or TypedOptions.from_request(request).spellings(
+            ("schedule", "iteration", "unit")
+        ):
             raise
         return Written(request, found)
     kept = (
@@ -148,7 +150,7 @@ class Written(Answer[ReadRequest]):
 
     @property
     def verdict(self) -> str:
-        """What wrote the file, and that it holds no ops."""
+        """A sentence: the command that wrote the file, and that it holds no ops."""
         version = f" {self.origin.version}" if self.origin.version else ""
         return f"{self.request.files[0]} was written by ppsim{version} and holds no ops to show"
 
@@ -179,7 +181,7 @@ class ObservedRun(Answer[ReadRequest]):
     Attributes:
         run: all of its iterations.
         kept: the iterations that the medians are over.
-        command: what made the file, a line for a shell; empty where it does not say it.
+        command: that made the file, a line for a shell; empty where the file lacks it.
     """
 
     run: RealRun
@@ -188,8 +190,8 @@ class ObservedRun(Answer[ReadRequest]):
 
     @property
     def verdict(self) -> str:
-        """What ran, and how long an iteration or a step of the job took."""
-        unit, counted_in = self.run.unit, counted(len(self.kept.iterations), "iteration")
+        """The schedule that ran, and the time of an iteration or of a step of the job."""
+        unit, counted_in = self.run.unit, count_text(len(self.kept.iterations), "iteration")
         time = f"{format_number(float(np.median(self.kept.makespans)))} {unit}"
         text = f"{self.run.source}: {self.run.schedule.name} took {time} (median of {counted_in})"
         if (job := self.run.job) is not None and len(job.replicas) > 1:
@@ -228,11 +230,11 @@ class ObservedRun(Answer[ReadRequest]):
         }
 
     def _facts(self) -> Iterator[Block]:
-        """What it is, and how long it took."""
+        """The format, the shape and the times of the run."""
         return (Line(line, 11) for line in _headline(self.run, self.kept))
 
     def blocks(self) -> Iterator[Block]:
-        """What it is, the times of its stages, and what passes between ops."""
+        """The facts of the run, the times of its stages, and the times between ops."""
         value = self.json_object()
         yield from self._facts()
         yield from _command_line(self.command)
@@ -247,8 +249,8 @@ class Shape(Answer[ReadRequest]):
     """A schedule without times.
 
     Attributes:
-        schedule: what the file holds, named as the family whose order it has, or ``custom``.
-        command: what made the file, a line for a shell; empty where it does not say it.
+        schedule: of the file, named as the family whose order it has, or ``custom``.
+        command: that made the file, a line for a shell; empty where the file lacks it.
     """
 
     schedule: Schedule
@@ -256,7 +258,7 @@ class Shape(Answer[ReadRequest]):
 
     @property
     def verdict(self) -> str:
-        """What schedule the file holds."""
+        """The schedule in the file."""
         return (
             f"{self.request.files[0]} holds {self.schedule.name} without times, "
             f"{shape_line(self.schedule)}"
@@ -275,7 +277,7 @@ class Shape(Answer[ReadRequest]):
         }
 
     def blocks(self) -> Iterator[Block]:
-        """What it is."""
+        """The facts of the file."""
         yield Line(f"file       {self.request.files[0]}: a schedule without times", 11)
         yield Line(_schedule_line(self.schedule), 11)
         yield from _command_line(self.command)
@@ -303,7 +305,7 @@ class Ranks(Answer[ReadRequest]):
         return {"schema": SCHEMA, "source": self.request.files[0], "format": "ranks", **sizes}
 
     def blocks(self) -> Iterator[Block]:
-        """What it is, sizes, order, and what takes it."""
+        """The facts of the schedule: sizes, order, and the commands that read it."""
         found = self.layout
         yield Line(f"file       {self.request.files[0]}: where ranks lie", 11)
         yield Line(f"sizes      {self._sizes()}", 11)
@@ -320,7 +322,7 @@ class Ranks(Answer[ReadRequest]):
 
     def _sizes(self) -> str:
         named = ", ".join(f"{name} {size}" for name, size in self.layout.sizes.items())
-        return f"{counted(self.layout.gpus, 'GPU')}: {named}"
+        return f"{count_text(self.layout.gpus, 'GPU')}: {named}"
 
 
 def _command_line(command: str) -> Iterator[Block]:
@@ -332,7 +334,7 @@ def _command_line(command: str) -> Iterator[Block]:
 
 
 def _shape_object(schedule: Schedule) -> dict[str, Any]:
-    """Say what the schedule is."""
+    """Return the name and the shape of a schedule, for JSON."""
     return {
         "schedule": schedule.name,
         "placement": schedule.placement.name,
@@ -342,11 +344,11 @@ def _shape_object(schedule: Schedule) -> dict[str, Any]:
     }
 
 
-def _stages(kept: RealRun) -> Iterator[dict[str, Any]]:
+def _stages(run: RealRun) -> Iterator[dict[str, Any]]:
     """Median, 10th and 90th percentile of every stage's ops, by kind."""
     from ppsim.core.ops import Kind
 
-    schedule, took = kept.schedule, kept.end - kept.start
+    schedule, took = run.schedule, run.end - run.start
     for stage in range(schedule.n_stages):
         here = schedule.stage == stage
         kinds = {}
@@ -388,7 +390,7 @@ def _headline(observed: RealRun, kept: RealRun) -> Iterator[str]:
             f"with its collectives"
         )
         yield f"           below is replica {observed.replica}; FILE:NUMBER shows another"
-    count = counted(len(numbers), "iteration")
+    count = count_text(len(numbers), "iteration")
     times = " to ".join(
         dict.fromkeys(format_number(t) for t in (kept.makespans.min(), kept.makespans.max()))
     )
@@ -411,13 +413,13 @@ def _schedule_line(schedule: Schedule) -> str:
     return f"schedule   {named}: {shape_line(schedule)}, {schedule.placement.name} placement"
 
 
-def _stage_table(kept: RealRun, value: dict[str, Any]) -> Table:
+def _stage_table(run: RealRun, value: dict[str, Any]) -> Table:
     kinds = [kind for kind in "FBIWR" if any(kind in row["times"] for row in value["stages"])]
     memory = value["memory"]
     headings = [
         "stage",
         "device",
-        *(h for kind in kinds for h in (f"{kind}, {kept.unit}", f"{kind} p10 to p90")),
+        *(h for kind in kinds for h in (f"{kind}, {run.unit}", f"{kind} p10 to p90")),
     ]
     rows = []
     for row in value["stages"]:

@@ -100,23 +100,23 @@ def read_draft(
 
 
 @dataclass(frozen=True)
-class Stated:
+class StatedRun:
     """A run whose times are in its files."""
 
-    found: Observed  # its times and what they show
-    text: str  # what it is, for people
+    observed: Observed  # its times and the numbers derived from them
+    text: str  # a description of the run, for people
     title: str  # the name of its schedule, for pictures
     family: str  # the family whose queues it followed; empty for none
     group_size: int | None = None  # the microbatches per group, where the family takes that
-    measured: bool = False  # whether it is a real run
-    notes: tuple[str, ...] = ()  # what a reader of the numbers must know
+    is_real: bool = False  # whether it is a real run
+    notes: tuple[str, ...] = ()  # sentences that readers of the numbers must know
     job: Job | None = None  # all replicas of a run that shows them
     replica: int = 0  # the number of the one whose times these are
 
 
 def read_stated(
     spec: str, iteration: str = "median", schedule: str = "", unit: str = ""
-) -> Stated | None:
+) -> StatedRun | None:
     """Read the times of a real run or of a file; None for a schedule's name and for a file without
     times.
 
@@ -145,7 +145,7 @@ def read_stated(
     name, group = _family(found)
     title = title_of(replace(named, name=name) if name else named)
     shown = observe(replace(timeline, schedule=named))
-    return Stated(shown, f"times stated by {spec}", title, name, group)
+    return StatedRun(shown, f"times stated by {spec}", title, name, group)
 
 
 def _name_of(schedule: Schedule) -> str:
@@ -163,7 +163,7 @@ def _name_of(schedule: Schedule) -> str:
     return family.name if family.uses_costs else ""
 
 
-def _read_run(spec: str, iteration: str, schedule: str, unit: str) -> Stated:
+def _read_run(spec: str, iteration: str, schedule: str, unit: str) -> StatedRun:
     """Read one iteration of a real run."""
     import numpy as np
 
@@ -181,7 +181,7 @@ def _read_run(spec: str, iteration: str, schedule: str, unit: str) -> Stated:
     name, group = _family(run.schedule.name)
     title = title_of(replace(run.schedule, name=name)) if name else run.schedule.name
     text = f"measured, {word} in {spec}"
-    return Stated(found, text, title, name, group, True, run.notes, run.job, run.replica)
+    return StatedRun(found, text, title, name, group, True, run.notes, run.job, run.replica)
 
 
 def _family(name: str) -> tuple[str, int | None]:

@@ -13,7 +13,7 @@ from ppsim.prices.build import build_costs, build_schedule, check_taken, check_u
 from ppsim.prices.options import CostOptions
 from ppsim.prices.several import options_taken
 from ppsim.prices.timing import time_ops
-from ppsim.questions.runs.stated import Stated, read_stated
+from ppsim.questions.runs.stated import StatedRun, read_stated
 
 if TYPE_CHECKING:
     from ppsim.analysis.idle import Idle
@@ -33,7 +33,7 @@ class TimedRun:
     spec: str  # the schedule's spelling or the file, as typed
     idle: Idle  # its idle time by cause, with its timeline
     source: str  # ``simulated`` (with whose times), ``stated`` by a file, or ``measured``
-    costs: Costs  # what was simulated, or what the stated times show
+    costs: Costs  # of the simulation, or derived from the stated times
     execution: Execution | None = None  # where sends and receives were simulated as ops
 
     @property
@@ -56,8 +56,8 @@ def time_runs(
     """Time every run: files that state their times as they are, all else simulated in the shape
     given.
 
-    Without a shape, that of a file is taken for the schedule spelled beside it, and so are its
-    times without costs.
+    Without a shape, the shape of a file holds for the schedule named with it, and so do its times
+    without costs.
 
     Raises:
         InputError: a schedule or file that does not exist, or options that have no effect.
@@ -97,11 +97,11 @@ def time_runs(
     return [(stated | simulated)[spec] for spec in specs]
 
 
-def show_stated(spec: str, stated: Stated) -> TimedRun:
+def show_stated(spec: str, stated: StatedRun) -> TimedRun:
     """Take a run with its own times, its idle time explained."""
     from ppsim.analysis.idle import explain_idle
 
-    found, source = stated.found, MEASURED if stated.measured else STATED
+    found, source = stated.observed, MEASURED if stated.is_real else STATED
     return TimedRun(spec, explain_idle(found.timeline, found.arrival), source, found.costs)
 
 

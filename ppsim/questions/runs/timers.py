@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Line, Table
-from ppsim.ask.given import Given
+from ppsim.ask.given import TypedOptions
 from ppsim.ask.options import Request
-from ppsim.ask.words import counted
+from ppsim.ask.words import count_text
 from ppsim.base.numbers import format_number
 from ppsim.errors import InputError
 
@@ -41,9 +41,9 @@ class Timers(Answer[Request]):
             {
                 "name": timer.name,
                 "reports": timer.reports,
-                "least": _known(timer.least),
-                "most": _known(timer.most),
-                "ranks": [_known(time) for time in timer.ranks.tolist()],
+                "least": _time_or_none(timer.least_ms),
+                "most": _time_or_none(timer.most_ms),
+                "ranks": [_time_or_none(time) for time in timer.ranks.tolist()],
             }
             for timer in self.timers
         ]
@@ -57,11 +57,13 @@ class Timers(Answer[Request]):
 
     @property
     def verdict(self) -> str:
-        """What the log holds."""
+        """The number of timers and iterations in the log."""
         ranks = max(len(timer.ranks) for timer in self.timers)
-        shown = f"of {counted(ranks, 'rank')}" if ranks else "the least and greatest of all ranks"
+        shown = (
+            f"of {count_text(ranks, 'rank')}" if ranks else "the least and greatest of all ranks"
+        )
         return (
-            f"{self.source}: totals of {counted(len(self.timers), 'timer')} of Megatron-LM in "
+            f"{self.source}: totals of {count_text(len(self.timers), 'timer')} of Megatron-LM in "
             f"ms, {shown}"
         )
 
@@ -82,13 +84,13 @@ class Timers(Answer[Request]):
         rows = []
         for timer in self.timers:
             times = timer.ranks.tolist()
-            slowest = f"rank {times.index(timer.most)}" if times else ""
+            slowest = f"rank {times.index(timer.most_ms)}" if times else ""
             each = [_cell(times[rank]) if rank < len(times) else "" for rank in columns]
             rows.append(
                 [
                     timer.name,
-                    _cell(timer.least),
-                    _cell(timer.most),
+                    _cell(timer.least_ms),
+                    _cell(timer.most_ms),
                     slowest,
                     str(timer.reports),
                     *each,
@@ -97,7 +99,7 @@ class Timers(Answer[Request]):
         yield Table(headings, rows, spare=["reports"])
 
 
-def refuse_options(given: Given, names: tuple[str, ...]) -> None:
+def refuse_options(given: TypedOptions, names: tuple[str, ...]) -> None:
     """Refuse options of runs: a log of timers shows no run (InputError: one is given)."""
     if typed := given.spellings(names):
         raise InputError(
@@ -105,7 +107,7 @@ def refuse_options(given: Given, names: tuple[str, ...]) -> None:
         )
 
 
-def _known(time: float) -> float | None:
+def _time_or_none(time: float) -> float | None:
     return None if math.isnan(time) else time
 
 

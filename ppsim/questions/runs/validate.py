@@ -11,13 +11,13 @@ import click
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block
-from ppsim.ask.given import Given, Need
+from ppsim.ask.given import Need, TypedOptions
 from ppsim.ask.groups import SHAPE, FaceOptions, OutputOptions, SeveralSchedules, ShapeOptions
 from ppsim.ask.option_names import MODEL, REQUEST, TIMED
 from ppsim.ask.options import Request, common, flag, flatten, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.types import COUNT, Share
-from ppsim.ask.words import counted, title_of
+from ppsim.ask.words import count_text, title_of
 from ppsim.ask.write import Writers, command_line, find_targets
 from ppsim.base.atomic_file import open_atomically, rehearse
 from ppsim.base.notes import note, progress
@@ -46,7 +46,7 @@ def _milliseconds(spelling: str, what: str) -> Any:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What a run for real computes, and how often; see :class:`ppsim.real.runs.session.Request`."""
+    """The work of a real run and its repetitions; see :class:`ppsim.real.runs.session.Request`."""
 
     ops: str = common(
         "--ops",
@@ -250,7 +250,7 @@ def validate(schedules: str | Sequence[str] = (), **options: Any) -> Validated |
 
 
 def answer(request: ValidateRequest) -> Validated | ValidatedJob:
-    """Measure, or read what was measured, and compare."""
+    """Measure, or read measurements, and compare."""
     if request.source.trace:
         observed = _read_trace(request, request.source.trace)
         if observed.job is not None and not request.source.profile:
@@ -283,12 +283,12 @@ class ValidatedJob(Answer[ValidateRequest]):
     """A job and its predictions: every step of every replica.
 
     Attributes:
-        run: what was measured.
-        found: the errors of the predictions.
+        run: as measured.
+        errors: the errors of the predictions.
     """
 
     run: RealRun
-    found: JobErrors
+    errors: JobErrors
 
     @property
     def passed(self) -> bool:
@@ -299,18 +299,18 @@ class ValidatedJob(Answer[ValidateRequest]):
         """The object of schema ``ppsim.validate/1``."""
         from ppsim.real.validation.jobs import errors_object
 
-        return errors_object(self.found, self.request.tolerance)
+        return errors_object(self.errors, self.request.tolerance)
 
     @property
     def verdict(self) -> str:
-        """How far off the predictions are, and whether that is within the tolerance."""
+        """The error of the predictions, and whether it is within the tolerance."""
         value = self.json_object()
         return verdict_of(
-            value, value["held_out"], f"steps of {counted(value['replicas'], 'replica')}"
+            value, value["held_out"], f"steps of {count_text(value['replicas'], 'replica')}"
         )
 
     def blocks(self) -> Iterator[Block]:
-        """The errors by what costs are made of."""
+        """The errors by source of the costs."""
         yield ""
         yield from job_lines(self.run, self.json_object())
 
@@ -324,14 +324,14 @@ class Validated(Answer[ValidateRequest]):
     """Runs and their predictions.
 
     Attributes:
-        record: what was measured.
+        record: of the measurements.
         validation: the errors of the predictions.
-        lost: why there is less than asked for; empty where nothing is lost.
+        loss_note: the reason why there are fewer runs than asked for; empty where nothing is lost.
     """
 
     record: Record
     validation: Validation
-    lost: str = ""
+    loss_note: str = ""
 
     @cached_property
     def _value(self) -> dict[str, Any]:
@@ -346,9 +346,7 @@ class Validated(Answer[ValidateRequest]):
 
     @property
     def exit_code(self) -> int:
-        """What the command exits with: 0 or 1 by the tolerance, or 4 where noise lets nobody
-        tell.
-        """
+        """The exit code: 0 or 1 by the tolerance, or 4 where noise is too large to decide."""
         return UNDECIDED if self._value["lost_in_noise"] else int(not self.passed)
 
     def json_object(self) -> dict[str, Any]:
@@ -357,10 +355,10 @@ class Validated(Answer[ValidateRequest]):
 
     @property
     def verdict(self) -> str:
-        """How far off the predictions are, and whether that is within the tolerance."""
+        """The error of the predictions, and whether it is within the tolerance."""
         verdicts = self.validation.verdicts
         held_out = any(verdict.held_out for verdict in verdicts)
-        return verdict_of(self._value, held_out, counted(len(verdicts), "run"))
+        return verdict_of(self._value, held_out, count_text(len(verdicts), "run"))
 
     @property
     def tone(self) -> str:
@@ -386,7 +384,7 @@ class Validated(Answer[ValidateRequest]):
         titles = [title_of(verdict.run.lowered.compute) for verdict in drawn.verdicts]
         titles = titles if len(set(titles)) == len(titles) else names_of(drawn)  # steps of one run
         made = {
-            "command": command_line(Given.of(self.request)),
+            "command": command_line(TypedOptions.from_request(self.request)),
             "measured_by": self.record.provenance.get("command"),
         }
         record = replace(self.record, provenance={**self.record.provenance, **made})
@@ -403,7 +401,7 @@ class Validated(Answer[ValidateRequest]):
 
     def error_after_output(self) -> PpsimError | None:
         """Return the error for lost runs; None if all are there."""
-        return PpsimError(self.lost) if self.lost else None
+        return PpsimError(self.loss_note) if self.loss_note else None
 
     @property
     def is_irreplaceable(self) -> bool:
@@ -458,12 +456,17 @@ def _record_of(request: ValidateRequest, observed: RealRun) -> Record:
         build_schedule(request.specs[0], request.shape) if request.specs else observed.schedule
     )
     profile = read(request.source.profile) if request.source.profile else None
-    return record_of(observed.in_ms(), schedule, profile, command_line(Given.of(request)))
+    return record_of(
+        observed.in_milliseconds(),
+        schedule,
+        profile,
+        command_line(TypedOptions.from_request(request)),
+    )
 
 
 def _measure(request: ValidateRequest) -> tuple[Record, str]:
-    """Run the schedules; returns the measurements, and what went wrong if they are usable all the
-    same.
+    """Run the schedules; return the measurements, and a sentence on a failure that leaves them
+    usable.
     """
     from ppsim.inputs.profile.profile import read
     from ppsim.real.runs.session import Request as Session
@@ -479,7 +482,7 @@ def _measure(request: ValidateRequest) -> tuple[Record, str]:
     _refuse_unknown(request, [schedule.name for schedule in schedules])
     session = Session(
         **flatten(request.run),
-        command=command_line(Given.of(request)),
+        command=command_line(TypedOptions.from_request(request)),
         profile=read(profile) if profile else None,
         module=find_module(request.module) if request.module else None,
     )

@@ -12,8 +12,15 @@ if TYPE_CHECKING:
     from ppsim.real.runs.record import Record
     from ppsim.real.traces.run import RealRun
     from ppsim.real.validation.verdict import Validation, Verdict
-    from ppsim.show.files.document import Story
+    from ppsim.show.files.document import PageExplanation
 
+LEVELS = {
+    "nominal": "times of the ops alone, messages free",
+    "link": "and messages, as measured alone before the runs",
+    "host": "and what ops and calls take in the other schedules' runs",
+    "held-out": "and latencies and gaps of those runs; nothing is taken from the run itself",
+    "replay": "each op's own measured time: the error that is left is the model's",
+}
 JOB_LEVELS = {
     "replay": "its own op times",
     "stage and kind": "medians of other steps, by stage and kind",
@@ -45,10 +52,10 @@ def verdict_of(value: dict[str, Any], held_out: bool, runs: str) -> str:
 
 def job_lines(run: RealRun, value: dict[str, Any]) -> Iterator[Block]:
     """Yield lines on the prediction, and its errors with each term of the costs."""
-    from ppsim.ask.words import counted
+    from ppsim.ask.words import count_text
 
-    shape = f"{counted(value['replicas'], 'replica')} x {counted(value['devices'], 'device')}"
-    steps = counted(len(value["iterations"]), "step")
+    shape = f"{count_text(value['replicas'], 'replica')} x {count_text(value['devices'], 'device')}"
+    steps = count_text(len(value["iterations"]), "step")
     yield Line(f"job        {run.source}: {value['schedule']}, {shape}, {steps}", 11)
     measured = f"{format_number(value['measured'])} {value['unit']}"
     yield Line(f"           each replica's time in each step, {measured} (median), predicted", 11)
@@ -60,7 +67,7 @@ def job_lines(run: RealRun, value: dict[str, Any]) -> Iterator[Block]:
         if level == "replay" and run.job and run.job.host is not None:
             said += ", messages and gaps"
         text = f"{level:<15} median {error['median']:7.3%}   worst {error['worst']:7.3%}"
-        yield Line([(text, "name" if level == "held-out" else ""), f"   {said}"], 18)
+        yield Line([(text, "name" if level == "held-out" else ""), f"   {said}"], len(text) + 3)
     yield ""
 
 
@@ -81,7 +88,7 @@ def detail_lines(validation: Validation, record: Record, value: dict[str, Any]) 
             11,
         )
     yield Line(f"measured   {_source_text(record)}", 11)
-    for line in _on_a_gpu(record):
+    for line in _gpu_remarks(record):
         yield Line(line, 11)
 
 
@@ -164,7 +171,7 @@ def _source_text(record: Record) -> str:
     )
 
 
-def _on_a_gpu(record: Record) -> Iterator[str]:
+def _gpu_remarks(record: Record) -> Iterator[str]:
     """Return remarks on a run on GPUs: its device, and whether the host kept ahead."""
     settings = record.settings
     if "emulation" in settings:
@@ -186,7 +193,7 @@ def _on_a_gpu(record: Record) -> Iterator[str]:
         )
 
 
-def picker_of(validation: Validation, titles: Sequence[str]) -> Story:
+def picker_of(validation: Validation, titles: Sequence[str]) -> PageExplanation:
     """Return the data by which ``report_picker.js`` compares timelines, predicted and measured."""
     import numpy as np
 
@@ -194,7 +201,7 @@ def picker_of(validation: Validation, titles: Sequence[str]) -> Story:
     from ppsim.analysis.idle import explain_idle
     from ppsim.analysis.observed import observe
     from ppsim.real.validation.overlay import timelines_of
-    from ppsim.show.files.document import Story
+    from ppsim.show.files.document import PageExplanation
 
     found = map(observe, timelines_of(validation))
     rows = np.array([terms_of(explain_idle(each.timeline, each.arrival)) for each in found])
@@ -208,9 +215,10 @@ def picker_of(validation: Validation, titles: Sequence[str]) -> Story:
             for run in rows[:, :, used]
         ],
         "levels": levels,
+        "said": {level: LEVELS[level] for level in levels},
         "errors": [
             {"name": title, "texts": [format_change(verdict.errors[level]) for level in levels]}
             for title, verdict in zip(titles, validation.verdicts, strict=True)
         ],
     }
-    return Story({"picker": picker})
+    return PageExplanation({"picker": picker})

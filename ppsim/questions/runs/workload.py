@@ -1,4 +1,4 @@
-"""Options of what really computes: the transformer of calibrate and validate, or the user's own
+"""Options for the computed stages: the transformer of calibrate and validate, or the user's own
 stages.
 """
 
@@ -22,7 +22,7 @@ MODULE = """--module takes the stages from a Python file. Its function gets the 
     each. Microbatch m gets the first example with its values moved on by m. In place of the
     module a dict may hold it as "module", and functions for kinds of ops that are to run
     otherwise: F(x), B(x, out, grad), I(x, out, grad), which returns the gradient of x and
-    something for W(saved), and FB(x, backward), which runs backward() beside F. SEND_F and
+    something for W(saved), and FB(x, backward), which runs backward() while F runs. SEND_F and
     SEND_B(tensor, peer, group), RECV_F and RECV_B(buffer, peer, group) run in place of
     torch.distributed.isend and irecv, and return None or what has wait(). UNSHARD(), RESHARD()
     and REDUCE_GRAD() run where torch's runtime has them, up to 3 stages gathered; their time is
@@ -66,6 +66,6 @@ def module_option() -> Any:
 
 
 def explain_module(request: type[R]) -> type[R]:
-    """Say in the help of a request what ``--module`` takes, in place of ``{module}``."""
+    """Put the contract of ``--module`` into the help of a request, in place of ``{module}``."""
     request.__doc__ = (request.__doc__ or "").replace("{module}", MODULE)
     return request

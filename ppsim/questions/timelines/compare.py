@@ -74,7 +74,7 @@ class CompareRequest(Request):
     costs: CostOptions = group(CostOptions, "Costs")
     modelled: ModelledOptions = group(ModelledOptions, "Costs")
     network: NetworkOptions = group(NetworkOptions, "Messages")
-    several: ReplicaOptions = group(ReplicaOptions, "Costs")
+    replica_options: ReplicaOptions = group(ReplicaOptions, "Costs")
     lengths: LengthOptions = group(LengthOptions, "Lengths")
     dealing: DealOptions = group(DealOptions, "Lengths")
     output: FigureOptions = group(FigureOptions, "Output")
@@ -118,7 +118,7 @@ def answer(request: CompareRequest) -> Comparison:
     network = network_of(request.network, modelled)
     request = replace(request, costs=costs, network=network)
     cap = read_cap(request.cap) if request.cap else None
-    lengths = request.several, request.lengths, request.dealing
+    lengths = request.replica_options, request.lengths, request.dealing
     rows = time_schedules(
         request.schedules.specs, request.shape, request.costs, request.network, cap, *lengths
     )
@@ -189,8 +189,8 @@ class Comparison(Answer[CompareRequest]):
 
     @cached_property
     def inputs(self) -> dict[str, Any]:
-        """How to make the answer again."""
-        return inputs_of(self.given, self.costs[0])
+        """The command, the version and the settings that give this answer."""
+        return inputs_of(self.typed_options, self.costs[0])
 
     @property
     def table(self) -> list[dict[str, Any]]:
@@ -215,7 +215,7 @@ class Comparison(Answer[CompareRequest]):
         return any(row.fits for row in self.rows)
 
     def error_after_output(self) -> PpsimError | None:
-        """That none fits, and the least cap that one does."""
+        """The error where no schedule fits, with the least cap that admits one."""
         return (
             None
             if self._any_fits
@@ -224,7 +224,7 @@ class Comparison(Answer[CompareRequest]):
 
     @property
     def verdict(self) -> str:
-        """How the fastest compares with the baseline."""
+        """The fastest schedule against the baseline."""
         from ppsim.analysis.compare import conclude
 
         return conclude(self.rows)
@@ -289,7 +289,7 @@ class Comparison(Answer[CompareRequest]):
                 from ppsim.show.files.workers import lines_of_page
 
                 document = replace(document, below=lines_of_page(lines))
-            document = make_editable(document, self.costs, self.given)
+            document = make_editable(document, self.costs, self.typed_options)
         return (
             add_memory(document, self.costs, self.request.costs, asked=True)
             if self.request.memory
@@ -361,7 +361,7 @@ class Comparison(Answer[CompareRequest]):
         """A sentence for the step of each schedule of a model, and its gain."""
         for name, seconds in self.steps.items():
             gain = self.gains.get(name)
-            beside = f", {gain.text} over {gain.over}" if gain else ""
+            beside = f", {gain.text} over {gain.baseline}" if gain else ""
             yield f"{name} takes {format_number(seconds)} s a step{beside}"
 
     def _comparing(self, first: Row) -> list[str]:
@@ -390,26 +390,26 @@ class Limits:
 
     Attributes:
         base: the name of the baseline.
-        found: the name of a schedule and a break-even.
-        left: schedules whose break-evens were not searched, as that takes long.
+        break_evens: the name of a schedule and a break-even.
+        omitted: schedules whose break-evens were not searched, as that takes long.
     """
 
     base: str
-    found: tuple[tuple[str, BreakEven], ...]
-    left: tuple[str, ...] = ()
+    break_evens: tuple[tuple[str, BreakEven], ...]
+    omitted: tuple[str, ...] = ()
 
     def lines(self) -> Iterator[str]:
         """A sentence for each whose times are near the present ones."""
-        for name, limit in self.found:
+        for name, limit in self.break_evens:
             if sentence := limit.text(name, self.base):
                 yield sentence
-        if self.left:
-            several = f"{', '.join(self.left[:NAMED])}" + ", ..." * (len(self.left) > NAMED)
+        if self.omitted:
+            several = f"{', '.join(self.omitted[:NAMED])}" + ", ..." * (len(self.omitted) > NAMED)
             yield f"up to which times {several} would be faster takes long to find at this size"
 
     def to_json(self, name: str) -> list[dict[str, Any]]:
         """The objects of one schedule."""
-        return [asdict(limit) for other, limit in self.found if other == name]
+        return [asdict(limit) for other, limit in self.break_evens if other == name]
 
 
 def find_limits(found: Comparison) -> Limits:
@@ -422,7 +422,7 @@ def find_limits(found: Comparison) -> Limits:
     request = found.request
     timed = [row for row in found.rows if row.timeline and row.metrics]
     base = timed[0].name
-    if request.several.replicas or request.lengths.lengths or request.lengths.cp_of:
+    if request.replica_options.replicas or request.lengths.lengths or request.lengths.cp_of:
         return Limits(base, ())
     if any(row.metrics and row.metrics.round for row in timed):
         return Limits(base, ())
@@ -459,7 +459,7 @@ def find_limits(found: Comparison) -> Limits:
 
 
 def _excess(r: Row, cap: Cap) -> str:
-    """What a device holds above the cap, a dash where it fits."""
+    """The memory above the cap, or a dash where the schedule fits."""
     return "-" if r.excess is None or r.fits else f"+{cap.write(r.excess)}"
 
 

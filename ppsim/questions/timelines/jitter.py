@@ -12,8 +12,14 @@ import click
 
 from ppsim.ask.answer import Answer
 from ppsim.ask.blocks import Block, Line, Table
-from ppsim.ask.given import Given, Need
-from ppsim.ask.groups import FaceOptions, OutputOptions, SeveralSchedules, ShapeOptions
+from ppsim.ask.given import Need, TypedOptions
+from ppsim.ask.groups import (
+    FaceOptions,
+    NetworkOptions,
+    OutputOptions,
+    SeveralSchedules,
+    ShapeOptions,
+)
 from ppsim.ask.options import Request, common, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.tasks import TaskOptions, finish_tasks
@@ -32,6 +38,7 @@ from ppsim.prices.data_parallel.lengths import (
 )
 from ppsim.prices.data_parallel.replicas import ReplicaOptions, Replicas, refuse_steps
 from ppsim.prices.options import CostOptions
+from ppsim.prices.parts.modelled import ModelledOptions, model_of
 from ppsim.prices.several import time_schedules
 
 if TYPE_CHECKING:
@@ -89,12 +96,13 @@ class JitterRequest(Request):
 
     All schedules get the same slow devices and links. The first line says how far the ranking can
     be trusted. -o draws how the makespans spread (svg, png, pdf, html). With --lengths each sample
-    is a step of all replicas, whose lengths are drawn anew where they are of a distribution; a
+    is a step of all replicas, whose lengths are drawn again where they are of a distribution; a
     second table has the spread by lengths alone and by noise alone.
 
     \b
       ppsim jitter 1f1b zb-1p interleaved:2 --devices 8 --mb 32
       ppsim jitter 1f1b eager-1f1b --devices 8 --mb 32 --cv 0.1 --slow-links 1 -o spread.svg
+      ppsim jitter 1f1b zb-v --devices 8 --mb 32 --model llama3-8b --cluster dgx-h100 --tp 2
     """
 
     question: ClassVar[str] = "jitter"
@@ -124,12 +132,25 @@ class JitterRequest(Request):
             "{options} needs slow links",
             "add --slow-links 1",
         ),
+        Need(
+            ("cluster",),
+            lambda g: bool(g["model"]),
+            "{options} is of a model here, and there is none",
+            "add --model NAME",
+        ),
     )
     schedules: SeveralSchedules = group(SeveralSchedules, "Shape")
     shape: ShapeOptions = group(ShapeOptions, "Shape")
     costs: CostOptions = group(CostOptions, "Costs")
+    modelled: ModelledOptions = group(ModelledOptions, "Costs")
+    cluster: str | None = common(
+        "--cluster",
+        type=click.Path(),
+        metavar="NAME|FILE",
+        help="The cluster of --model, such as dgx-h100, or a TOML file.",
+    )
     uneven: NoiseOptions = group(NoiseOptions, "Noise")
-    several: ReplicaOptions = group(ReplicaOptions, "Costs")
+    replica_options: ReplicaOptions = group(ReplicaOptions, "Costs")
     lengths: LengthOptions = group(LengthOptions, "Lengths")
     samples: int = common("--samples", default=10_000, help="Iterations to draw.")
     seed: int = option(
@@ -164,7 +185,11 @@ def answer(request: JitterRequest) -> Jitter:
     from ppsim.analysis.jitter import Noise
     from ppsim.analysis.jitter import jitter as draw
 
-    costs, uneven, samples, seed = request.costs, request.uneven, request.samples, request.seed
+    network = NetworkOptions(cluster=request.cluster)
+    modelled = model_of(request.modelled, network, request.lengths.mbs)
+    costs = replace(request.costs, modelled=modelled)
+    request = replace(request, costs=costs)
+    uneven, samples, seed = request.uneven, request.samples, request.seed
     rows = time_schedules(request.schedules.specs, request.shape, costs)
     runs = {
         r.name: (r.timeline.schedule, build_costs(r.timeline.schedule, costs))
@@ -194,21 +219,21 @@ def answer(request: JitterRequest) -> Jitter:
     with progress() as report:
         if request.lengths.lengths is not None:
             sampled, alone = _sample_lengths(request, runs, noise, report)
-        elif request.several.replicas is None:
+        elif request.replica_options.replicas is None:
             sampled = sample(runs, seed, report)
         else:
             for schedule, _ in runs.values():
                 refuse_steps(schedule)
-            each = enumerate(_replicas(runs, request.several.replicas, costs))
+            each = enumerate(_replicas(runs, request.replica_options.replicas, costs))
             sampled = _slowest([sample(own, seed + APART * r, report) for r, own in each])
     refused = tuple(row for row in rows if not row.timeline)
-    inputs = inputs_of(Given.of(request), next(iter(runs.values()))[1])
-    reduction = request.several.t_reduce
-    if reduction and request.several.replicas is None and not alone:
+    inputs = inputs_of(TypedOptions.from_request(request), next(iter(runs.values()))[1])
+    reduction = request.replica_options.t_reduce
+    if reduction and request.replica_options.replicas is None and not alone:
         raise InputError("--t-reduce is of replicas, and there are none", "add --replicas 8")
-    sampled = [_with_reduction(each, reduction) for each in sampled]
+    sampled = [_add_reduction(each, reduction) for each in sampled]
     alone = {
-        what: [_with_reduction(each, reduction) for each in rows] for what, rows in alone.items()
+        what: [_add_reduction(each, reduction) for each in rows] for what, rows in alone.items()
     }
     return Jitter(request, tuple(sampled), noise, refused, inputs, alone)
 
@@ -251,7 +276,7 @@ class Jitter(Answer[JitterRequest]):
 
     @property
     def verdict(self) -> str:
-        """Which schedule to trust, and how far."""
+        """The most reliable schedule, with its spread."""
         sampled = self.sampled
         count = f"{len(sampled[0].makespans):,} samples"
         best = min(sampled, key=lambda s: s.percentile(50))
@@ -302,7 +327,7 @@ class Jitter(Answer[JitterRequest]):
             partial(draw_spread, self._drawn()),
             output.width,
             title="How makespans spread on uneven hardware",
-            said=self.verdict,
+            sentences=self.verdict,
             inputs=self.inputs,
             headings=[heading.replace("\n", " ") for heading in table.headings],
             rows=table.rows,
@@ -310,7 +335,7 @@ class Jitter(Answer[JitterRequest]):
         return [(target, partial(save, target, suffix)) for target, suffix in find_targets(output)]
 
     def _drawn(self) -> list[Sampled]:
-        """What a picture draws: each schedule, and below it what lengths and noise do alone."""
+        """The samples of a picture: each schedule, and below it lengths alone and noise alone."""
         drawn: list[Sampled] = []
         for at, each in enumerate(self.sampled):
             parts = [
@@ -362,7 +387,7 @@ class Jitter(Answer[JitterRequest]):
 
 
 def _replicas(runs: Runs, replicas: Replicas, costs: CostOptions) -> Iterator[Runs]:
-    """Yield the runs of each replica, with what its ops cost."""
+    """Yield the runs of each replica, with the costs of its ops."""
     for each in zip(*(replicas.costs(*run, costs) for run in runs.values()), strict=True):
         yield {
             name: (schedule, own)
@@ -375,7 +400,7 @@ def _sample_lengths(
 ) -> tuple[list[Sampled], Alone]:
     """Draw steps of all replicas with lengths and noise, with lengths alone and with noise alone.
 
-    Lengths of a distribution are drawn anew in each step; those of a file are the same in all.
+    Lengths of a distribution are drawn again in each step; those of a file are the same in all.
     """
     import numpy as np
 
@@ -393,15 +418,15 @@ def _sample_lengths(
             "--mb 8",
         )
     text, law = str(lengths.lengths), law_of(lengths, costs)
-    shares = shares_of(lengths, schedules[0], request.several.count)
+    shares = shares_of(lengths, schedules[0], request.replica_options.count)
     drawn, quiet = is_distribution(text), Noise(cv=0.0)
     if drawn and lengths.cp_of is not None:
         raise InputError(
             "--cp-of is of the microbatches of a file, and each sample draws others",
             "--lengths FILE",
         )
-    load = None if drawn else find_load(lengths, schedules[0], request.several.count, costs)
-    replicas = request.several.replicas or Replicas(load.n_replicas if load else 1, ())
+    load = None if drawn else find_load(lengths, schedules[0], request.replica_options.count, costs)
+    replicas = request.replica_options.replicas or Replicas(load.n_replicas if load else 1, ())
     factors = replicas.factors(schedules[0].n_devices)
     found: dict[str, list[list[Sampled]]] = {"lengths": [], "noise": [], "both": []}
 
@@ -409,7 +434,10 @@ def _sample_lengths(
         return draw(own, noise, samples, request.seed + APART * r, report, factors=step)
 
     for r, row in enumerate(factors):
-        slow = {name: (schedule, _slowed(prices, row)) for name, (schedule, prices) in runs.items()}
+        slow = {
+            name: (schedule, _slowed_costs(prices, row))
+            for name, (schedule, prices) in runs.items()
+        }
         if load is None:
             step = draw_factors(text, shares, law, r, samples, padded=lengths.padded)
             found["lengths"].append(part(slow, quiet, r, step))
@@ -435,14 +463,14 @@ def _sample_lengths(
     return slowest.pop("both"), slowest
 
 
-def _slowed(prices: Costs, row: NDArray[np.float64]) -> Costs:
+def _slowed_costs(prices: Costs, row: NDArray[np.float64]) -> Costs:
     """Return costs where each device takes this many times as long."""
     if (row == 1).all():
         return prices
     return replace(prices, speed=(1.0 if prices.speed is None else prices.speed) / row)
 
 
-def _with_reduction(sampled: Sampled, time: float) -> Sampled:
+def _add_reduction(sampled: Sampled, time: float) -> Sampled:
     """Add the time of the collectives after the slowest replica."""
     return replace(
         sampled, without_noise=sampled.without_noise + time, makespans=sampled.makespans + time

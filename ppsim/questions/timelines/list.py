@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ppsim.ask import words
 from ppsim.ask.answer import Answer
-from ppsim.ask.blocks import Block, Chart, Drawn, Line, Table
+from ppsim.ask.blocks import Block, Chart, DrawnBlock, Line, Table, name_line
 from ppsim.ask.given import Need
 from ppsim.ask.groups import JsonOption, OneSchedule
 from ppsim.ask.options import Request, common, flag, group
 from ppsim.ask.terminal import BETWEEN
 from ppsim.base.notes import note
-from ppsim.base.numbers import format_number, format_share
+from ppsim.base.numbers import format_column, format_number, format_share
 from ppsim.base.source import read_text
 from ppsim.base.text import guess_of, quote
 from ppsim.engine.detailed.named_links import NAMED
 from ppsim.engine.simple.columns import peak_share, shape_of
 from ppsim.errors import InputError
+from ppsim.questions.timelines.list_screen import MEANINGS, Row, screen_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 DEVICES, MICROBATCHES = 4, 8  # of the example
 EXAMPLE = f"on {DEVICES} devices with {MICROBATCHES} microbatches (t_F = t_I = t_W)"
-LEAST_IDEA = 40  # columns of the words on a schedule, before there is room for what it needs
+LEAST_IDEA = 40  # least columns of the idea, so that its needs have room too
 SHELVES = ("models", "clusters", "gpus", "software", "links")
 _KINDS = {name: name for name in SHELVES} | {"gpus": "GPUs", "software": "training frameworks"}
 
@@ -81,7 +82,7 @@ class ListRequest(Request):
 
     @property
     def shelves(self) -> tuple[str, ...]:
-        """What of the library is asked for; nothing where schedules are."""
+        """The shelves of the library that are asked for; empty where schedules are."""
         return tuple(name for name in SHELVES if getattr(self, name))
 
 
@@ -101,20 +102,7 @@ def answer(request: ListRequest) -> Schedules | Shelves | Description:
     )
 
 
-@dataclass(frozen=True)
-class Example:
-    """The time of a schedule with 4 devices and 8 microbatches.
-
-    Attributes:
-        bubble: idle share of the iteration, or of a round where it goes round.
-        held: peak activations, of a device's 1/P share of the model.
-    """
-
-    bubble: float
-    held: float
-
-
-def _time_example(family: Family) -> Example:
+def _timed_row(family: Family) -> Row:
     """Time a schedule on the example."""
     from ppsim.core.costs import costs_for
     from ppsim.engine.simple.longest_path import simulate
@@ -123,8 +111,8 @@ def _time_example(family: Family) -> Example:
 
     schedule = schedule_from(family.name, devices=DEVICES, microbatches=MICROBATCHES)
     metrics = measure(simulate(schedule, costs_for(schedule)))
-    bubble = metrics.round.bubble if metrics.round else metrics.bubble_rate
-    return Example(bubble, peak_share(metrics, shape_of(schedule)))
+    idle = metrics.round.bubble if metrics.round else metrics.bubble_rate
+    return Row(family, idle, peak_share(metrics, shape_of(schedule)))
 
 
 def _first_words(idea: str, width: int) -> str:
@@ -140,16 +128,16 @@ class Schedules(Answer[ListRequest]):
     @property
     def verdict(self) -> str:
         """How many there are, and how much of the example they are idle."""
-        idle = [numbers.bubble for numbers in self.examples.values()]
+        idle = [row.idle for row in self.rows]
         least, most = format_share(min(idle)), format_share(max(idle))
         return f"{len(idle)} schedules; {EXAMPLE} they are idle {least} to {most} of the time"
 
     @cached_property
-    def examples(self) -> dict[str, Example]:
-        """The numbers of each on the example, by name."""
+    def rows(self) -> list[Row]:
+        """Every schedule with its numbers on the example, by name."""
         from ppsim.schedules import families
 
-        return {family.name: _time_example(family) for family in families()}
+        return [_timed_row(family) for family in families()]
 
     @property
     def table(self) -> list[dict[str, Any]]:
@@ -163,40 +151,36 @@ class Schedules(Answer[ListRequest]):
         return {"schema": "ppsim.list/1", "schedules": self.table}
 
     def blocks(self) -> Iterator[Block]:
-        """A line for each: what it takes on the example, what it needs, and what it is."""
-        yield Drawn(self._lines, at_least=120)
-        yield Line(
-            "memory: most activations that a device holds, of its 1/P share of the model; P "
-            "devices, V stages a device, M microbatches, N group size, K slices. ppsim list NAME "
-            "explains one schedule; ppsim list --models --clusters --gpus --software --links has "
-            "the library"
-        )
+        """Groups of schedules on a terminal; one schedule a line in a pipe, for scripts."""
+        yield DrawnBlock(self._lines, at_least=120)
+        shelves = " ".join(f"--{name}" for name in SHELVES)
+        yield name_line("one schedule: ", ("ppsim list NAME", "try"))
+        yield name_line("the library: ", (f"ppsim list {shelves}", "try"))
 
     def _lines(self, screen: Console) -> Iterator[Block]:
-        from ppsim.schedules import families
+        if screen.is_terminal:
+            yield from screen_lines(self.rows, screen.width)
+        else:
+            yield self._lines_of_a_pipe(screen.width)
+            yield Line("; ".join(MEANINGS[1:]))
 
-        found = [*families()]
-        examples = [self.examples[family.name] for family in found]
+    def _lines_of_a_pipe(self, width: int) -> Table:
+        families = [row.family for row in self.rows]
         columns = {
-            "schedule": [family.name for family in found],
-            "bubble": [format_share(each.bubble) for each in examples],
-            "memory": [format_number(each.held) for each in examples],
-            "needs": [words.short_needs(family) for family in found],
+            "schedule": [family.name for family in families],
+            "idle": [format_share(row.idle) for row in self.rows],
+            "peak": [format_number(row.peak) for row in self.rows],
+            "split": ["yes" if family.split else "" for family in families],
+            "needs": [words.short_needs(family) for family in families],
         }
         wide = {name: max(map(len, [name, *cells])) + BETWEEN for name, cells in columns.items()}
-        left = screen.width - sum(wide.values())
+        left = width - sum(wide.values())
         if left < LEAST_IDEA:  # what it is says more than what it needs
             del columns["needs"]
             left += wide["needs"]
-        columns["what it is"] = [_first_words(family.idea, left) for family in found]
+        columns["what it is"] = [_first_words(family.idea, left) for family in families]
         rows = [*zip(*columns.values(), strict=True)]
-        yield Table(
-            [*columns],
-            rows,
-            at_least=120,
-            left=["needs", "what it is"],
-            tone=lambda row, column: "" if column else "name",
-        )
+        return Table([*columns], rows, at_least=120, left=["split", "needs", "what it is"])
 
 
 @dataclass(frozen=True)
@@ -207,7 +191,7 @@ class Description(Answer[ListRequest]):
 
     @property
     def verdict(self) -> str:
-        """What the example takes, and how much of it is idle."""
+        """The makespan of the example, and its idle share."""
         return words.run_verdict(self.timeline.schedule, self.metrics, self.timeline.unit)
 
     @cached_property
@@ -250,7 +234,7 @@ class Description(Answer[ListRequest]):
             "options": ", ".join(f"--{option.replace('_', '-')}" for option in family.options),
         }
         yield Line([(family.title, "name"), f" ({family.name})\n"])
-        yield Drawn(self._idea)
+        yield DrawnBlock(self._idea)
         yield ""
         yield from (
             Line([(f"{fact:<18}", "quiet"), text], 18) for fact, text in facts.items() if text
@@ -275,7 +259,7 @@ class Shelves(Answer[ListRequest]):
 
     @property
     def verdict(self) -> str:
-        """How many entries there are of each kind."""
+        """The number of entries of each kind."""
         counts = [f"{len(rows_of(name))} {_KINDS[name]}" for name in self.request.shelves]
         return f"{' and '.join(filter(None, (', '.join(counts[:-1]), counts[-1])))} in the library"
 
@@ -292,15 +276,43 @@ class Shelves(Answer[ListRequest]):
         """A table for each."""
         for name in self.request.shelves:
             yield ""
-            rows = rows_of(name)
-            headings = list(rows[0])
-            yield Table(
-                headings,
-                [[_cell_text(row[key]) for key in headings] for row in rows],
-                left=[headings[0], "source"],
-            )
+            yield _shelf_table(rows_of(name))
         yield ""
-        yield "all fields of one: ppsim model NAME; any of your own: a TOML file in its place"
+        yield Line("all fields of one: ppsim model NAME; any of your own: a TOML file in its place")
+
+
+# Headings of columns whose keys in --json have a unit; of the others, the key.
+_HEADINGS = {
+    "parameters_b": "parameters\nB",
+    "active_b": "active\nB",
+    "seq": "sequence",
+    "gpus_of_a_node": "GPUs of\na node",
+    "gb_per_s_within": "within a node\nGB/s",
+    "gb_per_s_between": "between nodes\nGB/s",
+    "memory_gib": "memory\nGiB",
+    "hbm_gb_per_s": "memory\nGB/s",
+    "latency_us": "latency\nus",
+    "gb_per_s": "bandwidth\nGB/s",
+}
+
+
+def _shelf_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Return a table of library entries; the numbers of a column have equal decimals."""
+    columns = dict[str, list[str]]()
+    words = list[str]()
+    for key in rows[0]:
+        values = [row[key] for row in rows]
+        precision, tflops, _ = key.partition("_tflops")
+        name = f"{precision}\nTFLOP/s" if tflops else _HEADINGS.get(key, key)
+        if any(isinstance(value, str) for value in values):
+            words.append(name)
+            columns[name] = ["" if value is None else str(value) for value in values]
+        else:
+            columns[name] = format_column(values)
+    two_lines = any("\n" in name for name in columns)
+    headings = [name if "\n" in name else name + "\n" * two_lines for name in columns]
+    cells = [*zip(*columns.values(), strict=True)]
+    return Table(headings, cells, left=[name + "\n" * two_lines for name in words])
 
 
 def rows_of(shelf: str) -> list[dict[str, Any]]:
@@ -346,8 +358,8 @@ def rows_of(shelf: str) -> list[dict[str, Any]]:
             "cluster": machine.name,
             "gpu": machine.gpu.name,
             "gpus_of_a_node": machine.per_node,
-            "gb_per_s_within": machine.within / 1e9,
-            "gb_per_s_between": machine.between / 1e9,
+            "gb_per_s_within": machine.intra_bytes_per_s / 1e9,
+            "gb_per_s_between": machine.inter_bytes_per_s / 1e9,
         }
         for machine in map(read_machine, machines())
     ]
@@ -370,8 +382,8 @@ def card_of(name: str) -> dict[str, Any]:
     """Return all fields of a cluster, a GPU or a software, of the library, a file or words; empty
     where it is none.
 
-    Of software with a release, what that release does: where rules ask for a precision, a host or a
-    model, others.
+    Of software with a release, that release's techniques: where rules ask for a precision, a host
+    or a model, others.
 
     Raises:
         InputError: words that make no cluster, a file that cannot be read.
@@ -381,7 +393,7 @@ def card_of(name: str) -> dict[str, Any]:
     plain, release, _ = name.lower().partition("@")
     if plain in softwares():
         version = read_software(name)
-        if said := version.as_if:
+        if said := version.assumed_release:
             note(said)
         done = (
             {"release": name.partition("@")[2], **version.techniques(None)}
@@ -423,7 +435,9 @@ def card_of(name: str) -> dict[str, Any]:
 
 
 def card_words(fields: Mapping[str, Any]) -> str:
-    """Return what tells a cluster, a GPU or a software apart, of the fields of :func:`card_of`."""
+    """Return the distinguishing facts of a cluster, a GPU or a software, from the fields of
+    :func:`card_of`.
+    """
     if "tflops" in fields:
         speeds = fields["tflops"]
         peak = max(speeds.values(), default=0.0) if isinstance(speeds, Mapping) else 0.0
@@ -432,13 +446,3 @@ def card_words(fields: Mapping[str, Any]) -> str:
         gpu = fields["gpu"]["name"] if isinstance(fields.get("gpu"), Mapping) else ""
         return f"a cluster of {gpu} GPUs" if gpu else "a cluster"
     return "a training framework"
-
-
-def _cell_text(value: Any) -> str:
-    if value is None:
-        return ""
-    return (
-        format_number(value)
-        if isinstance(value, int | float) and not isinstance(value, bool)
-        else str(value)
-    )

@@ -9,8 +9,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ppsim.ask.answer import Answer
-from ppsim.ask.blocks import Block, Drawn, Line, Part, Table
-from ppsim.ask.given import Given, Need
+from ppsim.ask.blocks import Block, DrawnBlock, Line, Part, Table
+from ppsim.ask.given import Need, TypedOptions
 from ppsim.ask.groups import FaceOptions, FigureOptions, OneSchedule, ShapeOptions, cap_option
 from ppsim.ask.option_names import COSTS, LAYER_TIMES, STEP, UNEVEN
 from ppsim.ask.options import Request, common, flag, group
@@ -43,7 +43,7 @@ from ppsim.prices.serving import (
     spec_of,
 )
 from ppsim.prices.timing import SIMPLE
-from ppsim.prices.trained import Trained, TrainedOptions, model_option
+from ppsim.prices.trained import TrainedModel, TrainedOptions, model_option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -157,12 +157,12 @@ def memory(schedule: str, **options: Any) -> Any:
 
 
 def answer(request: MemoryRequest) -> Memory | MemoryServed:
-    """Count what is asked for."""
+    """Count the memory of the request."""
     if request.serve:
         return answer_served(request)
     from ppsim.engine.memory.report import report, report_replicas
 
-    model = Trained(request.model, request.training) if request.model else None
+    model = TrainedModel(request.model, request.training) if request.model else None
     sequences = LengthOptions(**asdict(request.lengths), mbs=request.training.mbs)
     loads = Loads(sequences, request.training.dp)
     case = Case(request.schedule.spec, request.shape, request.costs, model, loads)
@@ -180,11 +180,11 @@ def answer(request: MemoryRequest) -> Memory | MemoryServed:
     load, most = loads.find(timeline.schedule, request.costs), None
     if request.cap is not None:
         cap = read_cap(request.cap)
-        most = cap.of_schedule(timeline.schedule, held.unit, whole=load is None)
+        most = cap.caps_in_unit(timeline.schedule, held.unit, whole=load is None)
     found = report_replicas(runs, most) if load else report(timeline, held, most)
-    near, unsearched = find_alternatives(found, case) if found.over else ((), False)
+    near, unsearched = find_alternatives(found, case) if found.exceeding else ((), False)
     beside = None if request.measured is None else compare_measured(found, request.measured)
-    inputs = inputs_of(Given.of(request), prices)
+    inputs = inputs_of(TypedOptions.from_request(request), prices)
     return Memory(request, found, inputs, prices, near, unsearched, beside, load)
 
 
@@ -193,12 +193,12 @@ class Memory(Answer[MemoryRequest]):
     """Memory of the devices over time.
 
     Attributes:
-        report: peaks, when they are and what holds them, and which devices pass the cap.
+        report: peaks, their times and parts, and the devices that exceed the cap.
         inputs: how to make the answer again.
-        costs: what the ops of the timeline cost.
-        alternatives: what fits, where a device passes the cap.
-        unsearched: whether splits of the layout that ppsim partition searches may fit as well.
-        beside: measured peaks beside these; None where none were given.
+        costs: of the timeline's ops.
+        alternatives: changes that fit, where a device exceeds the cap.
+        more_splits: whether splits of the layout that ppsim partition searches may fit as well.
+        measured_peaks: measured peaks compared with these; None where none were given.
         load: what the microbatches of every replica take, where lengths are given.
     """
 
@@ -206,8 +206,8 @@ class Memory(Answer[MemoryRequest]):
     inputs: Mapping[str, Any]
     costs: Costs
     alternatives: tuple[Alternative, ...] = ()
-    unsearched: bool = False
-    beside: dict[str, Any] | None = None
+    more_splits: bool = False
+    measured_peaks: dict[str, Any] | None = None
     load: Load | None = None
 
     @property
@@ -223,7 +223,7 @@ class Memory(Answer[MemoryRequest]):
     @property
     def fits(self) -> bool:
         """Whether no device passes the cap."""
-        return not self.report.over
+        return not self.report.exceeding
 
     @property
     def verdict(self) -> str:
@@ -248,7 +248,7 @@ class Memory(Answer[MemoryRequest]):
             for a in self.alternatives
         ]
         return memory_object(self.report, self.inputs, rows) | (
-            {"measured": self.beside} if self.beside else {}
+            {"measured": self.measured_peaks} if self.measured_peaks else {}
         )
 
     def line(self) -> Iterator[Block]:
@@ -261,19 +261,19 @@ class Memory(Answer[MemoryRequest]):
         )
 
     def blocks(self) -> Iterator[Block]:
-        """The curves of the devices, the peak and what holds it."""
+        """The curves of the devices, and the peak with its parts."""
         from ppsim.engine.memory.usage import BYTES
 
         found, schedule = self.report, self.timeline.schedule
         unit, fullest = found.curve.unit, found.fullest
         size, where = self._fullest()
         yield Line([(title_of(schedule), "name"), f"  {shape_line(schedule)}"])
-        yield Drawn(self._bars)
+        yield DrawnBlock(self._bars)
         held = sorted(
             ((amount, name) for name, amount in fullest.parts.items() if amount), reverse=True
         )
         yield ""
-        yield Line(["peak ", (size, "bad" if found.over else "name"), f" {where}"], 5)
+        yield Line(["peak ", (size, "bad" if found.exceeding else "name"), f" {where}"], 5)
         parts = (
             f"{name} {format_size(amount, unit)} ({amount / fullest.value:.0%})"
             for amount, name in held
@@ -285,9 +285,9 @@ class Memory(Answer[MemoryRequest]):
         if self.load:
             yield Line(self.load.describe_memory())
         if self.request.breakdown:
-            yield Drawn(self._breakdown, at_least=100)
-        if self.beside is not None:
-            yield from measured_lines(self.beside)
+            yield DrawnBlock(self._breakdown, at_least=100)
+        if self.measured_peaks is not None:
+            yield from measured_lines(self.measured_peaks)
 
     def charts(self) -> Sequence[tuple[str, Timeline]]:
         """The schedule."""
@@ -306,8 +306,8 @@ class Memory(Answer[MemoryRequest]):
         )
 
     def _complete(self, document: Document, suffix: str) -> Document:
-        """Add the curves, and what fills the fullest devices: below them in pages, in figures where
-        it is asked for.
+        """Add the curves, and the parts of the fullest devices: below the curves in pages, in
+        figures where asked for.
         """
         from ppsim.engine.memory.usage import share_unit, stacks
 
@@ -331,17 +331,19 @@ class Memory(Answer[MemoryRequest]):
         if self.load is not None and found.replica is not None:
             costs = self.load.costs(self.timeline.schedule, self.costs, found.replica)
             return make_editable(document, [costs])
-        return make_editable(document, [self.costs], None if self.request.model else self.given)
+        return make_editable(
+            document, [self.costs], None if self.request.model else self.typed_options
+        )
 
     def notes(self) -> Iterator[str]:
-        """Where files cannot show the caps."""
+        """Notes on files that cannot show the caps."""
         files = [each for each in self.request.output.output if not each.endswith(".html")]
         if isinstance(self.report.cap, tuple) and files:
             yield "figures mark no cap: the devices have different ones"
 
     def error_after_output(self) -> PpsimError | None:
         """Return the error that the run does not fit, with alternatives."""
-        return None if self.fits else does_not_fit(self.report, self.alternatives, self.unsearched)
+        return None if self.fits else misfit_error(self.report, self.alternatives, self.more_splits)
 
     def _fullest(self) -> tuple[str, str]:
         found, fullest = self.report, self.report.fullest
@@ -370,9 +372,9 @@ class Memory(Answer[MemoryRequest]):
         )
         yield Line([(scale, "quiet")])
         name_width = len(f"dev {len(found.peaks) - 1}")
-        for peak in _shown(found.peaks):
+        for peak in _first_and_last(found.peaks):
             if peak is None:
-                yield _left_out(found, screen)
+                yield _omitted_note(found, screen)
                 continue
             line = bars(curve, peak.device, timeline.makespan, columns, levels)
             over = peak.value > found.cap_of(peak.device)
@@ -389,20 +391,20 @@ class Memory(Answer[MemoryRequest]):
             yield Line([*row, ("  over", "fault")] if over else row, name_width + 1)
 
     def _breakdown(self, screen: Console) -> Iterator[Block]:
-        """What holds each device's peak, as a table."""
+        """A table of the parts of each device's peak."""
         found = self.report
         names = [
             name for name in found.peaks[0].parts if any(peak.parts[name] for peak in found.peaks)
         ]
         yield "\nat each device's peak"
         rows = [
-            [_left_out(found, screen), *[""] * len(names)]
+            [_omitted_note(found, screen), *[""] * len(names)]
             if peak is None
             else [
                 f"dev {peak.device}",
                 *(format_size(peak.parts[name], found.curve.unit) for name in names),
             ]
-            for peak in _shown(found.peaks)
+            for peak in _first_and_last(found.peaks)
         ]
         least = sorted(names, key=lambda name: max(peak.parts[name] for peak in found.peaks))
         # the last word below the others
@@ -417,10 +419,10 @@ class Memory(Answer[MemoryRequest]):
 
 
 def answer_served(request: MemoryRequest) -> MemoryServed:
-    """Measure what a pipeline that serves holds."""
+    """Measure the memory of a pipeline that serves."""
     if request.model is None:
         raise InputError("--serve needs the model that is served", "add --model NAME")
-    spec, trained = spec_of(request.schedule), Trained(request.model, request.training)
+    spec, trained = spec_of(request.schedule), TrainedModel(request.model, request.training)
     schedule = schedule_that_serves(spec, request.shape)
     layout = serve_layout(trained, schedule, request.costs.layout)
     caps = caps_of(request.cap, schedule.n_devices)
@@ -449,7 +451,7 @@ class MemoryServed(Answer[MemoryRequest]):
 
     def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.served/1``."""
-        inputs = inputs_of(self.given)
+        inputs = inputs_of(self.typed_options)
         return {
             "schema": "ppsim.served/1",
             "inputs": inputs,
@@ -490,12 +492,12 @@ class Case:
     spec: str
     shape: ShapeOptions
     costs: CostOptions
-    model: Trained | None
+    model: TrainedModel | None
     loads: Loads
 
     def simulate(self) -> tuple[list[tuple[Timeline, MemoryModel]], Costs]:
-        """Time the schedule of each replica with microbatches of its own, with what its stages
-        hold; and the costs of mean microbatches that recomputation leads to.
+        """Time the schedule of each replica with microbatches of its own, with its memory model;
+        and the costs of mean microbatches, recompute included.
         """
         schedule, prices = build(self.spec, self.shape, self.costs, model=self.model)
         held, prices = build_memory(schedule, prices, self.costs, self.model)
@@ -507,7 +509,7 @@ class Case:
         runs = LoadedRuns(schedule, prices, load, ReplicaOptions(), SIMPLE, self.costs.links)
         if self.model is None:
             return [*runs.hold(held)], prices
-        twice, _ = build_memory(schedule, prices, self.costs, self.model.twice_as_long)
+        twice, _ = build_memory(schedule, prices, self.costs, self.model.with_double_sequences)
         tokens = self.model.tokens
         return [*runs.hold(held, twice, tokens)], prices
 
@@ -539,7 +541,7 @@ def find_alternatives(found: MemoryReport, case: Case) -> tuple[tuple[Alternativ
     """Return alternatives that fit, each found by this command with other options, and whether
     splits are left to search.
 
-    Where devices have different caps, what fits the least of them on all.
+    Where devices have different caps, the alternatives fit the least of them on all.
     """
     from ppsim.engine.memory.usage import ACTIVATIONS
     from ppsim.schedules import Request as Sought
@@ -555,7 +557,7 @@ def find_alternatives(found: MemoryReport, case: Case) -> tuple[tuple[Alternativ
     schedule, unit = found.timeline.schedule, found.curve.unit
     cap = most / activations_per_unit(schedule, unit)
     near = find_fitting(Sought(case.spec, asdict(case.shape)), schedule, cap, attempt)
-    # Counts of activations leave out what a forward keeps with recompute.
+    # Counts of activations leave out the input that a forward keeps with recompute.
     again = (
         None
         if unit == ACTIVATIONS or case.costs.recompute
@@ -600,7 +602,7 @@ def _bar_parts(found: MemoryReport, device: int, line: str) -> list[Part]:
     return [("".join(sign for sign, _ in run), "bad" if above else "bar") for above, run in runs]
 
 
-def _left_out(found: MemoryReport, screen: Console) -> str:
+def _omitted_note(found: MemoryReport, screen: Console) -> str:
     from ppsim.show.drawing.terminal import signs_for
 
     return (
@@ -609,7 +611,7 @@ def _left_out(found: MemoryReport, screen: Console) -> str:
     )
 
 
-def _shown(rows: list[Any]) -> list[Any]:
+def _first_and_last(rows: list[Any]) -> list[Any]:
     """All rows, or the first and the last with None between."""
     return (
         rows
@@ -618,11 +620,11 @@ def _shown(rows: list[Any]) -> list[Any]:
     )
 
 
-def does_not_fit(found: MemoryReport, near: Sequence[Alternative], unsearched: bool) -> PpsimError:
+def misfit_error(found: MemoryReport, near: Sequence[Alternative], unsearched: bool) -> PpsimError:
     """Return the error of a run that does not fit, with alternatives; ``unsearched`` splits are
     left to ppsim partition.
     """
-    unit, peak = found.curve.unit, found.over[0]
+    unit, peak = found.curve.unit, found.exceeding[0]
     cap = found.cap_of(peak.device)
     always = sum(peak.parts[name] for name in found.model.static)
     if always > cap:
@@ -632,14 +634,14 @@ def does_not_fit(found: MemoryReport, near: Sequence[Alternative], unsearched: b
 
         first = find_excess(found, peak)
         when = f"passes it at {first.time:g} {found.timeline.unit} ({found.label(first.op)})"
-    more = len(found.over) - 1
+    more = len(found.exceeding) - 1
     message = (
         f"{found.timeline.schedule.name} does not fit {format_cap(found)}: device {peak.device} "
         f"{when} and needs {format_size(peak.value - cap, unit)} more at its peak"
         + (f"; {more} other device{'s' if more > 1 else ''} over too" if more else "")
     )
     fits = [
-        f"{a.options} ({format_size(a.peak, unit)}, makespan {a.makespan:g}{_changed(a)})"
+        f"{a.options} ({format_size(a.peak, unit)}, makespan {a.makespan:g}{_change_text(a)})"
         for a in near
     ]
     if unsearched:
@@ -654,8 +656,8 @@ def does_not_fit(found: MemoryReport, near: Sequence[Alternative], unsearched: b
     return PpsimError(message, " or ".join(fits) or other)
 
 
-def _changed(fix: Alternative) -> str:
-    """What makes a fix's makespan no match for the one asked for."""
+def _change_text(fix: Alternative) -> str:
+    """The reason why a fix's makespan does not compare with the one asked for."""
     return ", another number of microbatches" if fix.options.startswith("--mb") else ""
 
 

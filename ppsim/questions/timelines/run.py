@@ -22,14 +22,14 @@ from ppsim.ask.groups import (
 from ppsim.ask.option_names import DETAILED, GIVEN_COSTS, UNEVEN
 from ppsim.ask.options import Request, flag, flatten, given_object, group, list_options
 from ppsim.ask.words import (
-    counted,
+    count_text,
     counts_lines,
     encoder_lines,
     recomputed,
     result_line,
     run_verdict,
     shape_line,
-    summary,
+    summary_lines,
     title_of,
 )
 from ppsim.ask.write import Writers, document_writers, find_targets, inputs_of
@@ -55,7 +55,7 @@ from ppsim.prices.data_parallel.lengths import (
 from ppsim.prices.data_parallel.replicas import (
     LoadedRuns,
     ReplicaOptions,
-    Replicated,
+    StepEnds,
     costs_of_slowest,
     time_replicas,
 )
@@ -66,7 +66,7 @@ from ppsim.prices.timing import execute_slots, note_queues, time_ops
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from ppsim.analysis.reorder import Reordered
+    from ppsim.analysis.reorder import MicrobatchOrder
     from ppsim.core.costs import Costs
     from ppsim.core.execution import Execution
     from ppsim.core.schedule import Schedule
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from ppsim.engine.memory.report import MemoryReport
     from ppsim.engine.simple.metrics import Metrics
     from ppsim.prices.chunked import Chunks
-    from ppsim.prices.rounds import HowMany
+    from ppsim.prices.rounds import UsableBatches
     from ppsim.show.files.document import Document
 
 
@@ -86,9 +86,9 @@ class RunRequest(Request):
     more activations than in this schedule. Other ops, such as backwards split into I and W, another
     placement or more memory may.
 
-    Peak activations count those of one stage and microbatch, each held from the start of F to the
-    end of B, or of W where backwards are split; with --recompute, from R on. ppsim memory counts
-    bytes.
+    Peak activations count activations of one stage and microbatch, each held from the start of F to
+    the end of B, or of W where backwards are split; with --recompute, from R on. ppsim memory
+    counts bytes.
 
     \b
       ppsim run 1f1b --stages 4 --mb 8
@@ -178,7 +178,7 @@ class RunRequest(Request):
     reorder: bool = flag(
         "--reorder", help="Search an order of unequal microbatches (--mb-scale) that is faster."
     )
-    several: ReplicaOptions = group(ReplicaOptions, "Costs")
+    replica_options: ReplicaOptions = group(ReplicaOptions, "Costs")
     lengths: LengthOptions = group(LengthOptions, "Lengths")
     dealing: DealOptions = group(DealOptions, "Lengths")
     own: Schedule | None = given_object("ppsim.core.schedule.Schedule")
@@ -204,7 +204,7 @@ def run(schedule: str | Schedule, **options: Any) -> Any:
 
 
 def answer(request: RunRequest) -> Run | Grid:
-    """Time what is asked for."""
+    """Time the schedule of the request."""
     modelled = model_of(request.modelled, request.network, request.lengths.mbs)
     costs = replace(request.costs, modelled=modelled)
     network = network_of(request.network, modelled)
@@ -219,23 +219,34 @@ def answer(request: RunRequest) -> Run | Grid:
         )
     if request.grid:
         return Grid(request, schedule)
-    load, dealt = find_load(request.lengths, schedule, request.several.count, request.costs), None
-    if load and request.dealing.wanted:
+    load, dealt = (
+        find_load(request.lengths, schedule, request.replica_options.count, request.costs),
+        None,
+    )
+    if load and request.dealing.is_asked:
         dealt = deal_load(
             request.dealing,
-            partial(_with_microbatches, request),
+            partial(_build_with_microbatches, request),
             (schedule, prices),
             load,
-            request.several,
+            request.replica_options,
         )
         schedule, prices, load = dealt.schedule, dealt.costs, dealt.load
     each = time_replicas(
-        schedule, prices, network, request.costs, request.several, load, to_torch=request.lowered
+        schedule,
+        prices,
+        network,
+        request.costs,
+        request.replica_options,
+        load,
+        to_torch=request.lowered,
     )
     loaded = None
     if load and each:
-        loaded = LoadedRuns(schedule, prices, load, request.several, network, request.costs.links)
-        prices = costs_of_slowest(schedule, prices, request.several, load, each.slowest)
+        loaded = LoadedRuns(
+            schedule, prices, load, request.replica_options, network, request.costs.links
+        )
+        prices = costs_of_slowest(schedule, prices, request.replica_options, load, each.slowest)
     timeline, execution = time_ops(
         schedule, prices, network, request.costs.links, to_torch=request.lowered
     )
@@ -255,7 +266,7 @@ def answer(request: RunRequest) -> Run | Grid:
     return Run(request, timeline, prices, metrics, execution, order, each, held, load, dealt)
 
 
-def _with_microbatches(request: RunRequest, count: int) -> tuple[Schedule, Costs]:
+def _build_with_microbatches(request: RunRequest, count: int) -> tuple[Schedule, Costs]:
     """Make the schedule asked for with another number of microbatches (InputError: it does not take
     it).
     """
@@ -271,7 +282,7 @@ class Run(Answer[RunRequest]):
 
     Attributes:
         timeline: start and end of every op.
-        costs: what ops cost.
+        costs: of the ops.
         metrics: the numbers, with the bound.
         execution: the run with sends and receives as ops, where it was asked for.
         reordered: a faster order of the microbatches, where one was asked for.
@@ -279,15 +290,15 @@ class Run(Answer[RunRequest]):
         held: what devices hold against ``--cap``, where there is one.
         load: what the microbatches of every replica take, where lengths are given; the timeline is
             that of the slowest replica.
-        dealt: what dealing the sequences anew gives, where it was asked for.
+        dealt: what dealing the sequences again gives, where it was asked for.
     """
 
     timeline: Timeline
     costs: Costs
     metrics: Metrics
     execution: Execution | None = None
-    reordered: Reordered | None = None
-    replicas: Replicated | None = None
+    reordered: MicrobatchOrder | None = None
+    replicas: StepEnds | None = None
     held: MemoryReport | None = None
     load: Load | None = None
     dealt: DealtLoad | None = None
@@ -314,7 +325,7 @@ class Run(Answer[RunRequest]):
         return chunks_of(ask_costs(costs), self.schedule.n_devices, count)
 
     @cached_property
-    def how_many(self) -> HowMany | None:
+    def how_many(self) -> UsableBatches | None:
         """The number of batches in flight that a decoder of equal batches can use; None if not
         asked for.
         """
@@ -354,21 +365,21 @@ class Run(Answer[RunRequest]):
     @cached_property
     def inputs(self) -> dict[str, Any]:
         """The inputs that make the answer again."""
-        return inputs_of(self.given, self.costs)
+        return inputs_of(self.typed_options, self.costs)
 
     @property
     def verdict(self) -> str:
         """The makespan, the idle share, the bound, and whether the run fits."""
         text = run_verdict(self.schedule, self.metrics, self.timeline.unit)
         if self.replicas:
-            count = counted(len(self.replicas.ends), "replica")
+            count = count_text(len(self.replicas.ends), "replica")
             text = f"a step of {count} takes {self.replicas.step}; {text}"
         return text + (f"; it {_fit_text(self.held)}" if self.held else "")
 
     @property
     def tone(self) -> str:
         """The tone of a fault where the run does not fit."""
-        return "fault" if self.held and self.held.over else "name"
+        return "fault" if self.held and self.held.exceeding else "name"
 
     def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.run/1``."""
@@ -393,7 +404,7 @@ class Run(Answer[RunRequest]):
         if counts := counts_lines([self.schedule]):
             suggested["counts"] = "; ".join(counts)
         if self.held:
-            suggested |= {"cap": self.held.cap, "fits": not self.held.over}
+            suggested |= {"cap": self.held.cap, "fits": not self.held.exceeding}
         if self.step:
             suggested["step"] = self.step
         return (
@@ -407,7 +418,7 @@ class Run(Answer[RunRequest]):
         """The numbers on one line."""
         name = f"{self.schedule.name} {self.schedule.n_devices}x{self.schedule.whole_microbatches}"
         step = (
-            f"  step of {counted(len(self.replicas.ends), 'replica')} {self.replicas.step}"
+            f"  step of {count_text(len(self.replicas.ends), 'replica')} {self.replicas.step}"
             if self.replicas
             else ""
         )
@@ -430,8 +441,7 @@ class Run(Answer[RunRequest]):
                 marks = marks_of_messages(self.execution)
             yield Chart(self.timeline, self.metrics, marks, self.request.lanes)
         yield ""
-        for line in summary(self.timeline, self.metrics).splitlines():
-            yield Line([line[:19], (line[19:34], "name"), (line[34:], "quiet")], 34)
+        yield from summary_lines(self.timeline, self.metrics)
         yield from map(Line, counts_lines([self.schedule]))
         if self.step:
             yield Line([f"{'step':<19}", (step_text(self.step), "name")], 19)
@@ -443,7 +453,8 @@ class Run(Answer[RunRequest]):
             yield from self.how_many.blocks(self.schedule.whole_microbatches, self.timeline.unit)
         if self.held:
             yield Line(
-                [f"{'cap':<19}", (_fit_text(self.held), "bad" if self.held.over else "good")], 19
+                [f"{'cap':<19}", (_fit_text(self.held), "bad" if self.held.exceeding else "good")],
+                19,
             )
         yield from recomputed([self.schedule])
         yield from encoder_lines(self.timeline, self.costs)
@@ -461,22 +472,22 @@ class Run(Answer[RunRequest]):
         are given.
         """
         request, held = self.request, self.held
-        if not held or not held.over:
+        if not held or not held.exceeding:
             return None
 
-        from ppsim.questions.timelines.memory import Case, does_not_fit, find_alternatives
+        from ppsim.questions.timelines.memory import Case, find_alternatives, misfit_error
 
         if request.own or request.merge_bw or request.network.detailed or self.dealt:
-            error = does_not_fit(held, (), unsearched=False)
+            error = misfit_error(held, (), unsearched=False)
             error.hint += ", or ppsim memory with this --cap, which says what fits"
             return error
-        loads = Loads(request.lengths, request.several.count)
+        loads = Loads(request.lengths, request.replica_options.count)
         case = Case(request.schedule.spec, request.shape, request.costs, None, loads)
-        return does_not_fit(held, *find_alternatives(held, case))
+        return misfit_error(held, *find_alternatives(held, case))
 
     def notes(self) -> Iterator[str]:
-        """What one line of numbers counts, a faster order of the microbatches, where an order of
-        messages may hang.
+        """Notes: the unit of a line of numbers, a faster order of microbatches, a possible
+        deadlock.
         """
         if self.request.face.quiet:
             yield from counts_lines([self.schedule])
@@ -542,7 +553,7 @@ class Run(Answer[RunRequest]):
         from ppsim.questions.across.explain import ExplainRequest
         from ppsim.questions.across.explain import answer as answer_explain
 
-        return answer_explain(self._also(ExplainRequest, options))
+        return answer_explain(self._related_request(ExplainRequest, options))
 
     def memory(self, model: str | None = None, **options: Any) -> Any:
         """Tell what devices hold over time, in bytes of a ``model``; ``options`` as ``ppsim
@@ -551,9 +562,9 @@ class Run(Answer[RunRequest]):
         from ppsim.questions.timelines.memory import MemoryRequest
         from ppsim.questions.timelines.memory import answer as answer_memory
 
-        return answer_memory(self._also(MemoryRequest, options | {"model": model}))
+        return answer_memory(self._related_request(MemoryRequest, options | {"model": model}))
 
-    def _also(self, kind: type[Request], options: dict[str, Any]) -> Any:
+    def _related_request(self, kind: type[Request], options: dict[str, Any]) -> Any:
         """The request of another question about the same run."""
         from ppsim.ask.request import ask
 
@@ -566,7 +577,7 @@ class Run(Answer[RunRequest]):
         return ask(kind, shared | options)
 
     def complete(self, document: Document, suffix: str) -> Document:
-        """Add what the format can show of messages and memory."""
+        """Add messages and memory where the format can show them."""
         from ppsim.show.files.document import abilities_of
 
         if self.execution and self.request.lowered and abilities_of(suffix).lowered:
@@ -591,7 +602,9 @@ class Run(Answer[RunRequest]):
 
             if self.request.blank:
                 check_blank(self.schedule)
-            document = make_editable(document, [self.costs], None if self.load else self.given)
+            document = make_editable(
+                document, [self.costs], None if self.load else self.typed_options
+            )
             if self.request.blank:  # the verdict would tell what is to be found
                 document = replace(document, blank=True, verdict="")
         if self.held:
@@ -612,23 +625,21 @@ class Run(Answer[RunRequest]):
             sizes=sizes,
         )
 
-    def _faster_order(self, found: Reordered) -> str:
+    def _faster_order(self, found: MicrobatchOrder) -> str:
         """The fastest order of microbatches found by simulation."""
-        if found.after >= found.before * (1 - 1e-9):
-            return f"reorder: none of {found.tried} orders of the microbatches is faster"
+        if found.makespan >= found.given_makespan * (1 - 1e-9):
+            return f"reorder: none of {found.simulated} orders of the microbatches is faster"
         order = ",".join(map(str, found.order.tolist()))
-        gain = format_share(1 - found.after / found.before)
-        times = (
-            f"{format_number(found.before)} to {format_number(found.after)} {self.timeline.unit}"
-        )
+        gain = format_share(1 - found.makespan / found.given_makespan)
+        before, after = format_number(found.given_makespan), format_number(found.makespan)
         return (
-            f"reorder: {times}, {gain} less, of {found.tried} orders simulated; run the "
-            f"microbatches as {order}"
+            f"reorder: {before} to {after} {self.timeline.unit}, {gain} less, "
+            f"of {found.simulated} orders simulated; run the microbatches as {order}"
         )
 
 
 def step_text(step: dict[str, float]) -> str:
-    """Return what a step of a model takes, and what of it the pipeline does not."""
+    """Return the time of a model's step, and the part of it outside the pipeline."""
     whole = step["seconds"]
     return (
         f"{format_number(whole)} s: the pipeline, {format_part(step['reduction'], whole)} s of "
@@ -637,7 +648,7 @@ def step_text(step: dict[str, float]) -> str:
 
 
 def _fit_text(held: MemoryReport) -> str:
-    """Say how much of the cap is left, or what exceeds it."""
+    """Return a text on the memory left below the cap, or on the excess."""
     from ppsim.questions.timelines.memory import spare_text
 
     return spare_text(held)
@@ -648,7 +659,7 @@ class Grid(Answer[RunRequest]):
     """A schedule on integer slots, a slot for every step, with sends and receives where asked for.
 
     Attributes:
-        schedule: what is shown.
+        schedule: to show.
     """
 
     schedule: Schedule
@@ -661,7 +672,7 @@ class Grid(Answer[RunRequest]):
 
     @cached_property
     def rows(self) -> list[list[str]]:
-        """What each device does in each slot, empty where it waits."""
+        """The op of each device in each slot, empty where it waits."""
         from ppsim.analysis.grid import cells_of
 
         if not self.request.lowered:
@@ -674,12 +685,12 @@ class Grid(Answer[RunRequest]):
 
     @property
     def verdict(self) -> str:
-        """How many slots there are, and how many of them are empty."""
+        """The number of slots, and of empty ones."""
         slots = max(map(len, self.rows), default=0)
         empty = sum(not cell for row in self.rows for cell in row)
         whole = slots * len(self.rows)
         waits = f"devices wait in {empty} of {whole} (slots x devices)"
-        return f"{self.schedule.name} takes {counted(slots, 'slot')}; {waits}"
+        return f"{self.schedule.name} takes {count_text(slots, 'slot')}; {waits}"
 
     def charts(self) -> Sequence[tuple[str, Timeline]]:
         """The schedule with a slot for every op; none with sends and receives."""
@@ -691,7 +702,7 @@ class Grid(Answer[RunRequest]):
 
     def json_object(self) -> dict[str, Any]:
         """The object of schema ``ppsim.grid/1``."""
-        inputs = inputs_of(self.given, self._slots)
+        inputs = inputs_of(self.typed_options, self._slots)
         return {
             "schema": "ppsim.grid/1",
             "inputs": inputs,

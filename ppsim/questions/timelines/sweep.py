@@ -13,8 +13,8 @@ import click
 import numpy as np
 
 from ppsim.ask.answer import Answer
-from ppsim.ask.blocks import Block, Drawn, Line
-from ppsim.ask.given import Given, Need
+from ppsim.ask.blocks import Block, DrawnBlock, Line, heading
+from ppsim.ask.given import Need, TypedOptions
 from ppsim.ask.groups import (
     OWN,
     FaceOptions,
@@ -25,11 +25,11 @@ from ppsim.ask.groups import (
     ShapeOptions,
     cap_option,
 )
-from ppsim.ask.options import Request, common, flag, group
+from ppsim.ask.options import Request, common, flag, group, option
 from ppsim.ask.request import ask
 from ppsim.ask.tasks import SentFile, TaskOptions, finish_tasks, send_files
 from ppsim.ask.terminal import TONES, count_colours, shows_colours
-from ppsim.ask.words import counted
+from ppsim.ask.words import count_text
 from ppsim.ask.write import Writers, find_targets, inputs_of, tradeoff_writers, write_table
 from ppsim.base.notes import progress
 from ppsim.base.numbers import align_decimals
@@ -49,6 +49,7 @@ from ppsim.prices.build import (
 from ppsim.prices.cap import Cap, fits_none, read_cap
 from ppsim.prices.chunked import count_chunks
 from ppsim.prices.options import CostOptions, ask_costs
+from ppsim.prices.parts.modelled import ModelledOptions, model_of, network_of
 from ppsim.prices.several import check_shape, options_taken, time_schedule
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class SweepRequest(Request):
       ppsim sweep 1f1b zb-1p interleaved --devices 8 --mb 8:64:8 --chunks 2,4
       ppsim sweep 1f1b zb-1p dualpipe --devices 4:16:x2 --mb 32 --metric peak -o pareto.svg
       ppsim sweep 1f1b zb-1p interleaved --devices 4,8 --mb 8:128:8 --heat -o heat.pdf -o both.html
+      ppsim sweep 1f1b zb-1p --devices 2,4,8 --mb 32 --model llama3-8b --cluster dgx-h100 --tp 2
       ppsim sweep forward-only --devices 1,2 --chunked 8192 --law 9,4e-4,.05,5e-7 --metric makespan
       ppsim sweep 1f1b zb-1p --devices 8 --mb 8:512:8 --dask tcp://10.0.0.1:8786 --results r.parquet
     """
@@ -95,6 +97,12 @@ class SweepRequest(Request):
             "{options} both set the devices of a sweep",
             "one of them, and --chunks or NAME:V",
         ),
+        Need(
+            ("mbs",),
+            lambda g: bool(g["model"]),
+            "{options} is of the microbatches of a model, and there is none",
+            "add --model NAME --cluster NAME",
+        ),
     )
     schedules: SeveralSchedules = group(SeveralSchedules, "Shape")
     grid: GridOptions = group(GridOptions, "Shape")
@@ -105,6 +113,10 @@ class SweepRequest(Request):
         help="What the table shows.",
     )
     costs: CostOptions = group(CostOptions, "Costs")
+    modelled: ModelledOptions = group(ModelledOptions, "Costs")
+    mbs: int | None = option(
+        "--mbs", type=click.IntRange(min=1), help="Sequences in each microbatch of --model (1)."
+    )
     network: NetworkOptions = group(NetworkOptions, "Messages")
     cap: str | None = cap_option()
     output: OutputOptions = group(OutputOptions, "Output")
@@ -161,15 +173,13 @@ def sweep(schedules: Sequence[str], **options: Any) -> Shapes:
 
 
 def answer(request: SweepRequest) -> Sweep:
-    """Time what is asked for."""
+    """Time the schedules of the request on each shape."""
     from ppsim.schedules import reads_ops
 
-    specs, grid, costs, network = (
-        request.schedules.specs,
-        request.grid,
-        request.costs,
-        request.network,
-    )
+    specs, grid = request.schedules.specs, request.grid
+    modelled = model_of(request.modelled, request.network, request.mbs)
+    costs = replace(request.costs, modelled=modelled)
+    network = network_of(request.network, modelled)
     if stages := stages_of(costs, grid.stages, grid.devices):
         grid = replace(grid, stages=[stages])
     check_shape(specs, grid.stages or grid.devices, grid.microbatches or costs.chunked)
@@ -224,7 +234,9 @@ def answer(request: SweepRequest) -> Sweep:
     schedule = build_schedule(
         cell.spec, options_taken(cell.spec, shape), costs, network, quiet=True
     )
-    found_inputs = inputs_of(Given.of(request), build_costs(schedule, costs, network))
+    found_inputs = inputs_of(
+        TypedOptions.from_request(request), build_costs(schedule, costs, network)
+    )
     kept = tuple({name: value for name, value in row.items() if name != USED} for row in rows)
     return Sweep(request, tuple(cell for cell, _ in shapes), kept, found_inputs)
 
@@ -260,7 +272,7 @@ class Sweep(Answer[SweepRequest]):
         return any(map(_fits, self.rows))
 
     def error_after_output(self) -> PpsimError | None:
-        """That nothing fits, and the least cap that something does."""
+        """The error where nothing fits, with the least cap that admits something."""
         if self._any_fits:
             return None
         return fits_none(
@@ -272,7 +284,7 @@ class Sweep(Answer[SweepRequest]):
         """The shape with the least of the metric; for times and counts of a 1/P share on each
         number of devices.
         """
-        lines = [*self._least()]
+        lines = [*self._least_memory_lines()]
         more = (
             f"; below, {len(lines) - MOST_SAID} more numbers of devices"
             if len(lines) > MOST_SAID
@@ -287,9 +299,9 @@ class Sweep(Answer[SweepRequest]):
 
     def line(self) -> Iterator[Block]:
         """A line for each number of devices."""
-        yield from (Line(line, 2) for line in self._least())
+        yield from (Line(line, 2) for line in self._least_memory_lines())
 
-    def _least(self) -> Iterator[str]:
+    def _least_memory_lines(self) -> Iterator[str]:
         metric = self.request.metric
         found = [
             (value, cell)
@@ -304,8 +316,9 @@ class Sweep(Answer[SweepRequest]):
         for alike in [counts] if _column(metric).form == "share" else [[count] for count in counts]:
             own = [(value, cell) for value, cell in found if cell.devices in alike]
             least, (name, devices, microbatches) = min(own, key=lambda pair: pair[0])
-            shape = f"{counted(int(devices), 'device')} with {counted(microbatches, 'microbatch')}"
-            among = f" of {counted(len(own), 'shape')}" if len(own) > 1 else ""
+            size = count_text(int(devices), "device")
+            shape = f"{size} with {count_text(microbatches, 'microbatch')}"
+            among = f" of {count_text(len(own), 'shape')}" if len(own) > 1 else ""
             yield (
                 f"{name} on {shape} has the least {metric}{among}, "
                 f"{_column(metric).text(least, unit)}"
@@ -314,7 +327,7 @@ class Sweep(Answer[SweepRequest]):
     def blocks(self) -> Iterator[Block]:
         """Tables of the metric, and the least of it."""
         yield ""
-        yield Drawn(self._tables, at_least=100)
+        yield DrawnBlock(self._tables, at_least=100)
         yield Line(
             f"* least {self.request.metric} of that M on as many devices; - the schedule does not "
             f"take the shape"
@@ -325,7 +338,7 @@ class Sweep(Answer[SweepRequest]):
             yield Line(
                 f"! over the cap of {cap.describe(layout)}{' a device' if cap.in_bytes else ''}"
             )
-        if len(lines := [*self._least()]) > MOST_SAID:
+        if len(lines := [*self._least_memory_lines()]) > MOST_SAID:
             yield from (Line(line, 2) for line in lines)
 
     def bars(self) -> Bars:
@@ -422,12 +435,13 @@ class Sweep(Answer[SweepRequest]):
             len(f"{name}  {devices}  ")
             for name, devices, _ in [Cell("schedule", 0, 0), *self.cells]
         )
-        each = max(len(f"M={across[-1]}"), *map(len, cells.values())) + 2
-        fits = max(1, (screen.width - left) // each)
+        wide = max(len(f"M={across[-1]} "), *map(len, cells.values()))
+        fits = max(1, (screen.width - left) // (wide + 2))
         unit = next(row["unit"] for row in self.rows if row["applies"])
         title = f"{metric} ({unit})" if _column(metric).form == "time" else metric
+        yield heading(title)
         for first in range(0, len(across), fits):
-            yield _block(cells, looks, across[first : first + fits], title)
+            yield _block(cells, looks, across[first : first + fits], wide)
 
 
 def _shade(values: Mapping[Cell, float | None], colours: int) -> dict[Cell, Style]:
@@ -451,26 +465,20 @@ def _shade(values: Mapping[Cell, float | None], colours: int) -> dict[Cell, Styl
 
 
 def _block(
-    cells: Mapping[Cell, str], looks: Mapping[Cell, Style], across: list[int], title: str
+    cells: Mapping[Cell, str], looks: Mapping[Cell, Style], across: list[int], wide: int
 ) -> Table:
+    """Return a table with a column for each M; cells are ``wide``, with a blank below a star."""
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(
-        box=None,
-        pad_edge=False,
-        header_style="bold",
-        padding=(0, 2, 0, 0),
-        title=title,
-        title_justify="left",
-    )
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("schedule", no_wrap=True)
     table.add_column("P", justify="right")
     for m in across:
-        table.add_column(f"M={m}", justify="right", no_wrap=True)
+        table.add_column(f"M={m} ".rjust(wide), no_wrap=True)
     for name, devices in dict.fromkeys((name, devices) for name, devices, _ in cells):
         row = [Cell(name, devices, m) for m in across]
-        texts = [(cells.get(cell, ""), looks.get(cell, "")) for cell in row]
+        texts = [(cells.get(cell, "").rjust(wide), looks.get(cell, "")) for cell in row]
         shown = (Text(text, look or TONES["good" * text.endswith("*")]) for text, look in texts)
         table.add_row(name, str(devices), *shown)
     return table
@@ -507,7 +515,7 @@ class Cell(NamedTuple):
 class TimeCell:
     """A function of a cell and its shape that gives its row."""
 
-    costs: CostOptions  # what ops cost
+    costs: CostOptions
     network: NetworkOptions  # how messages travel
     # the user's files that these and the schedules name, by path; empty where all run on this
     # machine

@@ -1,5 +1,5 @@
-"""Measuring what a pipeline costs on this machine, with torch; torch is imported when something is
-measured.
+"""Measure a pipeline's costs on this machine with torch, which is imported when a measurement
+begins.
 """
 
 __all__ = ["calibrate", "links", "machine", "p2p", "processes", "user_module"]

@@ -29,10 +29,10 @@ class CalibrationPlan:
     # measured repetitions of every op; small messages are repeated as often again
     repeats: int = 10
     warm_up: int = 2  # repetitions before those, thrown away
-    # of messages in bytes, beside the model's own; from 1 KiB to 16 MiB where none are given
+    # sizes of messages in bytes, added to the model's; from 1 KiB to 16 MiB where none are given
     sizes: tuple[int, ...] = ()
     command: str = ""  # the command line, for the record
-    note: str = ""  # what a reader must know about the machine
+    note: str = ""  # a sentence that readers must know about the machine
     real_time: bool = False  # whether messages are measured at real-time priority
     stages: int = 0  # how many the user's function is asked for
 
@@ -123,7 +123,7 @@ def _op_steps(plan: CalibrationPlan) -> int:
 
 
 def _measure_ops(plan: CalibrationPlan, device: str, here: Provenance, tick: Tick) -> Profile:
-    """Measure the ops of the plan's stages, and what they hold."""
+    """Measure the ops of the plan's stages, and their memory."""
     if isinstance(plan.model, UserModule):
         from ppsim.real.calibration.user_ops import measure_stages
 

@@ -14,16 +14,16 @@ LEAD_CYCLES = 400_000  # about 0.2 ms of GPU clock
 
 
 @dataclass(frozen=True)
-class Timed:
+class CallTime:
     """One call's time."""
 
     ms: float  # time on the device
     host_ms: float  # time until the call returned, on a GPU; 0 on a CPU, where both are one
-    result: Any  # what the call returned
+    result: Any  # of the call
 
 
-Tick = Callable[[str], None]  # called with what was measured last
-Watch = Callable[[Callable[[], Any], bool], Timed]
+Tick = Callable[[str], None]  # called with the name of the last measurement
+Watch = Callable[[Callable[[], Any], bool], CallTime]
 
 
 def stopwatch(device: str) -> Watch:
@@ -34,14 +34,14 @@ def stopwatch(device: str) -> Watch:
 
     flush = torch.empty(FLUSH_BYTES[device], dtype=torch.uint8, device=device)
 
-    def on_cpu(call: Callable[[], Any], cold: bool) -> Timed:
+    def on_cpu(call: Callable[[], Any], cold: bool) -> CallTime:
         if cold:
             flush.fill_(1)
         start = time.perf_counter_ns()
         result = call()
-        return Timed((time.perf_counter_ns() - start) * 1e-6, 0.0, result)
+        return CallTime((time.perf_counter_ns() - start) * 1e-6, 0.0, result)
 
-    def on_gpu(call: Callable[[], Any], cold: bool) -> Timed:
+    def on_gpu(call: Callable[[], Any], cold: bool) -> CallTime:
         if cold:
             flush.fill_(1)
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -56,7 +56,7 @@ def stopwatch(device: str) -> Watch:
         host = (time.perf_counter_ns() - start) * 1e-6
         end.record()
         torch.cuda.synchronize()
-        return Timed(begin.elapsed_time(end), host, result)
+        return CallTime(begin.elapsed_time(end), host, result)
 
     return on_cpu if device == "cpu" else on_gpu
 

@@ -24,7 +24,7 @@ from ppsim.real.calibration.ops import Part, Times, collect, op_time, parts_of, 
 KINDS = ("F", "B")
 
 
-class _Whole(nn.Module):  # type: ignore[misc]
+class _PartAndLoss(nn.Module):  # type: ignore[misc]
     """A part and its loss as one module, whose parameters the captured backward has gradients
     of.
     """
@@ -68,7 +68,7 @@ def _measure(part: Part, watch: Watch, repeats: int, warm_up: int) -> dict[str, 
     """Times of F and B; nothing where torch cannot capture the part."""
     try:
         replay = torch.cuda.make_graphed_callables(
-            _Whole(part.module, part.loss), (part.make_input(),)
+            _PartAndLoss(part.module, part.loss), (part.make_input(),)
         )
     except RuntimeError:
         return {}

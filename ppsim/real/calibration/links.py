@@ -46,8 +46,8 @@ def measure_links(
     of our own.
 
     Two processes on this machine use gloo, or nccl with a GPU each. With a single GPU there is no
-    link to measure: what is measured then is a copy within the device and the way through host
-    memory, and named so.
+    link to measure: instead, a copy within the device is measured and the way through host memory,
+    and named so.
 
     With ``real_time`` the processes ask for real-time priority. Without it, a thread that a message
     wakes may wait for the end of another one's time slice, 3 ms and more, where the message takes a

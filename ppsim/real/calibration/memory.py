@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 from ppsim.real.calibration.stage_ops import StageOps
 
 
-class _Made(TorchDispatchMode):  # type: ignore[misc]
+class _StorageWatch(TorchDispatchMode):  # type: ignore[misc]
     """Watches every storage that ops make while it is on, by weak reference."""
 
     def __init__(self, known: Iterable[Tensor]) -> None:
@@ -55,7 +55,7 @@ def activation_bytes(
     ops.backward(x, out, None if out.ndim == 0 else torch.ones_like(out))
     del out, x
     weights = list(module.parameters())
-    with _Made([*weights, *(w.grad for w in weights if w.grad is not None)]) as made:
+    with _StorageWatch([*weights, *(w.grad for w in weights if w.grad is not None)]) as made:
         x = make_input()
         out = ops.forward(x)
         after_f = made.held()

@@ -13,7 +13,7 @@ from typing import Any
 
 from ppsim.errors import InputError, PpsimError
 from ppsim.inputs.profile.profile import Activation, OpTime, Workload
-from ppsim.real.calibration.clock import Tick, Timed, Watch, spread, stopwatch
+from ppsim.real.calibration.clock import CallTime, Tick, Watch, spread, stopwatch
 from ppsim.real.calibration.stage_ops import StageOps, stage_ops
 
 Times = tuple[float, float]  # of the device and of the host, in ms
@@ -60,7 +60,7 @@ def layer_counts(layers: int) -> list[int]:
 
 
 def rounds(model: Workload, repeats: int, warm_up: int) -> int:
-    """How often ``measure_ops`` ticks."""
+    """The number of ticks of ``measure_ops``."""
     return (repeats + warm_up) * (len(layer_counts(model.layers)) + 1 + 2 * (model.vocab > 0))
 
 
@@ -97,7 +97,7 @@ def measure_ops(
             ]
             found = collect(runs, repeats, warm_up, tick)
     except (RuntimeError, MemoryError) as error:
-        raise _explained(error, model, device) from error
+        raise _explained_error(error, model, device) from error
     return [
         op_time(part.name, kind, part.layers, timed, cache=part.cache)
         for part, samples in zip(parts, found, strict=True)
@@ -122,7 +122,7 @@ def one_thread(device: str) -> Iterator[None]:
 
 
 def collect(
-    runs: Sequence[tuple[str, Callable[[], Iterator[tuple[str, Timed]]]]],
+    runs: Sequence[tuple[str, Callable[[], Iterator[tuple[str, CallTime]]]]],
     repeats: int,
     warm_up: int,
     tick: Tick,
@@ -159,7 +159,7 @@ def measure_activations(model: Workload, device: str) -> list[Activation]:
 
 
 def parts_of(model: Workload, device: str) -> list[Part]:
-    """Everything of the model that is measured by itself, with what to put in."""
+    """The parts of the model that are measured one by one, each with its inputs."""
     from ppsim.real.calibration import stage
 
     def activations() -> Any:
@@ -194,7 +194,7 @@ def time_once(
     cold: bool = True,
     splits: bool = True,
     pairs: bool = True,
-) -> Iterator[tuple[str, Timed]]:
+) -> Iterator[tuple[str, CallTime]]:
     """Run one microbatch with a full backward, one with a split backward, and a pair; yield kinds
     and times.
 
@@ -202,7 +202,7 @@ def time_once(
     """
     import torch
 
-    def start() -> tuple[Timed, Any, Any, Any]:
+    def start() -> tuple[CallTime, Any, Any, Any]:
         x = make_input()
         timed = watch(lambda: ops.forward(x), cold)
         out = timed.result
@@ -252,7 +252,7 @@ def run_together(forward: Callable[[], Any], backward: Callable[[], Any], device
     return out
 
 
-def _explained(error: Exception, model: Workload, device: str) -> PpsimError:
+def _explained_error(error: Exception, model: Workload, device: str) -> PpsimError:
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
     if "not implemented for" in text:
         return InputError(f"{device} cannot compute in {model.dtype}: {text}", "--dtype float32")

@@ -37,12 +37,12 @@ class Side:
     first: bool  # whether this one sends first; the other one answers
     peer: int  # the other one's rank
     group: Any  # the process group of the two, None where there are no others
-    link: str  # what lies between them, as a profile names it
+    link: str  # the link between them, as a profile names it
     device: str  # where the buffers are, cpu or cuda
     rest: float = 0.0  # share of each repetition's time that is then left to other processes
 
     def settle(self) -> None:
-        """Wait until the device has done what it was given."""
+        """Wait until the device has done all work given to it."""
         if self.device == "cuda":
             import torch
 
@@ -65,7 +65,7 @@ def exchange(
 
 
 def agree(side: Side, size: int, mine: Samples) -> list[Message]:
-    """Rows of one size from what both sides saw, in ms."""
+    """Rows of one size from the samples of both sides, in ms."""
     from torch import distributed
 
     theirs: list[Any] = [None, None]
@@ -91,8 +91,8 @@ def _one_size(side: Side, size: int, count: int) -> Samples:
     for _ in range(count):
         begin = time.monotonic()
         if side.link == "same-host":  # the two share a clock
-            _early(side, outgoing, incoming, samples)
-            _late(side, outgoing, incoming, samples)
+            _measure_waiting_receiver(side, outgoing, incoming, samples)
+            _measure_waiting_sender(side, outgoing, incoming, samples)
         _round_trip(side, outgoing, incoming, samples)
         _both_ways(side, outgoing, incoming, samples)
         _collectives(side, outgoing, samples)
@@ -101,7 +101,7 @@ def _one_size(side: Side, size: int, count: int) -> Samples:
     return samples
 
 
-def _early(side: Side, outgoing: Any, incoming: Any, samples: Samples) -> None:
+def _measure_waiting_receiver(side: Side, outgoing: Any, incoming: Any, samples: Samples) -> None:
     """The receiver waits already: from the send call to the arrival."""
     import torch
     from torch import distributed
@@ -129,7 +129,7 @@ def _early(side: Side, outgoing: Any, incoming: Any, samples: Samples) -> None:
         samples["early"].append((end - int(stamp.item())) * 1e-6)
 
 
-def _late(side: Side, outgoing: Any, incoming: Any, samples: Samples) -> None:
+def _measure_waiting_sender(side: Side, outgoing: Any, incoming: Any, samples: Samples) -> None:
     """The sender waits already: from the receive call to the arrival."""
     import torch
     from torch import distributed
@@ -143,7 +143,7 @@ def _late(side: Side, outgoing: Any, incoming: Any, samples: Samples) -> None:
     else:
         distributed.recv(stamp, side.peer, group=side.group, tag=1)
         time.sleep(PAUSE_S)
-        with _timed(side, samples, "late"):
+        with _time_block(side, samples, "late"):
             distributed.irecv(incoming, side.peer, group=side.group).wait()
 
 
@@ -152,7 +152,7 @@ def _round_trip(side: Side, outgoing: Any, incoming: Any, samples: Samples) -> N
     from torch import distributed
 
     if side.first:
-        with _timed(side, samples, "ping-pong", share=0.5):
+        with _time_block(side, samples, "ping-pong", share=0.5):
             distributed.send(outgoing, side.peer, group=side.group)
             distributed.recv(incoming, side.peer, group=side.group)
     else:
@@ -166,7 +166,8 @@ def _both_ways(side: Side, outgoing: Any, incoming: Any, samples: Samples) -> No
 
     transfers = [(distributed.isend, outgoing), (distributed.irecv, incoming)]
     if not side.first:
-        # nccl runs what is posted singly between two ranks in order: one must receive first
+        # nccl runs sends and receives posted singly between two ranks in order: one must receive
+        # first
         transfers.reverse()
 
     def singly() -> list[Any]:
@@ -183,7 +184,7 @@ def _both_ways(side: Side, outgoing: Any, incoming: Any, samples: Samples) -> No
     posts: dict[str, Callable[[], list[Any]]] = {"bidirectional": singly, "batched": batched}
     for pattern, post in posts.items():
         side.barrier()
-        with _timed(side, samples, pattern):
+        with _time_block(side, samples, pattern):
             for work in post():
                 work.wait()
 
@@ -198,15 +199,15 @@ def _collectives(side: Side, outgoing: Any, samples: Samples) -> None:
     numbers = torch.ones(max(1, len(outgoing) // 4), device=outgoing.device)
     gathered = [torch.empty_like(outgoing) for _ in range(2)]
     side.barrier()
-    with _timed(side, samples, "all-reduce"):
+    with _time_block(side, samples, "all-reduce"):
         distributed.all_reduce(numbers, group=side.group)
     side.barrier()
-    with _timed(side, samples, "all-gather"):
+    with _time_block(side, samples, "all-gather"):
         distributed.all_gather(gathered, outgoing, group=side.group)
 
 
 @contextmanager
-def _timed(side: Side, samples: Samples, pattern: str, share: float = 1.0) -> Iterator[None]:
+def _time_block(side: Side, samples: Samples, pattern: str, share: float = 1.0) -> Iterator[None]:
     begin = time.monotonic_ns()
     yield
     side.settle()

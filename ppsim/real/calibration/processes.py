@@ -154,7 +154,7 @@ def _listen(
             except (EOFError, OSError):
                 workers[rank].join(limit_s)
                 if workers[rank].exitcode:
-                    raise _ended(rank, workers[rank].exitcode) from None
+                    raise _process_error(rank, workers[rank].exitcode) from None
                 del open_pipes[rank]
                 continue
             if isinstance(message, _Failure):
@@ -165,22 +165,22 @@ def _listen(
 
 def _silence(silent: list[int], patience: float, workers: list[Any]) -> PpsimError:
     for rank in silent:
-        if _stopped(workers[rank].pid):
-            return _halted(rank, f", and all were ended after {patience:g} s")
+        if _is_stopped(workers[rank].pid):
+            return _timeout_error(rank, f", and all were ended after {patience:g} s")
     return PpsimError(
         f"process {', '.join(map(str, silent))} has said nothing for {patience:g} s and was ended",
         "less load on this machine, smaller messages, or fewer ranks",
     )
 
 
-def _halted(rank: int, after: str = "") -> PpsimError:
+def _timeout_error(rank: int, after: str = "") -> PpsimError:
     return PpsimError(
         f"process {rank} was stopped by a signal{after}",
         "find what sends SIGSTOP, and leave it out",
     )
 
 
-def _stopped(pid: int) -> bool:
+def _is_stopped(pid: int) -> bool:
     """Return whether Linux reports a process as stopped; False on other systems."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
@@ -193,9 +193,9 @@ def _cause(rank: int, failure: _Failure, workers: list[Any]) -> PpsimError:
     time.sleep(GRACE_S)
     for other, process in enumerate(workers):
         if process.exitcode is not None and process.exitcode < 0:
-            return _ended(other, process.exitcode)
-        if process.exitcode is None and _stopped(process.pid):
-            return _halted(other)
+            return _process_error(other, process.exitcode)
+        if process.exitcode is None and _is_stopped(process.pid):
+            return _timeout_error(other)
     if failure.hint is not None:
         return InputError(f"process {rank}: {failure.text}", failure.hint)
     if failure.memory:
@@ -206,7 +206,7 @@ def _cause(rank: int, failure: _Failure, workers: list[Any]) -> PpsimError:
     return PpsimError(f"process {rank} failed: {failure.text}")
 
 
-def _ended(rank: int, code: int) -> PpsimError:
+def _process_error(rank: int, code: int) -> PpsimError:
     if code < 0:
         return PpsimError(
             f"process {rank} was ended by {signal.Signals(-code).name}",
@@ -223,7 +223,7 @@ def _enter(
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     _die_with_parent(parent)
-    sys.stdout = sys.stderr  # what the user's code prints is no result
+    sys.stdout = sys.stderr  # the user's code may print, and only results belong on stdout
     try:
         worker(rank, pipe.send, meeting, *pickle.loads(baggage.read_bytes()))
     except BaseException as error:
@@ -234,7 +234,7 @@ def _enter(
         os._exit(1)
     pipe.close()
     sys.stdout.flush()
-    # all is said: a fault in what torch's libraries do at exit would only look like a failed run
+    # all results are sent: a fault at exit in torch's libraries would only look like a failed run
     os._exit(0)
 
 

@@ -39,20 +39,20 @@ def layers(model: Workload, count: int, device: str) -> nn.Module:
     """``count`` layers in sequence."""
     with torch.device(device):
         made = nn.Sequential(*(Layer(model.hidden, model.heads) for _ in range(count)))
-    return _with_dtype(made, model)
+    return _convert_dtype(made, model)
 
 
 def embedding(model: Workload, device: str) -> nn.Module:
     """Token numbers to vectors."""
     with torch.device(device):
-        return _with_dtype(nn.Embedding(model.vocab, model.hidden), model)
+        return _convert_dtype(nn.Embedding(model.vocab, model.hidden), model)
 
 
 def head(model: Workload, device: str) -> nn.Module:
     """Vectors to scores over the vocabulary; the loss follows."""
     with torch.device(device):
         norm, project = nn.LayerNorm(model.hidden), nn.Linear(model.hidden, model.vocab, bias=False)
-    return _with_dtype(nn.Sequential(norm, project), model)
+    return _convert_dtype(nn.Sequential(norm, project), model)
 
 
 def loss(scores: Tensor, targets: Tensor) -> Tensor:
@@ -73,7 +73,7 @@ def tokens(model: Workload, device: str) -> Tensor:
     return torch.randint(0, model.vocab, (model.microbatch_size, model.sequence), device=device)
 
 
-def _with_dtype(module: nn.Module, model: Workload) -> nn.Module:
+def _convert_dtype(module: nn.Module, model: Workload) -> nn.Module:
     """Convert parameters that were drawn in 32 bits on their device: drawing on the host takes
     minutes at full size.
     """

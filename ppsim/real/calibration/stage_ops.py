@@ -26,9 +26,9 @@ class StageOps:
     backward: Callable[[Any, Any, Any], Any]
     # I: ``x, out, grad`` to the gradient of ``x`` and something for W
     backward_input: Callable[[Any, Any, Any], tuple[Any, Any]]
-    backward_weight: Callable[[Any], Any]  # W, of what I left
-    # an F with the op that runs beside it: ``x`` and a function that runs this op, to ``out``; None
-    # for one after the other
+    backward_weight: Callable[[Any], Any]  # W, from I's result
+    # an F with the op that runs in parallel: ``x`` and a function that runs this op, to ``out``;
+    # None for one after the other
     pair: Callable[[Any, Callable[[], None]], Any] | None = None
     # functions of the user's by kind, for sends and receives in place of torch's, and for steps of
     # FSDP
@@ -36,7 +36,7 @@ class StageOps:
 
 
 @contextmanager
-def gathered(ops: StageOps) -> Iterator[None]:
+def whole_parameters(ops: StageOps) -> Iterator[None]:
     """Have a stage's parameters whole for the block, where the user has functions for that."""
     ops.between.get("UNSHARD", lambda: None)()
     yield

@@ -1,8 +1,8 @@
-"""Stages of the user's own, from a function in a Python file: loaded, and held to what is asked of
-them.
+"""Stages of the user's own, from a function in a Python file: loaded, and checked against the
+contract.
 
-Stages that take or return several tensors are made stages of one: what travels between two stages
-is one message.
+Stages that take or return several tensors are made stages of one: the tensors between two stages
+travel as one message.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def make_stage(of: UserModule, stage: int, stages: int, device: str) -> UserStag
     if not isinstance(module, torch.nn.Module):
         raise InputError(f"{where}: the module is {_name(module)}, not a torch.nn.Module", CONTRACT)
     if isinstance(example, tuple | list):
-        example = _bundled(module, tuple(example), own, stage, where)
+        example = _bundle_tensors(module, tuple(example), own, stage, where)
     if not isinstance(example, torch.Tensor) or not example.ndim:
         raise InputError(
             f"{where}: the example input is {_name(example)}, not a tensor with a dimension",
@@ -101,7 +101,7 @@ def make_stage(of: UserModule, stage: int, stages: int, device: str) -> UserStag
     _pack_output(module)
     ops = stage_ops(module, first=stage == 0, own=own)
     if stage == stages - 1:
-        ops = _with_loss(ops)
+        ops = _add_loss(ops)
     return UserStage(module, example.detach(), ops, tuple(own))
 
 
@@ -147,7 +147,7 @@ def _load(of: UserModule) -> Callable[..., Any]:
     return result
 
 
-def _bundled(
+def _bundle_tensors(
     module: Any, examples: tuple[Any, ...], own: Mapping[str, Any], stage: int, where: str
 ) -> Any:
     """Make a stage of several tensors one of a single tensor (InputError: no dtype is common to
@@ -233,7 +233,7 @@ def _check_own(own: Mapping[str, Any], where: str) -> None:
         )
 
 
-def _with_loss(ops: StageOps) -> StageOps:
+def _add_loss(ops: StageOps) -> StageOps:
     """End F in the loss: the output where it is a single number, else the mean of its squares."""
 
     def ended(function: Callable[..., Any]) -> Callable[..., Any]:

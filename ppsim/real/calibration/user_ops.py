@@ -11,7 +11,7 @@ from ppsim.inputs.profile.profile import OpTime, StageSize
 from ppsim.real.calibration.clock import Tick, stopwatch
 from ppsim.real.calibration.memory import activation_bytes
 from ppsim.real.calibration.ops import collect, one_thread, op_time, time_once
-from ppsim.real.calibration.stage_ops import gathered
+from ppsim.real.calibration.stage_ops import whole_parameters
 from ppsim.real.calibration.user_module import (
     CHAIN,
     UserModule,
@@ -32,7 +32,7 @@ def measure_stages(
     tick: Tick,
     together: bool = True,
 ) -> tuple[list[OpTime], list[StageSize]]:
-    """Measure F, B, I, W and a pair of each stage, and what it holds and sends; one stage is in
+    """Measure F, B, I, W and a pair of each stage, its memory and its messages; one stage is in
     memory at a time.
 
     Without ``together`` a pair is measured only where the user has a function for it, as in a run.
@@ -56,7 +56,7 @@ def measure_stages(
                     f"{_shape(sent)}",
                     CHAIN,
                 )
-            with outside_code(of.path, f"stage {number}"), gathered(made.ops):
+            with outside_code(of.path, f"stage {number}"), whole_parameters(made.ops):
                 sent = _check_gradients(made, number, stages, where)
                 sizes.append(_size_of(made, number, sent if number < stages - 1 else None))
                 example = partial(input_of, made, number == 0)

@@ -29,8 +29,8 @@ _RECORDINGS = count()  # of this process
 
 
 class Row(NamedTuple):
-    """One op: what it is, the moments as the clock marks them, and its step; -1 for what it has
-    none of.
+    """One op: its kind and place, the moments as the clock marks them, and its step; -1 where a
+    number is missing.
     """
 
     kind: str
@@ -48,14 +48,14 @@ class Process:
 
     device: int | None = None  # its pipeline rank, None until it is known
     replica: int | None = None  # its data-parallel rank
-    # what else the header tells: how many devices, which schedule
-    more: dict[str, Any] = field(default_factory=dict)
+    # further entries of the header: the number of devices, the schedule
+    extra: dict[str, Any] = field(default_factory=dict)
 
-    def tell(self, device: int, replica: int, **more: Any) -> None:
-        """Take what a runtime says where the user has said nothing."""
+    def fill_in(self, device: int, replica: int, **more: Any) -> None:
+        """Fill in device and replica from a runtime where the user has given neither."""
         self.device = device if self.device is None else self.device
         self.replica = replica if self.replica is None else self.replica
-        self.more |= more
+        self.extra |= more
 
 
 class OpsFile:
@@ -71,12 +71,12 @@ class OpsFile:
         self._seen: Counter[tuple[str, int, int]] = Counter()
 
     @property
-    def begun(self) -> bool:
+    def has_ops(self) -> bool:
         """Whether any op was written."""
         return bool(self._name)
 
     def start(self, clock_name: str, clock: Clock) -> None:
-        """Collect what the header says, when the process is set up."""
+        """Collect the entries of the header, when the process is set up."""
         self._clock = clock
         self._rank, ranks = _rank()
         self._header = {
@@ -97,7 +97,7 @@ class OpsFile:
         if not rows:
             return
         lines = "".join(self._lines(rows))
-        header = "" if self.begun else self._begin()
+        header = "" if self.has_ops else self._begin()
         self.writer.append(self._name, (header + lines).encode())
 
     def close(self) -> None:
@@ -111,7 +111,7 @@ class OpsFile:
             process.device if process.device is not None else max(rank, 0),
             process.replica or 0,
         )
-        told = {"device": device, "replica": replica, **self._header, **process.more}
+        told = {"device": device, "replica": replica, **self._header, **process.extra}
         torch = sys.modules.get("torch")
         header = {
             "schema": SCHEMA,

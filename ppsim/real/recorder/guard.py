@@ -26,22 +26,22 @@ class Guard(Protocol):
         """Call work of the recorder; a fault of it gives None and ends the recording."""
 
 
-def observed(
+def observed_function(
     guard: Guard,
     original: Callable[..., Any],
     before: Callable[..., Any],
     after: Callable[[Any, Any], None],
     failed: Callable[[], None] | None = None,
 ) -> Callable[..., Any]:
-    """Return a function that does what the original does, and is observed by a recording while that
+    """Return a function that calls the original and is observed by a recording while the original
     runs.
 
-    The original is called once, with exactly what the caller has given; what it returns or raises
+    The original is called once, with exactly the caller's arguments; whatever it returns or raises
     is passed on.
 
     Args:
         guard: the recording.
-        original: what is observed.
+        original: the observed function.
         before: is called first with what is given; where it returns None, this call is not
             observed.
         after: is called with what ``before`` returned and with the result.
@@ -119,7 +119,7 @@ def _level_of_the_program() -> int:
 
 
 def describe(error: Exception) -> str:
-    """Say what failed, in one line."""
+    """Describe the error in one line."""
     try:
         if isinstance(error, OSError) and error.strerror:
             where = f"'{error.filename}': " if error.filename else ""

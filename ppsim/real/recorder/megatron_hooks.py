@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ppsim.real.recorder.guard import observed
+from ppsim.real.recorder.guard import observed_function
 from ppsim.real.recorder.notes import Notes
-from ppsim.real.recorder.torch_hooks import replaced
+from ppsim.real.recorder.torch_hooks import replaced_function
 
 
 @contextmanager
@@ -24,8 +24,8 @@ def hook(recorder: Notes, schedules: Any) -> Iterator[None]:
     """
     hooks = _Hooks(recorder)
     with (
-        replaced(schedules, "forward_step", hooks.forward),
-        replaced(schedules, "backward_step", hooks.backward),
+        replaced_function(schedules, "forward_step", hooks.forward),
+        replaced_function(schedules, "backward_step", hooks.backward),
     ):
         try:
             yield
@@ -77,7 +77,7 @@ class _Hooks:
                 output = _tensor(result[0] if isinstance(result, tuple) else result)
                 self.outputs[id(output)] = output, stage, microbatch
 
-        return observed(self.recorder, original, before, after)
+        return observed_function(self.recorder, original, before, after)
 
     def backward(self, original: Any) -> Any:
         """Note the backward of a forward that was noted."""
@@ -90,7 +90,7 @@ class _Hooks:
             stage, microbatch, start = begun
             self.recorder.note("B", stage, microbatch, start, self.recorder.mark())
 
-        return observed(self.recorder, original, before, after)
+        return observed_function(self.recorder, original, before, after)
 
     def _place(self, chunk: int | None) -> tuple[int, int]:
         """The stage of the model that runs, and its chunk of the device."""
@@ -103,7 +103,7 @@ class _Hooks:
             mesh.get_pipeline_model_parallel_world_size(),
         )
         if not self.ran:
-            self.recorder.process.tell(device, mesh.get_data_parallel_rank(), devices=devices)
+            self.recorder.process.fill_in(device, mesh.get_data_parallel_rank(), devices=devices)
         return device + chunk * devices, chunk
 
     def _first_of_its_device(self) -> bool:

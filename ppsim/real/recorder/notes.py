@@ -1,4 +1,4 @@
-"""The notes of one recorded process: what hooks and marks add to, and when it is written.
+"""The notes of one recorded process, which hooks and marks add to and which are written in time.
 
 Nothing here raises into the program that is recorded: a fault ends the recording with one warning.
 """
@@ -29,7 +29,7 @@ class Notes:
     """The ops of a process as they end.
 
     Attributes:
-        process: what is known of it.
+        process: its device, replica and header.
         rows: ops that are not written yet.
         step: the training step, from 0; -1 before the first one.
         running: whether ops are noted.
@@ -77,7 +77,7 @@ class Notes:
         self.warn_once(f"ppsim.record stopped, and the program goes on: {describe(error)}")
 
     def warn_once(self, text: str) -> None:
-        """Say what ended the recording, or a part of it; nothing after the first time."""
+        """Warn about the reason why the recording, or a part of it, ended; only the first time."""
         if not self.failed:
             self.failed = True
             warn(text)
@@ -136,9 +136,7 @@ class Notes:
         self.step += 1
 
     def end_step(self) -> None:
-        """A training step has ended: write what is due, and end the recording after the last step
-        asked for.
-        """
+        """End a training step: write due rows, and end the recording after the last step."""
         if self._steps is not None and self.step + 1 >= self._steps:
             self.end()
         else:
@@ -173,7 +171,7 @@ class Notes:
             return
         try:
             rows = self.rows  # other threads append to it meanwhile
-            held, passed = len(rows), self.clock.passed
+            held, passed = len(rows), self.clock.is_reached
             reached = next((at for at in range(held) if not passed(rows[at].end)), held)
             while 0 < reached < held and self._overlaps(reached):
                 reached -= 1
@@ -192,11 +190,11 @@ class Notes:
         ended: both may be a pair.
         """
         start, ns = self.rows[at].start, self.clock.ns
-        return self.clock.passed(start) and ns(start) < ns(self.rows[at - 1].end)
+        return self.clock.is_reached(start) and ns(start) < ns(self.rows[at - 1].end)
 
     def end(self, wait_s: float = WAIT_S) -> None:
-        """Write what is left, once; of a GPU what it reaches within some seconds, as what it runs
-        may hang.
+        """Write the remaining rows, once; of a GPU the ones that it reaches within some seconds, as
+        it may hang.
         """
         if self._unfinished:
             self._unfinished = False
@@ -209,7 +207,9 @@ class Notes:
                 "it ends while a CUDA graph is captured, which allows no question about events"
             )
         until = time.monotonic() + wait_s
-        while self.rows and not self.clock.passed(self.rows[-1].end) and time.monotonic() < until:
+        while (
+            self.rows and not self.clock.is_reached(self.rows[-1].end) and time.monotonic() < until
+        ):
             time.sleep(POLL_S)
         self._write_run()
         self.file.close()

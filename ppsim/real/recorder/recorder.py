@@ -85,18 +85,18 @@ class Recorder(Notes):
     ) -> None:
         recorded = self.running
         self.end(WAIT_S if kind is None else 0.0)  # an error is not held up
-        if recorded and kind is None and not (self.failed or self.file.begun):
+        if recorded and kind is None and not (self.failed or self.file.has_ops):
             warn("ppsim.record saw no op: no step of a pipeline ran, and no op was marked")
 
     def end(self, wait_s: float = WAIT_S) -> None:
-        """Take the hooks off and write what is left."""
+        """Take the hooks off and write the remaining rows."""
         if Recorder.active is self:
             Recorder.active = None
             self.safely(self._hooks.close)
         super().end(wait_s)
 
     def _check(self) -> None:
-        """Refuse what cannot be recorded (_CannotRecord)."""
+        """Refuse a recording that is not possible (_CannotRecord)."""
         if not (isinstance(self._wanted, str) and self._wanted in CLOCKS):
             raise _CannotRecord(
                 f"not a clock: {_type_name(self._wanted)}; expected one of {', '.join(CLOCKS)}"
@@ -159,8 +159,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class Op:
-    """Mark one op: ``with op("F", stage, microbatch):`` around what computes it, without what it
-    waits for.
+    """Mark one op: ``with op("F", stage, microbatch):`` around its compute, without its waits.
 
     Outside of a recording it does nothing.
 

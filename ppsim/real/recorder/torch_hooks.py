@@ -1,9 +1,9 @@
-"""Hooks on torch.distributed.pipelining: on what each of its schedules calls, those of its runtime
-and the others.
+"""Hooks on torch.distributed.pipelining: on the functions that each of its schedules calls, its
+runtime and the others.
 
-An op is what a stage computes, so that waiting for its input is no part of it; the loss belongs to
-the forward of the last stage. A send is the moment of its post, a receive lasts from its post to
-the end of the wait for it.
+An op is the compute of a stage and does not include the wait for its input; the loss belongs to the
+forward of the last stage. A send is the moment of its post, a receive lasts from its post to the
+end of the wait for it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from inspect import getattr_static
 from types import FunctionType, ModuleType, TracebackType
 from typing import Any
 
-from ppsim.real.recorder.guard import observed
+from ppsim.real.recorder.guard import observed_function
 from ppsim.real.recorder.notes import Notes
 
 Key = tuple[str, int, int]
@@ -34,7 +34,7 @@ def hook(recorder: Notes) -> Iterator[None]:
     with ExitStack() as changed:
 
         def put(owner: Any, name: str, made: Callable[[Any], Any], optional: bool = False) -> None:
-            changed.enter_context(replaced(owner, name, made, optional))
+            changed.enter_context(replaced_function(owner, name, made, optional))
 
         base, hooks = stage._PipelineStageBase, _Hooks(recorder)
         changed.callback(hooks.forget)
@@ -59,8 +59,8 @@ def hook(recorder: Notes) -> Iterator[None]:
 
 
 @contextmanager
-def replaced(
-    owner: Any, name: str, made: Callable[[Any], Any], optional: bool = False
+def replaced_function(
+    owner: Any, name: str, make_replacement: Callable[[Any], Any], optional: bool = False
 ) -> Iterator[None]:
     """Replace a function of a module, or a method that takes its object first, by one made of it.
 
@@ -75,7 +75,7 @@ def replaced(
         return
     if not (callable(found) if isinstance(owner, ModuleType) else isinstance(found, FunctionType)):
         raise TypeError(f"{owner.__name__} has no function {name}")
-    ours, inherited = made(found), name not in vars(owner)
+    ours, inherited = make_replacement(found), name not in vars(owner)
     setattr(owner, name, ours)
     try:
         yield
@@ -134,7 +134,7 @@ class _Hooks:
             posted = start if kind == "W" else self.reached.pop((wanted, stage, microbatch), start)
             self.recorder.note(kind, stage, microbatch, start, end, posted)
 
-        return observed(self.recorder, original, before, after)
+        return observed_function(self.recorder, original, before, after)
 
     def lost(self, original: Any) -> Any:
         """Let the forward of the last stage end with its loss."""
@@ -147,7 +147,7 @@ class _Hooks:
             if end is not None and rows and rows[-1].kind == "F" and rows[-1].stage == stage:
                 rows[-1] = rows[-1]._replace(end=end)
 
-        return observed(self.recorder, original, before, after)
+        return observed_function(self.recorder, original, before, after)
 
     def reduced(self, original: Any) -> Any:
         """Note the reduction of a stage's gradients."""
@@ -158,7 +158,7 @@ class _Hooks:
         def after(begun: tuple[int, Any], result: Any) -> None:
             self.recorder.note("REDUCE_GRAD", begun[0], -1, begun[1], self.mark())
 
-        return observed(self.recorder, original, before, after)
+        return observed_function(self.recorder, original, before, after)
 
     def made(self, kind: str) -> Callable[[Any], Any]:
         """Remember which messages are about to be posted."""
@@ -170,7 +170,7 @@ class _Hooks:
             for op in _listed(ops):
                 self.messages[id(op)] = op, key
 
-        return lambda original: observed(self.recorder, original, before, after)
+        return lambda original: observed_function(self.recorder, original, before, after)
 
     def posted(self, original: Any) -> Any:
         """Note sends as they are posted, and remember receives until they are waited for."""
@@ -189,7 +189,7 @@ class _Hooks:
             if receives := [key for key in keys if key[0][0] == "R"]:
                 self.pending[id(works)] = works, receives, start
 
-        return observed(self.recorder, original, before, after)
+        return observed_function(self.recorder, original, before, after)
 
     def waited(self, original: Any) -> Any:
         """Note receives when they have arrived."""
@@ -205,7 +205,7 @@ class _Hooks:
                 self.recorder.note(*key, posted, end)
                 self.reached[key] = reached
 
-        return observed(self.recorder, original, before, after)
+        return observed_function(self.recorder, original, before, after)
 
     def sharded(self, original: Any) -> Any:
         """Note the gathers and releases of FSDP that torch's runtime names ``PP:0UNSHARD``."""
@@ -237,7 +237,7 @@ class _Hooks:
             self.forget()
             self.recorder.end_step()
 
-        return observed(self.recorder, original, before, after, self.forget)
+        return observed_function(self.recorder, original, before, after, self.forget)
 
     def _introduce(self, schedule: Any) -> None:
         """Tell which device this is, once."""
@@ -246,7 +246,7 @@ class _Hooks:
         import torch.distributed as dist
 
         stage = schedule._stages[0] if hasattr(schedule, "_stages") else schedule._stage
-        self.recorder.process.tell(
+        self.recorder.process.fill_in(
             stage.group_rank,
             replica_of(dist.get_process_group_ranks(stage.group or dist.group.WORLD)),
             devices=stage.group_size,

@@ -1,4 +1,5 @@
-"""The thread that writes a recording, so that a slow or lost disk never holds up what is recorded.
+"""The thread that writes a recording, so that a slow or lost disk never delays the recorded
+program.
 
 It only ever writes a file that it has made itself, whole rows only. Between two writes it holds no
 file open: a program that closes descriptors by number closes none of ours, and we close none of its
@@ -50,7 +51,7 @@ class Writer:
         self._size = 0
 
     def append(self, name: str, data: bytes) -> None:
-        """Write data after what was appended before; the first call gives the file its name,
+        """Write data after all data appended before; the first call gives the file its name,
         without a suffix.
 
         Raises:
@@ -72,7 +73,7 @@ class Writer:
             self._start()
 
     def close(self) -> None:
-        """Write what waits, and end the file.
+        """Write all waiting data, and end the file.
 
         Raises:
             OSError: it could not be written, or not within :data:`CLOSE_S` seconds.
@@ -120,7 +121,7 @@ class Writer:
             self._remove_empty()
 
     def _next(self) -> bytes | None:
-        """Take what waits longest; None, and the thread ends, where nothing does."""
+        """Take the data that has waited longest; None, and the thread ends, where there is none."""
         with self._lock:
             self._is_writing = bool(self._queue)
             return self._queue.popleft() if self._is_writing else None
@@ -149,7 +150,7 @@ class Writer:
         return file
 
     def _write(self, file: int, data: bytes) -> None:
-        """Append rows; those that do not fit are taken back, so that the last one is whole."""
+        """Append rows; rows that do not fit are taken back, so that the last one is whole."""
         rest = memoryview(data)
         try:
             while rest:
@@ -173,8 +174,8 @@ class Writer:
 
 
 def _open(path: Path, flags: int) -> int:
-    """Open a file, with no number of a standard stream: what is printed while that is closed is
-    none of its rows.
+    """Open a file under a number other than a standard stream's, so that prints while one is closed
+    never get among its rows.
     """
     file = os.open(path, flags, 0o644)
     if file > STANDARD or not hasattr(os, "O_CLOEXEC"):

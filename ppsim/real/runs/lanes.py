@@ -19,7 +19,7 @@ ENCODER = (Kind.EF, Kind.EB)
 # op that needs it.
 MARKS = tuple(k for k in TIMED if k.info.side in ("post", "wait") and k != Kind.WAIT_OFFLOAD)
 ON_ALL = tuple(
-    k for k in TIMED if k.info.everywhere or (k.info.scope == Scope.DEVICE and k not in ENCODER)
+    k for k in TIMED if k.info.on_all_devices or (k.info.scope == Scope.DEVICE and k not in ENCODER)
 )
 
 

@@ -64,9 +64,9 @@ class QueueEntry:
     waits: tuple[int, ...] = ()
 
     @property
-    def everywhere(self) -> bool:
+    def on_all_devices(self) -> bool:
         """Whether it starts on all devices together."""
-        return Kind(self.kind).info.everywhere
+        return Kind(self.kind).info.on_all_devices
 
 
 def run_all(
@@ -172,7 +172,7 @@ def _meetings(work: list[list[list[QueueEntry]]]) -> Meetings:
     from torch import distributed
 
     lanes = {
-        entry.lane for queues in work for queue in queues for entry in queue if entry.everywhere
+        entry.lane for queues in work for queue in queues for entry in queue if entry.on_all_devices
     }
     return {lane: distributed.new_group() for lane in sorted(lanes)}
 
@@ -225,7 +225,7 @@ def follow(
     """Execute one queue; returns per entry its times in ns from ``origin``, and the end of all
     sends.
 
-    Streams beside compute run in threads of their own. Marks are read at the end, as a GPU reaches
+    Streams other than compute run in a thread each. Marks are read at the end, as a GPU reaches
     them later than the host.
     """
     done = {op: Event() for entry in entries for op in entry.waits}
@@ -300,7 +300,7 @@ def _follow_lane(
                 receiving.pop(key).wait()
             for op in entry.waits:
                 done[op].wait()
-            if entry.everywhere:
+            if entry.on_all_devices:
                 _gather_all(meet[entry.lane])
             start = mark()
             task.run(entry)

@@ -2,7 +2,7 @@
 within its memory.
 
 One thread of the host issues all queues, in the order in which the ops are predicted to begin. On a
-processor, which does at once what it is issued, the same order is a run one after the other.
+processor, which runs each op when it is issued, the same order is a serial run.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Order = list[tuple[int, QueueEntry]]
 
 
 @dataclass(frozen=True)
-class Alone:
+class AloneCosts:
     """Costs of ops and messages, measured before any schedule runs."""
 
     ops: tuple[OpTime, ...]  # measured inside one part, the others idle
@@ -103,11 +103,11 @@ def order_entries(plan: RunPlan) -> Order:
         at[device] += 1
         order.append((device, entry))
         if entry.kind in SENDS:
-            sent.add(_received(entry))
+            sent.add(_receive_of(entry))
     return order
 
 
-def _received(entry: QueueEntry) -> tuple[int, int, int]:
+def _receive_of(entry: QueueEntry) -> tuple[int, int, int]:
     """Name the receive of a send: kind, stage, microbatch."""
     forward = entry.kind == Kind.SEND_F
     return (
@@ -129,10 +129,10 @@ def follow(order: Order, tasks: Sequence[Any], lanes: Parts, origin: int) -> Tur
     awaited = {(device, op) for device, entry in order for op in entry.waits}
     done: dict[tuple[int, int], Any] = {}
     for device, entry in order:
-        with lanes.on(device, entry.lane):
+        with lanes.use_stream(device, entry.lane):
             posted = start = end = lanes.mark()
             if entry.kind in SENDS:
-                arriving[_received(entry)] = lanes.carry(
+                arriving[_receive_of(entry)] = lanes.carry(
                     tasks[device].outgoing(entry), device, entry.peer
                 )
             elif entry.kind not in RECEIVES:
@@ -183,7 +183,7 @@ def _turn_of(order: Order, plan: RunPlan, settings: Settings, lanes: Parts) -> T
     assert settings.model is not None
     each = []
     for device in range(lanes.devices):
-        with lanes.on(device):
+        with lanes.use_stream(device):
             each.append(tasks.ComputingTasks(plan.lowered, device, settings.model, settings.device))
     lanes.settle()
 
@@ -198,16 +198,16 @@ def _turn_of(order: Order, plan: RunPlan, settings: Settings, lanes: Parts) -> T
 
 def measure_alone(
     model: Workload, devices: int, device: str, sizes: Sequence[int], tick: Tick
-) -> Alone:
+) -> AloneCosts:
     """Measure ops inside one part, copies, and the slowdown by busy parts (PpsimError: its process
     failed).
     """
     from ppsim.real.calibration.processes import ranks
 
-    found: list[Alone] = []
+    found: list[AloneCosts] = []
     with ranks(_measure, 1, model, devices, device, tuple(sizes)) as messages:
         for _, message in messages:
-            if isinstance(message, Alone):
+            if isinstance(message, AloneCosts):
                 found.append(message)
             else:
                 tick(message)
@@ -227,12 +227,12 @@ def _measure(
     from ppsim.real.calibration.ops import measure_ops
 
     lanes = _lanes(device, devices)
-    with lanes.on(0):
+    with lanes.use_stream(0):
         ops = measure_ops(model, device, repeats=5, warm_up=1, tick=say)
     messages = copies(sizes, COPIES, WARM_UP) if device == "cuda" else ()
     # Pairs are left out: they take a second stream, which is not confined to the part.
     ops = [op for op in ops if op.kind != "FB"]
-    say(Alone(tuple(ops), tuple(messages), interference(model, lanes, device), lanes.sms))
+    say(AloneCosts(tuple(ops), tuple(messages), interference(model, lanes, device), lanes.sms))
 
 
 def interference(model: Workload, lanes: Parts, device: str) -> float:
@@ -243,7 +243,7 @@ def interference(model: Workload, lanes: Parts, device: str) -> float:
 
     layers, inputs = [], []
     for each in range(lanes.devices):
-        with lanes.on(each):
+        with lanes.use_stream(each):
             layers.append(stage.layers(model, model.layers, device))
             inputs.append(stage.activations(model, device))
     lanes.settle()
@@ -252,7 +252,7 @@ def interference(model: Workload, lanes: Parts, device: str) -> float:
         first: dict[int, Any] = {}
         for number in range(PASSES):
             for each in devices:
-                with lanes.on(each):
+                with lanes.use_stream(each):
                     begin = lanes.mark()
                     layers[each](inputs[each]).square().mean().backward()
                     first.setdefault(each, begin)

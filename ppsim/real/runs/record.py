@@ -56,7 +56,7 @@ class Measured:
 
     name: str  # the schedule
     lowered: Lowered  # the queues that the devices followed
-    # what the ops were meant to cost: sleeping times, or op times measured alone, in ms
+    # the intended times of ops: sleeping times, or op times measured alone, in ms
     costs: Costs
     posted: Times  # shape (repetitions, entries), ms: when the device reached the entry
     start: Times  # likewise: when its inputs were there
@@ -85,7 +85,7 @@ class Record:
     """All schedules that were run round-robin in one session."""
 
     runs: tuple[Measured, ...]  # one per schedule
-    # how they were run: ops, message_bytes, backend, runner, real_time, and what messages cost
+    # how they were run: ops, message_bytes, backend, runner, real_time, and costs of messages
     settings: Mapping[str, Any]
     provenance: Mapping[str, Any]  # machine, versions and date
 
@@ -106,7 +106,7 @@ def dump(record: Record, target: str, resolution_us: int = 1) -> bytes:
 
 
 def load(path: str) -> Record:
-    """Read the record in a file (InputError: it cannot be read, or is no record)."""
+    """Read the record in a file (InputError: it cannot be read, or is not a record)."""
     file, settings = record_file.read_file(path)
     source = f"'{name_of(path)}'"
     runs = tuple(
@@ -163,7 +163,7 @@ def _run_from(run: record_file.Run, step: float, where: str) -> Measured:
         raise InputError(
             f"{where}: costs or batch hold rows of unequal length, or too large a number", HINT
         ) from None
-    # held to what every schedule's file is: all ops once, in an order that finishes, matched
+    # checked as every schedule's file: all ops once, in an order that finishes, matched
     with _located(where):
         require_sound(Draft.from_schedule(lowered.schedule))
         match_messages(lowered)
@@ -197,7 +197,7 @@ def _kind_of(name: str) -> Kind:
 
 @contextmanager
 def _located(where: str) -> Iterator[None]:
-    """Name the place in the file in what is refused."""
+    """Add the place in the file to a refusal."""
     try:
         yield
     except (InputError, InvalidSchedule) as error:

@@ -66,7 +66,7 @@ class Link:
 
     alpha: float = 0.0  # latency
     ms_per_byte: float = 0.0  # inverse bandwidth
-    late: float = 0.0  # what is added when the receive is posted after the send
+    late: float = 0.0  # added when the receive is posted after the send
 
 
 class Settings(msgspec.Struct, frozen=True):

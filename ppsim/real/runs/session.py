@@ -150,7 +150,7 @@ def device_of(request: Request, devices: int) -> str:
 
 
 def _check(schedules: Sequence[Schedule], request: Request) -> None:
-    """Refuse what cannot run before anything is measured."""
+    """Refuse settings that cannot run, before anything is measured."""
     computing = request.ops == "compute"
     split = request.runner == "partitioned"
     if not split:
@@ -216,7 +216,7 @@ def _check(schedules: Sequence[Schedule], request: Request) -> None:
 
 
 def _check_module(request: Request) -> None:
-    """Refuse what stages of the user's own cannot be combined with."""
+    """Refuse options that cannot be combined with the user's own stages."""
     if request.runner == "partitioned":
         raise InputError(
             "--runner partitioned measures a transformer's stages, not those of --module",
@@ -422,8 +422,8 @@ def _link_alone(size: int, request: Request, report: Progress) -> Link:
 def link_of(messages: Sequence[Message], size: int) -> Link:
     """Fit the 10th percentiles: they show the link, the medians the machine's scheduler.
 
-    A late receive adds a handshake, no more than another message takes; what is beyond that was the
-    scheduler.
+    A late receive adds a handshake, at most the time of another message; any time beyond that was
+    the scheduler's.
     """
     best = {(row.pattern, row.bytes): row.p10_ms for row in messages}
     pattern = "early" if any(row.pattern == "early" for row in messages) else "ping-pong"
@@ -434,7 +434,7 @@ def link_of(messages: Sequence[Message], size: int) -> Link:
         return Link()
     line = line_fit.fit_line(*zip(*rows, strict=True))
     late = best.get(("late", size), 0.0) - best.get(("early", size), 0.0)
-    return Link(line.alpha, line.slope, min(max(late, 0.0), line.at(size)))
+    return Link(line.alpha, line.slope, min(max(late, 0.0), line.time_at(size)))
 
 
 def _costs(schedule: Schedule, request: Request, profile: Profile | None) -> Costs:

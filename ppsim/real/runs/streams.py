@@ -32,7 +32,7 @@ class Wall:
     def settle(self) -> None:
         """Do nothing: no work is pending."""
 
-    def passed(self, mark: Any) -> bool:
+    def is_reached(self, mark: Any) -> bool:
         """Return whether the moment is over, which it is."""
         return True
 
@@ -79,7 +79,7 @@ class Events:
 
         torch.cuda.synchronize()
 
-    def passed(self, mark: Any) -> bool:
+    def is_reached(self, mark: Any) -> bool:
         """Return whether the GPU has reached the event."""
         return bool(mark.query())
 
@@ -108,15 +108,15 @@ class Serial(Wall):
         self.sms = 0
 
     @contextmanager
-    def on(self, device: int, stream: int = Stream.COMPUTE) -> Iterator[None]:
+    def use_stream(self, device: int, stream: int = Stream.COMPUTE) -> Iterator[None]:
         """Do nothing: there is one processor."""
         yield
 
     def finished(self) -> None:
-        """Return no event: what was issued on a processor is done."""
+        """Return no event: ops issued on a processor have ended."""
 
     def await_event(self, event: None) -> None:
-        """Do nothing: what was issued on a processor is done."""
+        """Do nothing: ops issued on a processor have ended."""
 
     def carry(self, tensor: Any, sender: int, receiver: int) -> tuple[Any, Any]:
         """Copy the message."""
@@ -146,7 +146,7 @@ class Partitions(Events):
         self._copies: dict[tuple[int, int], Any] = {}
 
     @contextmanager
-    def on(self, device: int, stream: int = Stream.COMPUTE) -> Iterator[None]:
+    def use_stream(self, device: int, stream: int = Stream.COMPUTE) -> Iterator[None]:
         """Make a stream of a device current: its part's, or one that only copies, which takes no
         multiprocessor.
         """

@@ -19,7 +19,7 @@ from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError
 from ppsim.inputs.profile.profile import Workload
 from ppsim.real.calibration import stage as stages
-from ppsim.real.calibration.stage_ops import StageOps, gathered, stage_ops
+from ppsim.real.calibration.stage_ops import StageOps, stage_ops, whole_parameters
 from ppsim.real.calibration.user_module import UserModule, loss_of, make_stage
 
 Cell = tuple[int, int]
@@ -95,8 +95,8 @@ class HeldStage:
     module: Any  # the torch module
     # how it runs each kind of op; F of a transformer's last stage leaves the loss to the target
     ops: StageOps
-    takes: Layout  # shape and dtype of its input
-    gives: Layout  # shape and dtype of its output
+    input_layout: Layout  # shape and dtype of its input
+    output_layout: Layout  # shape and dtype of its output
     example: Any = None  # an input, where the stage is the user's
 
 
@@ -112,7 +112,7 @@ def hold_stage(
         )
         return HeldStage(module, stage_ops(module, first=stage == 0), shape, shape)
     made = make_stage(model, stage, schedule.n_stages, device)
-    with outside_code(model.path, f"stage {stage}"), torch.no_grad(), gathered(made.ops):
+    with outside_code(model.path, f"stage {stage}"), torch.no_grad(), whole_parameters(made.ops):
         out = made.ops.forward(made.example.clone())
     return HeldStage(made.module, made.ops, _layout(made.example), _layout(out), made.example)
 
@@ -205,7 +205,7 @@ class ComputingTasks:
     def incoming(self, entry: Any) -> Any:
         """Make a buffer for an activation or a gradient."""
         stage = self._held[entry.stage]
-        shape, dtype = stage.takes if entry.kind == RECEIVES[0] else stage.gives
+        shape, dtype = stage.input_layout if entry.kind == RECEIVES[0] else stage.output_layout
         buffer = torch.empty(shape, dtype=dtype, device=self._device)
         self.accept(entry.kind, (entry.stage, entry.microbatch), buffer)
         return buffer
@@ -274,9 +274,7 @@ class ComputingTasks:
             self._activation(cell).copy_(self._on_host.pop(cell), non_blocking=True)
 
     def _activation(self, cell: Cell) -> Any:
-        """What is copied to the host of a microbatch: the input of its stage, or the output of the
-        first.
-        """
+        """The tensor that is copied to the host: the stage's input, or the first stage's output."""
         kept = self._input if cell[0] else self._output
         return kept[cell].data
 
@@ -308,7 +306,7 @@ class ComputingTasks:
 
 
 class _Transfer:
-    """A send or receive by a function of the user's, which may return what can be waited for."""
+    """A send or receive by a function of the user's, which may return a handle to wait for."""
 
     def __init__(self, path: str, doing: str, function: Callable[..., Any], *call: Any) -> None:
         self._where = path, doing

@@ -102,8 +102,8 @@ def lower_as_torch(schedule: Schedule) -> Lowered:
 
 
 def check(schedules: Sequence[Schedule], message_bytes: int) -> None:
-    """Refuse what torch cannot carry (InputError: a stage on two devices, a message that is no
-    whole float32).
+    """Refuse schedules that torch cannot carry (InputError: a stage on two devices, a message that
+    is not a whole number of float32).
     """
     for schedule in schedules:
         if schedule.placement.n_replicas > 1:
@@ -191,7 +191,7 @@ def _turn_of(job: Job, rank: int, settings: Settings, watch: Clock) -> Turn:
 
     def turn(begin: int) -> Turns:
         noted: list[Mark] = []
-        with _recorded(runtime, job.steps[rank], watch, noted):
+        with _record_actions(runtime, job.steps[rank], watch, noted):
             runtime.step(*arguments, **target, return_outputs=False)
         end = watch.mark()
         watch.settle()
@@ -262,7 +262,7 @@ def _let_time_pass(
 
 
 @contextmanager
-def _recorded(
+def _record_actions(
     runtime: Any, steps: Mapping[str, TorchAction], watch: Clock, noted: list[Mark]
 ) -> Iterator[None]:
     """Note the times of every action of torch's pipelining runtime inside the block."""

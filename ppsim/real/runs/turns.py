@@ -66,8 +66,8 @@ class Settings:
 
 
 def intended_times(plan: RunPlan) -> NDArray[np.float64]:
-    """Compute the intended time of each entry of the queues, 0 for what is no compute op; shape
-    (entries,), ms.
+    """Compute the intended time of each entry of the queues, 0 for entries that do not compute;
+    shape (entries,), ms.
     """
     times = np.zeros(len(plan.lowered.schedule))
     times[plan.lowered.compute_ops] = plan.costs.durations(plan.lowered.compute)

@@ -13,7 +13,7 @@ from ppsim.real.traces.run import RealRun, Times
 
 
 def align_clocks(observed: RealRun) -> RealRun:
-    """Subtract from each device's times what its clock is ahead, where messages would arrive before
+    """Subtract the lead of each device's clock from its times, where messages would arrive before
     they were sent.
 
     A message takes as long in both directions, so of two neighbours half the difference of their

@@ -90,8 +90,8 @@ KEYS = frozenset(
 
 
 def kernel_of(event: Event) -> tuple[str, int]:
-    """Read what a kernel of NCCL does, such as ``recv``, and on how many bytes; empty and 0 where
-    it does not tell.
+    """Read the operation of an NCCL kernel, such as ``recv``, and its bytes; empty and 0 where it
+    does not tell.
     """
     try:
         told = msgspec.json.decode(event.args, type=Collective | None) or Collective()
@@ -116,7 +116,7 @@ def correlation_of(event: Event) -> int | None:
 
 
 def parse_file(text: str, path: str) -> File:
-    """Read a trace from the content of its file (InputError: it is no trace)."""
+    """Read a trace from the content of its file (InputError: it is not a trace)."""
     source = f"'{name_of(path)}'"
     file = decode(text, File, source, HINT, KEYS)
     if not 0 <= file.epoch_ns <= LATEST_US * 1e3:

@@ -1,4 +1,4 @@
-"""A real run as a table of ops: every step of every replica, with its messages and what is between
+"""A real run as a table of ops: every step of every replica, with its messages and the ops between
 steps.
 """
 
@@ -44,7 +44,12 @@ def ops_rows(run: RealRun) -> Columns:
     blank: dict[str, Any] = {"chunk": -1, "group": ""}
     parts = [
         _rows(
-            steps, replicas, shape, _of_ops(run, ops, KIND_NAMES[schedule.kind]) | blank, start, end
+            steps,
+            replicas,
+            shape,
+            _ops_columns(run, ops, KIND_NAMES[schedule.kind]) | blank,
+            start,
+            end,
         )
     ]
     if job is not None:
@@ -54,21 +59,27 @@ def ops_rows(run: RealRun) -> Columns:
         times = made, made + job.transfer[..., crossing]
         for side, at in (("SEND_", schedule.dependency[crossing]), ("RECV_", crossing)):
             parts.append(
-                _rows(steps, replicas, made.shape, _of_ops(run, at, side + letter) | blank, *times)
+                _rows(
+                    steps,
+                    replicas,
+                    made.shape,
+                    _ops_columns(run, at, side + letter) | blank,
+                    *times,
+                )
             )
-        parts += [_between_rows(job, at) for at in range(len(job.between))]
+        parts += [_between_rows(job, at) for at in range(len(job.step_ops))]
     return {name: np.concatenate([part[name] for part in parts]) for name in NAMES}
 
 
-def _of_ops(run: RealRun, ops: NDArray[Any], kind: NDArray[Any]) -> dict[str, Any]:
+def _ops_columns(run: RealRun, ops: NDArray[Any], kind: NDArray[Any]) -> dict[str, Any]:
     schedule = run.schedule
     names = ("device", "stage", "microbatch")
     return {"kind": kind} | {name: getattr(schedule, name)[ops] for name in names}
 
 
 def _between_rows(job: Job, at: int) -> Columns:
-    """Rows of one thing that devices do between steps, without those that do not."""
-    each, begun, done = job.between[at], job.between_start[..., at], job.between_end[..., at]
+    """Rows of one op between steps, on the devices that run it."""
+    each, begun, done = job.step_ops[at], job.step_op_start[..., at], job.step_op_end[..., at]
     same = {
         "kind": each.name,
         "stage": -1,
@@ -90,7 +101,7 @@ def _rows(
     start: Any,
     end: Any,
 ) -> Columns:
-    """Columns of all steps, replicas and what one of them has, flat."""
+    """Columns of all steps, replicas and entries of one of them, flat."""
     whole = {
         "iteration": steps[:, None, None],
         "replica": replicas[None, :, None],

@@ -44,18 +44,18 @@ def profile_from(paths: Sequence[str], command: str, iteration: str = "all") -> 
     )
 
 
-def profile_of_run(kept: RealRun, command: str) -> Profile:
+def profile_of_run(run: RealRun, command: str) -> Profile:
     """Make a profile of all iterations of a run that are held (InputError: its times are not in
     ms).
     """
-    kept = kept.in_ms()
-    ops = tuple(_op_times(kept))
-    if kept.traces:
-        return replace(torch_trace.profile_of(list(kept.traces.values()), command), op=ops)
-    terms = measure_terms(kept.schedule, kept.start, kept.end)
+    run = run.in_milliseconds()
+    ops = tuple(_op_times(run))
+    if run.traces:
+        return replace(torch_trace.profile_of(list(run.traces.values()), command), op=ops)
+    terms = measure_terms(run.schedule, run.start, run.end)
     gap, latency = terms.typical_gap, terms.typical_latency
     note = (
-        f"from {len(kept.iterations)} iterations of a {kept.format} file; between ops a device "
+        f"from {len(run.iterations)} iterations of a {run.format} file; between ops a device "
         f"needs {gap:.3g} ms"
     )
     if latency > 0:
@@ -66,9 +66,9 @@ def profile_of_run(kept: RealRun, command: str) -> Profile:
     return Profile(torch_trace.provenance_of(command, note), None, ops)
 
 
-def _op_times(kept: RealRun) -> Iterator[OpTime]:
+def _op_times(run: RealRun) -> Iterator[OpTime]:
     """Measure every stage's ops by kind, and its pairs of F and B."""
-    schedule, took = kept.schedule, kept.end - kept.start
+    schedule, took = run.schedule, run.end - run.start
     alone = schedule.pair == NONE
     for stage in range(schedule.n_stages):
         here = schedule.stage == stage
@@ -81,5 +81,5 @@ def _op_times(kept: RealRun) -> Iterator[OpTime]:
             yield _op_time(stage, "FB", took[:, paired])
 
 
-def _op_time(stage: int, kind: str, took: NDArray[np.float64]) -> OpTime:
-    return OpTime("stage", kind, 0, stage=stage, cache="run", **spread(took.ravel().tolist()))
+def _op_time(stage: int, kind: str, durations: NDArray[np.float64]) -> OpTime:
+    return OpTime("stage", kind, 0, stage=stage, cache="run", **spread(durations.ravel().tolist()))

@@ -38,13 +38,13 @@ def find_readers() -> tuple[Reader, ...]:
 
 
 def title_of(name: str) -> str:
-    """Return what the files of a format are called in a summary."""
+    """Return the name of a format's files in a summary."""
     titles = {reader.name: reader.title for reader in find_readers()}
     return titles.get(name, "a schedule with times")
 
 
 def expected() -> str:
-    """Return what files of real runs may be, for the hint of a message."""
+    """Return a list of the formats of real runs, for the hint of a message."""
     *first, last = [reader.expects for reader in find_readers()]
     return f"a folder or files: {', '.join(first)}, or {last}"
 
@@ -93,7 +93,7 @@ def _reader_of(file: TraceFile) -> Reader | None:
 
 
 def _refuse_binary(files: Sequence[TraceFile]) -> None:
-    """Refuse files that are no text and that no reader takes (InputError)."""
+    """Refuse binary files that no reader accepts (InputError)."""
     for file in files:
         if not file.is_text:
             raise InputError(f"'{name_of(file.path)}' is not a text file", expected())
@@ -132,7 +132,7 @@ def lacks_unit(path: str) -> bool:
 
 
 def _split_name(path: str) -> tuple[str, str]:
-    """Split ``FILE:NAME`` where that is no file's name itself; the name is empty otherwise."""
+    """Split ``FILE:NAME``, unless a file has that whole name; the name is empty otherwise."""
     file, _, name = path.rpartition(":")
     return (file, name) if file and not Path(path).exists() and Path(file).is_file() else (path, "")
 
@@ -185,4 +185,4 @@ def _read_timeline(source: str, files: Mapping[str, TraceFile]) -> RealRun:
         "unit": timeline.unit,
         "stated_ends": np.array([timeline.makespan]),
     }
-    return RealRun.of_ops(source, TIMELINE, timeline.schedule, first, *times, **stated)
+    return RealRun.from_ops(source, TIMELINE, timeline.schedule, first, *times, **stated)

@@ -42,7 +42,7 @@ class TraceFile:
 
 @dataclass(frozen=True)
 class RunFiles:
-    """The files of one run, and what the user says of them.
+    """The files of one run, and the user's options for them.
 
     Attributes:
         source: the name of the files in messages.

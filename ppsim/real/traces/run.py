@@ -44,13 +44,13 @@ class RealRun:
     posted: Times
     # likewise: when the op's input from another device was received; NaN where not shown
     arrival: Times
-    offset: Times  # shape (devices,): what was subtracted from each device's clock
+    offset: Times  # shape (devices,): subtracted from each device's clock
     # shape (iterations, devices), bytes at the peak, or None where not shown
     memory: Times | None = None
     unit: str = "ms"  # the unit of the times
-    # of Kineto, what each file holds, by its path
+    # of Kineto, the content of each file, by its path
     traces: Mapping[str, Trace] = field(default_factory=dict, repr=False)
-    notes: tuple[str, ...] = ()  # what a reader of the numbers must know, a sentence each
+    notes: tuple[str, ...] = ()  # sentences that a reader of the numbers must know
     column_notes: tuple[str, ...] = ()  # how a table's columns were read, a sentence each
     # all replicas, where the files show several or collectives; the times above are of one replica
     job: Job | None = field(default=None, repr=False)
@@ -59,7 +59,7 @@ class RealRun:
     stated_ends: Times | None = None
 
     @classmethod
-    def of_ops(
+    def from_ops(
         cls,
         source: str,
         form: str,
@@ -126,13 +126,13 @@ class RealRun:
         return self._iterations_at(found)
 
     def drop_first(self) -> RealRun:
-        """Leave out iteration 0 or 1, where there are more: the first one holds what is done only
-        once.
+        """Leave out iteration 0 or 1, where there are more: the first one holds work that is done
+        only once.
         """
         warm = len(self.iterations) > 1 and self.iterations[0] <= 1
         return self._iterations_at(np.arange(1, len(self.iterations))) if warm else self
 
-    def in_ms(self) -> RealRun:
+    def in_milliseconds(self) -> RealRun:
         """Tell the times of the replica shown in ms, without the job (InputError: their unit is no
         real time).
         """
@@ -144,7 +144,7 @@ class RealRun:
         scaled = {name: getattr(self, name) * (1e3 / PER_SECOND[self.unit]) for name in times}
         return replace(self, **scaled, unit="ms", job=None)
 
-    def of_replica(self, at: int) -> RealRun:
+    def select_replica(self, at: int) -> RealRun:
         """Show another replica of the job, given its place."""
         if self.job is None:
             return self

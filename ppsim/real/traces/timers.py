@@ -30,7 +30,7 @@ HINT = (
     "for every rank"
 )
 LINE = 300  # bytes of memory that a line takes once it is read
-LEAST, MOST = -2, -1  # beside ranks
+LEAST, MOST = -2, -1  # in place of a rank's number
 MOST_RANKS = 1 << 18
 Times = NDArray[np.float64]
 
@@ -43,8 +43,8 @@ class Timer:
 
     name: str  # as the log has it
     reports: int  # how often it was printed
-    least: float  # of all ranks; NaN where only the greatest is printed
-    most: float  # likewise
+    least_ms: float  # of all ranks; NaN where only the greatest is printed
+    most_ms: float  # likewise
     # shape (ranks,), of each, NaN for one without it; empty where the log does not tell
     ranks: Times
 

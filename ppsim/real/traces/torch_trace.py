@@ -58,7 +58,7 @@ class Action(NamedTuple):
 
     @property
     def key(self) -> tuple[str, int, int]:
-        """What it is: kind, stage, microbatch."""
+        """Kind, stage and microbatch."""
         return self.kind, self.stage, self.microbatch
 
     @property
@@ -150,7 +150,7 @@ def provenance_of(command: str, note: str, **told: str) -> Provenance:
 
 
 def _notes(traces: Sequence[Trace], single: bool, messages: Sequence[Message]) -> Iterator[str]:
-    """Say what a reader of the profile must know."""
+    """Yield notes for readers of the profile."""
     yield f"from {len(traces)} traces"
     yield "a profiled run is slower than one without a profiler"
     if single:
@@ -174,11 +174,13 @@ def parse_trace(text: str, path: str, rank: int) -> Trace:
     actions = list(_actions(on_gpu, rank, path))
     kernels = _kernels_by_launch(events, path)
     computed = [
-        action for action in _actions(_on_host(events), rank, path) if kernels and action.computes
+        action
+        for action in _actions(_host_events(events), rank, path)
+        if kernels and action.computes
     ]
     if computed:
         actions = [action for action in actions if not action.computes]
-        actions += _on_device(computed, kernels)
+        actions += _place_on_device(computed, kernels)
     if actions:
         events = on_gpu
     else:
@@ -207,7 +209,7 @@ def parse_trace(text: str, path: str, rank: int) -> Trace:
     )
 
 
-def _on_host(events: Sequence[kineto_json.Event]) -> list[kineto_json.Event]:
+def _host_events(events: Sequence[kineto_json.Event]) -> list[kineto_json.Event]:
     """Return the events of the host, without the GPU's own spans."""
     return [event for event in events if event.cat != "gpu_user_annotation"]
 
@@ -236,7 +238,7 @@ def _kernels_by_launch(
     )
 
 
-def _on_device(
+def _place_on_device(
     actions: Sequence[Action], kernels: Sequence[tuple[float, float, float]]
 ) -> Iterator[Action]:
     """Place ops of the host where the GPU ran their kernels; one without kernels ends as the one
@@ -254,10 +256,9 @@ def _on_device(
 def _received_by_kernels(
     events: Sequence[kineto_json.Event], actions: Sequence[Action], path: str
 ) -> Iterator[Receive]:
-    """List NCCL's kernels that receive: those that say so, and those within the span of a receive.
+    """List NCCL's kernels that receive: by their name, or by the span of a receive around them.
 
-    A kernel that sends and receives in one, or does not tell, counts only where such spans name
-    what it is.
+    A kernel that sends and receives in one, or does not tell, counts only where such spans name it.
     """
     named = sorted(
         (action.start, action.end) for action in actions if action.kind.startswith("RECV")

@@ -42,7 +42,7 @@ def measure_overheads(run: Measured, site: Site) -> Overheads:
         gap=max(_mean(gaps), 0.0),
         preamble=max(float(np.median(run.posted[:, schedule.offsets[:-1]])), 0.0),
         latency=float(np.maximum(latency, 0.0)),  # below zero where a trace does not show the send
-        late=_mean(_overshoot(run)) if site.asleep else 0.0,
+        late=_mean(_overshoot(run)) if site.sleeps else 0.0,
     )
     return replace(terms, latency=_latency_alone(run, terms, site))
 

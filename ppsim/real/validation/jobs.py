@@ -45,7 +45,7 @@ class JobErrors:
     replicas.
     """
 
-    job: Job  # what ran
+    job: Job
     # ``replay``, ``held-out``, and of the latter with fewer terms; each relative, shape (K, R)
     errors: Mapping[str, Times]
     own: bool  # whether there is one step only, so that nothing is held out

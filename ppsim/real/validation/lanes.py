@@ -1,9 +1,9 @@
 """Predict runs with copies to the host and ops on all devices, by the exact model of several
 streams.
 
-Calls of sends and receives and gaps count at the end of the op before them; a message takes what an
-op that waited for it waited. Ops on all devices start together, once the last is ready and all have
-been told so.
+Calls of sends and receives and gaps count at the end of the op before them; a message takes the
+time that an op waited for it. Ops on all devices start together, once the last is ready and all
+have been told so.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ppsim.real.validation.insitu import measure_overheads, observed_costs
 from ppsim.real.validation.predict import Overheads, Prediction, Site
 
 Times = NDArray[np.float64]
-_EVERYWHERE = mask(kind for kind in Kind if kind.info.everywhere)
+_EVERYWHERE = mask(kind for kind in Kind if kind.info.on_all_devices)
 _NONE, _ZERO = np.empty(0, np.int32), np.empty(0)
 NO_MESSAGES = Transfers(
     np.empty(0, np.int64), _NONE, _NONE, _NONE, _NONE, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO, _ZERO
@@ -55,27 +55,31 @@ def overheads_of(run: Measured, site: Site) -> Overheads:
 
 
 def predict_lanes(
-    run: Measured, others: Sequence[Measured], seen: Overheads, own: Overheads, site: Site
+    run: Measured, others: Sequence[Measured], overheads: Overheads, own: Overheads, site: Site
 ) -> Prediction:
-    """Predict a run at every level, with costs from ``others`` and the overheads ``seen`` there;
-    replay has ``own``.
+    """Predict a run at every level, with costs and overheads from ``others``; the replay has the
+    run's ``own`` overheads.
 
     Ops that wait for each other raise Deadlock.
     """
     alone = site.link.alpha + site.link.ms_per_byte * site.message_bytes
-    costs = observed_costs(run, others, seen.late if site.asleep else None)
-    calls = replace(seen, gap=0.0, preamble=0.0, latency=alone)
+    costs = observed_costs(run, others, overheads.late if site.sleeps else None)
+    calls = replace(overheads, gap=0.0, preamble=0.0, latency=alone)
     levels = {
         "nominal": _execute(run, run.costs, FREE),
         "link": _execute(run, run.costs, replace(FREE, latency=alone)),
         "host": _execute(run, costs, calls),
-        "held-out": _execute(run, costs, seen, _meeting(others)),
+        "held-out": _execute(run, costs, overheads, _meeting(others)),
     }
     each, meeting = (run.end - run.start)[:, run.lowered.compute_ops], _meeting([run])
     makespans = {level: np.array([execution.makespan]) for level, execution in levels.items()}
     makespans["replay"] = np.array([_makespan(run, row, own, meeting) for row in each])
     return Prediction(
-        makespans, levels["held-out"], seen.gap, seen.preamble, _floor(run, each, own, meeting)
+        makespans,
+        levels["held-out"],
+        overheads.gap,
+        overheads.preamble,
+        _floor(run, each, own, meeting),
     )
 
 

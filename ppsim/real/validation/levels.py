@@ -53,18 +53,18 @@ def predict_runs(record: Record, used: Mapping[str, list[Measured]]) -> list[Pre
 
 
 def _predict_levels(
-    run: Measured, others: Sequence[Measured], seen: Overheads, site: Site
+    run: Measured, others: Sequence[Measured], overheads: Overheads, site: Site
 ) -> dict[str, Execution]:
     """Execute a run at every level but the replay, with costs from ``others`` and the overheads
-    ``seen`` there.
+    ``overheads`` there.
     """
-    calls = replace(seen, gap=0.0, preamble=0.0)
-    costs = observed_costs(run, others, seen.late if site.asleep else None)
+    calls = replace(overheads, gap=0.0, preamble=0.0)
+    costs = observed_costs(run, others, overheads.late if site.sleeps else None)
     return {
         "nominal": execute(run.lowered, run.costs, Network()),
         "link": execute(run.lowered, run.costs, build_network(run, site)),
         "host": execute_with_calls(run, costs, site, calls),
-        "held-out": execute_with_calls(run, costs, scale_link(site, seen), seen),
+        "held-out": execute_with_calls(run, costs, scale_link(site, overheads), overheads),
     }
 
 

@@ -79,7 +79,7 @@ def predict_ops_only(run: Measured, others: Sequence[Measured]) -> Prediction:
     ]
     makespans = {level: np.array([execution.makespan]) for level, execution in levels.items()}
     makespans["replay"] = np.array(replayed)
-    return Prediction(makespans, levels["held-out"], _in_queues(run.lowered, held.gap), 0.0)
+    return Prediction(makespans, levels["held-out"], _values_in_queues(run.lowered, held.gap), 0.0)
 
 
 def _network(lowered: Lowered, terms: Terms) -> Network:
@@ -87,14 +87,14 @@ def _network(lowered: Lowered, terms: Terms) -> Network:
     one.
     """
     schedule, device = lowered.schedule, lowered.compute.device
-    after = _in_queues(
+    after = _values_in_queues(
         lowered, np.append(np.where(device[1:] == device[:-1], terms.gap[1:], 0.0), 0.0)
     )
     after[schedule.first_of_pairs] = after[schedule.second_of_pairs]
     return Network(mode="latency", alpha=terms.latency, host=Host(gap=after))
 
 
-def _in_queues(lowered: Lowered, each: Times) -> Times:
+def _values_in_queues(lowered: Lowered, each: Times) -> Times:
     """Put one value per compute op at its place in the queues, 0 elsewhere."""
     values = np.zeros(len(lowered.schedule))
     values[lowered.compute_ops] = each

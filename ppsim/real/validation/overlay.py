@@ -1,4 +1,4 @@
-"""Files that show what was predicted above what was measured: figures, and an interactive page."""
+"""Files that show predictions above measurements: figures, and an interactive page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ppsim.real.runs.record import Record
 from ppsim.real.validation.verdict import Validation, Verdict
 from ppsim.show.drawing.lanes import compute_row
 from ppsim.show.drawing.palette import IN_ROW
-from ppsim.show.files.document import Document, Story
+from ppsim.show.files.document import Document, PageExplanation
 from ppsim.show.files.writers import figure, html
 from ppsim.version import VERSION
 
@@ -34,14 +34,14 @@ def check_suffix(suffix: str) -> None:
 
 
 def save_overlay(
-    validation: Validation,  # what was compared
-    record: Record,  # what it was made from; its settings and provenance are embedded
+    validation: Validation,
+    record: Record,  # its source, whose settings and provenance are embedded
     target: str,  # the file's path
     suffix: str,  # its format, one of :data:`SUFFIXES`
     style: str = "screen",  # ``screen`` or ``paper``, for figures
     width: float = 6.75,  # of a figure in inches
     titles: Sequence[str] = (),  # one per schedule; by default their names
-    story: Story | None = None,  # what a page says of it
+    explanation: PageExplanation | None = None,  # for pages
     verdict: str = "",  # the answer in one sentence, for a page
 ) -> None:
     """Write the comparison to a file, or to standard output for ``-``; a failed write leaves no
@@ -52,7 +52,7 @@ def save_overlay(
     """
     check_suffix(suffix)
     if suffix in html.SUFFIXES:
-        page = replace(overlay_document(validation, record, titles, story), verdict=verdict)
+        page = replace(overlay_document(validation, record, titles, explanation), verdict=verdict)
         with open_atomically(target) as out:
             html.write(page, out, suffix)
         return
@@ -71,7 +71,10 @@ def save_overlay(
 
 
 def overlay_document(
-    validation: Validation, record: Record, titles: Sequence[str] = (), story: Story | None = None
+    validation: Validation,
+    record: Record,
+    titles: Sequence[str] = (),
+    explanation: PageExplanation | None = None,
 ) -> Document:
     """For the page: each schedule predicted, then measured, its residuals as a curve below and its
     baseline.
@@ -86,7 +89,7 @@ def overlay_document(
         curves=tuple(curves for v in verdicts for curves in ((), (shift_curve(v),))),
         baselines=tuple(2 * number + 1 for number in range(len(verdicts)) for _ in range(2)),
         title=": ".join(filter(None, (named, "predicted and measured", note_of(record)))),
-        story=story,
+        explanation=explanation,
     )
 
 

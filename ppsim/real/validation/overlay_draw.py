@@ -1,6 +1,4 @@
-"""The overlay figure: what was predicted above what was measured, per device on one time axis,
-residuals below.
-"""
+"""The overlay figure: predictions above measurements by device on one axis, residuals below."""
 
 from __future__ import annotations
 
@@ -137,7 +135,7 @@ def plot_overlay(
 def _design(overlays: Sequence[Overlay], style: str, width: int) -> Design:
     panels = [panel for each in overlays for panel in each.halves]
     design = design_for(
-        panels, style, width, beside=max(text_width(mark, MARK) for mark in MARKS) + 4
+        panels, style, width, label_gap=max(text_width(mark, MARK) for mark in MARKS) + 4
     )
     devices = max(each.devices for each in overlays)
     row = max(1, int(DOTS * min(ROW, max(ROW if devices <= 32 else 0.0, TALLEST / 2 / devices))))
@@ -204,7 +202,7 @@ def _draw_rows(axes: Axes, overlay: Overlay, design: Design, tall: int) -> None:
 
 
 def _draw_cells(axes: Axes, overlay: Overlay, design: Design) -> None:
-    """Both halves touch; what is free lies above and below the device."""
+    """Both halves touch; free space lies above and below the device."""
     device, first = np.arange(overlay.devices), overlay.halves[0].cells
     size, shown = choose_labels(first, design.scale, (1 - APART) * design.row / POINT, design.font)
     numbered = _group(first)[shown]

@@ -48,7 +48,7 @@ class Site:
     message_bytes: int = 0  # size of every message
     # processors whose bandwidth all messages share; 0 where each device sends without them
     cores: int = 0
-    asleep: bool = False  # whether ops sleep for their time
+    sleeps: bool = False  # whether ops sleep for their time
 
 
 @dataclass(frozen=True)

@@ -45,13 +45,13 @@ def record_of(
         InputError: a device is missing, or devices ran something else.
     """
     if observed.traces and not np.isnan(observed.arrival).all():
-        return _with_messages(observed, schedule, profile, command)
+        return _message_record(observed, schedule, profile, command)
     refuse_other(observed, schedule)
     kept = observed.drop_first()
     lowered = lower(schedule)
     terms = measure_terms(schedule, kept.start, kept.end)
     runs = [measured_of(kept, at, lowered, terms) for at in range(len(kept.iterations))]
-    runs = _with_costs(runs, profile, schedule)
+    runs = _runs_with_costs(runs, profile, schedule)
     settings = {
         "ops": "trace",
         "shows": "ops",
@@ -102,7 +102,7 @@ def refuse_other(observed: RealRun, schedule: Schedule) -> None:
             )
 
 
-def _with_costs(
+def _runs_with_costs(
     runs: list[Measured], profile: Profile | None, schedule: Schedule
 ) -> list[Measured]:
     """Return each run with nominal costs: the profile's times, or the times of the other runs."""
@@ -121,7 +121,7 @@ def _source_of_costs(runs: Sequence[Measured], profile: Profile | None) -> str:
     return "the profile" if profile else "the other steps" if len(runs) > 1 else "the step itself"
 
 
-def _with_messages(
+def _message_record(
     observed: RealRun, schedule: Schedule, profile: Profile | None, command: str
 ) -> Record:
     """Return a record of traces that show the arrival of messages."""
@@ -137,7 +137,7 @@ def _with_messages(
     lowered = lower_as_torch(schedule)
     devices, steps = split_steps(observed.traces)
     runs = [_run_of_step(lowered, devices, found, number) for number, found in enumerate(steps)]
-    runs = _with_costs(runs[1:] or runs, profile, schedule)
+    runs = _runs_with_costs(runs[1:] or runs, profile, schedule)
     traced = profile_of(list(observed.traces.values()), command)
     sizes = [row.bytes for row in traced.message]
     size = int(np.median(sizes)) if sizes else 0

@@ -14,8 +14,8 @@ for every order:
 
 Of 160 small problems with random times and caps, two to four devices, all but one solved, the bound
 is the optimum in 36 of 40 with one equal stage per device, 30 of 40 with uneven ones, 20 of 40 with
-two equal stages per device (v and loop), and 4 of 40 with two uneven ones. What CP-SAT proves
-closes the others.
+two equal stages per device (v and loop), and 4 of 40 with two uneven ones. CP-SAT's proofs close
+the others.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Bounds:
     makespan: float  # the end of the last op
     span: float  # the longest time from a device's first start to its last end
 
-    def of(self, objective: Objective) -> float:
+    def bound_of(self, objective: Objective) -> float:
         """Return the bound of an objective."""
         return self.span if objective == "span" else self.makespan
 
@@ -108,7 +108,7 @@ def bound_schedule(
         encoded = alone.makespan + _encoder_time(schedule, took)
         return Bounds(max(most, encoded), max(most, alone.span))
     work = None if costs.each is not None else work_of(schedule, costs)
-    # ops missing, twice or of times of their own: nothing is known but what devices run
+    # ops missing, repeated or with individual times: only the work of devices is known
     if work is None:
         busy = np.bincount(
             schedule.device, np.where(schedule.leads, costs.durations(schedule), 0.0)
@@ -145,12 +145,12 @@ def bound_either(schedule: Schedule, costs: Costs) -> float:
     return float("nan") if work is None else bound_work(work, np.inf, 1.0).makespan
 
 
-def _encoder_time(schedule: Schedule, took: NDArray[np.float64]) -> float:
+def _encoder_time(schedule: Schedule, durations: NDArray[np.float64]) -> float:
     """Return the least time of an encoder before all other ops, if every microbatch has one, plus
     that after the last B.
     """
     kinds = [Kind.EF] if (schedule.kind == Kind.W).any() else [Kind.EF, Kind.EB]
-    own = [took[schedule.kind == kind] for kind in kinds]
+    own = [durations[schedule.kind == kind] for kind in kinds]
     return float(sum(each.min() for each in own if len(each) == schedule.n_microbatches > 0))
 
 
@@ -276,33 +276,36 @@ def _spans(work: Work, classes: Classes) -> Floats:
         return classes.runs.sum(axis=1)
     mine = np.arange(P)[:, None]
     if P * P * width**3 > MOST_COMPARED:
-        return _seen_from(work, classes, mine, mine)[:, 0]
-    return _seen_from(work, classes, mine, np.broadcast_to(mine.T, (P, P))).max(axis=1)
+        return _span_bounds(work, classes, mine, mine)[:, 0]
+    return _span_bounds(work, classes, mine, np.broadcast_to(mine.T, (P, P))).max(axis=1)
 
 
-def _seen_from(
-    work: Work, classes: Classes, seer: NDArray[np.int64], seen: NDArray[np.int64]
+def _span_bounds(
+    work: Work, classes: Classes, device: NDArray[np.int64], other: NDArray[np.int64]
 ) -> Floats:
-    """Return bounds on the span of device ``seer`` from the ops of device ``seen``, index arrays
+    """Return bounds on the span of device ``device`` from the ops of device ``other``, index arrays
     that broadcast.
 
-    Whatever follows a microbatch's F on the lowest stage of the seer runs after the seer's first
-    start, and what comes before the gradient of that stage runs before its last end, by W at least.
+    Each op that follows a microbatch's F on the lowest stage of ``device`` runs after the device's
+    first start, and each op before the gradient of that stage runs before its last end, by W at
+    least.
     """
     stages = work.count.shape[1]
-    row, kind = classes.row[seen], classes.kind[seen]
+    row, kind = classes.row[other], classes.kind[other]
     replica, stage = np.divmod(row, stages)
-    low = _lowest(work)[replica, seer[..., None]]
+    low = _lowest(work)[replica, device[..., None]]
     known = (low >= 0) & (row >= 0)
     end = work.turn + work.gradient
     first, last = work.begin[replica, low], (end + work.rest)[replica, low]
-    own = np.broadcast_to((seer == seen)[..., None], row.shape)
+    own = np.broadcast_to((device == other)[..., None], row.shape)
     above = stage >= low
-    # An F below the seer's stages may run before it starts; a longer span of another device is
+    # An F below the device's stages may run before it starts; a longer span of another device is
     # proved in its place.
-    head = np.where(known & (above | (kind == 1) | (kind == 2)), classes.head[seen] - first, np.nan)
+    head = np.where(
+        known & (above | (kind == 1) | (kind == 2)), classes.head[other] - first, np.nan
+    )
     leave = [work.begin + work.forward, end, end, work.turn]
     tail = last - np.choose(kind, [table[replica, stage] for table in leave])
     tail = np.where(kind == 2, 0.0, tail)
     tail = np.where(np.choose(kind, [True, above, own, above]), tail, np.nan)
-    return _best_sets(head, tail, classes.runs[seen])
+    return _best_sets(head, tail, classes.runs[other])

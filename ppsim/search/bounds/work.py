@@ -3,7 +3,7 @@ between stages.
 
 A *row* is one stage of one replica. Each of its microbatches runs a forward, a part of the backward
 that gives its gradient (I, or all of B), and a rest (W). Where a schedule could choose, the shorter
-is taken, so that what is proved for these times holds for every schedule that makes the choice.
+one counts, so that a proof for these times holds for every schedule that makes the choice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 class Work:
     """Times of a pipeline's ops; every array has shape (replicas, stages)."""
 
-    placement: Placement  # which device holds which stage
+    placement: Placement  # the device of each stage
     count: NDArray[np.int64]  # microbatches of each row
     # shape (4, replicas, stages): the time that a device spends on F, the gradient, the rest and R,
     # all microbatches together
@@ -48,14 +48,17 @@ class Work:
     @cached_property
     def begin(self) -> Floats:
         """Least time from the first stage's start to the start of each F, of one microbatch."""
-        return np.cumsum(self.sent[0] + _shifted(self.forward, 1), axis=1)
+        return np.cumsum(self.sent[0] + _neighbour_values(self.forward, 1), axis=1)
 
     @cached_property
     def turn(self) -> Floats:
         """Least time from the first stage's start to the start of each backward."""
         top = self.begin[:, -1:] + self.forward[:, -1:] + self.again[:, -1:]
         return (
-            top + np.cumsum((self.sent[1] + _shifted(self.gradient, -1))[:, ::-1], axis=1)[:, ::-1]
+            top
+            + np.cumsum((self.sent[1] + _neighbour_values(self.gradient, -1))[:, ::-1], axis=1)[
+                :, ::-1
+            ]
         )
 
     @cached_property
@@ -66,7 +69,7 @@ class Work:
         return np.maximum.accumulate(done + self.rest, axis=1) - done
 
 
-def _shifted(values: Floats, by: int) -> Floats:
+def _neighbour_values(values: Floats, by: int) -> Floats:
     """Return the values of the stage before (1) or after (-1), zero at the end."""
     moved = np.zeros_like(values)
     if by > 0:

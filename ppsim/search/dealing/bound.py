@@ -104,15 +104,15 @@ def _bound_longest(problem: Problem, least: Floats) -> float:
     """Bound the step by the way of the longest sequences through the pipeline."""
     time = problem.time.sum(axis=1)
     if problem.across:
-        distinct = _distinct(problem, least)
-        return min(_ways(problem, least, int(time.argmax()), r) for r in distinct)
+        distinct = _distinct_replicas(problem, least)
+        return min(_least_makespan(problem, least, int(time.argmax()), r) for r in distinct)
     own = [np.flatnonzero(problem.replica == r) for r in range(problem.n_replicas)]
     longest = [int(each[time[each].argmax()]) for each in own if len(each)]
     most = sorted(longest, key=lambda sequence: -time[sequence])[:TRIED]
-    return max(_ways(problem, least, each, int(problem.replica[each])) for each in most)
+    return max(_least_makespan(problem, least, each, int(problem.replica[each])) for each in most)
 
 
-def _ways(problem: Problem, least: Floats, sequence: int, replica: int) -> float:
+def _least_makespan(problem: Problem, least: Floats, sequence: int, replica: int) -> float:
     """Return the least makespan of a replica with a sequence in any of its microbatches."""
     M, count = problem.microbatches, int(problem.counts[replica])
     factors = np.broadcast_to(least[replica], (count, M, problem.time.shape[1])).copy()
@@ -125,7 +125,7 @@ def _ways(problem: Problem, least: Floats, sequence: int, replica: int) -> float
     )
 
 
-def _distinct(problem: Problem, least: Floats) -> list[int]:
+def _distinct_replicas(problem: Problem, least: Floats) -> list[int]:
     """Return the replicas whose times differ from those of all replicas before them."""
     first = dict[bytes, int]()
     latency = problem.pipeline.latency

@@ -39,21 +39,21 @@ class Dealt:
     Attributes:
         replica: shape (N,), the replica of each sequence.
         microbatch: shape (N,), its microbatch there.
-        before: the step of the dealing given; infinite where that holds too many tokens.
+        given_step: the step of the given dealing; infinite where a microbatch has too many tokens.
         makespans: shape (R,), of every replica.
         bound: a step that no dealing beats.
-        tried: pipelines that were simulated.
+        simulated: pipelines that were simulated.
     """
 
     replica: Ints
     microbatch: Ints
-    before: float
+    given_step: float
     makespans: Floats
     bound: float
-    tried: int
+    simulated: int
 
     @property
-    def after(self) -> float:
+    def step(self) -> float:
         """The step with this dealing."""
         return float(self.makespans.max())
 
@@ -74,7 +74,7 @@ def deal(problem: Problem, seconds: float, seed: int = 0, kicks: int = KICKS) ->
     """Search for a dealing with a shorter step.
 
     Args:
-        problem: what is dealt.
+        problem: the sequences and microbatches.
         seconds: the time after which the search ends.
         seed: of the moves drawn; the same seed and as much time find the same dealing.
         kicks: descents from the best dealing with some moves at random, before the search ends.
@@ -134,9 +134,9 @@ class _Search:
         slots: Slots = [[] for _ in range(self.problem.n_replicas * self.problem.microbatches)]
         for sequence, slot in enumerate(self.problem.slot.tolist()):
             slots[slot].append(sequence)
-        return self._timed(slots) if all(map(self.problem.fits, slots)) else None
+        return self._timed_state(slots) if all(map(self.problem.fits, slots)) else None
 
-    def _timed(self, slots: Slots) -> _State:
+    def _timed_state(self, slots: Slots) -> _State:
         """Time all replicas."""
         problem, R = self.problem, self.problem.n_replicas
         rows = np.array([joined(problem, members) for members in slots])
@@ -159,9 +159,9 @@ class _Search:
         """Yield greedy dealings, each replica's microbatches in the order that is fastest of
         some.
         """
-        for slots in (self._greedy(), self._grouped()):
+        for slots in (self._greedy(), self._group_by_length()):
             if slots is not None:
-                yield self._ordered(self._timed(slots))
+                yield self._ordered(self._timed_state(slots))
 
     def _greedy(self) -> Slots | None:
         """Deal the longest first, to the replica and the microbatch of it with the least work that
@@ -220,7 +220,7 @@ class _Search:
             if self.problem.fits([*slots[slot], sequence]):
                 yield slot
 
-    def _grouped(self) -> Slots | None:
+    def _group_by_length(self) -> Slots | None:
         """Put sequences of about one length into a microbatch each, and deal these; for padded
         ones.
         """
@@ -293,7 +293,7 @@ class _Search:
         return state
 
     def _take_best(self, state: _State, moves: list[Move]) -> bool:
-        """Make the move that shortens the replicas it touches most; whether there is one."""
+        """Make the move that shortens its replicas most; return whether there is one."""
         M = self.problem.microbatches
         touched = [sorted({slot // M for slot in move}) for move in moves]
         factors, replica = list[Floats](), list[int]()
@@ -393,7 +393,7 @@ class _Search:
             if move := self._drawn_move(_State(slots, best.factors, best.ends), last):
                 for slot, members in move.items():
                     slots[slot] = list(members)
-        return self._timed(slots)
+        return self._timed_state(slots)
 
     def _does_not_fit(self) -> InputError:
         """Return the error for sequences that do not fit into microbatches."""

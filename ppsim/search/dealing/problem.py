@@ -19,7 +19,7 @@ class Pipeline:
     """One schedule that every replica runs; Q factors of each of its M microbatches.
 
     Attributes:
-        schedule: what runs.
+        schedule: of each replica.
         order: the order in which its ops are timed.
         times: the durations of its ops by the factors of microbatches.
         latency: shape (R, ops) or (1, ops), of each op's input.
@@ -76,12 +76,12 @@ class Problem:
     """N sequences over the microbatches of R replicas.
 
     Attributes:
-        pipeline: what times a replica's microbatches.
+        pipeline: which times a replica's microbatches.
         time: shape (N, Q), the time of each sequence.
         replica: shape (N,), the replica that each is on.
         microbatch: shape (N,), its microbatch there.
         counts: shape (R,), the microbatches of each replica that may have sequences.
-        microbatches: M, those of the schedule.
+        microbatches: M, of the schedule.
         padded: whether a sequence takes as long as the longest of its microbatch.
         across: whether a sequence may go to another replica.
         tokens: shape (N,), tokens of each.

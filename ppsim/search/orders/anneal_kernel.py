@@ -1,9 +1,9 @@
 """Simulated annealing over queues: move an op within its device's queue, time the queues again,
 keep or undo.
 
-Moves favour ops on the longest path. What must stay in order never passes each other: equal ops,
-and F and I of one microbatch, and a W and its I; what a device holds never passes its cap. Plain
-Python, compiled by numba.
+Moves favour ops on the longest path. Ops that must keep their order never pass each other: equal
+ops, F and I of one microbatch, and an I and its W. The memory of a device never exceeds its cap.
+Plain Python, compiled by numba.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ def find_path(orders: Orders, walk: Walk) -> int:
             return length
 
 
-def reach(orders: Orders, walk: Walk, op: int, steps: int) -> int:
-    """Return how far an op may move towards a place ``steps`` from it, as that place."""
+def reachable_place(orders: Orders, walk: Walk, op: int, steps: int) -> int:
+    """Return the place nearest to ``steps`` places away that an op may move to."""
     stages = len(orders.device)
     code, microbatch = orders.code[op], orders.microbatch[op]
     kind = code // stages
@@ -162,7 +162,7 @@ def move_series(orders: Orders, walk: Walk, op: int, steps: int, many: int) -> i
     moved = 0
     for nth in range(many):
         here = walk.place[number + (many - 1 - nth if steps > 0 else nth)]
-        there = reach(orders, walk, here, steps)
+        there = reachable_place(orders, walk, here, steps)
         if there != here:
             move(orders, walk, here, there)
             walk.log[0, moved], walk.log[1, moved] = here, there
@@ -222,4 +222,15 @@ def anneal(orders: Orders, walk: Walk, moves: int, longest: int, hot: float, col
     return best
 
 
-PARTS = (time_orders, draw, owner, prepare, find_cost, find_path, reach, move, move_series, pick)
+PARTS = (
+    time_orders,
+    draw,
+    owner,
+    prepare,
+    find_cost,
+    find_path,
+    reachable_place,
+    move,
+    move_series,
+    pick,
+)

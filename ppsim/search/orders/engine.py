@@ -28,7 +28,7 @@ from ppsim.search.rules.orders import (
 from ppsim.search.rules.policies import write_policies
 
 Report = Callable[[Solution], None]
-GRACE_S = 1.5  # past the time: what looks at it ends on its own, with what it has
+GRACE_S = 1.5  # past the time limit: searches that check it end by themselves and keep their best
 # heuristics are tried under as many: with less memory they sometimes find better schedules
 SMALLER_CAPS = 8
 
@@ -106,15 +106,15 @@ def collect(
             yield Member(
                 read_orders(schedule), schedule.name, cost_of(problem, read_orders(schedule))
             )
-    for origin, queues in written(problem, deadline):
+    for origin, queues in rule_queues(problem, deadline):
         cost = cost_of(problem, queues)
         if cost < np.inf:
             yield Member(queues, origin, cost)
 
 
-def written(problem: Problem, deadline: float) -> Iterator[tuple[str, Queues]]:
+def rule_queues(problem: Problem, deadline: float) -> Iterator[tuple[str, Queues]]:
     """Write schedules, and those for full backwards wherever a B takes less time than I and W."""
-    yield from _written(problem, deadline)
+    yield from _candidate_queues(problem, deadline)
     if problem.joins.any():
         time = problem.costs.time.copy()
         time[Kind.I], time[Kind.W] = np.where(
@@ -122,11 +122,12 @@ def written(problem: Problem, deadline: float) -> Iterator[tuple[str, Queues]]:
         )
         full = replace(problem, costs=replace(problem.costs, time=time))
         yield from (
-            (origin, join_backwards(problem, queues)) for origin, queues in _written(full, deadline)
+            (origin, join_backwards(problem, queues))
+            for origin, queues in _candidate_queues(full, deadline)
         )
 
 
-def _written(problem: Problem, deadline: float) -> Iterator[tuple[str, Queues]]:
+def _candidate_queues(problem: Problem, deadline: float) -> Iterator[tuple[str, Queues]]:
     """Yield a schedule that always fits, one by rules, and the heuristics' schedules, under smaller
     caps too.
     """

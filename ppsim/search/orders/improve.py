@@ -70,7 +70,7 @@ def improve(
     turn = 0
     begun = monotonic()
     _walk(problem, pool[0], seed, 0, np.ones(1, np.int64))  # compiles in this thread, once
-    # too late for code that compiles, too slow for what CPython runs
+    # too late for compiling, too slow for CPython
     if 2 * monotonic() - begun > deadline:
         return
     with ThreadPoolExecutor(workers) as threads:

@@ -10,7 +10,7 @@ import numpy as np
 from ppsim.base.patterns import matches
 from ppsim.core.schedule import Schedule
 from ppsim.errors import InputError, PpsimError
-from ppsim.search.orders.optimize import Known, Outcome
+from ppsim.search.orders.optimize import NamedSolution, Outcome
 from ppsim.search.problem import ROUNDING, Problem, evaluate, solves
 
 # The columns of a schedule besides its name and placement.
@@ -76,7 +76,7 @@ def is_sound(key: str, row: Mapping[str, Any]) -> bool:
 
 
 def outcome_of(
-    row: Mapping[str, Any], problems: Sequence[Problem], known: Sequence[Sequence[Known]]
+    row: Mapping[str, Any], problems: Sequence[Problem], known: Sequence[Sequence[NamedSolution]]
 ) -> Outcome:
     """Make the outcome of a row again; the schedule's numbers are computed from its ops.
 

@@ -43,7 +43,7 @@ Report = Callable[[Solution, float], None]
 
 
 @dataclass(frozen=True)
-class Known:
+class NamedSolution:
     """A schedule with a name."""
 
     # its ops as they are, with full backwards and pairs; its origin is the name as users spell it
@@ -57,8 +57,8 @@ class Outcome:
 
     problem: Problem  # the problem of its placement
     solution: Solution  # the schedule with its numbers
-    bound: float  # what no schedule of any of the placements beats, of the objective
-    known: tuple[Known, ...]  # the schedules with a name, of all placements
+    bound: float  # of the objective, which no schedule of any placement beats
+    known: tuple[NamedSolution, ...]  # the schedules with a name, of all placements
     solver: bool  # whether OR-tools was there where it was wanted
     interrupted: bool  # whether Ctrl-C ended the search
 
@@ -84,12 +84,14 @@ class Outcome:
         return min(fitting, key=lambda each: each.score(self.problem.objective), default=None)
 
 
-def know(solution: Solution, problem: Problem) -> Known:
-    """See whether a schedule with a name fits a problem."""
-    return Known(solution, bool((solution.peak_activations <= problem.caps + ROUNDING).all()))
+def know(solution: Solution, problem: Problem) -> NamedSolution:
+    """Return a named schedule for a problem, and whether it fits."""
+    return NamedSolution(
+        solution, bool((solution.peak_activations <= problem.caps + ROUNDING).all())
+    )
 
 
-def take_apart(schedule: Schedule) -> Schedule:
+def separate_pairs(schedule: Schedule) -> Schedule:
     """Return the schedule with each pair as two ops in a row."""
     return replace(schedule, pair=np.full(len(schedule), NONE, np.int32))
 
@@ -98,7 +100,7 @@ def optimize(
     problems: Sequence[Problem],  # one for each placement, all feasible and with one objective
     # for each problem, schedules with a name to start from; the best of them that fits is never
     # missed
-    known: Sequence[Sequence[Known]],
+    known: Sequence[Sequence[NamedSolution]],
     *,
     # further schedules to start from; each serves the problem that it fits
     seeds: Sequence[Schedule] = (),
@@ -116,7 +118,9 @@ def optimize(
     """
     until = time.monotonic() + time_limit
     bounds = [bound_problem(problem) for problem in problems]
-    lows = [bound.of(problem.objective) for bound, problem in zip(bounds, problems, strict=True)]
+    lows = [
+        bound.bound_of(problem.objective) for bound, problem in zip(bounds, problems, strict=True)
+    ]
     best: tuple[Problem, Solution] | None = None
     solver = True
 
@@ -187,7 +191,7 @@ def _start_time(problem: Problem) -> float:
 def _solve_one(
     problem: Problem,
     bounds: Bounds,
-    known: Sequence[Known],
+    known: Sequence[NamedSolution],
     seeds: Sequence[Schedule],
     seed: int,
     time_limit: float,
@@ -198,7 +202,7 @@ def _solve_one(
     installed.
     """
     until = time.monotonic() + time_limit
-    low = bounds.of(problem.objective)
+    low = bounds.bound_of(problem.objective)
     small = 3 * problem.n_stages * problem.microbatches <= MOST_SOLVED
     limit = min(SEARCHED * time_limit, MOST_SEARCHED_S) if small else time_limit
     alone = replace(problem, costs=replace(problem.costs, pair=None))
@@ -209,7 +213,7 @@ def _solve_one(
         "report": lambda found: tell(found, low),
     }
     try:
-        parts = (take_apart(entry.solution.schedule) for entry in known if entry.fits)
+        parts = (separate_pairs(entry.solution.schedule) for entry in known if entry.fits)
         asked |= {"workers": workers.count, "run": workers.run} if workers else {}
         asked["grace"] = GRACE_S / 3 if any(entry.fits for entry in known) else GRACE_S
         best = search(alone, seeds=chain(parts, seeds), **asked)
@@ -241,13 +245,14 @@ def _solve_one(
 
 def find_front(
     problems: Sequence[Problem],  # one for each placement; their caps are the largest tried
-    known: Sequence[Sequence[Known]],  # see :func:`optimize`
+    known: Sequence[Sequence[NamedSolution]],  # see :func:`optimize`
     # for each problem, the activations of one stage that one unit of the caps stands for
     shares: Sequence[int],
     # optimizes problems from schedules with a name, and others, in a number of seconds; first comes
     # a text that differs for each search of the front
     run: Callable[
-        [str, Sequence[Problem], Sequence[Sequence[Known]], Sequence[Schedule], float], Outcome
+        [str, Sequence[Problem], Sequence[Sequence[NamedSolution]], Sequence[Schedule], float],
+        Outcome,
     ],
     time_limit: float,  # seconds for all of it
 ) -> list[tuple[float, Outcome]]:

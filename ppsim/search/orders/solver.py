@@ -9,8 +9,8 @@ device holds as much, so nothing is lost. Where a B takes less time than I and W
 either.
 
 CP-SAT counts in integers. Times that a power of ten makes integers are exact; others are rounded
-down to a fine unit, so that what is proved still holds, and every schedule found is simulated with
-the times as given.
+down to a fine unit, so that proofs still hold, and every schedule found is simulated with the times
+as given.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Proof:
     """The result of a solver: the best schedule, and the proven bound."""
 
     solution: Solution  # the best schedule
-    bound: float  # what no schedule of the problem beats, of its objective
+    bound: float  # of the objective, which no schedule of the problem beats
 
 
 class Grid(NamedTuple):
@@ -135,7 +135,7 @@ class Model:
             own = np.flatnonzero(problem.device == device)
             self._occupy(own)
             if np.isfinite(problem.caps[device]) and len(own):
-                self._hold(own, float(problem.caps[device]))
+                self._limit_memory(own, float(problem.caps[device]))
         # by a device's lowest stage: whether it begins with that microbatch
         self.first: dict[int, list[Any]] = {}
         self._begin(soon)
@@ -144,7 +144,7 @@ class Model:
         self.cp.minimize(self.span if problem.objective == "span" else self.makespan)
 
     def _join(self, stage: int) -> None:
-        """Let each backward of a stage be B; the W of those that are not keep their order."""
+        """Let each backward of a stage be B; the W of split backwards keep their order."""
         before, full, (_, i, w) = 0, int(self.grid.full[stage]), self.grid.time[:, stage].tolist()
         for m in range(self.problem.microbatches):
             self.joined[stage, m] = joined = self.cp.new_bool_var("")
@@ -194,7 +194,7 @@ class Model:
                 )
         self.cp.add_no_overlap(intervals)
 
-    def _hold(self, own: NDArray[np.intp], cap: float) -> None:
+    def _limit_memory(self, own: NDArray[np.intp], cap: float) -> None:
         """Limit the memory of these stages' device to its cap: all from F to I, and a share from I
         to W.
         """
@@ -246,8 +246,10 @@ class Model:
     def _measure(self, bounds: Bounds) -> tuple[Any, Any]:
         """Make span and makespan at least the ends of each stage's last W, and their bounds."""
         device, last = self.problem.device, self.problem.microbatches - 1
-        span = self.cp.new_int_var(up(bounds.span, self.grid), self.longest, "span")
-        makespan = self.cp.new_int_var(up(bounds.makespan, self.grid), self.longest, "makespan")
+        span = self.cp.new_int_var(bound_in_steps(bounds.span, self.grid), self.longest, "span")
+        makespan = self.cp.new_int_var(
+            bound_in_steps(bounds.makespan, self.grid), self.longest, "makespan"
+        )
         for stage, on in enumerate(device.tolist()):
             lowest = int(np.flatnonzero(device == on)[0])
             for end in self.ends[2, stage, 0 if self.problem.joins[stage] else last :]:
@@ -340,7 +342,7 @@ def to_fraction(share: float) -> Fraction:
     return part if abs(float(part) - share) <= ROUNDING else Fraction(int(share * SHARES), SHARES)
 
 
-def up(bound: float, grid: Grid) -> int:
+def bound_in_steps(bound: float, grid: Grid) -> int:
     """Write a bound in steps; the next whole step where times are exact, as all times are then
     whole.
     """
@@ -377,7 +379,7 @@ def solve(
         if not run.proved:
             run.solve(Model(cp, problem, bounds, best, soon=False), proves=True)
         if not run.proved and problem.objective == "span":
-            # What was proved lets the microbatch that a device begins with come late; no op of the
+            # The proof lets the microbatch that a device begins with come late; no op of the
             # simulation waits.
             run.solve(Model(cp, problem, bounds, run.best, soon=True), proves=False)
         if problem.objective == "span" and run.best.makespan > bounds.makespan * (1 + ROUNDING):
@@ -395,7 +397,7 @@ class _Run:
         self, cp: Any, problem: Problem, best: Solution, bounds: Bounds, report: Report
     ) -> None:
         self.cp, self.problem, self.best, self.report = cp, problem, best, report
-        self.bound = bounds.of(problem.objective)
+        self.bound = bounds.bound_of(problem.objective)
         self.until, self.seed = 0.0, 0
 
     @property

@@ -2,8 +2,9 @@
 
 Like the adaptive search of Qi et al. (arXiv 2405.15362, appendix A), blocks of six slots are listed
 whose four passes move by equal steps, another step from some device on; those within the limit are
-completed and timed with the costs given. What they miss where times differ, a walk over the orders
-of the best ones finds. The same input gives the same order: walks end by the number of their moves.
+completed and timed with the costs given. Where times differ, a walk over the orders of the best
+ones finds what blocks miss. The same input gives the same order: walks end by the number of their
+moves.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def order_from(P: int, M: int, limit: int, times: bytes, latencies: bytes) -> tu
     time = np.frombuffer(times).reshape(-1, 2 * P)
     comm = np.frombuffer(latencies).reshape(P, P)
     problem = Problem(place("v", P, 2 * P), M, Costs(time, comm), float(limit))
-    # what no order can beat ends the search
+    # an order as good as the bound ends the search
     enough = bound_problem(problem).span * (1 + 2 * ROUNDING)
     starts: list[tuple[float, Queues]] = []
     for queues in _starts(problem, limit):

@@ -30,7 +30,7 @@ class Block:
     :func:`fit_block`.
     """
 
-    placement: Placement  # which device holds which stage; one replica
+    placement: Placement  # the device of each stage; one replica
     interval: int  # slots from one microbatch to the next, T
     forward: NDArray[np.int64]  # shape (stages,), the slot of F
     # shape (stages,), the slot of I, or the first of the two of a full backward
@@ -41,7 +41,7 @@ class Block:
     @property
     def lifespans(self) -> NDArray[np.int64]:
         """Slots from F to the end of W or of the full backward, shape (stages,)."""
-        return self._released() - self.forward
+        return self._release_slot() - self.forward
 
     @property
     def peaks(self) -> NDArray[np.int64]:
@@ -50,7 +50,7 @@ class Block:
         """
         held = np.zeros((self.placement.n_devices, self.interval), np.int64)
         slots = np.arange(self.interval)
-        released = self._released()
+        released = self._release_slot()
         for stage, device in enumerate(self.placement.devices[0]):
             alive = (slots - self.forward[stage]) // self.interval - (
                 slots - released[stage]
@@ -60,7 +60,7 @@ class Block:
 
     def clash(self) -> tuple[int, int, int] | None:
         """Find two ops of a device that fall into one slot: the device, and the passes of both."""
-        for device, ops in enumerate(self.passes()):
+        for device, ops in enumerate(self.pass_order()):
             taken: dict[int, int] = {}
             for number, (backward, stage) in enumerate(ops):
                 first = self.slot(backward, stage)
@@ -70,7 +70,7 @@ class Block:
                     taken[slot % self.interval] = number
         return None
 
-    def passes(self) -> list[list[tuple[bool, int]]]:
+    def pass_order(self) -> list[list[tuple[bool, int]]]:
         """List each device's ops in the order that a microbatch takes them: whether backward, and
         the stage.
         """
@@ -87,12 +87,12 @@ class Block:
         """Return the slot of an op of microbatch 0."""
         return int((self.backward if backward else self.forward)[stage])
 
-    def _released(self) -> NDArray[np.int64]:
+    def _release_slot(self) -> NDArray[np.int64]:
         """Return the slot after W, or after the full backward, shape (stages,)."""
         if not self.split:
             return self.backward + 2
         after = np.zeros(self.placement.n_stages, np.int64)
-        for ops in self.passes():
+        for ops in self.pass_order():
             taken = {self.slot(*op) % self.interval for op in ops}
             for slot, stage in sorted((self.slot(*op), op[1]) for op in ops if op[0]):
                 free = next(
@@ -173,7 +173,7 @@ def repeat(block: Block, microbatches: int) -> Timeline:
     """
     from ppsim.engine.simple.longest_path import simulate
 
-    released, queues, numbers = block._released() - 1, [], np.arange(microbatches)
+    released, queues, numbers = block._release_slot() - 1, [], np.arange(microbatches)
     for device in range(block.placement.n_devices):
         stages = np.flatnonzero(block.placement.devices[0] == device)
         slots = np.stack([block.forward[stages], block.backward[stages], released[stages]])[
@@ -200,7 +200,7 @@ def complete(block: Block, microbatches: int) -> list[Packed]:
     if clash := block.clash():
         raise ValueError(f"two ops of device {clash[0]} share a slot")
     P, V = block.placement.n_devices, block.placement.n_chunks
-    passes = block.passes()
+    passes = block.pass_order()
     row_of = {
         op: device * 2 * V + number
         for device, ops in enumerate(passes)

@@ -9,12 +9,12 @@ device, which Kimi K2.5 and K3 have as well (replicated on all devices; forwards
 microbatches up front, the others in bubbles, backwards likewise).
 
 The language model keeps its order and, but for one delay at its start, its times. From the last
-microbatch to the first each EF goes as late as it can into a bubble of any device; what finds none
-goes ahead of the pipeline, which starts that much later. From the first gradient to the last each
-EB starts as soon as it can in a bubble of any device, at the latest behind the pipeline. Whichever
-of the two is placed first sets the device of both: EF for the microbatches that start first, which
-the pipeline waits for, EB for the others. Plans with several numbers of the former are timed beside
-all encoders ahead of and behind the pipeline, and the shortest is taken.
+microbatch to the first each EF goes as late as it can into a bubble of any device; an EF that finds
+none goes ahead of the pipeline, which starts that much later. From the first gradient to the last
+each EB starts as soon as it can in a bubble of any device, at the latest behind the pipeline.
+Whichever of the two is placed first sets the device of both: EF for the microbatches that start
+first, which the pipeline waits for, EB for the others. Plans with several numbers of the former are
+timed and compared with all encoders ahead of and behind the pipeline, and the shortest is taken.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppsim.base import toml
-from ppsim.base.toml import Refused
+from ppsim.base.toml import RefusedValue
 from ppsim.base.units import parse_size
 from ppsim.core.costs import Costs
 from ppsim.core.lanes import refuse_lanes
@@ -53,7 +53,7 @@ class Encoder:
 
     # time of a microbatch's forward in the unit of the other times, or one for each microbatch
     forward: float | tuple[float, ...]
-    # of its backward, with what is run again in it; 0 where the encoder is frozen
+    # of its backward, recompute included; 0 where the encoder is frozen
     backward: float | tuple[float, ...] = 0.0
     devices: tuple[int, ...] = ()  # that hold the encoder; all without it
     # bytes that a microbatch's forward leaves for its backward, such as ``512MiB``
@@ -64,18 +64,18 @@ class Encoder:
         for name in ("forward", "backward"):
             times = np.atleast_1d(getattr(self, name))
             if not len(times) or not ((times >= 0) & (times <= LONGEST)).all():
-                raise Refused(
+                raise RefusedValue(
                     name, f"must be zero or more and at most {LONGEST:g}, for each microbatch"
                 )
         if min(self.devices, default=0) < 0 or len({*self.devices}) < len(self.devices):
-            raise Refused("devices", "must be numbers of devices from 0 on, each once")
+            raise RefusedValue("devices", "must be numbers of devices from 0 on, each once")
         for name in ("activation", "states"):
             try:
                 in_bytes = parse_size(getattr(self, name))[1]
             except InputError as error:
-                raise Refused(name, f"must be a size such as 512MiB: {error}") from None
+                raise RefusedValue(name, f"must be a size such as 512MiB: {error}") from None
             if not in_bytes:
-                raise Refused(name, "must be a size such as 512MiB")
+                raise RefusedValue(name, "must be a size such as 512MiB")
 
     def bytes_of(self, name: str) -> int:
         """Return the bytes of ``activation`` or ``states``."""
@@ -153,12 +153,12 @@ def add_encoder(schedule: Schedule, costs: Costs, encoder: Encoder) -> Schedule:
     )
 
 
-def encoder_memory(held: MemoryModel, schedule: Schedule, encoder: Encoder) -> MemoryModel:
+def encoder_memory(model: MemoryModel, schedule: Schedule, encoder: Encoder) -> MemoryModel:
     """Return a memory model in bytes with the encoder's memory added."""
     states = np.zeros(schedule.n_devices, np.int64)
     states[encoder.devices_of(schedule)] = encoder.bytes_of("states")
     return replace(
-        held, encoder=encoder.bytes_of("activation"), on_device={"encoder's states": states}
+        model, encoder=encoder.bytes_of("activation"), on_device={"encoder's states": states}
     )
 
 
@@ -205,7 +205,7 @@ def misfits_object(timeline: Timeline, costs: Costs) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class _Placed:
+class _PlacedOp:
     """An op of the encoder with its planned start."""
 
     kind: Kind
@@ -219,7 +219,7 @@ class _Task:
     """The language model alone, and the encoder ops to insert."""
 
     schedule: Schedule  # its queues
-    alone: Timeline  # their times
+    timeline: Timeline  # their times
     costs: Costs  # with the times of the encoder
     holds: NDArray[np.int64]  # the devices that hold the encoder
     backwards: bool  # whether it has backwards
@@ -255,8 +255,8 @@ class _Bubbles:
         begin, end, device = list[Floats](), list[Floats](), list[NDArray[np.int64]]()
         for number in task.holds.tolist():
             own = task.schedule.queue(number)
-            begin.append(np.append(-np.inf, np.maximum.accumulate(task.alone.end[own])))
-            end.append(np.append(task.alone.start[own], np.inf))
+            begin.append(np.append(-np.inf, np.maximum.accumulate(task.timeline.end[own])))
+            end.append(np.append(task.timeline.start[own], np.inf))
             device.append(np.full(len(end[-1]), number))
         ends = np.concatenate(end)
         some = ends > np.concatenate(begin)
@@ -266,7 +266,7 @@ class _Bubbles:
             np.concatenate(device)[some],
         )
         self.near, self.taken = (
-            NEAR * task.alone.makespan,
+            NEAR * task.timeline.makespan,
             np.zeros(task.schedule.n_devices, np.int64),
         )
         if (len(self.begin) + LEAST_EACH) * task.schedule.n_microbatches > MOST_WORK:
@@ -304,11 +304,11 @@ class _Bubbles:
         return device, at
 
 
-def _plan(task: _Task, forwards_first: int) -> list[_Placed]:
+def _plan(task: _Task, forwards_first: int) -> list[_PlacedOp]:
     """Place EF of the first microbatches, EB of the others, and then the other op of each on the
     same device.
     """
-    bubbles, placed, device = _Bubbles(task), list[_Placed](), dict[int, int]()
+    bubbles, placed, device = _Bubbles(task), list[_PlacedOp](), dict[int, int]()
     first, ends = np.argsort(task.begin, kind="stable"), np.argsort(task.end, kind="stable")
     early = np.isin(np.arange(len(first)), first[:forwards_first])
     for kind, own in ((Kind.EF, early), (Kind.EB, ~early), (Kind.EB, early), (Kind.EF, ~early)):
@@ -316,31 +316,31 @@ def _plan(task: _Task, forwards_first: int) -> list[_Placed]:
         for m in turn[own[turn]].tolist():
             limit = task.needed(m) if kind == Kind.EF else task.ready(m)
             device[m], start = bubbles.take(kind, limit, task.time(kind, m), device.get(m))
-            placed.append(_Placed(kind, m, device[m], start))
+            placed.append(_PlacedOp(kind, m, device[m], start))
     return placed
 
 
-def _placed_outside(task: _Task) -> list[_Placed]:
+def _placed_outside(task: _Task) -> list[_PlacedOp]:
     """Return the placement with all forwards before the pipeline and all backwards after it, each
     on the least busy device.
     """
-    load, placed = np.zeros(task.schedule.n_devices), list[_Placed]()
+    load, placed = np.zeros(task.schedule.n_devices), list[_PlacedOp]()
     for turn, m in enumerate(np.argsort(task.begin, kind="stable").tolist()):
         device = int(task.holds[np.argmin(load[task.holds])])
         load[device] += task.time(Kind.EF, m)[device] + (
             task.backwards and task.time(Kind.EB, m)[device]
         )
-        placed.append(_Placed(Kind.EF, m, device, turn - LONGEST))
+        placed.append(_PlacedOp(Kind.EF, m, device, turn - LONGEST))
         if task.backwards:
-            placed.append(_Placed(Kind.EB, m, device, LONGEST + turn))
+            placed.append(_PlacedOp(Kind.EB, m, device, LONGEST + turn))
     return placed
 
 
-def _insert(task: _Task, placed: list[_Placed]) -> Schedule:
+def _insert(task: _Task, placed: list[_PlacedOp]) -> Schedule:
     """Insert ops into the queues at their planned times: EF before the op that starts then, EB
     after it.
     """
-    schedule, near = task.schedule, NEAR * task.alone.makespan
+    schedule, near = task.schedule, NEAR * task.timeline.makespan
     ops, queues = schedule.packed(), []
     for device, queue in enumerate(map(schedule.queue, range(schedule.n_devices))):
         own = sorted(
@@ -348,7 +348,7 @@ def _insert(task: _Task, placed: list[_Placed]) -> Schedule:
             key=lambda each: (each.start, each.kind),
         )
         starts = np.array([each.start + (near if each.kind == Kind.EB else -near) for each in own])
-        at = np.searchsorted(task.alone.start[queue], starts)
+        at = np.searchsorted(task.timeline.start[queue], starts)
         new = np.array([int(pack(-1, each.microbatch)) | each.kind for each in own], np.int64)
         queues.append(np.insert(ops[queue], np.maximum.accumulate(at), new))
     return schedule.with_queues(queues)

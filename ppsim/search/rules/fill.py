@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ppsim.base.compiled import Functions, load, pays, view
+from ppsim.base.compiled import Functions, load, machine_code_pays, view
 from ppsim.core.columns import Codes, Ints
 from ppsim.search.rules import fill_kernel as kernel
 from ppsim.search.rules.fill_kernel import BACKWARD, FORWARD, IDLE, WEIGHTS, Filling
@@ -58,7 +58,7 @@ def compile_now() -> None:
     )
     load(kernel.fill, t, 0, len(t.row), 0, 0, 0, parts=kernel.FILL_PARTS)
     load(kernel.squeeze, t, 0, len(t.row), parts=kernel.SQUEEZE_PARTS)
-    pays(kernel.fill, COMPILE_FILLING_ABOVE, COMPILE_FILLING_ABOVE)
+    machine_code_pays(kernel.fill, COMPILE_FILLING_ABOVE, COMPILE_FILLING_ABOVE)
 
 
 def fill_phases(rows: Rows, slots: Ints) -> list[tuple[Ints, Ints]]:
@@ -95,9 +95,9 @@ def _lay_out(rows: Rows, slots: Ints, size: int) -> Codes:
 
 
 def _place_weights(rows: Rows, slots: Ints, by_pass: bool = False) -> Ints:
-    """Give each W of a device the first idle slot after its I, those that wait longest first.
+    """Give each W of a device the first idle slot after its I, the W that waits longest first.
 
-    With ``by_pass`` those of the earlier pass go first, and each is that of its own I. Returns the
+    With ``by_pass`` the W of the earlier pass go first, each in the order of its I. Returns the
     slots of each device's W in order, shape (P, V x microbatches); with ``by_pass`` those of each
     pass.
     """
@@ -118,7 +118,7 @@ def _place_weights(rows: Rows, slots: Ints, by_pass: bool = False) -> Ints:
     return found
 
 
-def _hold(rows: Rows, slots: Ints, weights: Ints | None, size: int) -> Ints:
+def _memory_by_slot(rows: Rows, slots: Ints, weights: Ints | None, size: int) -> Ints:
     """Return each device's memory after each slot, shape (P, ``size``), with its W in the slots
     ``weights``.
     """
@@ -145,8 +145,12 @@ def _fill(rows: Rows, slots: Ints, weights: Ints | None) -> Ints:
     if weights is not None:
         t.does.reshape(rows.devices, size)[np.arange(rows.devices)[:, None], weights] = WEIGHTS
     if explicit:
-        t = t._replace(held=_hold(rows, slots, weights, size).ravel())
-    cap = t.held.max() if explicit else _hold(rows, slots, _place_weights(rows, slots), size).max()
+        t = t._replace(held=_memory_by_slot(rows, slots, weights, size).ravel())
+    cap = (
+        t.held.max()
+        if explicit
+        else _memory_by_slot(rows, slots, _place_weights(rows, slots), size).max()
+    )
     begin = int(np.argmax(t.row == rows.passes - 1))
     ends = (t.row < len(slots)) & (t.row % rows.passes == 0) & (t.nth == slots.shape[1] - 1)
     ends[: begin + 1] = False
@@ -204,7 +208,7 @@ def _tabulate(rows: Rows, slots: Ints, weights: Ints | None) -> Filling:
 def _run(step: Callable[..., int], t: Filling, *arguments: int, parts: Functions) -> None:
     """Run a step over all ops of the tables in order, in CPython until machine code pays."""
     n = len(t.row)
-    paid = pays(kernel.fill, n, COMPILE_FILLING_ABOVE)
+    paid = machine_code_pays(kernel.fill, n, COMPILE_FILLING_ABOVE)
     compiled = load(step, t, 0, n, *arguments, parts=parts) if paid else None
     tables = t if compiled else view(t)
     for first in range(0, n, STEP):

@@ -23,11 +23,11 @@ class Filling(NamedTuple):
     first: Ints  # shape (R + P,), where each row begins in ``slot``
     device: Ints  # shape (R + P,), the device of each row
     length: Ints  # shape (R + P,), slots that an op of each row takes
-    what: Codes  # shape (R + P,), what it does
+    what: Codes  # shape (R + P,), its op
     need: Ints  # shape (R + P,), the row that gives its input, -1 for none
     slot: Ints  # shape (n,), the slot of each op, row by row
     does: Codes  # shape (P x L,), what each device does in each slot
-    held: Ints  # shape (P x L,), what it holds after each; empty where W run in idle slots
+    held: Ints  # shape (P x L,), its memory after each; empty where W run in idle slots
     # shape (P x ops of each device's W row,), the slots of backwards tried so far, in order
     backward: Ints
     tried: Ints  # shape (P,), how many those are

@@ -120,7 +120,7 @@ def warm_up(line: Line, microbatches: int, late: bool) -> None:
         run(line, device, I)
 
 
-def postpones(line: Line, device: int) -> bool:
+def may_postpone(line: Line, device: int) -> bool:
     """Return whether a device's next F may wait a round because the next device still has enough
     work.
     """
@@ -153,7 +153,7 @@ def schedule_line(line: Line, late: bool, backward_first: bool, greedy: bool) ->
         for device in range(devices):
             left = line.done[F, device] < microbatches
             asks = backward_first and left and device + 1 < devices
-            line.wanted[device] = left and not (asks and postpones(line, device))
+            line.wanted[device] = left and not (asks and may_postpone(line, device))
         for device in range(devices - 2, -1, -1):
             line.wanted[device] = min(line.wanted[device], line.wanted[device + 1])
         for device in range(devices):
@@ -178,4 +178,4 @@ def schedule_line(line: Line, late: bool, backward_first: bool, greedy: bool) ->
     return True
 
 
-PARTS = (arrival, run, fill, make_room, warm_up, postpones)
+PARTS = (arrival, run, fill, make_room, warm_up, may_postpone)

@@ -1,11 +1,11 @@
 """Copies of activations to the host and back, put into the queues of any schedule.
 
 An activation leaves right after its F and comes back just in time: its RELOAD is issued behind the
-last op after which the copy still ends before the backward starts. What has no time on the host
-stays. Where a device's copies fall behind, ops that wait for one (WAIT_OFFLOAD) hold its memory
-down: as far as they cost no time, and on a link that devices share by what the others' copies take
-as the pipeline fills. PipeOffload (arXiv 2503.01328) copies in slots that alternate out and in;
-these copies are as late as they can be instead.
+last op after which the copy still ends before the backward starts. Activations without time on the
+host stay. Where a device's copies fall behind, ops that wait for one (WAIT_OFFLOAD) hold its memory
+down: as far as they cost no time, and on a shared link by the time of the other devices' copies as
+the pipeline fills. PipeOffload (arXiv 2503.01328) copies in slots that alternate out and in; these
+copies are as late as they can be instead.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Copies:
 
     forward: Ops  # shape (copies,), the op that makes it
     backward: Ops  # shape (copies,), the op that needs it
-    back: Floats  # shape (copies,), the time of its copy back
+    return_time: Floats  # shape (copies,), the time of its copy back
 
 
 def add_offload(schedule: Schedule, costs: Costs, chunks: float) -> Schedule:
@@ -103,7 +103,7 @@ def _gates(schedule: Schedule, copies: Copies, start: Floats, end: Floats, lead:
         ends = end[queue]
         for copy in own[np.argsort(-copies.backward[own])].tolist():
             backward = copies.backward[copy]
-            following = min(start[backward], following) - copies.back[copy] - lead[copy]
+            following = min(start[backward], following) - copies.return_time[copy] - lead[copy]
             last = queue.start + int(np.searchsorted(ends, following + NEAR, "right")) - 1
             gate[copy] = min(max(last, copies.forward[copy]), backward - 1)
     return gate
@@ -214,8 +214,8 @@ def add_waits(queue: Sequence[int], change: Sequence[float], cap: float) -> list
     """Return a queue with a wait for the oldest copy to the host wherever the device would exceed
     its cap; None if no copy is left.
 
-    ``change`` is what each op adds to what the device holds; what an OFFLOAD frees counts where it
-    is waited for.
+    ``change`` is the change in the device's memory by each op; memory that an OFFLOAD frees counts
+    where it is waited for.
     """
     own, pending, held = list[int](), deque[tuple[int, float]](), 0.0
     for op, added in zip(queue, change, strict=True):

@@ -9,7 +9,7 @@ from itertools import pairwise, product
 
 import numpy as np
 
-from ppsim.base.compiled import call, pays
+from ppsim.base.compiled import call, machine_code_pays
 from ppsim.search.problem import Problem
 from ppsim.search.rules import policy_kernel
 from ppsim.search.rules.heuristics import time_table
@@ -62,7 +62,7 @@ def _write_all(problem: Problem, choices: Iterable[Knobs]) -> Iterator[tuple[str
         policy.slack[:] = slack * mean * problem.n_stages
         policy.patience[:] = patience * mean
         policy.late_first[:] = first
-        paid = pays(policy_kernel.write, len(orders.code), COMPILE_WRITING_ABOVE)
+        paid = machine_code_pays(policy_kernel.write, len(orders.code), COMPILE_WRITING_ABOVE)
         if call(policy_kernel.write, orders, policy, parts=policy_kernel.PARTS, pays=paid):
             yield (
                 "list scheduling",

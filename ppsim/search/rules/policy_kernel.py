@@ -36,7 +36,7 @@ class Policy(NamedTuple):
     done: Ints  # shape (3 stages,), counts the ops by code
     # shape (stages x M,), grouped by device like ``stages``: the stages of the W to run, in order
     weights: Ints
-    # shape (2, devices), counts the W that an I has made ready, and those that have run
+    # shape (2, devices), counts the W that an I has made ready, and the W that have run
     waiting: Ints
     busy: Floats  # shape (devices,), the end of each device's last op
     wake: Floats  # shape (devices,), when each device decides next

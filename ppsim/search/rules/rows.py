@@ -66,7 +66,7 @@ class Rows:
         for run, post in _POSTS.items():
             _place_sends(np.flatnonzero(kind == run), np.flatnonzero(kind == post), microbatch)
         kind, microbatch = kind[microbatch != NONE], microbatch[microbatch != NONE]
-        kept = ~_needless(kind, microbatch)
+        kept = ~_redundant(kind, microbatch)
         stage = np.where(np.isin(kind, _OF_STAGE), self.device, NONE)
         return (pack(stage, microbatch) | kind)[kept]
 
@@ -85,7 +85,7 @@ def _place_sends(runs: Ints, sends: Ints, microbatch: Ints) -> None:
     microbatch[sends[place[sent]]] = microbatch[runs[sent]]
 
 
-def _needless(kind: Ints, microbatch: Ints) -> NDArray[np.bool_]:
+def _redundant(kind: Ints, microbatch: Ints) -> NDArray[np.bool_]:
     """Return which sends directly follow the op they send for, and which waits directly precede the
     op they wait for.
 

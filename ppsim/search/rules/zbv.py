@@ -12,7 +12,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.base.compiled import call, can_compile, pays, view
+from ppsim.base.compiled import call, can_compile, machine_code_pays, view
 from ppsim.core.costs import Costs
 from ppsim.core.ops import Kind, Packed, pack
 from ppsim.core.schedule import place
@@ -42,7 +42,7 @@ def order_zb_v(
     makespan is longer. Where no pass comes to an order that can run, the order is that for equal
     times.
     """
-    large = pays(kernel.order_greedily, microbatches * devices, COMPILE_ORDERING_ABOVE)
+    large = machine_code_pays(kernel.order_greedily, microbatches * devices, COMPILE_ORDERING_ABOVE)
     shape = (devices, microbatches, float(limit), large and can_compile())
     found = [_orders_within(costs, *shape), equal_orders(*shape)]
     # the first is empty where its passes contradict

@@ -31,7 +31,7 @@ class VTables(NamedTuple):
     # it ran
     end: Floats
     now: Floats  # shape (P,), when each device is free
-    memory: Floats  # shape (P,), what it holds
+    memory: Floats  # shape (P,), held by each device
     bubble: Floats  # shape (P,), its idle time after its first op
     # shape (1,), the longest bubble; ``NEVER`` once an op ran without its input or its room
     most: Floats

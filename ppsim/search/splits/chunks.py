@@ -35,7 +35,7 @@ class Cut:
 class Chunking:
     """The best chunks of a prompt, of equal times and of one size."""
 
-    equal: Cut  # sizes that take equal times, or one size where that is faster
+    equal_times: Cut  # sizes that take equal times, or one size where that is faster
     fixed: Cut  # the best of one size
     bound: float  # a time to the first token that no sizes beat
 

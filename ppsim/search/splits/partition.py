@@ -3,7 +3,7 @@
 Up to a million splits are all bounded by cuts (:mod:`ppsim.search.splits.splits`) and timed in the
 order of their bounds, until none is left that could be better. Of more, an even one is improved
 layer by layer, guided by the cuts, and OR-tools' CP-SAT, where it is installed, finds the split
-that all cuts together say least of, until that is no less than the best found.
+whose bound by all cuts together is the least, until that is at least the best makespan found.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ROUNDING, TOLERANCE = 1e-9, 1e-6  # of equal makespans; of what the solver prove
 # more cuts from.
 FEWEST, MOST, CUTS = 64, 4096, 4
 RUNNER_UPS = 5
-# in which what looks at the time ends on its own, and the first split is timed
+# in which searches that check the time end by themselves, and the first split is timed
 GRACE_S, FIRST_S = 0.5, 2.0
 MOST_NEAR = 10_000_000  # ops of all splits next to the best
 BATCH = 1 << 24  # entries of splits listed at once
@@ -52,11 +52,11 @@ class Partition:
     ranked: bool  # whether no others are better than the runner-ups
     status: str  # ``optimal``, where no split is better, or ``feasible``
     bound: float  # a makespan that no split beats
-    timed: int  # how many splits were simulated
+    simulated: int  # how many splits were simulated
 
 
 def partition(
-    problem: SplitProblem,  # what to split
+    problem: SplitProblem,  # the model and the schedule
     *,
     # says whether a split is allowed, beyond the problem's own cap; asked of good splits only
     accepts: Callable[[Split], bool] | None = None,
@@ -76,10 +76,10 @@ def partition(
     if not problem.n_splits:
         return None
     try:
-        with interrupt_at(search.until + FIRST_S):
+        with interrupt_at(search.deadline + FIRST_S):
             search.evaluate(next(_starts(problem)))
             search.report_progress()
-        with interrupt_at(search.until + GRACE_S):
+        with interrupt_at(search.deadline + GRACE_S):
             if problem.n_splits <= MOST_LISTED:
                 _list_all(search)
             else:
@@ -91,7 +91,7 @@ def partition(
     if not found:
         return None
     least = found[0][1]
-    if problem.n_splits <= MOST_LISTED:  # of those that are left, which may all be slower
+    if problem.n_splits <= MOST_LISTED:  # of the splits that are left, which may all be slower
         search.bound = min(search.bound, least)
     limited = limit_bound(search.bound, least, TOLERANCE)
     proved = limited >= least * (1 - TOLERANCE)
@@ -102,20 +102,20 @@ def partition(
         search.complete,
         "optimal" if proved else "feasible",
         bound,
-        len(search.found),
+        len(search.makespans),
     )
 
 
 def _list_all(search: SplitSearch) -> None:
     """Time all splits that could be the best, by rising bound, even ones first."""
     problem = search.problem
-    ends = list_ends(problem.n_layers, problem.schedule.n_stages, problem.least)
+    ends = list_ends(problem.n_layers, problem.schedule.n_stages, problem.least_layers)
     if np.isfinite(problem.cap):
         ends = ends[:, problem.peaks(ends) <= problem.cap]
     least, done = np.zeros(ends.shape[1]), np.zeros(ends.shape[1], np.bool_)
     most = 1 if len(problem.schedule) > LARGE else MOST
     tilt, size = _unevenness(problem, ends), min(FEWEST, most)
-    while not (search.complete or search.late):
+    while not (search.complete or search.is_over):
         left = np.flatnonzero(~done)
         order = least[left] + tilt[left]
         batch = left[np.argpartition(order, size)[:size]] if len(left) > size else left
@@ -135,7 +135,7 @@ def _list_all(search: SplitSearch) -> None:
 
 def _unevenness(problem: SplitProblem, ends: Ends) -> Floats:
     """Return numbers too small to count that rank even splits first, shape (splits,)."""
-    until, total = problem.until, np.zeros(ends.shape[1])
+    until, total = problem.first_weights, np.zeros(ends.shape[1])
     before: NDArray[np.float64] | float = 0.0
     for end in [*ends, np.full(ends.shape[1], problem.n_layers)]:
         total += (until[end] - before) ** 2
@@ -154,7 +154,7 @@ def _improve(search: SplitSearch) -> None:
     spare = bound_by_weights(search, DUAL_STEPS // 4)
     for ends in _starts(problem):
         _descend(search, ends)
-        if search.late:
+        if search.is_over:
             return
     _time_near_best(search)
     spare += bound_by_weights(search, DUAL_STEPS)
@@ -167,20 +167,23 @@ def _starts(problem: SplitProblem) -> Iterator[Ends]:
     content of stages.
     """
     S, N = problem.schedule.n_stages, problem.n_layers
-    yield _at_least(problem, np.round(np.arange(1, S) * N / S).astype(np.int64))
+    yield _keep_least_layers(problem, np.round(np.arange(1, S) * N / S).astype(np.int64))
     work = np.maximum(problem.rate.time[:2].sum(axis=0), 1e-300)
     extra = problem.base.time[:2].sum(axis=0) / work
-    share = (problem.until[-1] + extra.sum()) / S
+    share = (problem.first_weights[-1] + extra.sum()) / S
     wanted = np.cumsum(np.maximum(share - extra, 0.0))[:-1]
-    yield _at_least(
+    yield _keep_least_layers(
         problem,
-        np.searchsorted(problem.until, wanted * min(1.0, problem.until[-1] / max(wanted.max(), 1))),
+        np.searchsorted(
+            problem.first_weights,
+            wanted * min(1.0, problem.first_weights[-1] / max(wanted.max(), 1)),
+        ),
     )
 
 
-def _at_least(problem: SplitProblem, ends: NDArray[np.int64]) -> Ends:
+def _keep_least_layers(problem: SplitProblem, ends: NDArray[np.int64]) -> Ends:
     """Move ends so that each stage has the fewest layers allowed."""
-    S, N, least = problem.schedule.n_stages, problem.n_layers, problem.least
+    S, N, least = problem.schedule.n_stages, problem.n_layers, problem.least_layers
     stage = np.arange(1, S)
     ends = np.maximum.accumulate(np.maximum(ends - least * stage, 0)) + least * stage
     return np.minimum(ends, N - least * (S - stage)).astype(np.int16)
@@ -194,7 +197,7 @@ def _descend(search: SplitSearch, ends: Ends) -> None:
     gain nothing.
     """
     timed, best, stale = set[bytes](), np.inf, 0
-    while not search.late and stale < STALE:
+    while not search.is_over and stale < STALE:
         ends = _least_near(search, ends)
         if ends.tobytes() in timed:
             return
@@ -212,9 +215,9 @@ def _least_near(search: SplitSearch, ends: Ends) -> Ends:
     problem, here = search.problem, (np.inf, np.inf)
     rates = np.stack([cut.rate for cut in search.cuts])
     constants = np.array([cut.constant for cut in search.cuts])
-    while not search.late:
-        said = _say_of_climbs(problem, ends, rates, constants)
-        over = _over_of_climbs(problem, ends, len(said))
+    while not search.is_over:
+        said = _cuts_of_climbs(problem, ends, rates, constants)
+        over = _excess_of_climbs(problem, ends, len(said))
         good = np.flatnonzero(over == over.min())
         good = good[said[good] <= said[good].min() * (1 + ROUNDING)][: _batch(problem)]
         near = climbs_from(problem, ends, good)
@@ -227,17 +230,20 @@ def _least_near(search: SplitSearch, ends: Ends) -> Ends:
     return ends
 
 
-def _say_of_climbs(problem: SplitProblem, ends: Ends, rates: Floats, constants: Floats) -> Floats:
+def _cuts_of_climbs(problem: SplitProblem, ends: Ends, rates: Floats, constants: Floats) -> Floats:
     """Return the largest cut of each split of :func:`climbs_from`, from the change by moving a
     layer over each end.
     """
     layers = np.array(layers_in(ends, problem.n_layers))
     now = rates @ problem.weigh(ends[:, None])[:, 0] + constants
-    until, gains = problem.until, rates[:, 1:] - rates[:, :-1]
+    until, gains = problem.first_weights, rates[:, 1:] - rates[:, :-1]
     down = gains * (until[ends] - until[np.maximum(ends - 1, 0)])
     up = -gains * (until[np.minimum(ends + 1, problem.n_layers)] - until[ends])
     down, up = (np.cumsum(np.insert(x, 0, 0, axis=1), axis=1) for x in (down, up))
-    source, target = np.flatnonzero(layers > problem.least)[:, None], np.arange(len(layers))[None]
+    source, target = (
+        np.flatnonzero(layers > problem.least_layers)[:, None],
+        np.arange(len(layers))[None],
+    )
     said = np.full((len(source), len(layers)), -np.inf)
     for before, later, sooner in zip(now, down, up, strict=True):
         moves = np.where(
@@ -247,7 +253,7 @@ def _say_of_climbs(problem: SplitProblem, ends: Ends, rates: Floats, constants: 
     return said.ravel()
 
 
-def _over_of_climbs(problem: SplitProblem, ends: Ends, count: int) -> Floats:
+def _excess_of_climbs(problem: SplitProblem, ends: Ends, count: int) -> Floats:
     """Return each split's memory above the cap, over :func:`climbs_from`; built in batches, which
     fit in memory.
     """
@@ -287,7 +293,7 @@ def climbs_from(problem: SplitProblem, ends: Ends, which: NDArray[np.int64] | No
     is. Only the columns ``which`` of them are listed, where given.
     """
     layers = np.array(layers_in(ends, problem.n_layers))
-    sources = np.flatnonzero(layers > problem.least)
+    sources = np.flatnonzero(layers > problem.least_layers)
     which = np.arange(sources.size * layers.size) if which is None else which
     source, target, end = (
         sources[which // layers.size],
@@ -311,7 +317,7 @@ def bound_by_weights(search: SplitSearch, steps: int, *, adds: bool = True) -> l
     problem, cuts = search.problem, list(search.cuts)
     weight = np.ones(len(cuts))
     for _ in range(steps):
-        if search.late:
+        if search.is_over:
             break
         said, ends = problem.best_of(mean_cut(cuts, weight))
         search.bound = max(search.bound, said)

@@ -34,7 +34,7 @@ MEANS = 40  # means of cuts that bound all splits
 
 
 def partition_planned(
-    problem: SplitProblem,  # what to split, with the queues of any plan; its cap does not count
+    problem: SplitProblem,  # with the queues of any plan; its cap does not count
     time_split: Callable[[Split], float],  # plans and times a split; infinity where it does not fit
     price: Callable[[Split], Costs],  # makes the costs of a split
     starts: Sequence[Split],  # splits to start from
@@ -46,9 +46,8 @@ def partition_planned(
     """Return the split with the least makespan, each with the order planned for it.
 
     The best of ``starts`` is improved layer by layer. Then up to a million splits are taken in the
-    order of what their devices must compute, and planned unless a lower bound for any order leaves
-    no gain; of more, those that OR-tools' CP-SAT, where it is installed, finds to have the least
-    such bound.
+    order of their devices' work, and planned unless a lower bound for any order leaves no gain; of
+    more, the splits for which OR-tools' CP-SAT, where it is installed, proves the least such bound.
 
     Returns:
         The best split, after Ctrl-C too; None where no split was found that fits.
@@ -66,28 +65,28 @@ def partition_planned(
         if split not in found:
             found[split] = time_split(split)
             if np.isfinite(found[split]):
-                search.found[split] = found[split]
+                search.makespans[split] = found[split]
             report(min(found.values()), search.bound, len(found))
         return found[split]
 
     try:
-        with interrupt_at(search.until + GRACE_S):
+        with interrupt_at(search.deadline + GRACE_S):
             start = min(starts, key=take)
             search.bound = free.best_of(mean_cut(free.work_cuts, np.ones(len(free.work_cuts))))[0]
             bound_by_weights(search, MEANS, adds=False)
-            near = _in_order(free, search.cuts) if listed else list_by_cuts(search)
+            near = _splits_by_cut(free, search.cuts) if listed else list_by_cuts(search)
             first = next(near, None)
             if first:
                 search.bound = max(search.bound, first[1])
                 start = start if listed else min(start, first[0], key=take)
-            _climb(problem, take, start, search.until)
+            _climb(problem, take, start, search.deadline)
             for split, work in chain([first] if first else [], near):
                 best = min(found.values())
                 search.bound = max(search.bound, min(work, best))
                 if work >= best * (1 - (ROUNDING if listed else TOLERANCE)):
                     complete = True
                     break
-                if search.late:
+                if search.is_over:
                     break
                 if bound_schedule(problem.schedule, price(split)).makespan < best * (1 - ROUNDING):
                     take(split)
@@ -163,9 +162,9 @@ def cuts_of_any_order(problem: SplitProblem) -> list[Cut]:
     return found
 
 
-def _in_order(problem: SplitProblem, cuts: list[Cut]) -> Iterator[tuple[Split, float]]:
+def _splits_by_cut(problem: SplitProblem, cuts: list[Cut]) -> Iterator[tuple[Split, float]]:
     """Yield all splits with their largest cut, the smallest first."""
-    ends = list_ends(problem.n_layers, problem.schedule.n_stages, problem.least)
+    ends = list_ends(problem.n_layers, problem.schedule.n_stages, problem.least_layers)
     least = np.zeros(ends.shape[1])
     for cut in cuts:
         np.maximum(least, problem.bound_by(cut, ends), out=least)

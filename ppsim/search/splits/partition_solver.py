@@ -2,8 +2,8 @@
 CP-SAT.
 
 CP-SAT counts in integers. Times that are whole multiples of a step, as decimals are, are counted in
-it; others are rounded down to fine steps, and what rounding may add is subtracted, so that what is
-proved holds for the times as given. Rounding takes less than a millionth, to which a split is
+it; others are rounded down to fine steps, and the most that rounding may add is subtracted, so that
+proofs hold for the times as given. Rounding takes less than a millionth, to which a split is
 proved.
 """
 
@@ -34,8 +34,8 @@ def solve_by_cuts(search: SplitSearch, spare: list[Cut]) -> None:
     """Solve the master, time its split, add the cut of that split, and repeat until the bound is
     the best makespan.
 
-    Of ``spare`` the cuts that say most of the master's split are added, if they say more than the
-    master did.
+    The ``spare`` cuts with the largest bounds on the master's split are added, if they exceed the
+    master's.
 
     Without OR-tools nothing is done: the bound stays as it was.
     """
@@ -44,7 +44,7 @@ def solve_by_cuts(search: SplitSearch, spare: list[Cut]) -> None:
     except ImportError:
         return
     refused: list[Split] = []
-    while (left := search.until - time.monotonic()) > LEAST_S:
+    while (left := search.deadline - time.monotonic()) > LEAST_S:
         found = search.best(1)
         if found and search.bound >= found[0][1] * (1 - TOLERANCE):
             return
@@ -74,8 +74,8 @@ def list_by_cuts(search: SplitSearch) -> Iterator[tuple[Split, float]]:
         from ortools.sat.python import cp_model
     except ImportError:
         return
-    yielded, quarter = list[Split](), (search.until - time.monotonic()) / 4
-    while (left := search.until - time.monotonic()) > LEAST_S:
+    yielded, quarter = list[Split](), (search.deadline - time.monotonic()) / 4
+    while (left := search.deadline - time.monotonic()) > LEAST_S:
         answer = _solve_master(cp_model, search, yielded, min(left, quarter))
         if answer is None:
             return
@@ -92,11 +92,11 @@ def _solve_master(
     problem, found = search.problem, search.best(1)
     S, N = problem.schedule.n_stages, problem.n_layers
     model = cp_model.CpModel()
-    layers = [model.new_int_var(problem.least, N, f"n{stage}") for stage in range(S)]
+    layers = [model.new_int_var(problem.least_layers, N, f"n{stage}") for stage in range(S)]
     model.add(sum(layers) == N)
     weights, unit, slack = _weights(model, problem, layers)
     if np.isfinite(problem.cap):
-        _hold(model, problem, layers)
+        _limit_states(model, problem, layers)
     for split in refused:
         same = [model.new_bool_var("") for _ in layers]
         for variable, count, equal in zip(layers, split, same, strict=True):
@@ -110,7 +110,7 @@ def _solve_master(
     step, whole = (
         (exact, np.rint) if exact else (max(float(rates.max()), 1e-300) / RATE_STEPS, np.floor)
     )
-    most = float((rates.max(axis=1) * (problem.until[-1] / unit) + constants).max()) / step
+    most = float((rates.max(axis=1) * (problem.first_weights[-1] / unit) + constants).max()) / step
     if most > MOST:
         return None
     longest = model.new_int_var(
@@ -161,7 +161,7 @@ def _find_step(values: Floats) -> float | None:
     return None
 
 
-def _hold(model: Any, problem: SplitProblem, layers: list[Any]) -> None:
+def _limit_states(model: Any, problem: SplitProblem, layers: list[Any]) -> None:
     """Limit every state of a device to the cap."""
     amounts = dict[tuple[int, int], Any]()
     for part, stage in np.argwhere(problem.held.any(axis=0)).tolist():
@@ -188,9 +188,9 @@ def _weights(model: Any, problem: SplitProblem, layers: list[Any]) -> tuple[list
     S, N = problem.schedule.n_stages, problem.n_layers
     if np.ptp(problem.weights) == 0:
         return layers, max(float(problem.weights[0]), 1e-300), 0
-    exact = _find_step(problem.until)
-    step = exact or float(problem.until[-1]) / WEIGHT_STEPS
-    steps = (np.rint if exact else np.floor)(problem.until / step).astype(np.int64)
+    exact = _find_step(problem.first_weights)
+    step = exact or float(problem.first_weights[-1]) / WEIGHT_STEPS
+    steps = (np.rint if exact else np.floor)(problem.first_weights / step).astype(np.int64)
     until: list[Any] = [0]
     for stage in range(S - 1):
         end = model.new_int_var(0, N, f"e{stage}")

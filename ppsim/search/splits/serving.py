@@ -1,8 +1,8 @@
 """The best split of layers for a pipeline that serves: most tokens in the fullest stage, or the
 shortest stage.
 
-A stage holds layers that follow each other, so that what a range of layers gives is known from
-sums, and a split is found exactly by dynamic programming over the stages.
+A stage holds layers that follow each other, so that the tokens and the time of a range of layers
+are sums, and a split is found exactly by dynamic programming over the stages.
 """
 
 from __future__ import annotations

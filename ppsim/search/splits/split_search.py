@@ -21,23 +21,23 @@ class SplitSearch:
     problem: SplitProblem
     accepts: Callable[[Split], bool] | None
     report: Report
-    until: float
-    found: dict[Split, float] = field(default_factory=dict)
+    deadline: float
+    makespans: dict[Split, float] = field(default_factory=dict)
     accepted: dict[Split, bool] = field(default_factory=dict)
     cuts: list[Cut] = field(default_factory=list)
     bound: float = 0.0
     complete: bool = False
 
     @property
-    def late(self) -> bool:
+    def is_over(self) -> bool:
         """Whether the time is up."""
-        return time.monotonic() > self.until
+        return time.monotonic() > self.deadline
 
     def time_all(self, ends: Ends) -> Floats:
         """Time splits, keep them, and return their makespans."""
         makespans = self.problem.makespans(ends)
         for column, makespan in zip(ends.T, makespans.tolist(), strict=True):
-            self.found[layers_in(column, self.problem.n_layers)] = makespan
+            self.makespans[layers_in(column, self.problem.n_layers)] = makespan
         return makespans
 
     def evaluate(self, ends: Ends) -> float:
@@ -48,7 +48,7 @@ class SplitSearch:
         self.cuts.append(cut)
         makespan = float(cut.rate @ problem.weigh(ends[:, None])[:, 0] + cut.constant)
         if not np.isfinite(problem.cap) or problem.peaks(ends[:, None])[0] <= problem.cap:
-            self.found[layers_in(ends, problem.n_layers)] = makespan
+            self.makespans[layers_in(ends, problem.n_layers)] = makespan
         return makespan
 
     def fits(self, split: Split) -> bool:
@@ -67,9 +67,9 @@ class SplitSearch:
         """
         result = list[tuple[Split, float]]()
         for split, makespan in rank_splits(
-            self.problem, [known for known in self.found.items() if known[1] <= most]
+            self.problem, [known for known in self.makespans.items() if known[1] <= most]
         ):
-            if self.accepted.get(split, self.accepts is None) if self.late else self.fits(split):
+            if self.accepted.get(split, self.accepts is None) if self.is_over else self.fits(split):
                 result.append((split, makespan))
                 if len(result) == count:
                     break
@@ -78,14 +78,14 @@ class SplitSearch:
     def report_progress(self) -> None:
         """Report the best makespan, the bound and the number of splits timed."""
         best = self.best(1)
-        self.report(best[0][1] if best else np.inf, self.bound, len(self.found))
+        self.report(best[0][1] if best else np.inf, self.bound, len(self.makespans))
 
 
 def rank_splits(
     problem: SplitProblem, found: Iterable[tuple[Split, float]]
 ) -> list[tuple[Split, float]]:
-    """Sort splits by makespan; among those that differ by rounding only, the most even first."""
-    unit = max(problem.until[-1], 1e-300)
+    """Sort splits by makespan; among splits that differ by rounding only, the most even first."""
+    unit = max(problem.first_weights[-1], 1e-300)
     return sorted(
         found,
         key=lambda known: (

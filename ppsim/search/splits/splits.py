@@ -43,9 +43,9 @@ class Cut(NamedTuple):
 class Sizes(NamedTuple):
     """Memory of stages by their number of layers, integers of shape (stages, layers + 1) each."""
 
-    always: NDArray[np.int64]  # weights and the like
-    flight: NDArray[np.int64]  # of each microbatch from its F, or R, to its B or I
-    kept: NDArray[np.int64]  # of each microbatch from its I to its W
+    weights: NDArray[np.int64]  # weights and the like
+    until_i: NDArray[np.int64]  # of each microbatch from its F, or R, to its B or I
+    until_w: NDArray[np.int64]  # of each microbatch from its I to its W
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,14 @@ class SplitProblem:
     """A model to split over a schedule, and its constraints."""
 
     schedule: Schedule  # the queues, whatever the split
-    base: Costs  # costs of stages without layers: embedding, head, MTP layers, what any op costs
-    # what a layer of weight 1 adds to the costs of its stage; factors and speeds as in ``base``
+    base: Costs  # costs of stages without layers: embedding, head, MTP layers, fixed costs of ops
+    # the costs that a layer of weight 1 adds to its stage; factors and speeds as in ``base``
     rate: Costs
     weights: Floats  # shape (layers,), the weight of each layer in model order
-    least: int = 0  # fewest layers of a stage
+    least_layers: int = 0  # fewest layers of a stage
     cap: float = math.inf  # the most that a device may hold, or infinity
-    # what stages hold at least, in the unit of ``cap``; without, the activations of their layers
+    # the least memory of stages, in the unit of ``cap``; None counts the activations of their
+    # layers
     sizes: Sizes | None = None
 
     def __post_init__(self) -> None:
@@ -73,11 +74,11 @@ class SplitProblem:
     @property
     def n_splits(self) -> int:
         """Contiguous splits of the layers, whatever the cap."""
-        S, free = self.schedule.n_stages, self.n_layers - self.least * self.schedule.n_stages
+        S, free = self.schedule.n_stages, self.n_layers - self.least_layers * self.schedule.n_stages
         return math.comb(free + S - 1, S - 1) if free >= 0 else 0
 
     @cached_property
-    def until(self) -> Floats:
+    def first_weights(self) -> Floats:
         """Shape (layers + 1,): the weight of the first layers."""
         return np.concatenate([[0.0], np.cumsum(self.weights)])
 
@@ -112,7 +113,8 @@ class SplitProblem:
         hold as much.
         """
         held = _held_states(
-            self.schedule, self.sizes is None or np.array_equal(self.sizes.flight, self.sizes.kept)
+            self.schedule,
+            self.sizes is None or np.array_equal(self.sizes.until_i, self.sizes.until_w),
         )
         if self.sizes is None:
             held[:, 0] = 0
@@ -132,7 +134,7 @@ class SplitProblem:
         """Sum the weight of each stage, shape (stages, splits), from ``ends``, shape (stages - 1,
         splits).
         """
-        until = self.until
+        until = self.first_weights
         return np.diff(until[ends], axis=0, prepend=0.0, append=until[-1])
 
     def peaks(self, ends: Ends) -> NDArray[np.int64]:
@@ -192,9 +194,9 @@ class SplitProblem:
 
     def bound_by(self, cut: Cut, ends: Ends) -> Floats:
         """Bound every split by a cut, shape (splits,)."""
-        found = np.full(ends.shape[1], cut.constant + cut.rate[-1] * self.until[-1])
+        found = np.full(ends.shape[1], cut.constant + cut.rate[-1] * self.first_weights[-1])
         for stage, end in enumerate(ends):
-            found += ((cut.rate[stage] - cut.rate[stage + 1]) * self.until).take(end)
+            found += ((cut.rate[stage] - cut.rate[stage + 1]) * self.first_weights).take(end)
         return found
 
     def best_of(self, cut: Cut) -> tuple[float, Ends]:
@@ -205,10 +207,10 @@ class SplitProblem:
         for stage in range(S):
             lowest = np.minimum.accumulate(found)
             at = np.maximum.accumulate(np.where(found == lowest, np.arange(N + 1), 0))
-            shifted = np.concatenate([np.full(self.least, np.inf), lowest])[: N + 1]
-            choice[stage] = np.concatenate([np.zeros(self.least, np.int64), at])[: N + 1]
+            shifted = np.concatenate([np.full(self.least_layers, np.inf), lowest])[: N + 1]
+            choice[stage] = np.concatenate([np.zeros(self.least_layers, np.int64), at])[: N + 1]
             following = cut.rate[stage + 1] if stage + 1 < S else 0.0
-            found = shifted + (cut.rate[stage] - following) * self.until
+            found = shifted + (cut.rate[stage] - following) * self.first_weights
         ends, at_end = np.zeros(S - 1, np.int16), N
         for stage in range(S - 1, 0, -1):
             at_end = int(choice[stage][at_end])
@@ -226,11 +228,11 @@ def bound_busiest(problem: SplitProblem) -> float:
     if schedule.n_chunks > 1 or schedule.placement.n_replicas > 1 or N > MOST_COMPARED:
         return 0.0
     before, rates = _least_times(problem)
-    until, least = problem.until, np.where(np.arange(N + 1) == 0, 0.0, np.inf)
+    until, least = problem.first_weights, np.where(np.arange(N + 1) == 0, 0.0, np.inf)
     layers = np.arange(N + 1) - np.arange(N + 1)[:, None]  # [first, end]
     weight = np.where(layers >= 0, until - until[:, None], 0.0)
     for stage, cut in enumerate(problem.work_cuts[int(d)] for d in schedule.placement.devices[0]):
-        work = np.where(layers >= problem.least, cut.rate[stage] * weight, np.inf)
+        work = np.where(layers >= problem.least_layers, cut.rate[stage] * weight, np.inf)
         whole = work + cut.constant + before[stage] + (rates * until)[:, None]
         least = np.maximum(least[:, None], whole).min(axis=0)
     return float(least[N])
@@ -332,7 +334,7 @@ def _held_states(schedule: Schedule, merged: bool) -> NDArray[np.int64]:
         table = np.zeros((len(column), 2, len(stages)), np.int64)
         table[np.arange(len(column)), :, column] = change[ops]
         gains = np.maximum(table, 0)
-        gains[:, 1] = 0  # what W needs counts from the end of I
+        gains[:, 1] = 0  # the memory for W counts from the end of I
         gains[:-1] += np.where(second[ops][:-1, None, None], gains[1:], 0)
         held = (np.cumsum(table, axis=0) - table + gains).reshape(len(column), -1)
         held = held[_first_of_equals(held)]

@@ -4,6 +4,7 @@ __all__ = [
     "canvas",
     "card_bars",
     "card_chart",
+    "card_queues",
     "cluster_map",
     "gantt",
     "lanes",

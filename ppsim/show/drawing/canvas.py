@@ -94,7 +94,7 @@ def write_figure(
     """
     # A pdf is written with seeks, which a pipe cannot do.
     drawn = BytesIO()
-    with settled(suffix):
+    with figure_settings(suffix):
         draw().savefig(
             drawn, format=suffix[1:], dpi=DOTS, metadata=_metadata(title, inputs, suffix)
         )
@@ -131,7 +131,7 @@ def render(draw: Callable[[], Figure], dots: int) -> tuple[Figure, NDArray[np.ui
     import numpy as np
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    with settled(".png"):
+    with figure_settings(".png"):
         figure = draw()
         figure.set_dpi(dots)
         canvas = FigureCanvasAgg(figure)
@@ -140,7 +140,7 @@ def render(draw: Callable[[], Figure], dots: int) -> tuple[Figure, NDArray[np.ui
 
 
 @contextmanager
-def settled(suffix: str) -> Iterator[None]:
+def figure_settings(suffix: str) -> Iterator[None]:
     """Draw with the settings of all figures, whatever the process has set, and warn about
     characters without a glyph.
     """

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ppsim.base.text import shorten
-from ppsim.show.drawing.card_chart import LETTER, LINE, MONO, WIDE
+from ppsim.show.drawing.card_chart import LETTER, LINE, WIDE, frame
 
 LONGEST = 40  # letters of a bar's name
 LETTER_WIDE = LETTER + 0.6  # pixels of a letter of names and values
@@ -21,7 +21,7 @@ class Bar:
 
     name: str
     high: float
-    text: str  # what stands to its right
+    text: str  # to the right of the bar
     low: float = 0.0
     mark: float | None = None  # a line across the bar, None for none
 
@@ -30,7 +30,7 @@ class Bar:
 class Bars:
     """Bars on one axis, from the least ``low`` to the greatest ``high``."""
 
-    title: str  # what they show, with the unit
+    title: str  # of the bars, with the unit
     bars: Sequence[Bar]
 
 
@@ -54,11 +54,4 @@ def bars_svg(found: Bars, most: int) -> str:
             parts.append(f'<rect x="{at - 1:.1f}" y="{top + 1}" width="2" height="{LINE - 2}"/>')
         value = html.escape(bar.text)
         parts.append(f'<text x="{end + GAP / 2:.1f}" y="{top + LINE - 4}">{value}</text>')
-    head = f'viewBox="0 0 {WIDE} {LINE * (len(shown) + 1)}" width="{WIDE}" role="img"'
-    look = f'font-family="{MONO}" font-size="10" fill="currentColor"'
-    style = "max-width:100%;height:auto;display:block"
-    label = html.escape(found.title)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" {head} aria-label="{label}" style="{style}" '
-        f"{look}>{''.join(parts)}</svg>"
-    )
+    return frame(parts, LINE * (len(shown) + 1), found.title)

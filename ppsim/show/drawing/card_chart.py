@@ -48,7 +48,7 @@ def charts_svg(charts: Sequence[tuple[str, Timeline]]) -> str:
     parts, top = list[str](), 0.0
     for title, timeline in rows:
         time = f"{format_number(timeline.makespan)} {timeline.unit}"
-        parts.append(_text(NAMES, top + LINE - 4, f"{title}: {time}"))
+        parts.append(text(NAMES, top + LINE - 4, f"{title}: {time}"))
         top += LINE
         shown = _shown_devices(timeline.schedule.n_devices)
         parts += _names(shown, top, height)
@@ -61,14 +61,18 @@ def charts_svg(charts: Sequence[tuple[str, Timeline]]) -> str:
         top += len(shown) * height + 4
     legend, top = _legend([timeline for _, timeline in rows], top)
     parts.append(legend)
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDE} {top:.0f}" width="{WIDE}" '
-        f'role="img"'
-    )
-    label = html.escape("; ".join(title for title, _ in rows))
+    return frame(parts, top, "; ".join(title for title, _ in rows))
+
+
+def frame(parts: Sequence[str], height: float, label: str) -> str:
+    """Return a card's picture of some shapes; ``label`` is for readers who do not see it."""
+    size = f'viewBox="0 0 {WIDE} {height:.0f}" width="{WIDE}" role="img"'
     look = "max-width:100%;height:auto;display:block"
     font = f'font-family="{MONO}" font-size="10" fill="currentColor"'
-    return f'{head} aria-label="{label}" style="{look}" {font}>{"".join(parts)}</svg>'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} aria-label="{html.escape(label)}" '
+        f'style="{look}" {font}>{"".join(parts)}</svg>'
+    )
 
 
 def _shown_devices(count: int) -> list[int]:
@@ -79,8 +83,9 @@ def _shown_devices(count: int) -> list[int]:
     return chosen
 
 
-def _text(x: float, y: float, text: str) -> str:
-    return f'<text x="{x:.0f}" y="{y:.1f}">{html.escape(text)}</text>'
+def text(x: float, y: float, words: str, look: str = "") -> str:
+    """Return words in a picture, from ``x`` on and above ``y``, with attributes of their look."""
+    return f'<text x="{x:.0f}" y="{y:.1f}"{" " * bool(look)}{look}>{html.escape(words)}</text>'
 
 
 def _names(devices: Sequence[int], top: float, height: float) -> list[str]:
@@ -89,13 +94,13 @@ def _names(devices: Sequence[int], top: float, height: float) -> list[str]:
     """
     places = range(len(devices)) if height >= LINE - 3 else sorted({0, len(devices) - 1})
     return [
-        _text(0, top + place * height + height / 2 + 3.5, f"dev {devices[place]}")
+        text(0, top + place * height + height / 2 + 3.5, f"dev {devices[place]}")
         for place in places
     ]
 
 
 def _times(timeline: Timeline) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return start and end of each op; those of a pair follow each other."""
+    """Return start and end of each op; the ops of a pair follow each other."""
     schedule, middle = timeline.schedule, (timeline.start + timeline.end) / 2
     paired = schedule.pair != NONE
     start = np.where(paired & ~schedule.leads, middle, timeline.start)
@@ -200,6 +205,6 @@ def _legend(timelines: Sequence[Timeline], top: float) -> tuple[str, float]:
                 f'<rect x="{x:.0f}" y="{top + 2:.1f}" width="10" height="9" fill="{fill}"/>'
             )
             x += 10
-        parts.append(_text(x + 4, top + LINE - 4, entry.name))
+        parts.append(text(x + 4, top + LINE - 4, entry.name))
         x += 4 + 6.1 * len(entry.name) + 14
     return "".join(parts), top + LINE

@@ -44,7 +44,7 @@ def figure_of(heat: HeatMap, key: str, width: float) -> Figure:
     )
     axes.set(xlim=(0, across), ylim=(count, 0))
     cell = (width - left - EDGE) * POINTS / across
-    size = min(FONT, 0.9 * FONT * cell / _widest(heat, number))
+    size = min(FONT, 0.9 * FONT * cell / _cell_width(heat, number))
     for row, line in enumerate(shades_of(values)):
         for place, shade in enumerate(line):
             refused = np.isnan(shade)
@@ -100,7 +100,7 @@ def _headings(microbatches: Sequence[int], cell: float) -> list[str]:
     ]
 
 
-def _widest(heat: HeatMap, number: int) -> float:
+def _cell_width(heat: HeatMap, number: int) -> float:
     """Width in points of the widest cell's text."""
     column = heat.columns[number]
     texts = {

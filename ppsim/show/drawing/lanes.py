@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ACTIVATION, GRADIENT, COLLECTIVE, COPY_OUT, COPY_IN = range(5)
 BAND_OF = {Stream.COLLECTIVE: COLLECTIVE, Stream.COPY_OUT: COPY_OUT, Stream.COPY_IN: COPY_IN}
-_IN_ROW, _TOGETHER = mask(IN_ROW), mask(kind for kind in TIMED if kind.info.everywhere)
+_IN_ROW, _TOGETHER = mask(IN_ROW), mask(kind for kind in TIMED if kind.info.on_all_devices)
 CARD = "messages at the network card"
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from ppsim.core.ops import Kind
+from ppsim.core.schedule import Schedule
 from ppsim.core.timeline import Timeline
 from ppsim.show.drawing.lanes import ACTIVATION, COLLECTIVE, COPY_IN, COPY_OUT, GRADIENT
 from ppsim.show.drawing.palette import (
@@ -22,7 +23,6 @@ from ppsim.show.drawing.palette import (
 )
 from ppsim.show.drawing.palette import COLLECTIVE as COLLECTIVE_LANE
 
-OTHER_TINT = "Other tint"
 BY_CHUNK = "First to last chunk"
 LANE_FILL = {
     ACTIVATION: COMM_LANE,
@@ -38,21 +38,24 @@ FULL = 1 - 1e-9  # of the devices' time in ops, from which on rounding leaves no
 class Entry:
     """One entry of a legend."""
 
-    name: str  # what to call it
+    name: str
     colours: tuple[str, ...] = ()  # of its box, side by side; none where there is no box
     low: bool = False  # whether the box is low, for what a lane shows
     hatch: str = ""  # the colour of the lines in a hatched box
     kinds: tuple[Kind, ...] = ()  # the kinds of op it stands for, in the order of ``colours``
     cause: str = ""  # the cause of idle time it stands for
+    of_chunks: bool = False  # whether it says which chunk each of a kind's tints stands for
 
 
 def legend_entries(
-    timelines: Sequence[Timeline],  # what is drawn
+    timelines: Sequence[Timeline],  # drawn in the figure
     bands: Collection[int] = (),  # those drawn in the lane below each device
-    causes: Collection[str] = (),  # those that bubbles are coloured by; empty where all are grey
+    causes: Collection[str] = (),  # causes that colour bubbles; empty where all are grey
     palette: Palette = DEFAULT,  # the colours
 ) -> list[Entry]:
-    """Return legend entries for the contents of the timelines, in order."""
+    """Return legend entries for the contents of the timelines, in order; the box of a kind has the
+    tint of each chunk.
+    """
     schedules = [timeline.schedule for timeline in timelines]
     long = (
         np.bincount(timeline.schedule.kind[timeline.end > timeline.start]) for timeline in timelines
@@ -62,11 +65,14 @@ def legend_entries(
     split = Kind.I in kinds or Kind.W in kinds
     names = {kind: kind.info.legend for kind in kinds} | ({} if split else {Kind.B: "Backward"})
     first = {names[kind]: kind for kind in reversed(kinds)}  # kinds of one name share an entry
-    entries = [
-        Entry(names[kind], (palette.fill(kind)[0],), hatch=palette.hatch(kind)[0], kinds=(kind,))
-        for kind in kinds
-        if first[names[kind]] == kind
-    ]
+    chunks = _chunk_entry(schedules, palette)
+    levels = [palette.fill(Kind.F).index(fill) for fill in chunks.colours] if chunks else [0]
+    entries = list[Entry]()
+    for kind in kinds:
+        if first[names[kind]] == kind:
+            hatch, fills = palette.hatch(kind)[0], palette.fill(kind)
+            tints = dict.fromkeys(fills[level] for level in levels[: 1 if hatch else None])
+            entries.append(Entry(names[kind], (*tints,), hatch=hatch, kinds=(kind,)))
     if any(len(schedule.second_of_pairs) for schedule in schedules):
         pair = Kind.F, Kind.B if Kind.B in kinds else Kind.I
         entries.append(
@@ -74,29 +80,8 @@ def legend_entries(
                 "Overlapped F&B", (palette.fill(pair[0])[0], palette.fill(pair[1])[0]), kinds=pair
             )
         )
-    lighter = [schedule for schedule in schedules if (schedule.chunk % 2).any()]
-    if lighter:
-        # With one stage of each of two replicas on a device, its second stage is of the second
-        # replica.
-        replicas = {
-            schedule.placement.n_replicas > 1 and schedule.n_chunks == 1 for schedule in lighter
-        }
-        meaning = " or ".join(
-            ["2nd chunk"] * (False in replicas) + ["2nd replica"] * (True in replicas)
-        )
-        last, tints = (
-            max(int(schedule.placement.chunk.max()) for schedule in lighter),
-            palette.fill(Kind.F),
-        )
-        if last == 1:
-            entries.append(Entry(f"{OTHER_TINT}: {meaning}", tints[-1:]))
-        else:
-            entries.append(
-                Entry(
-                    BY_CHUNK,
-                    tuple(tints[level_of(chunk, last)] for chunk in range(last + 1)[:LEVELS]),
-                )
-            )
+    if chunks:
+        entries.append(chunks)
     entries += [
         Entry(f"Idle: {name}", (fill,), cause=name)
         for name, fill in CAUSE_FILL.items()
@@ -120,41 +105,19 @@ def legend_entries(
     return entries
 
 
-def split_by_chunk(entries: Sequence[Entry], palette: Palette = DEFAULT) -> list[Entry]:
-    """Return entries with a tint for each chunk in each kind's box, and the meaning of a box's
-    parts.
-    """
-    said = next(
-        (each for each in entries if each.name.startswith(OTHER_TINT) or each.name == BY_CHUNK),
-        None,
-    )
-    if said is None:
-        return list(entries)
-    levels = [palette.fill(Kind.F).index(colour) for colour in said.colours]
-    levels = levels if said.name == BY_CHUNK else [0, *levels]
-    found = []
-    for each in entries:
-        if each is said:
-            name = (
-                said.name
-                if said.name == BY_CHUNK
-                else f"1st, {said.name.removeprefix(OTHER_TINT).lstrip(': ')}"
-            )
-            found.append(
-                replace(
-                    each, name=name, colours=tuple(palette.fill(Kind.F)[level] for level in levels)
-                )
-            )
-            continue
-        (kind, *others) = each.kinds or (None,)
-        tints = (
-            tuple(dict.fromkeys(palette.fill(kind)[level] for level in levels))
-            if kind is not None
-            else ()
-        )
-        plain = not others and not each.hatch and len(tints) > 1
-        found.append(replace(each, colours=tints) if plain else each)
-    return found
+def _chunk_entry(schedules: Sequence[Schedule], palette: Palette) -> Entry | None:
+    """Return the entry that says which chunk a tint stands for; None where there is one tint."""
+    several = [schedule for schedule in schedules if (schedule.chunk % 2).any()]
+    if not several:
+        return None
+    last, tints = max(int(each.placement.chunk.max()) for each in several), palette.fill(Kind.F)
+    if last > 1:
+        fills = (tints[level_of(chunk, last)] for chunk in range(last + 1)[:LEVELS])
+        return Entry(BY_CHUNK, (*fills,), of_chunks=True)
+    # With one stage of each of two replicas on a device, its second stage is of the second replica.
+    replicas = {each.placement.n_replicas > 1 and each.n_chunks == 1 for each in several}
+    meanings = ["2nd chunk"] * (False in replicas) + ["2nd replica"] * (True in replicas)
+    return Entry(f"1st, {' or '.join(meanings)}", (tints[0], tints[-1]), of_chunks=True)
 
 
 def _has_bubble(timeline: Timeline) -> bool:

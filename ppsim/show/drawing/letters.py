@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from functools import lru_cache
 
 from ppsim.base.text import shorten
 
+MEASURED = 100.0  # points: the size in which texts are measured, as widths are in proportion
 LONGEST_UNIT = 40  # characters
 LONGEST_TITLE = 200  # characters, beyond which no title fits
 MOST_LINES = 3  # of the title above a figure
@@ -22,10 +24,19 @@ def is_symbol(unit: str) -> bool:
 
 def text_width(text: str, size: float, weight: str = "normal") -> float:
     """Return the width of a text in points."""
+    from matplotlib import rcParams
+
+    fonts = (*rcParams["font.family"], *rcParams["font.sans-serif"])
+    return _measured_width(text, weight, fonts) * (size / MEASURED)
+
+
+@lru_cache(maxsize=4096)  # a figure asks for the same texts in several sizes
+def _measured_width(text: str, weight: str, fonts: tuple[str, ...]) -> float:
+    """Return the width of a text in points, ``MEASURED`` large, in the fonts that are set."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
 
-    properties = FontProperties(size=size, weight=weight)
+    properties = FontProperties(size=MEASURED, weight=weight)
     return float(text_to_path.get_text_width_height_descent(text, properties, ismath=False)[0])
 
 

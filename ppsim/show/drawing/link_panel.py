@@ -18,7 +18,7 @@ from ppsim.show.drawing.palette import COMM_LANE, MUTED, channels
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-HEAD = 1.5  # heights of the font above the strips, for what they show
+HEAD = 1.5  # heights of the font above the strips, for their title
 GAP = round(0.1 * DOTS)  # above the heading
 # dots of a column: where single messages can be seen, and where only their mean can
 FINE, COARSE = 2, 24
@@ -61,7 +61,7 @@ def link_notes(use: LinkUse) -> list[str]:
     """Return each row's use over the iteration, and its most messages at once."""
     return [
         f"{format_share(float(mean))}, {most}"
-        for mean, most in zip(use.mean, use.most, strict=True)
+        for mean, most in zip(use.mean, use.most_messages, strict=True)
     ]
 
 

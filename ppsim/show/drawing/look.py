@@ -27,21 +27,21 @@ class Highlight:
     others are dimmed.
     """
 
-    by: str  # ``mb``, ``device``, ``stage`` or ``critical``
+    kind: str  # ``mb``, ``device``, ``stage`` or ``critical``
     value: int = 0  # which one, counted from 0; 0 for the critical path
-    base: int = 0  # what the reader counts from
+    base: int = 0  # the number of the first one in the reader's count
 
     def __str__(self) -> str:
-        return CRITICAL if self.by == CRITICAL else f"{self.by}={self.value + self.base}"
+        return CRITICAL if self.kind == CRITICAL else f"{self.kind}={self.value + self.base}"
 
     def count_from(self, base: int) -> Highlight:
         """Take the value as counted from ``base``."""
-        return self if self.by == CRITICAL else replace(self, value=self.value - base, base=base)
+        return self if self.kind == CRITICAL else replace(self, value=self.value - base, base=base)
 
     def ops(self, timeline: Timeline) -> NDArray[np.bool_]:
         """Find, shape (ops,), those to pick out (InputError: the timeline has none)."""
         schedule = timeline.schedule
-        if self.by == CRITICAL:
+        if self.kind == CRITICAL:
             from ppsim.analysis.critical_path import critical_path
 
             found = np.zeros(len(schedule), np.bool_)
@@ -49,14 +49,13 @@ class Highlight:
             found[path] = True
             found[schedule.pair[path][schedule.pair[path] != NONE]] = True
         else:
-            found = getattr(schedule, PICKED[self.by]) == self.value
+            found = getattr(schedule, PICKED[self.kind]) == self.value
         if not found.any():
-            most = (
-                int(getattr(schedule, PICKED[self.by]).max(initial=0)) if self.by in PICKED else 0
-            )
-            first = self.base
+            most, first = 0, self.base
+            if self.kind in PICKED:
+                most = int(getattr(schedule, PICKED[self.kind]).max(initial=0))
             raise InputError(
-                f"{schedule.name} has no {PICKED.get(self.by, self.by)} {self.value + first}",
+                f"{schedule.name} has no {PICKED.get(self.kind, self.kind)} {self.value + first}",
                 f"{first} to {most + first}, counted from {first}",
             )
         return found
@@ -66,7 +65,7 @@ class Highlight:
 class Note:
     """A text on a chart."""
 
-    text: str  # what it says
+    text: str  # of the note
     time: float  # where its middle is
     device: int  # on which row, counted as the reader counts
 
@@ -79,7 +78,7 @@ class Look:
     """The look of a chart, besides its style and width."""
 
     palette: str = DEFAULT.name  # a name of :data:`ppsim.show.drawing.palette.PALETTES`
-    base: int = 0  # the number of the first device, stage and microbatch in what is written
+    base: int = 0  # the number of the first device, stage and microbatch in texts
     title: str = ""  # of the figure or page; empty for the schedule's
     # in cells: ``auto``, the microbatch, with its chunk where there are over two; ``mb``, ``op``,
     # ``none``; ``every:N`` for the numbers of every N-th microbatch, which may reach over cells
@@ -89,10 +88,10 @@ class Look:
     # where the time axis of figures ends, if that is after the last op; 0 where that ends
     until: float = 0.0
     fold: bool = False  # whether to draw a repeating middle once
-    highlight: Highlight | None = None  # what to pick out
+    highlight: Highlight | None = None  # the ops to pick out
     phases: bool = False  # whether to mark warm-up, steady phase and cool-down
     per_device: bool = False  # whether to write idle share and peak beside every row
-    # of a figure's texts in points, its numbers at most; None for what suits the width
+    # of a figure's texts in points, its numbers at most; None for the default of the width
     font_size: float | None = None
     notes: tuple[Note, ...] = ()  # texts on a figure's first chart
 

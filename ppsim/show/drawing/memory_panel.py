@@ -15,7 +15,7 @@ from ppsim.engine.memory.report import columns
 from ppsim.engine.memory.usage import BYTES, steps
 from ppsim.show.drawing.canvas import DOTS
 from ppsim.show.drawing.letters import text_width, tick_step
-from ppsim.show.drawing.palette import DEFAULT, HIGHLIGHT, Ramp, along, blend, part_colours
+from ppsim.show.drawing.palette import DEFAULT, HIGHLIGHT, Ramp, blend, part_colours, ramp_colours
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,7 +58,7 @@ def memory_height(curve: Curve | None, row: int, thin: float = 0.0) -> int:
 
 
 def draw_memory(
-    axes: Axes,  # what to draw on; its size must be final
+    axes: Axes,  # its size must be final
     curve: Curve,  # memory, or any count per device
     *,
     span: float,  # where the time axis ends
@@ -67,7 +67,7 @@ def draw_memory(
     # the largest value of all panels that compare with this one; by default its own
     top: float | None = None,
     base: int = 0,  # the number of the first device
-    # colours of the first device, the last, and what lies between the least and the most
+    # colours of the first device, the last, and the range between the least and the most
     ramp: Ramp = DEFAULT.ramp,
 ) -> None:
     """Draw every device's memory into axes with time as x."""
@@ -190,7 +190,7 @@ def _lines(
     ramp: Ramp,
 ) -> None:
     scale = _scale(axes, curve, font, cap, top)
-    colours, fullest = along(ramp, len(curve.peak)), int(curve.peak.argmax())
+    colours, fullest = ramp_colours(ramp, len(curve.peak)), int(curve.peak.argmax())
     if _banded(curve):
         _fill_band(axes, curve, span, scale, ramp)
     else:

@@ -24,7 +24,7 @@ def figure(timeline: Timeline) -> Figure:
     """Return a timeline as a plotly figure: a row per device, a trace per kind of op and chunk.
 
     Args:
-        timeline: what to draw; its ops' stage, microbatch, start and end are in the hover text.
+        timeline: to draw; its ops' stage, microbatch, start and end are in the hover text.
 
     Raises:
         InputError: more ops than plotly can show; a page (``save`` to .html) can.

@@ -33,7 +33,8 @@ LEVELS = 8  # tints of a kind, from that of a device's first chunk to that of it
 HATCHED_SHARE = 0.35
 BUBBLE = "#F1F3F6"
 BUBBLE_DARK = "#0B0E12"  # the same on a dark page
-HIGHLIGHT = ("#D1242F", "#FF7B72")  # what the reader picked out, on a light and on a dark page
+# Outline of the ops that the reader picked out, on a light and on a dark page.
+HIGHLIGHT = ("#D1242F", "#FF7B72")
 Ramp = tuple[str, str, str]
 # Curves of the first, the middle and the last device, light and dark: apart by lightness too.
 RAMP: tuple[Ramp, Ramp] = (("#0B1B3F", "#3A6EA5", "#CC8400"), ("#F2F7FC", "#62A8E0", "#B86A00"))
@@ -70,7 +71,7 @@ CAUSE_DARK = {
     "feedback": "#CDA8FF",
     "optimizer": "#CEFED9",
 }
-DIMMED = 0.22  # of a colour that is left over the bubble's, for what the reader did not pick out
+DIMMED = 0.22  # of a colour over the bubble's, for ops that the reader did not pick out
 # Schedules beside each other in charts of many points, on a light and on a dark page; marks differ
 # in shape as well.
 FAMILY_COLOURS = (
@@ -213,7 +214,7 @@ def second_shade(fill: str) -> str:
     return blend("#ffffff", fill, 0.1)
 
 
-def along(ramp: Ramp, count: int) -> list[str]:
+def ramp_colours(ramp: Ramp, count: int) -> list[str]:
     """Return ``count`` colours along a ramp: from its first over its middle to its last."""
     first, middle, last = ramp
     shares = [2 * place / max(1, count - 1) for place in range(count)]
@@ -251,7 +252,7 @@ TWINS = {
     **{
         pair[0]: pair[1]
         for n in range(1, 9)
-        for pair in zip(along(RAMP[0], n), along(RAMP[1], n), strict=True)
+        for pair in zip(ramp_colours(RAMP[0], n), ramp_colours(RAMP[1], n), strict=True)
     },
 }
 
@@ -260,7 +261,7 @@ TWINS = {
 class Palette:
     """The colours of a chart."""
 
-    name: str  # what the user calls it
+    name: str  # as users type it
     # by colour key of a kind, of the first and of the last chunk of a device
     tints: Mapping[str, tuple[str, str]]
     bubble: str = BUBBLE  # the fill of idle time on a light page
@@ -336,7 +337,7 @@ GREY_RAMP = ("#1A1A1A", "#5C5C5C", "#9A9A9A")
 HATCHED_BUBBLE = "#B8B8B8"
 
 
-def _of_paper(name: str) -> Palette:
+def _paper_palette(name: str) -> Palette:
     fills = OF_PAPERS[name].split()
     tints = dict(zip(COLOURS, zip(fills[::2], fills[1::2], strict=True), strict=True))
     tints |= {
@@ -354,4 +355,4 @@ def _of_paper(name: str) -> Palette:
     )
 
 
-PALETTES = {"default": DEFAULT, **{name: _of_paper(name) for name in OF_PAPERS}}
+PALETTES = {"default": DEFAULT, **{name: _paper_palette(name) for name in OF_PAPERS}}

@@ -26,12 +26,13 @@ from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.metrics import Metrics
 from ppsim.show.drawing.lanes import COLLECTIVE, COPY_IN, COPY_OUT, Lane, compute_row, streams_of
-from ppsim.show.drawing.legend import BY_CHUNK, OTHER_TINT, Entry, legend_entries
+from ppsim.show.drawing.legend import BY_CHUNK, Entry, legend_entries
 from ppsim.show.drawing.palette import (
     DEFAULT,
     FEW_COLOURS,
     IN_ROW,
     LEVELS,
+    MANY_COLOURS,
     TERMINAL_MUTED,
     XTERM,
     level_of,
@@ -51,12 +52,12 @@ LONG = 4  # times the columns at hand, from which on a part of the middle is sho
 # Of sixteen colours, by colour key of a kind, which themes of light and of dark terminals set
 # apart.
 BASIC = {
-    "forward": Style(color="white", bgcolor="blue"),
+    "forward": Style(color="bright_white", bgcolor="blue"),
     "backward": Style(color="black", bgcolor="green"),
     "input": Style(color="black", bgcolor="cyan"),
     "weights": Style(color="black", bgcolor="yellow"),
     "vocabulary": Style(color="black", bgcolor="magenta"),
-    "encoder": Style(color="white", bgcolor="magenta"),
+    "encoder": Style(color="bright_white", bgcolor="magenta"),
 }
 PLAIN = Style()
 # What goes on in parallel with compute, by band of the lane; several of them in one column.
@@ -158,7 +159,7 @@ def _lengths(timeline: Timeline) -> NDArray[np.float64]:
 
 
 def gantt(
-    timeline: Timeline,  # what to draw
+    timeline: Timeline,
     metrics: Metrics,  # its numbers
     columns: int,  # of the terminal
     # that it has: from 256 on cells have no letters, with 16 letters are on a colour, with 0 on
@@ -166,8 +167,8 @@ def gantt(
     colours: int,
     encoding: str = "utf-8",  # of the terminal
     *,
-    marks: Marks | None = None,  # what devices wait for, to be drawn in their idle time
-    # whether what a device does in parallel with compute has a line of its own below it
+    marks: Marks | None = None,  # the reasons why devices wait, drawn in their idle time
+    # whether streams of a device other than compute have a line below it
     lanes: bool = False,
 ) -> Group:
     """Return the chart as rich renderables, at most ``columns`` wide; each device's numbers if they
@@ -200,7 +201,7 @@ def gantt(
         for stretch in range(len(grid.stretches)):
             if stretch:
                 line.append(signs.fold, signs.muted)
-            idle = IdleSigns(signs, marks.of_device(device) if marks else None, grid, stretch)
+            idle = IdleSigns(signs, marks.select_device(device) if marks else None, grid, stretch)
             line.append_text(_row(timeline, idle, device, labelled, colours))
         if numbers:
             share = metrics.idle[device] / metrics.makespan if metrics.makespan else 0.0
@@ -281,7 +282,7 @@ class IdleSigns:
             return
         begin = self.grid.stretches[self.stretch][0]
         for column in range(first, last):
-            found = self.marks.at(begin + (column + 0.5) * self.grid.column)
+            found = self.marks.mark_at(begin + (column + 0.5) * self.grid.column)
             row.append(
                 *((found.sign, found.style) if found else (self.signs.bubble, self.signs.muted))
             )
@@ -386,7 +387,13 @@ def _legend(
     timeline: Timeline, indent: int, columns: int, colours: int, signs: Signs, marks: Marks | None
 ) -> list[Text]:
     """Return the meaning of the cells that occur, on as many lines as needed."""
-    entries = [_legend_entry(entry, colours, signs) for entry in legend_entries([timeline])]
+    named = (mark.name.partition("idle: ") for mark in marks or ())
+    causes = {cause for _, idle, cause in named if idle}
+    entries = [
+        _legend_entry(entry, colours, signs)
+        for entry in legend_entries([timeline], causes=causes)
+        if not entry.cause
+    ]
     entries += [
         Text.assemble((2 * mark.sign, mark.style), (f" {mark.name}", signs.muted))
         for mark in marks or ()
@@ -402,42 +409,45 @@ def _legend(
 
 
 def _legend_entry(entry: Entry, colours: int, signs: Signs) -> Text:
-    """Return the legend of cells: each kind's with its name; idle time; the meaning of lighter
-    colours or small letters.
+    """Return the legend of cells: a box for each kind and chunk with its name; the order of the
+    chunks' boxes; idle time.
     """
-    colour = colours >= FEW_COLOURS
-    name = entry.name[0].lower() + entry.name[1:]
-    if entry.name == BY_CHUNK and colours == FEW_COLOURS:
-        boxes = [("  ", xterm_style(pair[0])) for pair in XTERM["forward"]]
-        return Text.assemble(*boxes, (f" {name}", signs.muted))
-    if entry.name == BY_CHUNK and colour:
+    name = (f" {entry.name[0].lower()}{entry.name[1:]}", signs.muted)
+    if colours < FEW_COLOURS and entry.of_chunks:
+        return Text.assemble((_letter_case(entry), signs.muted), name)
+    if not (entry.kinds or entry.of_chunks):
+        return Text.assemble((signs.bubble * 2, signs.muted), name)
+    if len(entry.kinds) > 1:  # a pair
+        shown = zip(entry.kinds, entry.colours, strict=True)
         return Text.assemble(
-            *(("  ", Style(bgcolor=fill)) for fill in entry.colours), (f" {name}", signs.muted)
+            *(_legend_box(kind, 0, fill, 2, colours, signs) for kind, fill in shown), name
         )
-    if entry.name == BY_CHUNK:
-        return Text("lower case: odd chunks", signs.muted)
-    if entry.name.startswith(OTHER_TINT):
-        return Text(
-            name if colour else name.replace(OTHER_TINT.lower(), "lower case", 1), signs.muted
-        )
-    if not entry.kinds:
-        return Text(f"{signs.bubble * 2} {name}", signs.muted)
-    cells = list[tuple[str, Style]]()
-    for kind, fill in zip(entry.kinds, entry.colours, strict=True):
-        wide = 3 if len(entry.kinds) == 1 else 2
-        cell = (
-            kind.name.center(wide, signs.hatch if kind.info.hatched else " ")
-            if colour
-            else kind.name
-        )
-        cells.append((cell, _style_of(kind, fill, colours)))
-    return Text.assemble(*cells, (f" {name}", signs.muted))
+    if colours < MANY_COLOURS:  # two tints
+        fills = entry.colours[:: max(1, len(entry.colours) - 1)]
+    else:
+        fills = entry.colours
+    boxes = [
+        _legend_box(entry.kinds[0] if entry.kinds else Kind.F, chunk, fill, 3, colours, signs)
+        for chunk, fill in enumerate(fills)
+    ]
+    if entry.of_chunks:
+        boxes = [(" " * len(text), style) for text, style in boxes]
+    return Text.assemble(*boxes, name)
 
 
-def _style_of(kind: Kind, fill: str, colours: int) -> Style:
-    """Return the style of a kind's cell in the legend, in as many colours as there are."""
+def _letter_case(entry: Entry) -> str:
+    """Return which letters stand for which chunks, for what follows in an entry of chunks."""
+    return "capital and small by turns:" if entry.name == BY_CHUNK else "capital, small:"
+
+
+def _legend_box(
+    kind: Kind, chunk: int, fill: str, wide: int, colours: int, signs: Signs
+) -> tuple[str, Style]:
+    """Return a kind's letter as in its cells: small for a second chunk without colours."""
+    if colours < FEW_COLOURS:
+        letter = kind.name.lower() if chunk % 2 else kind.name
+        return letter, BASIC[kind.info.colour] if colours else PLAIN
+    text = kind.name.center(wide, signs.hatch if kind.info.hatched else " ")
     if colours == FEW_COLOURS:
-        return xterm_style(XTERM[kind.info.colour][0][0])
-    if colours > FEW_COLOURS:
-        return Style(color=text_colour(fill), bgcolor=fill)
-    return BASIC[kind.info.colour] if colours else PLAIN
+        return text, xterm_style(XTERM[kind.info.colour][min(chunk, 1)][0])
+    return text, Style(color=text_colour(fill), bgcolor=fill)

@@ -43,7 +43,7 @@ class Mark:
 class Marks:
     """Stretches of waiting, ascending on each device."""
 
-    looks: tuple[Mark, ...]  # what there is
+    looks: tuple[Mark, ...]  # the kinds of marks
     device: NDArray[np.int64]  # shape (stretches,)
     start: NDArray[np.float64]  # shape (stretches,)
     end: NDArray[np.float64]  # shape (stretches,)
@@ -52,14 +52,14 @@ class Marks:
     def __iter__(self) -> Iterator[Mark]:
         return (self.looks[look] for look in np.unique(self.look))
 
-    def of_device(self, device: int) -> Marks:
+    def select_device(self, device: int) -> Marks:
         """Return the marks of one device."""
         own = self.device == device
         columns = {name: getattr(self, name)[own] for name in ("device", "start", "end", "look")}
         return replace(self, **columns)
 
-    def at(self, time: float) -> Mark | None:
-        """Return the mark at a time, from those of one device; None if there is none."""
+    def mark_at(self, time: float) -> Mark | None:
+        """Return the mark at a time, of the marks of one device; None if there is none."""
         here = int(np.searchsorted(self.start, time, "right")) - 1
         return self.looks[self.look[here]] if here >= 0 and time < self.end[here] else None
 

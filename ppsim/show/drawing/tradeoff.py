@@ -61,7 +61,7 @@ def figure_of(found: Tradeoff, time: str, memory: str, width: float) -> Figure:
         bottom = whole - (place + 1) * height + BELOW
         size = 1 - (LEFT + RIGHT) / width, (height - BELOW - above) / whole
         axes = figure.add_axes((LEFT / width, bottom / whole, *size))
-        draw_tradeoff(axes, found.of_group(group), time=time, memory=memory, families=families)
+        draw_tradeoff(axes, found.select_group(group), time=time, memory=memory, families=families)
         if len(groups) > 1:
             axes.set_title(group, fontsize=FONT + 1, loc="left", pad=13)
         if axes.get_legend_handles_labels()[1]:
@@ -104,7 +104,7 @@ def draw_tradeoff(
         # most points have no name beside them
         if len(names) > CROWD or best.sum() > LONG_FRONT >= len(set(names)):
             axes.scatter([], [], s=13, color=colour, marker=marker, label=family)
-    _spread(axes, x, y)
+    _set_ranges(axes, x, y)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(length=2, width=0.4, labelsize=FONT)
     symbol = LABEL.fullmatch(time)
@@ -114,7 +114,7 @@ def draw_tradeoff(
     _name_points(axes, found, x, y, fronts)
 
 
-def _spread(axes: Axes, x: NDArray[np.float64], y: NDArray[np.float64]) -> None:
+def _set_ranges(axes: Axes, x: NDArray[np.float64], y: NDArray[np.float64]) -> None:
     """Set both axes' ranges: logarithmic where values are far apart, else memory from zero."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
@@ -182,17 +182,21 @@ def _name_points(
             [*taken[len(points) :], *leaders],
             taken[:here] + taken[here + 1 : len(points)],
         )
-        beside = [_grown(taken[other]) for other in np.flatnonzero(found.best) if other != here]
+        beside = [
+            _box_with_margin(taken[other]) for other in np.flatnonzero(found.best) if other != here
+        ]
         cost = [
             (
-                _outside(box, room),
+                _points_outside(box, room),
                 sum(_meet(box, other) for other in names)
                 + sum(
                     _meet(dot, other)
                     for dot in _leader(place, side, box)
                     for other in taken[len(points) :]
                 )
-                + sum(_cross(own, other) for own in _line(place, side, box) for other in drawn),
+                + sum(
+                    _lines_cross(own, other) for own in _line(place, side, box) for other in drawn
+                ),
                 *(sum(_meet(box, other) for other in each) for each in (others, lines + beside)),
             )
             for side, box in zip(sides, boxes, strict=True)
@@ -295,7 +299,7 @@ def _line(place: NDArray[np.float64], side: Side, box: Box) -> list[Segment]:
     return [(float(place[0]), float(place[1]), float(end[0]), float(end[1]))]
 
 
-def _cross(a: Segment, b: Segment) -> bool:
+def _lines_cross(a: Segment, b: Segment) -> bool:
     """Return whether two lines cross: the ends of each lie on different sides of the other."""
 
     def side(line: Segment, x: float, y: float) -> float:
@@ -317,7 +321,7 @@ def _steps(points: NDArray[np.float64]) -> list[Box]:
     return found
 
 
-def _outside(box: Box, room: tuple[float, ...]) -> float:
+def _points_outside(box: Box, room: tuple[float, ...]) -> float:
     """Return how many points of a box lie left of the axes or below, or beyond the figure's right
     and upper edge.
     """
@@ -330,7 +334,7 @@ def _outside(box: Box, room: tuple[float, ...]) -> float:
     )
 
 
-def _grown(box: Box) -> Box:
+def _box_with_margin(box: Box) -> Box:
     """Return a point's box with the margin in which a name would seem to belong to it."""
     return (box[0] - GAP, box[1] - GAP, box[2] + GAP, box[3] + GAP)
 

@@ -45,7 +45,7 @@ def draw_published(rows: Sequence[Mapping[str, Any]], width: float) -> Figure:
     compared = [row for row in rows if "error" in row]
     narrow = width < NARROW
     side = width - LEFT - RIGHT if narrow else (width - LEFT - BETWEEN - RIGHT) * 0.56
-    below, tall = NOTE * len(notes := say_what_is_drawn(rows, width)) + BELOW + 0.05, 0.86 * side
+    below, tall = NOTE * len(notes := chart_notes(rows, width)) + BELOW + 0.05, 0.86 * side
     height = ABOVE + tall * (1.55 if narrow else 1) + (BELOW + 0.1) * narrow + below
     figure = Figure(figsize=(width, height))
     rest = width - RIGHT - (left := LEFT if narrow else LEFT + side + BETWEEN)
@@ -61,7 +61,7 @@ def draw_published(rows: Sequence[Mapping[str, Any]], width: float) -> Figure:
     return figure
 
 
-def say_what_is_drawn(rows: Sequence[Mapping[str, Any]], width: float) -> list[str]:
+def chart_notes(rows: Sequence[Mapping[str, Any]], width: float) -> list[str]:
     """Return lines on the meaning of a bar, and on rows of the table that are not drawn, for a
     figure ``width`` inches wide.
     """

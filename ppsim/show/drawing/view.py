@@ -28,32 +28,32 @@ class View:
 
     start: Floats  # shape (stretches,), in the timeline's time
     end: Floats  # shape (stretches,)
-    at: Floats  # shape (stretches,), where each begins in the picture
+    place_of_start: Floats  # shape (stretches,), where each begins in the picture
     # where the part that stands for its repetitions begins and ends in the picture; empty where
     # none does
     period: tuple[float, ...] = ()
     repeats: int = 1  # how often it runs
-    whole: bool = False  # whether all is shown
+    is_whole: bool = False  # whether all is shown
 
     @property
     def length(self) -> float:
         """The end of the picture."""
-        return float(self.at[-1] + self.end[-1] - self.start[-1])
+        return float(self.place_of_start[-1] + self.end[-1] - self.start[-1])
 
     def place(self, times: Floats) -> Floats:
         """Return the places of times in the picture; times outside are at its nearest edge."""
         stretch = np.maximum(np.searchsorted(self.start, times, "right") - 1, 0)
         inside = np.clip(times, self.start[stretch], self.end[stretch])
-        return inside - self.start[stretch] + self.at[stretch]
+        return inside - self.start[stretch] + self.place_of_start[stretch]
 
     def cut(self, found: Columns, left: str, right: str, *more: str) -> Columns:
         """Return spans of time, a dataclass of columns, cut to the view; ``more`` names further
         columns of times.
         """
-        if self.whole:
+        if self.is_whole:
             return found
         columns, parts = {each.name: getattr(found, each.name) for each in fields(found)}, []
-        for start, end, at in zip(self.start, self.end, self.at, strict=True):
+        for start, end, at in zip(self.start, self.end, self.place_of_start, strict=True):
             seen = (columns[right] > start) & (columns[left] < end)
             part = {name: values[seen] for name, values in columns.items()}
             for name in (left, right, *more):
@@ -67,7 +67,9 @@ class View:
         """Return a curve as the picture shows it, from its left edge on."""
         rows = np.arange(len(curve.offsets) - 1)
         held = [
-            _held_at(curve, int(device), float(start)) for start in self.start for device in rows
+            _curve_value(curve, int(device), float(start))
+            for start in self.start
+            for device in rows
         ]
         device = np.concatenate(
             [np.repeat(rows, np.diff(curve.offsets)), np.tile(rows, len(self.start))]
@@ -86,7 +88,7 @@ class View:
         )
 
 
-def _held_at(curve: Curve, device: int, time: float) -> float:
+def _curve_value(curve: Curve, device: int, time: float) -> float:
     own = slice(int(curve.offsets[device]), int(curve.offsets[device + 1]))
     step = int(np.searchsorted(curve.time[own], time, "right"))
     return float(curve.value[own][step - 1]) if step else 0.0
@@ -105,7 +107,7 @@ def view_of(timeline: Timeline, window: tuple[float, float] | None, fold: bool) 
             )
         return View(np.array([window[0]]), np.array([window[1]]), np.zeros(1))
     if not fold:
-        return View(np.zeros(1), np.array([timeline.makespan]), np.zeros(1), whole=True)
+        return View(np.zeros(1), np.array([timeline.makespan]), np.zeros(1), is_whole=True)
     found = find_repetition(timeline)
     if found is None:
         raise InputError(
@@ -143,9 +145,9 @@ def find_repetition(timeline: Timeline) -> tuple[float, float, int] | None:
         same = np.abs(start[:, :, step:] - start[:, :, :-step] - period) <= near
         same &= np.abs(end[:, :, step:] - end[:, :, :-step] - period) <= near
         alone = np.zeros((*start.shape[:2], step), np.bool_)
-        # those that do not recur
+        # the ones that do not recur
         final = start[~np.concatenate([same, alone], axis=2) & ~np.isnan(start)]
-        # those that recur from none
+        # the ones that recur from none
         first = start[~np.concatenate([alone, same], axis=2) & ~np.isnan(start)]
         anchor = start[0, 0, middle]
         begin = max(

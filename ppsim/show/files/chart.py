@@ -37,13 +37,13 @@ def save_chart(
     suffix: str,
     *,
     title: str,
-    said: str,
+    sentences: str,
     inputs: Mapping[str, Any],
     headings: Sequence[str],
     rows: Sequence[Sequence[str]],
     left: Sequence[str] = (),
 ) -> None:
-    """Write a figure by its suffix; a page has the sentences ``said`` above it and the table below.
+    """Write a figure by its suffix; a page has ``sentences`` above it and the table below.
 
     ``left`` are headings of columns of words. A row of two cells only is a name and a remark.
     """
@@ -61,7 +61,7 @@ def save_chart(
             "chart",
             {"schema": "ppsim.chart/1", "inputs": dict(inputs)},
             "document.documentElement.dataset.state = 'drawn';",
-            said=verdict_paragraph(said),
+            said=verdict_paragraph(sentences),
             picture=wide + narrow,
             head="".join(
                 f'<th scope="col"{side}>{html.escape(name)}</th>'
@@ -97,7 +97,11 @@ def _compact(svg: str, prefix: str) -> str:
 def _row(cells: Sequence[str], sides: Sequence[str]) -> str:
     """Return a row of a table; in one with fewer cells than columns the second is a remark."""
     first, *rest = map(html.escape, cells)
-    sides = sides[1:] if len(cells) == len(sides) else [f'{WORDS} colspan="{len(sides) - 1}"']
+    if len(cells) == len(sides):
+        sides = sides[1:]
+    else:
+        sides = [f'{WORDS} colspan="{len(sides) - 1}"']
+        rest = [f'<span class="remark">{remark}</span>' for remark in rest]
     texts = [f"<td{side}>{cell}</td>" for side, cell in zip(sides, rest, strict=True)]
     return f'<tr><th scope="row">{first}</th>{"".join(texts)}</tr>'
 

@@ -33,7 +33,7 @@ def convert(
     *,
     title: str,  # the heading of pictures
     costs: Costs | None = None,  # of a draft without times; t_F = t_I = t_W = 1 by default
-    lossy: bool = False,  # whether to write even what the format cannot carry whole
+    lossy: bool = False,  # whether to write files that lose content
     inputs: Mapping[str, Any] | None = None,  # command and settings, embedded where the format can
     style: str = "screen",  # as in :class:`ppsim.show.files.document.Document`
     width: float = 6.75,  # likewise
@@ -51,7 +51,7 @@ def convert(
     )
     out = io.BytesIO()
     formats()[suffix].write(document, out, suffix)
-    if not lossy and (lost := list(_lost(draft, out.getvalue(), suffix))):
+    if not lossy and (lost := list(_lost_content(draft, out.getvalue(), suffix))):
         raise InputError(
             f"{suffix[1:]} cannot carry {' nor '.join(lost)} of {draft.source}",
             "--lossy leaves it out",
@@ -71,7 +71,7 @@ def _timeline(draft: Draft, suffix: str, costs: Costs | None) -> Timeline:
     return draft.timeline() or simulate(schedule, costs or costs_for(schedule))
 
 
-def _lost(draft: Draft, written: bytes, suffix: str) -> Iterator[str]:
+def _lost_content(draft: Draft, written: bytes, suffix: str) -> Iterator[str]:
     """Yield the names of everything missing from the written file; pictures lack only sends,
     receives and messages.
     """

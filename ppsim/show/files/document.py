@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Story:
+class PageExplanation:
     """An answer's explanation of a picture, for pages."""
 
     # bars, tables and steps, as ``report_story.js`` shows them; a search has ``steps``
-    told: Mapping[str, Any]
+    content: Mapping[str, Any]
     # other timelines, one for each change that is told, to lay over the first
     ghosts: tuple[Timeline, ...] = ()
     # shape (ops, 2), the ops that both timelines have; empty for none
@@ -76,13 +76,13 @@ class Document:
         look: palette, labels, window and what else charts can show.
         left: schedules that were asked for and refuse, as they were spelled, each with the reason;
             for live pages.
-        story: what the answer says of it, for pages; None for pictures alone.
+        explanation: what the answer says of it, for pages; None for pictures alone.
         verdict: the answer in one sentence, for pages and JSON; empty for none.
         costs: what the ops of each timeline cost, so that pages can time an edited order; empty
             where that is not known.
         memory_models: what ``memory`` follows from, for the same; empty to count activations.
         known: schedules of families of the same size by name, for each timeline, so that pages can
-            name edited queues; empty to leave that out.
+            name edited queues, None for one that took too long to make; empty to leave that out.
         blank: whether a page begins with empty rows, for its reader to place the ops.
         lesson: what a page asks its reader to do: ``title``, ``text`` (a list of paragraphs),
             ``par`` (a makespan), perhaps ``most`` (activations of a device), and ``proof``, a
@@ -113,11 +113,11 @@ class Document:
     cluster: str = ""
     look: Look = PLAIN
     left: tuple[tuple[str, str], ...] = ()
-    story: Story | None = None
+    explanation: PageExplanation | None = None
     verdict: str = ""
     costs: tuple[Costs, ...] = ()
     memory_models: tuple[MemoryModel, ...] = ()
-    known: tuple[Mapping[str, Schedule], ...] = ()
+    known: tuple[Mapping[str, Schedule | None], ...] = ()
     blank: bool = False
     lesson: Mapping[str, Any] | None = None
     edit_bounds: tuple[tuple[float, float], ...] = ()
@@ -145,7 +145,7 @@ class Abilities:
     one_schedule: bool = False  # it holds a single schedule
     figure: bool = False  # it is a drawing, with a style and a width
     view: bool = False  # it takes a palette, a title, a window and a highlight
-    memory: bool = False  # it shows what devices hold
+    memory: bool = False  # it shows the memory of devices
     times: bool = True  # it states when ops run
     edits: bool = False  # its reader can change the schedule
     lowered: bool = False  # it can hold sends, receives and FSDP ops in the queues
@@ -194,9 +194,7 @@ def suffix_of(target: str) -> str:
 
 
 def require_suffix(suffix: str, able: Collection[str], what: str, more: str = "") -> None:
-    """Refuse a format that something is not written in (InputError: it is none of those that are
-    ``able``).
-    """
+    """Refuse a format in which something cannot be written (InputError: it is not in ``able``)."""
     if suffix not in able:
         raise InputError(f"{what} cannot be written as {suffix}", f"one of {' '.join(able)}{more}")
 

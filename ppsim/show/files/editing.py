@@ -7,7 +7,7 @@ travel as data: no rule is written twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +19,18 @@ from ppsim.show.drawing.palette import IN_ROW
 from ppsim.show.files.page_parts import Pack, pack_bytes
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from ppsim.core.costs import Costs
     from ppsim.core.schedule import Schedule
     from ppsim.core.timeline import Timeline
     from ppsim.show.files.document import Document
 
 SAME = 1e-9  # relative difference of times that are the same
-MOST_NAMES_BYTES = 1280  # of the packed names and queues that a page knows
+MOST_NAMES_BYTES = 1280  # of the packed queues that a page can become
+MOST_WHOLE = 1000  # ops of a schedule whose page can become others
+KIND_CODES = 64  # of an op as one number, as in edit_time.js
+HASH_FACTORS = (0x9E3779B1, 0x7FEB352D)  # odd numbers with bits of no order, as in edit_known.js
 MOST_OPS = 20_000  # that a page times again within the time of a few frames
 # which a split or a join makes, whatever the schedule holds
 EDITED = (Kind.F, Kind.B, Kind.I, Kind.W)
@@ -55,12 +60,6 @@ def why_not(document: Document, number: int) -> str:
 
 def why_not_blank(schedule: Schedule) -> str:
     """Return why a schedule cannot be built from empty rows, as a clause; empty where it can."""
-    if schedule.n_rounds > 1:
-        return "it goes round"
-    if schedule.n_slices > 1:
-        return "it cuts sequences into slices"
-    if (schedule.pair >= 0).any():
-        return "it pairs forwards with backwards"
     others = [Kind(code).name for code in np.unique(schedule.kind).tolist() if code not in EDITED]
     return f"it has ops of kind {', '.join(others)}" if others else ""
 
@@ -125,33 +124,71 @@ def edit_object(document: Document, number: int, pack: Pack) -> dict[str, Any]:
     }
 
 
-def _known_object(schedule: Schedule, known: Mapping[str, Schedule], pack: Pack) -> dict[str, Any]:
-    """Return other schedules of the same size that edits can make: names, and one column of their
-    ops; names alone where the schedule itself is all that is known.
+def _known_object(
+    schedule: Schedule, known: Mapping[str, Schedule | None], pack: Pack
+) -> dict[str, Any]:
+    """Return other schedules of the same size that edits can make: names with what stands for
+    their queues, one column of the ops of the first, and the names of what was not compared.
 
+    The first name has no ops in the column where ``own`` says that the schedule has this name.
     A queue is a row of numbers: the place of each op's kind, chunk and pair in ``ops``, where its
     microbatch is the next one of these; else -1 and the microbatch come first. It ends with -2.
     A stage that is not on the device is -2 - stage in place of a chunk, no stage is -1. The column
     holds their running sum, as packing takes differences.
     """
-    if not known:
-        return {}
-    if all(made is schedule for made in known.values()):
-        return {"known": {"names": list(known)}}
     makeable = {*EDITED, *np.unique(schedule.kind).tolist()}
+    made = {
+        name: (each, hash_queues(each))
+        for name, each in known.items()
+        if each is not None and makeable.issuperset(np.unique(each.kind).tolist())
+    }
+    own = [name for name, (_, queues) in made.items() if queues == hash_queues(schedule)]
     ops: dict[tuple[int, int, int], int] = {}
-    names: list[str] = []
+    names = own[:1]
     column: list[int] = []
-    for name, made in known.items():
-        if not makeable.issuperset(np.unique(made.kind).tolist()):
+    for name, (each, _) in made.items():
+        if name in own or len(each) > MOST_WHOLE:
             continue
-        rows = list(_schedule_rows(made, ops))
-        if len(pack_bytes(np.array(column + rows, np.int16).tobytes())) > MOST_NAMES_BYTES:
-            break
-        names.append(name)
-        column += rows
+        more = dict(ops)
+        rows = list(_schedule_rows(each, more))
+        packed = pack_bytes(np.array(column + rows, np.int16).tobytes())
+        if len(packed) <= MOST_NAMES_BYTES:
+            names.append(name)
+            column += rows
+            ops = more
+    names += [name for name in made if name not in names]
+    left_out = [name for name, each in known.items() if each is None]
+    lines = "\n".join(f"{name} {made[name][1]}" for name in names)
     summed = np.cumsum(column, dtype=np.int32)
-    return {"known": {"names": names, "ops": list(ops), "rows": pack(summed)}}
+    found: dict[str, Any] = {"names": pack_bytes(lines.encode())}
+    found |= {"own": True} if own else {}
+    found |= {"ops": list(ops), "rows": pack(summed)} if column else {}
+    found |= {"left_out": left_out} if left_out else {}
+    return {"known": found}
+
+
+def hash_queues(schedule: Schedule) -> str:
+    """Return a text that stands for the queues of a schedule, as ``edit_known.js`` makes it.
+
+    Other queues have another one, but for one case in 2 ** 51.
+    """
+    paired = (schedule.pair > np.arange(len(schedule))).astype(np.uint64)
+    cell = schedule.microbatch.astype(np.uint64) * np.uint64(schedule.n_stages + 1)
+    cell += (schedule.stage + 1).astype(np.uint64)
+    code = (cell * np.uint64(KIND_CODES) + schedule.kind.astype(np.uint64)) * np.uint64(2) + paired
+    place = np.arange(len(schedule), dtype=np.uint64)
+    high, low = (_mixed_sum((code, schedule.device, place), factor) for factor in HASH_FACTORS)
+    return np.base_repr(high << 19 | low >> 13, 36).lower()
+
+
+def _mixed_sum(columns: Iterable[NDArray[Any]], factor: int) -> int:
+    """Return the sum of 32 bits of each row, into which all of its numbers are mixed."""
+    mixed: Any = np.uint64(0)
+    for column in columns:
+        mixed = (mixed + column.astype(np.uint64)) * np.uint64(factor) & np.uint64(2**32 - 1)
+    for shift, more in zip((16, 15), HASH_FACTORS, strict=True):
+        mixed = (mixed ^ mixed >> np.uint64(shift)) * np.uint64(more) & np.uint64(2**32 - 1)
+    return int((mixed ^ mixed >> np.uint64(16)).sum()) & 2**32 - 1
 
 
 def _schedule_rows(made: Schedule, ops: dict[tuple[int, int, int], int]) -> Iterator[int]:
@@ -196,13 +233,13 @@ def kinds_object(document: Document) -> list[dict[str, Any]]:
         for code in np.unique(timeline.schedule.kind).tolist()
     }
     kinds = sorted({*EDITED, *(kind for kind in held if kind in TIMED)})
-    given = {kind.info.gives for kind in kinds} | {Result.ACTIVATION, Result.GRADIENT}
+    given = {kind.info.result for kind in kinds} | {Result.ACTIVATION, Result.GRADIENT}
     return [_kind_object(kind, given) if kind in kinds else {} for kind in TIMED[: max(kinds) + 1]]
 
 
 def _kind_object(kind: Kind, given: set[Result | None]) -> dict[str, Any]:
     info = kind.info
-    made = {FORWARD: Result.ACTIVATION, BACKWARD: Result.GRADIENT}.get(info.direction, info.gives)
+    made = {FORWARD: Result.ACTIVATION, BACKWARD: Result.GRADIENT}.get(info.direction, info.result)
     needs = [
         {
             "result": _RESULTS.index(need.result),
@@ -224,7 +261,7 @@ def _kind_object(kind: Kind, given: set[Result | None]) -> dict[str, Any]:
         "works_on": info.works_on,
         "gives": _RESULTS.index(made) if made else -1,
         "staged": info.has_stage,
-        "everywhere": info.everywhere,
+        "everywhere": info.on_all_devices,
         "gated": info.gated,
         "posts": info.side == "post",
         "row": kind in IN_ROW,

@@ -24,6 +24,9 @@ Packed = NDArray[Any] | dict[str, str]
 Pack = Callable[[NDArray[Any]], Packed]
 SHORT = 3  # letters of a name that stays
 PLAIN = 64  # values up to which a column stays a list
+BITS = 13  # of a script that two signs stand for
+# all visible ones but those that end a text or a script: ' \\ <
+SIGNS = "".join(sign for sign in map(chr, range(33, 127)) if sign not in "'\\<")
 
 
 def read_part(name: str) -> str:
@@ -77,8 +80,18 @@ def compress_script(script: str) -> str:
     """
     short = shorten_names(squeeze_script(script))
     packed = gzip.compress(short.encode(), 9, mtime=0)
-    text = base64.b85encode(packed, pad=True).decode().replace("<", ".")
-    return _UNPACK.replace("LENGTH", str(len(packed))).replace("PACKED", text)
+    text = signs_of(packed)
+    return _UNPACK.replace("SIGNS", SIGNS).replace("LENGTH", str(len(packed))).replace("TEXT", text)
+
+
+def signs_of(content: bytes) -> str:
+    """Return bytes as text that a page's script may hold: two signs for 13 bits."""
+    bits = np.unpackbits(np.frombuffer(content, np.uint8))
+    rows = np.pad(bits, (0, -len(bits) % BITS)).reshape(-1, BITS)
+    values = rows @ (1 << np.arange(BITS)[::-1])
+    signs = np.array(list(SIGNS))
+    pairs = np.stack([signs[values // len(SIGNS)], signs[values % len(SIGNS)]], axis=1)
+    return "".join(pairs.ravel().tolist())
 
 
 def squeeze_script(script: str) -> str:
@@ -96,7 +109,7 @@ def shorten_names(script: str) -> str:
     """
     declared = set(re.findall(r"\b(?:function\*?|const|let) (\w+)", script))
     texts = " ".join(_static_text(found[1]) for found in _NEEDLESS.finditer(script) if found[1])
-    kept = set(_WORD.findall(texts)).union(*(found.findall(script) for found in _NO_NAMES))
+    kept = {*_WORD.findall(texts), *_PROPERTY.findall(script), *_keys_of(script)}
     counts = Counter(_WORD.findall(script))
     names = [name for name in declared - kept if len(name) > SHORT]
     names.sort(key=lambda name: (-len(name) * counts[name], name))
@@ -106,8 +119,31 @@ def shorten_names(script: str) -> str:
     return _WORD.sub(lambda found: short.get(found[0], found[0]), script)
 
 
+def _keys_of(script: str) -> set[str]:
+    """Return the names that are keys of objects, fields in short or methods, in a squeezed
+    script: those behind a brace or a comma that no other bracket is around.
+    """
+    found = set()
+    brackets, before = [""], ""
+    for token in _TOKEN.finditer(script):
+        sign = token[0]
+        if sign in ("{", "(", "["):
+            brackets.append(sign)
+        elif sign in ("}", ")", "]"):
+            brackets.pop()
+        elif (
+            token[2]
+            and brackets[-1] == "{"
+            and before in ("{", ",")
+            and _AS_KEY.match(script, token.end())
+        ):
+            found.add(sign)
+        before = sign
+    return found
+
+
 def _static_text(literal: str) -> str:
-    """Return a text, or a template without its places; those that hold texts stay."""
+    """Return a text, or a template without its places, except for places that hold texts."""
     return re.sub(r"\$\{[^{}`'\"]*\}", " ", literal)
 
 
@@ -155,23 +191,17 @@ _DROPPED = (
 )
 _NEEDLESS = re.compile(rf"({'|'.join(_KEPT)})|{'|'.join(_DROPPED)}", re.S)
 _WORD = re.compile(r"[A-Za-z_$][\w$]*")
-# What is no name of the script's: properties, keys, fields of objects in short, methods.
-_NO_NAMES = (
-    re.compile(r"(?<!\.)\.(\w+)"),
-    re.compile(r"(\w+):"),
-    re.compile(r"(?<=[{,])(\w+)(?=[,}]|=[^=>])"),
-    re.compile(r"(?<=[{,])(\w+)\([^()]*\)\{"),
-)
-# Four bytes are five signs, those of RFC 1924 with a point for <, which no script may hold.
-_UNPACK = """// ppsim's own script as gzip in base 85
-const signs = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz' +
-  '!#$%&()*+-;.=>?@^_`{|}~';
-const text = 'PACKED';
-const view = new DataView(new ArrayBuffer(text.length / 5 * 4));
-for (let i = 0; i < text.length; i += 5)
-  view.setUint32(i / 5 * 4,
-    [...text.slice(i, i + 5)].reduce((sum, sign) => sum * 85 + signs.indexOf(sign), 0));
-const bytes = new Uint8Array(view.buffer, 0, LENGTH);
+_TOKEN = re.compile(rf"({'|'.join(_KEPT)})|({_WORD.pattern})|\S", re.S)
+_PROPERTY = re.compile(r"(?<!\.)\.(\w+)")
+_AS_KEY = re.compile(r"[,}:]|=[^=>]|\([^()]*\)\{")
+_UNPACK = """// ppsim's own script as gzip, 13 bits as two of 91 signs
+const signs = 'SIGNS';
+const text = 'TEXT';
+const bytes = new Uint8Array(LENGTH);
+for (let i = 0, at = 0, bits = 0, held = 0; i < text.length; i += 2) {
+  held = held << 13 | signs.indexOf(text[i]) * 91 + signs.indexOf(text[i + 1]);
+  for (bits += 13; bits >= 8; at++) bytes[at] = held >> (bits -= 8);
+}
 const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'));
 const textContent = await new Response(stream).text();
 document.body.append(

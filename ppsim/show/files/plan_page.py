@@ -28,10 +28,10 @@ from ppsim.show.files.page_parts import (
 
 def plan_page(
     title: str,  # of the page
-    # what is said once: ``inputs``, ``cap`` in GiB, ``sizes``, ``flags`` by place, the texts of the
-    # head, and queues and costs of the listed plans
+    # values that all plans share: ``inputs``, ``cap`` in GiB, ``sizes``, ``flags`` by place, the
+    # texts of the head, and queues and costs of the listed plans
     facts: Mapping[str, Any],
-    # the candidates by how they came out: a name, how many, what it means
+    # the candidates by outcome: its name, their number, its meaning
     outcomes: Sequence[tuple[str, int, str]],
     # the plans, fastest first, a list of each number; times in seconds, memory in GiB
     columns: Mapping[str, Sequence[Any]],

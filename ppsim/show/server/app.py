@@ -18,7 +18,7 @@ from ppsim.base.json_output import dump_json
 from ppsim.base.unpack.json_objects import decode_object
 from ppsim.base.unpack.limits import read_at_most
 from ppsim.errors import InputError, PpsimError
-from ppsim.show.files.document import Document, Story, formats
+from ppsim.show.files.document import Document, PageExplanation, formats
 from ppsim.show.files.page_parts import encode_column
 from ppsim.show.files.writers.html import contents, story_object
 
@@ -36,7 +36,7 @@ LARGEST_ASKED = 8 << 10
 LARGEST_DROP = 4 << 20
 LARGEST_READ = 32 << 20  # bytes that a file unpacks to; its cells and objects follow from it
 MOST_DROPS = 50
-DROPPED = "dropped:"  # what the name of a file begins with that was dropped on the page
+DROPPED = "dropped:"  # prefix of the names of files dropped on the page
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; style-src "
@@ -50,23 +50,22 @@ HEADERS = {
 }
 
 Show = Callable[[Mapping[str, Any], Path], Document]
-Explain = Callable[[Mapping[str, Any], Path], Story]
+Explain = Callable[[Mapping[str, Any], Path], PageExplanation]
 Plan = Callable[[Mapping[str, Any]], bytes]
 # brings a watched file up to date: its name, how often it has changed
 Changes = Callable[[], tuple[str, int]]
 
 
 def make_app(
-    page: bytes,  # what ``/`` answers
-    # makes the document of the fields of a request; raises PpsimError for those that it refuses
+    page: bytes,  # served at ``/``
+    # makes the document of a request's fields; raises PpsimError for fields that it refuses
     show: Show,
     folder: Path,  # where files that are dropped on the page are kept while the server runs
     # names and ports under which the page may be asked for, such as ``127.0.0.1:8765``; others are
     # refused, so that a page of another site cannot reach it by a name of its own
     hosts: frozenset[str],
     *,
-    # says why the first schedule takes its time, and what to try next; None for a page that does
-    # not ask
+    # returns the explanation of the first schedule, and advice; None for a page that does not ask
     explain: Explain | None = None,
     # makes the page of plans for a model on a cluster; None for a page without them
     plan: Plan | None = None,
@@ -130,12 +129,12 @@ class _Answers:
         )
         self.places, self.shown = asyncio.Semaphore(MOST_WAITING), asyncio.Semaphore(MOST_SHOWN)
         self.planned = asyncio.Semaphore(1)  # which takes all cores
-        # drawing and keeping files are no work for several threads
+        # only one thread may draw and keep files
         self.drawn = asyncio.Semaphore(1)
 
     async def view(self, request: Request) -> Response:
         asked = await _read(request, LARGEST_ASKED, "the request")
-        return await self._in_turn(
+        return await self._answer_in_turn(
             request, self.shown, lambda: _json(contents(self._document(asked), encode_column))
         )
 
@@ -147,7 +146,7 @@ class _Answers:
         def work() -> Response:
             return _json(story_object(explain(_fields(asked), self.folder), encode_column))
 
-        return await self._in_turn(request, self.shown, work)
+        return await self._answer_in_turn(request, self.shown, work)
 
     async def plans(self, request: Request) -> Response:
         from starlette.responses import Response
@@ -155,7 +154,7 @@ class _Answers:
         plan = self.plan
         assert plan
         fields = dict(request.query_params)
-        return await self._in_turn(
+        return await self._answer_in_turn(
             request, self.planned, lambda: Response(plan(fields), media_type="text/html")
         )
 
@@ -178,7 +177,7 @@ class _Answers:
             named = {"Content-Disposition": f'attachment; filename="ppsim{suffix}"'}
             return Response(out.getvalue(), media_type="application/octet-stream", headers=named)
 
-        return await self._in_turn(request, self.drawn, work)
+        return await self._answer_in_turn(request, self.drawn, work)
 
     async def drop(self, request: Request) -> Response:
         name = request.query_params.get("name", "")
@@ -187,7 +186,7 @@ class _Answers:
                 422, "a file's name has letters, digits, dots, dashes and underscores", "rename it"
             )
         content = await _read(request, LARGEST_DROP, f"'{name}'")
-        return await self._in_turn(request, self.drawn, lambda: self._keep(name, content))
+        return await self._answer_in_turn(request, self.drawn, lambda: self._keep(name, content))
 
     async def changed(self, request: Request) -> Response:
         since = request.query_params.get("since", "")
@@ -197,9 +196,9 @@ class _Answers:
             shape = self._shape_of(name) if str(count) != since and name else {}
             return _json({"changes": count, "shape": shape})
 
-        return await self._in_turn(request, self.drawn, work)
+        return await self._answer_in_turn(request, self.drawn, work)
 
-    async def _in_turn(
+    async def _answer_in_turn(
         self, request: Request, turn: asyncio.Semaphore, work: Callable[[], Response]
     ) -> Response:
         from starlette.responses import Response
@@ -213,7 +212,7 @@ class _Answers:
                 if gone:  # who leaves while others have their turn keeps nobody from it
                     return Response()
                 async with turn:
-                    return await _while_wanted(work, request)
+                    return await _run_while_connected(work, request)
         except TimeOver:  # who asked has left
             return Response()
         except PpsimError as error:
@@ -262,7 +261,7 @@ def _refusal(status: int, message: str, hint: str) -> Response:
 
 
 class _Refused(Exception):
-    """A request with a refused body; the arguments are those of the response."""
+    """A request with a refused body; the arguments are the response's."""
 
 
 async def _read(request: Request, most: int, name: str) -> bytearray:
@@ -301,24 +300,26 @@ def _fields(content: bytearray) -> dict[str, Any]:
     return found
 
 
-async def _while_wanted(work: Callable[[], Response], request: Request) -> Response:
+async def _run_while_connected(work: Callable[[], Response], request: Request) -> Response:
     """Do work in a thread, and end it where it looks at the time once who asked has left."""
     left = threading.Event()
-    done = _in_thread(work, left)
+    done = _run_in_thread(work, left)
     while not (await asyncio.wait({done}, timeout=LOOK_S))[0]:
         if await request.is_disconnected():
             left.set()
     return done.result()
 
 
-def _in_thread(work: Callable[[], Response], left: threading.Event) -> asyncio.Future[Response]:
+def _run_in_thread(
+    work: Callable[[], Response], disconnected: threading.Event
+) -> asyncio.Future[Response]:
     """Run work in a thread that does not delay the end of the program, unlike a pool's."""
     done: Future[Response] = Future()
     done.set_running_or_notify_cancel()
 
     def run() -> None:
         try:
-            with end_when(left.is_set), read_at_most(LARGEST_READ):
+            with end_when(disconnected.is_set), read_at_most(LARGEST_READ):
                 done.set_result(work())
         except BaseException as error:
             done.set_exception(error)

@@ -222,7 +222,7 @@ function mark(what, dims = true) {
   root.toggleAttribute('data-stale', Boolean(what) && dims);
 }
 
-/** Put the last timelines of schedules that are searched for anew in their places, each with a sign. */
+/** Put the last timelines of schedules that are searched for again in their places, each with a sign. */
 function keepOld(fields, slow) {
   const fresh = [...TIMELINES];
   const names = fields.names.filter(name => !left[name]);

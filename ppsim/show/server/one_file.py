@@ -40,7 +40,9 @@ def viewer_address(name: str, port: int = PORT) -> str:
     return f"{VIEWER}/#!/?url=http://{HOST}:{port}/{quote(name)}"
 
 
-def hand_over(content: bytes, name: str, *, ready: Callable[[str], None], port: int = PORT) -> None:
+def serve_once(
+    content: bytes, name: str, *, ready: Callable[[str], None], port: int = PORT
+) -> None:
     """Serve a trace to Perfetto's viewer until it has been taken once (InputError: something else
     uses the port).
 

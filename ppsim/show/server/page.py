@@ -15,8 +15,8 @@ from ppsim.errors import InputError
 from ppsim.show.files.document import Document, formats
 from ppsim.show.files.writers.html import START, all_scripts, all_styles, make_page
 
-# Sliders: field, label, what the slider reaches, and the value at the start: but for sizes, the
-# option's default.
+# Sliders: field, label, the slider's range, and the value at the start: but for sizes, the option's
+# default.
 CONTROLS: dict[str, list[dict[str, Any]]] = {
     "shape-controls": [
         {"field": "devices", "label": "devices", "least": 1, "most": 64, "step": 1, "value": 4},
@@ -47,7 +47,7 @@ ALWAYS = ("devices", "mb")
 
 
 def live_page(
-    document: Document,  # what ``fields`` ask for
+    document: Document,  # made from ``fields``
     fields: Mapping[str, Any],  # of the first request
     schedules: Sequence[str],  # the names to choose from
     # schedules whose orders are searched for, which the page asks for after all others

@@ -1,10 +1,10 @@
 """Measured op times of a profile in the place of the efficiency curve, as factors of its times.
 
 A profile of transformer layers (``ppsim calibrate``) replaces the times of dense layers, embedding
-and output; the curve then only carries them from the sizes that were measured to those of the
-model. A profile of whole stages, from a trace or the user's modules, replaces the times of stages;
-modules that are layers alone replace those of dense layers. Collectives, messages, experts,
-reductions and the optimizer stay with the curve and the cluster's links.
+and output; the curve then only carries them from the measured sizes to the sizes of the model. A
+profile of whole stages, from a trace or the user's modules, replaces the times of stages; modules
+that are layers alone replace the times of dense layers. Collectives, messages, experts, reductions
+and the optimizer stay with the curve and the cluster's links.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ppsim.inputs.profile.costs import costs_from
 from ppsim.inputs.profile.profile import Profile, Workload
 from ppsim.schedules import generate
 from ppsim.workload.cost.costs import content_times, stage_costs
-from ppsim.workload.hardware.efficiency import efficiency_of, passes
+from ppsim.workload.hardware.efficiency import efficiency_of, pass_seconds
 from ppsim.workload.hardware.hardware import AS_THE_CURVE, Factors, Machine, Measured
 from ppsim.workload.layout.layout import Layout
 from ppsim.workload.model.contents import StageContent, count_stage_parameters
@@ -60,8 +60,8 @@ def use_profile(
 
     Args:
         machine: the cluster; the profile must be measured on its GPU.
-        profile: what was measured.
-        name: what to call it, such as its file.
+        profile: of measured times.
+        name: of the profile, such as its file.
         model: the model that is to be trained.
         parallel: how. A profile of whole stages must be measured with the same sizes, which it does
             not say.
@@ -76,9 +76,9 @@ def use_profile(
     _refuse_device(machine, profile, name)
     plain = replace(machine, measured=None)
     if profile.model is None:
-        measured = _of_stages(plain, profile, name, model, parallel, layout, by_stage)
+        measured = _compare_stages(plain, profile, name, model, parallel, layout, by_stage)
     else:
-        measured = _of_layers(plain, profile, profile.model, name, model, parallel)
+        measured = _compare_layers(plain, profile, profile.model, name, model, parallel)
     return replace(machine, measured=measured)
 
 
@@ -96,7 +96,7 @@ def _refuse_device(machine: Machine, profile: Profile, name: str) -> None:
         )
 
 
-def _of_layers(
+def _compare_layers(
     machine: Machine,
     profile: Profile,
     workload: Workload,
@@ -130,7 +130,7 @@ def _of_layers(
         )
 
     def compare(column: int, operators: Operators, count: int = 1) -> Factors:
-        curve = count * passes(
+        curve = count * pass_seconds(
             operators, machine.gpu, efficiency_of(machine.gpu, parallel), parallel.precision
         )
         return _divide(time[:, column] - fixed, curve)
@@ -185,7 +185,7 @@ def _refuse_workload(workload: Workload, name: str, model: Model, parallel: Para
             )
 
 
-def _of_stages(
+def _compare_stages(
     machine: Machine,
     profile: Profile,
     name: str,
@@ -207,7 +207,7 @@ def _of_stages(
         float(costs.parameters.sum()),
     )
     if held.any() and abs(held.sum() - whole) > CLOSE * whole:
-        return _of_own_layers(machine, name, model, parallel, time.sum(axis=1), held, whole)
+        return _compare_user_layers(machine, name, model, parallel, time.sum(axis=1), held, whole)
     one_by_one = by_stage and stages == parallel.stages
     if not one_by_one:
         time, curve = time.sum(axis=1, keepdims=True), curve.sum(axis=1, keepdims=True)
@@ -222,7 +222,7 @@ def _of_stages(
     )
 
 
-def _of_own_layers(
+def _compare_user_layers(
     machine: Machine,
     name: str,
     model: Model,

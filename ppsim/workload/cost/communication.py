@@ -116,11 +116,13 @@ def gather_seconds(
     if n == 1:
         return 0.0
     inside = group.per_node(machine)
-    rate, crosses = machine.within * found.curve.within, inside < n
+    rate, crosses = machine.intra_bytes_per_s * found.curve.within, inside < n
     steps = found.software.collective_us * 1e-6 * (inside - 1)
     if crosses:
         nodes, step = n / inside, group.step(machine)
-        far = group.saved(machine, summed) * machine.between * found.curve.between * inside
+        far = (
+            group.saved(machine, summed) * machine.inter_bytes_per_s * found.curve.between * inside
+        )
         rate = min(rate, far / machine.crowding(nodes, step))
         steps += (nodes - 1) * (machine.latency(True) + (inside - 1) * HOP)
     return bytes_ * (n - 1) / n / rate + calls * steps
@@ -149,8 +151,8 @@ def exchange_seconds(
     curve, power = found.curve, found.software.exchange
     spread = min(log2(max(group.size / inside, 1.0)) / MANY, 1.0)
     rates = (
-        machine.within * curve.within**power,
-        machine.between * curve.between ** (power * spread),
+        machine.intra_bytes_per_s * curve.within**power,
+        machine.inter_bytes_per_s * curve.between ** (power * spread),
     )
     far *= machine.crowding(group.size / inside, group.step(machine), leaving=1.0)
     return max(near / rates[0], far / rates[1]) + machine.latency(inside < group.size)
@@ -159,7 +161,7 @@ def exchange_seconds(
 def exchange_bytes(
     machine: Machine, group: Group, bytes_: float, visits: int = 0, most_nodes: int = 0
 ) -> tuple[float, float]:
-    """Return what each rank sends within its node and to others in an all-to-all, as
+    """Return the bytes that each rank sends within its node and to others in an all-to-all, as
     :func:`exchange_seconds` says.
     """
     n, inside = group.size, group.per_node(machine)
@@ -193,9 +195,9 @@ def message_seconds(
     ]
     here, there = max(ends, key=lambda pair: abs(pair[1] - pair[0]))
     rate = (
-        machine.between * found.curve.between
+        machine.inter_bytes_per_s * found.curve.between
         if here != there
-        else machine.within * found.curve.within
+        else machine.intra_bytes_per_s * found.curve.within
     )
     shared = machine.cluster.shared
     if (

@@ -34,7 +34,7 @@ from ppsim.workload.cost.update import (
     reduction_seconds,
     seen_seconds,
 )
-from ppsim.workload.hardware.efficiency import Efficiency, efficiency_of, passes, seconds
+from ppsim.workload.hardware.efficiency import Efficiency, efficiency_of, pass_seconds, seconds
 from ppsim.workload.hardware.hardware import AS_THE_CURVE, Machine, Measured
 from ppsim.workload.layout.layout import Layout
 from ppsim.workload.model import operators as ops
@@ -68,7 +68,8 @@ class StageCosts:
         dp: shape (stages,), seconds of reducing gradients after the last microbatch.
         gather: shape (stages,), seconds of gathering weights once a step.
         optimizer: shape (stages,), seconds of the optimizer's step.
-        kept: share of a stage's activations that its W needs, of all stages together; 1 at most.
+        kept_share: share of a stage's activations that its W needs, of all stages together, at
+            most 1.
     """
 
     costs: Costs
@@ -79,7 +80,7 @@ class StageCosts:
     dp: Floats
     gather: Floats
     optimizer: Floats
-    kept: float
+    kept_share: float
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ def stage_costs(
     layout: Layout | None = None,
     efficiency: Efficiency | None = None,
 ) -> StageCosts:
-    """Compute what each stage costs for a microbatch: times, messages, parameters, reductions.
+    """Compute the costs of each stage for a microbatch: times, messages, parameters, reductions.
 
     Args:
         model: the model.
@@ -162,7 +163,7 @@ def stage_costs(
         dp=pieces.dp,
         gather=pieces.gather,
         optimizer=pieces.optimizer + pieces.tied,
-        kept=_kept_share(model, parallel, contents),
+        kept_share=_kept_share(model, parallel, contents),
     )
 
 
@@ -183,7 +184,7 @@ def _pieces(
     contents: tuple[StageContent, ...],
     efficiency: Efficiency | None = None,
 ) -> Pieces:
-    """Compute what stages of these contents cost on a machine."""
+    """Compute the costs of stages of these contents on a machine."""
     found = efficiency or efficiency_of(machine.gpu, parallel)
     alone = on_one_stage(parallel)
     rows = {content: _stage(model, machine, alone, content, found) for content in set(contents)}
@@ -218,11 +219,11 @@ def _pieces(
             for content in set(contents)
         }
         optimizer = optimizer + np.array([each[content] for content in contents])
-    tied = _tied_seconds(model, machine, parallel, contents)
+    tied = _tied_gradient_seconds(model, machine, parallel, contents)
     return Pieces(time, communication, reduction, gather, optimizer, tied, hops)
 
 
-def _tied_seconds(
+def _tied_gradient_seconds(
     model: Model, machine: Machine, parallel: Parallel, contents: tuple[StageContent, ...]
 ) -> Floats:
     """Compute the seconds, by stage, of adding up the gradients of a table that embedding and
@@ -235,14 +236,14 @@ def _tied_seconds(
         return np.zeros(len(contents))
     count, across = holds.sum(), parallel.pp * group_of(parallel, "pp").stride > machine.per_node
     bytes_ = model.vocab * model.hidden / parallel.tp * parallel.gradient_bytes
-    rate = machine.between if across else machine.within
+    rate = machine.inter_bytes_per_s if across else machine.intra_bytes_per_s
     return holds * (2 * (count - 1) / count * bytes_ / rate + machine.latency(across))
 
 
 @lru_cache(maxsize=4096)
 def on_one_stage(parallel: Parallel) -> Parallel:
-    """Leave out what the work of a stage does not depend on, so that plans which differ in no more
-    share it. Slices are what a stage works on one by one.
+    """Leave out all that does not change the work of a stage, so that plans with equal work share
+    it. A stage works on slices one by one.
     """
     return replace(
         parallel,
@@ -269,7 +270,7 @@ def content_times(
 def _stage(
     model: Model, machine: Machine, parallel: Parallel, content: StageContent, found: Efficiency
 ) -> tuple[Floats, float]:
-    """Times F, B, I, W and R of a stage, and what of them is communication."""
+    """Times of F, B, I, W and R of a stage, and the parts of them that are communication."""
     measured = machine.measured or Measured("")
     compute, communication, again = np.array(measured.fixed), np.zeros(4), 0.0
     moved = np.zeros(2)  # from W to I where they run apart
@@ -307,11 +308,11 @@ def _stage(
         compute += [each, each, 0.0, each]
         communication += [each, each, 0.0, each]
     for operators, factors in extra:
-        compute += passes(operators, machine.gpu, found, parallel.precision) * factors
+        compute += pass_seconds(operators, machine.gpu, found, parallel.precision) * factors
     if content.embedding and model.encoder:
         compute += _tower(model.encoder, machine, parallel, found)
     forward, inputs, weights, full = compute
-    # copies to and from the host run beside the stage, and delay it where they are longer
+    # copies to and from the host run in parallel with the stage, and delay it where longer
     if parallel.offload:
         copies = copy_seconds(model, machine, parallel, content)
         inputs += max(copies - inputs - weights, 0.0)
@@ -332,7 +333,7 @@ def _tower(encoder: Encoder, machine: Machine, parallel: Parallel, found: Effici
     """Return the times F, I, W and B of an encoder at the embedding; a frozen one has no
     backward.
     """
-    times = encoder.layers * passes(
+    times = encoder.layers * pass_seconds(
         ops.encoder_operators(encoder, parallel), machine.gpu, found, parallel.precision
     )
     if encoder.frozen:
@@ -355,10 +356,8 @@ def copy_seconds(
 def _layer(
     model: Model, machine: Machine, parallel: Parallel, layer: Layer, found: Efficiency
 ) -> tuple[Floats, Floats, float, Floats]:
-    """Times F, I, W and B of a layer, what of them is collectives, what selective runs again of F,
-    and lost overlap.
-
-    The last is what a split adds to I and takes from W.
+    """Times of F, I, W and B of a layer, the parts of them that are collectives, the part of F that
+    selective recompute runs again, and lost overlap, which a split adds to I and takes from W.
     """
     operators = ops.layer_operators(model, parallel, layer)
     times = seconds(operators, machine.gpu, found, parallel.precision)
@@ -383,7 +382,7 @@ def _layer(
             pair = expert_pair(operators.names, times, waits, exchange)
             added = max(pair - times.sum() - waits.sum(), 0.0)
         waits[:2] += added / 2
-    total = passes(operators, machine.gpu, found, parallel.precision, waits)
+    total = pass_seconds(operators, machine.gpu, found, parallel.precision, waits)
     selected = {name for module in parallel.modules for name in MODULES[module]}
     chosen = [i for i, name in enumerate(operators.names) if name in selected]
     lost = lost_overlap(operators.names, times, scatter, gathers, parallel, inward)
@@ -400,7 +399,7 @@ EXPERTS = (
     "clamped activation",
     "experts out",
 )
-MODULES = {  # the operators of what selective recompute runs again
+MODULES = {  # the operators that selective recompute runs again
     "core_attn": ("attention", "scores", "context", "softmax", "attention dropout"),
     "layernorm": ("attention norm", "MLP norm"),
     "moe_act": ("experts' activation", "clamped activation"),
@@ -442,12 +441,13 @@ def gathered_bytes(model: Model, parallel: Parallel, layer: Layer) -> tuple[floa
 
 
 def attention_input_share(model: Model, layer: Layer) -> float:
-    """Return what tensor ranks gather ahead of a layer's attention, as a share of hidden states.
+    """Return the tensors that tensor-parallel ranks gather ahead of a layer's attention, as a share
+    of hidden states.
 
     Of latents each rank makes those of its own tokens, so it gathers the latents of queries (hidden
     states where queries have none), those of keys and values, and the part of keys that holds the
     position, as Megatron-LM's multi_latent_attention.py does. DeepSeek-V4's keys and values are
-    one head, which is gathered with the keys of several tokens.
+    one head, which is gathered with the keys of replica_options tokens.
     """
     if not (model.kv_lora or model.o_lora) or layer.mixer in (*STATES, "none"):
         return 1.0
@@ -468,7 +468,8 @@ def compressed_width(model: Model, mixer: str) -> float:
 
 
 def gathered_shares(parallel: Parallel) -> tuple[float, float, float]:
-    """Return what F, I and W gather of tensor-parallel ranks, as shares of it in 16 bits.
+    """Return the bytes that F, I and W gather from tensor-parallel ranks, as shares of the bytes in
+    16 bits.
 
     Transformer Engine narrows inputs, and the gradients of outputs, before it gathers them; with
     scales of blocks a gradient twice, along its rows and its columns (its distributed.py:
@@ -507,7 +508,7 @@ def schedule_of(name: str, devices: int, chunks: int, microbatches: int) -> Sche
 
 
 def queues_of(parallel: Parallel, costs: StageCosts) -> Schedule:
-    """Return the queues of a pipeline; a schedule that goes by what ops cost orders them by
+    """Return the queues of a pipeline; a schedule whose queues depend on costs orders its ops by
     ``costs``.
 
     Raises:
@@ -523,7 +524,7 @@ def queues_of(parallel: Parallel, costs: StageCosts) -> Schedule:
             )
         return schedule
     given: dict[str, Any] = dict(zip(("devices", "chunks", "microbatches"), sizes, strict=True))
-    given |= {"after_i": costs.kept} if "after_i" in find(name).options else {}
+    given |= {"after_i": costs.kept_share} if "after_i" in find(name).options else {}
     return generate(name, costs=lambda _: costs.costs, **given)
 
 

@@ -26,7 +26,7 @@ class OptimizerStep:
 
     name: str  # adamw or muon
     flops: float  # of orthogonalization, on one GPU
-    seconds: float  # with what it gathers
+    seconds: float  # with the gather of weights
     state_bytes: float  # master copy and moments, on one GPU
     exposed: float  # seconds by which a step is longer, as the plan runs it
     # the same where no device waits for another (post-validation); None for many ops
@@ -36,10 +36,9 @@ class OptimizerStep:
 def find_optimizer_step(
     model: Model, parallel: Parallel, costs: StageCosts, layout: Layout | None = None
 ) -> OptimizerStep:
-    """Find what the optimizer step of a plan takes, and what of it is seen.
-
-    Where all devices wait for the norm of all gradients, all of it is. Where none waits, a device's
-    optimizer step runs while others drain, and while forwards of the next step come.
+    """Find the time of a plan's optimizer step, and its exposed part. Where all devices wait for
+    the norm of all gradients, all of it is exposed. Where none waits, a device's optimizer step
+    runs while others drain, and while forwards of the next step come.
     """
     contents = contents_of(model, parallel, layout)
     stages = stage_memory(model, parallel, layout)

@@ -1,5 +1,5 @@
-"""Several kinds of nodes in one cluster: which of them hold a stage, and what it costs on the
-slowest of these.
+"""Several kinds of nodes in one cluster: the kinds that hold a stage, and its costs on the slowest
+of these.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def kinds_of_devices(machine: Machine, parallel: Parallel) -> NDArray[np.bool_]:
 
 
 def slowest(machine: Machine, parallel: Parallel, each: Sequence[Pieces]) -> Pieces:
-    """Take for each stage what it costs on the slowest of the kinds that hold it, and for each
-    message at either end.
+    """Take for each stage its costs on the slowest kind of node that holds it, and for each message
+    at either end.
 
     Args:
         machine: of several kinds.

@@ -44,7 +44,7 @@ def read_peaks(path: str, devices: int) -> Bytes:
     Raises:
         InputError: the file has no sizes, or a number of ranks that the devices do not divide.
     """
-    values = _from_folder(path) if Path(path).is_dir() else _from_text(path)
+    values = _read_folder(path) if Path(path).is_dir() else _read_log(path)
     if len(values) < devices or len(values) % devices:
         raise InputError(
             f"'{path}' has the memory of {len(values)} ranks, and the pipeline has {devices} "
@@ -55,7 +55,7 @@ def read_peaks(path: str, devices: int) -> Bytes:
     return found
 
 
-def _from_folder(path: str) -> list[float]:
+def _read_folder(path: str) -> list[float]:
     """Read Primus' folder: a file for each pipeline rank, with the memory of each iteration in
     GiB.
     """
@@ -77,7 +77,7 @@ def _from_folder(path: str) -> list[float]:
     return values
 
 
-def _from_text(path: str) -> list[float]:
+def _read_log(path: str) -> list[float]:
     text = read_text(path, EXAMPLE, largest=LARGEST)
     if text.lstrip().startswith(("{", "[")):
         data = _json(path)

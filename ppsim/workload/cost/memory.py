@@ -42,7 +42,7 @@ from ppsim.workload.model.operators import ITEM, tokens_of
 from ppsim.workload.model.parallel import Parallel
 
 Bytes = NDArray[np.float64]
-MASTER = 4.0  # bytes of a parameter's master copy, beside which the optimizer has two moments
+MASTER = 4.0  # bytes of a parameter's master copy; the optimizer has two moments besides
 LOGITS = 3.0 * ITEM  # bytes a logit at the loss: in 16 bits, and in 32
 # whole inputs gathered from tensor-parallel ranks and being worked on, at the output
 GATHERED = 3.0
@@ -56,14 +56,14 @@ class StageMemory:
     """Memory of each stage on one GPU, in bytes; every array has shape (stages,).
 
     Attributes:
-        weights: weights in 16 bits, a share of them with ZeRO-3, and narrow copies of those of
-            layers.
+        weights: weights in 16 bits, a share of them with ZeRO-3, and narrow copies of the weights
+            of layers.
         gradients: gradients, a share of them with ZeRO-2.
         optimizer: master copy and moments, a share of them with ZeRO-1.
         activations: what a forward leaves for a microbatch.
         kept: what W needs of it once I has run, and of the gradients that I makes; it may be more
             than ``activations``.
-        work: what the backward, or the loss, needs beside it while it runs.
+        work: additional bytes that the backward, or the loss, needs while it runs.
     """
 
     weights: Bytes
@@ -96,10 +96,10 @@ class DeviceMemory:
 
 
 def stage_memory(model: Model, parallel: Parallel, layout: Layout | None = None) -> StageMemory:
-    """Compute what each stage needs on one GPU.
+    """Compute the memory of each stage on one GPU, in bytes.
 
     Raises:
-        InputError: the layout's layers or stages are not those of the model and the run.
+        InputError: the layout's layers or stages differ from the model's and the run's.
     """
     contents = contents_of(model, parallel, layout)
     each = {content: content_memory(model, parallel, content) for content in set(contents)}
@@ -107,7 +107,7 @@ def stage_memory(model: Model, parallel: Parallel, layout: Layout | None = None)
 
 
 def content_memory(model: Model, parallel: Parallel, content: StageContent) -> tuple[float, ...]:
-    """Compute what a stage of this content needs on one GPU, in the order of
+    """Compute the memory of a stage of this content on one GPU, in bytes, in the order of
     :class:`StageMemory`.
     """
     p, shares = parallel, (group_of(parallel, "dp").size, group_of(parallel, "expert-dp").size)
@@ -160,7 +160,7 @@ def device_memory(
         model: the model.
         parallel: how it is trained.
         layout: what each stage holds; as trainers divide layers without it.
-        stages: what the stages need where it is known.
+        stages: the memory of stages where it is known.
         schedule: the queues where they are known, such as those ordered by the costs.
 
     Raises:
@@ -183,7 +183,7 @@ def device_memory(
 def memory_model(
     model: Model, parallel: Parallel, devices: NDArray[np.int32], layout: Layout | None = None
 ) -> MemoryModel:
-    """Make the memory model of a schedule's timeline, whose peaks are those of
+    """Make the memory model of a schedule's timeline, which gives the peaks of
     :func:`device_memory`.
 
     Args:
@@ -241,7 +241,7 @@ def states_of_devices(
     """Sum weights, gradients and optimizer of each device's stages; ``devices`` has shape
     (replicas, stages).
 
-    Of two replicas a device holds a stage each; what ZeRO divides is divided over both.
+    Of two replicas a device holds a stage each; ZeRO divides over both.
     """
 
     def of_devices(amount: Bytes, zero: int) -> Bytes:
@@ -265,15 +265,15 @@ def in_flight(schedule: Schedule) -> NDArray[np.int64]:
 
 
 def held_at_peaks(schedule: Schedule, stages: StageMemory) -> tuple[Bytes, Bytes]:
-    """Walk each device's queue and return what it holds in activations at its peak, and for the op
-    that runs then.
+    """Walk each device's queue and return its activations at the peak, and for the op that runs
+    then.
     """
     change, backward = _changes(schedule, stages)
     during = np.where(backward, stages.work[schedule.stage], 0.0)
     during /= schedule.n_slices
     held, work = np.zeros(schedule.n_devices), np.zeros(schedule.n_devices)
     for device, ops in enumerate(_queues(schedule)):
-        running, ended = _held_during(change[ops], backward[ops])
+        running, ended = _bytes_by_op(change[ops], backward[ops])
         peak = int(np.argmax(running + during[ops]))
         held[device], work[device] = running[peak], during[ops][peak]
         if ended.max() > held[device] + work[device]:
@@ -282,10 +282,10 @@ def held_at_peaks(schedule: Schedule, stages: StageMemory) -> tuple[Bytes, Bytes
 
 
 def held_stages(schedule: Schedule, kept: float) -> tuple[Bytes, Bytes, NDArray[np.intp]]:
-    """Return what of each stage a device holds at its peak, were the share ``kept`` of activations
-    what W needs.
+    """Return the microbatches of each stage that a device holds at its peak, if W needs the share
+    ``kept`` of activations.
 
-    Whatever the stages' bytes are, a device's peak is no less than what it holds at this moment.
+    Whatever the stages' bytes are, a device's peak is at least its memory at this moment.
 
     Returns:
         Shape (devices, stages) twice: how many microbatches' activations, and of how many others
@@ -299,7 +299,7 @@ def held_stages(schedule: Schedule, kept: float) -> tuple[Bytes, Bytes, NDArray[
     counts, pending = np.zeros((2, schedule.n_devices, schedule.n_stages))
     at_work = np.full(schedule.n_devices, -1)
     for device, ops in enumerate(_queues(schedule)):
-        running, ended = _held_during(change[ops], backward[ops])
+        running, ended = _bytes_by_op(change[ops], backward[ops])
         # An op that needs more wins where it holds as much.
         peak = int(np.argmax(running + backward[ops] / 4))
         grown = ended.max() > running[peak]
@@ -336,10 +336,9 @@ def _queues(schedule: Schedule) -> Iterator[slice]:
     return (slice(int(first), int(end)) for first, end in pairwise(schedule.offsets))
 
 
-def _held_during(change: Bytes, backward: NDArray[np.bool_]) -> tuple[Bytes, Bytes]:
-    """Return what is held while each op of a queue runs, and once it has ended.
-
-    A forward takes its activations as it begins; what I leaves for W is there as it ends.
+def _bytes_by_op(change: Bytes, backward: NDArray[np.bool_]) -> tuple[Bytes, Bytes]:
+    """Return the bytes held while each op of a queue runs, and once it has ended. A forward takes
+    its activations as it begins; I leaves W's part as it ends.
     """
     after = np.cumsum(change)
     return np.where(backward, after - change, np.maximum(after, after - change)), after

@@ -1,10 +1,10 @@
-"""Muon: what its optimizer step computes, communicates and holds, by the matrices of a model's
+"""Muon: compute, communication and memory of its optimizer step, by the matrices of a model's
 layers.
 
 Muon (Jordan et al., 2024) orthogonalizes the momentum of each matrix by Newton-Schulz iterations.
 Each takes three products: of a matrix n x m, m <= n, ``4 n m^2 + 2 m^3`` FLOPs. All five of them
 are at most a share ``5 m / B`` of the ``6 n m B`` FLOPs that B tokens take for this matrix.
-Embedding, output, norms and what else is no matrix of a layer have AdamW. As in Megatron-LM,
+Embedding, output, norms and all else that is not a matrix of a layer use AdamW. As in Megatron-LM,
 tensor-parallel ranks orthogonalize their part of a matrix alone (``--muon-tp-mode blockwise``), and
 what one product multiplies is one matrix.
 
@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ppsim.workload.cost.communication import gather_seconds, group_of
-from ppsim.workload.cost.update import OF_MOMENTS, joined
+from ppsim.workload.cost.update import OF_MOMENTS, joined_group
 from ppsim.workload.hardware.efficiency import Efficiency, seconds
 from ppsim.workload.hardware.hardware import Machine
 from ppsim.workload.model.contents import StageContent
@@ -80,7 +80,7 @@ def matrix_flops(rows: float, columns: float) -> float:
     return ITERATIONS * (4 * long * short**2 + 2 * short**3)
 
 
-def owned_share(parallel: Parallel, matrices: list[Matrix]) -> list[float]:
+def owned_matrices(parallel: Parallel, matrices: list[Matrix]) -> list[float]:
     """Return how many matrices of each size the busiest data-parallel rank orthogonalizes: whole
     ones, of all sizes.
     """
@@ -104,7 +104,7 @@ def muon_flops(model: Model, parallel: Parallel, content: StageContent) -> float
     if parallel.adapters:
         return 0.0
     matrices = list_matrices(model, parallel, content)
-    owned = owned_share(parallel, matrices)
+    owned = owned_matrices(parallel, matrices)
     return sum(
         share * matrix_flops(each.rows, each.columns)
         for share, each in zip(owned, matrices, strict=True)
@@ -114,13 +114,13 @@ def muon_flops(model: Model, parallel: Parallel, content: StageContent) -> float
 def muon_seconds(
     model: Model, machine: Machine, parallel: Parallel, content: StageContent, found: Efficiency
 ) -> tuple[float, float]:
-    """Compute what Muon adds to a stage's AdamW step in seconds: products less the second moment,
+    """Compute the seconds that Muon adds to a stage's AdamW step: products less the second moment,
     and gathers.
     """
     if parallel.adapters:
         return 0.0, 0.0
     matrices = list_matrices(model, parallel, content)
-    owned = owned_share(parallel, matrices)
+    owned = owned_matrices(parallel, matrices)
     if not matrices:
         return 0.0, 0.0
     one = seconds(_products(matrices), machine.gpu, found, parallel.precision)[FORWARD]
@@ -128,7 +128,7 @@ def muon_seconds(
     parameters = matrix_parameters(model, parallel, content)
     saved = gathered = 0.0
     for count, name in zip(parameters, ("dp", "expert-dp"), strict=True):
-        group = joined(machine, parallel, group_of(parallel, name))
+        group = joined_group(machine, parallel, group_of(parallel, name))
         share = group.size if parallel.zero else 1
         saved += OF_MOMENTS / 2 * parallel.moment_bytes * count / share
         if parallel.zero and count:

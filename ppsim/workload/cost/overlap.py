@@ -29,7 +29,8 @@ BLOCKS = (
 ATTENTION = ("attention", "scores", "context")
 EXPERTS = ("experts in", "experts' activation", "clamped activation", "experts out")
 SHARED = ("shared expert in", "shared expert out")
-LAYERS = 4  # of a chunk that are simulated, which share what the first and last one cannot hide
+# Layers of a chunk that are simulated; they share the time that the first and last cannot hide.
+LAYERS = 4
 
 
 def expert_pair(names: Sequence[str], times: Floats, waits: Floats, exchange: float) -> float:
@@ -83,10 +84,10 @@ def tensor_waits(
     """Compute the seconds that F, I and W of a layer wait for gathers and scatters of tensor ranks,
     shape (3,).
 
-    With ``overlap_tp`` those beside a product go around a ring in pieces, one of which each rank
-    has from the start. A backward gathers the inputs once more, and scatters their gradient:
-    Megatron-LM's layers do that beside I and W of the product (arXiv 2205.05198, section 4.2.2);
-    others wait. Without sequence parallelism sums take both.
+    With ``overlap_tp`` collectives before or after a product go around a ring in pieces, one of
+    which each rank has from the start. A backward gathers the inputs once more, and scatters their
+    gradient: Megatron-LM's layers do that in parallel with I and W of the product (arXiv
+    2205.05198, section 4.2.2); others wait. Without sequence parallelism sums take both.
 
     Args:
         names: shape (n,), of the layer's operators.
@@ -134,10 +135,10 @@ def lost_overlap(
     W; shape (2,).
 
     A whole backward scatters (without sequence parallelism: sums) the gradient of a product's
-    inputs beside the product that makes its weights' gradient. Where the latter waits for W, I
-    waits for the scatter alone. The inputs that a whole backward gathers beside the gradient of
-    inputs are gathered in W, each beside the products before it: the pre_process of a
-    WeightGradStore, in the zero-bubble authors' fork of Megatron-LM and in Primus.
+    inputs in parallel with the product that makes its weights' gradient. Where the latter waits for
+    W, I waits for the scatter alone. The inputs that a whole backward gathers in parallel with the
+    gradient of inputs are gathered in W, each in parallel with the products before it: the
+    pre_process of a WeightGradStore, in the zero-bubble authors' fork of Megatron-LM and in Primus.
 
     Args:
         names: shape (n,), of the layer's operators.
@@ -172,7 +173,7 @@ def context_waits(names: Sequence[str], times: Floats, gather: float, parallel: 
     """Compute the seconds that F, I and W wait for keys and values of context-parallel ranks, shape
     (3,).
 
-    They go around a ring beside attention, in a backward with their gradients; without
+    They go around a ring in parallel with attention, in a backward with their gradients; without
     ``overlap_tp`` attention waits.
     """
     attention = times[:, [name in ATTENTION for name in names]].sum(axis=1)

@@ -2,9 +2,9 @@
 
 Keys and values of a token take, in each layer: with groups of queries a key and a value for each
 group; with latent attention one latent vector and the part of the key that holds the position, on
-every tensor-parallel rank. Layers with a window keep those of the window alone, sparse attention
-adds the keys of its indexer, compressed attention has a key for several tokens, and layers that
-carry a state keep that state whatever the length of the sequence.
+every tensor-parallel rank. Layers with a window keep the keys and values of the window alone,
+sparse attention adds the keys of its indexer, compressed attention has a key for several tokens,
+and layers that carry a state keep that state whatever the length of the sequence.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Served:
 
 
 @dataclass(frozen=True)
-class Held:
+class LayerMemory:
     """Memory of each layer and both ends of a model on one device, in bytes."""
 
     weights: Bytes  # shape (layers,)
@@ -53,8 +53,10 @@ class Held:
     head: float  # on the last stage
 
 
-def find_held(model: Model, served: Served) -> Held:
-    """Return what each layer and both ends hold; layers of multi-token prediction are left out."""
+def find_held(model: Model, served: Served) -> LayerMemory:
+    """Return the memory of each layer and of both ends, in bytes, without layers of multi-token
+    prediction.
+    """
     routed = expert_parameters(model) * model.experts
     weights, states = [], []
     for layer in kinds_of(model):
@@ -65,7 +67,7 @@ def find_held(model: Model, served: Served) -> Held:
     tower = encoder_parameters(model.encoder) if model.encoder else 0
     # the last stage has a copy of the embedding's
     matrix = model.vocab * model.hidden if model.tied else 0
-    return Held(
+    return LayerMemory(
         weights=np.array(weights),
         states=np.array(states),
         embedding=OUTER_BYTES * (embedding_parameters(model) + tower) / served.tp,

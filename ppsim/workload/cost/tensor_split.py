@@ -93,13 +93,13 @@ class Mixing:
     Attributes:
         name: as ``ppsim model`` lists it.
         heads: of each GPU.
-        of: heads in all.
+        all_heads: heads in all.
         seconds: of its forward; None without a machine.
     """
 
     name: str
     heads: int
-    of: int
+    all_heads: int
     seconds: float | None
 
 
@@ -111,7 +111,7 @@ class Collective:
         name: all-gather, reduce-scatter, all-reduce or all-to-all.
         group: tp, cp or ep.
         ranks: GPUs that take part.
-        carries: what it moves.
+        carries: the tensors that it moves.
         size: bytes that it makes, starts from or sends on a GPU.
         sent: bytes that each GPU sends.
         seconds: None without a machine.
@@ -137,8 +137,9 @@ class LayerSplit:
         layer: the kind.
         count: layers of the kind, and of multi-token prediction.
         parts: products, work on heads and collectives of a forward, in order.
-        others: parameters of the whole layer outside products: norms, biases and the like.
-        counted: parameters of a GPU, as the tables of ``ppsim model`` count them.
+        other_parameters: parameters of the whole layer outside products, such as norms and
+            biases.
+        parameters_per_gpu: parameters of a GPU, as the tables of ``ppsim model`` count them.
         copies: weights of products on each GPU beyond its even share, as others hold them too.
         seconds: of a forward of a microbatch, overlap included; None without a machine.
     """
@@ -146,8 +147,8 @@ class LayerSplit:
     layer: Layer
     count: tuple[int, int]
     parts: tuple[Part, ...]
-    others: int
-    counted: float
+    other_parameters: int
+    parameters_per_gpu: float
     copies: float
     seconds: float | None
 
@@ -197,7 +198,7 @@ def _split(
         count,
         parts,
         others,
-        counted=sum(count_layer_parameters(model, parallel, alone)),
+        parameters_per_gpu=sum(count_layer_parameters(model, parallel, alone)),
         copies=sum(product.held.parameters for product in products) - sum(even),
         seconds=max(forward, default=None),
     )

@@ -16,8 +16,8 @@ from ppsim.workload.hardware.hardware import Machine
 from ppsim.workload.model.operators import ITEM, Floats
 from ppsim.workload.model.parallel import Parallel
 
-# That Adam moves for a parameter beside its two moments: reads master and gradient, writes a master
-# and a weight; and that it reads and writes of each byte of a moment.
+# Bytes that Adam moves for a parameter in addition to its two moments: reads master and gradient,
+# writes a master and a weight; and that it reads and writes of each byte of a moment.
 OPTIMIZER_BYTES, OF_MOMENTS = 18, 4
 BUCKET = 40e6  # parameters: Megatron-LM's bucket_size, or a million for each replica
 
@@ -32,7 +32,7 @@ def reduction_seconds(
     stages = split.shape[1]
     reduction, gather = np.zeros(stages), np.zeros(stages)
     for row, name in () if p.adapters else ((0, "dp"), (1, "expert-dp")):
-        group = joined(machine, p, group_of(p, name))
+        group = joined_group(machine, p, group_of(p, name))
         for count in set(split[row].tolist()) - {0.0}:
             here = split[row] == count
             calls = (
@@ -53,8 +53,8 @@ def weight_bytes(parallel: Parallel) -> float:
     """Return the bytes of a weight as data-parallel ranks gather it, or as much of the sum of its
     gradient.
 
-    Narrow ones are gathered with one scale a tensor; with scales of blocks each rank narrows what
-    came in 16 bits (Megatron-LM's --reuse-grad-buf-for-mxfp8-param-ag).
+    Narrow ones are gathered with one scale a tensor; with scales of blocks each rank narrows the
+    16-bit weights that it received (Megatron-LM's --reuse-grad-buf-for-mxfp8-param-ag).
     """
     if parallel.zero == 0:
         return parallel.gradient_bytes
@@ -64,14 +64,14 @@ def weight_bytes(parallel: Parallel) -> float:
 def add_sharded(
     time: Floats, reduction: Floats, gather: Floats, layers: Floats, parallel: Parallel
 ) -> tuple[Floats, Floats, Floats]:
-    """Add to the times of stages what ZeRO-2 and ZeRO-3 communicate for every microbatch.
+    """Add the communication of ZeRO-2 and ZeRO-3 for every microbatch to the times of stages.
 
     ZeRO-2 scatters gradients in each backward, as it keeps only its share of their sum. ZeRO-3 also
     gathers a layer's weights before its forward and again before its backward, as torch's FSDP2
     does with reshard_after_forward, Megatron FSDP with optim_grads_params, and DeepSpeed. With
-    overlap it runs beside compute, which it slows, but for the first layer's gather. Frameworks
-    that keep gathered weights and whole gradients until a step ends (FSDP2 in torch's pipeline
-    runtime) are ZeRO-1 here.
+    overlap it runs in parallel with compute, which it slows, but for the first layer's gather.
+    Frameworks that keep gathered weights and whole gradients until a step ends (FSDP2 in torch's
+    pipeline runtime) are ZeRO-1 here.
 
     Args:
         time: shape (5, stages), seconds of F, B, I, W and R.
@@ -94,7 +94,7 @@ def add_sharded(
     return time + seen, reduction / np.maximum(layers, 1), gather - weights
 
 
-def joined(machine: Machine, parallel: Parallel, group: Group) -> Group:
+def joined_group(machine: Machine, parallel: Parallel, group: Group) -> Group:
     """Join the two groups that hold a stage where a pipeline has two replicas, on devices far from
     each other.
 
@@ -126,7 +126,7 @@ def optimizer_seconds(
     return result
 
 
-class Held(NamedTuple):
+class HeldStages(NamedTuple):
     """The stages that devices hold, as columns, with times in seconds from the start of a step.
 
     Attributes:
@@ -134,7 +134,7 @@ class Held(NamedTuple):
         stage: shape (n,), its number.
         first: shape (n,), start of the stage's first F.
         last: shape (n,), start of its last B or W.
-        done: shape (n,), end of that.
+        last_end: shape (n,), end of that.
         start: shape (devices,), of the first op of a device.
         end: shape (devices,), of its last op.
     """
@@ -143,12 +143,12 @@ class Held(NamedTuple):
     stage: NDArray[np.int64]
     first: Floats
     last: Floats
-    done: Floats
+    last_end: Floats
     start: Floats
     end: Floats
 
 
-def on_one_device(forward: Floats, backward: Floats, seconds: float) -> Held:
+def on_one_device(forward: Floats, backward: Floats, seconds: float) -> HeldStages:
     """Return the stages of a run without a pipeline, which takes ``seconds``.
 
     Args:
@@ -161,10 +161,10 @@ def on_one_device(forward: Floats, backward: Floats, seconds: float) -> Held:
     none = np.zeros(count, np.int64)
     first = np.cumsum(forward) - forward
     ends = np.zeros(1), np.array([seconds])
-    return Held(none, np.arange(count), first, done - backward, done, *ends)
+    return HeldStages(none, np.arange(count), first, done - backward, done, *ends)
 
 
-def held_stages(timeline: Timeline, unit: float) -> Held:
+def held_stages(timeline: Timeline, unit: float) -> HeldStages:
     """Return the stages of a pipeline's devices; ``unit`` is the seconds of the timeline's."""
     schedule, start, end = timeline.schedule, timeline.start * unit, timeline.end * unit
     stages, kind = schedule.placement.n_stages, schedule.kind
@@ -180,11 +180,11 @@ def held_stages(timeline: Timeline, unit: float) -> Held:
     starts, ends = np.full(devices, np.inf), np.zeros(devices)
     np.minimum.at(starts, schedule.device, start)
     np.maximum.at(ends, schedule.device, end)
-    return Held(keys // stages, keys % stages, first, last, done, starts, ends)
+    return HeldStages(keys // stages, keys % stages, first, last, done, starts, ends)
 
 
 def seen_seconds(
-    held: Held, parallel: Parallel, forward: Floats, reduction: Floats, gather: Floats
+    held: HeldStages, parallel: Parallel, forward: Floats, reduction: Floats, gather: Floats
 ) -> float:
     """Compute the seconds by which reducing gradients and gathering weights lengthen a step.
 
@@ -207,7 +207,7 @@ def seen_seconds(
         busy = 0.0 if parallel.overlap_dp else end
         for index in mine[np.argsort(held.last[mine], kind="stable")].tolist():
             begin = max(busy, float(held.last[index])) if parallel.overlap_dp else busy
-            busy = max(begin + float(reduction[held.stage[index]]), float(held.done[index]))
+            busy = max(begin + float(reduction[held.stage[index]]), float(held.last_end[index]))
         late = max(late, busy - float(base[device]) - longest)
         busy = 0.0
         for index in mine[np.argsort(held.first[mine], kind="stable")].tolist():

@@ -1,4 +1,4 @@
-"""Bytes that training sends, by what sends them and the links they take."""
+"""Bytes that training sends, by kind of parallelism and by link."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ppsim.workload.cost.costs import (
     gathered_shares,
 )
 from ppsim.workload.cost.overlap import ATTENTION_OUT, BLOCKS
-from ppsim.workload.cost.update import joined, weight_bytes
+from ppsim.workload.cost.update import joined_group, weight_bytes
 from ppsim.workload.hardware.hardware import Machine
 from ppsim.workload.layout.layout import Layout
 from ppsim.workload.model.contents import contents_of, message_bytes, parameters_of_stages
@@ -34,9 +34,9 @@ def sent_bytes(
     """Count the bytes that a GPU sends in a step, on average of all, by kind: within its node, and
     to other nodes.
 
-    What the times of a plan are made of: a ring sends (n - 1)/n of what a gather makes from every
-    rank, and between two nodes from one of each; experts' tokens go as the dispatcher sends them;
-    dp has expert-data-parallel ranks too. Sums of ends that share a table, and scattered
+    The times of a plan follow from the same bytes: a ring sends (n - 1)/n of a gather's result from
+    every rank, and between two nodes from one of each; experts' tokens go as the dispatcher sends
+    them; dp has expert-data-parallel ranks too. Sums of ends that share a table, and scattered
     embeddings, are left out: they are small.
 
     Args:
@@ -62,17 +62,21 @@ def sent_bytes(
     )
     of_weight = scattered * p.gradient_bytes + gathered * weight_bytes(p)
     for row, name in () if p.adapters else ((0, "dp"), (1, "expert-dp")):
-        group, bytes_ = joined(machine, p, group_of(p, name)), float(trained[row].sum()) * of_weight
+        group, bytes_ = (
+            joined_group(machine, p, group_of(p, name)),
+            float(trained[row].sum()) * of_weight,
+        )
         found["dp"] += _ring(machine, group, bytes_, p.zero == 0)
     found["pp"] += _messages(machine, p, schedule) * message_bytes(model, p)
     return found
 
 
 def _layer_bytes(
-    model: Model, machine: Machine, parallel: Parallel, layer: Layer, again: float
+    model: Model, machine: Machine, parallel: Parallel, layer: Layer, recomputed_share: float
 ) -> dict[str, Floats]:
-    """Return the bytes that a GPU sends for a microbatch of a layer; ``again`` is the share of its
-    forward that is recomputed.
+    """Return the bytes that a GPU sends for a microbatch of a layer.
+
+    ``recomputed_share`` is the share of the layer's forward that is recomputed.
     """
     p, (whole, keys) = parallel, gathered_bytes(model, parallel, layer)
     names = layer_operators(model, p, layer).names
@@ -84,13 +88,14 @@ def _layer_bytes(
     has_attention = ATTENTION_OUT in names
     inward = blocks - has_attention * (1 - attention_input_share(model, layer))
     if p.sequence_parallel:
-        gathers = blocks * (1 + i + again) + inward * (1 + f + w + again * f)
+        gathers = blocks * (1 + i + recomputed_share) + inward * (1 + f + w + recomputed_share * f)
     else:
-        gathers = blocks * 2 * (1 + again) + inward * 2
+        gathers = blocks * 2 * (1 + recomputed_share) + inward * 2
     found = {"tp": _ring(machine, group_of(p, "tp"), gathers * whole, not p.sequence_parallel)}
-    found["cp"] = _ring(machine, group_of(p, "cp"), (3 + again) * keys)  # F once, I with gradients
+    # F once, I with gradients
+    found["cp"] = _ring(machine, group_of(p, "cp"), (3 + recomputed_share) * keys)
     if layer.mlp == "experts":
-        found["ep"] = (4 + 2 * again) * np.array(
+        found["ep"] = (4 + 2 * recomputed_share) * np.array(
             exchange_bytes(machine, group_of(p, "ep"), *exchanged(model, p))
         )
     return found

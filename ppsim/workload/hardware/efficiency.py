@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ppsim.base import toml
-from ppsim.base.toml import Refused, not_negative
+from ppsim.base.toml import RefusedValue, not_negative
 from ppsim.workload.hardware.hardware import UNITS, Gpu
 from ppsim.workload.model.operators import FLASH, FORWARD, LINEAR, WIDE, Floats, Operators
 from ppsim.workload.model.parallel import Parallel
@@ -80,7 +80,7 @@ class Curve:
     def __post_init__(self) -> None:
         for name in SHARES_OF_PEAKS:
             if not 0 < getattr(self, name) <= 1:
-                raise Refused(
+                raise RefusedValue(
                     name, f"must be more than 0 and 1 at most, got {getattr(self, name):g}"
                 )
         not_negative(self, "waves", "deep", "keys")
@@ -156,8 +156,8 @@ class Shared:
 
 
 @dataclass(frozen=True)
-class Fitted:
-    """The file: curves of families, numbers of kernels, and what all share."""
+class FittedNumbers:
+    """The file: curves of families, numbers of kernels, and numbers that all share."""
 
     shared: Shared
     curve: tuple[Curve, ...] = ()
@@ -173,19 +173,18 @@ class Efficiency:
 
 
 @lru_cache(maxsize=1)
-def fitted() -> Fitted:
+def fitted() -> FittedNumbers:
     """Read the fitted numbers."""
-    return toml.read(str(PATH), Fitted, SCHEMA)
+    return toml.read(str(PATH), FittedNumbers, SCHEMA)
 
 
-def efficiency_of(gpu: Gpu, parallel: Parallel, numbers: Fitted | None = None) -> Efficiency:
-    """Return the efficiency of a GPU with what a run does; usual values for a family that was not
-    fitted.
+def efficiency_of(gpu: Gpu, parallel: Parallel, numbers: FittedNumbers | None = None) -> Efficiency:
+    """Return the efficiency of a GPU under a run's techniques; usual values for a family that was
+    not fitted.
 
     Args:
         gpu: the GPU.
-        parallel: how a model is trained on it: whose kernels, what is fused and what is launched as
-            graphs.
+        parallel: how a model is trained on it: the kernels' source, fusion, and launches as graphs.
         numbers: the fitted numbers; the library's without them.
     """
     p = parallel
@@ -196,7 +195,7 @@ def efficiency_of(gpu: Gpu, parallel: Parallel, numbers: Fitted | None = None) -
 
 @lru_cache(maxsize=1024)
 def _efficiency(
-    gpu: Gpu, kernels: str, graphs: str, fused: bool, dispatch: str, numbers: Fitted
+    gpu: Gpu, kernels: str, graphs: str, fused: bool, dispatch: str, numbers: FittedNumbers
 ) -> Efficiency:
     shared = numbers.shared
     curve = next(
@@ -236,7 +235,7 @@ def seconds(operators: Operators, gpu: Gpu, found: Efficiency, precision: str) -
         * side[1]
         / (side[1] + curve.keys)
     )
-    rate = np.where(here, attention * _of_width(gpu, side[2]), rate)
+    rate = np.where(here, attention * _speed_at_width(gpu, side[2]), rate)
     memory = gpu.hbm_gb_per_s * 1e9 * curve.hbm
     share = np.array(
         [getattr(found.software, SHARES.get(name, "elementwise")) for name in operators.names]
@@ -280,7 +279,7 @@ def _rounded_up(sizes: Floats, tile: int) -> Floats:
     return result
 
 
-def _of_width(gpu: Gpu, width: Floats) -> Floats:
+def _speed_at_width(gpu: Gpu, width: Floats) -> Floats:
     """Return how fast attention is with heads of that width, over heads of ``WIDTH``, shape (3, n).
 
     The products of a score take time by the width, its exponential does not, and both add up:
@@ -295,7 +294,7 @@ def _of_width(gpu: Gpu, width: Floats) -> Floats:
     return result
 
 
-def passes(
+def pass_seconds(
     operators: Operators, gpu: Gpu, found: Efficiency, precision: str, waits: Floats | float = 0.0
 ) -> Floats:
     """Compute the seconds of F, I, W and B of all operators together: no less than it takes to

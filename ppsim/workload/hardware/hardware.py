@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from ppsim.base import toml
 from ppsim.base.text import guess_of, quote
-from ppsim.base.toml import Refused
+from ppsim.base.toml import RefusedValue
 from ppsim.engine.detailed import cluster as clusters
-from ppsim.engine.detailed.cluster import Cluster, Divided, Link, Nodes, check_one_node
+from ppsim.engine.detailed.cluster import Cluster, DividedBandwidth, Link, Nodes, check_one_node
 from ppsim.engine.detailed.named_links import NAMED
 from ppsim.errors import InputError
 
@@ -40,7 +40,7 @@ MOST = 1e9  # of a GPU's numbers; none but 0 is below its inverse
 def _refuse_beyond(row: object, *names: str) -> None:
     for name in names:
         if not 1 / MOST <= (value := getattr(row, name)) <= MOST:
-            raise Refused(name, f"must be more than 0 and {MOST:g} at most, got {value:g}")
+            raise RefusedValue(name, f"must be more than 0 and {MOST:g} at most, got {value:g}")
 
 
 @dataclass(frozen=True)
@@ -95,11 +95,11 @@ class Gpu:
         _refuse_beyond(self, "memory_gib", "hbm_gb_per_s", "host_gb_per_s", "multiprocessors")
         _refuse_beyond(self, *(name for name in ("watts", "exponentials") if getattr(self, name)))
         if self.host not in ("x86", "grace"):
-            raise Refused("host", f"must be x86 or grace, got {self.host!r}")
+            raise RefusedValue("host", f"must be x86 or grace, got {self.host!r}")
 
     @property
     def sixteen(self) -> str:
-        """What it computes with in 16 bits: bf16, or fp16 where it has no other."""
+        """The 16-bit format that it computes with: bf16, or fp16 where it has no bf16."""
         return "bf16" if self.tflops.bf16 else "fp16"
 
     def peak(self, precision: str) -> float:
@@ -133,14 +133,14 @@ NOTHING = Factors._make([0.0] * 4)
 
 @dataclass(frozen=True)
 class Measured:
-    """Measured op times of a profile, over those of the efficiency curve.
+    """Measured op times of a profile, over the efficiency curve's.
 
     Attributes:
         name: of the profile.
         layer: of dense layers.
         embedding: of the embedding.
         head: of the output and the loss.
-        fixed: seconds that an op of a stage takes beside its layers.
+        fixed: seconds of an op of a stage in addition to its layers.
         stages: of whole stages, one for each or one for all; empty where layers were measured.
         taken: what is taken from the profile, in words.
         left: what is not.
@@ -245,12 +245,12 @@ class Machine:
         return np.searchsorted(np.cumsum(sizes), ranks, "right")
 
     @property
-    def within(self) -> float:
+    def intra_bytes_per_s(self) -> float:
         """Bytes a second from one GPU to others of its node."""
         return (self.cluster.intra.gb_per_s or 1e6) * 1e9
 
     @property
-    def between(self) -> float:
+    def inter_bytes_per_s(self) -> float:
         """Bytes a second from one GPU to other nodes, when all of a node send at once."""
         return min(self.cluster.between_gb_per_s, 1e6) * 1e9
 
@@ -258,7 +258,7 @@ class Machine:
         """Return how many times as long traffic of a group takes as its switches have fewer links
         up than down.
 
-        A ring leaves a switch once for all of its members there; what goes to any other node leaves
+        A ring leaves a switch once for all of its members there; traffic to any other node leaves
         by their share.
 
         Args:
@@ -279,7 +279,7 @@ class Machine:
         return max(1.0, shared.oversubscription * share)
 
     def latency(self, crosses_nodes: bool) -> float:
-        """Return the seconds of a message besides those of its bytes."""
+        """Return the seconds of a message that its bytes do not account for."""
         link = (self.cluster.inter or self.cluster.intra) if crosses_nodes else self.cluster.intra
         return link.alpha_us * 1e-6
 
@@ -304,7 +304,7 @@ def read_gpu(spec: str) -> Gpu:
     if spec.lower() in known:
         return toml.read_installed(known[spec.lower()], Gpu, SCHEMA)
     if not spec.endswith(".toml"):
-        raise _unknown("GPU", spec, known)
+        raise _unknown_error("GPU", spec, known)
     return toml.read(spec, Gpu, SCHEMA, EXAMPLE)
 
 
@@ -317,12 +317,12 @@ def read_cluster(spec: str) -> Cluster:
             understood.
     """
     if _is_words(spec):
-        return _from_words(spec)
+        return _cluster_of_words(spec)
     known = machines()
     if spec.lower() in known:
         return toml.read_installed(known[spec.lower()], Cluster, clusters.SCHEMA)
     if "." not in spec and "/" not in spec and not os.path.exists(spec):
-        raise _unknown("cluster", spec, known)
+        raise _unknown_error("cluster", spec, known)
     return clusters.read(spec)
 
 
@@ -336,7 +336,7 @@ def read_machine(spec: str) -> Machine:
     """
     known = machines()
     if spec.lower() not in known and not spec.endswith(".toml") and not _is_words(spec):
-        raise _unknown("cluster", spec, known)
+        raise _unknown_error("cluster", spec, known)
     cluster, title = read_cluster(spec), spec.lower() if spec.lower() in known else spec
     if cluster.nodes:
         kinds = tuple(_kind(spec, cluster, nodes) for nodes in cluster.nodes)
@@ -410,7 +410,7 @@ def _part_of(text: str) -> _Part:
     return _Part(text, match[2], int(count) if count else None)
 
 
-def _from_words(spec: str) -> Cluster:
+def _cluster_of_words(spec: str) -> Cluster:
     """Make a cluster of words in any order: GPUs of a node, their link, and the cards between
     nodes.
 
@@ -428,13 +428,13 @@ def _from_words(spec: str) -> Cluster:
     if between is None:
         return Cluster(count, inner, gpu=node.name, single_node=True)
     cards = between.number or (1 if between.name.startswith("ethernet") else count)
-    shared = Divided(nics_per_node=cards, nic_gb_per_s=NAMED[between.name][1])
+    shared = DividedBandwidth(nics_per_node=cards, nic_gb_per_s=NAMED[between.name][1])
     return Cluster(count, inner, inter=Link(link=between.name), shared=shared, gpu=node.name)
 
 
 def _gpus_of_node(spec: str, parts: list[_Part]) -> _Part:
-    """Find the word for the GPUs of a node among those that are no links (InputError: there is not
-    one).
+    """Find the word for the GPUs of a node among the words that do not name links (InputError:
+    there is not one).
     """
     found = [part for part in parts if part.name in gpus()]
     counted = [part for part in parts if part.number and not part.name.startswith(LINKS)]
@@ -450,7 +450,7 @@ def _gpus_of_node(spec: str, parts: list[_Part]) -> _Part:
             f"one of {', '.join(NAMED)}",
         )
     if not found and len(counted) == 1:
-        raise _unknown("GPU", counted[0].name, gpus())
+        raise _unknown_error("GPU", counted[0].name, gpus())
     if not found:
         hint = (
             f"GPUxCOUNT, its link, and CARD or CARDxCOUNT between nodes: {ONE_KIND}; names: "
@@ -495,7 +495,7 @@ def _links_of(spec: str, node: _Part, links: list[_Part]) -> tuple[_Part | None,
     return within, between
 
 
-def _unknown(what: str, spec: str, known: Mapping[str, Path]) -> InputError:
+def _unknown_error(what: str, spec: str, known: Mapping[str, Path]) -> InputError:
     guess = guess_of(spec.lower(), known)
     own = "or a .toml file"
     if what == "GPU":

@@ -52,11 +52,11 @@ class LayerTimes:
                     f"--{name} must be zero or more, finite and at most {LONGEST:g}, got {got}"
                 )
 
-    def of_layers(self, n_layers: int) -> Floats:
+    def forward_times(self, n_layers: int) -> Floats:
         """Return the forward time of each transformer layer in model order, shape (layers,).
 
         Raises:
-            InputError: the times are those of another number of layers.
+            InputError: the times are of another number of layers.
         """
         times = np.atleast_1d(np.asarray(self.layer, np.float64))
         if len(times) not in (1, n_layers):
@@ -67,14 +67,14 @@ class LayerTimes:
         return np.broadcast_to(times, n_layers)
 
     @property
-    def of_mtp(self) -> float:
+    def mtp_time(self) -> float:
         """Forward time of an MTP layer."""
         return float(np.mean(self.layer)) if self.mtp is None else self.mtp
 
 
 def stage_forwards(layout: Layout, times: LayerTimes) -> Floats:
     """Sum the forward time of each stage's layers, shape (stages,); zero where a stage is empty."""
-    of_layers, held = times.of_layers(layout.n_layers), np.array(layout.layers)
+    of_layers, held = times.forward_times(layout.n_layers), np.array(layout.layers)
     if np.ndim(times.layer) == 0:
         layers = held * np.max(times.layer)
     else:
@@ -89,7 +89,7 @@ def stage_forwards(layout: Layout, times: LayerTimes) -> Floats:
     return (
         layers
         + counts[EMBEDDING] * times.embedding
-        + counts[MTP] * (times.of_mtp if layout.n_mtp else 0.0)
+        + counts[MTP] * (times.mtp_time if layout.n_mtp else 0.0)
         + counts[LOSS] * times.head
     )
 
@@ -100,7 +100,7 @@ def layout_costs(
     """Make the costs of a layout's stages: forwards as their layers take, backwards in proportion.
 
     Raises:
-        InputError: ``comm`` is no time, or the layers are of another number than their times.
+        InputError: ``comm`` is not a time, or the number of layers differs from that of times.
     """
     if not 0 <= comm <= LONGEST:
         raise InputError(f"comm must be zero or more, finite and at most {LONGEST:g}, got {comm:g}")

@@ -227,7 +227,7 @@ def flags_of(layout: Layout) -> str:
 
 
 def _candidates(layout: Layout) -> list[Flags]:
-    """The flags that may say it, those of fewest words first."""
+    """The flags that may say it, the shortest first."""
     plain = (layout.n_layers, layout.n_devices, layout.n_chunks)
     sums = [sum(layout.layers[device :: layout.n_devices]) for device in range(layout.n_devices)]
     found = [Flags(*plain, mtp=layout.n_mtp)]

@@ -101,7 +101,7 @@ def read_layout(
         mtp: MTP layers that the model has, if known.
 
     Raises:
-        InputError: the text is no layout, or one that Megatron refuses; the message names the rule.
+        InputError: the text is not a layout, or Megatron refuses it; the message names the rule.
     """
     content = parse_content(text)
     devices = len(content) if devices is None else devices
@@ -185,7 +185,9 @@ def _suggest(content: Content, devices: int, counts: Mapping[str, int]) -> str:
 
 
 def _set_count(content: Content, letter: str, wanted: int) -> Content:
-    """Add the letter to the stages that have fewest of it, or take it from those that have most."""
+    """Add the letter to the stages that have fewest of it, or take it from the stages that have
+    most.
+    """
     stages = list(content)
     if not 0 <= wanted <= MOST_STAGES:
         return content
@@ -213,7 +215,7 @@ def _divides(content: Content, devices: int) -> bool:
     return devices >= 1 and len(content) % devices == 0
 
 
-def _to_multiple(content: Content, devices: int) -> Content:
+def _round_stages(content: Content, devices: int) -> Content:
     """Change the number of stages to the nearest that divides over the devices."""
     more = -len(content) % devices
     fewer = devices - more if len(content) > devices else devices
@@ -282,7 +284,7 @@ def _mtp_before_loss(content: Content, devices: int) -> Content:
 
 # In the order in which Megatron checks: PipelineParallelLayerLayout and its validate_layer_layout.
 RULES = (
-    Rule("stage-count", "its stages must be a multiple of the devices", _divides, _to_multiple),
+    Rule("stage-count", "its stages must be a multiple of the devices", _divides, _round_stages),
     Rule(
         "embedding-first",
         "the first layer must be the embedding (E)",

@@ -203,7 +203,7 @@ def _fault(text: str, at: int, what: str, hint: str, rule: str) -> InputError:
 def format_content(content: tuple[str, ...]) -> str:
     """Write stages as the compact string that Megatron reads, too."""
     *stages, last = map(_format_stage, content)
-    return "".join([*_with_repeats(stages), last])
+    return "".join([*_fold_repeats(stages), last])
 
 
 def _format_stage(letters: str) -> str:
@@ -212,8 +212,8 @@ def _format_stage(letters: str) -> str:
     return "".join(f"{letter}*{run}" if run > 2 else letter * run for letter, run in runs)
 
 
-def _with_repeats(stages: list[str]) -> list[str]:
-    """Write stages with their ``|``, and what repeats as ``(tt|)*29`` where that is shorter."""
+def _fold_repeats(stages: list[str]) -> list[str]:
+    """Write stages with their ``|``, and repetitions as ``(tt|)*29`` where that is shorter."""
     parts: list[str] = []
     at = 0
     while at < len(stages):

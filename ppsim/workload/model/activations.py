@@ -89,14 +89,14 @@ def _recomputed_modules(parallel: Parallel, recompute: str) -> tuple[str, ...]:
     """Return the modules whose outputs are computed again, and so not kept, as Megatron-LM's
     --recompute-modules.
 
-    torch.compile computes again what its kernels make of other tensors element by element: outputs
-    of norms and activations (torch._functorch.partitioners, min_cut_rematerialization_partition).
+    torch.compile recomputes tensors that its kernels make element by element: outputs of norms and
+    activations (torch._functorch.partitioners, min_cut_rematerialization_partition).
     """
     chosen = parallel.modules if recompute == "selective" else ()
     return (*chosen, *COMPILED) if parallel.kernels == "compiled" else chosen
 
 
-def _attention(model: Model, parallel: Parallel, mixer: str, again: tuple[str, ...]) -> float:
+def _attention(model: Model, parallel: Parallel, mixer: str, recomputed: tuple[str, ...]) -> float:
     p, tokens = parallel, tokens_of(model, parallel)
     local = tokens / (p.tp if p.sequence_parallel else 1)
     a, narrow = model.heads / p.tp, KEPT_AS.get(p.precision, ITEM)
@@ -106,7 +106,9 @@ def _attention(model: Model, parallel: Parallel, mixer: str, again: tuple[str, .
             model.q_lora + model.kv_lora
         ) + ITEM * local * model.rope_dim
         kept += narrow * tokens * a * model.v_dim
-        kept += 0.0 if "mla_up_proj" in again else ITEM * tokens * a * (2 * width + model.v_dim)
+        kept += (
+            0.0 if "mla_up_proj" in recomputed else ITEM * tokens * a * (2 * width + model.v_dim)
+        )
     elif model.o_lora:
         kept = (ITEM + narrow) * local * (model.q_lora + model.head_dim)
         kept += (
@@ -129,7 +131,7 @@ def _attention(model: Model, parallel: Parallel, mixer: str, again: tuple[str, .
         kept += (
             ITEM * local * (model.index_heads + 1) * model.index_dim + 4 * local * model.index_top_k
         )
-    if not p.flash and "core_attn" not in again:
+    if not p.flash and "core_attn" not in recomputed:
         kept += (2 * ITEM + 1) * tokens * model.seq * a
     return kept
 
@@ -150,22 +152,24 @@ def _state(model: Model, parallel: Parallel, mixer: str) -> float:
     return tokens_of(model, p) / p.tp * (kept + gates)
 
 
-def _mlp(model: Model, parallel: Parallel, mlp: str, again: tuple[str, ...]) -> float:
+def _mlp(model: Model, parallel: Parallel, mlp: str, recomputed: tuple[str, ...]) -> float:
     p, tokens, narrow = parallel, tokens_of(model, parallel), KEPT_AS.get(parallel.precision, ITEM)
     # bytes of the activation's
     inputs = (2 if model.gated else 1) * (narrow if p.narrow_activation else ITEM)
-    dense = inputs if "mlp_act" in again else inputs + narrow  # and of its output
+    dense = inputs if "mlp_act" in recomputed else inputs + narrow  # and of its output
     if mlp == "dense":
-        return 0.0 if "mlp" in again else dense * tokens * model.ffn / p.tp
-    if "moe" in again:
+        return 0.0 if "mlp" in recomputed else dense * tokens * model.ffn / p.tp
+    if "moe" in recomputed:
         return 0.0
     visits = tokens / p.tp * model.top_k * p.load
-    routed = inputs if "moe_act" in again else inputs + narrow
+    routed = inputs if "moe_act" in recomputed else inputs + narrow
     # without it the gradients of a token's weights need experts' outputs
     output = 0.0 if p.early_weights else ITEM
     kept = visits * ((output + narrow) * model.expert_hidden + routed * model.expert_ffn)
     kept += 8 * tokens / p.tp * model.experts
-    return kept + (0.0 if "shared_experts" in again else dense * tokens * model.shared_ffn / p.tp)
+    return kept + (
+        0.0 if "shared_experts" in recomputed else dense * tokens * model.shared_ffn / p.tp
+    )
 
 
 def encoder_activations(encoder: Encoder, parallel: Parallel) -> float:

@@ -56,7 +56,7 @@ def split_layers(model: Model, stages: int) -> tuple[int, ...]:
     """Divide layers over stages as trainers do: evenly; else with embedding and output counted as a
     layer each.
 
-    With multi-token prediction, the last stage, which holds it, has what is left when all others
+    With multi-token prediction, the last stage, which holds it, has the layers left when all others
     are full, as in the layouts of Megatron-Bridge's recipes.
 
     Raises:
@@ -92,11 +92,11 @@ def split_layers(model: Model, stages: int) -> tuple[int, ...]:
 def contents_of(
     model: Model, parallel: Parallel, layout: Layout | None = None
 ) -> tuple[StageContent, ...]:
-    """Return what each stage holds, in model order: as the layout says, or as trainers divide
+    """Return the content of each stage, in model order: by the layout, or as trainers divide
     layers.
 
     Raises:
-        InputError: the layout's stages or layers are not those of the run and the model, or the
+        InputError: the layout's stages or layers differ from the run's and the model's, or the
             model's heads or experts do not divide over the ranks.
     """
     ops.check_division(model, parallel)
@@ -173,10 +173,8 @@ def kept_bytes(model: Model, parallel: Parallel, content: StageContent) -> float
 
 
 def weight_kept_bytes(model: Model, parallel: Parallel, content: StageContent) -> float:
-    """Compute the bytes that a stage's W needs of a microbatch once I has run: what I leaves of it
-    on one GPU.
-
-    Layers that recompute leave what was computed again, unless W computes it once more.
+    """Compute the bytes that a stage's W needs of a microbatch once I has run, on one GPU. Layers
+    that recompute keep the recomputed activations, unless W computes them once more.
     """
     p, total, left = parallel, 0.0, content.recomputed
     for layer, count in [

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.base.toml import Refused
+from ppsim.base.toml import RefusedValue
 from ppsim.base.units import format_size
 from ppsim.core.schedule import Schedule
 from ppsim.engine.memory.usage import MOST_BYTES, Amounts, MemoryModel
@@ -89,12 +89,12 @@ def _states(
     """Return weights, gradients in the weights' type, and Adam's states, each in bytes of shape
     (stages,).
 
-    The layers are those of GPT: biases, an MLP of four times the width, a table of positions.
+    The layers are GPT's: biases, an MLP of four times the width, a table of positions.
     """
     sizes = measured.hidden, measured.heads, measured.layers, measured.sequence, measured.vocab
     try:
         model = Model(*sizes, learned_positions=True, biases=True)
-    except Refused as error:
+    except RefusedValue as error:
         raise InputError(
             f"the profile's model: {error}", "measure again with ppsim calibrate"
         ) from error

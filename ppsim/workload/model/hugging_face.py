@@ -64,8 +64,7 @@ ACTIVATIONS = (
     "mlp_hidden_act",
 )
 PLAIN_MLPS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "relu2", "gelu_fast", "xielu")
-# Kinds whose files leave out what is usual for them: MLPs without a gate, a tied output, biases,
-# windows.
+# Kinds whose files leave out their defaults: MLPs without a gate, a tied output, biases, windows.
 PLAIN = ("bloom", "falcon", "gpt_bigcode", "gpt_neox", "mpt", "opt", "phi", "starcoder2")
 TIED = ("bloom", "cohere", "cohere2", "falcon", "minicpm", "minicpm3", "mpt", "opt")
 BIASED = ("bloom", "gpt_neox", "opt", "phi")
@@ -209,7 +208,7 @@ def read_config(path: str, *, any_length: bool = False) -> dict[str, Any]:
         any_length: whether it need not say how long sequences may be, which are then of one token.
 
     Raises:
-        InputError: it is no config.json, or of a model that is not known here.
+        InputError: it is not a config.json, or its kind of model is not known here.
     """
     data = _read_object(path)
     given = _sizes(data if not any_length else {**data, KEYS["seq"][0]: 1}, path)
@@ -257,13 +256,13 @@ def _read_object(path: str) -> Mapping[str, Any]:
             data, source = data[key], f"{source}: {key}"
             _refuse_encoders(data, source)
             break
-    data = _in_usual_words(data)
+    data = _usual_config(data)
     check_type(data, Config, source, CONFIG)
     return data
 
 
-def _in_usual_words(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Write as most files do what some say otherwise, leave out what follows from the rest, and
+def _usual_config(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Rewrite unusual keys as most files have them, leave out keys that follow from others, and
     join equal numbers.
     """
     data = dict(data)
@@ -355,7 +354,7 @@ def _refuse_encoders(data: Mapping[str, Any], source: str) -> None:
 
 
 def _refuse_unknown_keys(data: Mapping[str, Any], path: str) -> None:
-    """Refuse keys that may change what a step costs and that are not read."""
+    """Refuse keys that may change the costs of a step and that are not read."""
     known = set(Config.__struct_fields__)
     unknown = [
         key for key in data if key not in known and COSTLY.search(key) and not HARMLESS.search(key)
@@ -372,9 +371,7 @@ def _refuse_unknown_keys(data: Mapping[str, Any], path: str) -> None:
 
 
 def _kinds(data: Mapping[str, Any], kind: str, layers: int, path: str) -> dict[str, Any]:
-    """Return what mixes tokens in each layer, and the MLPs where they are no part of every
-    layer.
-    """
+    """Return the mixer of tokens in each layer, and the MLP of each where some have none."""
     if pattern := data.get("hybrid_override_pattern"):
         if wrong := set(pattern) - LETTERS.keys():
             raise InputError(
@@ -418,8 +415,8 @@ def _kinds(data: Mapping[str, Any], kind: str, layers: int, path: str) -> dict[s
 def _compressed(
     data: Mapping[str, Any], layers: int, listed: list[str], path: str
 ) -> tuple[list[str], dict[str, Any]]:
-    """Return what mixes tokens in DeepSeek-V4's layers, and how many tokens their keys have: csa
-    has the fewer.
+    """Return the mixers of DeepSeek-V4's layers, and the tokens of each of their keys: csa has the
+    fewer.
     """
     if rates := data.get("compress_rates"):
         return listed, {KINDS[name]: ratio for name, ratio in rates.items() if name in KINDS}
@@ -438,9 +435,7 @@ def _compressed(
 
 
 def _listed(data: Mapping[str, Any], kind: str, layers: int, path: str) -> list[str]:
-    """List what mixes tokens in the layers of a file: by its list, or by what is usual for its
-    kind.
-    """
+    """List the mixers of the layers of a file: by its list, or by the default of its kind."""
     if names := data.get("layer_types"):
         known = KINDS | ({"linear_attention": LINEAR[kind]} if kind in LINEAR else {})
         if unknown := [name for name in names if name not in known]:
@@ -468,7 +463,7 @@ def _listed(data: Mapping[str, Any], kind: str, layers: int, path: str) -> list[
 
 
 def _shorten(kinds: list[str]) -> tuple[str, ...]:
-    """Leave out what repeats."""
+    """Leave out repetitions."""
     for period in range(1, len(kinds)):
         if all(kind == kinds[place % period] for place, kind in enumerate(kinds)):
             return tuple(kinds[:period])

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ppsim.base import toml
 from ppsim.base.text import guess_of, quote
-from ppsim.base.toml import Refused, check_range
+from ppsim.base.toml import RefusedValue, check_range
 from ppsim.errors import InputError
 from ppsim.workload.model.hugging_face import CONFIG, read_config
 
@@ -30,7 +30,7 @@ MLPS = ("dense", "experts", "none")
 
 
 class Layer(NamedTuple):
-    """A kind of layer: what mixes tokens, and the MLP behind it; either may be none.
+    """A kind of layer: its mixer of tokens, and the MLP behind it; either may be missing.
 
     Attributes:
         mixer: attention, window (to the last tokens), chunk (to those before it in a part of the
@@ -70,7 +70,7 @@ class Encoder:
     def __post_init__(self) -> None:
         check_range(self, 1, LARGEST, "hidden", "heads", "layers", "ffn", "tokens")
         if self.hidden % self.heads:
-            raise Refused("heads", f"must divide hidden = {self.hidden}, got {self.heads}")
+            raise RefusedValue("heads", f"must divide hidden = {self.hidden}, got {self.heads}")
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Model:
     Attributes:
         hidden: hidden size, h.
         heads: attention heads, a.
-        layers: transformer layers, those of multi-token prediction not counted.
+        layers: transformer layers, without layers of multi-token prediction.
         seq: sequence length, s.
         vocab: size of the vocabulary; 0 leaves embedding and output matrix out.
         name: as the library calls it.
@@ -112,8 +112,8 @@ class Model:
         o_groups: groups of heads of that output.
         csa: tokens in a key of compressed sparse attention.
         hca: tokens in a key of heavily compressed attention.
-        streams: hidden states beside each other that hyper-connections mix before and after
-            attention and MLP.
+        streams: parallel hidden states that hyper-connections mix before and after attention and
+            MLP.
         mtp: layers of multi-token prediction.
         window: tokens that a layer with a sliding window attends to, or of a chunk; 0 without.
         mixers: what mixes tokens in each layer, again and again in this order (:class:`Layer`);
@@ -132,7 +132,7 @@ class Model:
             default.
         state_size: size of a key head of theirs, the state's other side.
         conv: width of their convolution; 0 without one.
-        encoder: a tower beside the embedding, as a table; none by default.
+        encoder: an encoder that feeds the embedding, as a table; none by default.
         source: where the numbers are from.
     """
 
@@ -185,7 +185,7 @@ class Model:
 
     def __post_init__(self) -> None:
         if self.head_dim == 0 and self.heads > 0 and self.hidden % self.heads:
-            raise Refused(
+            raise RefusedValue(
                 "heads",
                 f"must divide hidden = {self.hidden} where head_dim is not given, got {self.heads}",
             )
@@ -207,11 +207,11 @@ class Model:
                 most = MOST_LAYERS if field.name in ("layers", "mtp") else LARGEST
                 check_range(self, int(field.name in AT_LEAST_ONE), most, field.name)
         if self.kv_heads < 1 or self.heads % self.kv_heads:
-            raise Refused("kv_heads", f"must divide heads = {self.heads}, got {self.kv_heads}")
+            raise RefusedValue("kv_heads", f"must divide heads = {self.heads}, got {self.kv_heads}")
         if bool(self.experts) != bool(self.top_k) or self.top_k > self.experts:
-            raise Refused("top_k", f"must be 1 to {self.experts} experts, got {self.top_k}")
+            raise RefusedValue("top_k", f"must be 1 to {self.experts} experts, got {self.top_k}")
         if self.dense_layers > self.layers:
-            raise Refused(
+            raise RefusedValue(
                 "dense_layers", f"must be {self.layers} layers at most, got {self.dense_layers}"
             )
         self._check_kinds()
@@ -220,9 +220,9 @@ class Model:
         """Refuse kinds of layers that are not known, or whose sizes are not given."""
         for name, known in (("mixers", MIXERS), ("mlps", MLPS)):
             if wrong := set(getattr(self, name)) - set(known):
-                raise Refused(name, f"must be of {', '.join(known)}, got {sorted(wrong)[0]!r}")
+                raise RefusedValue(name, f"must be of {', '.join(known)}, got {sorted(wrong)[0]!r}")
             if len(getattr(self, name)) > self.layers:
-                raise Refused(
+                raise RefusedValue(
                     name,
                     f"must be {self.layers} at most, one a layer, got {len(getattr(self, name))}",
                 )
@@ -235,11 +235,11 @@ class Model:
         }
         for mixer in sorted(set(self.mixers)):
             if missing := [name for name in needed.get(mixer, ()) if not getattr(self, name)]:
-                raise Refused(missing[0], f"is needed by layers of kind {mixer}")
+                raise RefusedValue(missing[0], f"is needed by layers of kind {mixer}")
         if "experts" in self.mlps and not self.experts:
-            raise Refused("experts", "is needed by layers with experts")
+            raise RefusedValue("experts", "is needed by layers with experts")
         if any(layer == ("none", "none") for layer in kinds_of(self)):
-            raise Refused("mixers", "and mlps must not both be none in a layer")
+            raise RefusedValue("mixers", "and mlps must not both be none in a layer")
 
     @property
     def moe_layers(self) -> int:
@@ -280,7 +280,7 @@ def mtp_kind(model: Model) -> Layer:
 
 
 def mixer_parameters(model: Model, mixer: str) -> int:
-    """Count the parameters of what mixes tokens in a layer, and of its norm.
+    """Count the parameters of a layer's mixer, and of its norm.
 
     Of layers with a state: Mamba-2 (arXiv 2405.21060) as Megatron-LM builds it, gated delta net as
     Qwen3-Next, Kimi delta attention (arXiv 2510.26692), lightning attention as MiniMax-01 (arXiv
@@ -339,8 +339,8 @@ def index_parameters(model: Model) -> int:
 
 
 def compression_parameters(model: Model, mixer: str) -> int:
-    """Count the parameters of what makes keys of several tokens, CSA's of twice as many, and of
-    CSA's indexer.
+    """Count the parameters of the compressor that makes one key of several tokens, CSA's of twice
+    as many, and of CSA's indexer.
     """
     if mixer not in COMPRESSED:
         return 0
@@ -426,7 +426,7 @@ def layer_parameters(model: Model, layer: Layer, active: bool = False) -> int:
 def copied_parameters(model: Model, layer: Layer) -> int:
     """Count the parameters of a layer, experts left out, that every tensor-parallel rank has whole.
 
-    In Megatron-LM these are norms, biases of outputs, what projects hidden states down to latents
+    In Megatron-LM these are norms, biases of outputs, the projections of hidden states to latents
     (``parallel_mode="duplicated"`` in its multi_latent_attention.py), the router, the projections
     around latent experts, the indexer of sparse attention, and what mixes several hidden states.
     """
@@ -502,8 +502,8 @@ def flops_per_token(model: Model) -> float:
     """Count the FLOPs of training a token, forward and backward, without recomputation; attention
     by its causal half.
 
-    Six for each parameter of a matrix that the token visits, and three times what its layers
-    compute with other tokens; an encoder's are divided over the sequence, a frozen one's are those
+    Six for each parameter of a matrix that the token visits, and three times the FLOPs of its
+    layers with other tokens; an encoder's are divided over the sequence, a frozen one's are those
     of its forward.
     """
     visited = other = 0.0
@@ -522,9 +522,7 @@ def flops_per_token(model: Model) -> float:
 
 
 def _beside_matrices(model: Model, layer: Layer) -> int:
-    """Count a layer's parameters that no product of matrices visits: norms, and what scales and
-    shifts a state.
-    """
+    """Count a layer's parameters outside matrices: norms, and the scales and shifts of a state."""
     norm = model.hidden * (2 if model.biases else 1)
     result = norm * ((layer.mixer != "none") + (layer.mlp != "none"))
     values, keys = model.state_heads * model.state_dim, 2 * model.state_groups * model.state_size
@@ -602,7 +600,7 @@ def read_model(spec: str, seq: int | None = None) -> Model:
     model = _read(spec, any_length=seq is not None)
     try:
         return model if seq is None else replace(model, seq=seq)
-    except Refused as refused:
+    except RefusedValue as refused:
         raise InputError(f"--{refused}", "such as --seq 4096") from None
 
 
@@ -630,7 +628,7 @@ def _read(spec: str, any_length: bool) -> Model:
         path = str(Path(spec) / "config.json") if Path(spec).is_dir() else spec
         try:
             return Model(**read_config(path, any_length=any_length))
-        except Refused as refused:
+        except RefusedValue as refused:
             raise InputError(f"'{path}': {refused.key} {refused.why}", CONFIG) from refused
     if not spec.endswith(".toml") and not Path(spec).exists():
         raise InputError(

@@ -34,14 +34,14 @@ class Operators:
     (of weights).
 
     Attributes:
-        names: what each computes.
+        names: of the operators.
         unit: LINEAR, WIDE, FLASH or NONE: which of the GPU's peaks counts.
         size: shape (3, n): m, n and k of one matrix product; of attention queries, keys and mean
             width of a head.
         flops: shape (3, n).
         moved: shape (3, n), bytes that the products read and write, which their time cannot be
             below.
-        touched: shape (3, n), bytes of elementwise work beside them, whose time is added.
+        touched: shape (3, n), bytes of elementwise work, whose time is added.
         kernels: shape (3, n), launches.
     """
 
@@ -272,8 +272,8 @@ def _attention(rows: _Rows, model: Model, parallel: Parallel, mixer: str) -> Non
 def _scores(
     rows: _Rows, model: Model, parallel: Parallel, mixer: str, a: float, keys: float
 ) -> None:
-    """Attention's two products: in one kernel over what the mask leaves, or with all scores written
-    out.
+    """Attention's two products: in one kernel over the tokens that the mask leaves, or with all
+    scores written out.
     """
     tokens = tokens_of(model, parallel)
     qk, pv = model.head_dim + model.rope_dim, model.v_dim

@@ -9,7 +9,7 @@ from functools import lru_cache
 from math import inf
 from typing import Any
 
-from ppsim.base.toml import Refused, check_range, one_of
+from ppsim.base.toml import RefusedValue, check_range, require_one_of
 from ppsim.schedules import find
 
 RECOMPUTE = ("none", "selective", "full")
@@ -64,7 +64,7 @@ class Parallel:
             None takes all.
         flash: whether attention runs as one kernel that skips what the causal mask hides and keeps
             no scores.
-        overlap_tp: whether tensor-parallel communication overlaps with the matrix products beside
+        overlap_tp: whether tensor-parallel communication overlaps with the matrix products next to
             it.
         overlap_p2p: whether messages between stages overlap with compute.
         overlap_dp: whether reductions of gradients and gathers of weights overlap with compute.
@@ -103,9 +103,9 @@ class Parallel:
         dispatch_bytes: of an element on its way to experts: 2, or 1 in 8 bits; they return in 16
             bits.
         expert_load: tokens of the busiest of the ranks that share experts, over their mean.
-        weight_forwards: how many times a forward that recomputes runs again for W, beside once for
-            I.
-        exchange_ms: what each message costs the device that sends it, beside its way.
+        weight_forwards: how many times a forward that recomputes runs again for W, in addition to
+            once for I.
+        exchange_ms: milliseconds that each message costs its sender, in addition to the transfer.
         split_ms: time that the host needs for the W of a layer; it adds to W as one side of a right
             triangle.
         by_schedule: what the software does otherwise with some schedules: the name of each, and
@@ -168,32 +168,34 @@ class Parallel:
             "rank_order": tuple(RANK_ORDERS.values()),
         }
         for name, words in words_of.items():
-            one_of(name, getattr(self, name), words)
+            require_one_of(name, getattr(self, name), words)
         if self.zero not in (0, 1, 2, 3):
-            raise Refused("zero", f"must be 0, 1, 2 or 3, got {self.zero}")
+            raise RefusedValue("zero", f"must be 0, 1, 2 or 3, got {self.zero}")
         if (self.dp * self.cp * self.tp) % self.ep:
-            raise Refused(
+            raise RefusedValue(
                 "ep", f"must divide dp x cp x tp = {self.dp * self.cp * self.tp}, got {self.ep}"
             )
         if self.pipeline_first and self.pp > 1 and (self.cp * self.tp) % self.ep:
-            raise Refused(
+            raise RefusedValue(
                 "ep",
                 f"must divide cp x tp = {self.cp * self.tp} with {self.rank_order}, got {self.ep}",
             )
         for name, sizes in (("moment_bytes", (2, 4)), ("dispatch_bytes", (1, 2))):
             if getattr(self, name) not in sizes:
-                raise Refused(name, f"must be {sizes[0]} or {sizes[1]}, got {getattr(self, name)}")
+                raise RefusedValue(
+                    name, f"must be {sizes[0]} or {sizes[1]}, got {getattr(self, name)}"
+                )
         if not 0 <= self.offload <= 1:
-            raise Refused("offload", f"must be 0 to 1, got {self.offload}")
+            raise RefusedValue("offload", f"must be 0 to 1, got {self.offload}")
         for name in ("exchange_ms", "split_ms"):
             if not 0 <= getattr(self, name) < inf:
-                raise Refused(name, f"must be 0 or more, got {getattr(self, name):g}")
+                raise RefusedValue(name, f"must be 0 or more, got {getattr(self, name):g}")
         if not 1 <= self.expert_load < inf:
-            raise Refused("expert_load", f"must be 1 or more, got {self.expert_load:g}")
+            raise RefusedValue("expert_load", f"must be 1 or more, got {self.expert_load:g}")
 
     def for_schedule(self, schedule: str) -> Parallel:
-        """Return what a run does with a schedule: what its software does otherwise with it is in
-        place.
+        """Return the techniques of a run with a schedule, with its software's rules for that
+        schedule.
         """
         if not self.by_schedule:
             return self

@@ -1,6 +1,4 @@
-"""Bounds on what a candidate takes and holds at least: its time from whole layers, its bytes from
-its stages.
-"""
+"""Lower bounds on a candidate: on its time from whole layers, on its bytes from its stages."""
 
 from __future__ import annotations
 
@@ -41,7 +39,7 @@ from ppsim.workload.plans.space import (
     stage_contents,
     with_techniques,
 )
-from ppsim.workload.plans.task import HELD, REFUSED, ROUNDING, STATES, Found, Task
+from ppsim.workload.plans.task import HELD, REFUSED, ROUNDING, STATES, Findings, Task
 
 
 class Bound(NamedTuple):
@@ -64,10 +62,8 @@ def list_candidates(task: Task) -> Iterator[Candidate]:
         yield from members(task.model, group, task.axes)
 
 
-def bound_candidates(task: Task, candidates: Iterable[Candidate], found: Found) -> list[Bound]:
-    """Bound candidates and list those that may fit, by the time they take at least; count the
-    others.
-    """
+def bound_candidates(task: Task, candidates: Iterable[Candidate], found: Findings) -> list[Bound]:
+    """Bound candidates and list the ones that may fit, by their least time; count the others."""
     bounds, whole = [], None
     split = {name: find(name).split for name in (*task.axes.schedules, *task.axes.fitted)} | {
         "": False
@@ -82,8 +78,8 @@ def bound_candidates(task: Task, candidates: Iterable[Candidate], found: Found) 
             found.counts[REFUSED] += len(run)
             continue
         for candidate, lacks, bytes_ in zip(run, *held, strict=True):
-            if found.least is None or bytes_ < found.least[0]:
-                found.least = bytes_, candidate
+            if found.least_memory is None or bytes_ < found.least_memory[0]:
+                found.least_memory = bytes_, candidate
             if lacks:
                 found.counts[lacks] += 1
             else:
@@ -121,8 +117,8 @@ class GroupBounds:
         """Return the seconds of forward and backward for a microbatch; ``paired``: in pairs that
         hide all-to-all.
 
-        What ZeRO-2, ZeRO-3 and offload add is no straight line over the layers that recompute, so
-        no bound has it.
+        The memory of ZeRO-2, ZeRO-3 and offload is not linear in the layers that recompute, so no
+        bound has it.
         """
         key = paired, recompute, self.apart(schedule)
         if key not in self.works:
@@ -139,7 +135,7 @@ class GroupBounds:
         g, name = self.group, candidate.schedule
         share, paired, two = _share(self.task.model, candidate), name in PAIRS, name in TWO_REPLICAS
         if self.task.machine.kinds:
-            return self._on_kinds(candidate, paired, 0.0 if split else 1.0)
+            return self._time_on_kinds(candidate, paired, 0.0 if split else 1.0)
         forward, backward = self.work(paired, "none", name)
         if share:
             backward += share * (self.work(paired, candidate.recompute, name)[1] - backward)
@@ -149,7 +145,7 @@ class GroupBounds:
         least = least_share(g.pp, g.microbatches, 0.0 if filled else ends / work / candidate.vp)
         return work * least * (1 - ROUNDING)
 
-    def _on_kinds(self, candidate: Candidate, paired: bool, backwards: float) -> float:
+    def _time_on_kinds(self, candidate: Candidate, paired: bool, backwards: float) -> float:
         """Return the time that a candidate takes at least on several kinds of nodes, by its layers
         alone.
         """
@@ -201,8 +197,8 @@ class GroupBounds:
         return least * (1 - ROUNDING)
 
     def held(self, run: Sequence[Candidate]) -> tuple[list[str], list[float]] | None:
-        """Return what certainly does not fit, and the bytes that the device with most holds at
-        least; None: refused.
+        """Return which candidates certainly do not fit, and the least bytes of their fullest
+        device; None: refused.
 
         Args:
             run: candidates of one schedule and number of chunks.
@@ -218,7 +214,7 @@ class GroupBounds:
                 *np.moveaxis(np.array([self._rows(candidate) for candidate in run]), 2, 0)
             )
             self.stages[key] = Stages(needs, np.array([candidate.zero for candidate in run]))
-        states, held = self.stages[key].on_devices(lives)
+        states, held = self.stages[key].device_bytes(lives)
         if self.task.machine.kinds:
             lacks, held = self._excess_by_device(run, states, held, lives)
             return lacks, held.tolist()
@@ -246,7 +242,7 @@ class GroupBounds:
         least = held.max(axis=1)
         for index, candidate in enumerate(run if g.pp > 1 else ()):
             if candidate.layout in BY_SPEED:
-                each = self._held_with(candidate, lives)
+                each = self._least_held_bytes(candidate, lives)
                 self.room[candidate] = room = (each <= caps[index]).sum(axis=0)
                 over_states[index] = states[index].sum() > caps[index].sum()
                 over[index] = room.sum() < self.task.model.layers or room.min() < candidate.vp
@@ -255,8 +251,8 @@ class GroupBounds:
             1 - ROUNDING
         )
 
-    def _held_with(self, candidate: Candidate, lives: HeldAtLeast) -> Bytes:
-        """Return what each device holds at least with 1, 2, ... layers spread over its stages:
+    def _least_held_bytes(self, candidate: Candidate, lives: HeldAtLeast) -> Bytes:
+        """Return the least bytes of each device with 1, 2, ... layers spread over its stages:
         (layers, devices).
         """
         vp, model = candidate.vp, self.task.model
@@ -298,7 +294,7 @@ class GroupBounds:
         if key not in self.contents:
             base = with_techniques(self.task.axes.base, False, zero, offload, self.apart(schedule))
             self.contents[key] = (
-                _on_one_device(base, (g.tp, g.cp, g.ep, g.mbs), g.dp, recompute),
+                _unpipelined(base, (g.tp, g.cp, g.ep, g.mbs), g.dp, recompute),
                 {},
             )
         alone, known = self.contents[key]
@@ -319,7 +315,7 @@ class Stages:
     needs: StageMemory
     zero: NDArray[np.int64]
 
-    def on_devices(self, lives: HeldAtLeast) -> tuple[Bytes, Bytes]:
+    def device_bytes(self, lives: HeldAtLeast) -> tuple[Bytes, Bytes]:
         """Return the bytes that each device needs at least for states, and for all, shape
         (candidates, devices).
         """
@@ -404,10 +400,10 @@ def least_longest(each: Floats, least: int) -> float:
     """Return the most that a device has, at least, however as many layers as there are rows are
     divided over devices.
 
-    It is what the last layer makes where every layer goes to the device that then has least.
+    It is the amount after the last layer, where every layer goes to the device that then has least.
 
     Args:
-        each: shape (layers, devices), what a device has with 1, 2, ... layers, ascending.
+        each: shape (layers, devices), the amount of a device with 1, 2, ... layers, ascending.
         least: layers of each device.
     """
     return float(
@@ -437,11 +433,11 @@ def _work(
     model: Model, machine: Machine, base: Parallel, sizes: tuple[int, int, int, int], recompute: str
 ) -> tuple[float, float]:
     """Seconds of the forward and the backward of the whole model for a microbatch."""
-    time = stage_costs(model, machine, _on_one_device(base, sizes, sizes[2], recompute)).time
+    time = stage_costs(model, machine, _unpipelined(base, sizes, sizes[2], recompute)).time
     return float(time[Kind.F].sum()), float(time[Kind.B].sum())
 
 
-def _on_one_device(
+def _unpipelined(
     base: Parallel, sizes: tuple[int, int, int, int], dp: int, recompute: str
 ) -> Parallel:
     """The whole model on one pipeline device."""

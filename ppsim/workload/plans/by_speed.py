@@ -48,7 +48,7 @@ def _by_speed(task: Task, candidate: Candidate) -> Layout:
     layout = None
     while (counts := split_by_speed(times, ends, model.layers, most, parallel)) is not None:
         layout = build_layout(spread(counts, devices[0], parallel), parallel.pp, model.mtp)
-        held = _memory_by_device(model, parallel, layout, candidate.fitted, devices)
+        held = _memory_by_device(model, parallel, layout, candidate.is_ordered_by_costs, devices)
         over = held > caps
         if not over.any():
             break
@@ -75,8 +75,8 @@ def _memory_by_device(
 def device_times(
     model: Model, machine: Machine, parallel: Parallel, devices: NDArray[np.int32]
 ) -> tuple[Floats, Floats]:
-    """Return the seconds that a layer's forward and backward take on each device, and those of
-    embedding and output.
+    """Return the seconds that a layer's forward and backward take on each device, and the seconds
+    of embedding and output.
 
     Args:
         model: the model; of several kinds of layers the mean counts.
@@ -113,7 +113,7 @@ def split_by_speed(
 
     Args:
         times: shape (devices,), seconds of a layer.
-        ends: shape (devices,), seconds of what a device holds beside layers.
+        ends: shape (devices,), seconds of all that a device holds except layers.
         layers: of the model.
         most: shape (devices,), layers that a device can hold.
         parallel: of devices, chunks and microbatches.
@@ -139,8 +139,8 @@ def split_by_speed(
 
 
 def spread(counts: Counts, devices: NDArray[np.int32], parallel: Parallel) -> list[int]:
-    """Divide each device's layers evenly over its stages; those in the middle of the model take
-    what is left over.
+    """Divide each device's layers evenly over its stages; stages in the middle of the model take
+    the remainder.
     """
     split = np.zeros(parallel.stages, np.int64)
     for device, count in enumerate(counts.tolist()):

@@ -13,8 +13,8 @@ from ppsim.workload.model.model import Model
 from ppsim.workload.model.parallel import CHEAP, Parallel
 from ppsim.workload.plans.task import usable_bytes
 
-# What Megatron-LM's recipes recompute, from what costs least for its bytes to what costs most; each
-# with those before.
+# The modules that Megatron-LM's recipes recompute, from the cheapest for its bytes to the dearest;
+# each with those before.
 MODULES = (*CHEAP, "mlp", "shared_experts", "moe")
 EIGHTHS = tuple(n / 8 for n in range(1, 9))
 
@@ -28,8 +28,8 @@ def fitting(
     modules: bool,
     offload: bool,
 ) -> tuple[Parallel, ...]:
-    """List what a run may have done to fit: itself where it does, else with what frees enough and
-    least more.
+    """List the settings with which a run may have fitted: its own where it fits, else with the
+    least technique that frees enough.
 
     Of each way the least that fits: modules that recompute, a share of activations on the host, and
     whole layers, in the end all of them with a share of what they keep on the host. So no run that

@@ -326,8 +326,8 @@ def torchtitan_toml(model: Model, parallel: Parallel, layout: Layout) -> str:
 
 
 def _check_torchtitan(parallel: Parallel, schedule: str) -> None:
-    """Refuse what torchtitan's checks refuse; ``schedule``: torch's name of it, empty where it has
-    none.
+    """Refuse settings that torchtitan's checks refuse; ``schedule``: torch's name, empty without
+    one.
     """
     p = parallel
     if p.optimizer == "muon":

@@ -8,25 +8,25 @@ from typing import Any
 
 from ppsim.base.numbers import format_number, format_share
 from ppsim.base.patterns import matches
-from ppsim.base.toml import Refused
+from ppsim.base.toml import RefusedValue
 from ppsim.base.workers import open_workers
 from ppsim.errors import PpsimError
 from ppsim.workload.cost.memory import device_memory
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.published import predict
-from ppsim.workload.plans.row_numbers import Skipped
+from ppsim.workload.plans.row_numbers import SkippedRow
 from ppsim.workload.plans.rows import NONE, UserNames, setup_of
 from ppsim.workload.plans.search import search
 from ppsim.workload.plans.space import SCHEDULES, Axes
 from ppsim.workload.plans.stated import parallel_of
-from ppsim.workload.plans.task import Found, Row, Task, usable_bytes
+from ppsim.workload.plans.task import Findings, Row, Task, usable_bytes
 
 SAME = ("tp", "cp", "ep", "pp", "dp", "vp", "mbs", "recompute")
 
 
 @dataclass(frozen=True)
 class Question:
-    """A published run, and the search that answers what a plan would change about it.
+    """A published run, and the search for a better plan of it.
 
     Attributes:
         task: the search, without the time that it has to beat: runs of one model, batch and cluster
@@ -42,14 +42,13 @@ class Question:
     held: float
 
 
-def question_of(published: Mapping[str, Any], own: UserNames = NONE) -> Question:
-    """Turn a published run into a search on its own GPUs and batch, with everything that the run's
-    software does.
+def question_of(published: Mapping[str, Any], user_names: UserNames = NONE) -> Question:
+    """Turn a published run into a search on its GPUs and batch, with the run's software.
 
     Raises:
-        Skipped: the row cannot be predicted; and what ``predict`` raises.
+        SkippedRow: the row cannot be predicted; and what ``predict`` raises.
     """
-    setup = setup_of(dict(published), own)
+    setup = setup_of(dict(published), user_names)
     parallel, step = predict(setup)
     held = float(device_memory(setup.model, parallel, setup.layout).total.max())
     usual = parallel_of(published, setup.machine.gpu, setup.model)  # whatever the schedule
@@ -79,7 +78,7 @@ def question_of(published: Mapping[str, Any], own: UserNames = NONE) -> Question
 
 
 def share_searches(
-    published: Iterable[tuple[str, Mapping[str, Any]]], own: UserNames = NONE
+    published: Iterable[tuple[str, Mapping[str, Any]]], user_names: UserNames = NONE
 ) -> dict[str, dict[str, Any]]:
     """Group rows that the same search answers: each group by the keys of its rows, joined.
 
@@ -88,24 +87,24 @@ def share_searches(
     groups: dict[Task, dict[str, Any]] = {}
     for key, row in published:
         try:
-            groups.setdefault(question_of(row, own).task, {})[key] = row
-        except (Skipped, PpsimError, Refused):
+            groups.setdefault(question_of(row, user_names).task, {})[key] = row
+        except (SkippedRow, PpsimError, RefusedValue):
             continue
     return {" + ".join(group): group for group in groups.values()}
 
 
-def improve(group: Mapping[str, Mapping[str, Any]], own: UserNames = NONE) -> dict[str, Any]:
-    """Plan published runs that share a search anew.
+def improve(group: Mapping[str, Mapping[str, Any]], user_names: UserNames = NONE) -> dict[str, Any]:
+    """Plan published runs that share a search again.
 
     Returns:
-        For each key the plan's step and what it changes.
+        For each key the plan's step and its changes.
     """
-    questions = {key: question_of(row, own) for key, row in group.items()}
+    questions = {key: question_of(row, user_names) for key, row in group.items()}
     first, slowest = (
         next(iter(questions.values())),
         max(question.seconds for question in questions.values()),
     )
-    found = Found()
+    found = Findings()
     with open_workers() as workers:
         search(replace(first.task, known=slowest), workers.run, found, lambda done, what: None)
     best = found.rows[0] if found.rows else None
@@ -113,9 +112,7 @@ def improve(group: Mapping[str, Mapping[str, Any]], own: UserNames = NONE) -> di
 
 
 def is_sound(key: str, row: Mapping[str, Any]) -> bool:
-    """Return whether a row can be what :func:`improve` answers for a key of
-    :func:`share_searches`.
-    """
+    """Return whether :func:`improve` can give a row for a key of :func:`share_searches`."""
     return all(matches(each, {"planned_step_s": float, "change": str}) for each in row.values())
 
 

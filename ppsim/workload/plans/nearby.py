@@ -41,12 +41,12 @@ class Setting:
     """The properties of a run on which errors depend.
 
     Attributes:
-        software: its name in the library, or what its table calls it.
+        software: its name in the library, or its name in the table.
         release: its numbers, as 26.6; empty where nobody says it.
         gpu: its GPU.
         family: of the GPU.
         experts: whether the model is a mixture of experts.
-        job: what twins have in common: model, sizes of parallelism, microbatch, precision,
+        job: the properties that twins share: model, sizes of parallelism, microbatch, precision,
             schedule, techniques.
         known: whether the library has the software.
     """
@@ -80,8 +80,8 @@ class Measured:
     """A measured run.
 
     Attributes:
-        name: what it is called by.
-        setting: what it is.
+        name: of the run.
+        setting: its model, hardware and sizes.
         seconds: of its step.
         error: logarithm of measured over predicted.
     """
@@ -99,12 +99,12 @@ class Correction:
     Attributes:
         factor: by which the predicted step is multiplied.
         half: half the width of its range, in logarithms.
-        by: how many runs it is from.
+        runs: how many runs it is from.
     """
 
     factor: float
     half: float
-    by: int = 0
+    runs: int = 0
 
     def range(self, seconds: float) -> tuple[float, float]:
         """Return the low and the high of a corrected step: four in five runs lie between."""
@@ -120,7 +120,7 @@ def setting_of(
     release: Sequence[int] = (),
     known: bool = True,
 ) -> Setting:
-    """Describe a run: what its error is shared with."""
+    """Return the setting of a run, which decides the runs that its error is shared with."""
     p = parallel
     sizes = [f"{name}{getattr(p, name)}" for name in ("tp", "cp", "ep", "pp", "vp", "mbs", "zero")]
     words = [p.precision, p.schedule_name if p.pp > 1 else "no pipeline", p.recompute]
@@ -146,7 +146,7 @@ def setting_of(
 
 @dataclass(frozen=True)
 class Nearby:
-    """Measured runs, and what they say of others.
+    """Measured runs, which correct predictions of others.
 
     Attributes:
         published: the library's rows.
@@ -169,7 +169,7 @@ class Nearby:
             found.setdefault(run.setting.job, []).append(run)
         return found
 
-    def at(self, setting: Setting, measured: float | None = None) -> Correction:
+    def correction_at(self, setting: Setting, measured: float | None = None) -> Correction:
         """Correct the prediction of a setting.
 
         The user's twins come first, then the user's runs of this software on this GPU, then
@@ -219,7 +219,8 @@ def _correction(runs: Sequence[Measured], prior: float, noise: float) -> Correct
     Args:
         runs: one or more.
         prior: standard deviation of the level that they share.
-        noise: of what is left of each, at least; runs that disagree more have more.
+        noise: standard deviation of each run's remaining error, at least; runs that disagree more
+            have more.
     """
     errors = [run.error for run in runs]
     count = len(errors)
@@ -262,8 +263,8 @@ def published() -> Nearby:
     return Nearby(tuple(map(Measured, found.names, settings, found.seconds, found.error)))
 
 
-def unseen(runs: Nearby, setting: Setting) -> list[str]:
-    """Say what of a setting no run was seen of: its GPU, its software there, its kind of model."""
+def unseen_parts(runs: Nearby, setting: Setting) -> list[str]:
+    """List the parts of a setting that no run has: GPU, software on it, kind of model."""
     seen: Iterable[Setting] = [run.setting for run in runs.runs]
     family = f"{setting.family or setting.gpu} chips"
     kind = "a mixture of experts" if setting.experts else "a dense model"

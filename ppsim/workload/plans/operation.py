@@ -10,7 +10,7 @@ HOUR = 3600.0
 
 
 def step_price(operation: Operation, gpus: int, seconds: float) -> float | None:
-    """Return what a step costs, in the cluster file's money; None where it has no price."""
+    """Return the price of a step, in the cluster file's money; None where it has no price."""
     price = operation.price_per_gpu_hour
     return None if price is None else price * gpus * seconds / HOUR
 

@@ -9,13 +9,13 @@ from statistics import median
 from typing import Any
 
 from ppsim.base.text import shorten
-from ppsim.base.toml import Refused
+from ppsim.base.toml import RefusedValue
 from ppsim.errors import InputError, PpsimError
 from ppsim.workload.cost.costs import StageCosts, Step, queues_of, stage_costs, step_time
 from ppsim.workload.cost.memory import device_memory
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.nearby import Measured, Nearby, Setting, published, setting_of
-from ppsim.workload.plans.row_numbers import Row, Skipped, number_of
+from ppsim.workload.plans.row_numbers import Row, SkippedRow, number_of
 from ppsim.workload.plans.rows import NONE, Setup, UserNames, measured_step, read_table, setup_of
 from ppsim.workload.plans.stated import version_of
 
@@ -28,7 +28,7 @@ FAR = 100.0
 __all__ = [
     "Row",
     "Setup",
-    "Skipped",
+    "SkippedRow",
     "against",
     "anchors_of",
     "predict",
@@ -56,20 +56,20 @@ def _predict(setup: Setup) -> tuple[Parallel, Step, StageCosts]:
         if best is None or step.seconds < best[1].seconds:
             best = parallel, step, costs
     if best is None:
-        raise failure or Skipped("nothing to choose from")
+        raise failure or SkippedRow("nothing to choose from")
     return best
 
 
 def anchors_of(
-    rows: Iterable[Row], own: UserNames = NONE, where: str = "rows"
+    rows: Iterable[Row], user_names: UserNames = NONE, where: str = "rows"
 ) -> tuple[Measured, ...]:
     """Return the measured rows of a table as runs that correct others.
 
     Args:
         rows: as of a table.
-        own: what they may name beside the library; its cluster's measured op times count for rows
-            on its GPU too.
-        where: what the table is called in errors.
+        user_names: the user's models and machine, which rows may name as well as the library's;
+            the machine's measured op times count for rows on its GPU too.
+        where: the name of the table in errors.
 
     Raises:
         InputError: none of them has a step and can be predicted, or one's step is far from any that
@@ -78,21 +78,21 @@ def anchors_of(
     found, why = [], "no row says how long a step took"
     for number, row in enumerate(rows):
         try:
-            setup = setup_of(row, own)
-            if own.machine and setup.machine.gpu == own.machine.gpu:
+            setup = setup_of(row, user_names)
+            if user_names.machine and setup.machine.gpu == user_names.machine.gpu:
                 setup = replace(
-                    setup, machine=replace(setup.machine, measured=own.machine.measured)
+                    setup, machine=replace(setup.machine, measured=user_names.machine.measured)
                 )
             parallel, step = predict(setup)
-        except (Skipped, PpsimError, Refused) as error:
+        except (SkippedRow, PpsimError, RefusedValue) as error:
             why = shorten(str(error), REASON)
             continue
-        if setup.measured:
+        if setup.step_s:
             setting = _setting(row, setup, parallel)
             name = str(row.get("id", f"row {number}"))
-            if not step.seconds / FAR <= setup.measured <= step.seconds * FAR:
+            if not step.seconds / FAR <= setup.step_s <= step.seconds * FAR:
                 steps = (
-                    f"measured a step of {setup.measured:.3g} s, and the plan's own is "
+                    f"measured a step of {setup.step_s:.3g} s, and the plan's own is "
                     f"{step.seconds:.3g} s"
                 )
                 hint = (
@@ -101,7 +101,7 @@ def anchors_of(
                 )
                 raise InputError(f"{where}: {shorten(name)} {steps}", hint)
             found.append(
-                Measured(name, setting, setup.measured, math.log(setup.measured / step.seconds))
+                Measured(name, setting, setup.step_s, math.log(setup.step_s / step.seconds))
             )
     if not found:
         raise InputError(
@@ -120,7 +120,7 @@ def _setting(row: Row, setup: Setup, parallel: Parallel) -> Setting:
 
 
 def against(
-    rows: list[Row], runs: Nearby | None = None, own: UserNames = NONE
+    rows: list[Row], runs: Nearby | None = None, user_names: UserNames = NONE
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return the prediction of every row of a table; a row without one has a ``reason`` instead.
 
@@ -128,18 +128,18 @@ def against(
         rows: the table.
         runs: measured runs that correct predictions, each row's own left out; the library's without
             them.
-        own: what rows may name beside the library.
+        user_names: the user's models and machine, which rows may name as well as the library's.
 
     Returns:
         The rows, each with ``id``, ``predicted_step_s``, ``low_s``, ``high_s`` and
             ``measured_step_s``, and the summary
         of their errors.
     """
-    results = list(_predict_rows(rows, runs or published(), own))
+    results = list(_predict_rows(rows, runs or published(), user_names))
     return results, summarise(results)
 
 
-def _predict_rows(rows: list[Row], runs: Nearby, own: UserNames) -> Iterator[dict[str, Any]]:
+def _predict_rows(rows: list[Row], runs: Nearby, user_names: UserNames) -> Iterator[dict[str, Any]]:
     for number, row in enumerate(rows):
         name = row.get("id") if isinstance(row, dict) else None
         result: dict[str, Any] = {"id": name if isinstance(name, str | int) else f"row {number}"}
@@ -148,27 +148,27 @@ def _predict_rows(rows: list[Row], runs: Nearby, own: UserNames) -> Iterator[dic
         result["predicted_step_s"] = None
         result["measured_step_s"] = None
         try:
-            setup = setup_of(row, own)
+            setup = setup_of(row, user_names)
             parallel, step, costs = _predict(setup)
-        except (Skipped, PpsimError, Refused) as error:
+        except (SkippedRow, PpsimError, RefusedValue) as error:
             yield {**result, "reason": shorten(str(error), REASON)}
             continue
         if setup.parallel.mbs != parallel.mbs and not number_of(row, "gbs"):
-            setup = replace(setup, measured=measured_step(row, setup.model, parallel))
-        correction = runs.at(_setting(row, setup, parallel), setup.measured)
+            setup = replace(setup, step_s=measured_step(row, setup.model, parallel))
+        correction = runs.correction_at(_setting(row, setup, parallel), setup.step_s)
         seconds = step.seconds * correction.factor
         low, high = correction.range(seconds)
         result |= {
             "predicted_step_s": seconds,
-            "measured_step_s": setup.measured,
+            "measured_step_s": setup.step_s,
             "low_s": low,
             "high_s": high,
         }
         result |= {"modelled_step_s": step.seconds}
-        if setup.chosen:
-            result["chosen"] = f"{setup.chosen}: {_words(setup, parallel)}"
-        if setup.measured:
-            result["error"] = seconds / setup.measured - 1
+        if setup.assumptions:
+            result["chosen"] = f"{setup.assumptions}: {_setup_text(setup, parallel)}"
+        if setup.step_s:
+            result["error"] = seconds / setup.step_s - 1
         queues = queues_of(parallel, costs) if parallel.pp > 1 else None
         peaks = device_memory(setup.model, parallel, setup.layout, schedule=queues).total / GIB
         result |= {
@@ -192,9 +192,9 @@ def _predict_rows(rows: list[Row], runs: Nearby, own: UserNames) -> Iterator[dic
         }
 
 
-def _words(setup: Setup, parallel: Parallel) -> str:
-    """Write what was chosen where a row does not say it."""
-    chosen, p = setup.chosen.split(", "), parallel
+def _setup_text(setup: Setup, parallel: Parallel) -> str:
+    """Write the settings that were chosen because a row leaves them out."""
+    chosen, p = setup.assumptions.split(", "), parallel
     sizes: dict[str, Any] = {"mbs": p.mbs, "vp": p.vp}
     sizes |= {name: getattr(p, name) for name in ("tp", "pp", "cp", "precision") if name in chosen}
     sizes |= {"seq": setup.model.seq} if "seq" in chosen else {}

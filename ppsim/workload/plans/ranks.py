@@ -45,7 +45,7 @@ class GroupLinks:
 
     @property
     def link(self) -> str:
-        """What joins the group's ranks."""
+        """The name of the link that joins the group's ranks."""
         if self.nodes == 1:
             return "inside a node"
         return (
@@ -94,12 +94,12 @@ MOST_DRAWN = 4  # replicas, pipeline devices or ranks of one kind that a flowcha
 
 def flowchart(machine: Machine, parallel: Parallel) -> str:
     """Draw the rank layout as a Mermaid flowchart: boxes of replicas and pipeline devices, arrows
-    of what travels.
+    of messages and collectives.
 
     Of more than ``MOST_DRAWN`` replicas or pipeline devices the first ones and the last are drawn.
     """
     p, grid = parallel, rank_grid(parallel)
-    replicas, devices = _shown(p.dp), _shown(p.pp)
+    replicas, devices = _shown_indices(p.dp), _shown_indices(p.pp)
     lines = ["flowchart LR"]
     for d in replicas:
         lines.append(f'  subgraph D{d}["data replica {d}"]')
@@ -110,7 +110,7 @@ def flowchart(machine: Machine, parallel: Parallel) -> str:
             lines.append(f'    subgraph D{d}P{k}["pipeline device {k}, node {span(nodes)}"]')
             lines += [
                 f'      R{ranks[i]}["rank {ranks[i]}<br/>{_place(p, i)}"]'
-                for i in _shown(len(ranks))
+                for i in _shown_indices(len(ranks))
             ]
             if len(ranks) > MOST_DRAWN:
                 lines.insert(-1, f'      D{d}P{k}M["{len(ranks) - MOST_DRAWN} more"]')
@@ -129,7 +129,7 @@ def flowchart(machine: Machine, parallel: Parallel) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _shown(count: int) -> list[int]:
+def _shown_indices(count: int) -> list[int]:
     return list(range(count)) if count <= MOST_DRAWN else [*range(MOST_DRAWN - 1), count - 1]
 
 
@@ -153,5 +153,5 @@ def _arrows(
         yield f'  D{here} <-.->|"gradients{link}"| D{after}'
 
 
-def _route_text(here: int, there: int) -> str:
-    return f" inside node {here}" if here == there else f" from node {here} to {there}"
+def _route_text(source: int, target: int) -> str:
+    return f" inside node {source}" if source == target else f" from node {source} to {target}"

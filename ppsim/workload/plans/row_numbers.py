@@ -13,7 +13,7 @@ Row = Mapping[str, Any]
 MISSING = ("", "-", "?", "n/a", "na", "none", "null", "unknown", "not stated", "not published")
 
 
-class Skipped(Exception):
+class SkippedRow(Exception):
     """A row that cannot be predicted, and why."""
 
 
@@ -34,7 +34,7 @@ def count_of(row: Row, key: str, otherwise: int) -> int:
     "n/a".
 
     Raises:
-        Skipped: it has something else.
+        SkippedRow: it has something else.
     """
     value = row.get(key)
     if (
@@ -45,5 +45,5 @@ def count_of(row: Row, key: str, otherwise: int) -> int:
         return otherwise
     number = number_of(row, key)
     if number is None or not 1 <= number <= MOST or number != int(number):
-        raise Skipped(f"{key} {shorten(repr(value))} is not a whole number of 1 to {MOST}")
+        raise SkippedRow(f"{key} {shorten(repr(value))} is not a whole number of 1 to {MOST}")
     return int(number)

@@ -21,9 +21,9 @@ from ppsim.workload.layout.layout import Layout, read_layout
 from ppsim.workload.model.model import Model, flops_per_token, library, read_model
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.fitting import fitting
-from ppsim.workload.plans.row_numbers import MISSING, Row, Skipped, count_of, number_of
+from ppsim.workload.plans.row_numbers import MISSING, Row, SkippedRow, count_of, number_of
 from ppsim.workload.plans.software import Software
-from ppsim.workload.plans.stated import TECHNIQUES, parallel_of, stated, unread, version_of
+from ppsim.workload.plans.stated import TECHNIQUES, parallel_of, stated, unread_keys, version_of
 
 LARGEST = 64 << 20
 NESTED = ("architecture", "layout", "recompute_layers")  # of a row; only JSON can hold them
@@ -50,11 +50,11 @@ CLUSTERS = (
     ("4090", "rtx-4090"),
     ("v100", "dgx-v100"),
 )
-# what rows call a schedule beside its name
+# other names that rows use for a schedule
 SCHEDULES = {"none": "1f1b", "interleaved 1f1b": "interleaved"}
 SIZES = {field.name: field.type for field in fields(Model) if field.type in ("int", "bool")}
 SHORT = {"kv": "kv_heads", "topk": "top_k"}  # other names of sizes
-# All keys that are read, and those that describe a row.
+# All keys that are read, and the keys that describe a row.
 NUMBERS = (
     "gpus",
     "tp",
@@ -101,8 +101,8 @@ class UserNames:
     """The user's names in rows, besides the library: a model and a cluster.
 
     Attributes:
-        model: what rows without a model are of, and those that name it.
-        machine: what rows without a GPU and a cluster are of, and those that name it.
+        model: the model of rows that name none, and of rows that name it.
+        machine: the machine of rows without a GPU and a cluster, and of rows that name it.
         names: of both, in small letters, as they were given and as they call themselves.
     """
 
@@ -117,7 +117,7 @@ NONE = UserNames()
 def user_names_of(
     model: tuple[str, Model] | None, cluster: tuple[str, Machine] | None
 ) -> UserNames:
-    """Return what rows may name, of a model and of a cluster: how each was given, and what it is.
+    """Return the user's model and machine that rows may name, each with its spelling.
 
     A cluster of several kinds of nodes is none that a row's sizes describe.
     """
@@ -142,12 +142,11 @@ class Setup:
     Attributes:
         model: the model.
         machine: the cluster.
-        parallel: how it was trained; ``choices`` are what may replace it where the row leaves
-            numbers out.
+        parallel: how it was trained; ``choices`` may replace it where the row leaves numbers out.
         choices: settings to choose from, the row's own included.
-        layout: what each stage holds, or None.
-        measured: seconds of a step, or None.
-        chosen: what the row does not say and was chosen.
+        layout: the layers of each stage, or None.
+        step_s: seconds of a step, or None.
+        assumptions: what the row does not say and was chosen.
         software: its name in the library.
     """
 
@@ -156,8 +155,8 @@ class Setup:
     parallel: Parallel
     choices: tuple[Parallel, ...]
     layout: Layout | None
-    measured: float | None
-    chosen: str
+    step_s: float | None
+    assumptions: str
     software: str
 
 
@@ -203,20 +202,20 @@ def unknown_keys(rows: Iterable[Row]) -> list[str]:
     ]
 
 
-def setup_of(row: Row, own: UserNames = NONE) -> Setup:
+def setup_of(row: Row, user_names: UserNames = NONE) -> Setup:
     """Turn a row into a model, a machine and a layout.
 
     Args:
         row: of a table.
-        own: what it may name beside the library.
+        user_names: the user's models and machine, which it may name as well as the library's.
 
     Raises:
-        Skipped: the row names a model or GPU that the library lacks, or lacks numbers that cannot
-            be chosen.
+        SkippedRow: the row names a model or GPU that the library lacks, or lacks numbers that
+            cannot be chosen.
     """
     if not isinstance(row, dict):
-        raise Skipped("the row is not an object")
-    model, machine = _model(row, own), _machine(row, own)
+        raise SkippedRow("the row is not an object")
+    model, machine = _model(row, user_names), _machine(row, user_names)
     numbers = {key: count_of(row, key, 1) for key in ("tp", "pp", "cp", "ep")}
     gpus = count_of(row, "gpus", 0)
     replicas = count_of(row, "dp", 0) or count_of(row, "fsdp", 0)
@@ -228,7 +227,7 @@ def setup_of(row: Row, own: UserNames = NONE) -> Setup:
     if gpus != dp * each:
         dp = gpus // each
         if not dp or dp * each != gpus:
-            raise Skipped(f"tp x pp x cp = {each} does not divide {gpus} GPUs")
+            raise SkippedRow(f"tp x pp x cp = {each} does not divide {gpus} GPUs")
     techniques = parallel_of(row, machine.gpu, model)
     fixed = replace(
         techniques, dp=dp, tp=numbers["tp"], pp=numbers["pp"], cp=numbers["cp"], ep=numbers["ep"]
@@ -237,10 +236,11 @@ def setup_of(row: Row, own: UserNames = NONE) -> Setup:
     layout = _layout(row, model, choices[0])
     chosen = ", ".join(
         filter(
-            None, (chosen, *unread(row), "layout" if row.get("layout") and layout is None else "")
+            None,
+            (chosen, *unread_keys(row), "layout" if row.get("layout") and layout is None else ""),
         )
     )
-    if again := _recomputed(row):
+    if again := _recomputed_layers(row):
         choices = tuple(replace(choice, recompute_layers=again) for choice in choices)
     measured, software = measured_step(row, model, choices[0]), version_of(row).software
     if saving := _saving(row, fixed, software):
@@ -258,7 +258,7 @@ def _saving(row: Row, parallel: Parallel, software: Software) -> dict[str, bool]
 
     Of software that the library does not have, nothing is known.
     """
-    megatron = software.below[0].flags == "megatron" and parallel.kernels == "fused"
+    megatron = software.foundations[0].flags == "megatron" and parallel.kernels == "fused"
     offload = str(row.get("offload") or "").strip().lower()
     if "recompute" in stated(row):
         return (
@@ -276,18 +276,18 @@ def _saving(row: Row, parallel: Parallel, software: Software) -> dict[str, bool]
     )
 
 
-def _model(row: Row, own: UserNames) -> Model:
+def _model(row: Row, user_names: UserNames) -> Model:
     """Return the model that a row names, or describes by the sizes of its ``architecture``."""
     name, shape = str(row.get("model") or "").strip(), row.get("architecture")
-    if own.model and (name.lower() in own.names or not (name or shape)):
-        model = own.model
+    if user_names.model and (name.lower() in user_names.names or not (name or shape)):
+        model = user_names.model
     elif known := _library_name(name):
         model = read_model(known)
     else:
         model = _described_model(name, shape)
     layers = count_of(row, "layers", model.layers)
     changes: dict[str, Any] = {"layers": layers, "dense_layers": min(model.dense_layers, layers)}
-    # a few layers of a large model: one without experts stands for those that it has
+    # a few layers of a large model: one layer without experts stands for the model's
     if layers < model.layers // 2:
         changes |= {"mtp": 0, "dense_layers": min(model.dense_layers, 1)}
     if row.get("mtp") is not None:
@@ -302,12 +302,12 @@ def _library_name(name: str) -> str:
 
 
 def _described_model(name: str, shape: Any) -> Model:
-    """Return the model of an ``architecture``, whose keys are those of a model's file.
+    """Return the model of an ``architecture``, which has the keys of a model's file.
 
     Without ``kv_heads`` it is a GPT, with biases and a table of positions.
     """
     if not isinstance(shape, dict) or not {"layers", "hidden", "heads"} <= shape.keys():
-        raise Skipped(
+        raise SkippedRow(
             f"no model {name!r} in the library, and the row does not describe it; --model FILE "
             f"gives yours"
         )
@@ -318,32 +318,32 @@ def _described_model(name: str, shape: Any) -> Model:
     for key, value in (usual | shape).items():
         if SIZES.get(key) == "bool":
             if not isinstance(value, bool):
-                raise Skipped(
+                raise SkippedRow(
                     f"{key} {shorten(repr(value))} of the architecture is neither true nor false"
                 )
             sizes[key] = value
         elif key in SIZES:
             sizes[key] = count_of(shape, key, sizes.get(key, 0))
     if sizes.get("experts") and not sizes.get("expert_ffn"):
-        raise Skipped(
+        raise SkippedRow(
             f"no model {name!r} in the library, and its architecture does not say expert_ffn"
         )
     return Model(**sizes, name=name)
 
 
-def _machine(row: Row, own: UserNames) -> Machine:
+def _machine(row: Row, user_names: UserNames) -> Machine:
     gpu, cluster = (str(row.get(key) or "").strip().lower() for key in ("gpu", "cluster"))
-    if own.machine and (cluster in own.names or not (cluster or gpu)):
-        return own.machine
+    if user_names.machine and (cluster in user_names.names or not (cluster or gpu)):
+        return user_names.machine
     if cluster:
         return read_machine(str(row["cluster"]))
-    if own.machine and gpu == own.machine.gpu.name.lower() and gpu not in gpus():
-        return own.machine
+    if user_names.machine and gpu == user_names.machine.gpu.name.lower() and gpu not in gpus():
+        return user_names.machine
     for word, name in CLUSTERS:
         if word in gpu and not re.search("gh200|pcie|nvl$", gpu):
             return read_machine(name)
     known = ", ".join(sorted({word.split()[0] for word, _ in CLUSTERS}))
-    raise Skipped(
+    raise SkippedRow(
         f"no GPU {row.get('gpu')!r} in the library, which has {known}; --cluster FILE gives yours"
     )
 
@@ -377,7 +377,7 @@ def _choices(
         gbs = fixed.dp * mbs * microbatches
     per_pipeline = gbs // fixed.dp
     if not per_pipeline:
-        raise Skipped(f"a batch of {gbs} for {fixed.dp} data-parallel ranks")
+        raise SkippedRow(f"a batch of {gbs} for {fixed.dp} data-parallel ranks")
     # Megatron's own table 2 states microbatches of one sequence for its pipelines.
     sizes = (
         [mbs]
@@ -408,7 +408,7 @@ def _schedule(row: Row) -> str:
     try:
         return find(SCHEDULES.get(text, text)).name
     except InputError as error:
-        raise Skipped(f"no schedule {row.get('schedule')!r}") from error
+        raise SkippedRow(f"no schedule {row.get('schedule')!r}") from error
 
 
 def _fill(fixed: Parallel, mbs: int, per_pipeline: int, chunks: int, schedule: str) -> Parallel:
@@ -450,7 +450,7 @@ def _layout(row: Row, model: Model, parallel: Parallel) -> Layout | None:
     return found if found.n_stages == parallel.stages else None
 
 
-def _recomputed(row: Row) -> int | tuple[int, ...] | None:
+def _recomputed_layers(row: Row) -> int | tuple[int, ...] | None:
     """Return the number of recomputed layers: one number for all stages, or one per stage; None if
     not stated.
     """

@@ -1,5 +1,5 @@
-"""The best ways to train a model on given GPUs: bounds first, then simulation of what they leave,
-best bound first.
+"""The best ways to train a model on given GPUs: bounds first, then simulation of the candidates
+left, best bound first.
 
 Candidates are simulated in rounds whose sizes depend on nothing. After each round the slowest plan
 that is still wanted gives the time that later candidates must be able to beat. So results and
@@ -49,7 +49,7 @@ from ppsim.workload.plans.task import (
     SIMULATED,
     STAGES,
     WORK,
-    Found,
+    Findings,
     Row,
     Task,
 )
@@ -70,8 +70,8 @@ TRIED = 32  # candidates, the smallest first, to find out whether any fits
 Map = Callable[[Callable[[Any], Row], Sequence[Any]], Iterator[tuple[int, Row]]]
 
 
-def search(task: Task, run: Map, found: Found, report: Report) -> None:
-    """Search for the best plans; ``found`` holds what is known at any time, so that an interruption
+def search(task: Task, run: Map, found: Findings, report: Report) -> None:
+    """Search for the best plans; ``found`` holds all findings at any time, so that an interruption
     loses nothing.
 
     Args:
@@ -98,7 +98,7 @@ def search(task: Task, run: Map, found: Found, report: Report) -> None:
 
 
 def _run_rounds(
-    task: Task, run: Map, found: Found, left: list[Bound], report: Report, seen: list[Row]
+    task: Task, run: Map, found: Findings, left: list[Bound], report: Report, seen: list[Row]
 ) -> list[tuple[Bound, str]]:
     """Evaluate candidates round by round, best bound first.
 
@@ -137,7 +137,7 @@ def _run_rounds(
         found.counts.update(row["outcome"] for row in rows if row)
         outcomes = ((bound, row["outcome"]) for bound, row in zip(chosen, rows, strict=True) if row)
         beaten += ((bound, outcome) for bound, outcome in outcomes if outcome == STAGES)
-    found.least = exact or found.least
+    found.least_memory = exact or found.least_memory
     return beaten
 
 
@@ -174,7 +174,8 @@ def gpus_that_fit(task: Task) -> int | None:
     while (gpus := 2 * gpus) <= max(MOST_GPUS, 64 * task.gpus):
         more = replace(task, gpus=gpus, axes=axes)
         bounds = sorted(
-            bound_candidates(more, list_candidates(more), Found()), key=lambda bound: bound.bytes_
+            bound_candidates(more, list_candidates(more), Findings()),
+            key=lambda bound: bound.bytes_,
         )
         if any("step_s" in Evaluate(more)(bound.candidate) for bound in bounds[:TRIED]):
             return more.gpus
@@ -192,14 +193,14 @@ def _limit(task: Task, rows: Sequence[Row]) -> tuple[tuple[float, float], ...]:
     return ((max(rows[task.keep - 1]["step_s"], rows[0]["step_s"] * (1 + task.near)), 0.0),)
 
 
-def _beaten(limit: tuple[tuple[float, float], ...], seconds: float, bytes_: float) -> bool:
+def _is_beaten(limit: tuple[tuple[float, float], ...], seconds: float, bytes_: float) -> bool:
     return any(best <= seconds and held <= bytes_ for best, held in limit)
 
 
 def _leave_out(
     bounds: list[Bound], limit: tuple[tuple[float, float], ...]
 ) -> tuple[list[Bound], list[Bound]]:
-    """Divide candidates into those that may win and those that cannot win any more."""
+    """Divide candidates into ones that may win and ones that cannot win any more."""
     if not limit:
         return bounds, []
     seconds = np.array([bound.seconds for bound in bounds])
@@ -218,8 +219,8 @@ def best_of(task: Task, rows: list[Row]) -> list[Row]:
     """The rows that are wanted, best first."""
     rows.sort(key=order_of)
     if task.axes.fitted:
-        rows = list(_without_ties(rows))
-    rows = list(_without_twins(rows))
+        rows = list(_drop_ties(rows))
+    rows = list(_drop_dominated(rows))
     wanted = rows[: task.keep]
     if not task.front:
         return wanted
@@ -234,7 +235,7 @@ def order_of(row: Row) -> tuple[float, float, bool, str]:
     return row["step_s"], row["memory_bytes"], row["schedule"] in FITTED, row["key"]
 
 
-def _without_twins(rows: Sequence[Row]) -> Iterator[Row]:
+def _drop_dominated(rows: Sequence[Row]) -> Iterator[Row]:
     """Leave out plans that hold no fewer bytes than a faster one with the same sizes and schedule.
 
     Such twins differ in chunks, recompute or layout alone.
@@ -248,8 +249,8 @@ def _without_twins(rows: Sequence[Row]) -> Iterator[Row]:
             yield row
 
 
-def _without_ties(rows: Sequence[Row]) -> Iterator[Row]:
-    """Leave out plans ordered by costs that are no better than one with a fixed order that is the
+def _drop_ties(rows: Sequence[Row]) -> Iterator[Row]:
+    """Leave out plans ordered by costs that are not better than one with a fixed order that is the
     same otherwise.
     """
     better: dict[Candidate, list[Row]] = {}
@@ -264,8 +265,8 @@ def _without_ties(rows: Sequence[Row]) -> Iterator[Row]:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """A function of a candidate that gives its row: how it came out and, where it fits and may win,
-    its numbers.
+    """A function of a candidate that gives its row: its outcome and, where it fits and may win, its
+    numbers.
 
     Attributes:
         task: what the plan is for.
@@ -299,14 +300,14 @@ class Evaluate:
         costs = stage_costs(task.model, machine, parallel, layout)
         post, pieces = parallel.post_validation, parallel.pieces
         least = least_seconds(costs, devices, g.microbatches, post, pieces) * (1 - ROUNDING)
-        if _beaten(self.limit, least, states):
+        if _is_beaten(self.limit, least, states):
             return {"outcome": STAGES}
         schedule = queues_of(parallel, costs) if g.pp > 1 else None
         peaks = device_memory(task.model, parallel, layout, held, schedule)
         memory = float(peaks.total.max())
         if (peaks.total > caps).any():
             return {"outcome": HELD, "memory_bytes": memory}
-        if _beaten(self.limit, least, memory):
+        if _is_beaten(self.limit, least, memory):
             return {"outcome": STAGES}
         step = step_time(task.model, machine, parallel, costs=costs, schedule=schedule)
         row = make_row(parallel, candidate, costs, peaks, step)

@@ -1,4 +1,4 @@
-"""Training software: what it fuses, overlaps, launches and dispatches, from a file each in
+"""Training software: how it fuses, overlaps, launches and dispatches, from a file each in
 ``library/software``.
 """
 
@@ -69,15 +69,17 @@ NAMES = {
 }
 
 
-def apply(parallel: Parallel, said: dict[str, Any]) -> Parallel:
-    """Replace what techniques say of a run; None says nothing."""
-    changes = changes_of(said)
+def apply(parallel: Parallel, techniques: dict[str, Any]) -> Parallel:
+    """Return a run with these techniques; None leaves a technique as it is."""
+    changes = changes_of(techniques)
     return replace(parallel, **changes) if changes else parallel
 
 
-def changes_of(said: dict[str, Any]) -> dict[str, Any]:
-    """Return what techniques say as fields of ``Parallel``; None says nothing."""
-    changes = {NAMES.get(name, name): value for name, value in said.items() if value is not None}
+def changes_of(techniques: dict[str, Any]) -> dict[str, Any]:
+    """Return techniques as fields of ``Parallel``; None is left out."""
+    changes = {
+        NAMES.get(name, name): value for name, value in techniques.items() if value is not None
+    }
     for name in ("gradient_bytes", "moment_bytes"):
         if name in changes:
             changes[name] = PRECISIONS[changes[name]]
@@ -123,12 +125,12 @@ class Software:
         source: where its file's statements are from.
         words: how tables of runs name it, in small letters.
         on: the software that it is built on, and whose rules it has first.
-        schedules: of the registry, that it runs; empty here and below as what it is built on.
+        schedules: of the registry, that it runs; empty where it inherits all from its foundations.
         rank_orders: in which orders it numbers ranks.
         flags: how its launch flags are written: megatron or torchtitan.
-        groups: of ranks that it has beside replicas, of tp, cp, ep and pp.
+        groups: kinds of groups of ranks that it has in addition to replicas, of tp, cp, ep and pp.
         zero_stages: of ZeRO that it has.
-        rule: what it does.
+        rule: its techniques, each with its conditions.
     """
 
     name: str
@@ -143,7 +145,7 @@ class Software:
     rule: tuple[Rule, ...] = field(default_factory=tuple)
 
     @property
-    def below(self) -> tuple[Software, ...]:
+    def foundations(self) -> tuple[Software, ...]:
         """The software that it is built on, from the ground up, and itself.
 
         Raises:
@@ -166,7 +168,7 @@ class Software:
 
     @property
     def launched_by(self) -> str:
-        """The format of its launch flags: megatron, torchtitan, or empty if there is no writer."""
+        """The format of its launch flags: megatron, torchtitan, or empty without a writer."""
         return self._own_or_inherited("flags", "")
 
     @property
@@ -186,7 +188,8 @@ class Software:
 
     def _own_or_inherited(self, name: str, otherwise: Any) -> Any:
         return next(
-            (value for found in reversed(self.below) if (value := getattr(found, name))), otherwise
+            (value for found in reversed(self.foundations) if (value := getattr(found, name))),
+            otherwise,
         )
 
 
@@ -210,11 +213,9 @@ class Version:
     assumed: bool = False
 
     @property
-    def as_if(self) -> str:
-        """What is taken in place of a release that no rule tells apart, in words; empty where one
-        does.
-        """
-        rules = [rule for software in self.software.below for rule in software.rule]
+    def assumed_release(self) -> str:
+        """The release assumed where no rule names the user's, in words; empty where one does."""
+        rules = [rule for software in self.software.foundations for rule in software.rule]
         newest = max((rule.since for rule in self.software.rule), key=numbers, default="")
         if (
             not self.release
@@ -233,7 +234,7 @@ class Version:
     def techniques(
         self, gpu: Gpu | None, precision: str = "", model: Model | None = None, schedule: str = ""
     ) -> dict[str, Any]:
-        """List what the version does on a GPU in a precision with a model and a schedule.
+        """List the techniques of the version on a GPU in a precision with a model and a schedule.
 
         Techniques by name, those said alone.
         """
@@ -249,13 +250,13 @@ class Version:
             if model
             else {}
         )
-        for software in self.software.below:
+        for software in self.software.foundations:
             for rule in software.rule:
                 fits = all(
                     value in (getattr(rule, name) or (value,)) for name, value in mine.items()
                 )
                 fits = fits and all(has.get(name, True) for name in rule.models)
-                if fits and self._holds(rule, software is self.software):
+                if fits and self._rule_applies(rule, software is self.software):
                     said |= {
                         f.name: v
                         for f in fields(Techniques)
@@ -264,17 +265,17 @@ class Version:
         return said
 
     def by_schedule(
-        self, gpu: Gpu | None, precision: str, model: Model | None, settled: Collection[str]
+        self, gpu: Gpu | None, precision: str, model: Model | None, stated: Collection[str]
     ) -> tuple[tuple[str, tuple[tuple[str, Any], ...]], ...]:
-        """List what the version does otherwise with some schedules, as the field of ``Parallel`` of
-        this name.
+        """List the techniques in which the version treats some schedules differently, as the field
+        of ``Parallel`` of this name.
 
-        ``settled``: techniques that the user or the run states, whatever the schedule.
+        ``stated``: techniques that the user or the run states, whatever the schedule.
         """
         usual = self.techniques(gpu, precision, model)
         names = {
             name
-            for software in self.software.below
+            for software in self.software.foundations
             for rule in software.rule
             for name in rule.schedules
         }
@@ -284,13 +285,13 @@ class Version:
             other = {
                 name: value
                 for name, value in said.items()
-                if usual.get(name) != value and name not in settled
+                if usual.get(name) != value and name not in stated
             }
             changes = changes_of(other)
             found += [(schedule, tuple(sorted(changes.items())))] if changes else []
         return tuple(found)
 
-    def _holds(self, rule: Rule, own: bool) -> bool:
+    def _rule_applies(self, rule: Rule, own: bool) -> bool:
         if rule.named or rule.before:
             return any(word in self.named for word in rule.named) or bool(
                 rule.before > self.date > ""
@@ -328,7 +329,10 @@ def read_software(spec: str) -> Version:
             f"one of {', '.join(known)}",
         )
     words = {
-        word for software in known[name].below for rule in software.rule for word in rule.named
+        word
+        for software in known[name].foundations
+        for rule in software.rule
+        for word in rule.named
     }
     if version and not numbers(version) and version not in words:
         raise InputError(f"no version {quote(version)} of {name}", f"a release, such as {name}@1.2")
@@ -343,7 +347,7 @@ def software_of(framework: str, release: str, source: str = "") -> Version:
     """
     text = framework.lower()
     found = [
-        (len(s.below), len(word), s, word)
+        (len(s.foundations), len(word), s, word)
         for s in softwares().values()
         for word in s.words
         if word in text

@@ -54,7 +54,7 @@ NEED_EXPERTS = ("1f1b-overlap", "interleaved-overlap")
 LAYOUTS = ("even", "light-last", "light-ends")
 # of a cluster of several kinds of nodes: more layers on faster ones
 BY_SPEED = ("by-speed", "by-speed-reversed")
-EIGHTHS = range(1, 8)  # of a stage's layers that recompute in full, beside all
+EIGHTHS = range(1, 8)  # of a stage's layers that recompute in full; all of them is another choice
 MOST_CHUNKS = 12
 MOST_CP = 16
 MOST_MBS = 16
@@ -77,9 +77,9 @@ class Axes:
         mbs: sequences in a microbatch.
         schedules: names in the registry.
         recompute: none, selective, full; full takes shares of a stage's layers too.
-        layouts: even; light-last and light-ends, with a layer less beside the output, and beside
-            the embedding too; by-speed on several kinds of nodes, as the cluster lists them or the
-            last kind first.
+        layouts: even; light-last and light-ends, with a layer less on the stage of the output, and
+            on that of the embedding too; by-speed on several kinds of nodes, as the cluster lists
+            them or the last kind first.
         zero: stages of ZeRO; None takes 1, and without a pipeline 3 too.
         offload: percent of activations that wait on the host.
         fitted: names of schedules that are ordered by costs, tried for the fastest plans of their
@@ -151,12 +151,12 @@ class Candidate(NamedTuple):
         return "/".join(map(str, (*self.group, *self[1:])))
 
     @property
-    def fitted(self) -> bool:
+    def is_ordered_by_costs(self) -> bool:
         """Whether its queues are ordered by its costs."""
         return self.schedule in FITTED
 
     @property
-    def paired(self) -> bool:
+    def runs_pairs(self) -> bool:
         """Whether its schedule runs F and B in pairs that may hide all-to-all."""
         return self.schedule in PAIRS and self.group.ep > 1
 
@@ -164,7 +164,7 @@ class Candidate(NamedTuple):
         """Write the candidate as the parallel layout of a run, with all else as in ``base``."""
         g = self.group
         return replace(
-            with_techniques(base, self.paired, self.zero, self.offload, self.schedule),
+            with_techniques(base, self.runs_pairs, self.zero, self.offload, self.schedule),
             tp=g.tp,
             cp=g.cp,
             ep=g.ep,
@@ -189,7 +189,7 @@ def read_key(key: str) -> Candidate:
 
 
 def check_axes(model: Model, per_node: int, gpus: int, gbs: int, axes: Axes) -> None:
-    """Refuse what no candidate can have.
+    """Refuse axes that no candidate can have.
 
     Raises:
         InputError: no GPUs, a batch that no size of the data-parallel group divides, or a fixed
@@ -226,14 +226,14 @@ def check_axes(model: Model, per_node: int, gpus: int, gbs: int, axes: Axes) -> 
             if apart
             else ""
         ),
-        _way_out(model, per_node, gpus, gbs, axes),
+        _alternatives_hint(model, per_node, gpus, gbs, axes),
     )
 
 
 SIZES = ("tp", "cp", "ep", "pp", "dp", "mbs")
 
 
-def _way_out(model: Model, per_node: int, gpus: int, gbs: int, axes: Axes) -> str:
+def _alternatives_hint(model: Model, per_node: int, gpus: int, gbs: int, axes: Axes) -> str:
     """Return a hint with candidates: the next batch, the nearest number of GPUs, an axis left
     free.
     """
@@ -346,7 +346,7 @@ def _pipelines(layers: int, pp: int, axes: Axes) -> tuple[tuple[int, str], ...]:
 
 @lru_cache(maxsize=65536)
 def layout_layers(model: Model, stages: int, layout: str) -> tuple[int, ...] | None:
-    """Divide layers over stages by a layout's name; None where it is no layout of its own or not
+    """Divide layers over stages by a layout's name; None where it equals another layout or is not
     possible.
 
     What is divided by speed is divided evenly here (see :mod:`ppsim.workload.plans.by_speed`).
@@ -386,9 +386,7 @@ def _build(model: Model, pp: int, vp: int, layout: str) -> Layout:
 def stage_contents(
     model: Model, pp: int, vp: int, layout: str, recompute: str, layers: int
 ) -> tuple[tuple[StageContent, ...], NDArray[np.intp]]:
-    """Return what stages of a candidate hold, each content once, and which of them each stage
-    has.
-    """
+    """Return the contents of a candidate's stages, each once, and the index of each stage's."""
     again = None if layers < 0 else layers
     contents = contents_of_layout(
         model, _build(model, pp, vp, layout), 0 if recompute == "none" else again
@@ -423,8 +421,8 @@ class HeldAtLeast(NamedTuple):
 
 @lru_cache(maxsize=16384)
 def least_memory(schedule: str, pp: int, vp: int, microbatches: int) -> HeldAtLeast | None:
-    """Find what each device holds at least, whatever its stages need; None if the schedule refuses
-    the shape.
+    """Find the least activations of each device, whatever the memory of its stages; None if the
+    schedule refuses the shape.
     """
     if pp == 1:
         return HeldAtLeast(
@@ -446,7 +444,9 @@ def least_memory(schedule: str, pp: int, vp: int, microbatches: int) -> HeldAtLe
 
 
 def short_run(pp: int, microbatches: int) -> int:
-    """Shorten a run to as few microbatches as show what devices hold, a multiple of the devices."""
+    """Shorten a run to the fewest microbatches that show the memory of devices, a multiple of the
+    devices.
+    """
     return min(microbatches, 2 * pp)
 
 

@@ -42,7 +42,8 @@ class PartText:
 
     Attributes:
         title: its name, and how it is split.
-        size: what each GPU holds of how much, what work it has, or what the collective moves.
+        size: the part of each GPU and the whole, its work, or the tensors that the collective
+            moves.
         amount: bytes of weights on each GPU, or that each GPU sends; empty for none.
         time: of a forward; empty without a cluster.
     """
@@ -62,7 +63,7 @@ def part_text(part: Part) -> PartText:
     """Return the words for a part of a layer."""
     time = "" if part.seconds is None else f"{format_number(part.seconds * 1e3)} ms"
     if isinstance(part, Mixing):
-        return PartText(part.name, f"{part.heads:,} of {part.of:,} heads", "", time)
+        return PartText(part.name, f"{part.heads:,} of {part.all_heads:,} heads", "", time)
     if isinstance(part, Collective):
         size = f"{part.carries}, {format_size(part.size)}"
         title = f"{part.name} over {part.ranks:,} {NAMES[part.group]}-parallel GPUs"
@@ -83,7 +84,7 @@ def _size(matrices: Matrices) -> str:
 
 
 def layer_name(layer: Layer) -> str:
-    """Name a kind of layer: what mixes tokens and its MLP."""
+    """Return the name of a kind of layer: its mixer and its MLP."""
     mixer = MIXERS.get(layer.mixer, layer.mixer)
     mlp = {"dense": "MLP", "experts": "experts"}.get(layer.mlp, "")
     return " + ".join(word for word in (mixer, mlp) if word not in ("", "none"))
@@ -99,16 +100,16 @@ def layer_title(split: LayerSplit) -> str:
 
 
 def layer_facts(split: LayerSplit) -> list[str]:
-    """Say what each GPU holds of a layer, what the tables of ``ppsim model`` count, and how long
-    its forward takes.
+    """List facts on a layer: the weights on each GPU, the count of ``ppsim model``, and the time of
+    its forward.
     """
     held = (
         f"each GPU holds {split.held:,} weights of a layer's products, "
         f"{format_size(ITEM * split.held)} in 16 bits"
     )
     said = [
-        f"{held}; norms, biases and the like, {split.others:,} in all, are not drawn: with them a "
-        f"GPU has {split.counted:,.0f} parameters"
+        f"{held}; norms, biases and the like, {split.other_parameters:,} in all, are not drawn: "
+        f"with them a GPU has {split.parameters_per_gpu:,.0f} parameters"
     ]
     if split.copies > 0.5:
         said.append(f"{split.copies:,.0f} of the weights are copies of what other GPUs hold")
@@ -126,10 +127,16 @@ def flowchart(
     """Draw layers as a Mermaid flowchart: a box for each product on each GPU, and one for each
     collective.
 
-    Of more than ``MOST_DRAWN`` GPUs the first ones and the last are drawn; what is alike on all is
-    one box.
+    Of more than ``MOST_DRAWN`` GPUs the first ones and the last are drawn; parts that are alike on
+    all are one box.
     """
-    lines = ["---", f"title: {_quoted(title)}", "---", f"%% {mermaid_line(made)}", "flowchart TB"]
+    lines = [
+        "---",
+        f"title: {_yaml_string(title)}",
+        "---",
+        f"%% {mermaid_line(made)}",
+        "flowchart TB",
+    ]
     for number, (split, more) in enumerate(zip(splits, remarks, strict=True)):
         lines += [f'  subgraph L{number}["{layer_title(split)}"]', "    direction TB"]
         lines += [
@@ -151,9 +158,10 @@ def _layer_lines(split: LayerSplit, prefix: str, facts: Sequence[str]) -> Iterat
         elif isinstance(part, Product) and part.way == WHOLE:
             boxes = {name: f'["{words}"]'}
         else:
-            ranks = part.of // part.heads if isinstance(part, Mixing) else part.ranks
+            ranks = part.all_heads // part.heads if isinstance(part, Mixing) else part.ranks
             boxes = {
-                f"{name}G{gpu}": f'["GPU {gpu}{more}<br/>{words}"]' for gpu, more in _shown(ranks)
+                f"{name}G{gpu}": f'["GPU {gpu}{more}<br/>{words}"]'
+                for gpu, more in _drawn_ranks(ranks)
             }
         yield from (f"{box}{shape}" for box, shape in boxes.items())
         after = list(boxes)
@@ -165,12 +173,12 @@ def _layer_lines(split: LayerSplit, prefix: str, facts: Sequence[str]) -> Iterat
         before = after
 
 
-def _quoted(text: str) -> str:
+def _yaml_string(text: str) -> str:
     """A text of the user's as a string of YAML, which JSON's strings are too."""
     return json.dumps(mermaid_line(text))
 
 
-def _shown(ranks: int) -> list[tuple[int, str]]:
+def _drawn_ranks(ranks: int) -> list[tuple[int, str]]:
     """Return the GPUs that are drawn, the last but one with how many are not."""
     if ranks <= MOST_DRAWN:
         return [(gpu, "") for gpu in range(ranks)]
@@ -182,7 +190,7 @@ def _shown(ranks: int) -> list[tuple[int, str]]:
 
 
 def table_rows(splits: Sequence[LayerSplit]) -> list[list[str]]:
-    """Return the same as rows of a table: layer, part, what each GPU has, bytes, time."""
+    """Return the same as rows of a table: layer, part, share of each GPU, bytes, time."""
     rows = []
     for split in splits:
         for part in split.parts:
@@ -206,7 +214,7 @@ def cut_of(part: Part) -> tuple[str, int]:
     if isinstance(part, Collective):
         return part.group, part.ranks
     if isinstance(part, Mixing):
-        return "heads", part.of // part.heads
+        return "heads", part.all_heads // part.heads
     return part.way, part.ranks
 
 

@@ -20,7 +20,7 @@ from ppsim.workload.model.parallel import (
     RECOMPUTE,
     Parallel,
 )
-from ppsim.workload.plans.row_numbers import MISSING, Row, Skipped, count_of, number_of
+from ppsim.workload.plans.row_numbers import MISSING, Row, SkippedRow, count_of, number_of
 from ppsim.workload.plans.software import (
     PRECISIONS,
     Techniques,
@@ -58,7 +58,7 @@ def version_of(row: Row) -> Version:
         try:
             return read_software(str(row["software"]))
         except InputError as error:
-            raise Skipped(f"software {row['software']!r}: {error}") from error
+            raise SkippedRow(f"software {row['software']!r}: {error}") from error
     return software_of(*(str(row.get(key) or "") for key in ("framework", "release", "source")))
 
 
@@ -66,7 +66,7 @@ def parallel_of(row: Row, gpu: Gpu, model: Model | None = None) -> Parallel:
     """Return the techniques of a row's run: as stated, else as its software's; sizes are left out.
 
     Raises:
-        Skipped: it states what is not modelled.
+        SkippedRow: it states a technique that is not modelled.
     """
     version, precision = version_of(row), _precision(row)
     said = version.techniques(gpu, precision or "", model)
@@ -83,7 +83,7 @@ def parallel_of(row: Row, gpu: Gpu, model: Model | None = None) -> Parallel:
     parallel = apply(Parallel(adapters=adapters, by_schedule=otherwise), said)
     share = number_of(row, "offload") or 0.0
     if share > 1:
-        raise Skipped(f"offload: not a share from 0 to 1: {row.get('offload')!r}")
+        raise SkippedRow(f"offload: not a share from 0 to 1: {row.get('offload')!r}")
     return replace(parallel, offload=share)
 
 
@@ -91,7 +91,7 @@ def stated(row: Row) -> dict[str, Any]:
     """List the techniques that a row states by name.
 
     Raises:
-        Skipped: a value that is none of its.
+        SkippedRow: a value that is none of its.
     """
     found: dict[str, Any] = {}
     for name in SWITCHES:
@@ -101,14 +101,16 @@ def stated(row: Row) -> dict[str, Any]:
         text = str(row.get(name) or "").strip().lower()
         if text and text not in MISSING:
             if text not in known:
-                raise Skipped(f"{name} {row.get(name)!r} is none of {', '.join(known)}")
+                raise SkippedRow(f"{name} {row.get(name)!r} is none of {', '.join(known)}")
             found[name] = text
     if str(row.get("cuda_graphs") or "").strip().lower() == "none":
         found["cuda_graphs"] = "none"
     for name, most in NUMBERS.items():
         if str(row.get(name) or "").strip().lower() not in MISSING:
             if not 1 <= (number := number_of(row, name) or 0.0) <= most:
-                raise Skipped(f"{name} {shorten(repr(row[name]))} is not a number of 1 to {most}")
+                raise SkippedRow(
+                    f"{name} {shorten(repr(row[name]))} is not a number of 1 to {most}"
+                )
             found[name] = number
     if row.get("zero") is not None:
         found["zero"] = count_of(row, "zero", 0)
@@ -121,12 +123,12 @@ def _switch(row: Row, name: str) -> bool | None:
     if value is None or text in MISSING:
         return None
     if text not in YES + NO:
-        raise Skipped(f"{name} {value!r} is neither true nor false")
+        raise SkippedRow(f"{name} {value!r} is neither true nor false")
     return text in YES
 
 
 def _recompute(row: Row) -> dict[str, Any]:
-    """Read what is recomputed: none, full, selective, or names of modules."""
+    """Read the recompute of a row: none, full, selective, or names of modules."""
     text = str(row.get("recompute") or "").partition("(")[0].strip().lower()
     if text in RECOMPUTE:
         return {"recompute": text}
@@ -140,18 +142,18 @@ def _precision(row: Row) -> str:
     """Return the precision that a row names, or an empty text.
 
     Raises:
-        Skipped: it names one that the cost model lacks.
+        SkippedRow: it names one that the cost model lacks.
     """
     text = str(row.get("precision") or "").strip().lower()
     if re.search(r"fp32|float32|tf32|int8|int4", text):
-        raise Skipped(
+        raise SkippedRow(
             f"precision {row.get('precision')!r} is not modelled, which knows {', '.join(MODELLED)}"
         )
     name = PRECISION_NAMES.get(text, text)
     return name if name in MODELLED else ""
 
 
-def unread(row: Row) -> list[str]:
+def unread_keys(row: Row) -> list[str]:
     """Name the keys of a row whose words are not known: the usual is taken."""
     found = [] if _precision(row) or not row.get("precision") else ["precision"]
     text = str(row.get("recompute") or "").strip().lower()

@@ -15,7 +15,7 @@ from ppsim.workload.model.model import Model
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.space import BY_SPEED, Axes, Candidate
 
-# share of a GPU's memory for its driver, communicators, workspaces and what lies between tensors
+# share of a GPU's memory for its driver, communicators, workspaces and gaps between tensors
 RESERVE = 0.06
 REFUSED = "the schedule refuses the shape"
 LACKED = "the software's launch flags refuse the plan"
@@ -39,7 +39,7 @@ class Task:
         machine: the cluster and its GPUs.
         gpus: how many of them.
         gbs: sequences in a step.
-        axes: what may be chosen.
+        axes: the choices.
         cap: bytes that a GPU has for training.
         keep: how many plans are wanted.
         front: whether slower plans that hold less memory are wanted too.
@@ -79,7 +79,7 @@ class Task:
 
 
 @dataclass
-class Found:
+class Findings:
     """The findings of a search so far.
 
     Attributes:
@@ -87,8 +87,8 @@ class Found:
         simulated: every plan that was simulated, as they came.
         counts: candidates by outcome.
         total: candidates in all.
-        least: the fewest bytes that a candidate holds, by its bound where it was not evaluated, and
-            that candidate.
+        least_memory: the fewest bytes that a candidate holds, by its bound where it was not
+            evaluated, and that candidate.
         complete: whether the search has come to its end.
     """
 
@@ -96,7 +96,7 @@ class Found:
     simulated: list[Row] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     total: int = 0
-    least: tuple[float, Candidate] | None = None
+    least_memory: tuple[float, Candidate] | None = None
     complete: bool = False
 
 

@@ -87,7 +87,7 @@ def test_lowering_keeps_every_compute_op_in_place_and_adds_send_and_receive_per_
     assert rows(draft.schedule()) == rows(schedule)
     added = 3 if order == "torch-2.15" else 2
     assert len(lowered.schedule) == len(schedule) + added * int(schedule.crosses.sum())
-    messages = ExpectedMessages.of(draft, Tables.of(draft))
+    messages = ExpectedMessages.from_draft(draft, Tables.from_draft(draft))
     peer = lowered.peer()
     assert (peer[messages.send] == draft.device[messages.receive]).all()
     assert (peer[messages.receive] == draft.device[messages.send]).all()
@@ -114,7 +114,7 @@ def test_prefetch_posts_so_many_receives_of_a_link_ahead_of_the_one_needed(sched
     """
     lowered = lower(schedule, f"prefetch:{ahead}")
     draft = Draft.from_schedule(lowered.schedule)
-    messages = ExpectedMessages.of(draft, Tables.of(draft))
+    messages = ExpectedMessages.from_draft(draft, Tables.from_draft(draft))
     links = defaultdict(list)
     for send, receive, consumer in zip(
         messages.send, messages.receive, messages.consumer, strict=True

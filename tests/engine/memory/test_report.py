@@ -30,12 +30,12 @@ def reported(cap=None):
 
 @pytest.mark.parametrize(("cap", "over"), [(None, []), (2, []), (1, [0]), (0, [0, 1])])
 def test_what_holds_as_much_as_the_cap_fits(cap, over):
-    assert [peak.device for peak in reported(cap).over] == over
+    assert [peak.device for peak in reported(cap).exceeding] == over
 
 
 def test_an_excess_begins_with_the_op_that_takes_too_much():
     found = reported(1)
-    excess = find_excess(found, found.over[0])
+    excess = find_excess(found, found.exceeding[0])
     assert (excess.device, excess.time, found.label(excess.op), excess.excess) == (0, 1.0, "0F1", 1)
     assert found.fullest.device == 0
     assert found.label(-1) == "the start"

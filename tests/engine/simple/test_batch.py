@@ -77,11 +77,11 @@ def test_the_order_holds_each_op_once_and_after_its_inputs(name):
     assert np.unique(order.row).tolist() == list(range(1, len(rows.op) + 1))
     assert (order.row[rows.op] == np.arange(1, len(rows.op) + 1)).all()
     target = np.repeat(np.arange(1, len(rows.op) + 1), np.diff(rows.inputs_at))
-    assert (rows.before < np.arange(1, len(rows.op) + 1)).all()
+    assert (rows.previous < np.arange(1, len(rows.op) + 1)).all()
     assert (rows.needs < target).all()
     waits, group = list_waits(schedule), groups_of(schedule)
     wanted = {(group[op], group[need]) for op, need in zip(waits.op, waits.need, strict=True)}
-    lane = zip(rows.op, rows.before, strict=True)
+    lane = zip(rows.op, rows.previous, strict=True)
     found = {(op, rows.op[before - 1]) for op, before in lane if before}
     found |= {
         (rows.op[row - 1], rows.op[need - 1]) for row, need in zip(target, rows.needs, strict=True)

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ppsim.core.costs import Costs
 from ppsim.core.ops import Kind
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.core.timeline import Timeline
@@ -53,12 +54,8 @@ def test_a_microbatch_stays_in_one_replica(name):
         assert (np.min(away, axis=0) == 0).all(), shape
 
 
-@each_schedule
-@given(data=st.data())
-@FEW
-def test_pairs_are_a_forward_and_a_backward_run_as_one(name, data):
+def pairs_are_a_forward_and_a_backward_run_as_one(timeline: Timeline, model: Costs) -> None:
     """The two ops of a pair stand side by side, differ in direction and share start and end."""
-    timeline = draw_timeline(data, name)
     schedule = timeline.schedule
     first = np.flatnonzero(schedule.pair > np.arange(len(schedule)))
     second = schedule.pair[first]
@@ -69,49 +66,35 @@ def test_pairs_are_a_forward_and_a_backward_run_as_one(name, data):
     assert (timeline.end[first] == timeline.end[second]).all()
 
 
-@each_schedule
-@given(data=st.data())
-@FEW
-def test_inputs_arrive_before_an_op_starts(name, data):
+def inputs_arrive_before_an_op_starts(timeline: Timeline, model: Costs) -> None:
     """F waits for the stage before, a backward for the stage after, its F and its R, W for its I, R
     for its F.
     """
-    schedule = data.draw(schedules(name))
-    model = data.draw(costs(schedule, EIGHTHS))
-    timeline = simulate(schedule, model)
-    end = {key: timeline.end[op] for op, key in enumerate(keys(schedule))}
-    device = {key: int(schedule.device[op]) for op, key in enumerate(keys(schedule))}
-    links = np.broadcast_to(model.comm, (schedule.n_devices, schedule.n_devices))
-    for op, key in enumerate(keys(schedule)):
+    schedule, ops = timeline.schedule, keys(timeline.schedule)
+    end = dict(zip(ops, timeline.end.tolist(), strict=True))
+    device = dict(zip(ops, schedule.device.tolist(), strict=True))
+    links = np.broadcast_to(model.comm, (schedule.n_devices, schedule.n_devices)).tolist()
+    for key, start in zip(ops, timeline.start.tolist(), strict=True):
         for need in inputs(*key, schedule.n_stages):
             if need[0] == "R" and need not in end:
                 continue
-            travel = links[device[need], device[key]] if device[need] != device[key] else 0.0
-            assert timeline.start[op] >= end[need] + travel, (key, need)
+            travel = links[device[need]][device[key]] if device[need] != device[key] else 0.0
+            assert start >= end[need] + travel, (key, need)
 
 
-@each_schedule
-@given(data=st.data())
-@FEW
-def test_a_device_runs_one_op_at_a_time(name, data):
+def a_device_runs_one_op_at_a_time(timeline: Timeline, model: Costs) -> None:
     """Two ops of one device never overlap, unless they are a pair."""
-    timeline = draw_timeline(data, name)
     schedule = timeline.schedule
     follows = schedule.device[1:] == schedule.device[:-1]
     follows &= schedule.pair[1:] != np.arange(len(schedule) - 1)
     assert (timeline.start[1:][follows] >= timeline.end[:-1][follows]).all()
 
 
-@each_schedule
-@given(data=st.data())
-@FEW
-def test_every_op_takes_its_time(name, data):
+def every_op_takes_its_time(timeline: Timeline, model: Costs) -> None:
     """An op occupies its device for exactly its cost, on its device and microbatch; a pair for the
     pair's.
     """
-    schedule = data.draw(schedules(name))
-    model = data.draw(costs(schedule, EIGHTHS))
-    timeline = simulate(schedule, model)
+    schedule = timeline.schedule
     alone = schedule.pair == NONE
     assert (timeline.end - timeline.start == model.durations(schedule)).all()
     wanted = model.time[schedule.kind, schedule.stage]
@@ -122,15 +105,9 @@ def test_every_op_takes_its_time(name, data):
     assert (model.durations(schedule)[alone] == wanted[alone]).all()
 
 
-@each_schedule
-@given(data=st.data())
-@FEW
-def test_makespan_is_at_least_the_lower_bounds(name, data):
+def makespan_is_at_least_the_lower_bounds(timeline: Timeline, model: Costs) -> None:
     """No iteration ends before the busiest device's work or the longest way of a microbatch."""
-    schedule = data.draw(schedules(name))
-    model = data.draw(costs(schedule, EIGHTHS))
-    timeline = simulate(schedule, model)
-    metrics = measure(timeline)
+    schedule, metrics = timeline.schedule, measure(timeline)
     way = model.durations(schedule) + model.latencies(schedule)
     way[(schedule.kind == Kind.W) | (schedule.kind == Kind.R)] = 0.0
     longest = np.bincount(schedule.microbatch, way).max()
@@ -139,16 +116,11 @@ def test_makespan_is_at_least_the_lower_bounds(name, data):
     assert metrics.makespan >= longest
 
 
-@each_schedule
-@given(data=st.data())
-@FEW
-def test_bound_explains_every_start(name, data):
+def bound_explains_every_start(timeline: Timeline, model: Costs) -> None:
     """An op starts the moment its bound ends, plus the latency where a message binds it, or else at
     zero.
     """
-    schedule = data.draw(schedules(name))
-    model = data.draw(costs(schedule, EIGHTHS))
-    timeline = simulate(schedule, model)
+    schedule = timeline.schedule
     free = timeline.bound == NONE
     assert (timeline.start[free] == 0).all()
     latency, bound = model.latencies(schedule), timeline.bound
@@ -160,33 +132,42 @@ def test_bound_explains_every_start(name, data):
         assert timeline.start[op] in [timeline.end[bound[op]] + travel for travel in travels]
 
 
-@each_schedule
-@given(data=st.data(), power=st.integers(-8, 8))
-@FEW
-def test_scaled_costs_scale_the_timeline(name, data, power):
+def scaled_costs_scale_the_timeline(timeline: Timeline, model: Costs) -> None:
     """Costs in another unit give the same timeline in that unit, to the last bit for powers of
     two.
     """
-    schedule = data.draw(schedules(name))
-    model, scale = data.draw(costs(schedule, EIGHTHS)), 2.0**power
-    pair = None if model.pair is None else model.pair * scale
-    scaled = replace(model, time=model.time * scale, comm=model.comm * scale, pair=pair)
-    one, other = simulate(schedule, model), simulate(schedule, scaled)
-    assert np.array_equal(one.end * scale, other.end)
-    assert one.makespan * scale == other.makespan
+    for scale in (2.0**-8, 2.0**5):
+        pair = None if model.pair is None else model.pair * scale
+        scaled = replace(model, time=model.time * scale, comm=model.comm * scale, pair=pair)
+        other = simulate(timeline.schedule, scaled)
+        assert np.array_equal(timeline.end * scale, other.end)
+        assert timeline.makespan * scale == other.makespan
+
+
+LAWS = (
+    pairs_are_a_forward_and_a_backward_run_as_one,
+    inputs_arrive_before_an_op_starts,
+    a_device_runs_one_op_at_a_time,
+    every_op_takes_its_time,
+    makespan_is_at_least_the_lower_bounds,
+    bound_explains_every_start,
+    scaled_costs_scale_the_timeline,
+)
 
 
 @each_schedule
 @given(data=st.data(), stage=st.integers(0, 5), kind=st.sampled_from([0, 1, 2, 3]), more=EIGHTHS)
-@FEW
-def test_dearer_ops_never_help(name, data, stage, kind, more):
-    """A higher cost of one kind on one stage lets no op end earlier."""
+@settings(max_examples=2 * FEW.max_examples)
+def test_laws_hold_of_every_timeline(name, data, stage, kind, more):
+    """Each law, and that a higher cost of one kind on one stage lets no op end earlier."""
     schedule = data.draw(schedules(name))
     model = data.draw(costs(schedule, EIGHTHS))
+    timeline = simulate(schedule, model)
+    for law in LAWS:
+        law(timeline, model)
     time = model.time.copy()
     time[kind, stage % schedule.n_stages] += more
-    cheap, dear = simulate(schedule, model), simulate(schedule, replace(model, time=time))
-    assert (dear.end >= cheap.end).all()
+    assert (simulate(schedule, replace(model, time=time)).end >= timeline.end).all()
 
 
 @each_schedule
@@ -200,11 +181,6 @@ def test_two_runs_are_identical(name, data):
     assert one.start.tobytes() == other.start.tobytes()
     assert one.end.tobytes() == other.end.tobytes()
     assert one.bound.tobytes() == other.bound.tobytes()
-
-
-def draw_timeline(data: st.DataObject, name: str) -> Timeline:
-    schedule = data.draw(schedules(name))
-    return simulate(schedule, data.draw(costs(schedule, EIGHTHS)))
 
 
 def keys(schedule: Schedule) -> list[tuple[str, int, int]]:

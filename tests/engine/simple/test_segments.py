@@ -87,11 +87,11 @@ def moe(cost: str, order: str = "megatron-core", layers: int = 1) -> Segments:
 
 
 def compute_of(segments: Segments, ops: str) -> float:
-    return sum(s.time for op in ops for s in segments.of(op) if s.stream == "compute")
+    return sum(s.time for op in ops for s in segments.segments_of(op) if s.stream == "compute")
 
 
 def chain_of(segments: Segments, op: str) -> float:
-    return sum(s.time for s in segments.of(op))
+    return sum(s.time for s in segments.segments_of(op))
 
 
 @pytest.mark.parametrize(("order", "cost", "layers", "makespan"), PAIRS)
@@ -375,9 +375,9 @@ def test_every_op_is_looked_into_as_long_as_it_takes():
     costs, found = segment_costs(schedule, segments), look_inside_ops(schedule, segments)
     second = np.zeros(len(schedule), np.bool_)
     second[schedule.second_of_pairs] = True
-    assert ((found.of < 0) == second).all()
+    assert ((found.shape_of_op < 0) == second).all()
     lengths = np.array([shape.makespan for shape in found.shapes])
-    assert lengths[found.of[~second]] == pytest.approx(costs.durations(schedule)[~second])
+    assert lengths[found.shape_of_op[~second]] == pytest.approx(costs.durations(schedule)[~second])
     pair, whole = (next(shape for shape in found.shapes if shape.op == op) for op in ("FB", "I"))
     assert set(pair.kind) == {Kind.F, Kind.B}
     assert {"attn", "mlp", "mlp W", "attn W", "dispatch", "combine"} == set(pair.label)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ppsim.core.costs import Costs
-from ppsim.core.job import Between
+from ppsim.core.job import StepOp
 from ppsim.core.lanes import groups_of
 from ppsim.core.schedule import NONE
 from ppsim.engine.simple.longest_path import simulate
@@ -63,7 +63,7 @@ def test_without_collectives_a_step_is_its_slowest_replica(name):
     ]
     assert np.allclose(time_steps(schedule, (), times), np.max(ends, axis=(1, 2)))
     plain = replace(Costs(np.ones((5, schedule.n_stages))), each=times.ops[0, 0])
-    no_messages = StepTimes(times.ops, times.transfer * 0, times.between)
+    no_messages = StepTimes(times.ops, times.transfer * 0, times.step_ops)
     assert time_pipelines(schedule, (), no_messages)[0, 0].max() == pytest.approx(
         simulate(schedule, plain).makespan
     )
@@ -72,18 +72,18 @@ def test_without_collectives_a_step_is_its_slowest_replica(name):
 def test_collectives_end_together_and_wait_for_the_last():
     schedule = generate("interleaved", devices=2, microbatches=4, chunks=2)
     between = (
-        Between("gather 0", "replicas", communicates=True, before=True, chunk=0),
-        Between("gather 1", "replicas", communicates=True, before=True, chunk=1),
-        Between("own"),
-        Between("tied", "ends", communicates=True),
-        Between("reduce", "replicas", communicates=True),
-        Between("clip", "all", communicates=True),
+        StepOp("gather 0", "replicas", communicates=True, before_chunk=True, chunk=0),
+        StepOp("gather 1", "replicas", communicates=True, before_chunk=True, chunk=1),
+        StepOp("own"),
+        StepOp("tied", "ends", communicates=True),
+        StepOp("reduce", "replicas", communicates=True),
+        StepOp("clip", "all", communicates=True),
     )
     times = random_times(schedule, between)
-    times.between[:, :, 1, 2] = np.nan  # which device 1 does not do
+    times.step_ops[:, :, 1, 2] = np.nan  # which device 1 does not do
     found = time_pipelines(schedule, between, times)
     for k in range(3):
-        took = times.between[k]
+        took = times.step_ops[k]
         gather = took[..., 0]
         ready = np.stack([gather, gather.max(axis=0) + took[..., 1]], axis=-1)  # (R, P, chunks)
         end = np.zeros((2, 2))

@@ -7,6 +7,7 @@ import sys
 from collections import defaultdict
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,7 +44,13 @@ class PlainModel:
         self.groups = defaultdict(list)  # ops that start together
         for i, (_, k, s, m) in enumerate(self.ops):
             first_of_pair = i - 1 if NONE != schedule.pair[i] < i else i
-            self.groups[(k, s, m) if k.info.everywhere else first_of_pair].append(i)
+            self.groups[(k, s, m) if k.info.on_all_devices else first_of_pair].append(i)
+        last = defaultdict[Any, list[int]](list)  # the op of each stream of each device, in turn
+        self.lane, self.worked = [], []  # of each op: the one before on its stream, on compute
+        for i, (d, k, _, _) in enumerate(self.ops):
+            self.lane.append(last[d, k.info.stream][-1:])
+            self.worked.append(last[d, Stream.COMPUTE][-1:])
+            last[d, k.info.stream].append(i)
         self.start, self.bound, self.end = {}, {}, {}
         self.free, self.last = defaultdict(float), {}  # of links
 
@@ -52,13 +59,8 @@ class PlainModel:
         equals decides.
         """
         d, kind, s, m = self.ops[i]
-        lane = [
-            j
-            for j in range(i)
-            if self.ops[j][0] == d and self.ops[j][1].info.stream == kind.info.stream
-        ]
         if self.schedule.pair[i] != i - 1 or i == 0:
-            yield from ((j, 0.0) for j in lane[-1:])
+            yield from ((j, 0.0) for j in self.lane[i])
         back, last = self.back, self.schedule.n_stages - 1
         neighbour, others = [], []
         if kind == Kind.F:
@@ -85,12 +87,7 @@ class PlainModel:
             others += [(back, 0, m)] if kind in (Kind.SHARE_D, Kind.EB) else []
             others += {Kind.GF: [(Kind.F, s - 1, m)], Kind.GB: [(back, s, m)]}.get(kind, [])
         if kind == Kind.RELOAD or kind.info.scope == Scope.EVERYWHERE:
-            before = [
-                j
-                for j in range(i)
-                if self.ops[j][0] == d and self.ops[j][1].info.stream == Stream.COMPUTE
-            ]
-            yield from ((j, 0.0) for j in before[-1:])
+            yield from ((j, 0.0) for j in self.worked[i])
         for need in [*neighbour, *others]:
             if need in self.found:
                 sent = need[0] in (Kind.F, back) and kind in (
@@ -193,12 +190,12 @@ def test_the_model_is_the_plain_one(shared, whole, seed):
 
 
 @pytest.mark.slow
-def test_a_hundred_schedules_that_finish_run_as_the_plain_model():
+def test_two_hundred_schedules_that_finish_run_as_the_plain_model():
     """Of random ones most deadlock; these do not."""
     finished = 0
     for seed in count():
         finished += runs_as_the_plain_model(seed, seed % 3, seed % 2 == 0)
-        if finished == 500:
+        if finished == 200:
             return
 
 

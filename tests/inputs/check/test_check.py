@@ -40,7 +40,7 @@ def text_of(grid: Grid) -> str:
 
 
 def places(fault: Fault) -> set[tuple[int | None, int | None]]:
-    return {(fault.row, fault.cell), *fault.also}
+    return {(fault.row, fault.cell), *fault.other_ops}
 
 
 @pytest.mark.sampled(3)
@@ -346,12 +346,12 @@ def test_messages_out_of_order_blame_the_side_that_strays_from_its_own_compute()
         "1RECV_F0,1RECV_F1,1F0,1B0,1SEND_B0,1F1,1B1,1SEND_B1"
     )
     fault = only_fault(sender)
-    assert (fault.kind, fault.row, fault.cell, fault.also) == ("fifo", 1, 3, ((2, 1),))
+    assert (fault.kind, fault.row, fault.cell, fault.other_ops) == ("fifo", 1, 3, ((2, 1),))
     receiver = sender.replace("0SEND_F1,0SEND_F0", "0SEND_F0,0SEND_F1").replace(
         "1RECV_F0,1RECV_F1", "1RECV_F1,1RECV_F0"
     )
     fault = only_fault(receiver)
-    assert (fault.kind, fault.row, fault.cell, fault.also) == ("fifo", 2, 1, ((1, 3),))
+    assert (fault.kind, fault.row, fault.cell, fault.other_ops) == ("fifo", 2, 1, ((1, 3),))
 
 
 class TestTorch:

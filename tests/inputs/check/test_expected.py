@@ -7,7 +7,7 @@ import pytest
 
 from ppsim.core.draft import Draft
 from ppsim.inputs.check.checks import check
-from ppsim.inputs.check.expected import Expected, expected_faults, same_order
+from ppsim.inputs.check.expected import ExpectedCounts, expected_faults, same_order
 from ppsim.inputs.drafts.readers.csv import parse
 from ppsim.schedules import generate
 
@@ -23,12 +23,12 @@ def draft_of(cells: list[list[str]]) -> Draft:
 
 
 def messages(cells: list[list[str]], **counts: Any) -> list[str]:
-    return [fault.message for fault in expected_faults(draft_of(cells), Expected(**counts))]
+    return [fault.message for fault in expected_faults(draft_of(cells), ExpectedCounts(**counts))]
 
 
 def test_a_complete_file_has_no_fault():
     assert messages(rows(), devices=4, stages=4, microbatches=4) == []
-    assert check(draft_of(rows()), expected=Expected(4, 4, 4)).valid
+    assert check(draft_of(rows()), expected=ExpectedCounts(4, 4, 4)).valid
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_ops_of_a_named_schedule_are_missed():
     schedule = generate("1f1b", devices=4, microbatches=4)
     cells = rows()
     cells[2] = [cell for cell in cells[2] if cell != "2B3"]
-    (fault,) = expected_faults(draft_of(cells), Expected(4, 4, 4, schedule))
+    (fault,) = expected_faults(draft_of(cells), ExpectedCounts(4, 4, 4, schedule))
     assert fault.message == "device 2 lacks 2B3 of 1f1b"
     assert fault.device == 2
 
@@ -74,5 +74,5 @@ def test_the_order_is_compared_with_the_schedule_named():
     for name, same in (("1f1b", True), ("gpipe", False)):
         schedule = generate(name, devices=4, microbatches=4)
         assert same_order(draft_of(rows()), schedule) is same
-        assert not list(expected_faults(draft_of(rows()), Expected(4, 4, 4, schedule)))
+        assert not list(expected_faults(draft_of(rows()), ExpectedCounts(4, 4, 4, schedule)))
     assert np.all(draft_of(rows()).computes)

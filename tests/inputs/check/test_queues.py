@@ -31,7 +31,9 @@ SHAPES = (
 
 
 def circle_of(draft: Draft, per: str, batched: bool = False) -> list[tuple[int, int]]:
-    return find_circle(draft, ExpectedMessages.of(draft, Tables.of(draft)), per, batched)
+    return find_circle(
+        draft, ExpectedMessages.from_draft(draft, Tables.from_draft(draft)), per, batched
+    )
 
 
 def hangs(draft: Draft, per: str) -> bool:
@@ -164,7 +166,7 @@ def test_deferred_receives_hang_where_both_directions_share_a_queue():
     draft = Draft.from_schedule(
         lower(generate("1f1b", devices=4, microbatches=8), "deferred").schedule
     )
-    messages = ExpectedMessages.of(draft, Tables.of(draft))
+    messages = ExpectedMessages.from_draft(draft, Tables.from_draft(draft))
     assert list(queue_faults(draft, messages, "edge")) == []
     (fault,) = queue_faults(draft, messages, "pair")
     assert fault.kind == "deadlock"

@@ -208,7 +208,7 @@ def test_a_fit_finds_the_line_it_was_given(alpha, slope):
     sizes = [1 << k for k in range(10, 25, 2)]
     found = line_fit.fit_line(sizes, [alpha + slope * s for s in sizes])
     assert found.max_residual < 1e-6
-    assert found.at(sizes[0]) == pytest.approx(alpha + slope * sizes[0], rel=1e-6)
+    assert found.time_at(sizes[0]) == pytest.approx(alpha + slope * sizes[0], rel=1e-6)
 
 
 def test_a_fit_weighs_small_and_large_messages_alike():
@@ -282,7 +282,7 @@ def test_two_profiles_differ_where_they_do():
     )
     found = differences(PROFILE, other)
     assert found.settings == {"load": (0.5, 3.0)}
-    assert {d.what: (d.ratio, d.overlap) for d in found.times if d.ratio != 1} == {
+    assert {d.name: (d.ratio, d.overlap) for d in found.times if d.ratio != 1} == {
         "2 layers F, cold": (1.5, False)
     }
     assert found.only_before == ("head B, cold",)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppsim.base.toml import Refused
+from ppsim.base.toml import RefusedValue
 from ppsim.core.ops import Kind
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError
@@ -95,7 +95,7 @@ def test_a_stage_left_out_is_named():
     ],
 )
 def test_no_number_of_a_profile_is_below_zero(make, key):
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedValue) as caught:
         make()
     assert caught.value.key == key
 
@@ -152,7 +152,7 @@ def test_a_profile_of_nothing_has_a_text():
     assert "split_over_full" not in summary(profile)
     assert message_rows(profile, "same-host")[1][0][0] == "1 KiB"
     assert any("rendezvous sizes, 1 KiB" in line for line in fit_lines(profile))
-    ratios = {d.what: d.ratio for d in differences(profile, PROFILE).times}
+    ratios = {d.name: d.ratio for d in differences(profile, PROFILE).times}
     assert ratios["2 layers B, cold"] == np.inf
     assert {d.ratio for d in differences(profile, profile).times} == {1.0}
 

@@ -169,11 +169,11 @@ def test_explain_advises_to_deal_anew(tmp_path):
         "3600",
     )
     found = ask("explain", *words)
-    assert found["what_if"][0]["change"] == "sequences dealt anew among replicas"
+    assert found["what_if"][0]["change"] == "sequences dealt again among replicas"
     assert found["what_if"][0]["makespan"] == pytest.approx(found["deal"]["step"])
     assert found["makespan"] == pytest.approx(found["deal"]["before"])
     said = invoke("explain", *words, "--what-if", "schedule=gpipe").output
-    assert "first: deal the sequences anew" in said
+    assert "first: deal the sequences again" in said
 
 
 def test_a_dealing_is_held_to_the_cap_as_a_schedule_is(tmp_path):
@@ -186,14 +186,16 @@ def test_a_dealing_is_held_to_the_cap_as_a_schedule_is(tmp_path):
     holds = f"{max(ask('memory', *shape, str(dealt))['peak']):.4g}"
 
     over = ask("explain", *shape, str(lengths), "--cap", "3")
-    (change,) = (c["change"] for c in over["what_if"] if "dealt anew" in c["change"])
-    assert change == (f"sequences dealt anew within replicas, longest first (holds {holds}, not 3)")
+    (change,) = (c["change"] for c in over["what_if"] if "dealt again" in c["change"])
+    assert change == (
+        f"sequences dealt again within replicas, longest first (holds {holds}, not 3)"
+    )
     assert over["advice"] == (
         "none of these changes fits 3 activations of a 1/P share; this run holds 5.982"
     )
     within = ask("explain", *shape, str(lengths), "--cap", "7")
-    texts = [c["change"] for c in within["what_if"] if "dealt anew" in c["change"]]
-    assert texts == ["sequences dealt anew within replicas, longest first"]
+    texts = [c["change"] for c in within["what_if"] if "dealt again" in c["change"]]
+    assert texts == ["sequences dealt again within replicas, longest first"]
 
 
 def test_explain_says_what_lengths_cost_and_what_to_try(tmp_path):
@@ -207,7 +209,7 @@ def test_explain_says_what_lengths_cost_and_what_to_try(tmp_path):
     )
     said = invoke("explain", *SHAPE, "--lengths", str(tmp_path / "equal.csv")).output
     assert "cost next to nothing" in said
-    assert "dealt anew" not in said
+    assert "dealt again" not in said
 
 
 @pytest.mark.sampled(3)
@@ -321,16 +323,16 @@ def test_python_deals_by_the_same_options(tmp_path):
         "1f1b", devices=4, microbatches=6, lengths=path, deal=True, across=True, deal_for=0.0
     )
     assert found.dealt
-    assert found.dealt.found.after < found.dealt.before
+    assert found.dealt.dealing.step < found.dealt.given_step
     assert len(found.dealt.load.sequences) == len(tokens)
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--deal",), "--deal deals sequences anew, and there are none"),
-        (("--max-tokens", "5"), "--max-tokens deals sequences anew"),
-        (("--lengths", "uniform:1:9", "--across"), "--across is of dealing sequences anew"),
+        (("--deal",), "--deal deals sequences again, and there are none"),
+        (("--max-tokens", "5"), "--max-tokens deals sequences again"),
+        (("--lengths", "uniform:1:9", "--across"), "--across is of dealing sequences again"),
         (("--lengths", "uniform:1:9", "--deal-for", "1"), "--deal-for is of dealing"),
         (
             ("--lengths", "uniform:1:9", "--deal", "--p2p", "overlap"),
@@ -365,7 +367,7 @@ def test_pictures_and_pages_show_loads_as_given_and_as_dealt(tmp_path):
     assert invoke("explain", *SHAPE, "--lengths", path, "-q", "-o", str(plain)).exit_code == 0
     for text in (svg.read_text(), page.read_text()):
         assert "as given: a step of" in text
-        assert "dealt anew: a step of" in text
+        assert "dealt again: a step of" in text
     assert "microbatches: a step of" in plain.read_text()
     for text in (page.read_text(), plain.read_text()):
         assert "length between replicas" in text

@@ -77,16 +77,14 @@ def test_changes_are_simulated():
 
 
 def test_a_slow_stage_is_advised_against():
-    said = explain(
-        "zb-1p", "--devices", "8", "--mb", "32", "--tf", "1,1,1,1.3,1,1,1,1", "-q"
-    ).stdout
+    said = explain("zb-1p", "--devices", "4", "--mb", "12", "--tf", "1,1.3,1,1", "-q").stdout
     assert said.partition("; ")[2].startswith("first: move layers so that stages are equal")
     command, _, needed = said.partition("(ppsim ")[2].partition(")")[0].partition(", with ")
     assert (command, needed) == (
-        "partition zb-1p --devices 8 --mb 32",
+        "partition zb-1p --devices 4 --mb 12",
         "the time of each one in --t-layer",
     )
-    found = invoke(*command.split(), "--t-layer", ",".join(["1"] * 7 + ["1.3"] * 9), "-q")
+    found = invoke(*command.split(), "--t-layer", ",".join(["1"] * 3 + ["1.3"] * 5), "-q")
     assert found.exit_code == 0
 
 
@@ -231,7 +229,7 @@ def test_a_view_of_nothing_is_refused():
 
 
 def test_a_file_with_times_is_explained_as_it_is(tmp_path):
-    """Its causes are those of the run that wrote it; with costs given, it is timed anew."""
+    """Its causes are those of the run that wrote it; with costs given, it is timed again."""
     path, words = (
         str(tmp_path / "a.json"),
         ("1f1b", "--stages", "3", "--mb", "4", "--comm", "0.375"),

@@ -3,6 +3,7 @@ every family.
 """
 
 import json
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -267,12 +268,15 @@ def test_one_link_of_a_model_is_changed_as_all_are():
     model = ("--model", "llama2-7b", "--cluster", "dgx-h100", "--tp", "2")
     shape = ("explain", "1f1b", *model, "--devices", "4", "--mb", "8", "--json")
 
+    def explained(change: str) -> Any:
+        return json.loads(invoke(*shape, "--what-if", change).stdout)
+
     def makespan(change: str) -> float:
-        (row,) = json.loads(invoke(*shape, "--what-if", change).stdout)["what_if"]
+        (row,) = explained(change)["what_if"]
         return float(row["makespan"])
 
     one, both = makespan("link.0>1=20"), makespan("link.0-1=20")
-    assert json.loads(invoke(*shape).stdout)["makespan"] < one < both < makespan("comm=20")
+    assert explained("comm=20")["makespan"] < one < both < makespan("comm=20")
     links = ",".join(f"link.{at}-{at + 1}=20" for at in range(3))
     assert makespan(links) == pytest.approx(makespan("comm=20"))
     assert makespan("link.0-1=x100") > makespan("link.0-1=x1")

@@ -22,7 +22,7 @@ from ppsim.questions.optimum.optimize import optimize as ask_optimize
 from ppsim.questions.optimum.optimize_text import proof_lines, sentences
 from ppsim.questions.optimum.problems import SearchOptions, find_known, make_problems
 from ppsim.search.orders import engine, optimize
-from ppsim.search.orders.optimize import Known, Outcome, find_front, write_in_turns
+from ppsim.search.orders.optimize import NamedSolution, Outcome, find_front, write_in_turns
 from ppsim.search.problem import Problem, evaluate
 from ppsim.version import INSTALL_OPTIMIZE
 from tests.clock import ENDLESS
@@ -426,18 +426,20 @@ def test_only_what_attains_its_bound_is_said_to_be_proved(bound, solver, interru
     slow = evaluate(problem, write_in_turns(problem), "a search")
     assert slow.span == 12
     outcome = Outcome(
-        problem, slow, bound, (Known(replace(slow, origin="x"), True),), solver, interrupted
+        problem, slow, bound, (NamedSolution(replace(slow, origin="x"), True),), solver, interrupted
     )
-    (line,) = (
-        str(line.parts) for line in proof_lines(outcome) if str(line.parts).startswith("bound")
+    texts = (
+        "".join(part if isinstance(part, str) else part[0] for part in line.parts)
+        for line in proof_lines(outcome)
     )
+    (line,) = (text for text in texts if text.startswith("bound"))
     assert line.endswith(noted)
     assert sentences(outcome)[-1] == ends
     assert (
         sentences(outcome)[0]
         == "x, the best of the list that fits, has a span of 12: no more, no less"
     )
-    longer = replace(outcome, known=(Known(replace(slow, span=16.0, origin="x"), True),))
+    longer = replace(outcome, known=(NamedSolution(replace(slow, span=16.0, origin="x"), True),))
     assert sentences(longer)[0].endswith("has a span of 16: this is 25.0% less")
 
 

@@ -22,7 +22,7 @@ from ppsim.engine.simple.longest_path import simulate
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import build_costs, build_schedule
 from ppsim.prices.options import CostOptions
-from ppsim.prices.trained import Trained, TrainedOptions
+from ppsim.prices.trained import TrainedModel, TrainedOptions
 from ppsim.questions.optimum import partition as module
 from ppsim.questions.optimum import partition_problem
 from ppsim.questions.optimum.partition import partition
@@ -70,7 +70,7 @@ def test_the_line_that_runs_it_does():
 def test_a_split_that_is_not_proved_is_said_to_be_within_a_gap(cap, said):
     """132 is 10 % above a bound of 120; that of a proof is what it proves."""
     proved = partition("1f1b", devices=4, microbatches=8, t_head=2, num_layers=14, cap=cap)
-    left = replace(proved, found=replace(proved.found, status="feasible", bound=120.0))
+    left = replace(proved, partition=replace(proved.partition, status="feasible", bound=120.0))
     assert (proved.bound, left.bound, left.to_json()["bound"], left.to_json()["status"]) == (
         132,
         120,
@@ -169,7 +169,7 @@ def model_file(path) -> str:
 def test_what_splits_hold_at_least_is_never_above_what_they_hold(name, more, tmp_path):
     """In bytes; where the head takes no time, its logits are held for none."""
     shape = ShapeOptions(devices=2, microbatches=4)
-    model = Trained(model_file(tmp_path), TrainedOptions(**more))
+    model = TrainedModel(model_file(tmp_path), TrainedOptions(**more))
     costs = CostOptions(t_head=0.0 if more else 1.5)
     asked = Asked(name, shape, costs, 6, 0, 0, model, "1GiB")
     problem = asked.make_problem(schedule := build_schedule(name, shape))

@@ -162,7 +162,7 @@ def test_of_as_simple_plans_the_fastest_is_best_and_simplicity_costs_two_percent
     found = ask_plan(
         "llama3-8b", "dgx-h100", gpus=8, gbs=16, seq=2048, mbs=[1], cp=[1], tp=[1, 2], top=40
     )
-    rows = found.found.simulated
+    rows = found.findings.simulated
 
     def best(*steps: float, schedules: tuple[str, ...]) -> int:
         made = [

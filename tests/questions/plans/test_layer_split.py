@@ -11,7 +11,7 @@ import pytest
 
 import ppsim
 from ppsim.questions.plans.model import ModelCost
-from ppsim.show.drawing.canvas import settled
+from ppsim.show.drawing.canvas import figure_settings
 from ppsim.show.drawing.layer_map import figure_of
 from ppsim.workload.cost.costs import schedule_of
 from ppsim.workload.cost.tensor_split import Collective, layer_splits
@@ -256,7 +256,7 @@ def test_no_text_of_the_figure_lies_over_another(width):
     """On the left of the next text, or above it, whatever the width."""
     found = ppsim.model("deepseek-v3", tp=4, ep=8, dp=2, machine="dgx-h100")
     assert isinstance(found, ModelCost)
-    with settled(".png"):
+    with figure_settings(".png"):
         figure = figure_of(found.drawing.panels(), float(width))
         figure.canvas.draw()
         boxes = [text.get_window_extent() for text in figure.axes[0].texts if text.get_text()]

@@ -149,7 +149,7 @@ def test_python_calibrates_as_the_command_does(tmp_path, monkeypatch):
     )
     assert shown["file"] == "a-b.toml"
     assert read("a.toml").op == read("a-b.toml").op
-    differences = answer_diff(ProfileDiffRequest(before="a.toml", after="a-b.toml")).found
+    differences = answer_diff(ProfileDiffRequest(before="a.toml", after="a-b.toml")).differences
     assert {time.ratio for time in differences.times} == {1.0}
     assert "traces come after --from-trace" in refused("calibrate", "-o", "c.toml", *TRACES).hint
 

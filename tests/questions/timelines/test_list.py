@@ -1,33 +1,82 @@
-"""The list of schedules: a line for each, with what it takes on an example."""
+"""The list of schedules: groups on one screen, or a line for each in a pipe."""
 
 import json
+import re
 
 import pytest
 
 from ppsim.ask.words import short_needs
+from ppsim.questions.timelines.list_screen import GROUPS
 from ppsim.schedules import families
 from tests.commands import invoke
 
+CELLS = re.compile(r"([a-z0-9-]+) +([\d.]+%) +([\d.]+)( +yes)?(?=$| )")
+
+
+def screen(columns: int) -> list[str]:
+    """The lines of a terminal of so many columns."""
+    env = {"COLUMNS": str(columns), "FORCE_COLOR": "1", "TERM": "xterm"}
+    text = invoke("list", env=env).stdout
+    assert "\x1b[" in text
+    return re.sub(r"\x1b\[[\d;]*m", "", text).splitlines()
+
+
+def entries_of(lines: list[str]) -> dict[str, tuple[str, ...]]:
+    """Idle share, peak and split of each schedule on a terminal, by name."""
+    found = [cells for line in lines if "schedules;" not in line for cells in CELLS.findall(line)]
+    entries: dict[str, tuple[str, ...]] = {
+        name: (idle, peak, split.strip()) for name, idle, peak, split in found
+    }
+    assert len(entries) == len(found)  # none stands there twice
+    return entries
+
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("columns", [60, 80, 100, 140])
-def test_a_schedule_is_a_line(columns):
-    """One that begins with its name and has bubble and memory, whatever the width; all of them on
-    one screen.
-    """
-    lines = invoke(
-        "list", env={"COLUMNS": str(columns), "FORCE_COLOR": "1", "TERM": "dumb"}
-    ).stdout.splitlines()
-    rows = {
-        line.split()[0]: line.split() for line in lines if "%" in line and line.split()[0] != "40"
+@pytest.mark.parametrize("columns", [60, 80, 100, 120, 200])
+def test_all_schedules_are_on_one_screen(columns):
+    lines = screen(columns)
+    assert len(lines) <= (30 if columns >= 120 else 40)
+    assert max(map(len, lines)) <= columns
+    assert {*entries_of(lines)} == {family.name for family in families()}
+
+
+def test_a_screen_and_a_pipe_have_the_same_numbers():
+    piped = {
+        line.split()[0]: tuple((*line.split(), "")[1:4])
+        for line in invoke("list").stdout.splitlines()
+        if "%" in line and "schedules;" not in line
     }
+    shown = entries_of(screen(80))
+    assert len(shown) == len(families())
+    split = {family.name: "yes" if family.split else "" for family in families()}
+    for name, (idle, peak, splits) in shown.items():
+        assert piped[name][:2] == (idle, peak)
+        assert (piped[name][2] == "yes") == (splits == "yes") == (split[name] == "yes")
+
+
+def test_a_group_has_the_schedules_of_its_heading_the_least_idle_first():
+    lines = screen(50)  # one schedule a line
+    at = {heading: lines.index(heading) for heading in GROUPS if heading in lines}
+    assert {"one stage a device", "several stages a device, interleaved"} <= {*at}
+
+    def names(heading: str) -> list[str]:
+        first = at[heading] + 1
+        rest = lines[first:]
+        count = next(place for place, line in enumerate(rest) if not CELLS.match(line))
+        found = entries_of(rest[:count])
+        shares = [float(idle.rstrip("%")) for idle, _, _ in found.values()]
+        assert shares == sorted(shares)
+        return [*found]
+
+    assert sorted(names("one stage a device")) == ["1f1b", "1f1b-overlap", "eager-1f1b", "gpipe"]
+    assert sorted(names("sequences in slices")) == ["seq1f1b", "seq1f1b-zb", "slimpipe"]
+    assert sorted(names("no backward, or no flush")) == ["decode", "forward-only", "pipedream-2bw"]
+
+
+def test_a_pipe_has_a_line_for_each_schedule_by_name():
+    lines = invoke("list").stdout.splitlines()
     names = [family.name for family in families()]
-    assert {*names} <= {*rows}
     assert [line.split()[0] for line in lines if line.split()[0] in names] == names
-    assert len(lines) <= len(names) + 9
-    for name in names:
-        assert rows[name][1].endswith("%")
-        assert float(rows[name][2]) >= 0
 
 
 def test_the_numbers_of_a_line_are_those_of_a_run():

@@ -69,7 +69,7 @@ def test_memory_of_a_model_stands_beside_measured_peaks(peaks):
 
 
 def test_model_lists_the_library_and_explains_one():
-    assert re.search(r"\ndeepseek-v3 +671\.0 +37\.55 +61 +7,168 +4,096\n", say("model").output)
+    assert re.search(r"\ndeepseek-v3 +671\.03 +37\.55 +61 +7,168 +4,096\n", say("model").output)
     text = say("model", "llama3-8b").output
     assert "llama3-8b: 8.03 B parameters" in text
     assert "query, key, value" in text

@@ -292,8 +292,8 @@ def test_passing_is_the_first_moment_over_the_cap():
     """1F1B's device 0 passes 2 with its third forward, at 2, and is over by 2 at its peak."""
     schedule = generate("1f1b", devices=4, microbatches=8)
     found = report(simulate(schedule, costs_for(schedule)), activation_model(schedule), cap=2)
-    assert [peak.device for peak in found.over] == [0, 1]
-    first = find_excess(found, found.over[0])
+    assert [peak.device for peak in found.exceeding] == [0, 1]
+    first = find_excess(found, found.exceeding[0])
     assert (first.time, schedule.label(first.op), first.excess) == (2.0, "0F2", 2)
 
 

@@ -805,13 +805,13 @@ class Gpu(streams.Events):
         self.made += 1
         return self.made
 
-    def passed(self, mark: int) -> bool:
+    def is_reached(self, mark: int) -> bool:
         return 2 * mark <= self.made or self.made == self.last
 
     last = -1
 
     def ns(self, mark: int) -> int:
-        if not self.passed(mark):
+        if not self.is_reached(mark):
             raise RuntimeError("Both events must be completed before calculating elapsed time.")
         return mark * 1_000_000
 
@@ -861,7 +861,7 @@ def test_nothing_is_asked_of_a_gpu_while_a_graph_is_captured(gpu, tmp_path, monk
     capturing = False
     sys.modules["torch"].cuda.is_current_stream_capturing = lambda: capturing
     asked = []
-    for name in ("sync", "mark", "passed", "ns", "rebase"):
+    for name in ("sync", "mark", "is_reached", "ns", "rebase"):
         plain = getattr(Gpu, name)
 
         def noted(*given: Any, plain: Any = plain, name: str = name) -> Any:
@@ -890,7 +890,7 @@ def test_a_recording_that_ends_while_a_graph_is_captured_asks_nothing(gpu, tmp_p
     with warned() as said, record(tmp_path, device=0):
         train()
         capturing = True
-        monkeypatch.setattr(Gpu, "passed", boom)
+        monkeypatch.setattr(Gpu, "is_reached", boom)
     assert ["while a CUDA graph is captured" in text for text in said] == [True]
 
 

@@ -71,7 +71,7 @@ def test_a_disk_that_fails_ends_the_recording_alone(what, error, tmp_path, monke
         (recorder, "OpsFile"),
         (streams.Wall, "sync"),
         (streams.Wall, "mark"),
-        (streams.Wall, "passed"),
+        (streams.Wall, "is_reached"),
         (streams.Wall, "ns"),
         (streams.Wall, "rebase"),
         (notes.Notes, "_first_mark"),
@@ -282,7 +282,7 @@ def test_a_gpu_that_hangs_holds_nothing_up(tmp_path, monkeypatch):
     """What it has reached is written, and an error of the program is not held up at all."""
     marks = iter(range(100))
     monkeypatch.setattr(streams.Wall, "mark", lambda self: next(marks))
-    monkeypatch.setattr(streams.Wall, "passed", lambda self, mark: mark < 5)
+    monkeypatch.setattr(streams.Wall, "is_reached", lambda self, mark: mark < 5)
     monkeypatch.setattr(notes, "WAIT_S", 0.01)
     monkeypatch.setattr(recorder, "WAIT_S", 0.01)
     done, said = recorded(tmp_path, device=0)
@@ -291,7 +291,7 @@ def test_a_gpu_that_hangs_holds_nothing_up(tmp_path, monkeypatch):
 
 
 def test_a_gpu_that_reaches_nothing_fills_no_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(streams.Wall, "passed", lambda self, mark: False)
+    monkeypatch.setattr(streams.Wall, "is_reached", lambda self, mark: False)
     monkeypatch.setattr(notes, "MOST_ROWS", 10)
     monkeypatch.setattr(notes, "EVERY_S", -1.0)
     with warned() as said, record(tmp_path, device=0) as recording:

@@ -79,7 +79,7 @@ def test_a_message_is_recorded_then_waited_for_then_copied_then_waited_for(monke
 
     fake.log.clear()
     message = lanes.carry(torch.zeros(3).as_subclass(Sent), 0, 1)
-    with lanes.on(1):
+    with lanes.use_stream(1):
         lanes.accept(message, 1)
     link = copied[0]
     assert [entry[:2] for entry in fake.log] == [

@@ -77,7 +77,7 @@ def test_the_host_issues_every_queue_in_its_order_and_nothing_before_its_input(n
     for _, entry in order:
         assert sent.issuperset(entry.needs)
         if entry.kind in SENDS:
-            sent.add(partitioned._received(entry))
+            sent.add(partitioned._receive_of(entry))
 
 
 def test_a_session_is_one_record_that_is_causal_and_survives_a_file(tmp_path):

@@ -177,7 +177,7 @@ def shaken(rng: random.Random) -> Draft:
         lower(schedule, rng.choice(("early", "torch", "prefetch:0", "prefetch:1"))).schedule
     )
     for _ in range(rng.choice((0, 1, 2, 4))):
-        messages = ExpectedMessages.of(draft, Tables.of(draft))
+        messages = ExpectedMessages.from_draft(draft, Tables.from_draft(draft))
         message = rng.randrange(len(messages.send))
         queue = draft.offsets
         if rng.random() < 0.5:
@@ -198,7 +198,7 @@ def predicted(draft: Draft) -> str:
 
 def steps(draft: Draft) -> list[list[list[int]]]:
     """Per rank, what the worker does: peer, whether it sends, and a number for what travels."""
-    messages = ExpectedMessages.of(draft, Tables.of(draft))
+    messages = ExpectedMessages.from_draft(draft, Tables.from_draft(draft))
     label = np.zeros(len(draft), np.int64)
     peer = np.zeros(len(draft), np.int64)
     for ends, others in ((messages.send, messages.receive), (messages.receive, messages.send)):
@@ -239,7 +239,7 @@ def posts(draft: Draft, per: str) -> list[list[list[int]]]:
     """Per rank, what is posted to which queue of communicators, and where an op waits for what it
     received.
     """
-    messages = ExpectedMessages.of(draft, Tables.of(draft))
+    messages = ExpectedMessages.from_draft(draft, Tables.from_draft(draft))
     sides = zip(
         messages.send.tolist(), messages.receive.tolist(), messages.producer.tolist(), strict=True
     )

@@ -27,7 +27,7 @@ def folder(tmp_path):
     """What two processes of GPipe left, four steps each."""
     for device in range(2):
         with record(tmp_path, device=device) as recording:
-            recording.process.tell(device, 0, devices=2)
+            recording.process.fill_in(device, 0, devices=2)
             for _ in range(STEPS):
                 for kind in "FB":
                     for microbatch in range(3):

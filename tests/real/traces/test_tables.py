@@ -47,7 +47,7 @@ def test_the_production_job_is_read_whole():
     run, job = read_job(STRAGGLERS)
     assert (run.format, run.unit, recognise(run.schedule)) == ("table", "s", "1f1b")
     assert job.start.shape == (32, 2, 32)
-    assert [each.name for each in job.between] == [
+    assert [each.name for each in job.step_ops] == [
         "params-all-gather",
         "gc",
         "layernorm-grads-all-reduce",
@@ -56,7 +56,7 @@ def test_the_production_job_is_read_whole():
         "optimizer-clip-main-grad",
         "optimizer",
     ]
-    assert [each.group for each in job.between] == [
+    assert [each.group for each in job.step_ops] == [
         "replicas",
         "device",
         "device",
@@ -65,7 +65,7 @@ def test_the_production_job_is_read_whole():
         "all",
         "device",
     ]
-    assert [each.before for each in job.between] == [True] + [False] * 6
+    assert [each.before_chunk for each in job.step_ops] == [True] + [False] * 6
     known = json.loads((STRAGGLERS.parent / "stragglers.json").read_text())["ST"]["step"]
     assert np.allclose(job.steps, known)
     assert "not read: rank" in run.column_notes
@@ -380,7 +380,7 @@ def test_chunks_have_their_own_gathers_and_messages_are_found_by_their_turn(tmp_
     (tmp_path / "t.csv").write_text("\n".join([names, *(",".join(map(str, row)) for row in rows)]))
     run, job = read_job(tmp_path / "t.csv")
     assert recognise(run.schedule).startswith("interleaved")
-    assert [(each.name, each.before, each.chunk) for each in job.between] == [
+    assert [(each.name, each.before_chunk, each.chunk) for each in job.step_ops] == [
         ("params-all-gather", True, 0),
         ("params-all-gather", True, 1),
         ("grads-reduce-scatter", False, -1),
@@ -390,7 +390,7 @@ def test_chunks_have_their_own_gathers_and_messages_are_found_by_their_turn(tmp_
     assert np.allclose(job.transfer[:, :, job.schedule.crosses], 0.75)
     assert np.allclose(job.start[1, 0], simulated(chunks=2, tb=70.0).start)
     pipeline = simulated(chunks=2, tb=71.0).makespan
-    found = time_steps(job.schedule, job.between, StepTimes.measured(job))
+    found = time_steps(job.schedule, job.step_ops, StepTimes.from_job(job))
     assert found == pytest.approx(1 + pipeline + 3 + 3 + 1)
 
 

@@ -137,7 +137,7 @@ def test_two_replicas_that_differ_do_not_change_each_other():
         replicas=job.replicas[:1],
         **{n: getattr(job, n)[:, :1] for n in ("start", "end", "transfer")},
     )
-    one = replace(one, between_start=job.between_start[:, :1], between_end=job.between_end[:, :1])
+    one = replace(one, step_op_start=job.step_op_start[:, :1], step_op_end=job.step_op_end[:, :1])
     assert np.allclose(
         validate_job(one).errors["replay"], validate_job(job).errors["replay"][:, :1], atol=1e-9
     )

@@ -275,13 +275,14 @@ def test_a_page_of_many_schedules_counts_them():
 
 
 def test_the_page_compares_runs_by_terms_that_sum_to_their_makespans(two):
-    story = picker_of(two.validation, ["a", "b"]).told["picker"]
+    story = picker_of(two.validation, ["a", "b"]).content["picker"]
     for rows, timeline in zip(story["rows"], timelines_of(two.validation), strict=True):
         np.testing.assert_allclose(np.sum(rows, axis=1), timeline.makespan, rtol=1e-4)
     assert story["errors"][0]["texts"][-1] == format_change(
         two.validation.verdicts[0].errors["replay"]
     )
     assert len(story["levels"]) == len(story["errors"][1]["texts"]) == 5
+    assert [*story["said"]] == story["levels"]
 
 
 @pytest.mark.slow
@@ -331,6 +332,12 @@ def test_a_run_is_picked_and_its_ops_are_joined(tmp_path):
             f"{lead}.startsWith('ZB-1P measured takes') && {lead}.includes('ms against GPipe "
             f"measured')"
         )
+        headings = browser.run(
+            "[...document.querySelectorAll('#story h2')].map(h => h.textContent)"
+        )
+        assert "ZB-1P measured \u2212 GPipe measured, ms of a device on average" in headings
+        said = browser.run("document.getElementById('story').textContent")
+        assert "replay: each op's own measured time" in said
         assert browser.run("document.getElementById('fault').textContent") == ""
 
 
@@ -340,7 +347,7 @@ def test_a_browser_draws_the_page_with_the_residuals_below_what_was_measured(dev
     """Lines for few devices, a strip for many; the residuals are chosen at the start."""
     made = session("gpipe", "1f1b", devices=devices)
     story = picker_of(made.validation, ["GPipe", "1F1B"])
-    save_overlay(made.validation, made.record, str(tmp_path / "x.html"), ".html", story=story)
+    save_overlay(made.validation, made.record, str(tmp_path / "x.html"), ".html", explanation=story)
     dom = shown((tmp_path / "x.html").as_uri(), tmp_path)
     assert re.search(r'<html[^>]* data-state="drawn"', dom)
     assert re.search(r'<p id="fault"[^>]*></p>', dom)

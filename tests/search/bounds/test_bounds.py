@@ -26,7 +26,7 @@ from ppsim.search.bounds.bounds import (
     limit_bound,
 )
 from ppsim.search.bounds.work import _join
-from ppsim.search.orders.optimize import take_apart
+from ppsim.search.orders.optimize import separate_pairs
 from ppsim.search.problem import Problem
 from ppsim.search.rules.encoder import Encoder, add_encoder, encoder_times
 from ppsim.search.rules.offload import add_offload
@@ -350,7 +350,7 @@ def test_of_ops_that_are_missing_devices_run_what_there_is():
 def test_pairs_that_save_nothing_leave_the_bounds_as_they_are(name):
     schedule = generate(name, devices=4, microbatches=8)
     time = np.array([[1.0], [2.0], [1.0], [1.0]]) * np.ones(schedule.n_stages)
-    apart = bound_schedule(take_apart(schedule), Costs(time))
+    apart = bound_schedule(separate_pairs(schedule), Costs(time))
     assert (
         bound_schedule(schedule, Costs(time, pair=np.full(schedule.n_stages, 3.0))).span
         == apart.span

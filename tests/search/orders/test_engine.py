@@ -12,7 +12,7 @@ from ppsim.schedules import generate
 from ppsim.search.orders import anneal_kernel, engine
 from ppsim.search.orders.engine import search
 from ppsim.search.orders.improve import Member, cost_of, make_walk
-from ppsim.search.orders.optimize import Known, Outcome
+from ppsim.search.orders.optimize import NamedSolution, Outcome
 from ppsim.search.problem import Problem, Solution, evaluate, fits
 from ppsim.search.rules.order_kernel import Orders
 from ppsim.search.rules.orders import make_orders, read_orders, write_one_by_one, write_schedule
@@ -188,7 +188,7 @@ def test_what_fits_smaller_caps_is_written_while_there_is_time(monkeypatch):
     monkeypatch.setattr(engine, "write_linear", write)
     for deadline, tried in ((np.inf, 1.0), (-np.inf, 0.0)):
         caps.clear()
-        found = len(list(engine.written(problem, deadline)))
+        found = len(list(engine.rule_queues(problem, deadline)))
         assert caps[0] == [6.0] * 4
         shares = [5 - 5 * nth / engine.SMALLER_CAPS for nth in range(engine.SMALLER_CAPS)]
         assert [each[0] - 1 for each in caps] == pytest.approx(shares if tried else shares[:1])
@@ -228,7 +228,7 @@ def test_the_best_known_is_the_fastest_of_those_that_fit():
         (False, True, both[1]),
         (False, False, None),
     ):
-        known = (Known(both[0], fits_first), Known(both[1], fits_second))
+        known = (NamedSolution(both[0], fits_first), NamedSolution(both[1], fits_second))
         assert Outcome(problem, both[0], 0.0, known, True, False).best_known is best
 
 
@@ -249,8 +249,8 @@ def test_full_backwards_are_written_where_any_stage_has_them(monkeypatch):
     """
     time = np.array([[1.0, 1.0], [2.0, 1.5], [1.0, 1.0], [1.0, 1.0]])
     problem = Problem(place("linear", 2, 2), 2, Costs(time), 2)
-    once = list(engine._written(problem, -np.inf))
-    found = [queues for _, queues in engine.written(problem, -np.inf)]
+    once = list(engine._candidate_queues(problem, -np.inf))
+    found = [queues for _, queues in engine.rule_queues(problem, -np.inf)]
     assert len(found) == 2 * len(once)
     for queues in found[len(once) :]:
         codes = queues[1].tolist()

@@ -96,14 +96,14 @@ def test_an_op_reaches_as_far_as_all_swaps_on_the_way_are_allowed(placement, see
                 if not is_allowed(problem, swapped, device):
                     break
                 queue, here = swapped, there
-            assert kernel.reach(orders, walk, op, steps) == first + here
+            assert kernel.reachable_place(orders, walk, op, steps) == first + here
             reached.add(here - (op - first))
     assert {-1, 0, 1} <= reached
 
 
 @by_placement
 def test_a_move_keeps_places_and_what_is_held_up_to_date(placement):
-    """After many moves they are those that are computed anew, the queues are orders, and the caps
+    """After many moves they are those that are computed again, the queues are orders, and the caps
     hold.
     """
     problem, orders, walk = state(placement, 200)
@@ -135,7 +135,7 @@ def test_there_and_back_leaves_all_as_it_was(placement):
     _, orders, walk = state(placement, 60)
     for op in range(len(orders.code)):
         before = orders.code.copy(), orders.microbatch.copy(), walk.held.copy(), walk.place.copy()
-        there = kernel.reach(orders, walk, op, 4 if op % 2 else -4)
+        there = kernel.reachable_place(orders, walk, op, 4 if op % 2 else -4)
         kernel.move(orders, walk, op, there)
         assert (orders.code[there], orders.microbatch[there]) == (before[0][op], before[1][op])
         kernel.move(orders, walk, there, op)
@@ -167,7 +167,7 @@ def test_a_series_moves_the_ops_of_the_next_microbatches_alike(placement, steps)
         moved = 0
         for m in reversed(many) if steps > 0 else many:
             here = other.place[code * size + m]
-            there = kernel.reach(alone, other, here, steps)
+            there = kernel.reachable_place(alone, other, here, steps)
             moved += there != here
             kernel.move(alone, other, here, there)
         assert kernel.move_series(orders, walk, op, steps, 3) == moved

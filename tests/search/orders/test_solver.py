@@ -26,11 +26,11 @@ from ppsim.search.orders.solver import (
     Grid,
     Model,
     Proof,
+    bound_in_steps,
     count_steps,
     import_solver,
     solve,
     to_fraction,
-    up,
 )
 from ppsim.search.problem import ROUNDING, Problem, evaluate, fits
 from ppsim.search.rules.orders import write_one_by_one, write_schedule
@@ -384,8 +384,8 @@ def test_a_bound_in_steps_is_never_above_itself():
     """Whole times reach the next step; others are rounded, and so is the bound, a little below."""
     nothing = np.zeros(0, np.int64)
     whole, rounded = (Grid(nothing, nothing, nothing, 4.0, exact) for exact in (True, False))
-    assert [up(bound, whole) for bound in (2.5, 2.6, 2.75)] == [10, 11, 11]
-    assert [up(bound, rounded) for bound in (2.5, 2.6, 2.75)] == [9, 10, 10]
+    assert [bound_in_steps(bound, whole) for bound in (2.5, 2.6, 2.75)] == [10, 11, 11]
+    assert [bound_in_steps(bound, rounded) for bound in (2.5, 2.6, 2.75)] == [9, 10, 10]
 
 
 def test_what_takes_no_time_needs_no_solver(monkeypatch):

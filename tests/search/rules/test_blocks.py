@@ -96,7 +96,7 @@ def test_machine_code_completes_blocks_as_python_does(monkeypatch):
     fill.compile_now()
     monkeypatch.setattr(compiled, "_load", lambda *_: pytest.fail("loaded while somebody waits"))
     assert [queue.tolist() for block in blocks for queue in complete(block, 12)] == python
-    assert compiled.pays(fill_kernel.fill, 0, fill.COMPILE_FILLING_ABOVE)
+    assert compiled.machine_code_pays(fill_kernel.fill, 0, fill.COMPILE_FILLING_ABOVE)
 
 
 @pytest.mark.parametrize("name", BLOCKS)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppsim.base.toml import Refused
+from ppsim.base.toml import RefusedValue
 from ppsim.core.costs import Costs, costs_for
 from ppsim.core.ops import BACKWARDS, PAIRED, Kind, pack
 from ppsim.core.recompute import add_recompute
@@ -290,7 +290,7 @@ def test_messages_to_and_from_the_first_stage_take_their_time():
 def test_each_of_several_numbers_counts():
     """One time below zero, one device that cannot be, or one backward, whatever the others are."""
     for wrong in ({"forward": (1.0, -1.0)}, {"forward": 1.0, "devices": (3, -1)}):
-        with pytest.raises(Refused):
+        with pytest.raises(RefusedValue):
             Encoder(**wrong)
     assert not Encoder(1.0, (0.0, 1.0)).frozen
     assert Encoder(1.0, (0.0, 0.0)).frozen

@@ -132,9 +132,9 @@ def test_an_f_waits_where_the_next_device_has_enough_to_do(free, idle, waits):
     """
     state = line(idle=(0.0, idle))
     state.done[F], state.free[:] = (3, 1), (free, 4.0)
-    assert kernel.postpones(state, 0) == waits
+    assert kernel.may_postpone(state, 0) == waits
     state.done[F] = (2, 1)
-    assert not kernel.postpones(state, 0)
+    assert not kernel.may_postpone(state, 0)
 
 
 def test_w_that_make_room_for_an_f_take_their_time_before_it():
@@ -145,7 +145,7 @@ def test_w_that_make_room_for_an_f_take_their_time_before_it():
         state = line(cap=2.0, idle=(0.0, 9.5))
         state.done[F], state.done[I], state.free[:] = (3, 1), (works, 0), (0.0, 4.0)
         state.held[:] = held
-        assert kernel.postpones(state, 0) == waits
+        assert kernel.may_postpone(state, 0) == waits
 
 
 def test_the_first_device_ends_its_f_with_all_the_w_that_it_owes():

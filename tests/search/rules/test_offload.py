@@ -287,7 +287,7 @@ def test_what_waits_on_a_shared_link_takes_no_longer_than_others_copies_and_hold
         copies,
         simulate(schedule, prices).start,
         simulate(schedule, prices).end,
-        0 * copies.back,
+        0 * copies.return_time,
     )
     made = _insert(schedule, copies, gates)
     before, after = simulate(made, prices), simulate(_share(made, prices), prices)

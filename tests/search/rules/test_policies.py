@@ -216,7 +216,7 @@ def test_machine_code_orders_what_is_large_where_there_is_some(monkeypatch, larg
     for module in (heuristics, zbv):
         monkeypatch.setattr(module, "can_compile", lambda: compiles)
     monkeypatch.setattr(heuristics, "COMPILE_HEURISTICS_ABOVE", 11 if large else 12)
-    monkeypatch.setattr(zbv, "pays", lambda *given: large)
+    monkeypatch.setattr(zbv, "machine_code_pays", lambda *given: large)
 
     def listed(*given, compiled):
         asked.append(compiled)

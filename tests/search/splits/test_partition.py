@@ -27,8 +27,12 @@ from ppsim.search.splits import partition as search
 from ppsim.search.splits import partition_planned as planned_search
 from ppsim.search.splits import splits
 from ppsim.search.splits.partition import _least_near, _unevenness, climbs_from, partition
-from ppsim.search.splits.partition_planned import _in_order, cuts_of_any_order, partition_planned
-from ppsim.search.splits.partition_solver import _find_step, _hold, list_by_cuts
+from ppsim.search.splits.partition_planned import (
+    _splits_by_cut,
+    cuts_of_any_order,
+    partition_planned,
+)
+from ppsim.search.splits.partition_solver import _find_step, _limit_states, list_by_cuts
 from ppsim.search.splits.split_search import SplitSearch
 from ppsim.search.splits.splits import Sizes, SplitProblem, bound_busiest, layers_in, list_ends
 from ppsim.workload.layout.costs import LayerTimes, layout_costs
@@ -51,11 +55,11 @@ def make(name: str, devices: int, chunks: int, microbatches: int = 4) -> Schedul
 def problem_of(
     schedule: Schedule, times: LayerTimes, n_layers: int, comm: float = 0.0
 ) -> SplitProblem:
-    alone = replace(times, layer=0.0, mtp=times.of_mtp)
+    alone = replace(times, layer=0.0, mtp=times.mtp_time)
     base = layout_costs(build_layout([0] * schedule.n_stages, schedule.n_devices), alone, comm)
     b = times.b_over_f
     rate = Costs(np.outer([1.0, b, b / 2, b / 2, 1.0], np.ones(schedule.n_stages)), comm)
-    return SplitProblem(schedule, base, rate, np.array(times.of_layers(n_layers)))
+    return SplitProblem(schedule, base, rate, np.array(times.forward_times(n_layers)))
 
 
 def all_splits(n_layers: int, stages: int, least: int) -> list[list[int]]:
@@ -102,7 +106,7 @@ def test_it_equals_brute_force(task):
     schedule = make(name, devices, chunks)
     splits = all_splits(n_layers, schedule.n_stages, least)
     expected = min(brute_force(schedule, times, splits, comm))
-    problem = replace(problem_of(schedule, times, n_layers, comm), least=least)
+    problem = replace(problem_of(schedule, times, n_layers, comm), least_layers=least)
     found = partition(problem)
     assert found is not None
     assert (found.status, problem.n_splits) == ("optimal", len(splits))
@@ -127,7 +131,7 @@ def test_what_has_time_for_one_split_answers_with_the_even_one(monkeypatch, list
         problem, accepts=(lambda split: True) if cap < math.inf else None, time_limit=ENDLESS
     )
     assert found is not None
-    assert (found.best[0], found.timed, found.status) == ((3, 3, 3, 3), 1, "feasible")
+    assert (found.best[0], found.simulated, found.status) == ((3, 3, 3, 3), 1, "feasible")
 
 
 def test_splits_of_a_large_schedule_are_timed_one_by_one(monkeypatch):
@@ -377,7 +381,7 @@ def test_an_interrupt_keeps_the_best_and_proves_no_more_than_is_true(listed, mon
         found = partition(problem, report=interrupt_after(last))
         assert found is not None
         assert found.bound <= optimum * (1 + 1e-9) <= found.best[1] * (1 + 2e-9)
-        assert found.timed < problem.n_splits  # bounds leave out the rest
+        assert found.simulated < problem.n_splits  # bounds leave out the rest
         assert (found.status == "optimal") == (found.bound >= found.best[1] * (1 - 1e-6))
         bounds.append(found.bound)
     assert bounds == sorted(bounds)
@@ -414,7 +418,7 @@ def test_the_solver_keeps_just_the_splits_that_fit(sized):
     model, found = solver.CpModel(), list[tuple[int, ...]]()
     layers = [model.new_int_var(0, 3, "") for _ in range(3)]
     problem: Any = SimpleNamespace(held=held, sizes=sizes if sized else None, cap=cap)
-    _hold(model, problem, layers)
+    _limit_states(model, problem, layers)
     run = solver.CpSolver()
     while run.solve(model) in (solver.OPTIMAL, solver.FEASIBLE):
         found.append(tuple(map(run.value, layers)))
@@ -439,7 +443,9 @@ def test_of_equal_splits_the_most_even_comes_first():
 @given(tasks())
 def test_the_busiest_device_bounds_every_split(task):
     name, devices, chunks, n_layers, times, least, comm = task
-    problem = replace(problem_of(make(name, devices, chunks), times, n_layers, comm), least=least)
+    problem = replace(
+        problem_of(make(name, devices, chunks), times, n_layers, comm), least_layers=least
+    )
     ends = list_ends(n_layers, problem.schedule.n_stages, least)
     assert bound_busiest(problem) <= problem.makespans(ends).min() + 1e-9
 
@@ -504,7 +510,7 @@ def test_a_split_whose_order_follows_its_costs_equals_brute_force():
     assert found.status == "optimal"
     assert found.best[1] == found.bound == min(expected.values())
     assert expected[found.best[0]] == found.best[1]
-    assert len(planned) == len(set(planned)) == found.timed
+    assert len(planned) == len(set(planned)) == found.simulated
     assert all(expected[split] == makespan for split, makespan in found.runner_ups)
     assert partition_planned(problem, lambda split: np.inf, price, [(2, 2, 1)]) is None
     late = partition_planned(problem, time_split, price, [(2, 2, 1)], time_limit=0)
@@ -526,7 +532,7 @@ def test_a_planned_split_is_optimal_only_where_no_other_may_be_faster(listed, mo
 
     def list_splits(search):
         return itertools.islice(
-            _in_order(search.problem, search.cuts), None if listed is False else 1
+            _splits_by_cut(search.problem, search.cuts), None if listed is False else 1
         )
 
     monkeypatch.setattr(planned_search, "MOST_LISTED", problem.n_splits - (not listed))
@@ -548,7 +554,7 @@ def test_a_planned_split_is_optimal_only_where_no_other_may_be_faster(listed, mo
         assert found.bound >= least or last < 2
         assert found.bound <= optimum * (1 + 1e-9)
         assert (found.status == "optimal") == (found.bound >= found.best[1] * (1 - 1e-6))
-        assert found.ranked == (found.timed == problem.n_splits)
+        assert found.ranked == (found.simulated == problem.n_splits)
         statuses.append(found.status)
     assert statuses[-1] == "feasible"
     assert statuses[0] == ("feasible" if listed is None else "optimal")
@@ -658,7 +664,7 @@ def test_a_descent_ends_where_new_cuts_gain_nothing_and_not_before(monkeypatch):
         timed.append(int(ends[0]))
         return max(100.0 - timed[-1], 50.0)
 
-    state: Any = SimpleNamespace(late=False, evaluate=take, report_progress=lambda: None)
+    state: Any = SimpleNamespace(is_over=False, evaluate=take, report_progress=lambda: None)
     search._descend(state, np.array([0]))
     assert timed == list(range(1, 50 + search.STALE + 1))
 
@@ -728,7 +734,7 @@ def test_what_is_said_of_climbs_is_what_cuts_say_of_them_and_a_descent_ends_at_t
     for first in ([0, 0, 0], [7, 7, 7], [2, 3, 7]):
         ends = np.array(first, np.int16)
         near = climbs_from(problem, ends)
-        assert search._say_of_climbs(problem, ends, rates, constants) == pytest.approx(said(near))
+        assert search._cuts_of_climbs(problem, ends, rates, constants) == pytest.approx(said(near))
         last = _least_near(state, ends)
         assert said(last[:, None])[0] <= said(climbs_from(problem, last)).min() * (1 + 1e-9)
         assert said(last[:, None])[0] < said(ends[:, None])[0]

@@ -15,7 +15,7 @@ import pytest
 from matplotlib.font_manager import FontEntry, FontProperties, fontManager
 from matplotlib.textpath import TextPath, text_to_path
 
-from ppsim.show.drawing.canvas import settled
+from ppsim.show.drawing.canvas import figure_settings
 from ppsim.show.drawing.gantt import layout
 from ppsim.show.drawing.letters import text_width
 from tests.clock import HANG_S
@@ -42,7 +42,7 @@ def test_a_text_is_as_wide_as_in_matplotlibs_own_font_whatever_is_installed(
     ]
     monkeypatch.setattr(fontManager, "ttflist", found)
     size = 97.0 + len(suffix + weight) / 16
-    with settled(suffix):
+    with figure_settings(suffix):
         wide = text_width("Backward for weights", size, weight)
     own = FontProperties(fname=os.path.join(FONTS, file), size=size)
     assert (

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from rich.text import Text
 
 from ppsim.ask import terminal
 from ppsim.core.costs import costs_for
@@ -14,7 +15,7 @@ from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import measure
 from ppsim.schedules import generate
 from ppsim.show.drawing.gantt.figure import plot
-from ppsim.show.drawing.legend import BY_CHUNK, legend_entries, split_by_chunk
+from ppsim.show.drawing.legend import BY_CHUNK, legend_entries
 from ppsim.show.drawing.palette import (
     DEFAULT,
     FEW_COLOURS,
@@ -41,12 +42,12 @@ NAMES = {
     "gpipe": ["Forward", "Backward", "Bubble"],
     "gpipe on one device": ["Forward", "Backward"],
     "zb-1p": ["Forward", "Backward for input", "Backward for weights", "Bubble"],
-    "interleaved": ["Forward", "Backward", "Other tint: 2nd chunk", "Bubble"],
+    "interleaved": ["Forward", "Backward", "1st, 2nd chunk", "Bubble"],
     "interleaved of three": ["Forward", "Backward", "First to last chunk", "Bubble"],
 }
 ALL = ["Forward", "Backward (full)", "Backward for input", "Backward for weights", "Overlapped F&B"]
 TWO = (("dualpipe", "replica"), ("dualpipe-v", "chunk"))
-NAMES |= {name: [*ALL, f"Other tint: 2nd {what}", "Bubble"] for name, what in TWO}
+NAMES |= {name: [*ALL, f"1st, 2nd {what}", "Bubble"] for name, what in TWO}
 
 
 def printed(timeline, colours):
@@ -62,21 +63,14 @@ def test_terminal_figure_and_page_have_the_same_legend(shape):
     timeline = simulate(schedule, costs_for(schedule))
     names = [entry.name for entry in legend_entries([timeline])]
     assert names == NAMES[shape]
-    boxed = [name.replace("Other tint: 2nd", "1st, 2nd") for name in names]
     said = [entry["name"] for entry in contents(Document((timeline,), ("a",)))["legend"]]
     # pages can also show causes
-    assert [name for name in said if not name.startswith("Idle: ")] == boxed
+    assert [name for name in said if not name.startswith("Idle: ")] == names
     drawn = [text.get_text() for text in plot(timeline).texts]
-    assert [name for name in drawn if name in boxed] == boxed
+    assert [name for name in drawn if name in names] == names
     for colours in (0, FEW_COLOURS, MANY_COLOURS):
         line = printed(timeline, colours)
-        said = [name.lower() for name in names]
-        if not colours:
-            said = [
-                name.replace("other tint", "lower case").replace(BY_CHUNK.lower(), "odd chunks")
-                for name in said
-            ]
-        places = [line.index(name) for name in said]
+        places = [line.index(name.lower()) for name in names]
         assert places == sorted(places)
 
 
@@ -102,7 +96,7 @@ def test_sixteen_colours_are_too_few_for_shades(monkeypatch, system, colours, le
     assert ("\x1b[" in text) == colours
     assert ("F0" in text) == letters
     if system == "standard":
-        assert re.search(r"\x1b\[37;44mF0", text)
+        assert re.search(r"\x1b\[97;44mF0", text)
         assert re.search(r"\x1b\[30;42mB0", text)
 
 
@@ -117,10 +111,7 @@ def test_grey_text_reads_on_light_and_on_dark_terminals():
 @pytest.mark.parametrize("palette", [DEFAULT, PALETTES["mono"]])
 def test_figures_and_pages_show_the_tint_of_each_chunk_of_each_kind(chunks, levels, palette):
     timeline = timed("interleaved-zb", 4, 8, chunks=chunks)
-    entries = {
-        each.name: each
-        for each in split_by_chunk(legend_entries([timeline], palette=palette), palette)
-    }
+    entries = {each.name: each for each in legend_entries([timeline], palette=palette)}
     kinds = {"Forward": Kind.F, "Backward for input": Kind.I, "Backward for weights": Kind.W}
     for name, kind in kinds.items():
         assert entries[name].colours == tuple(palette.fill(kind)[level] for level in levels)
@@ -132,6 +123,44 @@ def test_figures_and_pages_show_the_tint_of_each_chunk_of_each_kind(chunks, leve
 def test_a_box_has_the_colours_of_its_kinds():
     entries = legend_entries([timed("dualpipe", 4, 8)])
     for entry in entries:
-        assert entry.colours[: len(entry.kinds)] == tuple(
-            DEFAULT.fill(kind)[0] for kind in entry.kinds
-        )
+        if len(entry.kinds) == 1:
+            assert entry.colours == (
+                DEFAULT.fill(entry.kinds[0])[0],
+                DEFAULT.fill(entry.kinds[0])[-1],
+            )
+        else:
+            assert entry.colours[: len(entry.kinds)] == tuple(
+                DEFAULT.fill(kind)[0] for kind in entry.kinds
+            )
+
+
+@pytest.mark.parametrize("colours", [0, 16, FEW_COLOURS, MANY_COLOURS])
+@pytest.mark.parametrize("chunks", [1, 2, 3])
+def test_a_terminal_has_a_box_for_each_kind_and_chunk(chunks, colours):
+    """In the style of that chunk's cells; where there are few colours, with their letter."""
+    name = "1f1b" if chunks == 1 else "interleaved"
+    timeline = timed(name, 2, 4, **({"chunks": chunks} if chunks > 1 else {}))
+    lines = gantt(timeline, measure(timeline), 400, colours).renderables
+    *rows, legend = [line for line in lines if isinstance(line, Text)]
+    cells = [row for row in rows if row.plain.startswith("dev")]
+    drawn = {
+        (segment.style, "".join(char for char in segment.text if char.isalpha()))
+        for row in cells
+        for segment in row.render(Console(width=400))
+        if segment.style and segment.style.bgcolor
+    }
+    boxes = [
+        (segment.style, segment.text.strip())
+        for segment in legend.render(Console(width=400))
+        if segment.style and segment.style.bgcolor
+    ]
+    if not colours:
+        wanted = "F forward  B backward" if chunks == 1 else "Ff forward  Bb backward"
+        assert wanted in legend.plain
+        return
+    tints = {1: 1, 2: 2, 3: 3 if colours == MANY_COLOURS else 2}[chunks]
+    assert len({*boxes}) >= 2 * tints
+    if colours == 16:
+        assert {text for _, text in boxes} == ({*"FB"} if chunks == 1 else {*"FfBb"})
+    else:
+        assert {style.bgcolor for style, _ in boxes} <= {style.bgcolor for style, _ in drawn}

@@ -308,6 +308,15 @@ def test_no_entry_of_a_legend_stands_alone(count):
     assert len(lines) == 1 or len(lines[-1]) > 1
 
 
+@pytest.mark.parametrize(
+    ("count", "sizes"), [(3, [3]), (5, [3, 2]), (7, [3, 2, 2]), (10, [3, 2, 3, 2]), (1, [1])]
+)
+def test_the_lines_of_a_legend_have_about_equally_many_entries(count, sizes):
+    """Seven of which three fit on a line are not three, three and one."""
+    entries = [Entry("a name of some length", ("#000000",)) for _ in range(count)]
+    assert [len(line) for line in legend_lines(entries, 300.0, 6.0)] == sizes
+
+
 def test_a_window_puts_no_label_beside_its_cell():
     """Cells that the window cuts have none, and all others keep theirs."""
     timeline = timed("1f1b", 4, 8)

@@ -32,8 +32,8 @@ from ppsim.show.drawing.palette import (
     XTERM,
     XTERM_CAUSES,
     XTERM_HEAT,
-    along,
     luminance,
+    ramp_colours,
     second_shade,
     text_colour,
     xterm_colour,
@@ -215,7 +215,7 @@ def test_the_shades_of_a_terminal_are_apart(vision):
 def test_grey_texts_and_curves_read_on_their_pages():
     assert contrast(MUTED, "#ffffff") >= 4.5
     for ramp, page in zip(RAMP, ("#ffffff", "#12161c"), strict=True):
-        assert min(contrast(colour, page) for colour in along(ramp, MOST_LINES)) >= 3
+        assert min(contrast(colour, page) for colour in ramp_colours(ramp, MOST_LINES)) >= 3
     assert min(contrast(TERMINAL_MUTED, page) for page in ("#ffffff", "#000000")) >= 4.5
 
 
@@ -225,7 +225,7 @@ def test_curves_of_eight_devices_are_apart(page, vision):
     """CIEDE2000 of at least 5 between any two of eight lines, and lightness in the order of
     devices.
     """
-    colours = along(RAMP[page], MOST_LINES)
+    colours = ramp_colours(RAMP[page], MOST_LINES)
     assert closest(colours, vision)[0] >= 5
     assert [*map(lightness, colours)] == sorted(map(lightness, colours), reverse=bool(page))
 

@@ -13,8 +13,9 @@ from matplotlib.collections import LineCollection, PathCollection, PolyCollectio
 
 from ppsim.analysis.jitter import Sampled
 from ppsim.schedules import generate
-from ppsim.show.drawing.trust import draw_published, draw_spread, say_what_is_drawn
+from ppsim.show.drawing.trust import chart_notes, draw_published, draw_spread
 from ppsim.show.files.chart import save_chart
+from tests.browser import started
 from tests.commands import invoke, refused
 
 
@@ -62,11 +63,11 @@ def test_every_compared_run_is_a_point_with_its_range(width):
 
 
 def test_what_is_not_drawn_is_said():
-    said = " ".join(say_what_is_drawn(ROWS, 3.3))
+    said = " ".join(chart_notes(ROWS, 3.3))
     assert said.startswith("3 of 5 runs;")
     assert "cannot be predicted: 1." in said
     assert "Without a measured step: 1." in said
-    assert "Without" not in " ".join(say_what_is_drawn(ROWS[:3], 3.3))
+    assert "Without" not in " ".join(chart_notes(ROWS[:3], 3.3))
 
 
 def test_hills_stand_where_the_samples_are():
@@ -131,7 +132,7 @@ def test_a_page_of_many_runs_is_small_and_has_a_picture_for_phones(tmp_path):
         str(tmp_path / "x.html"),
         ".html",
         title="T",
-        said="S",
+        sentences="S",
         inputs={},
         headings=["run", "layout", "a", "b"],
         rows=cells,
@@ -141,13 +142,49 @@ def test_a_page_of_many_runs_is_small_and_has_a_picture_for_phones(tmp_path):
     assert len(page) < 150_000
     assert page.count('<svg class="phone"') == 1
     assert '<td class="words">tp 2, pp 4</td><td>1.234567</td><td>3.0</td>' in page
-    assert '<td class="words" colspan="3">left out: &lt;no&gt; GPU</td>' in page
+    assert (
+        '<td class="words" colspan="3"><span class="remark">left out: &lt;no&gt; GPU</span></td>'
+        in page
+    )
     svgs = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
     ids = [re.findall(r' id="([^"]+)"', svg) for svg in svgs]
     assert not set(ids[0]) & set(ids[1])
     for svg, own in zip(svgs, ids, strict=True):
         assert set(re.findall(r'(?:href="#|url\(#)([^")]+)', svg)) == set(own)
         assert set(re.findall(r' class="(\w\d+)"', svg)) == set(re.findall(r"\.(\w\d+){", svg))
+
+
+@pytest.mark.browser
+def test_a_phone_shows_many_runs_on_low_rows_and_remarks_whole(tmp_path):
+    """A long source is not squeezed to a letter a line, and a remark does not go over the edge."""
+    named = ["model", "GPU", "software", "layout"]
+    source = "owner/repository@067f987df:docs/performance-summary-archive.md:593"
+    words = ["qwen3-30b-a3b", "gb200", "megatron-bridge", "pp 2, dp 8, ep 8, vp 24, mbs 2"]
+    numbers = ["11.52", "9.7-13.7", "24.85", "-53.6%"]
+    cells = [[f"p{n}", *words, *numbers, source] for n in range(9)]
+    save_chart(
+        lambda width: draw_published([run("a", "b", 2.0, 2.1, 1.9, 2.3)], width),
+        6.75,
+        str(tmp_path / "x.html"),
+        ".html",
+        title="T",
+        sentences="S",
+        inputs={},
+        headings=["run", *named, "predicted s", "range s", "measured s", "error", "source"],
+        rows=[["q", "left out: " + "no such model in the library " * 4], *cells],
+        left=[*named, "source"],
+    )
+    with started(tmp_path) as browser:
+        size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+        browser.ask("Emulation.setDeviceMetricsOverride", **size)
+        browser.open((tmp_path / "x.html").as_uri())
+        rows = browser.run(
+            "[...document.querySelectorAll('tbody tr')].map(row => row.offsetHeight)"
+        )
+        remark = browser.run("document.querySelector('.remark').getBoundingClientRect().right")
+    assert len(rows) == 10
+    assert max(rows) < 120
+    assert remark <= 390
 
 
 def test_other_formats_are_refused_before_anything_is_drawn(tmp_path):

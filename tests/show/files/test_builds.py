@@ -4,21 +4,27 @@ page calls it.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import ppsim
 from ppsim.core.costs import Costs, costs_for
+from ppsim.core.ops import Kind
 from ppsim.core.schedule import Schedule
 from ppsim.engine.simple.longest_path import simulate
-from ppsim.prices.editable import MOST_NAMES
+from ppsim.errors import PpsimError
 from ppsim.schedules import families, generate, list_alike, recognise
 from ppsim.show.files.document import Document, save
-from ppsim.show.files.editing import why_not_blank
+from ppsim.show.files.editing import hash_queues, why_not_blank
+from ppsim.show.files.page_parts import read_part
 from tests.browser import Browser, started
 from tests.commands import invoke, refused
 from tests.edits import amounts, read_back, small, uneven_costs, verify
@@ -56,7 +62,7 @@ def open_page(browser: Browser, folder: Path, schedule: Schedule, costs: Costs) 
     timeline = simulate(schedule, costs)
     document = Document((timeline,), (schedule.name,), costs=(costs,), memory_models=(model,))
     target = folder / "x.html"
-    save(replace(document, known=(list_alike(schedule, MOST_NAMES),)), str(target))
+    save(replace(document, known=(list_alike(schedule),)), str(target))
     browser.open(target.as_uri())
 
 
@@ -129,7 +135,7 @@ def test_a_page_names_queues_as_python_does(name, tmp_path, browser):
     found = json.loads(browser.run("JSON.stringify(ppsim.name())"))
     assert found["away"] == 0
     assert found["name"] == recognise(schedule)
-    alike = list_alike(schedule, MOST_NAMES)
+    alike = list_alike(schedule)
     for number, other in enumerate(json.loads(browser.run("JSON.stringify(ppsim.known())"))):
         browser.run(f"ppsim.become({number}); 1")
         assert json.loads(browser.run("JSON.stringify(ppsim.name())")) == {
@@ -145,6 +151,80 @@ def test_a_page_names_queues_as_python_does(name, tmp_path, browser):
                 column,
             )
     assert browser.errors == []
+
+
+_OPTIONS: tuple[dict[str, Any], ...] = ({}, {"group_size": 2}, {"slices": 2})
+SIZES = ((4, 8), (8, 32), (2, 5), (6, 18), (16, 64))
+
+
+def variants(name: str) -> Iterator[Schedule]:
+    """Yield a family's schedules at several sizes, with group sizes and slices."""
+    for devices, microbatches in SIZES:
+        for options in _OPTIONS:
+            with contextlib.suppress(PpsimError):
+                yield generate(name, devices=devices, microbatches=microbatches, **options)
+
+
+def codes_of(schedule: Schedule) -> list[list[int]]:
+    """Return the queues as numbers, as the page packs its ops."""
+    first = schedule.pair > np.arange(len(schedule))
+    cell = schedule.microbatch.astype(np.int64) * (schedule.n_stages + 1) + schedule.stage + 1
+    codes = (cell * 64 + schedule.kind) * 2 + first
+    return [codes[schedule.queue(device)].tolist() for device in range(schedule.n_devices)]
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("name", ALL)
+def test_a_page_makes_of_queues_the_text_that_python_makes(name, browser):
+    """At several sizes; and another one of two neighbours in turned order."""
+    script = read_part("edit_known.js")
+    (factors,) = re.findall(r"^const HASH_FACTORS.*;", script, re.M)
+    (function,) = re.findall(r"^function hashOfQueues.*?^}", script, re.M | re.S)
+    made = list(variants(name))
+    assert made
+    queues = [codes_of(each) for each in made]
+    turned = [[row[:1] + row[2:0:-1] + row[3:] for row in rows[:1]] + rows[1:] for rows in queues]
+    both = json.dumps(queues + turned)
+    hashes = browser.run(f"(() => {{ {factors} {function} return {both}.map(hashOfQueues); }})()")
+    owns, others = hashes[: len(made)], hashes[len(made) :]
+    assert owns == [hash_queues(each) for each in made]
+    for before, after, own, other in zip(queues, turned, owns, others, strict=True):
+        assert (own == other) == (before == after)
+    assert any(before != after for before, after in zip(queues, turned, strict=True))
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    ("name", "devices", "microbatches", "others"),
+    [
+        ("1f1b", 8, 32, ()),
+        ("zb-v", 8, 32, ()),
+        ("dualpipe-v", 8, 80, ()),
+        ("1f1b", 8, 320, ("zb-2p", "zb-auto")),
+        ("interleaved", 4, 500, ("other group sizes",)),
+    ],
+)
+def test_a_page_of_any_size_names_all_families(
+    name, devices, microbatches, others, tmp_path, browser
+):
+    """Also where it does not have their queues; it says which it does not know."""
+    schedule = generate(name, devices=devices, microbatches=microbatches)
+    costs = costs_for(schedule)
+    alike = list_alike(schedule)
+    kinds = {Kind.F, Kind.B, Kind.I, Kind.W}
+    wanted = {key: made for key, made in alike.items() if made and kinds.issuperset(made.kind)}
+    assert {key for key, made in alike.items() if made is None} == {*others}
+    assert len(wanted) >= 5
+    for key in list(wanted)[-3:]:
+        document = Document((simulate(wanted[key], costs),), ("x",), costs=(costs,), known=(alike,))
+        save(document, str(tmp_path / "x.html"))
+        browser.open((tmp_path / "x.html").as_uri())
+        assert browser.run("ppsim.name()") == {"name": key, "number": 0, "away": 0}
+        browser.run("document.getElementById('edit').click(); ppsim.move(0, 2, 1)")
+        assert (browser.run("ppsim.name()") or {}).get("away") != 0
+    browser.run("for (let i = 0; i < 20; i++) ppsim.move(0, 0, 60)")
+    said = browser.run("document.getElementById('edited').textContent")
+    assert (f"not compared with {', '.join(others)}" in said) == bool(others)
 
 
 @pytest.mark.browser
@@ -203,12 +283,93 @@ def test_a_blank_page_begins_with_empty_rows(tmp_path, browser):
     assert browser.run("ppsim.state().missing") == 64
 
 
-def test_a_schedule_that_pairs_ops_is_never_blank(tmp_path):
+def test_a_schedule_with_other_ops_is_never_blank(tmp_path):
     target = tmp_path / "x.html"
-    words = ("run", "dualpipe", "--devices", "4", "--mb", "8", "--blank")
-    assert "pairs forwards with backwards" in str(refused(*words, "-o", str(target)))
+    words = ("run", "vocab-1", "--devices", "4", "--mb", "8", "--blank")
+    assert "it has ops of kind" in str(refused(*words, "-o", str(target)))
     assert not target.exists()
     assert "none is written" in str(refused(*words))
+
+
+def blank_page(browser: Browser, target: Path, *words: str) -> None:
+    """Open the page of a command that begins with empty rows."""
+    assert invoke("run", *words, "--blank", "-o", str(target)).exit_code == 0
+    browser.open(target.as_uri())
+    browser.wait("document.querySelector('#choices button')")
+
+
+@pytest.mark.browser
+def test_a_forward_is_placed_with_a_backward_as_a_pair(tmp_path, browser):
+    """By the button that offers both; it takes the time of a pair, and a link holds it."""
+    target = tmp_path / "x.html"
+    blank_page(browser, target, "1f1b-overlap", "--devices", "2", "--mb", "4", "--tfb", "2.5")
+    labels = "[...document.querySelectorAll('#choices button')].map(each => each.textContent)"
+
+    def place(device: int, label: str) -> None:
+        browser.run(f"(own => {{ own.value = {device}; own.onchange(); }})({pick})")
+        chosen = f"find(each => each.textContent.startsWith('{label} at '))"
+        browser.run(f"[...document.querySelectorAll('#choices button')].{chosen}.click()")
+
+    pick = "document.querySelector('#choices select')"
+    for device, label in ((0, "0F0"), (0, "0F1"), (1, "1F0"), (1, "1B0")):
+        place(device, label)
+    assert "1F1" in browser.run("ppsim.choices(1).map(each => each.label)")
+    place(0, "0F2 with 0B0")
+    found = browser.run("ppsim.state()")
+    assert found["queues"][0] == ["0F0", "0F1", "(0F2;0B0)OVERLAP_F_B"]
+    assert found["busy"][0] == pytest.approx(2 + 2.5)
+    assert not any("0F2" in label for label in browser.run(labels))
+    browser.wait("(location.hash.match(/~/g) ?? []).length === 5")
+    csv, link = browser.run("[ppsim.csv(), location.href]")
+    browser.open(link)
+    assert browser.run("ppsim.csv()") == csv
+    browser.run("ppsim.remove(0, 2)")
+    assert browser.run("ppsim.choices(0).map(each => each.label)")[-1] == "0F2 with 0B0"
+    with pytest.raises(AssertionError, match="not a pair"):
+        browser.run("ppsim.place(0, [0, 1].map(i => ppsim.choices(0)[0].place[0]))")
+    browser.run("ppsim.fill(4)")
+    made = browser.run("ppsim.state()")
+    assert made["valid"]
+    assert sum("OVERLAP" in cell for queue in made["queues"] for cell in queue) >= 2
+    assert browser.errors == []
+
+
+@pytest.mark.browser
+def test_slices_are_placed_behind_those_that_they_need(tmp_path, browser):
+    """Forwards of a sequence in the order of its slices, backwards in the other one."""
+    target = tmp_path / "x.html"
+    words = ("seq1f1b", "--devices", "2", "--mb", "2", "--slices", "2")
+    blank_page(browser, target, *words)
+    labels = "ppsim.choices({}).map(each => each.label)"
+    assert browser.run(labels.format(0)) == [
+        "0F0 (microbatch 0, slice 0)",
+        "0F2 (microbatch 1, slice 0)",
+    ]
+    for device, at in ((0, 0), (0, 0), (1, 0), (1, 0)):
+        browser.run(f"ppsim.place({device}, ppsim.choices({device})[{at}].place)")
+    assert browser.run("ppsim.state().queues") == [["0F0", "0F1"], ["1F0", "1F1"]]
+    assert "1B1 (microbatch 0, slice 1)" in browser.run(labels.format(1))
+    assert not any("1B0" in label for label in browser.run(labels.format(1)))
+    browser.run("ppsim.fill(0)")
+    assert browser.run("ppsim.state().valid")
+    browser.run("document.getElementById('edit').click(); document.getElementById('edit').click()")
+    buttons = "[...document.querySelectorAll('#editor button')]"
+    browser.run(f"{buttons}.find(each => each.textContent === 'stamp').click()")
+    assert browser.run("document.getElementById('status').textContent").startswith("a slice is not")
+    assert browser.errors == []
+
+
+@pytest.mark.browser
+def test_rounds_that_feed_back_begin_blank(tmp_path, browser):
+    target = tmp_path / "x.html"
+    words = ("decode", "--devices", "2", "--mb", "2", "--steps", "2", "--feedback", "0.5")
+    blank_page(browser, target, *words)
+    assert browser.run("ppsim.choices(0).map(each => each.label)") == ["0F0", "0F1"]
+    browser.run("ppsim.fill(0)")
+    found = browser.run("ppsim.state()")
+    assert found["valid"]
+    ran = ppsim.run("decode", devices=2, microbatches=2, steps=2, feedback=0.5)
+    assert found["makespan"] == pytest.approx(ran.timeline.makespan)
 
 
 @pytest.mark.browser

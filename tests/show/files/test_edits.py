@@ -156,6 +156,11 @@ def test_edits_hold_what_each_microbatch_holds(name, tmp_path, browser):
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "copies to the host": ("interleaved", {"offload": 1, "t_offload": 0.5, "t_reload": 0.75}),
+    "copies of two replicas": ("chimera", {"offload": 1, "t_offload": 0.5, "t_reload": 0.75}),
+    "copies and pairs of two replicas": (
+        "dualpipe",
+        {"offload": 1, "t_offload": 0.5, "t_reload": 0.25, "tfb": 2.5},
+    ),
     "recompute": ("1f1b", {"recompute": "full", "comm": 0.25}),
     "recompute of a part": ("1f1b", {"recompute": "layers:1", "layout": "Et|t|t|tL"}),
     "training steps": (
@@ -186,3 +191,58 @@ def test_edits_of_what_options_ask_for(name, tmp_path, browser):
     ran = ppsim.run(spec, devices=4, microbatches=8, **options)
     ran.save(tmp_path / "x.html")
     follow(browser, tmp_path / "x.html", ran.schedule, ran.costs, None, 3)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("name", ["copies of two replicas", "copies and pairs of two replicas"])
+def test_a_microbatch_crosses_with_its_copies_and_in_its_pair(name, tmp_path, browser):
+    """All of its ops are on the other devices then, as many as before; what is left runs as Python
+    says.
+    """
+    spec, options = VARIANTS[name]
+    ran = ppsim.run(spec, devices=4, microbatches=8, **options)
+    ran.save(tmp_path / "x.html")
+    browser.open((tmp_path / "x.html").as_uri())
+    first = homes(browser.run("ppsim.state()"))
+    valid = pairs = 0
+    for device, queue in enumerate(browser.run("ppsim.state()")["queues"]):
+        for at in range(0, len(queue), 2):
+            browser.run(f"ppsim.cross({device}, {at})")
+            found = {
+                "did": queue[at],
+                "csv": browser.run("ppsim.csv()"),
+                "state": browser.run("ppsim.state()"),
+            }
+            valid += verify(found, ran.schedule, ran.costs, None)
+            gone = {microbatch_of(label) for label in labels(queue[at])}
+            there = homes(found["state"])
+            assert there.keys() == first.keys()
+            for label, home in first.items():
+                crossed = microbatch_of(label) in gone
+                assert there[label] == (3 - home if crossed else home), (queue[at], label)
+            if len(gone) == 2:
+                pairs += 1
+                assert queue[at] in found["state"]["queues"][3 - device]
+            browser.run("ppsim.undo()")
+    assert valid >= 8
+    assert bool(pairs) == ("pairs" in name)
+
+
+def labels(cell: str) -> list[str]:
+    """Return the ops of a cell."""
+    return cell.removesuffix(")OVERLAP_F_B").lstrip("(").split(";")
+
+
+def microbatch_of(label: str) -> str:
+    """Return the microbatch of an op."""
+    return label[len(label.rstrip("0123456789")) :]
+
+
+def homes(state: dict[str, Any]) -> dict[str, int]:
+    """Return the device of each op."""
+    return {
+        label: device
+        for device, queue in enumerate(state["queues"])
+        for cell in queue
+        for label in labels(cell)
+    }

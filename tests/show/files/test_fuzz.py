@@ -24,7 +24,7 @@ from pyarrow import parquet
 
 from ppsim.base.results import Results
 from ppsim.base.tables import save_table
-from ppsim.base.toml import Refused
+from ppsim.base.toml import RefusedValue
 from ppsim.base.toml import read as read_toml
 from ppsim.core.costs import costs_for
 from ppsim.engine.detailed.cluster import network
@@ -38,7 +38,7 @@ from ppsim.inputs.drafts.read import read
 from ppsim.inputs.profile.costs import costs_from
 from ppsim.inputs.profile.profile import read as read_profile
 from ppsim.inputs.profile.scale import parse_scale
-from ppsim.prices.trained import Trained, TrainedOptions
+from ppsim.prices.trained import TrainedModel, TrainedOptions
 from ppsim.questions.runs.read import read as read_question
 from ppsim.real.runs.record import load
 from ppsim.real.traces.profile import profile_from
@@ -51,7 +51,7 @@ from ppsim.workload.cost.measured import read_peaks
 from ppsim.workload.hardware.hardware import read_gpu
 from ppsim.workload.model.model import flops_per_token, read_model
 from ppsim.workload.plans.published import against, anchors_of
-from ppsim.workload.plans.row_numbers import Skipped
+from ppsim.workload.plans.row_numbers import SkippedRow
 from ppsim.workload.plans.rows import read_table, setup_of
 from ppsim.workload.plans.software import SCHEMA as SOFTWARE
 from ppsim.workload.plans.software import Software, Version
@@ -88,7 +88,7 @@ def tell(path: str) -> None:
 
 def use_rows(path: str) -> None:
     for row in read_table(path):
-        with suppress(Skipped, Refused):
+        with suppress(SkippedRow, RefusedValue):
             setup_of(row)
 
 
@@ -99,7 +99,7 @@ USES: dict[str, Callable[[str], object]] = {
     ".mmd": check_file,
     ".profile.toml": lambda path: costs_from(read_profile(path), SCHEDULE),
     ".cluster.toml": lambda path: network(read_cluster(path), 4, "ms", "overlap"),
-    ".model.toml": lambda path: Trained(path, TrainedOptions()).memory(SCHEDULE, None),
+    ".model.toml": lambda path: TrainedModel(path, TrainedOptions()).memory(SCHEDULE, None),
     ".kineto.json": lambda path: profile_from([path], "fuzz"),
     ".record.json": lambda path: validate(load(path)),
     ".config.json": lambda path: flops_per_token(read_model(path)),

@@ -30,9 +30,23 @@ from ppsim.show.drawing.look import Highlight, Look
 from ppsim.show.drawing.palette import PALETTES
 from ppsim.show.drawing.view import find_repetition
 from ppsim.show.files.document import Document
-from ppsim.show.files.page_parts import PLAIN, join_parts, shorten_names, squeeze_script
+from ppsim.show.files.page_parts import (
+    BITS,
+    PLAIN,
+    SIGNS,
+    join_parts,
+    shorten_names,
+    squeeze_script,
+)
 from ppsim.show.files.writers import html as html_writer
-from ppsim.show.files.writers.html import SCRIPTS, START, all_scripts, write
+from ppsim.show.files.writers.html import (
+    LATE_STYLES,
+    SCRIPTS,
+    START,
+    all_scripts,
+    style_script,
+    write,
+)
 from tests.cases import timed
 from tests.pages import opened, page
 
@@ -139,9 +153,15 @@ def test_scripts_of_one_page_declare_no_name_twice():
 def test_the_script_is_packed_whole(single):
     """What a page unpacks is what its writer has joined, to the call that starts it."""
     (packed,) = re.findall(r"const text = '([^']*)'", page(single))
-    (size,) = re.findall(r"new Uint8Array\(view.buffer, 0, (\d+)\)", page(single))
-    script = gzip.decompress(base64.b85decode(packed.replace(".", "<"))[: int(size)]).decode()
-    assert script == shorten_names(squeeze_script(join_parts(SCRIPTS) + START))
+    (size,) = re.findall(r"new Uint8Array\((\d+)\)", page(single))
+    values = [SIGNS.index(sign) for sign in packed]
+    pairs = zip(values[::2], values[1::2], strict=True)
+    bits = "".join(f"{first * len(SIGNS) + second:0{BITS}b}" for first, second in pairs)
+    octets = bytes(int(bits[i : i + 8], 2) for i in range(0, 8 * int(size), 8))
+    script = gzip.decompress(octets).decode()
+    assert script == shorten_names(
+        squeeze_script(join_parts(SCRIPTS) + style_script(LATE_STYLES) + START)
+    )
 
 
 @pytest.mark.parametrize(
@@ -181,6 +201,10 @@ def test_a_script_loses_only_comments_and_blanks(script, squeezed):
         ("const plain=1;plain(/plain/)", None),
         ("const plain=1;say(`${b?'plain':'no'} ${c}`)", None),
         ("const plain=1;plain(b)", "const aa=1;aa(b)"),
+        ("const plain=1;f(b,plain,[c,plain])", "const aa=1;f(b,aa,[c,aa])"),
+        ("const plain=1;b?plain:c", "const aa=1;b?aa:c"),
+        ("const plain=1;c={b:f(d),plain,e}", None),
+        ("const plain=1;c={b:[d],e,plain(){}}", None),
     ],
 )
 def test_a_name_is_shortened_where_it_is_nothing_else(script, short):

@@ -21,15 +21,15 @@ def test_all_replicas_and_collectives_of_a_job_come_back(suffix, tmp_path):
     meant, back = read_run([str(STRAGGLERS)]).job, read_run([str(target)]).job
     assert meant is not None
     assert back is not None
-    assert (back.between, back.unit) == (meant.between, "s")
+    assert (back.step_ops, back.unit) == (meant.step_ops, "s")
     for name in (
         "iterations",
         "replicas",
         "start",
         "end",
         "transfer",
-        "between_start",
-        "between_end",
+        "step_op_start",
+        "step_op_end",
     ):
         assert np.allclose(
             getattr(back, name), getattr(meant, name), rtol=0, atol=1e-12, equal_nan=True

@@ -13,7 +13,7 @@ import pytest
 
 from ppsim.base.numbers import format_number
 from ppsim.engine.simple.longest_path import simulate
-from ppsim.questions.plans.explorer import chosen
+from ppsim.questions.plans.explorer import layout_and_layers
 from ppsim.questions.plans.plan import plan
 from ppsim.schedules import generate
 from ppsim.show.drawing.palette import level_of
@@ -219,12 +219,12 @@ def test_the_page_times_listed_plans_as_the_simulator_does(model, options, tmp_p
     """Their queues travel, their times are found in the page; ranks are those of the grid."""
     found = plan(model, "dgx-h100", gpus=16, gbs=32, front=True, any=True, **options)
     found.save(str(tmp_path / "x.html"))
-    schedules = {row["schedule"] for row in found.found.rows[:40]}
+    schedules = {row["schedule"] for row in found.findings.rows[:40]}
     assert len(schedules) > 1
     with started(tmp_path) as browser:
         browser.open((tmp_path / "x.html").as_uri())
-        for place, row in enumerate(found.found.rows[:40]):
-            parallel, layout = chosen(found.task, row)
+        for place, row in enumerate(found.findings.rows[:40]):
+            parallel, layout = layout_and_layers(found.task, row)
             costs = stage_costs(found.task.model, found.task.machine, parallel, layout).costs
             sizes = {
                 "devices": parallel.pp,

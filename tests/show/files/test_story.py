@@ -10,7 +10,7 @@ import pytest
 from tests.browser import started
 from tests.commands import invoke
 
-LITTLE = ["explain", "1f1b", "--stages", "3", "--mb", "4", "--comm", "0.3"]
+LITTLE = ["explain", "1f1b", "--stages", "2", "--mb", "3", "--comm", "0.3"]
 WHY = ["explain", "1f1b", "--stages", "4", "--mb", "8", "--comm", "0.3"]
 DIFF = ["diff", "1f1b", "zb-1p", "--devices", "4", "--mb", "8", "--comm", "0.2"]
 
@@ -33,7 +33,7 @@ def test_a_why_page_leads_from_work_to_the_makespan(tmp_path):
     for before, after in zip([work, *causes], causes, strict=False):
         assert after["from"] == before["to"]
     assert causes[-1]["to"] == pytest.approx(said["makespan"])
-    assert {bar["name"]: 3 * (bar["to"] - bar["from"]) for bar in causes} == pytest.approx(
+    assert {bar["name"]: 2 * (bar["to"] - bar["from"]) for bar in causes} == pytest.approx(
         said["idle_by_cause"]
     )
     assert told["lead"] == said["advice"]

@@ -6,7 +6,15 @@ import pytest
 
 from ppsim.show.files.page_parts import join_parts, strip_spaces
 
-STYLES = ["theme.css", "report.css", "report_rows.css", "report_map.css", "plan.css", "front.css"]
+STYLES = [
+    "theme.css",
+    "report.css",
+    "report_late.css",
+    "report_rows.css",
+    "report_map.css",
+    "plan.css",
+    "front.css",
+]
 
 
 @pytest.mark.parametrize("name", STYLES)

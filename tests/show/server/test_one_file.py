@@ -12,7 +12,7 @@ from contextlib import closing
 import pytest
 
 from ppsim.errors import InputError
-from ppsim.show.server.one_file import VIEWER, hand_over
+from ppsim.show.server.one_file import VIEWER, serve_once
 from tests.clock import HANG_S
 
 TRACE = b'{"traceEvents":[]}'
@@ -28,7 +28,7 @@ def served():
         ready.set()
 
     thread = threading.Thread(
-        target=hand_over,
+        target=serve_once,
         args=(gzip.compress(TRACE), "a b.trace.json.gz"),
         kwargs={"ready": note, "port": 0},
         daemon=True,
@@ -89,4 +89,4 @@ def test_a_port_in_use_is_told():
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(InputError, match=f"port {port} is taken"):
-            hand_over(TRACE, "x.trace.json", ready=print, port=port)
+            serve_once(TRACE, "x.trace.json", ready=print, port=port)

@@ -12,7 +12,7 @@ import pytest
 
 from ppsim.core.costs import Costs
 from ppsim.core.ops import Kind
-from ppsim.engine.detailed.cluster import Divided, Link, network
+from ppsim.engine.detailed.cluster import DividedBandwidth, Link, network
 from ppsim.errors import InputError
 from ppsim.workload.cost.communication import (
     HOP,
@@ -30,8 +30,8 @@ from ppsim.workload.cost.costs import (
 )
 from ppsim.workload.cost.overlap import expert_pair, lost_overlap, tensor_waits
 from ppsim.workload.cost.tensor_split import layer_splits
-from ppsim.workload.cost.update import joined
-from ppsim.workload.hardware.efficiency import Curve, Efficiency, Software, passes
+from ppsim.workload.cost.update import joined_group
+from ppsim.workload.hardware.efficiency import Curve, Efficiency, Software, pass_seconds
 from ppsim.workload.hardware.hardware import Machine, read_machine
 from ppsim.workload.model.contents import (
     StageContent,
@@ -67,18 +67,21 @@ GB = 1e9
 
 
 def with_links(**shared: float | int) -> Machine:
-    return replace(H100, cluster=replace(H100.cluster, shared=Divided(**shared)))  # type: ignore[arg-type]
+    return replace(H100, cluster=replace(H100.cluster, shared=DividedBandwidth(**shared)))  # type: ignore[arg-type]
 
 
 def test_a_gpu_sends_to_other_nodes_by_the_narrowest_of_its_links():
     """Its own link, its part of the node's cards, its part of the node's uplink."""
-    assert (H100.within, H100.between) == (450 * GB, 50 * GB)
-    assert with_links(nics_per_node=4, nic_gb_per_s=40.0).between == 4 * 40 / 8 * GB
-    assert with_links(nics_per_node=8, nic_gb_per_s=200.0).between == 50 * GB
-    assert with_links(node_gb_per_s=80.0).between == 10 * GB
-    assert with_links(nics_per_node=8, nic_gb_per_s=30.0, node_gb_per_s=800.0).between == 30 * GB
-    one_kind = replace(H100, cluster=replace(H100.cluster, inter=None, shared=Divided()))
-    assert (one_kind.between, one_kind.latency(True)) == pytest.approx((450 * GB, 5e-6))
+    assert (H100.intra_bytes_per_s, H100.inter_bytes_per_s) == (450 * GB, 50 * GB)
+    assert with_links(nics_per_node=4, nic_gb_per_s=40.0).inter_bytes_per_s == 4 * 40 / 8 * GB
+    assert with_links(nics_per_node=8, nic_gb_per_s=200.0).inter_bytes_per_s == 50 * GB
+    assert with_links(node_gb_per_s=80.0).inter_bytes_per_s == 10 * GB
+    assert (
+        with_links(nics_per_node=8, nic_gb_per_s=30.0, node_gb_per_s=800.0).inter_bytes_per_s
+        == 30 * GB
+    )
+    one_kind = replace(H100, cluster=replace(H100.cluster, inter=None, shared=DividedBandwidth()))
+    assert (one_kind.inter_bytes_per_s, one_kind.latency(True)) == pytest.approx((450 * GB, 5e-6))
     assert (H100.latency(False), H100.latency(True)) == pytest.approx((5e-6, 10e-6))
 
 
@@ -138,7 +141,9 @@ def test_an_all_to_all_sends_a_part_to_each_rank_and_both_links_work_at_once():
     assert exchange_seconds(H100, FULL, Group(32, 1), 1e9) == pytest.approx(
         1e9 * 24 / 32 / (50 * GB) + 10e-6
     )
-    wide = replace(H100, cluster=replace(H100.cluster, inter=Link(10, 1e6), shared=Divided()))
+    wide = replace(
+        H100, cluster=replace(H100.cluster, inter=Link(10, 1e6), shared=DividedBandwidth())
+    )
     assert exchange_seconds(wide, FULL, Group(32, 1), 1e9) == pytest.approx(
         1e9 * 7 / 32 / (450 * GB) + 10e-6
     )
@@ -156,7 +161,10 @@ def test_an_all_to_all_sends_a_part_to_each_rank_and_both_links_work_at_once():
 def test_a_token_that_is_sent_once_visits_as_many_ranks_as_chance_says():
     """Of 4 ranks on 2 nodes, by counting all ways in which 3 experts of a token can lie on them."""
     machine = replace(
-        H100, cluster=replace(H100.cluster, devices_per_node=2, inter=Link(0, 50), shared=Divided())
+        H100,
+        cluster=replace(
+            H100.cluster, devices_per_node=2, inter=Link(0, 50), shared=DividedBandwidth()
+        ),
     )
     narrow = replace(machine, cluster=replace(machine.cluster, intra=Link(0, 1)))
     ways = list(product(range(4), repeat=3))
@@ -410,7 +418,7 @@ def test_stages_take_what_their_layers_and_ends_take():
     found = stage_costs(model, H100, parallel, layout, FULL)
 
     def work(operators):
-        forward, inputs, weights, _ = passes(operators, H100.gpu, FULL, "fp8")
+        forward, inputs, weights, _ = pass_seconds(operators, H100.gpu, FULL, "fp8")
         return np.array([forward, inputs + weights, inputs, weights, 0])
 
     dense, mixed = (
@@ -568,8 +576,11 @@ def test_a_rank_holds_the_weights_of_its_products(name):
         except InputError:  # sizes that do not divide over so many
             continue
         for split in splits:
-            beside = split.counted - split.held
-            assert split.others / tp * (1 - 1e-9) <= beside <= split.others, (tp, split.layer)
+            beside = split.parameters_per_gpu - split.held
+            assert split.other_parameters / tp * (1 - 1e-9) <= beside <= split.other_parameters, (
+                tp,
+                split.layer,
+            )
 
 
 def test_gradients_are_reduced_over_replicas_and_experts_over_theirs():
@@ -623,12 +634,13 @@ def test_two_replicas_of_a_pipeline_reduce_together():
     a group are.
     """
     one = Parallel(pp=4, dp=2, microbatches=8, schedule="1f1b")
-    assert joined(H100, one, Group(2, 1)) == Group(2, 1)
+    assert joined_group(H100, one, Group(2, 1)) == Group(2, 1)
     two = replace(one, schedule="dualpipe")
-    assert joined(H100, two, Group(2, 1)) == Group(4, 1)  # eight GPUs: one node
-    assert joined(H100, replace(two, pp=8), Group(2, 1)) == Group(4, 4)  # two of four in a node
-    assert joined(H100, replace(two, pp=8, tp=4), Group(2, 6)) == Group(4, 6)
-    assert joined(H100, replace(two, pp=8, dp=3), Group(3, 1)) == Group(6, 3)
+    assert joined_group(H100, two, Group(2, 1)) == Group(4, 1)  # eight GPUs: one node
+    # two of four in a node
+    assert joined_group(H100, replace(two, pp=8), Group(2, 1)) == Group(4, 4)
+    assert joined_group(H100, replace(two, pp=8, tp=4), Group(2, 6)) == Group(4, 6)
+    assert joined_group(H100, replace(two, pp=8, dp=3), Group(3, 1)) == Group(6, 3)
 
 
 def costs_of(

@@ -241,7 +241,7 @@ def test_a_split_backward_loses_the_overlap_of_tensor_ranks_alone():
     assert min(lost[1:]) > 0
     for tp, more in zip((2, 4, 8), lost[1:], strict=True):
         bytes_ = LLAMA.seq * LLAMA.hidden * 2 * (tp - 1) / tp
-        rate = H100.within * efficiency_of(H100.gpu, Parallel()).curve.within
+        rate = H100.intra_bytes_per_s * efficiency_of(H100.gpu, Parallel()).curve.within
         assert more < 2 * LLAMA.layers * (bytes_ / rate + 8 * 20e-6)
     eager = split_of(Parallel(tp=8, pp=2, microbatches=8, kernels="eager"))
     assert eager < 0.01 * lost[3]  # of the host's launches
@@ -341,7 +341,7 @@ def test_queues_that_follow_costs_are_ordered_by_the_costs_of_the_stages():
     p = Parallel(pp=8, microbatches=24, schedule="zb-2p", post_validation=True)
     times = 29.718, 29.444 + 19.927, 29.444, 19.927
     work = 24 * (29.718 + 29.444 + 19.927)
-    costs = replace(of_equal_stages(p, *times), kept=32 / 74)
+    costs = replace(of_equal_stages(p, *times), kept_share=32 / 74)
     ordered, fixed = (
         step_time(LLAMA, H100, parallel, costs=costs).pipeline * 1e3
         for parallel in (p, replace(p, schedule="zb-h2"))

@@ -89,7 +89,7 @@ def test_software_that_the_fit_has_not_seen_is_within_fifteen_percent():
 
 def test_published_runs_of_the_library_are_as_they_are_predicted_now():
     """Their errors are today's, within half of what a repeated run may differ: who changes costs
-    writes them anew.
+    writes them again.
 
     python -m tests.benchmarks.fit_efficiency TABLE... --rounds 0 --write
     """

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ppsim.base.toml import Refused
+from ppsim.base.toml import RefusedValue
 from ppsim.errors import PpsimError
 from ppsim.workload.cost.costs import queues_of, stage_costs, step_time
 from ppsim.workload.cost.memory import device_memory
@@ -100,7 +100,7 @@ def random_setting(draw: np.random.Generator) -> Setting:
             )
             machine.check_gpus(parallel.gpus)
             step_time(model, machine, parallel)
-        except (PpsimError, Refused):
+        except (PpsimError, RefusedValue):
             continue
         return model, machine, parallel
 

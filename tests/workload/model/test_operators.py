@@ -16,7 +16,7 @@ from ppsim.workload.hardware.efficiency import (
     Software,
     efficiency_of,
     fitted,
-    passes,
+    pass_seconds,
     seconds,
 )
 from ppsim.workload.hardware.hardware import read_gpu
@@ -675,18 +675,19 @@ def test_a_pass_takes_no_less_than_its_launches():
     )
     kernels = [tiny.kernels[0].sum(), tiny.kernels[1:].sum()]
     assert kernels == [11, 11 + 2 + 4]
-    found = passes(tiny, GPU, FOUND, "bf16")
+    found = pass_seconds(tiny, GPU, FOUND, "bf16")
     assert [found[0], found[3]] == pytest.approx([k * 5e-6 * 2.0 for k in kernels], rel=1e-3)
-    held = passes(tiny, GPU, FOUND, "bf16", waits + 1e-12)  # with collectives four launches more
+    # with collectives four launches more
+    held = pass_seconds(tiny, GPU, FOUND, "bf16", waits + 1e-12)
     assert [held[0], held[3]] == pytest.approx([(k + 4) * 5e-6 * 2.0 for k in kernels], rel=1e-3)
-    late = passes(tiny, GPU, FOUND, "bf16", np.array([1.0, 2.0, 0.0]))
+    late = pass_seconds(tiny, GPU, FOUND, "bf16", np.array([1.0, 2.0, 0.0]))
     assert late[:2] == pytest.approx([1.0, 2.0], rel=1e-3)
     experts = layer_operators(MIXED, replace(PLAIN, ep=4), Layer(mlp="experts"))
-    assert passes(experts, GPU, FOUND, "bf16")[0] == pytest.approx(
+    assert pass_seconds(experts, GPU, FOUND, "bf16")[0] == pytest.approx(
         2 * experts.kernels[0].sum() * 1e-5, rel=1e-2
     )
     head = head_operators(DENSE, PLAIN)
-    assert passes(head, GPU, FOUND, "bf16")[0] == pytest.approx(5 * 1e-5, rel=1e-2)
+    assert pass_seconds(head, GPU, FOUND, "bf16")[0] == pytest.approx(5 * 1e-5, rel=1e-2)
 
 
 def test_gpu_and_host_that_are_alike_take_a_fourth_root_longer():
@@ -694,9 +695,9 @@ def test_gpu_and_host_that_are_alike_take_a_fourth_root_longer():
     big = layer_operators(replace(DENSE, hidden=4096, ffn=16384, seq=4096), Parallel(), Layer())
     gpu = seconds(big, GPU, FOUND, "bf16").sum(axis=1)
     host = Efficiency(CURVE, replace(SOFT, launch_us=gpu[0] / big.kernels[0].sum() * 1e6))
-    assert passes(big, GPU, host, "bf16")[0] == pytest.approx(gpu[0] * 2**0.25)
+    assert pass_seconds(big, GPU, host, "bf16")[0] == pytest.approx(gpu[0] * 2**0.25)
     back = Efficiency(CURVE, replace(SOFT, launch_us=gpu[1:].sum() / big.kernels[1:].sum() * 1e6))
-    assert passes(big, GPU, back, "bf16")[3] == pytest.approx(gpu[1:].sum() * 2**0.25)
+    assert pass_seconds(big, GPU, back, "bf16")[3] == pytest.approx(gpu[1:].sum() * 2**0.25)
 
 
 @pytest.mark.parametrize("launch_us", [1e-3, 20.0, 1e3])
@@ -705,7 +706,7 @@ def test_a_split_backward_takes_no_less_than_a_whole_one_and_as_much_where_one_s
 ):
     """The host launches ahead within one B, not from I to W."""
     layer = layer_operators(replace(DENSE, hidden=1024, ffn=4096, seq=1024), Parallel(), Layer())
-    _, inputs, weights, whole = passes(
+    _, inputs, weights, whole = pass_seconds(
         layer, GPU, Efficiency(CURVE, replace(SOFT, launch_us=launch_us)), "bf16"
     )
     apart = (inputs + weights) / whole - 1

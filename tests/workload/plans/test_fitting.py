@@ -97,10 +97,10 @@ def test_a_dense_model_without_a_pipeline_waits_on_the_host_by_half_as_its_recip
     """Megatron-Bridge's for Llama-3 70B on GB200 has cpu_offloading_num_layers = 40, of 80."""
     setup = setup_of(DENSE)
     assert {choice.offload for choice in setup.choices} == {0.0, 0.5}
-    assert "memory" in setup.chosen
+    assert "memory" in setup.assumptions
     assert predict(setup)[0].offload == 0.5
     stated = setup_of({**DENSE, "recompute": "none"})
-    assert (stated.choices, stated.chosen) == ((stated.parallel,), "")
+    assert (stated.choices, stated.assumptions) == ((stated.parallel,), "")
 
 
 def test_of_choices_that_take_as_long_the_first_is_taken():
@@ -133,7 +133,7 @@ def test_of_software_that_is_not_known_nothing_is_assumed():
     assert setup_of({**EXPERTS, "framework": "ours"}).choices == (
         setup_of({**EXPERTS, "framework": "ours"}).parallel,
     )
-    assert "memory" in setup_of({**EXPERTS, "framework": "", "software": "nemo"}).chosen
+    assert "memory" in setup_of({**EXPERTS, "framework": "", "software": "nemo"}).assumptions
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ from ppsim.workload.plans.bounds import (
 from ppsim.workload.plans.by_speed import layout_of, split_by_speed, spread
 from ppsim.workload.plans.search import Evaluate, search
 from ppsim.workload.plans.space import BY_SPEED, LAYOUTS, Axes, groups, layout_layers, members
-from ppsim.workload.plans.task import HELD, Found, Task, usable_bytes
+from ppsim.workload.plans.task import HELD, Findings, Task, usable_bytes
 from tests.commands import invoke
 
 HEAD = (
@@ -91,8 +91,8 @@ def task_of(machine: Machine, **changes) -> Task:
     return Task(MODEL, machine, 8, 32, replace(AXES, **changes), usable_bytes(machine), keep=3)
 
 
-def plan(task: Task) -> Found:
-    found = Found()
+def plan(task: Task) -> Findings:
+    found = Findings()
     search(
         task,
         lambda evaluate, given: enumerate(map(evaluate, given)),
@@ -107,8 +107,8 @@ def test_a_file_of_two_kinds_says_what_differs(tmp_path):
     machine = read_machine(str(tmp_path / "two.toml"))
     fast, slow = (kind.machine for kind in machine.kinds)
     assert (machine.gpus, machine.title, machine.gpu) == (8, "4 x h100 + 4 x a100-80gb", fast.gpu)
-    assert (fast.within, slow.within) == (450e9, 300e9)
-    assert (fast.between, slow.between) == (50e9, 25e9)
+    assert (fast.intra_bytes_per_s, slow.intra_bytes_per_s) == (450e9, 300e9)
+    assert (fast.inter_bytes_per_s, slow.inter_bytes_per_s) == (50e9, 25e9)
     assert (fast.gpu.memory_gib, slow.gpu.memory_gib) == (80, 40)
     assert machine.peak("bf16") == pytest.approx((989.4e12 + 312e12) / 2, rel=1e-3)
     assert [kind.machine.gpu.name for kind in machine.reversed.kinds] == ["a100-80gb", "h100"]
@@ -234,7 +234,7 @@ def test_a_bound_counts_the_work_of_the_device_with_most():
     stage.
     """
     task = task_of(TWO, pp=(2, 4), schedules=("1f1b", "interleaved"), layouts=LAYOUTS)
-    bounds = bound_candidates(task, list(list_candidates(task)), Found())
+    bounds = bound_candidates(task, list(list_candidates(task)), Findings())
     assert len(bounds) > 10
     for candidate, seconds in ((bound.candidate, bound.seconds) for bound in bounds):
         alone = replace(candidate.parallel(task.axes.base), zero=1, recompute="none")
@@ -255,7 +255,7 @@ def test_where_devices_wait_for_no_other_the_bound_is_below_the_longest_span():
     task = task_of(TWO, tp=(1,), pp=(4, 8), schedules=("1f1b", "zb-h2"), base=base)
     found = {
         bound.candidate: bound.seconds
-        for bound in bound_candidates(task, list(list_candidates(task)), Found())
+        for bound in bound_candidates(task, list(list_candidates(task)), Findings())
     }
     rows = {candidate: Evaluate(task)(candidate) for candidate in found}
     spans = {
@@ -287,7 +287,7 @@ def test_a_device_without_room_for_a_layer_leaves_a_plan_out_however_much_others
     small = replace(TWO.kinds[1].machine, gpu=replace(TWO.kinds[1].machine.gpu, memory_gib=2))
     for kind, fits in ((TWO.kinds[1].machine, True), (small, False)):
         task = task_of(replace(TWO, kinds=(TWO.kinds[0], Kind(kind, 4))), **axes)
-        found, candidates = Found(), list(list_candidates(task))
+        found, candidates = Findings(), list(list_candidates(task))
         bounds = bound_candidates(task, candidates, found)
         assert candidates
         assert (len(bounds), found.counts[HELD]) == (
@@ -307,7 +307,7 @@ def test_the_plan_is_that_of_simulating_all_candidates(model, cap):
     task = replace(
         task_of(TWO, pp=(2, 4), recompute=("none", "full")), model=model, cap=cap, keep=1
     )
-    found, candidates = Found(), list(list_candidates(task))
+    found, candidates = Findings(), list(list_candidates(task))
     bounds = {bound.candidate: bound for bound in bound_candidates(task, candidates, found)}
     rows = {candidate: Evaluate(task)(candidate) for candidate in candidates}
     fitting = {candidate: row for candidate, row in rows.items() if "step_s" in row}

@@ -24,7 +24,7 @@ from ppsim.workload.plans.nearby import (
     Nearby,
     published,
     setting_of,
-    unseen,
+    unseen_parts,
 )
 from ppsim.workload.plans.published import against, anchors_of
 from tests.commands import invoke
@@ -62,8 +62,8 @@ def runs(*errors, **more):
 
 def test_without_a_twin_or_an_anchor_a_prediction_stays():
     """Published runs of the same software and GPU with another layout correct nothing."""
-    found = Nearby(runs(0.3, 0.2)).at(setting(OTHER))
-    assert (found.factor, found.half, found.by) == (1.0, KNOWN, 0)
+    found = Nearby(runs(0.3, 0.2)).correction_at(setting(OTHER))
+    assert (found.factor, found.half, found.runs) == (1.0, KNOWN, 0)
     low, high = found.range(10.0)
     assert low * high == pytest.approx(100)
     assert math.log(high / 10.0) == pytest.approx(KNOWN)
@@ -82,38 +82,40 @@ def test_without_a_twin_or_an_anchor_a_prediction_stays():
 )
 def test_a_twin_differs_in_batch_and_number_of_gpus_alone(changes):
     found = Nearby(runs(0.3))
-    twin = found.at(setting(replace(BASE, dp=16, microbatches=8)))
+    twin = found.correction_at(setting(replace(BASE, dp=16, microbatches=8)))
     weight = JOB**2 / (JOB**2 + REPEATED**2)
     assert math.log(twin.factor) == pytest.approx(0.3 * weight)
     assert twin.half == pytest.approx(EIGHTY * math.sqrt(JOB**2 * (1 - weight) + REPEATED**2))
-    assert found.at(setting(replace(BASE, **changes))).by == 0
+    assert found.correction_at(setting(replace(BASE, **changes))).runs == 0
 
 
 def test_a_twin_of_another_release_is_none():
     """One slow release says nothing of the next; where nobody says the release, all count."""
     slow, fast = runs(0.6, release=(26, 4)), runs(0.0, release=(26, 6))
     both = Nearby(slow + fast)
-    assert both.at(setting(release=(26, 6))).factor == 1.0
-    assert both.at(setting(release=(26, 6))).by == 1
-    assert both.at(setting(release=(26, 8))).by == 0
-    assert both.at(setting()).by == 2
+    assert both.correction_at(setting(release=(26, 6))).factor == 1.0
+    assert both.correction_at(setting(release=(26, 6))).runs == 1
+    assert both.correction_at(setting(release=(26, 8))).runs == 0
+    assert both.correction_at(setting()).runs == 2
 
 
 def test_twins_and_anchors_that_disagree_widen_the_range_and_move_the_middle_less():
     """Two runs at +20 %, against one at -20 % and one at +60 %: the means are alike."""
     agree, apart = (
-        Nearby(anchors=runs(*errors)).at(setting(OTHER)) for errors in ((0.2, 0.2), (-0.2, 0.6))
+        Nearby(anchors=runs(*errors)).correction_at(setting(OTHER))
+        for errors in ((0.2, 0.2), (-0.2, 0.6))
     )
     assert 1 < apart.factor < agree.factor < math.exp(0.2)
     assert apart.half > 1.5 * agree.half
-    opposite = Nearby(anchors=runs(-0.3, 0.3)).at(setting(OTHER))
+    opposite = Nearby(anchors=runs(-0.3, 0.3)).correction_at(setting(OTHER))
     assert opposite.factor == pytest.approx(1)
     assert opposite.half > KNOWN
 
 
 def test_the_more_anchors_agree_the_more_they_count():
     factors = [
-        Nearby(anchors=runs(*[0.2] * count)).at(setting(OTHER)).factor for count in (1, 2, 8)
+        Nearby(anchors=runs(*[0.2] * count)).correction_at(setting(OTHER)).factor
+        for count in (1, 2, 8)
     ]
     assert math.log(factors[0]) == pytest.approx(0.2 * LEVEL**2 / (LEVEL**2 + EACH**2))
     assert factors == sorted(factors)
@@ -123,36 +125,41 @@ def test_the_more_anchors_agree_the_more_they_count():
 def test_an_anchor_of_software_that_nobody_knows_is_a_plain_factor():
     """On its GPU for any software, as nothing else is known of it."""
     mine = Nearby(anchors=runs(0.3, software="our own", known=False))
-    assert math.log(mine.at(setting(OTHER)).factor) == pytest.approx(0.3, rel=0.02)
-    assert mine.at(setting(OTHER, gpu=read_gpu("b200"))).factor == 1
-    assert Nearby(anchors=runs(0.3)).at(setting(OTHER, software="torchtitan")).factor == 1
+    assert math.log(mine.correction_at(setting(OTHER)).factor) == pytest.approx(0.3, rel=0.02)
+    assert mine.correction_at(setting(OTHER, gpu=read_gpu("b200"))).factor == 1
+    assert (
+        Nearby(anchors=runs(0.3)).correction_at(setting(OTHER, software="torchtitan")).factor == 1
+    )
 
 
 def test_the_users_own_twin_comes_before_published_ones():
-    found = Nearby(runs(-0.3), runs(0.3)).at(setting())
-    assert found.by == 1
+    found = Nearby(runs(-0.3), runs(0.3)).correction_at(setting())
+    assert found.runs == 1
     assert found.factor > 1.2
 
 
 def test_ranges_are_widest_where_software_or_gpu_were_never_seen():
     found = Nearby(runs(0.1))
-    assert found.at(setting(OTHER)).half == KNOWN
-    assert found.at(setting(OTHER, software="maxtext")).half == UNSEEN
-    assert found.at(setting(OTHER, gpu=read_gpu("b200"))).half == UNSEEN
+    assert found.correction_at(setting(OTHER)).half == KNOWN
+    assert found.correction_at(setting(OTHER, software="maxtext")).half == UNSEEN
+    assert found.correction_at(setting(OTHER, gpu=read_gpu("b200"))).half == UNSEEN
     assert math.exp(UNSEEN) == pytest.approx(1.3)
-    assert Nearby().at(setting()).half == KNOWN  # a profile takes the curve's place
+    assert Nearby().correction_at(setting()).half == KNOWN  # a profile takes the curve's place
 
 
 def test_a_run_that_is_asked_for_is_left_out():
     both, first = Nearby(runs(0.3, -0.1)), Nearby(runs(0.3))
-    assert both.at(setting(), 11.0) == first.at(setting())
-    assert both.at(setting(), 50.0) == both.at(setting())
+    assert both.correction_at(setting(), 11.0) == first.correction_at(setting())
+    assert both.correction_at(setting(), 50.0) == both.correction_at(setting())
 
 
 def test_the_librarys_runs_leave_each_row_out_by_default():
     """A published row is corrected by the others alone."""
     row = published().runs[0]
-    assert published().at(row.setting, row.seconds).by == published().at(row.setting).by - 1
+    assert (
+        published().correction_at(row.setting, row.seconds).runs
+        == published().correction_at(row.setting).runs - 1
+    )
 
 
 def test_an_anchor_corrects_the_rows_of_its_software_and_says_so(tmp_path):
@@ -231,15 +238,15 @@ def test_an_anchor_far_from_its_prediction_is_refused_with_both_steps(factor):
 
 def test_what_no_run_was_seen_of_is_named():
     found = Nearby(runs(0.1))
-    assert unseen(found, setting()) == []
+    assert unseen_parts(found, setting()) == []
     two = Nearby(found.published, runs(0.1, gpu=read_gpu("b200")))
-    assert unseen(two, setting()) == []
-    assert unseen(found, setting(software="torchtitan")) == [
+    assert unseen_parts(two, setting()) == []
+    assert unseen_parts(found, setting(software="torchtitan")) == [
         "the software torchtitan on hopper chips"
     ]
     experts = replace(setting(), experts=True)
-    assert unseen(found, experts) == ["a mixture of experts on hopper chips"]
-    said = unseen(found, replace(experts, gpu="mi300x", family="cdna3"))
+    assert unseen_parts(found, experts) == ["a mixture of experts on hopper chips"]
+    said = unseen_parts(found, replace(experts, gpu="mi300x", family="cdna3"))
     assert said == [
         "the GPU mi300x",
         "the software nemo on cdna3 chips",

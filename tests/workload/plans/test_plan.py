@@ -47,7 +47,7 @@ from ppsim.workload.plans.space import (
     members,
     read_key,
 )
-from ppsim.workload.plans.task import OUTCOMES, Found, Task, usable_bytes
+from ppsim.workload.plans.task import OUTCOMES, Findings, Task, usable_bytes
 from tests.clock import HANG_S
 from tests.commands import KEPT_AT_ONCE, invoke, start_command, with_options
 from tests.real.runs.cases import wait_for
@@ -75,8 +75,8 @@ def run_here(function, tasks):
     return ((index, function(task)) for index, task in enumerate(tasks))
 
 
-def plan(task: Task) -> Found:
-    found = Found()
+def plan(task: Task) -> Findings:
+    found = Findings()
     search(task, run_here, found, lambda done, what: None)
     return found
 
@@ -240,7 +240,7 @@ def test_the_terms_of_a_step_sum_to_it():
 
 def test_an_interruption_leaves_the_best_so_far():
     """What a round has found is there before the round ends."""
-    found, ran = Found(), list[object]()
+    found, ran = Findings(), list[object]()
 
     def run(function, tasks):
         for index, task in enumerate(tasks):
@@ -273,7 +273,7 @@ def test_plans_do_not_depend_on_the_order_in_which_workers_answer():
         }
 
     def rows(direction):
-        found = Found()
+        found = Findings()
         search(
             small_task(),
             lambda function, tasks: ((i, answer(tasks[i])) for i in range(len(tasks))[::direction]),

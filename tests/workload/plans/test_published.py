@@ -6,23 +6,24 @@ from __future__ import annotations
 
 import json
 import re
-from itertools import combinations
+from dataclasses import replace
+from itertools import chain, combinations
 from typing import Any
 
 import pytest
 
 from ppsim.base.tables import save_table
-from ppsim.errors import InputError
+from ppsim.errors import InputError, PpsimError
 from ppsim.workload.hardware.hardware import read_gpu
 from ppsim.workload.model.model import read_model
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.gains import HALF
 from ppsim.workload.plans.improve import improve, question_of, share_searches
 from ppsim.workload.plans.published import Row, against, read_table, setup_of
-from ppsim.workload.plans.row_numbers import Skipped
+from ppsim.workload.plans.row_numbers import SkippedRow
 from ppsim.workload.plans.rows import _choices, unknown_keys
 from ppsim.workload.plans.stated import SWITCHES, stated
-from tests.benchmarks.measurements import BLOCKS, parts_of, read
+from tests.benchmarks.measurements import BLOCKS, NAMES, parts_of, read
 from tests.commands import ROOT, invoke
 
 # Rows of three tables, as their files state them; sources in `source`.
@@ -247,7 +248,7 @@ def test_a_switch_is_on_off_or_not_stated(name):
     assert [stated({name: value}) for value in ("yes", True, " ON ", 1)] == [{name: True}] * 4
     assert [stated({name: value}) for value in ("no", False, "off", 0)] == [{name: False}] * 4
     assert [stated({name: value}) for value in (None, "n/a", " ? ", "Unknown", "")] == [{}] * 5
-    with pytest.raises(Skipped, match=f"{name} 'perhaps' is neither true nor false"):
+    with pytest.raises(SkippedRow, match=f"{name} 'perhaps' is neither true nor false"):
         stated({name: "perhaps"})
 
 
@@ -256,7 +257,7 @@ def test_a_number_of_a_technique_is_in_its_range_or_not_stated(name, good):
     assert [stated({name: value}) for value in (good, str(good))] == [{name: good}] * 2
     assert [stated({name: value}) for value in (None, "n/a", "")] == [{}] * 3
     for bad in ("many", 0.5, -1, True, 1e9):
-        with pytest.raises(Skipped, match=f"{name} {bad!r} is not a number of 1 to "):
+        with pytest.raises(SkippedRow, match=f"{name} {bad!r} is not a number of 1 to "):
             stated({name: bad})
 
 
@@ -494,7 +495,7 @@ def test_a_technique_that_nobody_knows_is_the_reason_why_a_row_is_left_out(keys)
     ],
 )
 def test_words_that_are_not_known_are_named(changes, chosen):
-    assert setup_of({**BRIDGE, **changes}).chosen == chosen
+    assert setup_of({**BRIDGE, **changes}).assumptions == chosen
 
 
 def test_a_layout_of_lists_is_read():
@@ -754,6 +755,32 @@ def test_the_best_plans_of_schedules_are_in_the_order_that_a_grid_search_measure
 )
 def test_tables_of_measurements_are_what_their_command_writes(name):
     assert parts_of(name)[1].splitlines() == BLOCKS[name]()
+
+
+@pytest.mark.slow
+def test_no_run_that_judges_takes_longer_for_each_of_more_microbatches():
+    """A batch can be run as two steps of half of it: a row that says otherwise is faulty."""
+    groups: dict[Any, list[tuple[int, float, Any]]] = {}
+    for row in chain(*map(read, (*NAMES, "unseen/schedules", "unseen/zero_bubble"))):
+        try:
+            setup = setup_of(row)
+        except (SkippedRow, PpsimError):
+            continue
+        if setup.step_s and row.get("set") != "faulty":
+            said = [str(row.get(key)) for key in ("source", "framework", "release")]
+            said[0] = re.split("[,:#]", said[0])[0]
+            one = replace(setup.parallel, microbatches=1)
+            key = (*said, setup.model, setup.machine.name, str(setup.layout), one)
+            count = setup.parallel.microbatches
+            groups.setdefault(key, []).append((count, setup.step_s / count, row["id"]))
+    pairs = [
+        (fewer[2], more[2], more[1] / fewer[1])
+        for runs in groups.values()
+        for fewer, more in combinations(sorted(runs), 2)
+        if fewer[0] < more[0]
+    ]
+    assert len(pairs) > 300
+    assert [pair for pair in pairs if pair[2] > 1.03] == []
 
 
 def test_measured_gains_lie_in_the_ranges_that_other_sources_give():

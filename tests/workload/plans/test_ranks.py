@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppsim.base.toml import Refused
+from ppsim.base.toml import RefusedValue
 from ppsim.errors import InputError
 from ppsim.workload.cost.communication import Group, group_of, message_seconds
 from ppsim.workload.cost.costs import stage_costs
-from ppsim.workload.cost.update import joined
+from ppsim.workload.cost.update import joined_group
 from ppsim.workload.hardware.efficiency import Curve, Efficiency, Software
 from ppsim.workload.hardware.hardware import read_machine
 from ppsim.workload.layout.layout import build_layout
@@ -155,11 +155,11 @@ def test_of_replicas_that_begin_in_a_node_the_slowest_counts():
 
 def test_two_replicas_of_a_pipeline_inside_a_node_reduce_there_first():
     two = Parallel(tp=2, pp=4, dp=4, microbatches=8, schedule="dualpipe", rank_order=PP_FIRST)
-    assert joined(H100, two, group_of(two, "dp")) == Group(8, 2, 2, 8)
-    assert joined(H100, two, group_of(two, "dp")).per_node(H100) == 2
+    assert joined_group(H100, two, group_of(two, "dp")) == Group(8, 2, 2, 8)
+    assert joined_group(H100, two, group_of(two, "dp")).per_node(H100) == 2
     # a pipeline is two nodes: the other replica's ranks are on the other one
     wide = replace(two, tp=4)
-    assert joined(H100, wide, group_of(wide, "dp")).per_node(H100) == 1
+    assert joined_group(H100, wide, group_of(wide, "dp")).per_node(H100) == 1
 
 
 def test_runs_of_ranks_that_take_nodes_jump_over_a_pipelines():
@@ -180,9 +180,9 @@ def test_launch_flags_say_the_order():
 
 
 def test_what_no_order_can_have_is_refused():
-    with pytest.raises(Refused, match="ep must divide cp x tp = 2"):
+    with pytest.raises(RefusedValue, match="ep must divide cp x tp = 2"):
         Parallel(tp=2, pp=2, dp=4, ep=4, rank_order=PP_FIRST)
-    with pytest.raises(Refused, match="rank_order"):
+    with pytest.raises(RefusedValue, match="rank_order"):
         Parallel(rank_order="pp-dp-tp")
     with pytest.raises(InputError, match="takes cp = 1 with a pipeline") as refused:
         check_axes(LLAMA, 8, 16, 16, axes_of(PP_FIRST, cp=(2,), pp=(2,)))

@@ -16,7 +16,7 @@ from ppsim.workload.model.model import flops_per_token, read_model
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.improve import describe_change, improve, question_of
 from ppsim.workload.plans.published import against, predict, summarise
-from ppsim.workload.plans.row_numbers import Skipped, count_of, number_of
+from ppsim.workload.plans.row_numbers import SkippedRow, count_of, number_of
 from ppsim.workload.plans.rows import measured_step, setup_of
 from ppsim.workload.plans.stated import parallel_of
 
@@ -70,7 +70,7 @@ def test_counts_that_are_missing_are_what_is_usual(value):
 def test_counts_are_whole_numbers_in_their_range(value, count):
     assert count_of({"x": value}, "x", 7) == count
     for other in ((1 << 24) + 1, 1.5, -1, "many"):
-        with pytest.raises(Skipped):
+        with pytest.raises(SkippedRow):
             count_of({"x": other}, "x", 7)
 
 
@@ -88,9 +88,9 @@ def test_replicas_follow_from_gpus_or_gpus_from_replicas():
 
 def test_a_batch_follows_from_microbatches():
     stated = setup_of({**ROW, "gbs": None, "microbatches": 10, "mbs": 2, "recompute": "none"})
-    assert (stated.parallel.gbs, stated.chosen) == (40, "mbs 2, 10 microbatches")
+    assert (stated.parallel.gbs, stated.assumptions) == (40, "mbs 2, 10 microbatches")
     usual = setup_of({**ROW, "gbs": None, "mbs": None})
-    assert (usual.parallel.gbs, usual.parallel.microbatches, usual.chosen) == (
+    assert (usual.parallel.gbs, usual.parallel.microbatches, usual.assumptions) == (
         32,
         16,
         "mbs 1, 16 microbatches",
@@ -119,7 +119,7 @@ def test_a_microbatch_that_is_not_stated_is_one_in_a_pipeline_and_any_that_divid
 def test_chunks_that_are_not_stated_are_the_fewest_that_divide():
     for layers, chunks in ((80, 2), (60, 3), (100, 5), (92, 1), (28, 7)):
         found = setup_of({**ROW, "layers": layers, "vp": None, "recompute": "none"})
-        assert (found.parallel.vp, found.chosen) == (chunks, "vp"), layers
+        assert (found.parallel.vp, found.assumptions) == (chunks, "vp"), layers
     assert setup_of({**ROW, "vp": None, "schedule": "1f1b"}).parallel.vp == 1
     assert setup_of({**ROW, "vp": 5, "schedule": "ZB-V"}).parallel.vp == 2
 
@@ -163,7 +163,7 @@ def test_a_model_that_the_row_describes_has_gates_where_it_has_groups_of_queries
         False,
     )
     for lacks in ({"layers": 24, "hidden": 1024}, None):
-        with pytest.raises(Skipped, match="the row does not describe it"):
+        with pytest.raises(SkippedRow, match="the row does not describe it"):
             setup_of({**ROW, "model": "ours", "architecture": lacks})
 
 
@@ -184,7 +184,7 @@ def test_a_model_that_the_row_describes_has_gates_where_it_has_groups_of_queries
 )
 def test_clusters_are_known_by_their_gpus(text, machine):
     if machine is None:
-        with pytest.raises(Skipped, match="no GPU"):
+        with pytest.raises(SkippedRow, match="no GPU"):
             setup_of({**ROW, "gpu": text})
     else:
         assert setup_of({**ROW, "gpu": text, "precision": "BF16"}).machine.name == machine
@@ -431,5 +431,5 @@ def test_a_share_that_waits_on_the_host_is_all_at_most():
         0.5,
         1,
     ]
-    with pytest.raises(Skipped, match=r"offload: not a share from 0 to 1: 1\.5"):
+    with pytest.raises(SkippedRow, match=r"offload: not a share from 0 to 1: 1\.5"):
         parallel_of({"offload": 1.5}, read_gpu("h100"))

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from ppsim.errors import InputError
-from ppsim.questions.plans.space import Able, SpaceOptions, make_axes
+from ppsim.questions.plans.space import SoftwareFeatures, SpaceOptions, make_axes
 from ppsim.schedules import find
 from ppsim.workload.hardware.hardware import read_gpu, read_machine
 from ppsim.workload.layout.layout import build_layout
@@ -86,7 +86,7 @@ def test_a_release_has_what_came_before_it_and_the_newest_has_all():
     ],
 )
 def test_a_release_that_no_rule_knows_is_said_to_be_taken_as_another(spec, said):
-    assert read_software(spec).as_if == said
+    assert read_software(spec).assumed_release == said
     assert invoke("model", spec).stderr.strip() == said
 
 
@@ -355,7 +355,7 @@ def test_plans_have_the_groups_and_the_zero_of_the_software_unless_any_will_do(
 
 def test_what_software_does_not_have_is_left_out_where_nobody_asks_for_it():
     parts = read_model("llama3-8b"), read_machine("dgx-h100"), SpaceOptions(tp=[2, 4]), Parallel()
-    axes = make_axes(*parts, Able("x", groups=("tp", "pp"), zero=(0, 1)))
+    axes = make_axes(*parts, SoftwareFeatures("x", groups=("tp", "pp"), zero=(0, 1)))
     assert (axes.tp, axes.cp, axes.ep, axes.pp, axes.zero) == ((2, 4), (1,), (1,), None, (1,))
     free = make_axes(*parts)
     assert (free.tp, free.cp, free.ep, free.pp, free.zero) == ((2, 4), None, None, None, None)

@@ -1,4 +1,4 @@
 """Numbers of tables: each file's ``COLUMNS``, found by a scan, add to all tables.
 
-A number that Metrics does not have says in ``of`` how it is computed.
+A number that Metrics does not have is computed by its ``number_of``.
 """

@@ -42,7 +42,7 @@ def _peaks_in_both_units(metrics: Metrics, shape: Shape) -> str:
 
 
 def _bound(metrics: Metrics, _: Shape) -> str:
-    """What the bound proves, and how far the makespan is from it."""
+    """The proof that the bound gives, and the share of the makespan above it."""
     proved = "no order of these ops in this memory takes less"
     return (
         f"{proved}, {format_share(metrics.gap)} below"
@@ -51,25 +51,24 @@ def _bound(metrics: Metrics, _: Shape) -> str:
     )
 
 
-def _of_round(name: str) -> Callable[[Metrics, Shape], float]:
+def _round_number(name: str) -> Callable[[Metrics, Shape], float]:
     """A number of the round, not a number where there is none."""
     return lambda metrics, _: getattr(metrics.round, name) if metrics.round else float("nan")
 
 
 def _period(metrics: Metrics, _: Shape) -> str:
-    """What decides the period, and how far it is from its bound."""
+    """The reason for the period, and its bound where that is lower."""
     found = metrics.round
     assert found is not None
     above = found.period - found.bound
+    text = f"a round, without end: {found.reason}"
     if above <= ATTAINED * found.period:
-        return f"a round, without end: {found.why}"
-    return (
-        f"a round, without end: {found.why}; no order takes less than {format_number(found.bound)}"
-    )
+        return text
+    return f"{text}; no order takes less than {format_number(found.bound)}"
 
 
 def _rate(metrics: Metrics, _: Shape) -> str:
-    """What the rate counts."""
+    """The unit of the rate, microbatches or tokens."""
     return f"{metrics.round.counts if metrics.round else ''} per unit of time"
 
 
@@ -81,7 +80,7 @@ COLUMNS = (
         "period\n{unit}",
         "time from one round to the next, without end",
         "time",
-        _of_round("period"),
+        _round_number("period"),
         note=_period,
         of_round=True,
         rank=10,
@@ -92,7 +91,7 @@ COLUMNS = (
         "period\nper mb",
         "period / microbatches of a round",
         "time",
-        lambda metrics, shape: _of_round("period")(metrics, shape) / shape.microbatches,
+        lambda metrics, shape: _round_number("period")(metrics, shape) / shape.microbatches,
         places=frozenset({"sweep"}),
         of_round=True,
         rank=20,
@@ -103,7 +102,7 @@ COLUMNS = (
         "period\nbound",
         "a period that no order of the same ops beats",
         "time",
-        _of_round("bound"),
+        _round_number("bound"),
         places=ON_PAGES | {"run"},
         of_round=True,
         rank=30,
@@ -114,7 +113,7 @@ COLUMNS = (
         "rate\nper {unit}",
         "microbatches or tokens per unit of time, without end",
         "count",
-        _of_round("rate"),
+        _round_number("rate"),
         note=_rate,
         places=ON_PAGES | {"summary", "run", "compare"},
         of_round=True,
@@ -126,7 +125,7 @@ COLUMNS = (
         "round\nbubble",
         "idle share of a round, without fill and drain",
         "share",
-        _of_round("bubble"),
+        _round_number("bubble"),
         places=PLACES - {"line"},
         of_round=True,
         rank=50,
@@ -137,7 +136,7 @@ COLUMNS = (
         "fill\n{unit}",
         "first start to the first end on the last stage",
         "time",
-        _of_round("fill"),
+        _round_number("fill"),
         places=ON_PAGES | {"summary", "run"},
         of_round=True,
         rank=60,
@@ -148,7 +147,7 @@ COLUMNS = (
         "drain\n{unit}",
         "last start of a pass through the pipeline to the end",
         "time",
-        _of_round("drain"),
+        _round_number("drain"),
         places=ON_PAGES | {"summary", "run"},
         of_round=True,
         rank=70,

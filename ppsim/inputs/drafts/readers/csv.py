@@ -43,7 +43,7 @@ _SYNTAX = (
 )
 
 
-class _Wrong(Exception):
+class _CellFault(Exception):
     """A fault of a cell: the reason, and an example of a correct one."""
 
 
@@ -121,7 +121,7 @@ def _row(line: str, row: int, source: str, idle: list[NDArray[np.int32]]) -> NDA
         cell, at = cell + line.count(",", at, match.start()), match.start()
         try:
             members = list(_cell(match[0].rstrip(_QUOTES)))
-        except _Wrong as wrong:
+        except _CellFault as wrong:
             raise _unreadable(wrong, source, line, row, cell, match.span()) from None
         first = 1 if len(members) == 2 else 0
         found += [(row - 1, *member, row, cell, first + n) for n, member in enumerate(members)]
@@ -149,18 +149,20 @@ def _cell(word: str) -> Iterator[tuple[int, int, int]]:
     pair = _PAIR.fullmatch(word)
     members = pair[1].split(";") if pair else [word]
     if len(members) > 2 or (pair and len(members) == 1):
-        raise _Wrong(f"a pair of {len(members)} ops", "a pair holds two ops: (0F4;7B0)OVERLAP_F_B")
+        raise _CellFault(
+            f"a pair of {len(members)} ops", "a pair holds two ops: (0F4;7B0)OVERLAP_F_B"
+        )
     for member in members:
         op = _OP.fullmatch(member.strip())
         if op is None:
-            raise _Wrong(f"'{shorten(member.strip(), 60)}' is not an action", _SYNTAX)
+            raise _CellFault(f"'{shorten(member.strip(), 60)}' is not an action", _SYNTAX)
         kind = _CODES[op[2]]
         if (kind in OF_STAGE) == bool(op[3]):
-            raise _Wrong(f"'{op[0]}' {'has a' if op[3] else 'lacks its'} microbatch", _SYNTAX)
+            raise _CellFault(f"'{op[0]}' {'has a' if op[3] else 'lacks its'} microbatch", _SYNTAX)
         if (kind in STAGELESS) == bool(op[1]):
-            raise _Wrong(f"'{op[0]}' {'has a' if op[1] else 'lacks its'} stage", _SYNTAX)
+            raise _CellFault(f"'{op[0]}' {'has a' if op[1] else 'lacks its'} stage", _SYNTAX)
         if pair and kind not in (*COMPUTE, _FULL):
-            raise _Wrong(f"'{op[0]}' in a pair", "a pair holds compute ops: F with B, I or W")
+            raise _CellFault(f"'{op[0]}' in a pair", "a pair holds compute ops: F with B, I or W")
         yield kind, int(op[1] or -1), int(op[3] or -1)
 
 
@@ -185,7 +187,7 @@ def _modernise(table: NDArray[np.int64], source: str) -> bool:
 
 
 def _unreadable(
-    wrong: _Wrong, source: str, line: str, row: int, cell: int, span: tuple[int, int]
+    wrong: _CellFault, source: str, line: str, row: int, cell: int, span: tuple[int, int]
 ) -> InputError:
     """Make the error of one cell, with the part of the line around it and carets below the cell."""
     message, hint = wrong.args

@@ -79,8 +79,8 @@ def matches(text: str) -> bool:
 
 
 def parse(text: str, source: str) -> Draft:
-    """Read the slices of ops with their times, those of all streams, and of an execution's messages
-    and collectives; other events are skipped.
+    """Read the slices of ops on all streams with their times, and the slices of an execution's
+    messages and collectives; other events are skipped.
 
     Raises:
         InputError: no trace, no op in it, or several runs.

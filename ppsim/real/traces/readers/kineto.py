@@ -125,7 +125,7 @@ def _members(action: Action, key: Key, split: set[tuple[int, int]]) -> list[Key]
 
 
 def _steps(trace: Trace, path: str, epoch: float) -> Steps:
-    """Split a trace into steps, each of all ops once, and keep those that are whole."""
+    """Split a trace into steps, each of all ops once, and keep the whole ones."""
     arrivals = arrivals_of(trace)
     steps, seen, messages = (
         list[list[Action]](),

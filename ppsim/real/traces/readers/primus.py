@@ -92,7 +92,7 @@ def is_config(text: str) -> bool:
 
 
 def read_files(run: RunFiles) -> RealRun:
-    """Read a run from each rank's file, with the config.json that is given or lies beside them."""
+    """Read a run from each rank's file, with the config.json that is given or in their folder."""
     texts = run.texts
     return read_primus(run.source, texts, _config(run.others, next(iter(texts))))
 
@@ -155,7 +155,7 @@ def read_primus(source: str, texts: Mapping[str, str], config: str | None) -> Re
         np.array([int(number) for number in whole], np.int64),
         None if np.isnan(memory).any() else memory,
     )
-    observed = RealRun.of_ops(
+    observed = RealRun.from_ops(
         source, "primus", best.schedule, numbers, best.start, best.end, memory=held
     )
     aligned = align_clocks(observed)

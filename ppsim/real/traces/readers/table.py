@@ -31,7 +31,7 @@ def read_files(run: RunFiles) -> RealRun:
         "notes": notes,
         "column_notes": read.column_notes,
     }
-    found = RealRun.of_ops(run.source, "table", job.schedule, job.iterations, start, end, **told)
+    found = RealRun.from_ops(run.source, "table", job.schedule, job.iterations, start, end, **told)
     whole = replace(found, unit=job.unit, job=job)
     shown = job.replicas[np.median(job.pipelines, axis=0).argmax()]
     if run.schedule:
@@ -42,7 +42,7 @@ def read_files(run: RunFiles) -> RealRun:
                 f"{run.source} has no replica {shorten(run.schedule)}",
                 f"one of {job.replicas[0]} to {job.replicas[-1]}",
             )
-    return whole.of_replica(int(np.flatnonzero(job.replicas == shown)[0]))
+    return whole.select_replica(int(np.flatnonzero(job.replicas == shown)[0]))
 
 
 READER = Reader(

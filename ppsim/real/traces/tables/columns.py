@@ -18,7 +18,7 @@ CELL, TEXT = 8, 64  # bytes of a number, or of a text besides its characters
 USUAL, ROW = 13, 200  # columns of a table of ops; bytes that a row takes in all that is made of it
 
 
-class Gathered:
+class GrowingColumns:
     """Columns to which rows are added.
 
     Attributes:

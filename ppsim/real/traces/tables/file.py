@@ -1,6 +1,6 @@
 """Tables of ops as files hold them: CSV, JSON lines and Parquet, into columns of numbers and texts.
 
-A file may begin with a header, an object of what holds for all of it: the first line of JSON lines,
+A file may begin with a header, an object with facts about all rows: the first line of JSON lines,
 the first line of CSV after ``#``, the metadata ``ppsim`` of Parquet.
 """
 
@@ -22,7 +22,7 @@ from ppsim.base.unpack.parquet import MAGIC, open_parquet
 from ppsim.base.unpack.texts import Lines, csv_rows
 from ppsim.core.job import OPS_SCHEMA
 from ppsim.errors import InputError
-from ppsim.real.traces.tables.columns import ROW, Column, Gathered
+from ppsim.real.traces.tables.columns import ROW, Column, GrowingColumns
 from ppsim.real.traces.tables.words import is_known, is_text, meanings
 
 SUFFIXES = (".csv", ".jsonl", ".ndjson", ".parquet")
@@ -47,8 +47,8 @@ class File:
         path: of the file.
         names: of all its columns.
         rows: how many there are.
-        columns: those that a table of ops may have, each of shape (rows,).
-        header: an object of what holds for all rows.
+        columns: the columns of a table of ops that the file has, each of shape (rows,).
+        header: an object with facts about all rows.
         units: the units of columns whose type says them.
     """
 
@@ -131,7 +131,7 @@ def _refuse_two_of_a_device(source: str, files: Sequence[File]) -> None:
 
 
 def find_names(data: bytes) -> list[str]:
-    """List the columns that a file seems to have, from its head; empty where it is no table."""
+    """List the columns that a file seems to have, from its head; empty where it is not a table."""
     if data.startswith(MAGIC):
         return ["parquet"]
     lines = (
@@ -166,7 +166,7 @@ def _read_csv(path: str, data: bytes, meter: Meter) -> File:
         raise InputError(f"{source} is empty", HINT)
     _refuse_twice(source, names)
     wanted = set(meanings(names).values())
-    gathered = Gathered(meter, tuple(name for name in names if name in wanted))
+    gathered = GrowingColumns(meter, tuple(name for name in names if name in wanted))
     places = [place for place, name in enumerate(names) if name in wanted]
     pick = itemgetter(*places, 0)  # with one more, so that it is a tuple for one place too
     for batch in _batches(table, lambda row: sum(map(len, row))):
@@ -198,7 +198,7 @@ def _batches(rows: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
 def _read_json_lines(path: str, data: bytes, meter: Meter) -> File:
     source = f"'{name_of(path)}'"
     lines = Lines(data, source)
-    header, gathered, cells, number = dict[str, Any](), Gathered(meter), 0, 0
+    header, gathered, cells, number = dict[str, Any](), GrowingColumns(meter), 0, 0
     names = dict[str, None]()
     for batch in _batches(_filled(lines), len):
         rows = list[dict[str, Any]]()

@@ -1,5 +1,5 @@
-"""Rows of a table of ops put among steps, replicas and ops; what is not whole is left out, and
-said.
+"""Rows of a table of ops put among steps, replicas and ops; incomplete ones are left out with a
+note.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Grid:
             self, table=self.table.keep(rows), step=self.step[rows], replica=self.replica[rows]
         )
 
-    def only(self, steps: Bools, replicas: Bools) -> Grid:
+    def select(self, steps: Bools, replicas: Bools) -> Grid:
         """Keep some steps and replicas, all of each."""
         kept = self.keep(steps[self.step] & replicas[self.replica])
         step, replica = (np.cumsum(steps) - 1)[kept.step], (np.cumsum(replicas) - 1)[kept.replica]
@@ -57,14 +57,14 @@ class Grid:
         return replace(kept, iterations=numbers[0], replicas=numbers[1], step=step, replica=replica)
 
     def shift(self, offset: Times) -> Grid:
-        """Subtract from times what clocks are ahead, shape (K, R, P)."""
+        """Subtract the lead of clocks from times, shape (K, R, P)."""
         device = np.maximum(self.table.columns["device"], 0)
         return replace(self, table=self.table.shift(offset[self.step, self.replica, device]))
 
 
 def grid_of(table: OpTable, notes: list[str]) -> Grid:
-    """Fill in what columns leave out, and find each row's step and replica (InputError: nothing
-    tells a stage).
+    """Fill in missing columns, and find each row's step and replica (InputError: nothing tells a
+    stage).
     """
     columns = dict(table.columns)
     computes = _COMPUTES[table.kind]
@@ -144,8 +144,8 @@ def _count_steps(table: OpTable, replica: Ints) -> Ints:
 def whole_steps(grid: Grid, notes: list[str]) -> tuple[Grid, Ints, Times, Times]:
     """Find the ops that each replica runs in a step, and leave out steps that lack one.
 
-    Returns what is left; the ops, shape (ops, 4): device, kind, stage, microbatch; their start and
-    end, (K, R, ops) (InputError: no step is whole, or ops are there twice throughout).
+    Returns the remaining rows; the ops, shape (ops, 4): device, kind, stage, microbatch; their
+    start and end, (K, R, ops) (InputError: no step is whole, or ops are there twice throughout).
     """
     table, at = grid.table, np.flatnonzero(grid.computes)
     keys = np.stack(
@@ -172,25 +172,25 @@ def whole_steps(grid: Grid, notes: list[str]) -> tuple[Grid, Ints, Times, Times]
     start.flat[cell], end.flat[cell] = table.start[at], table.end[at]
     start.flat[twice] = np.nan
     there = ~np.isnan(start)
-    usual = _usual(ops, there)
+    usual = _usual_ops(ops, there)
     if not usual.any():
         raise InputError(f"{table.source}: no step is whole", "times for all ops of a step")
     missing = ~there & usual
     whole = ~missing.any(axis=2) & ~(there & ~usual).any(axis=2)
 
     def why(k: int, r: int) -> str:
-        return _lack(ops, there[k, r], usual)
+        return _missing_ops_text(ops, there[k, r], usual)
 
     grid, start, end = leave_out(grid, start, end, whole, why, notes)
     return grid, ops[usual], start[:, :, usual], end[:, :, usual]
 
 
-def _usual(ops: Ints, there: Bools) -> Bools:
+def _usual_ops(ops: Ints, present: Bools) -> Bools:
     """Find the ops of a whole step: ops in at least half of the steps that their device shows."""
-    shown = np.zeros((*there.shape[:2], int(ops[:, 0].max()) + 1), bool)
+    shown = np.zeros((*present.shape[:2], int(ops[:, 0].max()) + 1), bool)
     for device in range(shown.shape[2]):
-        shown[..., device] = there[..., ops[:, 0] == device].any(axis=2)
-    count = there.sum(axis=(0, 1))
+        shown[..., device] = present[..., ops[:, 0] == device].any(axis=2)
+    count = present.sum(axis=(0, 1))
     usual: Bools = (count > 0) & (count * 2 >= shown.sum(axis=(0, 1))[ops[:, 0]])
     return usual
 
@@ -206,8 +206,8 @@ def leave_out(
     """Leave out replicas that are whole in few steps, and then steps in which one that is left is
     not whole.
 
-    Times have shape (K, R, ops), ``whole`` (K, R); ``why`` says what is wrong with a replica in a
-    step, by their places (InputError: nothing is left).
+    Times have shape (K, R, ops), ``whole`` (K, R); ``why`` names the fault of a replica in a step,
+    by their places (InputError: nothing is left).
     """
     if whole.all():
         return grid, start, end
@@ -236,7 +236,7 @@ def leave_out(
         notes.append(
             f"{len(lost)} of {n_steps} steps are left out: {said}" + " ..." * (len(lost) > 1)
         )
-    return grid.only(steps, replicas), start[steps][:, replicas], end[steps][:, replicas]
+    return grid.select(steps, replicas), start[steps][:, replicas], end[steps][:, replicas]
 
 
 def _find_twice(grid: Grid, at: Ints, cell: Ints, ops: Ints, op: Ints, notes: list[str]) -> Ints:
@@ -268,12 +268,12 @@ def _find_twice(grid: Grid, at: Ints, cell: Ints, ops: Ints, op: Ints, notes: li
     return twice
 
 
-def _lack(ops: Ints, there: Bools, usual: Bools) -> str:
-    """Say what a replica's step lacks, or has that others have not."""
-    lost, more = np.flatnonzero(usual & ~there), np.flatnonzero(there & ~usual)
+def _missing_ops_text(ops: Ints, present: Bools, usual: Bools) -> str:
+    """Return a text on the ops that a replica's step lacks, or has alone."""
+    lost, more = np.flatnonzero(usual & ~present), np.flatnonzero(present & ~usual)
     if not len(lost):
         return f"has {_label(ops[more[0]])}, which others have not"
-    if not there.any():
+    if not present.any():
         return "is missing"
     return f"lacks {_label(ops[lost[0]])}" + f" and {len(lost) - 1} more ops" * (len(lost) > 1)
 

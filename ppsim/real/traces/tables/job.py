@@ -1,4 +1,4 @@
-"""A job from a table of ops: what each replica ran in each step, and what passed between devices
+"""A job from a table of ops: the ops of each replica in each step, and the times between devices
 and replicas.
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ppsim.core.job import ALL, DEVICE, REPLICAS, Between, Job
+from ppsim.core.job import ALL, DEVICE, REPLICAS, Job, StepOp
 from ppsim.core.ops import BACKWARDS, FORWARDS, SENDS, Kind, mask
 from ppsim.core.schedule import NONE, Schedule
 from ppsim.engine.simple.terms import measure_terms
@@ -26,12 +26,12 @@ MOST_EACH = 64  # ops of one name that a device does between two steps
 def job_of(table: OpTable) -> tuple[Job, Times, tuple[str, ...]]:
     """Make a job of a table.
 
-    Returns:
-        The job; what was subtracted from each clock, shape (K, R, P); and what was repaired, a
-            sentence each.
+    Returns: The job; the lead subtracted from each clock, shape (K, R, P); and sentences on
+    repairs.
 
     Raises:
-        InputError: what no repair mends: no step is whole, or ops are there twice throughout.
+        InputError: a fault that no repair mends: no step is whole, or ops are there twice
+            throughout.
         InvalidSchedule: devices ran in an order in which no schedule runs.
     """
     notes = list[str]()
@@ -121,7 +121,7 @@ def _device_offsets(schedule: Schedule, start: Times, end: Times, notes: list[st
 
 
 def _replica_offsets(
-    between: tuple[Between, ...], begun: Times, done: Times, end: Times, notes: list[str]
+    between: tuple[StepOp, ...], begun: Times, done: Times, end: Times, notes: list[str]
 ) -> Times:
     """Find how far replicas' clocks are ahead in each step, where a collective ends on one before
     it starts on another.
@@ -154,9 +154,9 @@ def _replica_offsets(
 
 def find_between(
     grid: Grid, schedule: Schedule, start: Times, notes: list[str]
-) -> tuple[tuple[Between, ...], Times, Times]:
-    """Find what devices do before and after their ops: what it is, and its start and end, shape (K,
-    R, P, B).
+) -> tuple[tuple[StepOp, ...], Times, Times]:
+    """Find the ops of devices between steps: what each is, and its start and end, shape (K, R, P,
+    B).
     """
     table, V, P = grid.table, int(schedule.chunk.max()) + 1, schedule.n_devices
     rows = (table.kind == OTHER) & ~np.isnan(table.start) & (table.columns["device"] < P)
@@ -210,15 +210,15 @@ def find_between(
         int(n): int(g) for n, g in zip(table.name[at], table.group[at], strict=True) if g != UNKNOWN
     }
     found = tuple(
-        _between(table.names[kept[n, 1]], groups.get(int(kept[n, 1])), kept[n])
+        _step_op(table.names[kept[n, 1]], groups.get(int(kept[n, 1])), kept[n])
         for n in order.tolist()
     )
     return found, begun[..., order], done[..., order]
 
 
-def _between(name: str, group: int | None, label: Ints) -> Between:
+def _step_op(name: str, group: int | None, label: Ints) -> StepOp:
     group_name = group_of(name) if group is None else GROUPS[group]
-    return Between(
+    return StepOp(
         name, group_name, communicates(name) or group_name != DEVICE, not label[0], int(label[3])
     )
 
@@ -297,7 +297,7 @@ def find_transfers(
 
 
 def find_host(grid: Grid, schedule: Schedule, end: Times, delay: Times) -> Times | None:
-    """Find what hosts took before ops and messages, shape (2, K, R, ops); None where an op's post
+    """Find the time of hosts before ops and messages, shape (2, K, R, ops); None where an op's post
     is not shown.
     """
     table = grid.table

@@ -35,7 +35,7 @@ TIMES = ("start", "end", "duration", "posted")
 LARGEST = 1 << 24  # of a device, stage or microbatch
 UNKNOWN = -1
 SIMULATED = "t_F"  # the unit of a run of ours with no real times
-OTHER = len(Kind)  # the code of what is no op of a pipeline: a collective, the optimizer
+OTHER = len(Kind)  # the code of rows outside the pipeline, such as collectives and the optimizer
 TYPICAL = 0.02  # seconds of an op of a training run, to find a unit that nobody tells
 # the smallest times since 1970 in each unit
 EPOCHS = {"s": 1e9, "ms": 1e12, "us": 1e15, "ns": 1e18}
@@ -108,7 +108,7 @@ def read_table(source: str, files: Mapping[str, bytes], unit: str = "") -> OpTab
     tells.
 
     Raises:
-        InputError: a file is no table, a column is missing, or a value is none of its column's.
+        InputError: a file is not a table, a column is missing, or a value does not fit its column.
         MissingDependency: Parquet without pyarrow.
     """
     meter = Meter(f"'{source}'")
@@ -125,7 +125,11 @@ def read_table(source: str, files: Mapping[str, bytes], unit: str = "") -> OpTab
         numbers["device"] = _device_of_files(tables, numbers["stage"])
     rows = np.concatenate([np.arange(1, len(file) + 1) for file in read])
     group = np.concatenate([t.groups() for t in tables])
-    column_notes = (*_say_columns(tables[0]), *_say_kinds(kind, name, names), f"times: in {told}")
+    column_notes = (
+        *_column_sentences(tables[0]),
+        *_kind_sentences(kind, name, names),
+        f"times: in {told}",
+    )
     return OpTable(
         source, numbers, kind, name, names, group, *times, told, rows, column_notes, guess
     )
@@ -140,7 +144,7 @@ class _Columns:
         self.found = meanings([*file.names, *constants])
 
     def require(self) -> None:
-        """Refuse a file that lacks what every table has."""
+        """Refuse a file without the columns that every table has."""
         source, has = f"'{name_of(self.file.path)}'", self.found
         schema = self.file.header.get("schema", OPS_SCHEMA)
         if schema != OPS_SCHEMA:
@@ -190,7 +194,7 @@ class _Columns:
         most = LARGEST if meaning != "iteration" else 1 << 53
         wrong = np.flatnonzero((known != np.floor(known)) | (known < UNKNOWN) | (known > most))
         if len(wrong):
-            raise self._wrong(meaning, int(wrong[0]), values, "a whole number from 0")
+            raise self._cell_error(meaning, int(wrong[0]), values, "a whole number from 0")
         return known.astype(np.int64)
 
     def times(self, meaning: str, unit: str, base: int) -> Floats:
@@ -218,22 +222,22 @@ class _Columns:
         if values.dtype.kind in "iuf":
             return values.astype(np.float64)
         if values.dtype.kind == "b":
-            raise self._wrong(meaning, 0, values, "a number")
+            raise self._cell_error(meaning, 0, values, "a number")
         empty = np.array([value is None or value == "" for value in values.tolist()])
         filled = np.where(empty, np.nan, values)
         try:
             return filled.astype(np.float64)
         except (ValueError, TypeError, OverflowError):
             at = next(n for n, value in enumerate(filled.tolist()) if not _is_number(value))
-            raise self._wrong(meaning, at, values, "a number") from None
+            raise self._cell_error(meaning, at, values, "a number") from None
 
     def kinds(self) -> NDArray[np.object_]:
-        """What each row calls its kind."""
+        """The table's own word for the kind of each row."""
         values = np.asarray(self.values("kind"), object)
         if nested := [
             n for n, value in enumerate(values.tolist()) if isinstance(value, list | dict)
         ]:
-            raise self._wrong("kind", nested[0], values, "a word such as F or B")
+            raise self._cell_error("kind", nested[0], values, "a word such as F or B")
         return values
 
     def groups(self) -> Ints:
@@ -266,7 +270,9 @@ class _Columns:
             )
         return told or UNITS.get(header, header)
 
-    def _wrong(self, meaning: str, at: int, values: NDArray[np.generic], wanted: str) -> InputError:
+    def _cell_error(
+        self, meaning: str, at: int, values: NDArray[np.generic], wanted: str
+    ) -> InputError:
         where = f"'{name_of(self.file.path)}', row {at + 1}"
         return InputError(f"{where}: {self.found[meaning]} is {quote(values.tolist()[at])}", wanted)
 
@@ -280,7 +286,7 @@ def _is_number(value: object) -> bool:
 
 
 def _unit_of(tables: Sequence[_Columns], given: str) -> tuple[str, tuple[str, ...]]:
-    """The unit of all times, and what is said where it is a guess."""
+    """The unit of all times, and a note where it is a guess."""
     telling = [[unit for name in TIMES if (unit := table.unit_of(name))] for table in tables]
     if found := (telling[0] or [given])[0] or next(chain(*telling), ""):
         return found, ()
@@ -362,8 +368,8 @@ def _device_of_files(tables: Sequence[_Columns], stage: Ints) -> Ints:
     return np.repeat(np.argsort(np.argsort(least, kind="stable")), np.diff(ends)).astype(np.int64)
 
 
-def _say_columns(table: _Columns) -> Iterator[str]:
-    """Say which column is what, and which are left alone."""
+def _column_sentences(table: _Columns) -> Iterator[str]:
+    """Yield sentences on the meaning of columns, and on columns that are left alone."""
     found, file = table.found, table.file
     yield "columns: " + ", ".join(
         name if simple == name else f"{name} ({simple})"
@@ -378,8 +384,8 @@ def _say_columns(table: _Columns) -> Iterator[str]:
         )
 
 
-def _say_kinds(kind: NDArray[np.uint8], name: Ints, names: tuple[str, ...]) -> Iterator[str]:
-    """Say what each kind is, and what is none of a pipeline's."""
+def _kind_sentences(kind: NDArray[np.uint8], name: Ints, names: tuple[str, ...]) -> Iterator[str]:
+    """Yield sentences on the meaning of kinds, and on rows outside the pipeline."""
     first = np.zeros(len(names), np.int64)
     first[name] = kind
     said = [

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from ppsim.core.ops import Kind
 
-# By our name, what others say, the surest first; all in small letters with _ between words.
+# By our name, others' names, the surest first; all in small letters with _ between words.
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "iteration": (
         "iteration",
@@ -150,8 +150,8 @@ def meanings(names: Iterable[str]) -> dict[str, str]:
     """Find our column for each name of a file that has one; of several names for one column the
     surest is taken.
 
-    ``stage`` beside a column of global chunks (``gmc``) is the device, as Megatron calls a pipeline
-    rank a stage.
+    ``stage`` in a table with a column of global chunks (``gmc``) is the device, as Megatron calls a
+    pipeline rank a stage.
     """
     by_word = {split_unit(name)[0]: name for name in reversed(list(names))}
     found = dict[str, str]()

@@ -48,16 +48,20 @@ HATCHING = "////////"  # the more signs, the closer the lines
 
 
 def design_for(
-    panels: Sequence[Panel], style: str, width: int, beside: float = 0.0, cap: float | None = None
+    panels: Sequence[Panel],
+    style: str,
+    width: int,
+    label_gap: float = 0.0,
+    cap: float | None = None,
 ) -> Design:
-    """Return the measures for panels in a figure of ``width`` dots, with ``beside`` points between
-    names and rows.
+    """Return the measures for panels in a figure of ``width`` dots, with ``label_gap`` points
+    between names and rows.
     """
     look, narrow = panels[0].look, width < WIDE
     font = look.font_size or (SMALL_FONT if narrow else FONT)
     begin = look.window[0] if look.window else 0.0
     span = max(*(panel.view.length for panel in panels), look.until - begin) or 1.0
-    left, across = _horizontal(panels, style, width, beside, font, span, cap)
+    left, across = _horizontal(panels, style, width, label_gap, font, span, cap)
     scale = across / POINT / span
     devices, rows = max(panel.devices for panel in panels), sum(panel.devices for panel in panels)
     # Narrower cells blend on the page; only a raster blends them in the right proportion.
@@ -126,7 +130,7 @@ def _horizontal(
     panels: Sequence[Panel],
     style: str,
     width: int,
-    beside: float,
+    label_gap: float,
     font: float,
     span: float,
     cap: float | None,
@@ -138,7 +142,7 @@ def _horizontal(
     longest = f"Device {max(panel.devices for panel in panels) - 1 + panels[0].look.base}"
     sides = [link_margins(panel.links, font, panel.look.base) for panel in panels]
     widest = max(text_width(longest, font), *(left for left, _ in sides))
-    left = round((widest + BESIDE_NAMES + beside) * POINT)
+    left = round((widest + BESIDE_NAMES + label_gap) * POINT)
     last_tick = (
         text_width(f"{span:,.0f}" if span >= 10 else "0.00", font) / 2 if style == "screen" else 0.0
     )
@@ -175,14 +179,14 @@ def _strips(panels: Sequence[Panel], bands: Sequence[int], scale: float) -> tupl
         own = [
             lane.right[mask] - lane.left[mask]
             for lane in lanes
-            for mask in [_alike(lane.band, band)]
+            for mask in [_same_band(lane.band, band)]
         ]
         if np.median(np.concatenate(own)) * scale < LEAST_MESSAGE:
             found.append(band)
     return tuple(found)
 
 
-def _alike(bands: NDArray[np.uint8], band: int) -> NDArray[np.bool_]:
+def _same_band(bands: NDArray[np.uint8], band: int) -> NDArray[np.bool_]:
     """Return which entries belong to a band: collectives, or messages of any direction, shape
     (entries,).
     """
@@ -221,7 +225,7 @@ class Design:
     bands: tuple[int, ...]
     # share of a row that the lane takes, with the empty part below it; ``gap`` where there is none
     lane: float
-    look: Look = PLAIN  # palette, labels and what else the user chose
+    look: Look = PLAIN  # palette, labels and the user's other choices
     marks: int = 0  # dots above the rows for the names of phases and of a folded middle, 0 for none
     # the bands that show shares of time, as what is in them is too short to see
     strips: tuple[int, ...] = ()

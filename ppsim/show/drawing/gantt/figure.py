@@ -78,7 +78,7 @@ def plot(
     """Return one or several timelines as a matplotlib figure, stacked on one time axis.
 
     Args:
-        timelines: what to draw.
+        timelines: to draw.
         titles: one per timeline; by default the schedules' names.
         style: ``screen`` or ``paper``.
         width: in inches; the height follows.
@@ -186,7 +186,8 @@ def _draw(panels: Sequence[Panel], style: str, width: int, cap: float | None) ->
     ]
     foot = below + line * len(legend)
     below_rows = [
-        memory_height(panel.memory, design.row, _thin(panel, style, most_held)) for panel in panels
+        memory_height(panel.memory, design.row, _largest_curve(panel, style, most_held))
+        for panel in panels
     ]
     height = y = top + sum(rows) + sum(below_rows) + sum(strips) + design.head * len(panels) + foot
     y -= top
@@ -215,14 +216,14 @@ def _draw(panels: Sequence[Panel], style: str, width: int, cap: float | None) ->
         if panel.memory is not None:
             y -= under
             axes = add_axes(figure, design, y, under - MEMORY_GAP)
-            curve = panel.memory if panel.view.whole else panel.view.cut_curve(panel.memory)
+            curve = panel.memory if panel.view.is_whole else panel.view.cut_curve(panel.memory)
             draw_memory(axes, curve, cap=cap, top=most_held, ramp=look.colours.ramp, **common)
     if style == "screen":
         draw_time_axis(
             axes,
             panels[0].timeline.unit,
             design,
-            panels[0].view if not panels[0].view.whole else None,
+            panels[0].view if not panels[0].view.is_whole else None,
         )
     else:
         draw_time_arrow(axes, design)
@@ -236,7 +237,7 @@ def _draw(panels: Sequence[Panel], style: str, width: int, cap: float | None) ->
     return figure
 
 
-def _thin(panel: Panel, style: str, most_held: float) -> float:
+def _largest_curve(panel: Panel, style: str, most_held: float) -> float:
     """Return the most that a paper's curves hold, in activations of a device's share of the model;
     0 for a screen's.
     """

@@ -146,7 +146,7 @@ def inside_cells(timeline: Timeline, inside: OpsInside, stream: int) -> Cells:
     """
     parts = []
     for number, shape in enumerate(inside.shapes):
-        op = np.flatnonzero((inside.of == number) & (timeline.end > timeline.start))
+        op = np.flatnonzero((inside.shape_of_op == number) & (timeline.end > timeline.start))
         own = [i for i, on in enumerate(shape.stream) if on == stream]
         start, length = (
             timeline.start[op][:, None],

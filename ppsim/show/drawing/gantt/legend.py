@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from ppsim.show.drawing.canvas import POINT
 from ppsim.show.drawing.gantt.design import HATCHING, Design
 from ppsim.show.drawing.gantt.panel import Panel
 from ppsim.show.drawing.lanes import COLLECTIVE
-from ppsim.show.drawing.legend import LANE_FILL, Entry, legend_entries, split_by_chunk
+from ppsim.show.drawing.legend import LANE_FILL, Entry, legend_entries
 from ppsim.show.drawing.letters import text_width
 from ppsim.show.drawing.palette import COLLECTIVE as COLLECTIVE_LANE
 from ppsim.show.drawing.palette import COMM_ARROW
@@ -36,7 +37,6 @@ def figure_legend(panels: Sequence[Panel], design: Design) -> list[Entry]:
     entries = legend_entries(
         [panel.timeline for panel in panels], design.bands, causes, design.palette
     )
-    entries = split_by_chunk(entries, design.palette)
     kinds = {int(kind) for panel in panels if panel.lane for kind in np.unique(panel.lane.kind)}
     if Kind.REDUCE_GRAD in kinds and COLLECTIVE in {*design.bands} - {*design.strips}:
         gathers = (
@@ -77,9 +77,9 @@ def legend_lines(entries: Sequence[Entry], room: float, font: float) -> list[lis
     each.
     """
     for count in range(1, len(entries) + 1):
-        per_line = -(-len(entries) // count)
-        lines = [list(entries[i : i + per_line]) for i in range(0, len(entries), per_line)]
-        if per_line == 1 or max(_line_width(line, font) for line in lines) <= room:
+        ends = [-(-len(entries) * line // count) for line in range(count + 1)]
+        lines = [list(entries[first:last]) for first, last in pairwise(ends)]
+        if count == len(entries) or max(_line_width(line, font) for line in lines) <= room:
             return lines
     return []
 

@@ -109,7 +109,7 @@ def _write_rows(axes: Axes, panel: Panel, design: Design) -> None:
 def _outline(axes: Axes, panel: Panel, design: Design) -> None:
     """Draw a red outline around the highlighted cells of a microbatch or of the critical path."""
     highlight, cells = design.look.highlight, panel.cells
-    if highlight is None or highlight.by not in ("mb", CRITICAL):
+    if highlight is None or highlight.kind not in ("mb", CRITICAL):
         return
     top, bottom = cells.device[cells.lit] + design.gap, cells.device[cells.lit] + 1 - design.lane
     path = rectangles(cells.left[cells.lit], cells.right[cells.lit], top, bottom)
@@ -177,7 +177,7 @@ def _draw_fold(axes: Axes, panel: Panel, design: Design, tall: int) -> None:
         else f"\u00d7 {panel.view.repeats}"
     )
     _write_above(axes, name, (left + right) / 2, design, tall)
-    end = float(panel.view.at[-1])
+    end = float(panel.view.place_of_start[-1])
     step = max(1, panel.devices // 8)
     axes.fill_between((right, end), 0, panel.devices, color="white", linewidth=0, zorder=4.8)
     style: dict[str, Any] = {

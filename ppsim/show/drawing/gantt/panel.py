@@ -95,7 +95,7 @@ class Panel:
         ]
 
     @property
-    def _cut(self) -> NDArray[np.bool_]:
+    def _cut_cells(self) -> NDArray[np.bool_]:
         """Shape (cells,), whether a window or a fold cuts the cell, which then has no room for its
         text.
         """
@@ -112,7 +112,7 @@ class Panel:
         Chunks are left out of the texts where they would leave some cells no room for their
         numbers; of a ``thin`` panel some of the numbers.
         """
-        lit, shown = self.cells.lit & ~self._cut, np.zeros(len(self.cells), np.bool_)
+        lit, shown = self.cells.lit & ~self._cut_cells, np.zeros(len(self.cells), np.bool_)
         if self.look.every:
             texts = label_texts(self.cells, self.look.labels, self.look.base)
             texts = [text if kept else "" for text, kept in zip(texts, lit.tolist(), strict=True)]
@@ -133,11 +133,16 @@ class Panel:
             )
         return size, shown, texts
 
+    @property
+    def whole_cells(self) -> int:
+        """The number of its cells that are lit and that no window cuts."""
+        return int((self.cells.lit & ~self._cut_cells).sum())
+
     def numbered(self, scale: float, row: float, largest: float) -> float:
         """Return the share of its whole cells that show their text; arguments as
         :meth:`choose_texts`.
         """
-        lit = self.cells.lit & ~self._cut
+        lit = self.cells.lit & ~self._cut_cells
         return float(self.choose_texts(scale, row, largest)[1][lit].mean()) if lit.any() else 1.0
 
     def place_note(self, note: Note) -> tuple[float, int]:
@@ -182,9 +187,9 @@ class Panel:
         count, highlight = len(self.lane or ()), self.look.highlight
         if highlight is None or self.lane is None:
             return np.ones(count, np.bool_)
-        if highlight.by == CRITICAL:
+        if highlight.kind == CRITICAL:
             return np.zeros(count, np.bool_)
-        return np.asarray(getattr(self.lane, PICKED[highlight.by]) == highlight.value)
+        return np.asarray(getattr(self.lane, PICKED[highlight.kind]) == highlight.value)
 
     @cached_property
     def facts(self) -> tuple[str, ...]:

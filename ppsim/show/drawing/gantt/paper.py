@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 
@@ -47,24 +48,34 @@ def fit_for_paper(panels: Sequence[Panel], width: int) -> list[Panel]:
             f"all of it"
         )
     if share < LEGIBLE and (lines := _lines(panels, width)) and _numbered(lines, width) > share:
-        drawn, share = lines, _numbered(lines, width)
+        whole, drawn, share = drawn, lines, _numbered_of_all(lines, width)
         room = f", where {format_share(share)} of the cells have their number" * (share < 1)
+        wider = _wider(whole, width, share) if share < 1 else []
+        more_shown = f"; {wider[0]} shows more" if wider else ""
         note(
             f"{panels[0].title} is drawn in {len(lines)} lines to fit {width / DOTS:g} inches"
-            f"{room}; --window 0:{panels[0].timeline.makespan:.10g} draws it in one"
+            f"{room}{more_shown}; --window 0:{panels[0].timeline.makespan:.10g} draws it in one"
         )
     elif share < 1:
         names = ", ".join(panel.title for panel in panels)
         ways = ["--fold"] if better else []
-        wider = (each for each in WIDTHS if each * DOTS > width)
-        enough = min(1.0, share + MORE)
-        ways += [
-            f"--width {each:g}" for each in wider if _numbered(drawn, round(each * DOTS)) >= enough
-        ][:1]
-        hint = " or ".join(ways or ["--window A:B"])
+        hint = " or ".join([*ways, *_wider(drawn, width, share)] or ["--window A:B"])
         room = f"{format_share(share)} of the cells have their number"
         note(f"{names}: too wide for {width / DOTS:g} inches, where {room}: {hint} shows more")
     return drawn
+
+
+def _wider(panels: Sequence[Panel], width: int, share: float) -> list[str]:
+    """Return the option for the least width that numbers many more cells than ``share``; none where
+    no width does.
+    """
+    enough = min(1.0, share + MORE)
+    found = (
+        f"--width {each:g}"
+        for each in WIDTHS
+        if each * DOTS > width and _numbered(panels, round(each * DOTS)) >= enough
+    )
+    return [*islice(found, 1)]
 
 
 def _lines(panels: Sequence[Panel], width: int) -> list[Panel] | None:
@@ -111,8 +122,19 @@ def _folded(panels: Sequence[Panel]) -> Panel | None:
 
 def _numbered(panels: Sequence[Panel], width: int) -> float:
     """Return the share of cells with a number, in the panel with the fewest."""
+    return min(_shares(panels, width))
+
+
+def _numbered_of_all(panels: Sequence[Panel], width: int) -> float:
+    """Return the share of cells with a number, of the cells of all panels together."""
+    counts = [panel.whole_cells for panel in panels]
+    return float(np.average(_shares(panels, width), weights=counts)) if any(counts) else 1.0
+
+
+def _shares(panels: Sequence[Panel], width: int) -> list[float]:
+    """Return the share of cells with a number, for each panel."""
     design = design_for(panels, "paper", width)
     if not design.vector:
-        return 0.0
+        return [0.0] * len(panels)
     row = design.row * (1 - design.lane + design.gap) / POINT
-    return min(panel.numbered(design.scale, row, design.font) for panel in panels)
+    return [panel.numbered(design.scale, row, design.font) for panel in panels]

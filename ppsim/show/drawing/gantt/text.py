@@ -94,7 +94,7 @@ def draw_time_axis(axes: Axes, unit: str, design: Design, view: View | None = No
     locator = MaxNLocator(nbins=max(2, design.across // 150), steps=[1, 2, 5, 10])
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-    if view and not view.whole:
+    if view and not view.is_whole:
         step = np.diff(locator.tick_values(0, view.length)[:2])[0]
         shown = zip(view.start, view.end, strict=True)
         times = np.concatenate(

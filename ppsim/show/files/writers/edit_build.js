@@ -11,6 +11,7 @@ const POLICIES = [
   { name: 'backwards first, in the memory of the schedule it began as', kinds: [[BACKWARD_KIND, INPUT_KIND], [FORWARD_KIND], [WEIGHTS_KIND]], capped: true },
   { name: 'the same, later chunks first', kinds: [[BACKWARD_KIND, INPUT_KIND], [FORWARD_KIND], [WEIGHTS_KIND]], capped: true, deep: true },
   { name: 'forwards first', kinds: [[FORWARD_KIND], [BACKWARD_KIND, INPUT_KIND], [WEIGHTS_KIND]] },
+  { name: 'backwards first, with a forward as a pair', kinds: [[BACKWARD_KIND, INPUT_KIND], [FORWARD_KIND], [WEIGHTS_KIND]], paired: true },
 ];
 
 function needBlank(sheet) {
@@ -53,7 +54,7 @@ function crossedOf(sheet, state, bySource) {
 /** The ops that are still to be placed, by device; of a backward that was split or joined its other form counts too. */
 function missingOps(sheet, state) {
   return wantedOps(sheet, state).map((wanted, device) => {
-    const placed = new Set(state.queues[device]);
+    const placed = new Set(state.queues[device].map(code => code - code % 2));
     const has = (code, kind) => { const { stage, microbatch } = unpackOp(sheet, code); return placed.has(packOp(sheet, kind, stage, microbatch)); };
     return wanted.filter(code => !placed.has(code) && !({
       [BACKWARD_KIND]: () => has(code, INPUT_KIND), [INPUT_KIND]: () => has(code, BACKWARD_KIND), [WEIGHTS_KIND]: () => has(code, BACKWARD_KIND),
@@ -61,11 +62,15 @@ function missingOps(sheet, state) {
   });
 }
 
-/** Ops that are placed and those that are missing as one set of columns, with what each waits for. */
+/** Ops that are placed and those that are missing as one set of columns, with what each waits for and stands behind. */
 function wholeSet(sheet, state, missing) {
   const queues = state.queues.map((queue, device) => [...queue, ...missing[device]]);
   const ops = columnsOfQueues(sheet, queues);
-  return { ops, inputs: inputsOfQueues(sheet, ops, state.sources.length), duration: durationsOfQueues(sheet, ops, state.sources) };
+  const behind = new Int32Array(ops.size).fill(NO_OP);
+  for (const [op, need] of sliceOrder(sheet, ops)) behind[op] = need;
+  const { together } = durationRules(sheet, ops, state.sources);
+  const duration = durationsOfQueues(sheet, ops, state.sources);
+  return { ops, behind, together, duration, inputs: inputsOfQueues(sheet, ops, state.sources.length) };
 }
 
 /**
@@ -74,7 +79,8 @@ function wholeSet(sheet, state, missing) {
  */
 function readyOps(sheet, state, missing = missingOps(sheet, state), at = -1, until = Infinity) {
   const timed = timeQueues(sheet, state);
-  const { ops, inputs, duration } = wholeSet(sheet, state, missing);
+  const whole = wholeSet(sheet, state, missing);
+  const { ops, duration } = whole;
   const [end, done] = [new Float64Array(ops.size), new Uint8Array(ops.size)];
   const free = new Float64Array(sheet.devices);
   for (let device = 0, placed = 0; device < sheet.devices; device++)
@@ -86,14 +92,15 @@ function readyOps(sheet, state, missing = missingOps(sheet, state), at = -1, unt
   const ready = [];
   for (let device = 0; device < sheet.devices; device++)
     for (let op = ops.offsets[device] + state.queues[device].length; op < ops.offsets[device + 1]; op++) {
-      const start = arrivalOf(op, inputs, end, done, free[device]);
+      const start = arrivalOf(op, whole, end, done, free[device]);
       if (start !== null) ready.push({ device, op, start, end: start + duration[op] });
     }
-  return { ready, ops, inputs, duration, end, done, free };
+  return { ...whole, ready, end, done, free };
 }
 
-/** When an op could start on a device that is free from some time on; null where an input is not placed. */
-function arrivalOf(op, inputs, end, done, free) {
+/** When an op could start on a device that is free from some time on; null where what it needs is not placed. */
+function arrivalOf(op, { inputs, behind }, end, done, free) {
+  if (behind[op] >= 0 && !done[behind[op]]) return null;
   let start = free;
   for (let i = inputs.at[op]; i < inputs.at[op + 1]; i++) {
     const source = inputs.source[i];
@@ -110,18 +117,42 @@ function arrivalOf(op, inputs, end, done, free) {
 function choicesOf(sheet, state, device, at = Infinity) {
   const cells = cellsOf(state.queues[placeIn(device, sheet.devices, 'device')]);
   const until = at < cells.length ? cells.slice(0, at).flat().length : Infinity;
-  const { ready, ops, free } = readyOps(sheet, state, undefined, device, until);
+  const { ready, ops, free, together } = readyOps(sheet, state, undefined, device, until);
   const wanted = wantedOps(sheet, state)[device];
-  const found = ready.filter(each => each.device === device).map(({ op, start, end }) => ({
-    label: opLabel(sheet, ops, op), start, end, waits: start - free[device],
-    place: wanted.indexOf(packOp(sheet, ops.kind[op], ops.stage[op], ops.microbatch[op])),
-  })).sort((a, b) => a.start - b.start || a.place - b.place);
+  const placeOf = op => wanted.indexOf(packOp(sheet, ops.kind[op], ops.stage[op], ops.microbatch[op]));
+  const own = ready.filter(each => each.device === device).map(each => ({ ...each, place: [placeOf(each.op)] }));
+  const both = pairsAmong(sheet, ops, own).map(([one, other]) => {
+    const start = Math.max(one.start, other.start);
+    const end = start + together(one.op, other.op);
+    return { op: one.op, other: other.op, start, end, place: [...one.place, ...other.place] };
+  });
+  const sliceOf = op => sheet.slices === 1 ? ''
+    : ` (microbatch ${Math.floor(ops.microbatch[op] / sheet.slices)}, slice ${ops.microbatch[op] % sheet.slices})`;
+  const found = [...own, ...both].map(({ op, other, start, end, place }) => ({
+    label: opLabel(sheet, ops, op) + (other === undefined ? sliceOf(op) : ` with ${opLabel(sheet, ops, other)}`),
+    start, end, place, waits: start - free[device],
+  })).sort((a, b) => a.start - b.start || a.place.length - b.place.length || a.place[0] - b.place[0]);
   if (until === Infinity) return found;
   const runs = ({ place }) => {
-    const { ops: { offsets }, done } = timeQueues(sheet, EDITS.p(sheet, state, device, at, place));
-    return done[offsets[device] + until];
+    const { ops: tried, done } = timeQueues(sheet, EDITS.p(sheet, state, device, at, ...place));
+    return done[tried.offsets[device] + until] && !earlySlices(sheet, tried).length;
   };
   return found.slice(0, MOST_CHOICES).filter(runs); // none that waits for an op behind it
+}
+
+/** Whether the schedule began with pairs, which then can be placed. */
+const hasPairs = sheet => sheet.base.queues.some(queue => queue.some(code => code % 2));
+
+/** Of what may run on a device the pairs of a forward and a backward: of each stage the first of both. */
+function pairsAmong(sheet, ops, ready) {
+  if (!hasPairs(sheet)) return [];
+  const firstOf = kind => {
+    const found = new Map();
+    for (const each of ready)
+      if (ops.kind[each.op] === kind && !found.has(ops.stage[each.op])) found.set(ops.stage[each.op], each);
+    return [...found.values()];
+  };
+  return firstOf(FORWARD_KIND).flatMap(one => firstOf(BACKWARD_KIND).map(other => [one, other]));
 }
 
 /** Fill the rest by a policy: each device runs what can start first, and of several the one that the policy prefers. */
@@ -129,7 +160,8 @@ function filled(sheet, state, policy) {
   const missing = missingOps(sheet, state);
   const count = missing.reduce((sum, queue) => sum + queue.length, 0);
   if (count > MOST_FILLED) throw Error(`${count} ops are missing; at most ${MOST_FILLED} are filled at once`);
-  const { ops, inputs, duration, end, done, free } = readyOps(sheet, state, missing);
+  const whole = readyOps(sheet, state, missing);
+  const { ops, duration, together, end, done, free } = whole;
   if (!state.queues.every((queue, device) => queue.every((_, i) => done[ops.offsets[device] + i])))
     throw Error('what is placed cannot run; undo that first');
   const change = activationChanges(sheet, ops);
@@ -144,10 +176,11 @@ function filled(sheet, state, policy) {
   let note = '';
   for (let placed = 0; placed < count; placed++) {
     let best = null;
+    const startOn = (op, device) => most && change[op] > 0 && held[device] >= most[device] ? null
+      : arrivalOf(op, whole, end, done, free[device]);
     for (let device = 0; device < sheet.devices; device++) {
       for (const op of left[device]) {
-        if (most && change[op] > 0 && held[device] >= most[device]) continue;
-        const start = arrivalOf(op, inputs, end, done, free[device]);
+        const start = startOn(op, device);
         if (start === null) continue;
         if (!best || start < best.start - near) best = { device, start, among: [op] };
         else if (device === best.device && start <= best.start + near) best.among.push(op);
@@ -164,10 +197,19 @@ function filled(sheet, state, policy) {
       note = `a tie on device ${best.device}: ${names.join(' or ')}; place one and fill again`;
       break;
     }
-    [end[first], done[first], free[best.device]] = [best.start + duration[first], 1, best.start + duration[first]];
-    held[best.device] += change[first];
-    left[best.device].splice(left[best.device].indexOf(first), 1);
-    queues[best.device].push(packOp(sheet, ops.kind[first], ops.stage[first], ops.microbatch[first]));
+    const { device, start } = best;
+    const turn = { [FORWARD_KIND]: BACKWARD_KIND, [BACKWARD_KIND]: FORWARD_KIND }[ops.kind[first]];
+    const joins = op => ops.kind[op] === turn && (startOn(op, device) ?? Infinity) <= start + near;
+    const [other] = policy.paired ? left[device].filter(joins).sort(compare) : [];
+    const cell = other === undefined ? [first] : [first, other].sort((a, b) => ops.kind[a] - ops.kind[b]);
+    free[device] = start + (other === undefined ? duration[first] : together(...cell));
+    for (const op of cell) {
+      [end[op], done[op]] = [free[device], 1];
+      held[device] += change[op];
+      left[device].splice(left[device].indexOf(op), 1);
+      queues[device].push(packOp(sheet, ops.kind[op], ops.stage[op], ops.microbatch[op], Number(op !== cell.at(-1))));
+    }
+    placed += cell.length - 1;
   }
   return { ...state, queues, note };
 }
@@ -177,6 +219,9 @@ function blockOf(sheet, state, microbatch) {
   placeIn(microbatch, state.sources.length, 'microbatch');
   const own = code => unpackOp(sheet, code).microbatch === microbatch;
   if (missingOps(sheet, state).some(queue => queue.some(own))) throw Error(`microbatch ${microbatch} is not placed whole`);
+  if (sheet.slices > 1) throw Error('a slice is not stamped: it stands behind others of its sequence');
+  if (state.queues.some(queue => cellsOf(queue).some(cell => cell.length > 1 && cell.some(own))))
+    throw Error(`microbatch ${microbatch} has ops in pairs, which are not stamped`);
   const alone = { ...state, queues: state.queues.map(queue => queue.filter(own)) };
   const [timed, whole] = [timeQueues(sheet, alone), timeQueues(sheet, state)];
   const starts = new Map();
@@ -256,14 +301,19 @@ Object.assign(EDITS, {
     needBlank(sheet);
     return { ...state, partial: true, note: '', queues: state.queues.map(() => []) };
   },
-  /** Place one of a device's wanted ops in its queue. */
-  p(sheet, state, device, at, which) {
+  /** Place one of a device's wanted ops in its queue, or a forward and a backward as a pair. */
+  p(sheet, state, device, at, which, ...other) {
     needBlank(sheet);
-    const code = wantedOps(sheet, state)[placeIn(device, sheet.devices, 'device')][which];
-    if (code === undefined || !missingOps(sheet, state)[device].includes(code)) throw Error(`device ${device} has no such op to place`);
+    const wanted = wantedOps(sheet, state)[placeIn(device, sheet.devices, 'device')];
+    const codes = [which, ...other].map(each => wanted[each]);
+    const missing = missingOps(sheet, state)[device];
+    if (!codes.every(code => missing.includes(code))) throw Error(`device ${device} has no such op to place`);
+    const kinds = codes.map(code => unpackOp(sheet, code).kind);
+    if (codes.length > 1 && `${kinds}` !== `${[FORWARD_KIND, BACKWARD_KIND]}`)
+      throw Error('not a pair; expected a forward with a backward');
     const cells = cellsOf(state.queues[device]);
     placeIn(at, cells.length + 1, 'place in the queue');
-    cells.splice(at, 0, [code]);
+    cells.splice(at, 0, codes.map((code, i) => code + Number(i + 1 < codes.length)));
     return { ...withCells(state, device, cells), note: '' };
   },
   /** Take one op off its queue. */
@@ -287,7 +337,8 @@ Object.assign(EDITS, {
 
 Object.assign(window.ppsim, {
   blank: () => changed(() => edit(editor.panel, 'b')),
-  place: (device, which, at = cellsOf(stateNow().queues[device] ?? []).length) => changed(() => edit(editor.panel, 'p', device, at, which)),
+  place: (device, which, at = cellsOf(stateNow().queues[device] ?? []).length) =>
+    changed(() => edit(editor.panel, 'p', device, at, ...[which].flat())),
   remove: (device, at) => changed(() => edit(editor.panel, 'x', device, at)),
   fill: (policy = 0) => changed(() => edit(editor.panel, 'f', policy)),
   stamp: (microbatch = 0) => changed(() => edit(editor.panel, 'k', microbatch)),

@@ -11,7 +11,20 @@ function toggleEditor(on = !editor.on) {
   if (on && folded) toggleFold(false);
   editor.selected = null;
   showEdited();
-  if (on) sayHow();
+  if (!on) return;
+  sayHow();
+  setTimeout(warmUp, 50);
+}
+
+/** Time an edit that changes nothing, so that the first one finds its code compiled. */
+function warmUp() {
+  const { panel } = editor;
+  const [sheet, state] = [editor.sheets[panel], stateNow(panel)];
+  const device = state.queues.findIndex(queue => queue.length);
+  if (device < 0) return;
+  const same = EDITS.m(sheet, state, device, 0, 0);
+  for (let i = 0; i < 3; i++) editedTimeline(sheet, same, editor.originals[panel]);
+  recognised(sheet, same);
 }
 
 /** Say how to begin: by placing ops where there is none, else by selecting one. */
@@ -162,6 +175,7 @@ function choose(panel, device, at) {
   const row = timeline.kept.indexOf(op);
   view.op = row < 0 ? null : { panel, op: row };
   const { start, end } = timeline.edited.timed;
+  if (hasManyDevices()) reveal(device);
   const label = cellText(editor.sheets[panel], cellsOf(stateNow(panel).queues[device])[at]);
   say(`${label} on device ${device}, place ${at + 1}: ${interval(start[op], end[op])}`);
   $('chart').classList.toggle('holds', editor.sheets[panel].placement.length > 1);

@@ -2,12 +2,41 @@
 
 const NEAR = 8; // ops out of place, up to which a schedule is near
 
+const HASH_FACTORS = [0x9E3779B1, 0x7FEB352D]; // as in show/files/editing.py
+
+/** A text that stands for queues, as hash_queues of show/files/editing.py makes it. */
+function hashOfQueues(queues) {
+  const [first, second] = HASH_FACTORS;
+  const [high, low] = HASH_FACTORS.map(factor => {
+    let [op, sum] = [0, 0];
+    queues.forEach((queue, device) => {
+      for (const code of queue) {
+        let x = Math.imul(Math.imul(Math.imul(code, factor) + device, factor) + op++, factor);
+        x = Math.imul(x ^ x >>> 16, first);
+        x = Math.imul(x ^ x >>> 15, second);
+        sum += (x ^ x >>> 16) >>> 0;
+      }
+    });
+    return sum % 2 ** 32;
+  });
+  return (high * 2 ** 19 + (low >>> 13)).toString(36);
+}
+
 /**
- * The schedules of families at this size, from the page's column of them (show/files/editing.py): names and queues.
- * Where it has none, the one name is of the schedule that the page is about.
+ * The schedules of families at this size (show/files/editing.py): names, what stands for their queues, and of the first
+ * of them the queues.
  */
-function knownOf(sheet, { names, ops }, rows) {
-  if (!rows) return [{ name: names[0], queues: sheet.base.queues }];
+async function knownOf(sheet, known) {
+  const lines = new TextDecoder().decode(await inflate(known.names)).split('\n');
+  const whole = [...known.own ? [sheet.base.queues] : [], ...known.rows ? queuesOfRows(sheet, known.ops, await column(known.rows)) : []];
+  return lines.map((line, i) => {
+    const at = line.lastIndexOf(' ');
+    return { name: line.slice(0, at), hash: line.slice(at + 1), queues: whole[i] };
+  });
+}
+
+/** The queues of some schedules, from the page's column of them. */
+function queuesOfRows(sheet, ops, rows) {
   const held = Array.from({ length: sheet.devices }, () => []); // by device, the stage of each chunk
   for (const row of sheet.placement) row.forEach((device, stage) => held[device].push(stage));
   const queues = [[]];
@@ -27,7 +56,7 @@ function knownOf(sheet, { names, ops }, rows) {
       [following[place], next] = [microbatch + 1, -1];
     }
   }
-  return names.map((name, i) => ({ name, queues: queues.slice(i * sheet.devices, (i + 1) * sheet.devices) }));
+  return Array.from({ length: (queues.length - 1) / sheet.devices }, (_, i) => queues.slice(i * sheet.devices, (i + 1) * sheet.devices));
 }
 
 /** How many ops of a queue have to be moved to make another of the same ops; Infinity where it has others. */
@@ -51,8 +80,11 @@ function opsAway(queue, target) {
 /** The schedule that queues are, or the nearest one with how many ops are out of place; null where none is near. */
 function recognised(sheet, state) {
   if (!sheet.known || state.sources.length !== sheet.base.sources.length) return null;
+  const hash = hashOfQueues(state.queues);
+  const same = sheet.known.findIndex(each => each.hash === hash);
+  if (same >= 0) return { name: sheet.known[same].name, number: same, away: 0 };
   let best = null;
-  sheet.known.forEach(({ name, queues }, number) => {
+  becomes(sheet).forEach(({ name, queues }, number) => {
     let away = 0;
     for (let device = 0; device < sheet.devices && away <= NEAR; device++) away += opsAway(state.queues[device], queues[device]);
     if (away <= NEAR && (!best || away < best.away)) best = { name, number, away };
@@ -60,9 +92,12 @@ function recognised(sheet, state) {
   return best;
 }
 
-/** The same in words; of a large schedule only its own name is known. */
-function recognisedWords(found, { known, base }) {
-  if (!found) return known?.[0]?.queues === base.queues ? 'no other schedule of so many ops is named' : '';
+/** The schedules whose queues the page has. */
+const becomes = ({ known }) => (known ?? []).filter(({ queues }) => queues);
+
+/** The same in words; of a large schedule some are not compared. */
+function recognisedWords(found, { leftOut }) {
+  if (!found) return leftOut ? `not compared with ${leftOut.join(', ')}` : '';
   if (!found.away) return `these queues are ${found.name}`;
   return `${found.away} op${found.away === 1 ? '' : 's'} from ${found.name}`;
 }
@@ -70,7 +105,7 @@ function recognisedWords(found, { known, base }) {
 Object.assign(EDITS, {
   /** Become a schedule that the page knows. */
   n(sheet, state, number) {
-    const known = sheet.known ?? [];
+    const known = becomes(sheet);
     placeIn(number, known.length, 'schedule of this page');
     if (state.sources.length !== sheet.base.sources.length) throw Error('a microbatch was added or taken off; undo that first');
     return { ...state, partial: false, note: '', queues: known[number].queues };
@@ -80,5 +115,5 @@ Object.assign(EDITS, {
 Object.assign(window.ppsim, {
   name: () => recognised(editor.sheets[editor.panel], stateNow()),
   become: number => changed(() => edit(editor.panel, 'n', number)),
-  known: () => (editor.sheets[editor.panel].known ?? []).map(({ name }) => name),
+  known: () => becomes(editor.sheets[editor.panel]).map(({ name }) => name),
 });

@@ -65,7 +65,8 @@ function peakActivations(sheet, { ops, start, end, done }, makespan) {
  * of each microbatch of a stage.
  */
 function memoryChanges(sheet, { ops, inputs, sources, done }, amounts) {
-  const names = ['activations', 'kept', 'stash', 'work_b', 'work_i', 'stored'];
+  const { activations, kept: left, stash: stashed, message, stored } = amounts;
+  const works = { [BACKWARD_KIND]: amounts.work_b, [INPUT_KIND]: amounts.work_i };
   const [begin, after] = [new Float64Array(ops.size), new Float64Array(ops.size)];
   const buffers = Array.from({ length: sheet.devices }, () => []); // the op whose message comes, and its size
   const { backwards, recomputed } = passesOf(sheet, ops);
@@ -73,22 +74,26 @@ function memoryChanges(sheet, { ops, inputs, sources, done }, amounts) {
   for (let op = 0; op < ops.size; op++) {
     const [code, stage] = [ops.kind[op], Math.max(0, ops.stage[op])];
     const kind = sheet.kinds[code];
-    const held = (name, of = stage) => {
-      const one = amounts[name]?.at(of) ?? 0;
-      return one[sources[ops.microbatch[op]]] ?? one;
+    const microbatch = sources[ops.microbatch[op]];
+    const held = (rows, of) => {
+      const one = rows?.at(of) ?? 0;
+      return typeof one === 'number' ? one : one[microbatch] ?? one;
     };
-    const [whole, kept, stash, workB, workI, stored] = names.map(name => held(name));
+    const [whole, kept, stash] = [held(activations, stage), held(left, stage), held(stashed, stage)];
     let taken = backwards && kind.takes ? whole : 0;
-    if (backwards && recomputed(op)) taken = code === FORWARD_KIND ? stored : code === RECOMPUTE_KIND ? taken - stored : taken;
+    if (backwards && recomputed(op)) {
+      const again = held(stored, stage);
+      taken = code === FORWARD_KIND ? again : code === RECOMPUTE_KIND ? taken - again : taken;
+    }
     const freed = [0, whole, whole - kept, kept][kind.frees ?? 0];
-    const work = code === BACKWARD_KIND ? workB : code === INPUT_KIND ? workI : 0;
+    const work = held(works[code], stage);
     begin[op] = taken + work;
     after[op] = -freed - work + (code === INPUT_KIND ? stash : 0) - (code === WEIGHTS_KIND ? stash : 0);
     if (kind.name === 'EF') begin[op] += amounts.encoder ?? 0;
     if (kind.name === (trained ? 'EB' : 'EF')) after[op] -= amounts.encoder ?? 0;
     const source = inputs.neighbour[op];
     if (source < 0 || !done[op] || ops.device[source] === ops.device[op] && !fedBack(sheet, ops, op)) continue;
-    const size = held('message', stage - (code === FORWARD_KIND ? 1 : 0));
+    const size = held(message, stage - (code === FORWARD_KIND ? 1 : 0));
     if (code === FORWARD_KIND) begin[op] -= size;
     else after[op] -= size;
     if (size) buffers[ops.device[op]].push([source, size]);

@@ -228,7 +228,8 @@ function editsFromAddress() {
     say('The link is of another schedule');
     return keepEdits(text, text.split('~').length - 1);
   }
-  const refused = readEdits(text);
+  const refused = text.length > LONGEST_ADDRESS
+    ? `the link is ${text.length} letters long; expected ${LONGEST_ADDRESS} at most` : readEdits(text);
   if (refused) return say(`Not edited: ${refused}`);
   editor.panel = editor.past.at(-1).token?.panel ?? editor.panel;
   toggleEditor(true);

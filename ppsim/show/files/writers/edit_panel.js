@@ -14,7 +14,7 @@ function menu(label, names, act) {
 /** The tools to build with. */
 function buildTools() {
   const sheet = editor.sheets[editor.panel];
-  const names = (sheet.known ?? []).map(({ name }) => name);
+  const names = becomes(sheet).map(({ name }) => name);
   const refused = () => { throw Error(`this schedule cannot begin blank: ${sheet.no_blank}`); };
   const placing = sheet.no_blank ? [tool('blank sheet', `Not here: ${sheet.no_blank}`, refused)] : [
     tool('blank sheet', 'Take all ops off, and place them by hand', () => { ppsim.blank(); offer(0); sayHow(); }),
@@ -112,7 +112,7 @@ function choiceButton(sheet, state, at, choice) {
     $('choices').querySelector('button')?.focus();
   });
   foreseeing(button, () => {
-    foresee(device, at, 'p', device, at, choice.place);
+    foresee(device, at, 'p', device, at, ...choice.place);
     const { answer } = editor.ghost;
     $('told').textContent = `${choice.label}: ${interval(choice.start, choice.end)}; peak activations ${answer.peak.join(' ')}`;
   });

@@ -50,6 +50,12 @@ function aboveBound(bound, makespan) {
 /** The devices that hold more than the cap, in the unit of the page's first curve. */
 const overCap = ({ curves: [curve] }) => REPORT.cap ? [...curve.peak.keys()].filter(device => curve.peak[device] > capAt(device) * (1 + EPSILON)) : [];
 
+/** The same in words, none where no device does. */
+function capWords(timeline) {
+  const over = overCap(timeline);
+  return over.length ? [`above the cap on device${over.length > 1 ? 's' : ''} ${over.join(', ')}`] : [];
+}
+
 /** The entries of the legend for the kinds of op that the page shows now, and the causes of idle time. */
 function legendOfEdits() {
   if (!TIMELINES.some(({ edited }) => edited)) return REPORT.legend;
@@ -86,8 +92,7 @@ function editedLine(panel) {
   const parts = [`${timed(edited.makespan)}, ${signedTime(edited.makespan - before.makespan)}`, `bubble ${percent(edited.bubble_rate)}`, `peak ${heldWords(timeline)}`];
   const { makespan: ran } = editor.originals[panel];
   if (Math.abs(ran - before.makespan) > EPSILON * ran) parts.push(`the run took ${timed(ran)}, with waits that edits leave out`);
-  const over = overCap(timeline);
-  if (over.length) parts.push(`above the cap on device${over.length > 1 ? 's' : ''} ${over.join(', ')}`);
+  parts.push(...capWords(timeline));
   const bound = aboveBound(boundOf(editor.sheets[panel], stateNow(panel), edited, editor.originals[panel]), edited.makespan);
   return [...parts, ...bound ? [bound] : []].join(' · ');
 }
@@ -101,13 +106,13 @@ function editMarks(panel, geometry, theme, index) {
   if (editor.ghost?.panel === index) found.push(ghostMarks(panel, geometry, theme));
   if (editor.selected?.panel === index) found.push(selectedOnStrip(panel, geometry, theme));
   if (!edited.stuck) return found.join('');
-  const veiled = [...timeline.kept.keys()].filter(row => !edited.timed.done[timeline.kept[row]]);
-  const veil = veiled.map(row => box(panel, geometry, row)).join('');
-  found.push(`<path d="${veil}" fill="${theme.page}" fill-opacity="0.55"/>`);
-  const rows = new Map([...timeline.kept].map((op, row) => [op, row]));
+  const inSight = row => panel.rows[timeline.ops.device[row]] >= 0;
+  const rows = new Map([...timeline.kept].map((op, row) => [op, row]).filter(([, row]) => inSight(row)));
+  const veiled = [...rows].filter(([op]) => !edited.timed.done[op]).map(([, row]) => box(panel, geometry, row));
+  found.push(`<path d="${veiled.join('')}" fill="${theme.page}" fill-opacity="0.55"/>`);
   const centre = row => {
     const { ops } = timeline;
-    return `${px(inPlot(geometry, (ops.start[row] + ops.end[row]) / 2))} ${px((ops.device[row] + (1 - panel.lane) / 2) * panel.row)}`;
+    return `${px(inPlot(geometry, (ops.start[row] + ops.end[row]) / 2))} ${px((panel.rows[ops.device[row]] + (1 - panel.lane) / 2) * panel.row)}`;
   };
   const links = edited.stuck.cycle.filter(([op, need]) => rows.has(op) && rows.has(need));
   const lines = links.map(([op, need]) => `${box(panel, geometry, rows.get(op))}${box(panel, geometry, rows.get(need))}M${centre(rows.get(op))}L${centre(rows.get(need))}`);
@@ -123,7 +128,8 @@ function selectedOnStrip(panel, geometry, theme) {
   const entry = panel.lane && lane.op ? lane.op.indexOf(opOfCell(number, device, at)) : -1;
   if (entry < 0) return '';
   const [top, low] = bandPlace(panel, bands.indexOf(lane.band[entry]));
-  const place = rectangle(panel, geometry, lane.left[entry], lane.right[entry], device + top, device + low);
+  const row = panel.rows[device];
+  const place = rectangle(panel, geometry, lane.left[entry], lane.right[entry], row + top, row + low);
   return stroked([place], theme.ink, 2.5);
 }
 
@@ -134,13 +140,14 @@ function ghostMarks(panel, geometry, theme) {
   if (!done[op]) return '';
   const low = sheet.kinds[answer.timed.ops.kind[op]].stream ? 1 - inset(panel.row) - panel.lane : inset(panel.row);
   const high = sheet.kinds[answer.timed.ops.kind[op]].stream ? 1 : 1 - inset(panel.row) - panel.lane;
-  const place = rectangle(panel, geometry, start[op], end[op], device + low, device + high);
+  const row = panel.rows[device];
+  const place = rectangle(panel, geometry, start[op], end[op], row + low, row + high);
   const x = px(inPlot(geometry, answer.makespan));
   return `<g class="ghost">${stroked([place], theme.page, 4)}${stroked([place, `M${x} 0v${panel.height}`], theme.ink, '2" stroke-dasharray="4 3')}</g>`;
 }
 
 /** What the held op would cost where it is. */
-function ghostWords({ answer, sheet, before }) {
+function ghostWords({ answer, sheet, before, panel }) {
   if (!answer.valid || !before.valid) return answer.valid ? timed(answer.makespan) : `cannot run: ${stuckWords(sheet, answer.timed, answer.stuck)}`;
   const causes = [before, answer].map(({ timed: each, makespan }) => sumsByCause(idleOfQueues(sheet, each, makespan)));
   const changes = LOOKS.causes.flatMap(({ name }, cause) => {
@@ -148,5 +155,9 @@ function ghostWords({ answer, sheet, before }) {
     return Math.abs(by) > EPSILON * answer.makespan ? [`${name} ${signedTime(by)}`] : [];
   });
   const peaks = answer.peak.map((peak, device) => peak === before.peak[device] ? `${peak}` : `${peak} (${peak > before.peak[device] ? '+' : '−'}${Math.abs(peak - before.peak[device])})`);
-  return `${timed(answer.makespan)} · bubble ${percent(answer.bubble_rate)}\npeak activations ${peaks.join(' ')}\n${changes.length ? `idle: ${changes.join(', ')}` : 'as much idle time of each cause'}`;
+  const times = drawnTimes(answer.timed, answer.makespan);
+  const over = REPORT.cap ? capWords({ curves: curvesOf(sheet, answer.timed, times, answer, editor.originals[panel]) }) : [];
+  const lines = [`${timed(answer.makespan)} · bubble ${percent(answer.bubble_rate)}`, `peak activations ${peaks.join(' ')}`, ...over,
+    changes.length ? `idle: ${changes.join(', ')}` : 'as much idle time of each cause'];
+  return lines.join('\n');
 }

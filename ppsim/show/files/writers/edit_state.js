@@ -2,7 +2,8 @@
 // Queues are never changed in place, so that undo brings back what was there.
 
 const LONGEST_ADDRESS = 4000; // letters of edits that a link may have
-const MOST_EDITS = 5000; // that an address may ask for
+const MOST_EDITS = 5000; // that are done again at once
+const MOST_MS = 5000; // that doing them may take
 const editor = {
   sheets: [], originals: [], past: [], at: 0, panel: 0, on: false,
   kept: new Map(), // by what they begin with: edits that wait until the page shows it again
@@ -38,10 +39,12 @@ async function sheetOf(timeline) {
       : queues.flatMap((queue, device) => time(queue, device, stage => mirrored(sheet, device, stage)));
     sheet.each = new Map([...moved, ...own]);
   }
+  const isCollective = ({ kind }) => sheet.kinds[kind].everywhere || sheet.kinds[kind].stream === COLLECTIVES;
+  sheet.collects = queues.some(queue => queue.some(code => isCollective(unpackOp(sheet, code))));
   sheet.trains = queues.flat().some(code => [BACKWARD_KIND, INPUT_KIND].includes(unpackOp(sheet, code).kind));
   sheet.base = { queues, sources: Array.from({ length: timeline.microbatches }, (_, microbatch) => microbatch) };
   const { known } = edit;
-  if (known) sheet.known = knownOf(sheet, known, known.rows && await column(known.rows));
+  if (known) [sheet.leftOut, sheet.known] = [known.left_out, await knownOf(sheet, known)];
   return sheet;
 }
 
@@ -125,13 +128,11 @@ const mirrored = ({ placement: [own, other] }, device, stage) => own[stage] === 
 function otherDevice(sheet, state, device, at) {
   const cell = cellAt(sheet, state, device, at)[at];
   const name = cellText(sheet, cell);
-  const { stage, microbatch } = unpackOp(sheet, cell[0]);
+  const { stage } = unpackOp(sheet, cell[0]);
   const stays = `${name} stays on device ${device}`;
   if (stage < 0) throw Error(`${stays}: it is of that device, not of a stage`);
   if (sheet.placement.length < 2) throw Error(`${stays}, which alone has the weights of stage ${stage}`);
-  if (sheet.laned) throw Error(`${stays}: its device has copies or collectives that are issued in its order`);
-  if (cell.some(code => unpackOp(sheet, code).microbatch !== microbatch))
-    throw Error(`${stays}: a pair of two microbatches has no other device`);
+  if (sheet.collects) throw Error(`${stays}: its device has collectives that are issued in its order`);
   return mirrored(sheet, device, stage);
 }
 
@@ -164,17 +165,20 @@ const EDITS = {
     cells.splice(to, 0, cell);
     return withCells(state, device, cells);
   },
-  /** Move the microbatch of a cell to the other replica of the model; the cell goes to a place, the rest by its time. */
+  /**
+   * Move the microbatch of a cell, or both of a pair, to the other replica of the model, with all that is copied; the cell
+   * goes to a place, the rest by its time.
+   */
   c(sheet, state, device, from, to) {
     const target = otherDevice(sheet, state, device, from);
     placeIn(to, cellsOf(state.queues[target]).length + 1, 'place in the queue');
     const ranked = rankedCells(sheet, state);
     const [moved, before] = [ranked[device][from], ranked[target].slice(to)];
     const held = moved.cell;
-    const { microbatch } = unpackOp(sheet, held[0]);
+    const gone = held.map(code => unpackOp(sheet, code).microbatch);
     const leaves = code => {
-      const found = unpackOp(sheet, code);
-      return found.stage >= 0 && found.microbatch === microbatch;
+      const { stage, microbatch } = unpackOp(sheet, code);
+      return stage >= 0 && gone.includes(microbatch);
     };
     const stay = ranked.map(cells => cells.filter(({ cell }) => !cell.every(leaves)));
     ranked.forEach((cells, owner) => cells.forEach(each => {
@@ -302,13 +306,17 @@ function readEdits(text) {
   editor.past.length = 1;
   editor.at = 0;
   if (base !== baseNumber()) return 'the link is of another schedule';
+  const begun = performance.now();
   if (tokens.length > MOST_EDITS) return `the link has ${tokens.length} edits; expected ${MOST_EDITS} at most`;
   try {
     for (const token of tokens) {
+      if (performance.now() - begun > MOST_MS) throw Error('they take too long');
       const found = /^(\d{0,3})([a-z])((?:\d{1,6}(?:\.\d{1,6}){0,3})?)$/.exec(token);
       if (!found || !Object.hasOwn(EDITS, found[2])) throw Error(`not an edit: ${token.slice(0, 20)}`);
       const numbers = found[3] ? found[3].split('.').map(Number) : [];
-      if (numbers.length !== EDITS[found[2]].length - 2) throw Error(`not an edit: ${token.slice(0, 20)}`);
+      const count = EDITS[found[2]].length - 2;
+      const pair = found[2] === 'p' && numbers.length === count + 1;
+      if (numbers.length !== count && !pair) throw Error(`not an edit: ${token.slice(0, 20)}`);
       edit(placeIn(Number(found[1]), editor.sheets.length, 'schedule'), found[2], ...numbers);
     }
   } catch (error) {

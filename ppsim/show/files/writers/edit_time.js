@@ -6,6 +6,7 @@ const GRADIENT = 1;
 const NO_OP = -1;
 const MISSING = -2; // an input that no op of the queues makes
 const [FORWARD_KIND, BACKWARD_KIND, INPUT_KIND, WEIGHTS_KIND, RECOMPUTE_KIND] = [0, 1, 2, 3, 4]; // codes of kinds
+const COLLECTIVES = 3; // the stream of collectives
 const KIND_CODES = 64; // more than there are kinds: an op as one number is ((microbatch, stage + 1, kind), pair)
 
 const packOp = (sheet, kind, stage, microbatch, paired = 0) =>
@@ -165,9 +166,8 @@ function beforeOnLane(sheet, ops) {
   return before;
 }
 
-/** How long each op takes; ops that start together take the longest of them, and both of a pair the pair's time. */
-function durationsOfQueues(sheet, ops, sources) {
-  const duration = new Float64Array(ops.size);
+/** How long an op takes by itself, and two as a pair. */
+function durationRules(sheet, ops, sources) {
   const factor = op => (sheet.scale ? sheet.scale[ops.kind[op]][sources[ops.microbatch[op]]] : 1)
     / (sheet.speed ? sheet.speed[ops.device[op]] : 1);
   const single = op => {
@@ -178,16 +178,22 @@ function durationsOfQueues(sheet, ops, sources) {
     const time = typeof row === 'number' ? row : row[sources[ops.microbatch[op]]];
     return sheet.speed && !sheet.kinds[kind].stream ? time / sheet.speed[ops.device[op]] : time;
   };
+  const together = (op, other) => {
+    const full = sheet.pairTime && (ops.kind[op] === BACKWARD_KIND || ops.kind[other] === BACKWARD_KIND);
+    return !full ? single(op) + single(other)
+      : (sheet.pairTime[ops.stage[op]] + sheet.pairTime[ops.stage[other]]) / 2 * ((factor(op) + factor(other)) / 2);
+  };
+  return { single, together: sheet.each ? single : together };
+}
+
+/** How long each op takes; ops that start together take the longest of them, and both of a pair the pair's time. */
+function durationsOfQueues(sheet, ops, sources) {
+  const duration = new Float64Array(ops.size);
+  const { single, together } = durationRules(sheet, ops, sources);
   for (let op = 0; op < ops.size; op++) {
     const other = ops.pair[op];
-    if (other < 0 || other < op && sheet.each) duration[op] = other < 0 ? single(op) : duration[other];
-    else if (other < op) continue;
-    else if (sheet.each) duration[op] = single(op);
-    else {
-      const full = sheet.pairTime && (ops.kind[op] === BACKWARD_KIND || ops.kind[other] === BACKWARD_KIND);
-      duration[op] = duration[other] = !full ? single(op) + single(other)
-        : (sheet.pairTime[ops.stage[op]] + sheet.pairTime[ops.stage[other]]) / 2 * ((factor(op) + factor(other)) / 2);
-    }
+    if (other < 0) duration[op] = single(op);
+    else if (other > op) duration[op] = duration[other] = together(op, other);
   }
   const longest = duration.slice();
   for (let op = 0; op < ops.size; op++) longest[ops.lead[op]] = Math.max(longest[ops.lead[op]], duration[op]);
@@ -289,11 +295,10 @@ function earlyBackwards(ops) {
     .map(op => [backward.get(cell(op)), op, 'its recompute']);
 }
 
-/** Slices of a sequence that run before one that they need (core/slices.py). */
-function earlySlices(sheet, ops) {
+/** Ops, each with the slice of its sequence that must stand before it (core/slices.py). */
+function sliceOrder(sheet, ops) {
   if (sheet.slices === 1) return [];
   const found = [];
-  const why = 'the slice of its sequence that it needs';
   for (const [letters, step] of [[[FORWARD_KIND], 1], [[BACKWARD_KIND, INPUT_KIND], -1]]) {
     const at = new Map();
     for (let op = 0; op < ops.size; op++)
@@ -301,11 +306,15 @@ function earlySlices(sheet, ops) {
     for (const [key, op] of at) {
       const [stage, microbatch] = key.split(' ').map(Number);
       const next = microbatch % sheet.slices === sheet.slices - 1 ? undefined : at.get(`${stage} ${microbatch + 1}`);
-      if (next !== undefined && (next - op) * step < 0) found.push(step > 0 ? [next, op, why] : [op, next, why]);
+      if (next !== undefined) found.push(step > 0 ? [next, op] : [op, next]);
     }
   }
   return found;
 }
+
+/** Slices that run before one that they need. */
+const earlySlices = (sheet, ops) => sliceOrder(sheet, ops).filter(([op, need]) => op < need)
+  .map(each => [...each, 'the slice of its sequence that it needs']);
 
 const stagedLabel = (sheet, kind, stage, microbatch) => `${stage < 0 ? '' : stage}${sheet.kinds[kind].name}${microbatch}`;
 const opLabel = (sheet, ops, op) => stagedLabel(sheet, ops.kind[op], ops.stage[op], ops.microbatch[op]);

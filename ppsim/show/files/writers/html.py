@@ -38,12 +38,12 @@ from ppsim.show.drawing.lanes import (
     lane_of,
     streams_of,
 )
-from ppsim.show.drawing.legend import LANE_FILL, legend_entries, split_by_chunk
+from ppsim.show.drawing.legend import LANE_FILL, legend_entries
 from ppsim.show.drawing.link_panel import link_names, link_notes
 from ppsim.show.drawing.look import CRITICAL, PICKED
 from ppsim.show.drawing.memory_panel import MOST_LINES
 from ppsim.show.drawing.view import find_repetition, view_of
-from ppsim.show.files.document import Abilities, Document, Story, find_idles
+from ppsim.show.files.document import Abilities, Document, PageExplanation, find_idles
 from ppsim.show.files.editing import edit_object, is_editable, may_begin_blank, shared_edits
 from ppsim.show.files.page_parts import (
     Pack,
@@ -53,6 +53,7 @@ from ppsim.show.files.page_parts import (
     fill_page,
     join_parts,
     pack_bytes,
+    strip_spaces,
     verdict_paragraph,
 )
 
@@ -82,7 +83,7 @@ ROW_STYLE = "report_rows.css"
 LANE_SCRIPTS = ("report_lanes.js", "report_links.js")  # only in pages that have messages
 STORY_SCRIPTS = ("report_story.js",)  # only in pages that tell one
 PICKER_SCRIPTS = ("report_picker.js",)  # only in pages that show two of many runs
-PART_SCRIPTS = ("report_parts.js",)  # only in pages of what fills a device, which no live page is
+PART_SCRIPTS = ("report_parts.js",)  # for pages with the parts of a device's memory; never live
 # only in pages of schedules that can be edited
 EDIT_SCRIPTS = (
     "edit_time.js",
@@ -98,6 +99,7 @@ EDIT_SCRIPTS = (
 BUILD_SCRIPTS = ("edit_build.js",)  # only in pages of schedules that can begin blank
 LESSON_SCRIPTS = ("edit_lesson.js",)  # only in pages of a lesson
 MAP_SCRIPTS = ("report_map.js",)  # only in pages of a cluster
+LATE_STYLES = ("report_late.css",)  # of what only scripts show
 STORY_STYLES = ("report_story.css",)
 EDIT_STYLES = ("edit.css",)
 LESSON_STYLES = ("edit_lesson.css",)
@@ -120,20 +122,29 @@ def write(document: Document, out: IO[bytes], suffix: str) -> None:
     scripts = SCRIPTS + LANE_SCRIPTS * bool(laned)
     tall = any(each.schedule.n_devices > MOST_LINES for each in document.timelines)
     scripts += ROW_SCRIPTS * tall
-    scripts += STORY_SCRIPTS * bool(document.story)
+    scripts += STORY_SCRIPTS * bool(document.explanation)
     scripts += EDIT_SCRIPTS * is_editable(document)
     scripts += LESSON_SCRIPTS * bool(document.lesson)
     scripts += BUILD_SCRIPTS * may_begin_blank(document)
     scripts += INSIDE_SCRIPTS * bool(document.insides)
     scripts += PART_SCRIPTS * any(curve.parts for curves in document.curves for curve in curves)
-    scripts += PICKER_SCRIPTS * bool(document.story and "picker" in document.story.told)
+    scripts += PICKER_SCRIPTS * bool(
+        document.explanation and "picker" in document.explanation.content
+    )
     scripts += MAP_SCRIPTS * bool(document.cluster)
-    script = compress_script(join_parts(scripts) + START)
-    styles = STORY_STYLES * bool(document.story) + EDIT_STYLES * is_editable(document)
+    styles = LATE_STYLES + STORY_STYLES * bool(document.explanation)
+    styles += EDIT_STYLES * is_editable(document)
     styles += LESSON_STYLES * bool(document.lesson)
     styles += MAP_STYLES * bool(document.cluster)
     styles += (ROW_STYLE,) * tall
-    out.write(make_page(document, script, join_parts(styles)))
+    script = compress_script(join_parts(scripts) + style_script(styles) + START)
+    out.write(make_page(document, script))
+
+
+def style_script(names: tuple[str, ...]) -> str:
+    """Return a script that adds styles of what only a script shows, half as long when packed."""
+    style = strip_spaces(join_parts(names)).replace("\n", "")
+    return f"\ndocument.head.append(element('style', {{ textContent: {style!r} }}));"
 
 
 def make_page(document: Document, script: str, style: str = "", controls: str = "") -> bytes:
@@ -173,7 +184,7 @@ def all_scripts() -> str:
 
 def all_styles() -> str:
     """Every further style that a live page needs for whatever it is given."""
-    return join_parts((*STORY_STYLES, *EDIT_STYLES, ROW_STYLE))
+    return join_parts((*LATE_STYLES, *STORY_STYLES, *EDIT_STYLES, ROW_STYLE))
 
 
 def contents(
@@ -220,7 +231,7 @@ def contents(
         **({"blank": True} if document.blank else {}),
         **({"lesson": dict(document.lesson)} if document.lesson else {}),
         **({"cluster": pack_bytes(document.cluster.encode())} if document.cluster else {}),
-        **({"story": story_object(document.story, pack)} if document.story else {}),
+        **({"story": story_object(document.explanation, pack)} if document.explanation else {}),
         "timelines": [
             {
                 **_timeline_object(document, number, curves, pack),
@@ -232,11 +243,15 @@ def contents(
     return found if shared is None else {**found, "shared": shared()}
 
 
-def story_object(story: Story, pack: Pack) -> dict[str, Any]:
+def story_object(explanation: PageExplanation, pack: Pack) -> dict[str, Any]:
     """Return the explanation, the timelines to lay over the chart, and the ops that two timelines
     share.
     """
-    drawn = story.ghosts if sum(len(each.schedule) for each in story.ghosts) <= MOST_GHOSTS else ()
+    drawn = (
+        explanation.ghosts
+        if sum(len(each.schedule) for each in explanation.ghosts) <= MOST_GHOSTS
+        else ()
+    )
     ghosts = [
         {
             "makespan": each.makespan,
@@ -248,25 +263,25 @@ def story_object(story: Story, pack: Pack) -> dict[str, Any]:
     ]
     twins = (
         {}
-        if story.twins is None
-        else {"twins": [pack(np.ascontiguousarray(side)) for side in story.twins.T]}
+        if explanation.twins is None
+        else {"twins": [pack(np.ascontiguousarray(side)) for side in explanation.twins.T]}
     )
-    return {**_aligned(story.told), "ghosts": ghosts, **twins}
+    return {**_aligned(explanation.content), "ghosts": ghosts, **twins}
 
 
-def _aligned(told: Mapping[str, Any]) -> dict[str, Any]:
+def _aligned(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return a story with the texts of its bars and of each column of its matrix aligned at the
     decimal point.
     """
-    found = dict(told)
-    if bars := told.get("bars"):
+    found = dict(content)
+    if bars := content.get("bars"):
         texts = align_decimals([bar["text"] for bar in bars])
         found["bars"] = [{**bar, "text": text} for bar, text in zip(bars, texts, strict=True)]
-    if rows := told.get("matrix", {}).get("rows"):
+    if rows := content.get("matrix", {}).get("rows"):
         columns = map(align_decimals, zip(*(row["texts"] for row in rows), strict=True))
         texts_of = zip(*columns, strict=True) if rows[0]["texts"] else ((),) * len(rows)
         found["matrix"] = {
-            **told["matrix"],
+            **content["matrix"],
             "rows": [{**row, "texts": texts} for row, texts in zip(rows, texts_of, strict=True)],
         }
     return found
@@ -283,11 +298,11 @@ def _first_view(document: Document) -> dict[str, Any]:
             highlight.ops(timeline)
     return {
         "window": look.window,
-        "critical": highlight is not None and highlight.by == CRITICAL,
+        "critical": highlight is not None and highlight.kind == CRITICAL,
         "causes": bool(document.idles),
         "fold": look.fold,
-        "highlight": {"by": PICKED[highlight.by], "value": highlight.value}
-        if highlight and highlight.by in PICKED
+        "highlight": {"by": PICKED[highlight.kind], "value": highlight.value}
+        if highlight and highlight.kind in PICKED
         else None,
     }
 
@@ -398,7 +413,7 @@ def _legend(document: Document, idles: Sequence[Idle | None]) -> list[dict[str, 
     bands = {int(band) for lane in lanes if lane is not None for band in np.unique(lane.band)}
     causes = {name for idle in idles if idle for name in idle.by_cause}
     colours = document.look.colours
-    entries = split_by_chunk(legend_entries(document.timelines, bands, palette=colours), colours)
+    entries = legend_entries(document.timelines, bands, palette=colours)
     entries += [entry for entry in legend_entries(document.timelines, bands, causes) if entry.cause]
     return [
         {
@@ -461,11 +476,14 @@ def _timeline(
     timeline: Timeline,
     curves: Sequence[Curve],
     bound: float,
-    around: Round | None,
+    steady_state: Round | None,
     rounds: bool,
     pack: Pack,
 ) -> dict[str, Any]:
-    metrics, timeline = replace(measure(timeline), bound=bound, round=around), compute_row(timeline)
+    metrics, timeline = (
+        replace(measure(timeline), bound=bound, round=steady_state),
+        compute_row(timeline),
+    )
     schedule = timeline.schedule
     return {
         "schedule": schedule.name,
@@ -476,7 +494,7 @@ def _timeline(
         "microbatches": schedule.n_microbatches,
         "round": schedule.round_microbatches,
         "work": columns.work_of(schedule),
-        **asdict(replace(metrics, round=None), dict_factory=_without_round),
+        **asdict(replace(metrics, round=None), dict_factory=_numbers_object),
         "numbers": _numbers(metrics, schedule, timeline.unit, rounds),
         "offsets": schedule.offsets,
         "ops": {
@@ -488,7 +506,7 @@ def _timeline(
 
 
 def _numbers(metrics: Metrics, schedule: Schedule, unit: str, rounds: bool) -> dict[str, Any]:
-    """Return every column's value as text, with a note; those of ``rounds`` if some timeline
+    """Return every column's value as text, with a note; columns of ``rounds`` if some timeline
     repeats.
     """
     shape = columns.shape_of(schedule)
@@ -504,8 +522,10 @@ def _numbers(metrics: Metrics, schedule: Schedule, unit: str, rounds: bool) -> d
     }
 
 
-def _without_round(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the numbers of a timeline as an object; the columns have those of a round."""
+def _numbers_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the numbers of a timeline as an object, without the numbers of a round, which columns
+    have.
+    """
     return {name: value for name, value in pairs if name != "round"}
 
 
@@ -552,7 +572,7 @@ def _segments_object(found: OpsInside, pack: Pack) -> dict[str, Any]:
         }
         for shape in found.shapes
     ]
-    return {"shapes": shapes, "of": pack(found.of)}
+    return {"shapes": shapes, "of": pack(found.shape_of_op)}
 
 
 def _idle_object(idle: Idle, pack: Pack) -> dict[str, Any]:

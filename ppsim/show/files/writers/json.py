@@ -31,7 +31,7 @@ def run_object(
     inputs: Mapping[str, Any],
     execution: Execution | None = None,
     bound: float = float("nan"),
-    around: Round | None = None,
+    steady_state: Round | None = None,
 ) -> dict[str, Any]:
     """Return the object of ``ppsim run --json``, schema ``ppsim.run/1``.
 
@@ -63,7 +63,7 @@ def run_object(
         **({"partly": list(schedule.partial_recompute)} if schedule.partial_recompute else {}),
         "placement": schedule.placement.name,
         "unit": timeline.unit,
-        **_numbers(replace(measure(timeline), bound=bound, round=around), shape_of(schedule)),
+        **_numbers(replace(measure(timeline), bound=bound, round=steady_state), shape_of(schedule)),
         "ops": {
             "device": schedule.device,
             "kind": letters[schedule.kind].tolist(),
@@ -90,7 +90,7 @@ def _numbers(metrics: Metrics, shape: Shape) -> dict[str, Any]:
     numbers = {**vars(metrics), **{column.key: column.json(metrics, shape) for column in columns}}
     del numbers["round"]
     if metrics.round:
-        numbers |= {"rate_counts": metrics.round.counts, "period_cause": metrics.round.why}
+        numbers |= {"rate_counts": metrics.round.counts, "period_cause": metrics.round.reason}
     if math.isnan(metrics.bound):
         del numbers["bound"]
     return numbers

@@ -23,7 +23,7 @@ SUFFIXES = (".mmd",)
 ABILITIES = Abilities(one_schedule=True)
 MOST_OPS = 400
 LARGEST = 10**12  # scale of times
-# Mermaid has four looks for a bar, here by colour key; what is hatched elsewhere has the border of
+# Mermaid has four looks for a bar, here by colour key; ops hatched elsewhere have the border of
 # another.
 STYLE = {"forward": "", "backward": "done, ", "input": "active, ", "weights": "crit, "}
 OTHER = "active, crit, "

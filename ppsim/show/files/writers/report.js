@@ -136,7 +136,7 @@ function sayPicked() {
   if (!ops.length) return say(`No op of ${by} ${value}`);
   const first = ops.reduce((time, op) => Math.min(time, timeline.ops.start[op]), Infinity);
   const last = ops.reduce((time, op) => Math.max(time, timeline.ops.end[op]), 0);
-  const what = by === 'microbatch' ? whichOf(timeline, value) : `${by} ${value}`;
+  const what = by === 'microbatch' ? microbatchName(timeline, value) : `${by} ${value}`;
   return say(`${what[0].toUpperCase()}${what.slice(1)}: ${ops.length} ops, the first starts at ${number(first)}, `
     + `the last ends at ${timed(last)}`);
 }
@@ -150,10 +150,10 @@ function themeNow() {
   };
 }
 
-let reaching = 0;
+let wideRowsTimer = 0;
 
 /** Let the keyboard slide the rows that are wider than the window. */
-function reach() {
+function focusWideRows() {
   for (const row of document.querySelectorAll('.cards, #legend'))
     if (row.scrollWidth > row.clientWidth) row.tabIndex = 0;
     else row.removeAttribute('tabindex');
@@ -188,10 +188,10 @@ function draw(width = $('chart').clientWidth, tallest = undefined) {
   if (before.length !== canvases.length || canvases.some(({ canvas }, i) => canvas !== before[i]))
     $('pixels').replaceChildren(...canvases.map(({ canvas }) => canvas));
   putParts([...content, selectionMarks(shown, themeNow())]);
-  if (view.story) joinTwins(joined);
+  if (view.story) joinTwins(joinedTwins);
   for (const item of $('legend').querySelectorAll('.lane')) item.hidden = !shown.panels.some(panel => panel.lane);
-  clearTimeout(reaching);
-  reaching = setTimeout(reach, 150); // once the view rests, as it measures
+  clearTimeout(wideRowsTimer);
+  wideRowsTimer = setTimeout(focusWideRows, 150); // once the view rests, as it measures
   const plain = !view.highlight && !view.critical && !view.op && !editor.on;
   if (plain && !folded && TIMELINES.some(t => t.bands.length)) say(hiddenMessages(shown));
 }
@@ -238,18 +238,18 @@ function pick(highlight, critical = false) {
   drawSoon();
 }
 
-let settled = -Infinity; // when the address changed last
-let settling = 0; // what will change it
+let addressChangedAt = -Infinity; // when the address changed last
+let addressTimer = 0; // what will change it
 
 /** Let the address hold what is picked out, and what was edited. */
 function setAddress() {
-  clearTimeout(settling);
-  const wait = 200 - (performance.now() - settled); // browsers bound how often it may change
+  clearTimeout(addressTimer);
+  const wait = 200 - (performance.now() - addressChangedAt); // browsers bound how often it may change
   if (wait > 0) {
-    settling = setTimeout(setAddress, wait);
+    addressTimer = setTimeout(setAddress, wait);
     return;
   }
-  settled = performance.now();
+  addressChangedAt = performance.now();
   const key = view.highlight && Object.keys(BY).find(name => BY[name] === view.highlight.by);
   const parts = [key ? `${key}=${view.highlight.value}` : '', editable() ? editsPart() : ''].filter(Boolean);
   try {
@@ -263,7 +263,7 @@ function setAddress() {
 const editable = () => TIMELINES.some(({ edit }) => edit && !edit.off);
 
 /** Why the switch of the editor is off. */
-const whyFixed = () => `Cannot be edited: ${TIMELINES.find(({ edit }) => edit?.off)?.edit.off}`;
+const fixedReason = () => `Cannot be edited: ${TIMELINES.find(({ edit }) => edit?.off)?.edit.off}`;
 
 function pickFromAddress() {
   const found = /^#(mb|device|stage)=(\d+)(&|$)/.exec(location.hash);
@@ -280,7 +280,7 @@ function visit(panel, op) {
   const { ops, fold } = TIMELINES[panel];
   const { device } = ops;
   view.op = { panel, op };
-  if (tall()) reveal(device[op]);
+  if (hasManyDevices()) reveal(device[op]);
   if (fold && hidden(ops.left[op], ops.right[op])) toggleFold(false);
   const [from, to] = view.range;
   const [left, right] = [drawnAt(ops.left[op]), drawnAt(ops.right[op])];
@@ -312,12 +312,12 @@ function find(query) {
   if (found) return pick({ by: 'microbatch', value: +found[1] });
   found = /^(dev|device|stage)\s*(\d+)$/i.exec(words);
   if (found) return pick({ by: found[1].toLowerCase() === 'stage' ? 'stage' : 'device', value: +found[2] });
-  found = tall() && /^(?:devices|pin)\s*([\d\s,-]+)$/i.exec(words);
+  found = hasManyDevices() && /^(?:devices|pin)\s*([\d\s,-]+)$/i.exec(words);
   if (found) return pinOnly(found[1]);
   found = OP.exec(words);
   const at = OP_AT_STAGE.exec(words);
   if (at) found = [null, at[3], at[1], at[2]];
-  if (!found) return say(`Cannot read '${words}'; try 5, 2F5, device 3 or stage 1${tall() ? ', or devices 0, 4-7' : ''}`);
+  if (!found) return say(`Cannot read '${words}'; try 5, 2F5, device 3 or stage 1${hasManyDevices() ? ', or devices 0, 4-7' : ''}`);
   const label = `${+found[1]}${found[2].toUpperCase()}${+found[3]}`;
   const panel = TIMELINES.findIndex(t => opsWhere(t, op => labelOf(t, op) === label).length);
   if (panel < 0) return say(`No op ${label}`);

@@ -1,5 +1,5 @@
 // Where things are (geometry), and the cells and curves of a view as SVG or, where many ops are in sight, as canvases of
-// a column per pixel. Nothing is kept: a view is drawn anew with every frame it changes.
+// a column per pixel. Nothing is kept: a view is drawn again with every frame it changes.
 
 const CELLS = 1500; // most ops drawn as cells
 const LINES = 8; // most devices whose curve is a line
@@ -8,11 +8,11 @@ const px = place => place.toFixed(1); // pixels, to a tenth
 const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 
 /** Whether rows zoom: only then the page has the script for them. */
-const tall = () => mostDevices() > LINES;
+const hasManyDevices = () => mostDevices() > LINES;
 const mostDevices = () => Math.max(...TIMELINES.map(timeline => timeline.devices));
 
-/** Whether every device has its row: in the editor, which moves ops from row to row, and after edits. */
-const allRows = () => !tall() || editor.on || TIMELINES.some(timeline => timeline.edited) || !view.rows && !view.pinned.length;
+/** Whether every device has its row. */
+const allRows = () => !hasManyDevices() || !view.rows && !view.pinned.length;
 
 /** The devices that have rows, from above. */
 const devicesInSight = ({ devices }) => allRows() ? everyDevice(devices, 1) : rowsInSight(devices);
@@ -33,8 +33,8 @@ function geometryOf(view, width, tallest = TIMELINES.length > 1 ? 26 : 38) {
   const rows = counts.reduce((sum, count) => sum + count, 0);
   const most = Math.max(...counts);
   const row = clamp(Math.floor(560 / rows), most <= 8 ? 15 : most <= 64 ? 7 : most <= 256 ? 3 : 1, tallest);
-  const linked = timeline => view.links && timeline.links?.names.length ? timeline.links.names.length : 0;
-  const left = TIMELINES.some(linked) ? narrow ? 48 : 96 : narrow ? 30 : view.pinned.length ? 84 : 76;
+  const linkCount = timeline => view.links && timeline.links?.names.length ? timeline.links.names.length : 0;
+  const left = TIMELINES.some(linkCount) ? narrow ? 48 : 96 : narrow ? 30 : view.pinned.length ? 84 : 76;
   const longest = TIMELINES.reduce((most, t) => t.held.reduce((own, note) => Math.max(own, note.length), most), 0);
   const part = Math.max(0, ...TIMELINES.flatMap(t => t.curves[view.curve]?.parts ?? []).map(name => name.length));
   const right = narrow ? part ? 130 : 54 : clamp(Math.max(6.2 * longest + 86, 5.8 * part + 70), 132, 210); // of the notes at the rows' ends
@@ -47,9 +47,9 @@ function geometryOf(view, width, tallest = TIMELINES.length > 1 ? 26 : 38) {
     const height = row * devices.length;
     const panel = { timeline, top, height, row, devices, rows: rowOfEach(timeline, devices), curve: timeline.curves[view.curve] };
     top += height;
-    if (linked(timeline)) {
+    if (linkCount(timeline)) {
       panel.linkTop = top + LINK_HEAD;
-      top = panel.linkTop + linked(timeline) * linkRow();
+      top = panel.linkTop + linkCount(timeline) * linkRow();
     }
     if (panel.curve) {
       panel.curveTop = top + 24;
@@ -185,15 +185,15 @@ const capAt = device => REPORT.cap.values?.[device] ?? REPORT.cap.value;
 const isLined = ({ timeline, curve }) => curve.parts || timeline.devices <= LINES;
 
 /** The colour `share` of the way from a first over a middle to a last. */
-const along = ([first, middle, last], share) => share < 0.5 ? blend(middle, first, 2 * share) : blend(last, middle, 2 * share - 1);
+const rampColour = ([first, middle, last], share) => share < 0.5 ? blend(middle, first, 2 * share) : blend(last, middle, 2 * share - 1);
 /** The colour of a device's line. */
-const lineColour = ({ devices }, dark, device) => along(LOOKS.ramp[+dark], device / Math.max(1, devices - 1));
+const lineColour = ({ devices }, dark, device) => rampColour(LOOKS.ramp[+dark], device / Math.max(1, devices - 1));
 
 /** A colour of a strip: from nearly the page's own, over the middle of the ramp, to its strong beginning; red below 0. */
 function shade(dark, page, share) {
   if (share < 0) return blend(LOOKS.highlight[+dark], page, 0.05 - 0.95 * share);
   const [strong, middle] = LOOKS.ramp[+dark];
-  return along([blend(middle, page, 0.05), middle, strong], share);
+  return rampColour([blend(middle, page, 0.05), middle, strong], share);
 }
 
 /** One device's steps in sight as [time, value]; more steps than pixels become their least and most per pixel. */
@@ -279,7 +279,7 @@ function figure(view, geometry, theme) {
     panel.strip = panel.lane > 0 && laneStrip(panel, geometry, sight);
     const { from, to } = geometry;
     const { causes, highlight, critical } = view;
-    const look = [timeline, from, to, plotWidth, row, panel.lane, theme.dark, causes, highlight, critical];
+    const look = [timeline, `${panel.devices}`, from, to, plotWidth, row, panel.lane, theme.dark, causes, highlight, critical];
     const again = (which, paint) =>
       timeline.edited ? sameCanvas(`${which} ${index}`, look, paint) : paint();
     if (!sight.vector) {
@@ -325,7 +325,7 @@ function figure(view, geometry, theme) {
 
 const painted = new Map(); // by what it shows: how it looked, and the canvas
 
-/** The canvas of an edited timeline as it was painted last, where it would look the same; else one painted anew. */
+/** The canvas of an edited timeline as it was painted last, where it would look the same; else one painted again. */
 function sameCanvas(which, look, paint) {
   const before = painted.get(which);
   if (!before || look.some((value, i) => value !== before.look[i])) painted.set(which, { look, canvas: paint() });

@@ -54,7 +54,7 @@ function idleCells(panel, geometry, above, below, dark) {
 }
 
 /** Ops and idle segments of every device in order of time, as a timeline for rows of pixels; `source` is the op. */
-function withIdle(timeline) {
+function mergedTimeline(timeline) {
   if (timeline.merged) return timeline.merged;
   const { ops, waits, offsets, devices } = timeline;
   const size = ops.left.length + waits.offsets[devices];

@@ -1,7 +1,7 @@
 // What the reader does: pointer, keyboard, buttons, printing and saving; and the start of the page.
 
 /** Whether a timeline has messages whose links have strips. */
-const linked = () => TIMELINES.some(timeline => timeline.links?.names.length);
+const hasLinks = () => TIMELINES.some(timeline => timeline.links?.names.length);
 
 const curveRow = panel => panel.curveHeight / panel.devices.length;
 
@@ -45,7 +45,7 @@ function tellOp(timeline, op, x, y) {
   const cell = cellOf(timeline, op);
   const lines = membersOf(timeline, cell).flatMap(member => {
     const where = ops.stage[member] < 0 ? [] : [`stage ${ops.stage[member]}`, `chunk ${ops.chunk[member]}`];
-    const which = whichOf(timeline, ops.microbatch[member], ops.kind[member]);
+    const which = microbatchName(timeline, ops.microbatch[member], ops.kind[member]);
     const facts = [LOOKS.kinds[ops.kind[member]].name, ...where, ...(which ? [which] : [])];
     return [bold(labelOf(timeline, member)), `  ${facts.join(' · ')}\n`];
   });
@@ -68,7 +68,7 @@ function tellIdle(timeline, device, time, x, y) {
 }
 
 /** Bring the lines of one device forward, or all alike. */
-function lead(device, off = 0.2) {
+function bringForward(device, off = 0.2) {
   for (const lines of document.querySelectorAll('.lines'))
     [...lines.children].forEach((line, d) => { line.style.opacity = device === d ? 1 : off; });
 }
@@ -80,14 +80,14 @@ function tellCurve({ panel, device, time, high }, x, y) {
   const off = d => Math.abs(curveScale(view, panel).y(heldAt(curve, d, time)) - high);
   const devices = timeline.devices > LINES ? [device] : [...curve.peak.keys()];
   const near = devices.reduce((a, b) => off(b) < off(a) ? b : a);
-  lead(near);
+  bringForward(near);
   tip(x, y, bold(told(near)), `\n${curve.name} at ${timed(time)}\n${devices.filter(d => d !== near).map(told).join('\n')}`);
 }
 
 function hover(event) {
   const { clientX: x, clientY: y } = event;
   const at = event.buttons ? null : place(event);
-  lead(-1, 1);
+  bringForward(-1, 1);
   if (!at || at.time < 0 || at.time > at.panel.timeline.makespan) return hideTip();
   if (at.link >= 0) return tellLink(at.panel.timeline, at.link, at.time, x, y);
   if (at.curve) return tellCurve(at, x, y);
@@ -143,7 +143,7 @@ function pointers() {
 function pinch(fingers, event) {
   const before = [...fingers.values()];
   const apart = (places, axis) => Math.max(20, Math.abs(places[0][axis] - places[1][axis]));
-  if (tall() && apart(before, 1) > apart(before, 0)) return pinchRows(fingers, event, places => apart(places, 1));
+  if (hasManyDevices() && apart(before, 1) > apart(before, 0)) return pinchRows(fingers, event, places => apart(places, 1));
   fingers.set(event.pointerId, [event.clientX, event.clientY]);
   const after = [...fingers.values()];
   const middle = (after[0][0] + after[1][0]) / 2 - chartBox().left - shown.left;
@@ -152,7 +152,7 @@ function pinch(fingers, event) {
 
 /** Pick out the microbatch of the op under the pointer, or nothing where it was picked out already. */
 function click(event) {
-  const named = tall() && !editor.on ? nameAt(event) : -1;
+  const named = hasManyDevices() ? nameAt(event) : -1;
   if (named >= 0) return togglePins([named]);
   const at = place(event);
   if (!at || at.curve) return;
@@ -174,13 +174,13 @@ let wheeled = false; // whether the reader was told how to zoom
 
 function wheel(event) {
   if (!event.ctrlKey && !event.metaKey) {
-    if (!wheeled) say(`Ctrl + wheel zooms; W and S do as well${tall() ? '; with Shift they zoom rows' : ''}`);
+    if (!wheeled) say(`Ctrl + wheel zooms; W and S do as well${hasManyDevices() ? '; with Shift they zoom rows' : ''}`);
     wheeled = true;
     return undefined;
   }
   event.preventDefault();
   const turn = clamp(event.deltaY || event.deltaX, -200, 200) / 300;
-  if (tall() && event.shiftKey) return wheelRows(event, turn);
+  if (hasManyDevices() && event.shiftKey) return wheelRows(event, turn);
   const x = event.clientX - chartBox().left - shown.left;
   const [from, to] = view.range;
   return zoom(Math.exp(turn), from + clamp(x / shown.plotWidth, 0, 1) * (to - from));
@@ -190,7 +190,7 @@ const KEYS = {
   w: () => zoom(0.6), s: () => zoom(1 / 0.6), a: () => pan(-0.25), d: () => pan(0.25), f: fit,
   arrowleft: () => step(-1), arrowright: () => step(1), ',': () => walk(-1), '.': () => walk(1),
   c: () => pick(null, !view.critical), b: () => known() && toggleCauses(), t: () => setTheme(isDark() ? 'light' : 'dark', true),
-  l: () => linked() && toggleLinks(), r: () => TIMELINES[0].fold && toggleFold(), '/': () => $('find').focus(), '?': () => $('help').showModal(),
+  l: () => hasLinks() && toggleLinks(), r: () => TIMELINES[0].fold && toggleFold(), '/': () => $('find').focus(), '?': () => $('help').showModal(),
   escape: () => {
     $('find').value = '';
     clearSelection();
@@ -205,7 +205,7 @@ function key(event) {
   if (!typing && editable() && editKey(event)) return;
   if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
   const name = event.key.toLowerCase();
-  const action = tall() && rowAction(name, event.shiftKey) || KEYS[name];
+  const action = hasManyDevices() && rowAction(name, event.shiftKey) || KEYS[name];
   if (!action) return;
   event.preventDefault();
   action();
@@ -321,7 +321,7 @@ function listen() {
   printing();
   for (const [id, own] of Object.entries({ critical: 'c', causes: 'b', fold: 'r', links: 'l', fit: 'f', theme: 't', keys: '?' })) $(id).onclick = KEYS[own];
   $('export').onclick = save;
-  $('edit').onclick = () => editable() ? toggleEditor() : say(whyFixed());
+  $('edit').onclick = () => editable() ? toggleEditor() : say(fixedReason());
   $('find').onchange = () => find($('find').value);
 }
 
@@ -342,12 +342,12 @@ async function showReport(kept = null) {
   await Promise.all(TIMELINES.map(unpack));
   $('edit').hidden = !TIMELINES.some(({ edit }) => edit);
   $('edit').setAttribute('aria-disabled', !editable());
-  $('edit').title = editable() ? 'Change the order of ops (E)' : whyFixed();
+  $('edit').title = editable() ? 'Change the order of ops (E)' : fixedReason();
   if (editable()) await startEditor();
   else $('editor').hidden = true;
   showNumbers();
   $('fold').hidden = !TIMELINES[0].fold;
-  $('links').hidden = !linked();
+  $('links').hidden = !hasLinks();
   if (REPORT.story) await showStory();
   const [from, to] = REPORT.view.window ?? kept ?? [0, SPAN * 1.005];
   view.range = [from, Math.min(to, SPAN * 1.005)];

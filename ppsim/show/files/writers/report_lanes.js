@@ -157,7 +157,7 @@ function tellMessage(timeline, i, x, y) {
   const [name, stage] = [['activation', 'gradient', 'parameters or gradients (FSDP)'][lane.band[i]], lane.stage[i]];
   const times = interval(lane.left[i], lane.right[i]);
   if (!timeline.links) return tip(x, y, bold(LOOKS.kinds[lane.kind[i]].name),
-    `${stage < 0 ? '' : ` of stage ${stage}`} · ${whichOf(timeline, lane.microbatch[i], lane.kind[i])}\ndevice ${lane.device[i]} · ${times}`);
+    `${stage < 0 ? '' : ` of stage ${stage}`} · ${microbatchName(timeline, lane.microbatch[i], lane.kind[i])}\ndevice ${lane.device[i]} · ${times}`);
   if (lane.microbatch[i] < 0)
     return tip(x, y, bold(name), `  stage ${stage} · device ${lane.device[i]} · ${times}`);
   const queued = lane.left[i] - Math.max(lane.posted[i], lane.awaited[i]);
@@ -167,7 +167,7 @@ function tellMessage(timeline, i, x, y) {
   if (lane.size[i]) facts.push(ofBytes(lane.size[i]));
   const route = `device ${lane.device[i]} → ${lane.target[i]} · ${times}`;
   return tip(x, y, bold(name),
-    ` of stage ${stage} · ${whichOf(timeline, lane.microbatch[i])}\n${route}\n${facts.join(' · ')}`);
+    ` of stage ${stage} · ${microbatchName(timeline, lane.microbatch[i])}\n${route}\n${facts.join(' · ')}`);
 }
 
 /** What to say where messages cannot be told apart in this view. */

@@ -17,7 +17,7 @@ function marks(view, geometry, panel, sight, choose, theme, index) {
 function labels(panel, geometry, { spans }, choose) {
   const { timeline, row, lane } = panel;
   const { ops } = timeline;
-  const digits = String(ofStep(timeline) - 1).length;
+  const digits = String(microbatchesPerStep(timeline) - 1).length;
   const groups = new Map();
   spans.forEach(([first, last, at]) => {
     for (let op = first; op < last; op++) {

@@ -125,27 +125,27 @@ const labelOf = ({ ops }, op) =>
   `${ops.stage[op] < 0 ? '' : ops.stage[op]}${LOOKS.kinds[ops.kind[op]].letter}${ops.microbatch[op]}`;
 
 /** Microbatches of a step. */
-const ofStep = timeline => timeline.round ?? timeline.microbatches;
+const microbatchesPerStep = timeline => timeline.round ?? timeline.microbatches;
 
 /** The number of a microbatch in its step; empty for what a kind of op does once a step. */
-const numberIn = (timeline, microbatch, kind) => LOOKS.kinds[kind]?.once ? '' : microbatch % ofStep(timeline);
+const numberIn = (timeline, microbatch, kind) => LOOKS.kinds[kind]?.once ? '' : microbatch % microbatchesPerStep(timeline);
 
 /** Which microbatch it is, and of which step where there are several. */
-function whichOf(timeline, microbatch, kind) {
-  const step = ofStep(timeline) < timeline.microbatches ? [`step ${Math.floor(microbatch / ofStep(timeline))}`] : [];
+function microbatchName(timeline, microbatch, kind) {
+  const step = microbatchesPerStep(timeline) < timeline.microbatches ? [`step ${Math.floor(microbatch / microbatchesPerStep(timeline))}`] : [];
   const shown = numberIn(timeline, microbatch, kind);
   return [...step, ...(shown === '' ? [] : [`microbatch ${shown}`])].join(', ');
 }
 const nameOf = (timeline, cell) => membersOf(timeline, cell).map(op => labelOf(timeline, op)).join('+');
 
 /** The op before a cell on its device, or -1. */
-function before(timeline, cell) {
+function cellBefore(timeline, cell) {
   return cell > timeline.offsets[timeline.ops.device[cell]] ? cell - 1 : -1;
 }
 
 /** How long the device stood idle before a cell. */
 function idleBefore(timeline, cell) {
-  const previous = before(timeline, cell);
+  const previous = cellBefore(timeline, cell);
   return timeline.ops.start[cell] - (previous < 0 ? 0 : timeline.ops.end[previous]);
 }
 
@@ -155,7 +155,7 @@ function reason(timeline, op) {
   const cell = cellOf(timeline, op);
   const bound = ops.bound[cell];
   const where = other => `${nameOf(timeline, cellOf(timeline, other))} on device ${ops.device[other]}`;
-  if (bound < 0 && (before(timeline, cell) >= 0 || ops.dependency[cell] >= 0)) return 'what it waited for is not known';
+  if (bound < 0 && (cellBefore(timeline, cell) >= 0 || ops.dependency[cell] >= 0)) return 'what it waited for is not known';
   if (bound < 0) return 'nothing to wait for';
   if (ops.device[bound] !== ops.device[cell]) {
     const travel = ops.start[cell] - ops.end[bound];

@@ -30,8 +30,8 @@ function tellParts({ curve, timeline }, time, x, y) {
   }
   const live = [...begun].filter(key => left.has(key)).map(key => key % timeline.microbatches);
   const sorted = [...new Set(live)].sort((a, b) => a - b);
-  const steps = ofStep(timeline) < timeline.microbatches;
-  const under = sorted.map(m => steps ? `${numberIn(timeline, m)} of step ${Math.floor(m / ofStep(timeline))}` : m);
+  const steps = microbatchesPerStep(timeline) < timeline.microbatches;
+  const under = sorted.map(m => steps ? `${numberIn(timeline, m)} of step ${Math.floor(m / microbatchesPerStep(timeline))}` : m);
   const lines = partsAt(curve, time).filter(([, amount]) => amount).reverse().map(([name, amount]) => `${name}: ${measured(amount, curve.unit)}`);
   const whole = measured(heldAt(curve, curve.parts.length - 1, time), curve.unit);
   const which = under.length ? `microbatches under way: ${under.length > 12 ? `${under.length}, ${under[0]} to ${under.at(-1)}` : under.join(', ')}` : 'no microbatch under way';

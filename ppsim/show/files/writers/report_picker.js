@@ -1,6 +1,6 @@
 // Two of many runs, one above the other: which ones the reader picks, and where their times differ.
 
-let every = null; // all runs of the page; those that are shown are copies
+let allRuns = null; // all runs of the page; those that are shown are copies
 let chosenRuns = [0, 1];
 
 /** A difference with its sign, in the digits that matter beside the makespan. */
@@ -11,10 +11,10 @@ function signed(value) {
 
 /** Show two runs, named by their places, with their differences. */
 async function pickRuns(first, second) {
-  if (every) align(0);
-  else every = TIMELINES;
+  if (allRuns) align(0);
+  else allRuns = TIMELINES;
   chosenRuns = [first, second];
-  const pair = chosenRuns.map(place => every[place]);
+  const pair = chosenRuns.map(place => allRuns[place]);
   await Promise.all(pair.map(unpack));
   const before = pair[1].makespan;
   TIMELINES = pair.map(run => ({ ...run, baseline: 1, versus_baseline: run.makespan / before - 1, waits: run.waits && { ...run.waits } }));
@@ -39,8 +39,8 @@ function differences({ terms, meanings }, [a, b], [first, second]) {
   const most = [...parts].sort((p, q) => Math.abs(q.by) - Math.abs(p.by)).slice(0, 2);
   const lead = `${b.title} takes ${timed(b.makespan)}, ${signed(whole)} ${REPORT.unit} against ${a.title}: most in ${most.map(({ name, by }) => `${name} ${signed(by)}`).join(', ')}`;
   return {
-    lead, bars, ghosts: [], heading: `Second − first, ${REPORT.unit} of a device on average`, twins: twinsOf(a, b),
-    matrix: { heading: `Second − first by device, ${REPORT.unit}`, columns: parts.map(({ name }) => name), rows },
+    lead, bars, ghosts: [], heading: `${b.title} − ${a.title}, ${REPORT.unit} of a device on average`, twins: twinsOf(a, b),
+    matrix: { heading: `${b.title} − ${a.title} by device, ${REPORT.unit}`, columns: parts.map(({ name }) => name), rows },
   };
 }
 
@@ -56,7 +56,7 @@ function twinsOf(a, b) {
 /** Where the reader picks: a run with its prediction, or any two; and how far off each prediction is. */
 function pickerOf({ picker }) {
   const choice = (label, place) => {
-    const select = element('select', {}, ...every.map(({ title }, at) => new Option(title, at)));
+    const select = element('select', {}, ...allRuns.map(({ title }, at) => new Option(title, at)));
     select.value = chosenRuns[place];
     select.onchange = () => pickRuns(...chosenRuns.map((at, i) => i === place ? +select.value : at));
     return element('label', {}, `${label} `, select);
@@ -67,7 +67,10 @@ function pickerOf({ picker }) {
     return element('tr', {}, element('th', { scope: 'row' }, button), ...texts.map(text => element('td', { textContent: text })));
   });
   const head = ['run', ...picker.levels].map(name => element('th', { scope: 'col', textContent: name }));
+  const meanings = Object.entries(picker.said).map(([level, meaning]) => element('div', {}, element('b', { textContent: `${level}: ` }), meaning));
   return part('Runs: how far off each prediction is',
+    element('p', { className: 'muted', textContent: '(predicted − measured) / measured makespan, with ever more of what was measured:' }),
     sliding('Runs', '', element('thead', {}, element('tr', {}, ...head)), element('tbody', {}, ...rows)),
-    element('span', { className: 'tools' }, choice('above', 0), choice('below', 1)));
+    element('span', { className: 'tools' }, choice('above', 0), choice('below', 1)),
+    element('div', { className: 'muted' }, ...meanings));
 }

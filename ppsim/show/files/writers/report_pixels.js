@@ -81,7 +81,7 @@ function cellPixels({ timeline, devices, row, lane }, geometry, spans, choose, c
     fills: colours.fills.map(channels), dimmed: colours.dimmed.map(channels), bubble: channels(colours.bubble),
   };
   if (colours.causes && timeline.waits) {
-    timeline = withIdle(timeline);
+    timeline = mergedTimeline(timeline);
     ({ spans } = inSight(timeline, geometry, devices));
     const [{ source }, chosen] = [timeline, choose];
     if (chosen) choose = item => source[item] >= 0 && chosen(source[item]);

@@ -26,7 +26,7 @@ function showRows(first, count) {
 
 /** Zoom the rows by a factor around a share of the range. */
 function zoomRows(factor, share = 0.5) {
-  if (editor.on || allRows() && factor > 1) return;
+  if (allRows() && factor > 1) return;
   const [first, count] = view.rows ?? [0, mostDevices()];
   const wide = factor < 1 ? Math.floor(count * factor) : Math.ceil(Math.max(count, 2) * factor);
   showRows(first + (count - wide) * share, wide);
@@ -140,10 +140,10 @@ function pinLine({ timeline, top, row, devices }, { left, plotWidth }, theme) {
   return `<path class="pins" d="M0 ${px(top + count * row)}H${px(left + plotWidth)}" stroke="${theme.ink}" stroke-width="1.5"/>`;
 }
 
-/** Draw the overview, where there is room for a view in it: all devices and all time, anew only where that changed. */
+/** Draw the overview, where there is room for a view in it: all devices and all time, again only where that changed. */
 function showOverview() {
-  const there = tall() && !view.printing && (mostDevices() > MANY || view.rows !== null);
-  for (const id of ['rows-fewer', 'rows-more', 'rows-pin']) $(id).hidden = !tall();
+  const there = hasManyDevices() && !view.printing && (mostDevices() > MANY || view.rows !== null);
+  for (const id of ['rows-fewer', 'rows-more', 'rows-pin']) $(id).hidden = !hasManyDevices();
   $('overview').hidden = !there;
   $('chart').classList.toggle('zoomed', view.rows !== null);
   if (!there) return;

@@ -91,7 +91,7 @@ function showSums() {
   const tables = TIMELINES.flatMap((timeline, i) => {
     if (!rows[i]) return [];
     const [first, last] = [rows[i][0], rows[i].at(-1)];
-    const where = first === last ? `device ${first}` : `devices ${tall() ? rangesOf(rows[i]) : `${first} to ${last}`}`;
+    const where = first === last ? `device ${first}` : `devices ${hasManyDevices() ? rangesOf(rows[i]) : `${first} to ${last}`}`;
     const sums = sumsOf(timeline, rows[i], from, to);
     const times = inColumn(sums.map(([, time]) => time));
     const lines = sums.map(([name, time, count, whole], at) => [name, times[at], percent(whole ? time / whole : 0), count || '']);

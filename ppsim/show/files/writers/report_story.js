@@ -3,8 +3,8 @@
 
 const MOST_OUTLINES = 3000; // of a ghost in sight
 let twins = [];
-let joined = null; // the panel and the op whose twin is pointed out
-let moved = 0; // by how much the second timeline is drawn later
+let joinedTwins = null; // the panel and the op whose twin is pointed out
+let laterBy = 0; // by how much the second timeline is drawn later
 
 async function showStory() {
   const { story } = REPORT;
@@ -100,7 +100,7 @@ function changesOf({ changes, ghosts, notes }) {
 function aligned() {
   const select = element('select', { 'aria-label': 'Align the runs at' }, new Option('start', 0), new Option('first backward', 1), new Option('end', 2));
   const outlines = element('button', { type: 'button', textContent: 'outlines of all of A on B', 'aria-pressed': 'false' });
-  select.onchange = () => { align(+select.value); say(moved ? `B is drawn ${timed(Math.abs(moved))} ${moved > 0 ? 'later' : 'earlier'}` : ''); };
+  select.onchange = () => { align(+select.value); say(laterBy ? `B is drawn ${timed(Math.abs(laterBy))} ${laterBy > 0 ? 'later' : 'earlier'}` : ''); };
   outlines.onclick = () => {
     view.story.outlines = !view.story.outlines;
     outlines.setAttribute('aria-pressed', view.story.outlines);
@@ -116,9 +116,9 @@ const firstBackward = ({ ops }) => ops.start.reduce((least, time, op) => 'BI'.in
 function align(at) {
   const [first, second] = TIMELINES;
   const place = [() => 0, firstBackward, ({ makespan }) => makespan][at];
-  const by = place(first) - (at === 1 ? place(second) - moved : place(second)) - moved;
+  const by = place(first) - (at === 1 ? place(second) - laterBy : place(second)) - laterBy;
   if (!Number.isFinite(by)) return;
-  moved += by;
+  laterBy += by;
   const { ops, waits, lane, links, curves } = second;
   const times = [ops.start, ops.end, ops.left, ops.right, waits?.left, waits?.right, lane?.left, lane?.right, lane?.sent, lane?.arrived, links?.time];
   for (const values of [...times, ...curves.map(curve => curve.time)].filter(Boolean)) for (let i = 0; i < values.length; i++) values[i] += by;
@@ -180,7 +180,7 @@ function tellTwin(timeline, op) {
 
 /** Draw the line between an op and its twin, or none. */
 function joinTwins(pair) {
-  joined = pair;
+  joinedTwins = pair;
   $('twin')?.remove();
   if (!pair || !shown || shown.panels[1 - pair.index].rows[TIMELINES[1 - pair.index].ops.device[pair.twin]] < 0) return;
   const end = (index, op) => {

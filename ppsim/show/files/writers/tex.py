@@ -10,10 +10,10 @@ from typing import IO
 from ppsim.base.text import one_line, shorten
 from ppsim.core.lanes import refuse_lanes
 from ppsim.errors import InputError
-from ppsim.show.drawing.canvas import settled
+from ppsim.show.drawing.canvas import figure_settings
 from ppsim.show.drawing.gantt.notes import NOTE_REACH, place_notes
 from ppsim.show.drawing.gantt.panel import Panel
-from ppsim.show.drawing.legend import legend_entries, split_by_chunk
+from ppsim.show.drawing.legend import legend_entries
 from ppsim.show.drawing.look import Note
 from ppsim.show.drawing.palette import text_colour
 from ppsim.show.files.document import Abilities, Document
@@ -117,7 +117,7 @@ def _notes(panel: Panel, scale: float, span: float) -> list[tuple[Note, float, i
     """
     if not panel.look.notes:
         return []
-    with settled(".tex"):
+    with figure_settings(".tex"):
         return [*place_notes(panel, NOTE_FONT, scale, span, ROW)]
 
 
@@ -166,7 +166,7 @@ def _legend(document: Document, top: float) -> str:
     known = [*document.look.colours.colours, document.look.colours.bubble]
     names, between = [], "\\quad "
     palette = document.look.colours
-    for entry in split_by_chunk(legend_entries(document.timelines, palette=palette), palette):
+    for entry in legend_entries(document.timelines, palette=palette):
         wide = BOX.format(8 / len(entry.colours))
         box = "".join(
             f"\\textcolor{{ppsim{known.index(colour)}}}{{{wide}}}" for colour in entry.colours
@@ -192,10 +192,11 @@ def escape(text: str) -> str:
         sign for sign in unicodedata.normalize("NFC", one_line(text)) if sign.isprintable()
     )
     return "".join(
-        SPECIAL.get(sign) or (sign if _in_fonts(sign) else UNICODE.format(sign)) for sign in plain
+        SPECIAL.get(sign) or (sign if _is_in_fonts(sign) else UNICODE.format(sign))
+        for sign in plain
     )
 
 
-def _in_fonts(sign: str) -> bool:
+def _is_in_fonts(sign: str) -> bool:
     parts = unicodedata.normalize("NFD", sign)
     return parts[0].isascii() and ord(sign) < 0x180 and "\N{COMBINING OGONEK}" not in parts

@@ -55,7 +55,7 @@ CATEGORY = {kind: kind.info.name.replace(" ", "_") for kind in Kind}
 
 
 @dataclass(frozen=True)
-class Sent:
+class SentMessages:
     """The messages of one timeline that take time, with their threads; arrays of shape
     (messages,).
     """
@@ -74,7 +74,7 @@ class Run:
     """One timeline of the trace."""
 
     timeline: Timeline  # its ops
-    sent: Sent | None  # its messages, where they are known and take time
+    sent: SentMessages | None  # its messages, where they are known and take time
     execution: Execution | None  # the execution of its ops, where there is one
     first_process: int  # the number of device 0's process
     scale: float  # microseconds per unit of its times
@@ -130,17 +130,17 @@ def _time_scale(document: Document) -> dict[str, Any]:
     )
 
 
-def _executed(execution: Execution) -> Sent:
+def _executed(execution: Execution) -> SentMessages:
     """Return the messages of an execution."""
     messages, schedule = execution.messages, execution.compute.schedule
     carrier = find_carriers(execution)[schedule.dependency]
     source, target = messages.source.astype(np.int64), messages.target.astype(np.int64)
     thread, names = _threads(schedule, source, target, messages.leave, messages.arrive)
     taken = np.where(schedule.crosses, carrier, NONE)
-    return Sent(source, messages.leave, messages.arrive, thread, taken, names)
+    return SentMessages(source, messages.leave, messages.arrive, thread, taken, names)
 
 
-def _latencies(timeline: Timeline) -> Sent | None:
+def _latencies(timeline: Timeline) -> SentMessages | None:
     """Return the messages that only have a latency, in the order of the ops they are for; None
     where it is 0 or unknown.
     """
@@ -158,7 +158,7 @@ def _latencies(timeline: Timeline) -> Sent | None:
     thread, names = _threads(schedule, source, target, leave, arrive)
     carrier = np.full(len(schedule), NONE, np.int64)
     carrier[takes] = np.arange(len(takes))
-    return Sent(source, leave, arrive, thread, carrier, names)
+    return SentMessages(source, leave, arrive, thread, carrier, names)
 
 
 def _threads(
@@ -278,7 +278,7 @@ def _slice(run: Run, op: int) -> dict[str, Any]:
     before = timeline.end[op - 1] if op > schedule.offsets[schedule.device[op]] else 0.0
     args = {
         "stage": schedule.stage[op],
-        **_which(schedule, op),
+        **_microbatch_numbers(schedule, op),
         "chunk": schedule.chunk[op],
         "idle_before": max(start - before, 0.0),
     }
@@ -287,9 +287,9 @@ def _slice(run: Run, op: int) -> dict[str, Any]:
     )
 
 
-def _which(schedule: Schedule, op: int) -> dict[str, Any]:
-    """The number of an op's microbatch in its step, of what runs once a step none; and the step
-    where there are several.
+def _microbatch_numbers(schedule: Schedule, op: int) -> dict[str, Any]:
+    """The number of an op's microbatch in its step, except for ops that run once a step; and the
+    step where there are several.
     """
     step, microbatch = divmod(int(schedule.microbatch[op]), schedule.round_microbatches)
     steps = {"step": step} if schedule.n_rounds > 1 else {}
@@ -336,7 +336,7 @@ def _idle(run: Run, idle: Idle, place: int) -> dict[str, Any]:
     )
 
 
-def _message(run: Run, sent: Sent, execution: Execution, message: int) -> dict[str, Any]:
+def _message(run: Run, sent: SentMessages, execution: Execution, message: int) -> dict[str, Any]:
     """Return the slice of an execution's message from departure to arrival; its args have the posts
     of both sides, and its bytes.
     """
@@ -360,14 +360,14 @@ def _message(run: Run, sent: Sent, execution: Execution, message: int) -> dict[s
     )
 
 
-def _latency(run: Run, sent: Sent, op: int) -> dict[str, Any]:
+def _latency(run: Run, sent: SentMessages, op: int) -> dict[str, Any]:
     """Return the slice of the message that brings an op's input, from departure to arrival."""
     schedule, message = run.timeline.schedule, int(sent.carrier[op])
     made = int(schedule.dependency[op])
     kind = Kind.SEND_F if schedule.kind[made] in FORWARDS else Kind.SEND_B
     name = op_label(kind, int(schedule.stage[made]), int(schedule.microbatch[made]))
     times = sent.leave[message], sent.arrive[message]
-    args = {"stage": schedule.stage[made], **_which(schedule, made)}
+    args = {"stage": schedule.stage[made], **_microbatch_numbers(schedule, made)}
     return _span(run, name, "latency", sent.source[message], sent.thread[message], times, args)
 
 

@@ -416,7 +416,7 @@ def test_the_layout_counts_points_as_matplotlib_does():
 
 @pytest.mark.parametrize("suffix", [".svg", ".png"])
 def test_other_warnings_of_a_drawing_are_passed_on(suffix):
-    with pytest.warns(UserWarning, match="^of a library$"), canvas.settled(suffix):
+    with pytest.warns(UserWarning, match="^of a library$"), canvas.figure_settings(suffix):
         warnings.warn("of a library", UserWarning, stacklevel=1)
 
 

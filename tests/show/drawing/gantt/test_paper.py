@@ -62,6 +62,11 @@ def test_two_cells_of_five_have_their_number_in_one_column_or_all_is_in_lines(na
     for count, option in lines:
         one, _ = drawn(name, tmp_path, "--width", "3.3", *option.split())
         assert count in "23"
+        stated = re.findall(r"where ([\d.]+)% of the cells have their number", said)
+        share = float(stated[0]) / 100 if stated else 1.0
+        assert share * cells == pytest.approx(numbers, rel=0.1)  # cells that are cut have none
+        for width in re.findall(r"--width ([\d.]+) shows more", said):
+            assert drawn(name, tmp_path, "--width", width)[0] > numbers
         assert one < min(0.4 * cells, numbers)
 
 
