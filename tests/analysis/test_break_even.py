@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+import ppsim
 from ppsim.analysis.break_even import MESSAGE, SPLIT, BreakEven, Side, break_evens
 from ppsim.core.costs import Costs, costs_for
 from ppsim.core.ops import Kind
@@ -322,3 +324,22 @@ def test_where_links_differ_the_end_is_a_factor():
     (above,) = break_evens(base, rival, of=(MESSAGE,), only_above=True)
     assert (above.unit, above.now) == (every.unit, every.now) == ("now", 1.0)
     assert above.at == pytest.approx(every.at[:1], rel=1e-3)
+
+
+def test_compare_times_the_baseline_once_at_each_length_of_messages(monkeypatch):
+    """However many schedules are compared with it."""
+    timed: list[tuple[str, float]] = []
+    module: Any = import_module("ppsim.questions.timelines.compare")
+    time_ops = module.time_ops
+
+    def listed(schedule, costs, *options):
+        timed.append((schedule.name, float(costs.comm)))
+        return time_ops(schedule, costs, *options)
+
+    monkeypatch.setattr(module, "time_ops", listed)
+    rivals = ("interleaved", "zb-v", "v-half")
+    answer: Any = ppsim.compare(["1f1b", *rivals], devices=4, microbatches=8, comm=0.1)
+    assert any(row["break_even"] for row in answer.to_json()["schedules"])
+    own = [comm for name, comm in timed if name == "1f1b"]
+    assert len(own) == len({*own}) > 10
+    assert {name for name, _ in timed} == {"1f1b", *rivals}

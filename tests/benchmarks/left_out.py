@@ -260,7 +260,7 @@ def rows_of(left: Left, rows: Sequence[int]) -> Left:
     return Left(*(column[rows] for column in vars(left).values()))
 
 
-def tables(every: Sequence[Case], numbers: Fitted) -> list[str]:
+def tables(every: Sequence[Case], numbers: FittedNumbers) -> list[str]:
     """Write the table of all folds, and one of kinds of runs: mean size of what is left after
     correction.
 
