@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ppsim.base.numbers import MINUS, align_decimals, format_number, format_part, format_range
-from ppsim.base.text import guess_of, one_line, quote, shorten, shorten_lines
+from ppsim.base.text import guess_of, one_line, quote, shorten, shorten_lines, underline
 
 
 @given(st.text(), st.integers(4, 50))
@@ -115,3 +115,9 @@ def test_no_value_changes_with_its_decimals(values):
 def test_of_known_words_one_with_that_part_is_meant_before_one_spelled_alike(word, meant):
     known = ["h800", "dgx-h100", "h100-96gb-500w"]
     assert guess_of(word, iter(known)) == (f" Did you mean '{meant}'?" if meant else "")
+
+
+def test_a_line_of_a_file_is_marked_from_its_first_letter_to_its_last():
+    """Without the blanks around it, and no longer than a message may be."""
+    assert underline("  F0 :a, 3ms \n") == "  F0 :a, 3ms\n  ^^^^^^^^^^"
+    assert underline("x" * 300) == "  " + "x" * 117 + "...\n  " + "^" * 120
