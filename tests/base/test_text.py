@@ -14,7 +14,7 @@ from ppsim.base.numbers import (
     format_part,
     format_range,
 )
-from ppsim.base.text import guess_of, one_line, quote, shorten, shorten_lines
+from ppsim.base.text import guess_of, one_line, quote, shorten, shorten_lines, underline
 
 
 @given(st.text(), st.integers(4, 50))
@@ -145,3 +145,9 @@ def test_a_column_of_very_different_numbers_has_four_digits_of_each():
 def test_a_column_is_rounded_once():
     """A number that is rounded to four digits and then to three would end in 8."""
     assert format_column([8.0749, 10.0]) == ["8.07", "10.00"]
+
+
+def test_a_line_of_a_file_is_marked_from_its_first_letter_to_its_last():
+    """Without the blanks around it, and no longer than a message may be."""
+    assert underline("  F0 :a, 3ms \n") == "  F0 :a, 3ms\n  ^^^^^^^^^^"
+    assert underline("x" * 300) == "  " + "x" * 117 + "...\n  " + "^" * 120

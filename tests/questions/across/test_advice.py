@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ppsim.schedules import families
 from tests.cases import SOME
-from tests.commands import invoke, refused
+from tests.commands import ROOT, invoke, refused
 from tests.real_runs import STRAGGLERS
 
 SMALL = ["--devices", "4", "--mb", "8"]
@@ -248,3 +248,14 @@ def test_no_schedule_that_drains_is_advised_against_one_that_never_does(steps):
     assert not found["what_if"]
     assert found["advice"].startswith("none of these changes helps")
     assert found["notes"][-1].startswith("pipedream-2bw never flushes: ")
+
+
+def test_messages_of_a_profile_are_said_by_how_much_longer_they_may_take():
+    """Their time is measured, so that a factor says more than another time in ms."""
+    profile = str(ROOT / "gallery" / "profile-cpu.toml")
+    said = invoke(
+        "explain", "1f1b", "--devices", "2", "--mb", "4", "--profile", profile, "-q"
+    ).stdout
+    found = re.search(r"and messages take less than ([\d.]+) times as long as now", said)
+    assert found
+    assert float(found[1]) > 10

@@ -166,6 +166,8 @@ REFUSED = [
     (("memory", "--serve", *LLAMA), "needs the memory"),
     (("memory", "--serve", *LLAMA, "--cap", "9"), "has no unit"),
     (("memory", "--serve", *LLAMA, "--cap", "9GiB", "--tf", "2"), "no time changes"),
+    (("memory", "--serve", *LLAMA, "--cap", "9GiB", "--te", "2"), "no time changes"),
+    (("memory", "--serve", *LLAMA, "--cap", "9GiB", "--feedback", "2"), "no time changes"),
     (("memory", "--serve", *LLAMA, "--cap", "9GiB", "--dp", "2"), "is of training"),
     (("memory", "--serve", *LLAMA, "--cap", "9GiB", "--tp", "3"), "does not divide"),
     (("memory", "--serve", *LLAMA, "--cap", "9GiB,8GiB"), "2 numbers for 8 devices"),
