@@ -127,7 +127,7 @@ class Cap:
         if self.in_bytes:
             return amounts
         of_what = "of one layer" if ask_costs(costs).counts_layers else OF_A_SHARE
-        return f"{amounts} activations {of_what}"
+        return f"{with_unit(amounts, 'activations')} {of_what}"
 
 
 def fits_none(text: str, excesses: Iterable[float | None]) -> PpsimError:
