@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from ppsim.analysis.tradeoff import front
-from ppsim.base.numbers import format_number
-from ppsim.base.units import with_unit
+from ppsim.base.numbers import format_number, with_unit
 from ppsim.core.execution import Execution
 from ppsim.core.timeline import Timeline
 from ppsim.engine.simple.columns import Column, columns_of, peak_share, shape_of, size_object

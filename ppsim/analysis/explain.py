@@ -111,7 +111,7 @@ class MemoryRoom:
 
     def text(self, held: float) -> str:
         """Return an amount with its unit."""
-        from ppsim.base.units import with_unit
+        from ppsim.base.numbers import with_unit
 
         share = " of a 1/P share" if self.unit == "activations" else ""
         return with_unit(self.number(held), self.unit) + share

@@ -143,3 +143,11 @@ def _rounded_text(number: re.Match[str], most: int) -> str:
 
 def _true_minus(text: str) -> str:
     return MINUS + text[1:] if text.startswith("-") and text.strip("-0.%") else text.lstrip("-")
+
+
+def with_unit(amount: str, unit: str) -> str:
+    """Return a written amount with its unit, such as ``1 activation``; bytes have theirs."""
+    if unit == "B":
+        return amount
+    ending = "es" if unit.endswith("ches") else "s"
+    return f"{amount} {unit.removesuffix(ending) if amount == '1' else unit}"

@@ -73,11 +73,3 @@ def format_held(value: float, unit: str) -> str:
     if unit in _BINARY[1:]:
         return f"{format_number(value)} {unit}"
     return format_size(value) if unit == "B" else format_number(value)
-
-
-def with_unit(amount: str, unit: str) -> str:
-    """Return a written amount with its unit, such as ``1 activation``; bytes have theirs."""
-    if unit == "B":
-        return amount
-    ending = "es" if unit.endswith("ches") else "s"
-    return f"{amount} {unit.removesuffix(ending) if amount == '1' else unit}"

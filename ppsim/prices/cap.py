@@ -12,8 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ppsim.base.numbers import format_number
-from ppsim.base.units import with_unit
+from ppsim.base.numbers import format_number, with_unit
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.options import CostOptions, ask_costs
 

@@ -35,8 +35,8 @@ class Half(io.BufferedWriter):
 
 def open_half(staged):
     open_staged(staged)
-    staged.out = Half(staged.out.detach())
-    return staged.out
+    staged.stream = Half(staged.stream.detach())
+    return staged.stream
 
 atomic_file._open_staged = open_half
 main()

@@ -16,8 +16,8 @@ from ppsim.ask.options import Request, common, flag, group, list_options
 from ppsim.ask.request import ask
 from ppsim.ask.words import recomputed, shape_line, title_of
 from ppsim.ask.write import Writers, document_writers, inputs_of
-from ppsim.base.numbers import format_change, format_number
-from ppsim.base.units import format_size, with_unit
+from ppsim.base.numbers import format_change, format_number, with_unit
+from ppsim.base.units import format_size
 from ppsim.engine.simple.columns import size_object
 from ppsim.errors import InputError, PpsimError
 from ppsim.prices.build import build, build_memory
