@@ -2,8 +2,8 @@
 
 python -m tests.benchmarks.measurements [folds] [given] [runs]
 
-Each stands between two marks with its name; folds takes minutes, the other two are held by a test
-to what is written.
+Each stands between two marks with its name; folds and terms take minutes, the others are held by a
+test to what is written.
 """
 
 import json
@@ -24,6 +24,7 @@ from ppsim.workload.plans.gains import HALF
 from ppsim.workload.plans.published import Row, against, predict, read_table, setup_of
 from tests.benchmarks.fit_efficiency import read_all
 from tests.benchmarks.left_out import half_of, tables
+from tests.benchmarks.worth import TERMS, worth
 
 PAGE = Path("gallery/measurements.md")
 DATA = Path("tests/data/published")
@@ -85,6 +86,11 @@ def folds() -> list[str]:
     """Errors of runs left out."""
     cases = read_all([str(path) for path in sorted(DATA.glob("*.json.gz"))])
     return tables(cases, fitted())
+
+
+def terms() -> list[str]:
+    """Errors of left-out sources without each term of the cost model."""
+    return worth([str(path) for path in sorted(DATA.glob("*.json.gz"))], [*TERMS])
 
 
 def given() -> list[str]:
@@ -360,6 +366,7 @@ def gpu_runs() -> list[str]:
 
 BLOCKS: dict[str, Callable[[], list[str]]] = {
     "folds": folds,
+    "terms": terms,
     "given": given,
     "runs": runs,
     "zero-bubble": zero_bubble,
