@@ -128,20 +128,29 @@ def time_schedules(
             if stated
             else f"--devices {shape.stages or max(devices.values())}",
         )
-    _refuse_other_steps(schedules)
+    _refuse_other_work(schedules)
     return rows
 
 
-def _refuse_other_steps(schedules: Mapping[str, Schedule]) -> None:
-    """Refuse to compare makespans of other numbers of steps (InputError); schedules that all go
-    round are compared by their rates.
+def _refuse_other_work(schedules: Mapping[str, Schedule]) -> None:
+    """Refuse to compare makespans of other numbers of steps or microbatches (InputError); schedules
+    that all go round are compared by their rates.
     """
+    if all(map(has_period, schedules.values())):
+        return
     steps = {name: schedule.n_rounds for name, schedule in schedules.items()}
-    if len(set(steps.values())) > 1 and not all(map(has_period, schedules.values())):
+    if len(set(steps.values())) > 1:
         counts = ", ".join(f"{n} for {name}" for name, n in steps.items())
         raise InputError(
             f"schedules are compared over as many steps, and these have {counts}",
             f"--steps {max(steps.values())}",
+        )
+    microbatches = {name: schedule.run_microbatches for name, schedule in schedules.items()}
+    if len(set(microbatches.values())) > 1:
+        counts = ", ".join(f"{n} for {name}" for name, n in microbatches.items())
+        raise InputError(
+            f"schedules are compared over as many microbatches, and these have {counts}",
+            "files of as many microbatches",
         )
 
 

@@ -298,8 +298,10 @@ class Check(Answer[CheckRequest]):
             checked += ", one at a time on each device"
         if self.request.lengths is not None:
             checked += "; as many microbatches on every replica"
-        microbatches = count_text(draft.n_microbatches // draft.n_slices, "microbatch")
+        count = draft.n_microbatches // (draft.n_slices * draft.n_rounds)
+        microbatches = count_text(count, "microbatch")
         microbatches += f" x {draft.n_slices} slices" if draft.n_slices > 1 else ""
+        microbatches += f", {draft.n_rounds} steps" if draft.n_rounds > 1 else ""
         size = (
             f"{count_text(draft.n_devices, 'device')}, {count_text(draft.n_stages, 'stage')}, "
             f"{microbatches}"

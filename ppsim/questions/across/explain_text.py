@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ppsim.show.files.document import PageExplanation
 
 MOST_STEPS = 200
+SHOWN_STEPS = 12  # of the critical path on a terminal
 MOST_ROWS = 64
 SHOWN_GAINS = 4
 SHOWN = 4  # kinds, devices, replicas and workers
@@ -65,7 +66,7 @@ def _cause_lines(explanation: Explanation, width: int) -> Iterator[str]:
 
 def _path_lines(explanation: Explanation) -> Iterator[str]:
     """Yield the critical path, and what its ops gain by being faster."""
-    from ppsim.analysis.critical_path import path_text
+    from ppsim.analysis.critical_path import path_steps
 
     timeline = explanation.timeline
     unit, makespan = timeline.unit, timeline.makespan
@@ -75,7 +76,12 @@ def _path_lines(explanation: Explanation) -> Iterator[str]:
         count = f", one of {paths:,.0f}" if paths < 1e15 else f", one of about {paths:.0e}"
     ops = count_text(len(explanation.path), "op")
     yield f"critical path ({ops}, {format_number(makespan)} {unit}{count}):"
-    yield "  " + " · ".join(path_text(timeline.schedule, explanation.path)[:12])
+    steps = path_steps(timeline.schedule, explanation.path)
+    shown = [text for text, _ in steps[:SHOWN_STEPS]]
+    if len(steps) > SHOWN_STEPS:
+        left = len(explanation.path) - steps[SHOWN_STEPS - 1][1].stop
+        shown.append(f"and {count_text(left, 'more op')}")
+    yield "  " + " · ".join(shown)
     gains = [gain for gain in explanation.gains if gain.gain > 1e-9 * makespan][:SHOWN_GAINS]
     if gains:
         texts = (f"{gain.what} {format_part(gain.gain, makespan)} {unit}" for gain in gains)

@@ -100,23 +100,26 @@ def try_changes(
     base_time = explanation.per_microbatch
     if best is not None and best.name in found and best.per_microbatch < base_time:
         limits = describe_limits(base, found[best.name].run, best.timeline)
-        limits = _describe_weights(base, best, fit, base_time) + limits
+        limits += _describe_weights(base, best, fit, base_time, after=limits)
         changes = [replace(c, limits=limits) if c is best else c for c in changes]
     return TriedChanges(tuple(changes), room, tuple(notes))
 
 
-def _describe_weights(base: Run, best: WhatIf, fit: list[WhatIf], now: float) -> str:
-    """Say that a schedule holds weights twice, and which is the fastest that does not."""
+def _describe_weights(base: Run, best: WhatIf, fit: list[WhatIf], now: float, *, after: str) -> str:
+    """Say that a schedule holds weights twice, and which is the fastest that does not, as the end
+    of a sentence that has said up to which times (``after``) the first one is faster.
+    """
     assert base.schedule
     most = base.schedule.placement.n_replicas
     if best.copies_of_weights <= most:
         return ""
     once = [each for each in fit if each.copies_of_weights <= most and each.per_microbatch < now]
     least = min(once, key=lambda change: change.rank, default=None)
+    twice = "; it holds all weights twice" if after else ", which holds all weights twice"
     if least is None:
-        return ", which holds all weights twice"
+        return twice
     name, less = least.advice.removeprefix("use "), format_share(1 - least.per_microbatch / now)
-    return f", which holds all weights twice; of those that do not, {name} is fastest ({less} less)"
+    return f"{twice}; of those that do not, {name} is fastest ({less} less)"
 
 
 def _notes(

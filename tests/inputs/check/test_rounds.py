@@ -96,3 +96,12 @@ def test_check_is_valid_exactly_where_run_finishes(devices, chunks, batches, see
         assert checked.exit_code == (ran.exception is not None), (queues, checked.stdout)
         verdicts.add(checked.exit_code)
     assert 0 in verdicts
+
+
+def test_a_file_of_several_steps_counts_microbatches_as_run_does(tmp_path):
+    file = str(tmp_path / "run.json")
+    shape = ("--devices", "4", "--mb", "8", "--steps", "3", "--t-optimizer", "1")
+    verdict = json.loads(invoke("run", "1f1b", *shape, "-o", file, "--json").stdout)["verdict"]
+    counts = "8 microbatches, 3 steps"
+    assert counts in verdict
+    assert invoke("check", file).stdout.startswith(f"valid: 4 devices, 4 stages, {counts}; ")

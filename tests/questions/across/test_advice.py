@@ -195,6 +195,26 @@ def test_a_schedule_that_holds_weights_twice_says_so():
     assert "of those that do not, zb-v is fastest (16.7% less)" in advice
 
 
+def test_up_to_which_times_is_said_of_the_schedule_that_is_advised(tmp_path):
+    """The sentence names another schedule last, whose times are not those up to which it holds."""
+    shape = ("--devices", "4", "--mb", "8")
+    path = str(tmp_path / "run.json")
+    invoke("run", "1f1b", *shape, "-o", path)
+    advice = asked("explain", path, "--cap", "5")["advice"]
+    found = re.fullmatch(
+        r"first: use (\S+), .*\) as long as I \+ W takes less than ([\d.]+) B"
+        r"; it holds all weights twice; of those that do not, \S+ is fastest \([\d.]+% less\)",
+        advice,
+    )
+    assert found, advice
+    most, now = float(found[2]), asked("run", "1f1b", *shape)["makespan"]
+    times = [
+        asked("run", found[1], *shape, "--tb", "2", "--ti", half, "--tw", half)["makespan"]
+        for half in (str(most), str(most + 0.02))
+    ]
+    assert times[0] < now < times[1]
+
+
 @pytest.mark.slow
 def test_what_takes_long_to_simulate_is_left_out_and_named():
     """The budget counts ops, so that the answer is the same on every machine."""

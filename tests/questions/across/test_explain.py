@@ -32,6 +32,15 @@ SPLIT = "I + W takes less than 1.42 B"
 LIMITS = f"as long as {SPLIT} and a message takes less than 2.25 t_F (each alone)"
 
 
+def test_a_long_critical_path_says_how_many_ops_are_left_out():
+    """Four steps have 99 ops on their path, of which the first three and F of the fourth fit."""
+    steps = ("--stages", "4", "--mb", "8", "--t-optimizer", "0.5", "--steps")
+    lines = explain("1f1b", *steps, "4").stdout.splitlines()
+    head = next(at for at, line in enumerate(lines) if line.startswith("critical path (99 ops"))
+    assert lines[head + 1].endswith("device 0: NORM OPT SYNC · and 24 more ops")
+    assert "more op" not in explain("1f1b", *steps, "3").stdout
+
+
 def test_1f1b_in_a_screenful():
     said = explain("1f1b", "--stages", "4", "--mb", "8").stdout
     assert "36 of 132 device·t_F are idle (27.3%)" in said
