@@ -343,3 +343,14 @@ def test_compare_times_the_baseline_once_at_each_length_of_messages(monkeypatch)
     own = [comm for name, comm in timed if name == "1f1b"]
     assert len(own) == len({*own}) > 10
     assert {name for name, _ in timed} == {"1f1b", *rivals}
+
+
+def test_compare_says_where_queues_that_follow_costs_keep_their_order():
+    """``run`` makes those of zb-v again at other costs; those of v-half are the same at all."""
+    shown = invoke("compare", "1f1b", "zb-v", "v-half", "--devices", "4", "--mb", "8").stdout
+    limits = [line for line in shown.splitlines() if "as long as" in line]
+    assert {line.split()[0] for line in limits} == {"zb-v", "v-half"}
+    for line in limits:
+        assert line.endswith(", queues in this order") is line.startswith("zb-v")
+    turned = invoke("compare", "zb-v", "1f1b", "--devices", "4", "--mb", "8").stdout
+    assert "it would be faster if a message took more than 2.17 t_F (now 0), queues in" in turned

@@ -391,17 +391,20 @@ class Limits:
         base: the name of the baseline.
         break_evens: the name of a schedule and a break-even.
         omitted: schedules whose break-evens were not searched, as that takes long.
+        kept: schedules whose queues ``run`` makes again at other costs, and that keep them here.
     """
 
     base: str
     break_evens: tuple[tuple[str, BreakEven], ...]
     omitted: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
 
     def lines(self) -> Iterator[str]:
         """A sentence for each whose times are near the present ones."""
         for name, limit in self.break_evens:
             if sentence := limit.text(name, self.base):
-                yield sentence
+                is_kept = name in self.kept or self.base in self.kept
+                yield sentence + ", queues in this order" * is_kept
         if self.omitted:
             several = f"{', '.join(self.omitted[:NAMED])}" + ", ..." * (len(self.omitted) > NAMED)
             yield f"up to which times {several} would be faster takes long to find at this size"
@@ -439,7 +442,11 @@ def find_limits(found: Comparison) -> Limits:
             left.append(row.name)
             continue
         limits += ((row.name, each) for each in break_evens(sides[0], side, of=of))
-    return Limits(base, tuple(limits), tuple(left))
+    from ppsim.schedules import family_of
+
+    families = {row.name: family_of(row.name) for row in timed}
+    kept = tuple(name for name, family in families.items() if family and family.uses_costs)
+    return Limits(base, tuple(limits), tuple(left), kept)
 
 
 def _side_of(found: Comparison, row: Row, costs: Costs) -> Side:
