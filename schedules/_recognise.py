@@ -91,10 +91,12 @@ def _list_alike(
     for family, options in _candidates(size):
         if not _places_alike(family, options, size, placed):
             continue
+        # group sizes come last; with one stage on each device they change nothing
         if options.keys() == {"group_size"} and (size.chunks == 1 or ops > MOST_ALIKE):
             found |= {} if size.chunks == 1 else {OTHER_GROUPS: None}
             break
-        if family.uses_costs and not family.lanes and 2 * size.cells > MOST_SEARCHED:
+        ops_of_one = 2 * size.cells  # at least: a forward and a backward of each cell
+        if family.uses_costs and not family.lanes and ops_of_one > MOST_SEARCHED:
             found[family.name] = None
             continue
         made = _make(family, options, size)

@@ -30,11 +30,11 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     "placement": (None, "v"),
 }
 
-# for tests that run once per schedule
-FEW = examples(max_examples=max(1, examples().max_examples // 5))
+# For tests that run once per schedule; two at least, as the first example is always the simplest.
+FEW = examples(max_examples=max(2, examples().max_examples // 5))
 EVERY = 1 if examples().max_examples >= 50 else 4
 # likewise, where an example takes long
-SOME = examples(max_examples=min(10, examples().max_examples // 4))
+SOME = examples(max_examples=min(10, max(2, examples().max_examples // 4)))
 MANY = examples(max_examples=2 * examples().max_examples)  # for small random cases
 HUNTS = examples().max_examples > 50  # for sweeps that are not drawn by hypothesis
 

@@ -144,7 +144,7 @@ def explain_idle(timeline: Timeline, arrival: NDArray[np.float64]) -> Idle:
     at_step = np.isin(schedule.kind[waits.op], (Kind.NORM, Kind.SYNC)) | (
         schedule.kind[waits.blamed] == Kind.OPT
     )
-    waits.cause[at_step & (waits.cause != COLLECTIVE)] = OPTIMIZER
+    waits.cause[at_step] = OPTIMIZER
     behind_compute = np.isin(waits.cause, (COMPUTE, ORDER))
     waits.cause[behind_compute & np.isin(waits.op, first_backwards(schedule))] = TURNAROUND
     waits.cause[

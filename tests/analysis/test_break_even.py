@@ -314,6 +314,22 @@ def test_how_closely_a_break_even_is_found():
         assert limit.at[0] == pytest.approx(np.sqrt(7) / 2, rel=2 * off)
 
 
+@pytest.mark.parametrize("only_above", [False, True])
+def test_where_both_take_as_long_for_a_while_the_advantage_ends_at_its_start(only_above):
+    """Here from three to five times the present I + W."""
+    whole, split = side_of("1f1b", 2, 1), side_of("zb-1p", 2, 1, tf=1, tb=2, ti=1, tw=1)
+    base = Side(whole.schedule, whole.costs, lambda change: 7.0)
+    now = split.costs.time[Kind.I, 0]
+
+    def time(change):
+        factor = float(change(split.costs).time[Kind.I, 0] / now)
+        return 7.0 + min(factor - 3, 0.0) + max(factor - 5, 0.0)
+
+    rival = Side(split.schedule, split.costs, time)
+    (limit,) = break_evens(base, rival, of=(SPLIT,), only_above=only_above)
+    assert limit.at == pytest.approx((3 * limit.now,), rel=2e-4 if only_above else 2e-7)
+
+
 def test_where_links_differ_the_end_is_a_factor():
     """Of all messages together, above the present time as in all times."""
     base, rival = side_of("1f1b", 4, 8), side_of("zb-v", 4, 8)

@@ -12,7 +12,6 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from ppsim import schedules
 from tests.clock import HANG_S
 from tests.gallery.figures import entry_section, read_figures
 from tests.guides.replay import GUIDES, ROOT
@@ -134,8 +133,3 @@ def as_site_page(text: str) -> str:
     title.
     """
     return re.sub(r"^```(\w+) (\S+)$", r'``` { .\1 title="\2" }', text, flags=re.MULTILINE)
-
-
-def schedule_names() -> list[str]:
-    """List the names of all schedules, as their pages are called."""
-    return [family.name for family in schedules.families()]

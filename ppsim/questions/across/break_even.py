@@ -53,6 +53,7 @@ def describe_limits(base: Run, rival: Run, timeline: Timeline) -> str:
     assert base.schedule
     made, kept = timeline.schedule, ""
     splits = not (base.schedule.kind == Kind.W).any() and bool((made.kind == Kind.W).any())
+    # a cluster's file gives the times of messages then, whatever the costs say
     fixed = rival.network.cluster is not None and rival.network.detailed
     shorter = made.n_chunks > base.schedule.n_chunks and not fixed
     if not (splits or shorter):

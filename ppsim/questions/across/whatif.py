@@ -572,7 +572,7 @@ def _check_read(part: str, run: Run, without: Run, timeline: Timeline) -> None:
     """Refuse a change of costs that no op of the run reads (InputError: the time of no op or
     message changes).
     """
-    schedule, key = timeline.schedule, re.split("[.= ]", part)[0].replace("-", "_")
+    schedule, key = timeline.schedule, _key_of(part).replace("-", "_")
     refuse_unused(
         times_used(schedule, run.costs) | {*REFUSED_UNUSED} - {key}, [schedule.name], run.costs
     )

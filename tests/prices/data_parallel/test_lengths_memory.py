@@ -95,6 +95,17 @@ def test_peaks_are_those_of_a_walk_over_the_queues(data, name, padded, tmp_path_
         assert ask("run", *words, *lengths, *cap)["fits"] is fits
 
 
+@pytest.mark.parametrize(("padded", "peaks"), [((), (1.5, 2.5)), (("--padded",), (16 / 9, 20 / 9))])
+def test_sizes_are_over_the_mean_of_all_replicas_padding_included(padded, peaks, tmp_path):
+    """GPipe holds all: 600 and 1,000 tokens where a mean microbatch has 400; padded 800 and 1,000
+    where it has 450.
+    """
+    path = write(tmp_path / "l.csv", [[[100, 300], [200]], [[400], [600]]])
+    found = ask("memory", "gpipe", "--devices", "2", "--mb", "2", "--lengths", path, *padded)
+    assert np.array(found["peak_of_replicas"]) == pytest.approx(np.array([[p, p] for p in peaks]))
+    assert found["replica"] == 1
+
+
 def test_explain_and_compare_hold_changes_to_the_longest_microbatch(tmp_path):
     """A microbatch of eight times the others' tokens fills the cap that counts means would fit."""
     tokens = [[[100]] * 7 + [[800]]] * 2
