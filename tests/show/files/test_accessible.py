@@ -40,6 +40,7 @@ PAGES = {
     "time against memory": "sweep 1f1b zb-1p interleaved:2 --devices 2,4 --mb 4,8",
 }
 PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+DESK = {"width": 1280, "height": 900, "deviceScaleFactor": 1, "mobile": False}
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +65,30 @@ def test_the_live_page_opens_fits_a_phone_and_keeps_the_rules_of_axe(browser):
     """Served, as it asks its server for reasons a moment after it is open."""
     with serving() as address:
         check_page(browser, address, "document.documentElement.hasAttribute('data-told')")
+
+
+@pytest.mark.browser
+def test_the_size_of_a_cap_is_read_whole_on_a_phone(tmp_path, browser):
+    target = tmp_path / "x.html"
+    words = [
+        "memory",
+        "1f1b",
+        "--devices",
+        "12",
+        "--mb",
+        "24",
+        "--model",
+        "llama3-8b",
+        "--cap",
+        "40GiB",
+    ]
+    invoke(*words, "-q", "-o", str(target))
+    for size, label in ((PHONE, "cap 40 GiB"), (DESK, "cap 40 GiB, passed by devices 1, 2, 3")):
+        browser.ask("Emulation.setDeviceMetricsOverride", **size)
+        browser.open(target.as_uri())
+        found = "[...document.querySelectorAll('#marks text')].map(text => text.textContent)"
+        assert label in browser.run(found)
+    browser.ask("Emulation.clearDeviceMetricsOverride")
 
 
 def check_page(browser: Browser, address: str, whole: str = "true") -> None:
