@@ -125,7 +125,7 @@ def _serve(ctx: click.Context, asked: ServeRequest) -> None:
         click.echo("Ctrl-C ends it", err=True)
         if not asked.no_open:
             webbrowser.open(address)
-        Thread(target=load_kernels, daemon=True).start()
+        loading = Thread(target=load_kernels, daemon=True)
         logging.disable()  # what is noted of a client's doings is not a news
         notes.shown.note = lambda text: None
         config = uvicorn.Config(
@@ -139,12 +139,14 @@ def _serve(ctx: click.Context, asked: ServeRequest) -> None:
             lifespan="off",
         )
         server = uvicorn.Server(config)
+        loading.start()
         try:
             run_interruptibly(
                 partial(server.run, [listening]), partial(setattr, server, "should_exit", True)
             )
         finally:
             planner.close()
+            loading.join()  # a process that ends while its kernels are compiled is aborted
 
 
 def _listen(host: str, port: int) -> tuple[socket.socket, str, bool]:

@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import re
+import select
 import shutil
 import subprocess
 import tempfile
@@ -27,6 +28,9 @@ BROWSER = next(
 QUIET = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
 QUIET += ["--disable-background-networking", "--disable-component-update", "--disable-default-apps"]
 QUIET += ["--disable-extensions", "--disable-sync"]
+# Seconds after which a condition is taken for one that never holds: far more than a page takes on a
+# loaded machine.
+WAIT_S = 300.0
 FLAGS = (*QUIET, "--window-size=1300,900", "--remote-debugging-pipe")
 
 
@@ -45,7 +49,8 @@ class Process:
         )
         os.close(theirs[0])
         os.close(ours[1])
-        self.answers, self.commands = os.fdopen(ours[0], "rb"), os.fdopen(theirs[1], "wb")
+        self.answers, self.commands = os.fdopen(ours[0], "rb", 0), os.fdopen(theirs[1], "wb")
+        self.told = b""  # what was read of the answers and not returned
         self.last = 0
 
     def send(self, message: dict[str, Any]) -> int:
@@ -56,12 +61,15 @@ class Process:
         return self.last
 
     def next(self) -> dict[str, Any]:
-        """Return the next answer or event."""
-        letters = bytearray()
-        while (letter := self.answers.read(1)) != b"\0":
-            assert letter, "the browser has ended"
-            letters += letter
-        found: dict[str, Any] = json.loads(letters)
+        """Return the next answer or event; fails where none comes within the limit."""
+        while b"\0" not in self.told:
+            ready, _, _ = select.select([self.answers], [], [], HANG_S)
+            assert ready, f"the browser has said nothing for {HANG_S:.0f} s"
+            more = self.answers.read(1 << 16)
+            assert more, "the browser has ended"
+            self.told += more
+        message, _, self.told = self.told.partition(b"\0")
+        found: dict[str, Any] = json.loads(message)
         return found
 
     def end(self) -> None:
@@ -154,8 +162,11 @@ class Browser:
         return done["result"].get("value")
 
     def wait(self, condition: str) -> None:
-        """Wait until a condition on the page holds."""
-        late = f"const late = setTimeout(() => fail(Error({condition!r})), {1000 * HANG_S:.0f})"
+        """Wait until a condition on the page holds; fails with it and the page's address where it
+        does not within the limit.
+        """
+        said = f"{json.dumps(f'waited {WAIT_S:.0f} s for {condition} at ')} + location.href"
+        late = f"const late = setTimeout(() => fail(Error({said})), {1000 * WAIT_S:.0f})"
         poll = f"if ({condition}) {{ clearInterval(at); clearTimeout(late); done(); }}"
         self.run(
             f"new Promise((done, fail) => {{ {late}; const at = setInterval(() => {{ {poll} }}, "

@@ -1,12 +1,18 @@
 """``ppsim serve`` says why it cannot serve, and lets no other machine in unless asked to."""
 
 import errno
+import logging
 import os
 import socket
+import time
+from threading import Event
 
 import pytest
 
+from ppsim.base import interruptible, notes
 from ppsim.errors import InputError
+from ppsim.questions.across import view
+from tests.clock import HANG_S
 from tests.commands import invoke
 
 
@@ -41,6 +47,30 @@ def test_an_address_of_this_machine_alone_needs_none(monkeypatch, host):
         f"cannot serve on {host.strip('[]')}:8765: none here",
         "--host 127.0.0.1",
     )
+
+
+def test_the_end_waits_for_the_kernels_that_are_compiled(monkeypatch):
+    """A process that ends while they are is aborted by the compiler."""
+    begun, ended, loaded = Event(), Event(), []
+
+    def load() -> None:
+        begun.set()
+        ended.wait(HANG_S)
+        time.sleep(0.5)
+        loaded.append(True)
+
+    def serve(work, stop) -> None:
+        begun.wait(HANG_S)
+        ended.set()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(notes.shown, "note", None, raising=False)
+    monkeypatch.setattr(view, "load_kernels", load)
+    monkeypatch.setattr(interruptible, "run_interruptibly", serve)
+    disabled = logging.root.manager.disable
+    invoke("serve", "--no-open", "--port", "0")
+    logging.disable(disabled)
+    assert loaded == [True]
 
 
 def test_a_host_that_is_none_is_told(monkeypatch):

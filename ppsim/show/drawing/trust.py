@@ -26,6 +26,7 @@ LEFT, RIGHT, BELOW, ABOVE, BETWEEN = 0.55, 0.15, 0.36, 0.1, 0.6  # inches around
 NOTE = 0.13  # inches, a line of text below all
 LONGEST_NAME = 40
 NARROW = 5.0  # inches, of a figure that has its axes one above the other
+WIDE = 2.5  # decades of times on an axis that names powers of ten alone
 NEAR = 0.1  # share of error within which a run is in the band
 ROW = 0.42  # inches of a schedule's shape
 BINS = 160  # of a shape of spread
@@ -81,7 +82,7 @@ def _draw_steps(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
     """Draw predicted over published steps, a colour and mark for each GPU, both axes logarithmic
     and equal.
     """
-    from matplotlib.ticker import FuncFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     columns = np.array(
         [
@@ -105,8 +106,12 @@ def _draw_steps(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
         label = f"{shorten(str(names[at]), LONGEST_NAME)} ({counts[at]:,})"
         look: dict[str, Any] = {"s": 5, "color": colour, "marker": marker, "linewidths": 0}
         axes.scatter(measured[here], predicted[here], label=label, **look)
+    decades = np.log10(ends[1] / ends[0])
     for axis in (axes.xaxis, axes.yaxis):
+        subs = (1, 2, 5) if decades < WIDE else (1,)
+        axis.set_major_locator(MaxNLocator(4) if decades < 1 else LogLocator(subs=subs))
         axis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))
+        axis.set_minor_formatter(NullFormatter())
     axes.legend(
         loc="upper left",
         fontsize=FONT - 0.5,

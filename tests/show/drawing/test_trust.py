@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -33,6 +34,25 @@ ROWS = [
     run("d", "b200", None, 3.0, 2.0, 4.0),
     {"id": "e", "reason": "the library has no such GPU"},
 ]
+
+
+@pytest.mark.parametrize("width", [3.3, 6.75])
+@pytest.mark.parametrize("seconds", [(3.0, 4.0), (3.3, 54.0), (0.2, 21.0), (0.02, 600.0)])
+def test_numbers_of_steps_stand_apart(width, seconds):
+    """For times within a decade, around one, and over several."""
+    figure = draw_published([run("a", "h100", s, s, s, s) for s in seconds], width)
+    steps, _ = figure.axes
+    figure.draw_without_rendering()
+    labels = [*steps.get_xticklabels(), *steps.get_xticklabels(minor=True)]
+    low, high = steps.get_xlim()
+    boxes = sorted(
+        (box.x0, box.x1)
+        for label in labels
+        if label.get_text() and low <= label.get_position()[0] <= high
+        for box in [label.get_window_extent()]
+    )
+    assert len(boxes) > 1
+    assert all(left[1] < right[0] for left, right in pairwise(boxes))
 
 
 @pytest.mark.parametrize("width", [3.3, 6.75])

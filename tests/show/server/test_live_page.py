@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import urlencode
@@ -17,23 +16,9 @@ from tests.browser import started
 from tests.clock import HANG_S
 from tests.commands import SOURCE, invoke
 from tests.real.runs.cases import wait_for
+from tests.serving import serving
 
 pytestmark = pytest.mark.browser
-
-
-@contextmanager
-def serving(*options):
-    """Run ``ppsim serve`` in a process of its own, and yield its address."""
-    words = [sys.executable, "-m", "ppsim", "serve", "--port", "0", "--no-open", *options]
-    with subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=SOURCE
-    ) as served:
-        assert served.stdout
-        try:
-            yield served.stdout.readline().strip()
-        finally:
-            served.terminate()
-        assert served.wait(HANG_S) in (143, -15)
 
 
 @pytest.fixture(scope="module")
@@ -485,11 +470,13 @@ def test_edits_stay_at_other_costs_and_wait_for_their_schedule(address, browser)
     browser.wait("!document.getElementById('regain').hidden")
     assert text(browser, "#regain") == words
     assert not browser.run("ppsim.undo()")
+    browser.wait("location.search.includes('mb=9')")
     browser.run("document.getElementById('regain').click()")
     browser.wait(f"ppsim.csv() === {json.dumps(csv)}")
     browser.wait("document.getElementById('regain').hidden")
     assert browser.run("ppsim.undo() && ppsim.undo() && ppsim.redo() && ppsim.redo()")
     browser.wait("location.hash.includes('e=') && location.search.includes('comm=0.5')")
+    browser.wait("location.search.includes('mb=8')")  # the address follows the schedule later
     link = browser.run("location.href")
     browser.open(link)
     browser.wait(f"ppsim.csv() === {json.dumps(csv)}")

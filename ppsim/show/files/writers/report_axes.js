@@ -46,6 +46,8 @@ function deviceAxis(devices, top, row, { left, narrow }, theme, lane = 0) {
   )).join('');
 }
 
+const LETTER = 6; // pixels of a letter of a cap's label, on average
+
 /** The caps as dashed lines across the curves, with their sizes: one, or one for each that devices have. */
 function capLine(view, panel, geometry, theme) {
   const cap = capOf(view);
@@ -63,7 +65,8 @@ function capLine(view, panel, geometry, theme) {
     const own = shown.filter(device => capAt(device) === size);
     const passed = over.filter(device => capAt(device) === size);
     const name = cap.values ? `cap ${cap.texts[own[0]]} of ${plural(own)}` : cap.text;
-    const label = passed.length ? `${name}, passed by ${cap.values ? passed.join(', ') : plural(passed)}` : name;
+    const whole = passed.length ? `${name}, passed by ${cap.values ? passed.join(', ') : plural(passed)}` : name;
+    const label = whole.length * LETTER > geometry.plotWidth ? name : whole;
     const line = cap.values && own.length === 1 && !curve.parts
       ? lineColour(timeline, theme.dark, own[0]) : colour;
     return `<path class="cap" d="M0 ${px(at)}h${geometry.plotWidth}" stroke="${line}" stroke-width="1.5"`
