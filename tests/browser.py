@@ -113,6 +113,8 @@ class Browser:
         self._session = attached["sessionId"]
         for part in ("Page", "Runtime", "Log"):
             self.ask(f"{part}.enable")
+        # A browser has one page in focus, and only that one may copy: each counts as in focus.
+        self.ask("Emulation.setFocusEmulationEnabled", enabled=True)
 
     def ask(self, method: str, **params: Any) -> Any:
         """Send a command of the protocol and return its result."""
