@@ -119,7 +119,7 @@ class Side:
     costs: Costs
     time: Callable[[Change], float]
 
-    def at(self, change: Change) -> float:
+    def time_with(self, change: Change) -> float:
         """Return the time of its step with a change of its costs."""
         check_time()
         return self.time(change)
@@ -127,7 +127,7 @@ class Side:
     @property
     def now(self) -> float:
         """The time of its step at the present costs."""
-        return self.at(lambda costs: costs)
+        return self.time_with(lambda costs: costs)
 
     @property
     def is_split(self) -> bool:
@@ -176,7 +176,7 @@ def _of_split(base: Side, rival: Side, *, only_above: bool) -> Iterator[BreakEve
 
     @cache
     def lead(value: float) -> float:
-        return sign * (least - split.at(lambda costs: stretch_split(costs, value / now)))
+        return sign * (least - split.time_with(lambda costs: stretch_split(costs, value / now)))
 
     points = {LEAST, *(2.0**power for power in range(-2, 4)), now, MOST}
     if only_above:
@@ -208,7 +208,7 @@ def _of_messages(base: Side, rival: Side, *, only_above: bool) -> Iterator[Break
             comm = value if now == 0 else np.asarray(costs.comm) * (value / now)
             return replace(costs, comm=comm)
 
-        return base.at(change) - rival.at(change)
+        return base.time_with(change) - rival.time_with(change)
 
     points = {*(longest * each for each in MESSAGES), now}
     if only_above and unit == "now":

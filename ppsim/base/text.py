@@ -8,6 +8,8 @@ import re
 import shlex
 from collections.abc import Iterable, Sequence
 
+from ppsim.errors import InputError
+
 STANDARD_INPUT = "-"  # in place of the name of a file
 MOST = 200  # characters of a name in a message
 MOST_OF_LINE = 4000
@@ -57,6 +59,11 @@ def underline(line: str, most: int = 120) -> str:
     """
     excerpt = shorten(line.strip(), most)
     return f"  {excerpt}\n  {'^' * len(excerpt)}"
+
+
+def unreadable_line(source: str, number: int, line: str, why: str, hint: str) -> InputError:
+    """Return the error of a line of a file, counted from 1, with the line and the reason."""
+    return InputError(f"{source}, line {number}: {why}\n{underline(line)}", hint)
 
 
 def guess_of(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:

@@ -168,6 +168,21 @@ def stages_of(costs: CostOptions, *given: object) -> int | None:
     return None if any(given) else ask_costs(costs).n_stages()
 
 
+def queues_follow_costs(spec: str, asked: Asked) -> bool:
+    """Return whether ops are ordered by their costs: the family's ops, or ops added to it.
+
+    Args:
+        spec: the schedule's spelling; empty for queues of no family.
+        asked: the parts that the options of costs call.
+    """
+    if asked.orders_by_costs:
+        return True
+    from ppsim.schedules import family_of
+
+    family = family_of(spec) if spec else None
+    return family is not None and family.uses_costs
+
+
 def build_memory(
     schedule: Schedule,
     prices: Costs,

@@ -81,7 +81,7 @@ class Part:
         return None
 
     def stages_hint(self, devices: int, stages: int) -> str:
-        """Return the nearest value that states so many stages; empty if the options state none."""
+        """Return the nearest value with this number of stages; empty if the options state none."""
         return ""
 
     def add_ops(self, schedule: Schedule, price: Pricing) -> Schedule:
@@ -244,7 +244,7 @@ class Asked:
         return next(stating, "")
 
     def stages_hint(self, devices: int, stages: int) -> str:
-        """Return the nearest value that states so many stages; empty if no option states any."""
+        """Return the nearest value with this number of stages; empty if no option states any."""
         return next(filter(None, (part.stages_hint(devices, stages) for part in self.parts)), "")
 
     def layout_of(self, schedule: Schedule) -> Layout | None:

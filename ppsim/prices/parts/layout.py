@@ -99,7 +99,7 @@ class LayoutString(Source):
         return read_layout(self.layout or "").n_stages
 
     def stages_hint(self, devices: int, stages: int) -> str:
-        """Return the nearest layout of so many stages."""
+        """Return the nearest layout of this number of stages."""
         from ppsim.workload.layout.layout import nearest_layout
 
         return nearest_layout(self.layout or "", devices, stages)

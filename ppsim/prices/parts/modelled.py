@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import click
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ppsim.engine.memory.usage import MemoryModel
     from ppsim.prices.modelled import Modelled
 
+CostsOfModel = TypeVar("CostsOfModel", bound="ModelOnCluster")  # the options of costs
 # Names of ``ppsim plan --layouts``. Spelled out here: reading them from the planning room would
 # load numpy for the help of every command.
 LAYOUTS = ("even", "light-last", "light-ends")
@@ -162,9 +163,24 @@ def model_of(options: ModelledOptions, network: NetworkOptions, mbs: int | None)
     return Modelled(model, machine, base, tuple(sizes.items()), options.layouts or "even")
 
 
-def network_of(network: NetworkOptions, modelled: Modelled | None) -> NetworkOptions:
-    """Return the options of messages, which a model on their cluster prices as latencies."""
-    return network if modelled is None else ModelledNetwork(**vars(network))
+def price_by_model(
+    costs: CostsOfModel, network: NetworkOptions, training: ModelledOptions, mbs: int | None
+) -> tuple[CostsOfModel, NetworkOptions]:
+    """Return the options of costs and of messages, by the model on their cluster if one is named.
+
+    Args:
+        costs: the options of costs.
+        network: the options of messages; the model prices messages as latencies.
+        training: the model, and how it is trained.
+        mbs: sequences in a microbatch (1).
+
+    Raises:
+        InputError: no such model, cluster or software.
+    """
+    modelled = model_of(training, network, mbs)
+    if modelled is not None:
+        network = ModelledNetwork(**vars(network))
+    return replace(costs, modelled=modelled), network
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ppsim.analysis.break_even import MESSAGE, SPLIT, BreakEven, Change, Side, break_evens
+from ppsim.analysis.break_even import MESSAGE, RUNS, SPLIT, BreakEven, Change, Side, break_evens
 from ppsim.base.numbers import round_down
 from ppsim.core.ops import Kind
 from ppsim.errors import PpsimError
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 BUDGET = 2_000_000  # ops that are simulated to find all break-evens, a few seconds
 DIGITS = 3  # of the times, rounded down so that what is said up to one holds
-RUNS = 40  # about as many simulations as two break-evens take
 # A search for queues costs as much as simulating so many times their ops: CPython searches a small
 # schedule, machine code a large one.
 SMALL, PER_OP_SMALL, PER_OP = 4_096, 50, 8

@@ -44,7 +44,7 @@ from ppsim.prices.data_parallel.replicas import (
     time_replicas,
 )
 from ppsim.prices.options import TIMING, CostOptions
-from ppsim.prices.parts.modelled import ModelledOptions, model_of, network_of
+from ppsim.prices.parts.modelled import ModelledOptions, price_by_model
 from ppsim.prices.timing import SIMPLE, time_ops
 from ppsim.questions.across.explain_text import (
     explain_lines,
@@ -201,9 +201,9 @@ def answer(request: ExplainRequest) -> Explained:
         prices = stated.observed.costs
         inputs = inputs_of(given) | {"run": stated.text}
     else:
-        modelled = model_of(request.modelled, request.network, request.lengths.mbs)
-        costs = replace(request.costs, modelled=modelled)
-        network = network_of(request.network, modelled)
+        costs, network = price_by_model(
+            request.costs, request.network, request.modelled, request.lengths.mbs
+        )
         request = replace(request, costs=costs, network=network)
         explanation, base, simulated = _explain_simulated(request)
         prices = simulated.prices

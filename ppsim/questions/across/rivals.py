@@ -200,7 +200,7 @@ def _is_laned(base: Run) -> bool:
 
 
 def _has_lanes(schedule: Schedule) -> bool:
-    """Return whether there are ops of other streams than compute, besides those around a training
+    """Return whether there are ops of other streams than compute, without those around a training
     step.
     """
     return schedule.has_lanes and not mask((*COMPUTE, *ONCE_A_STEP))[schedule.kind].all()

@@ -30,6 +30,7 @@ from ppsim.prices.build import (
     build_costs,
     build_schedule,
     check_used,
+    queues_follow_costs,
     refuse_unused,
     times_used,
 )
@@ -109,13 +110,8 @@ class Run:
 
     @property
     def queues_follow_costs(self) -> bool:
-        """Whether ops are ordered by their costs, those of the family or those added to it."""
-        if self.asked.orders_by_costs:
-            return True
-        from ppsim.schedules import family_of
-
-        family = family_of(self.spec) if self.spec else None
-        return family is not None and family.uses_costs
+        """Whether ops are ordered by their costs: the family's ops, or ops added to it."""
+        return queues_follow_costs(self.spec, self.asked)
 
     @property
     def _keeps_all(self) -> bool:
@@ -228,13 +224,13 @@ def change_run(change: str, base: Run, given: TypedOptions) -> tuple[str, Timeli
     """
     parts = [part.strip() for part in PART.split(change)]
     keys = changeable_options()
-    parts.sort(key=lambda part: _rank_of(keys.get(part.partition("=")[0].strip())))
+    parts.sort(key=lambda part: _rank_of(keys.get(_key_of(part))))
     run = reduce(lambda run, part: _Change(part, run, keys).made(), parts, base)
     _check_together(run, parts, given, keys)
     changed = {option.name for part in parts if (option := keys.get(_key_of(part)))}
     run, timeline = _time_used(run, base, changed)
     for part in parts:
-        option = keys.get(part.partition("=")[0].strip())
+        option = keys.get(_key_of(part))
         if not (_changes_shape(option) or _of_training(option)):
             others = [other for other in parts if other != part]
             without = reduce(lambda run, other: _Change(other, run, keys).made(), others, base)

@@ -25,12 +25,17 @@ from ppsim.ask.write import Writers, document_writers, find_targets, inputs_of, 
 from ppsim.base.numbers import format_change, format_number
 from ppsim.engine.simple.columns import Column, columns_of
 from ppsim.errors import InputError, PpsimError
-from ppsim.prices.build import add_memory, build_costs, look_inside_costs
+from ppsim.prices.build import (
+    add_memory,
+    build_costs,
+    look_inside_costs,
+    queues_follow_costs,
+)
 from ppsim.prices.cap import Cap, fits_none, read_cap
 from ppsim.prices.data_parallel.lengths import DealOptions, LengthOptions
 from ppsim.prices.data_parallel.replicas import ReplicaOptions
 from ppsim.prices.options import CostOptions, ask_costs
-from ppsim.prices.parts.modelled import ModelledOptions, model_of, network_of
+from ppsim.prices.parts.modelled import ModelledOptions, price_by_model
 from ppsim.prices.several import time_schedules
 from ppsim.prices.timing import time_ops
 
@@ -112,9 +117,9 @@ def compare(schedules: Sequence[str], **options: Any) -> Comparison:
 
 def answer(request: CompareRequest) -> Comparison:
     """Answer the request: time the schedules on the same devices."""
-    modelled = model_of(request.modelled, request.network, request.lengths.mbs)
-    costs = replace(request.costs, modelled=modelled)
-    network = network_of(request.network, modelled)
+    costs, network = price_by_model(
+        request.costs, request.network, request.modelled, request.lengths.mbs
+    )
     request = replace(request, costs=costs, network=network)
     cap = read_cap(request.cap) if request.cap else None
     lengths = request.replica_options, request.lengths, request.dealing
@@ -442,10 +447,8 @@ def find_limits(found: Comparison) -> Limits:
             left.append(row.name)
             continue
         limits += ((row.name, each) for each in break_evens(sides[0], side, of=of))
-    from ppsim.schedules import family_of
-
-    families = {row.name: family_of(row.name) for row in timed}
-    kept = tuple(name for name, family in families.items() if family and family.uses_costs)
+    asked = ask_costs(request.costs, request.network)
+    kept = tuple(row.name for row in timed if queues_follow_costs(row.name, asked))
     return Limits(base, tuple(limits), tuple(left), kept)
 
 

@@ -38,7 +38,7 @@ from ppsim.prices.data_parallel.lengths import (
 )
 from ppsim.prices.data_parallel.replicas import AFTER_ONE_STEP, ReplicaOptions, Replicas
 from ppsim.prices.options import CostOptions
-from ppsim.prices.parts.modelled import ModelledOptions, model_of
+from ppsim.prices.parts.modelled import ModelledOptions, price_by_model
 from ppsim.prices.several import time_schedules
 from ppsim.prices.timing import refuse_rounds
 
@@ -187,8 +187,7 @@ def answer(request: JitterRequest) -> Jitter:
     from ppsim.analysis.jitter import jitter as draw
 
     network = NetworkOptions(cluster=request.cluster)
-    modelled = model_of(request.modelled, network, request.lengths.mbs)
-    costs = replace(request.costs, modelled=modelled)
+    costs, _ = price_by_model(request.costs, network, request.modelled, request.lengths.mbs)
     request = replace(request, costs=costs)
     uneven, samples, seed = request.uneven, request.samples, request.seed
     rows = time_schedules(request.schedules.specs, request.shape, costs)

@@ -82,7 +82,9 @@ class Grid:
     widths: list[list[int]]
 
     @classmethod
-    def of(cls, groups: Iterable[Sequence[Cells]], across: int, columns: int, between: int) -> Grid:
+    def from_groups(
+        cls, groups: Iterable[Sequence[Cells]], across: int, columns: int, between: int
+    ) -> Grid:
         """Return a grid whose cells are as wide as the widest text of their place in a line."""
         places = [list[Cells]([HEADINGS]) for _ in range(across)]
         for rows in groups:
@@ -112,7 +114,7 @@ class Grid:
 
 
 def screen_lines(rows: Sequence[Row], width: int) -> Iterator[Block]:
-    """Yield every group below its heading, the least idle first, as many a line as fit."""
+    """Yield every group below its heading, the least idle first, as many on a line as fit."""
     ordered = sorted(rows, key=lambda row: (row.idle, row.peak))
     idle = align_right([format_share(row.idle) for row in ordered])
     peak = align_right([format_number(row.peak) for row in ordered])
@@ -120,7 +122,7 @@ def screen_lines(rows: Sequence[Row], width: int) -> Iterator[Block]:
     for row, *numbers in zip(ordered, idle, peak, strict=True):
         split = "yes" if row.family.split else ""
         groups[group_of(row)].append((row.family.name, *numbers, split))
-    grids = [Grid.of(groups.values(), *sizes) for sizes in GRIDS]
+    grids = [Grid.from_groups(groups.values(), *sizes) for sizes in GRIDS]
     grid = next((each for each in grids if each.wide <= width), grids[-1])
     yield Line([(grid.line([HEADINGS] * grid.across), "quiet")])
     for name, found in groups.items():

@@ -61,7 +61,7 @@ from ppsim.prices.data_parallel.replicas import (
 )
 from ppsim.prices.options import GIVEN_COSTS, CostOptions, ask_costs
 from ppsim.prices.part import UNEVEN
-from ppsim.prices.parts.modelled import ModelledOptions, model_of, network_of
+from ppsim.prices.parts.modelled import ModelledOptions, price_by_model
 from ppsim.prices.timing import execute_slots, note_queues, time_ops
 
 if TYPE_CHECKING:
@@ -209,9 +209,9 @@ def run(schedule: str | Schedule, **options: Any) -> Any:
 
 def answer(request: RunRequest) -> Run | Grid:
     """Time the schedule of the request."""
-    modelled = model_of(request.modelled, request.network, request.lengths.mbs)
-    costs = replace(request.costs, modelled=modelled)
-    network = network_of(request.network, modelled)
+    costs, network = price_by_model(
+        request.costs, request.network, request.modelled, request.lengths.mbs
+    )
     request = replace(request, costs=costs, network=network)
     spec = request.own or request.schedule.spec
     if request.lowered:

@@ -49,7 +49,7 @@ from ppsim.prices.build import (
 from ppsim.prices.cap import Cap, fits_none, read_cap
 from ppsim.prices.chunked import count_chunks
 from ppsim.prices.options import NAMING_FILES, CostOptions, ask_costs
-from ppsim.prices.parts.modelled import ModelledOptions, model_of, network_of
+from ppsim.prices.parts.modelled import ModelledOptions, price_by_model
 from ppsim.prices.several import check_shape, options_taken, time_schedule
 
 if TYPE_CHECKING:
@@ -177,9 +177,7 @@ def answer(request: SweepRequest) -> Sweep:
     from ppsim.schedules import reads_ops
 
     specs, grid = request.schedules.specs, request.grid
-    modelled = model_of(request.modelled, request.network, request.mbs)
-    costs = replace(request.costs, modelled=modelled)
-    network = network_of(request.network, modelled)
+    costs, network = price_by_model(request.costs, request.network, request.modelled, request.mbs)
     if stages := stages_of(costs, grid.stages, grid.devices):
         grid = replace(grid, stages=[stages])
     check_shape(specs, grid.stages or grid.devices, grid.microbatches or costs.chunked)

@@ -142,7 +142,8 @@ def _known_object(
         for name, each in known.items()
         if each is not None and makeable.issuperset(np.unique(each.kind).tolist())
     }
-    own = [name for name, (_, queues) in made.items() if queues == hash_queues(schedule)]
+    own_queues = hash_queues(schedule)
+    own = [name for name, (_, queues) in made.items() if queues == own_queues]
     ops: dict[tuple[int, int, int], int] = {}
     names = own[:1]
     column: list[int] = []

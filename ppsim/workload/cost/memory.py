@@ -42,7 +42,7 @@ from ppsim.workload.model.operators import ITEM, tokens_of
 from ppsim.workload.model.parallel import Parallel
 
 Bytes = NDArray[np.float64]
-MASTER = 4.0  # bytes of a parameter's master copy; the optimizer has two moments besides
+MASTER = 4.0  # bytes of a parameter's master copy; the optimizer has two moments as well
 LOGITS = 3.0 * ITEM  # bytes a logit at the loss: in 16 bits, and in 32
 # whole inputs gathered from tensor-parallel ranks and being worked on, at the output
 GATHERED = 3.0

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ppsim.base.source import name_of, read_text
-from ppsim.base.text import STANDARD_INPUT, underline
+from ppsim.base.text import STANDARD_INPUT, unreadable_line
 from ppsim.base.unpack.texts import split_lines
 from ppsim.errors import InputError
 from ppsim.workload.model.parallel import MOST, RANK_ORDERS
@@ -149,17 +149,18 @@ def _read_lines(lines: list[str], source: str) -> _Chart:
         if replica >= 0 and device < 0 and (found := _DEVICE.fullmatch(word)):
             device = int(found[1])
             if (replica, device) in seen:
-                raise _unreadable(
+                raise unreadable_line(
                     source,
                     number,
                     line,
                     f"pipeline device {device} of data replica {replica} again",
+                    HINT,
                 )
             seen.add((replica, device))
         elif replica < 0 and (found := _REPLICA.fullmatch(word)):
             replica = int(found[1])
             if any(replica == known for known, _ in seen):
-                raise _unreadable(source, number, line, f"data replica {replica} again")
+                raise unreadable_line(source, number, line, f"data replica {replica} again", HINT)
         elif device >= 0 and (found := _RANK.fullmatch(word)):
             rank, context, tensor = (int(each or 0) for each in found.groups())
             chart.boxes.append(_Box(rank, replica, device, context, tensor, number))
@@ -177,7 +178,7 @@ def _read_lines(lines: list[str], source: str) -> _Chart:
                 if _RANK.fullmatch(word)
                 else "not of a layout of ranks"
             )
-            raise _unreadable(source, number, line, where)
+            raise unreadable_line(source, number, line, where, HINT)
     if replica >= 0:
         raise InputError(f"'{source}' ends inside data replica {replica}", HINT)
     return chart
@@ -249,7 +250,3 @@ def _rank(layout: RankLayout, order: str, box: _Box) -> int:
     if order.endswith("dp"):
         outer, inner, count = box.replica, box.device, layout.pp
     return ((outer * count + inner) * layout.cp + box.context) * layout.tp + box.tensor
-
-
-def _unreadable(source: str, number: int, line: str, why: str) -> InputError:
-    return InputError(f"{source}, line {number}: {why}\n{underline(line)}", HINT)

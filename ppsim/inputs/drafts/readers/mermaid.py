@@ -12,7 +12,7 @@ import re
 
 import numpy as np
 
-from ppsim.base.text import shorten, underline
+from ppsim.base.text import shorten, unreadable_line
 from ppsim.base.times import parse_scaled_unit
 from ppsim.base.unpack.texts import split_lines
 from ppsim.core.draft import Draft
@@ -87,18 +87,22 @@ def parse(text: str, source: str) -> Draft:
             continue
         name, colon, details = (part.strip() for part in word.partition(":"))
         if not (name and colon and details) or not sections:
-            raise _unreadable(
-                source, row, line, "a bar outside any section" if colon and name else "not a bar"
+            raise unreadable_line(
+                source,
+                row,
+                line,
+                "a bar outside any section" if colon and name else "not a bar",
+                _HOW,
             )
         identity, begin, end = _span(details, source, row, line)
         members = [_NAME.fullmatch(member.strip()) for member in name.split("+", 2)]
         if len(members) > 2 or None in members:
-            raise _unreadable(source, row, line, f"'{shorten(name, 40)}' names no op")
+            raise unreadable_line(source, row, line, f"'{shorten(name, 40)}' names no op", _HOW)
         for part, op in enumerate(members, start=1 if len(members) == 2 else 0):
             assert op is not None
             kind = Kind[op[2]]
             if kind in STAGELESS and op[1]:
-                raise _unreadable(source, row, line, f"'{op[2]}' has a stage")
+                raise unreadable_line(source, row, line, f"'{op[2]}' has a stage", _HOW)
             stage = int(op[1]) if op[1] else -1 if kind in STAGELESS else device
             rows.append((device, kind, stage, int(op[3]), row, part or 1, part))
             times.append((begin / scale, end / scale))
@@ -131,17 +135,13 @@ def _span(details: str, source: str, row: int, line: str) -> tuple[str, float, f
     """Read the id of a bar, empty for none, its start and its end."""
     words = [word.strip() for word in details.split(",", 9)]
     if len(words) < 2 or not all(_NUMBER.fullmatch(word) for word in words[-2:]):
-        raise _unreadable(source, row, line, "start and end are not plain numbers")
+        raise unreadable_line(source, row, line, "start and end are not plain numbers", _HOW)
     own = [word for word in words[:-2] if word not in _TAGS]
     if len(own) > 1:
-        raise _unreadable(source, row, line, "too many parts")
+        raise unreadable_line(source, row, line, "too many parts", _HOW)
     start, end = float(words[-2]), float(words[-1])
     if max(abs(start), abs(end)) > LONGEST:
-        raise _unreadable(source, row, line, f"a time beyond {LONGEST:g}")
+        raise unreadable_line(source, row, line, f"a time beyond {LONGEST:g}", _HOW)
     if end < start:
-        raise _unreadable(source, row, line, "it ends before it starts")
+        raise unreadable_line(source, row, line, "it ends before it starts", _HOW)
     return "".join(own), start, end
-
-
-def _unreadable(source: str, row: int, line: str, why: str) -> InputError:
-    return InputError(f"{source}, line {row}: {why}\n{underline(line)}", _HOW)
