@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -41,6 +43,17 @@ def invoke(*words: str, text: str = "", env: dict[str, str] | None = None) -> Re
     return CliRunner().invoke(group, words, input=text, env=PLAIN | (env or {}))
 
 
+def screen_of(command: str, columns: int, **env: str) -> list[str]:
+    """Return the lines that a command prints on a terminal of this width, without colours."""
+    found = invoke(
+        *command.split(),
+        env={"COLUMNS": str(columns), "FORCE_COLOR": "1", "TERM": "xterm-256color", **env},
+    )
+    assert not found.exit_code, found.output
+    assert "\x1b[" in found.stdout
+    return re.sub(r"\x1b\[[\d;]*m", "", found.stdout).splitlines()
+
+
 def refused(*words: str) -> PpsimError:
     """Return the error that a command ends with; fail if it ends without one."""
     result = invoke(*words)
@@ -56,6 +69,28 @@ def answer(*words: str) -> tuple[int, str, str]:
     with redirect_stdout(out), redirect_stderr(err), patch.object(sys, "argv", ["ppsim", *words]):
         code = run_and_explain()
     return code, out.buffer.getvalue().decode(), err.buffer.getvalue().decode()
+
+
+def answers_with(package: str, folder: Path, lines: Sequence[Sequence[str]]) -> list[Any]:
+    """Return what :func:`answer` says of command lines in an interpreter whose scan of a package
+    finds the files of one more folder.
+    """
+    code = (
+        f"import importlib, json, sys; sys.path.append({str(ROOT)!r})\n"
+        f"importlib.import_module({package!r}).__path__.append({str(folder)!r})\n"
+        "from tests.commands import answer\n"
+        "print(json.dumps([answer(*line) for line in json.load(sys.stdin)]))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        input=json.dumps(lines),
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=folder,
+    )
+    found: list[Any] = json.loads(ran.stdout)
+    return found
 
 
 def process(

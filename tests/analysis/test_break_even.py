@@ -69,6 +69,18 @@ shapes = st.tuples(
 )
 
 
+def sides_of(shape):
+    """The sides of two schedules of a drawn shape; the example is passed over where one refuses."""
+    base_name, name, devices, count, backward, comm = shape
+    times = {"ti": backward, "tw": backward * 0.9, "tb": 2 * backward, "comm": comm}
+    try:
+        base = side_of(base_name, devices, count, **times)
+        rival = side_of(name, devices, count, **times)
+    except InputError:
+        assume(False)
+    return base, rival
+
+
 def is_faster(limit, value):
     """Whether a limit says that the rival is faster where an op or a message takes that time."""
     return (sum(each < value for each in limit.at) % 2 == 0) == limit.below
@@ -77,13 +89,7 @@ def is_faster(limit, value):
 @given(shapes, st.lists(st.floats(0.0, 1.0), min_size=4, max_size=4))
 def test_the_order_changes_at_a_break_even_and_between_two_it_does_not(shape, shares):
     """A bit less and a bit more, simulated again; and at four times of each stretch between."""
-    base_name, name, devices, count, backward, comm = shape
-    times = {"ti": backward, "tw": backward * 0.9, "tb": 2 * backward, "comm": comm}
-    try:
-        base = side_of(base_name, devices, count, **times)
-        rival = side_of(name, devices, count, **times)
-    except InputError:
-        assume(False)
+    base, rival = sides_of(shape)
     for limit in break_evens(base, rival):
         for value in limit.at:
             less = lead(base, rival, limit, value * (1 - AROUND))
@@ -253,13 +259,7 @@ def test_what_has_no_single_time_has_no_break_even():
 @given(shapes)
 def test_above_the_present_time_the_first_end_of_an_advantage_is_found(shape):
     """It is the first time of the whole search above the present one, as far as it is said."""
-    base_name, name, devices, count, backward, comm = shape
-    times = {"ti": backward, "tw": backward * 0.9, "tb": 2 * backward, "comm": comm}
-    try:
-        base = side_of(base_name, devices, count, **times)
-        rival = side_of(name, devices, count, **times)
-    except InputError:
-        assume(False)
+    base, rival = sides_of(shape)
     every = {limit.of: limit for limit in break_evens(base, rival)}
     above = {limit.of: limit for limit in break_evens(base, rival, only_above=True)}
     for what, limit in above.items():
@@ -289,14 +289,14 @@ def test_above_the_present_time_a_slower_schedule_has_no_end():
     assert list(break_evens(base, rival, only_above=True)) == []
 
 
-def test_queues_that_are_made_anew_move_the_break_even():
+def test_queues_that_are_made_again_move_the_break_even():
     """A side says itself with which queues its time at other costs is that of."""
     rival = side_of("zb-1p", 4, 8, tf=1, tb=2, ti=1, tw=1)
     base = side_of("1f1b", 4, 8, tf=1, tb=2, ti=1, tw=1)
     (kept,) = break_evens(base, rival, only_above=True)
     better = Side(rival.schedule, rival.costs, lambda change: rival.time(change) * 0.9)
-    (anew,) = break_evens(base, better, only_above=True)
-    assert anew.at[0] > kept.at[0] * 1.05
+    (made_again,) = break_evens(base, better, only_above=True)
+    assert made_again.at[0] > kept.at[0] * 1.05
 
 
 def test_how_closely_a_break_even_is_found():
@@ -362,7 +362,7 @@ def test_compare_times_the_baseline_once_at_each_length_of_messages(monkeypatch)
 
 
 def test_compare_says_where_queues_that_follow_costs_keep_their_order():
-    """``run`` makes those of zb-v again at other costs; those of v-half are the same at all."""
+    """``run`` makes the queues of zb-v again at other costs; v-half has the same at all costs."""
     shown = invoke("compare", "1f1b", "zb-v", "v-half", "--devices", "4", "--mb", "8").stdout
     limits = [line for line in shown.splitlines() if "as long as" in line]
     assert {line.split()[0] for line in limits} == {"zb-v", "v-half"}

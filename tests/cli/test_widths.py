@@ -2,7 +2,6 @@
 
 import io
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from rich.console import Console
 
 from ppsim.cli import group
 from ppsim.cli._progress import _make_bar
-from tests.commands import invoke
+from tests.commands import invoke, screen_of
 
 COMMANDS = (
     "run interleaved:2 --devices 4 --mb 8",
@@ -43,17 +42,6 @@ COMMANDS = (
 @pytest.fixture(autouse=True)
 def root(monkeypatch):
     monkeypatch.chdir(Path(__file__).parents[2])
-
-
-def screen_of(command: str, columns: int, **env: str) -> list[str]:
-    """The lines of a terminal of so many columns, without colours."""
-    found = invoke(
-        *command.split(),
-        env={"COLUMNS": str(columns), "FORCE_COLOR": "1", "TERM": "xterm-256color", **env},
-    )
-    assert not found.exit_code, found.output
-    assert "\x1b[" in found.stdout
-    return re.sub(r"\x1b\[[\d;]*m", "", found.stdout).splitlines()
 
 
 @pytest.mark.sampled(6)

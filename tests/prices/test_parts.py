@@ -28,7 +28,7 @@ from ppsim.prices.options import (
 from ppsim.prices.part import LAYER_TIMES, Part, Source
 from ppsim.prices.timing import SIMPLE
 from ppsim.questions.timelines.sweep import files_of
-from tests.commands import ROOT
+from tests.commands import ROOT, answers_with
 
 
 def example() -> str:
@@ -143,12 +143,6 @@ def test_a_source_like_the_profile_is_one_file(tmp_path, profile):
     """
     (tmp_path / "twin.py").write_text(TWIN)
     (tmp_path / "own.csv").write_text("0F0,0B0\n1F0,1B0\n")
-    code = (
-        f"import json, sys; sys.path.append({str(ROOT)!r})\n"
-        f"import ppsim.prices.parts as parts; parts.__path__.append({str(tmp_path)!r})\n"
-        "from tests.commands import answer\n"
-        "print(json.dumps([answer(*line.split()) for line in json.load(sys.stdin)]))"
-    )
     own = f"{ROOT / 'gallery' / profile}"
     size = "--devices 3 --mb 6"
     lines = [
@@ -156,15 +150,7 @@ def test_a_source_like_the_profile_is_one_file(tmp_path, profile):
         for line in LIKE_A_PROFILE
         for option in ("profile", "twin")
     ]
-    ran = subprocess.run(
-        [sys.executable, "-c", code],
-        input=json.dumps(lines),
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=tmp_path,
-    )
-    said = json.loads(ran.stdout)
+    said = answers_with("ppsim.prices.parts", tmp_path, [line.split() for line in lines])
     for line, known, new in zip(LIKE_A_PROFILE, said[::2], said[1::2], strict=True):
         assert [str(part).replace("--twin", "--profile") for part in new] == [
             str(part) for part in known

@@ -97,7 +97,7 @@ class Words(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def written_files(tmp_path_factory):
     """The files that questions are asked about."""
     folder = tmp_path_factory.mktemp("made")
     files = [str(folder / name) for name in ("order.csv", "run.json")]
@@ -109,8 +109,8 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture
-def files(made, tmp_path, monkeypatch):
-    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+def files(written_files, tmp_path, monkeypatch):
+    shutil.copytree(written_files, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -8,17 +8,9 @@ import pytest
 from ppsim.ask.words import short_needs
 from ppsim.questions.timelines.list_screen import GROUPS
 from ppsim.schedules import families
-from tests.commands import invoke
+from tests.commands import invoke, screen_of
 
 CELLS = re.compile(r"([a-z0-9-]+) +([\d.]+%) +([\d.]+)( +yes)?(?=$| )")
-
-
-def screen(columns: int) -> list[str]:
-    """The lines of a terminal of so many columns."""
-    env = {"COLUMNS": str(columns), "FORCE_COLOR": "1", "TERM": "xterm"}
-    text = invoke("list", env=env).stdout
-    assert "\x1b[" in text
-    return re.sub(r"\x1b\[[\d;]*m", "", text).splitlines()
 
 
 def entries_of(lines: list[str]) -> dict[str, tuple[str, ...]]:
@@ -34,7 +26,7 @@ def entries_of(lines: list[str]) -> dict[str, tuple[str, ...]]:
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("columns", [60, 80, 100, 120, 200])
 def test_all_schedules_are_on_one_screen(columns):
-    lines = screen(columns)
+    lines = screen_of("list", columns)
     assert len(lines) <= (30 if columns >= 120 else 40)
     assert max(map(len, lines)) <= columns
     assert {*entries_of(lines)} == {family.name for family in families()}
@@ -46,7 +38,7 @@ def test_a_screen_and_a_pipe_have_the_same_numbers():
         for line in invoke("list").stdout.splitlines()
         if "%" in line and "schedules;" not in line
     }
-    shown = entries_of(screen(80))
+    shown = entries_of(screen_of("list", 80))
     assert len(shown) == len(families())
     split = {family.name: "yes" if family.split else "" for family in families()}
     for name, (idle, peak, splits) in shown.items():
@@ -55,7 +47,7 @@ def test_a_screen_and_a_pipe_have_the_same_numbers():
 
 
 def test_a_group_has_the_schedules_of_its_heading_the_least_idle_first():
-    lines = screen(50)  # one schedule a line
+    lines = screen_of("list", 50)  # one schedule a line
     at = {heading: lines.index(heading) for heading in GROUPS if heading in lines}
     assert {"one stage a device", "several stages a device, interleaved"} <= {*at}
 

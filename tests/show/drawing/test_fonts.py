@@ -102,7 +102,7 @@ def test_no_number_is_wider_than_the_cells_are_chosen_for(digits):
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory):
+def plain_picture(tmp_path_factory):
     """A picture that is drawn without a backend in the environment."""
     file = tmp_path_factory.mktemp("plain") / "plain.png"
     assert process(*COMMAND, str(file)).returncode == 0
@@ -114,14 +114,14 @@ def plain(tmp_path_factory):
     "backend",
     ["module://matplotlib_inline.backend_inline", "module://none", "nonsense", "template", ""],
 )
-def test_a_backend_of_the_environment_changes_no_file(plain, tmp_path, backend):
+def test_a_backend_of_the_environment_changes_no_file(plain_picture, tmp_path, backend):
     """Jupyter names its own to every command that a cell starts, and it may not be installed
     here.
     """
     named = tmp_path / "named.png"
     done = process(*COMMAND, str(named), env={"MPLBACKEND": backend})
     assert done.returncode == 0, done.stderr
-    assert named.stat().st_size == plain.stat().st_size
+    assert named.stat().st_size == plain_picture.stat().st_size
 
 
 @pytest.mark.slow

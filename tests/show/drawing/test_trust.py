@@ -134,6 +134,23 @@ def test_a_page_holds_the_picture_and_its_table(tmp_path):
     assert (tmp_path / "y.html").read_text() == page
 
 
+def page_of_published(folder, runs, *, headings, cells, left):
+    """The text of a page of published runs and their table, saved as ``x.html``."""
+    save_chart(
+        lambda width: draw_published(runs, width),
+        6.75,
+        str(folder / "x.html"),
+        ".html",
+        title="T",
+        sentences="S",
+        inputs={},
+        headings=headings,
+        rows=cells,
+        left=left,
+    )
+    return (folder / "x.html").read_text()
+
+
 def test_a_page_of_many_runs_is_small_and_has_a_picture_for_phones(tmp_path):
     """Numbers in words stay whole; a row that is left out is a remark, which takes no column's
     width.
@@ -146,19 +163,9 @@ def test_a_page_of_many_runs_is_small_and_has_a_picture_for_phones(tmp_path):
     cells = [[f"p{n}", "tp 2, pp 4", "1.234567", "3" if n else "2.5"] for n in range(230)] + [
         ["q", "left out: <no> GPU"]
     ]
-    save_chart(
-        lambda width: draw_published(rows, width),
-        6.75,
-        str(tmp_path / "x.html"),
-        ".html",
-        title="T",
-        sentences="S",
-        inputs={},
-        headings=["run", "layout", "a", "b"],
-        rows=cells,
-        left=["layout"],
+    page = page_of_published(
+        tmp_path, rows, headings=["run", "layout", "a", "b"], cells=cells, left=["layout"]
     )
-    page = (tmp_path / "x.html").read_text()
     assert len(page) < 150_000
     assert page.count('<svg class="phone"') == 1
     assert '<td class="words">tp 2, pp 4</td><td>1.234567</td><td>3.0</td>' in page
@@ -182,16 +189,11 @@ def test_a_phone_shows_many_runs_on_low_rows_and_remarks_whole(tmp_path):
     words = ["qwen3-30b-a3b", "gb200", "megatron-bridge", "pp 2, dp 8, ep 8, vp 24, mbs 2"]
     numbers = ["11.52", "9.7-13.7", "24.85", "-53.6%"]
     cells = [[f"p{n}", *words, *numbers, source] for n in range(9)]
-    save_chart(
-        lambda width: draw_published([run("a", "b", 2.0, 2.1, 1.9, 2.3)], width),
-        6.75,
-        str(tmp_path / "x.html"),
-        ".html",
-        title="T",
-        sentences="S",
-        inputs={},
+    page_of_published(
+        tmp_path,
+        [run("a", "b", 2.0, 2.1, 1.9, 2.3)],
         headings=["run", *named, "predicted s", "range s", "measured s", "error", "source"],
-        rows=[["q", "left out: " + "no such model in the library " * 4], *cells],
+        cells=[["q", "left out: " + "no such model in the library " * 4], *cells],
         left=[*named, "source"],
     )
     with started(tmp_path) as browser:

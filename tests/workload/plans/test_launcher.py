@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import base64
 import gzip
-import json
 import re
 import shlex
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +18,7 @@ from ppsim.workload.model.model import read_trained
 from ppsim.workload.model.parallel import Parallel
 from ppsim.workload.plans.launcher import launch_text, launcher_names, launcher_of
 from ppsim.workload.plans.software import read_software
-from tests.commands import ROOT
+from tests.commands import answers_with
 
 THIRD = """
 from ppsim.errors import InputError
@@ -45,26 +43,10 @@ LINE = "plan --model llama3-8b --cluster dgx-h100 --gpus 16 --gbs 32 --pp 2"
 PLAN = LINE.split()
 
 
-def answers_with(launcher: str, folder: Path, *lines: list[str]) -> list[tuple[int, str, str]]:
-    """What commands say in an interpreter that finds one more launcher, ``third``."""
+def answers_with_third(launcher: str, folder: Path, *lines: list[str]) -> list[Any]:
+    """Return what commands say in an interpreter that finds one more launcher, ``third``."""
     (folder / "third.py").write_text(launcher)
-    code = (
-        f"import json, sys; sys.path.append({str(ROOT)!r})\n"
-        "import ppsim.workload.plans.launch as launch\n"
-        f"launch.__path__.append({str(folder)!r})\n"
-        "from tests.commands import answer\n"
-        "print(json.dumps([answer(*line) for line in json.load(sys.stdin)]))"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-c", code],
-        input=json.dumps(lines),
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=folder,
-    )
-    said: list[tuple[int, str, str]] = json.loads(ran.stdout)
-    return said
+    return answers_with("ppsim.workload.plans.launch", folder, lines)
 
 
 @pytest.mark.slow
@@ -72,7 +54,7 @@ def test_a_launcher_is_one_file(tmp_path):
     """Its name is a value of --flags; plans have its schedules, its flags and its note, and its
     page shows the others' flags as well.
     """
-    plan, page, other, several = answers_with(
+    plan, page, other, several = answers_with_third(
         THIRD,
         tmp_path,
         [*PLAN, "--flags", "third"],
