@@ -347,11 +347,11 @@ class Memory(Answer[MemoryRequest]):
     def _bars(self, screen: Console) -> Iterator[Block]:
         """A line of bars for each device."""
         from ppsim.engine.memory.report import ASCII_LEVELS, LEVELS, bars
-        from ppsim.show.drawing.terminal import carries
+        from ppsim.show.drawing.terminal import can_encode
 
         found = self.report
         columns = max(20, min(screen.width, 160) - MARGIN)
-        levels = LEVELS if carries(screen.encoding, LEVELS) else ASCII_LEVELS
+        levels = LEVELS if can_encode(screen.encoding, LEVELS) else ASCII_LEVELS
         timeline, curve = found.timeline, found.curve
         full = format_amount(found.fullest.value, curve.unit)
         capped = f", cap {format_cap(found)}" if found.cap is not None else ""
