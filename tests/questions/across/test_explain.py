@@ -296,7 +296,7 @@ def test_a_real_run_takes_no_shape_or_costs():
         ("schedule=1f2b", "unknown schedule '1f2b'"),
         ("layers.3>2=1", "how much of stage 3 moves is not clear"),
         ("layers.3>9=1/8", "there is no stage 9"),
-        ("link.0-9=1", "joins no two of 4 devices"),
+        ("link.0-9=1", "does not join two of 4 devices"),
     ],
 )
 def test_a_change_that_is_none_is_refused(change, said):
