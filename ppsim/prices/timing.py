@@ -177,7 +177,7 @@ def note_queues(lowered: Schedule) -> Iterator[str]:
     """
     from ppsim.core.draft import Draft
     from ppsim.inputs.check.messages import ExpectedMessages
-    from ppsim.inputs.check.queues import QUEUES, find_circle
+    from ppsim.inputs.check.queues import QUEUES, find_cycle
     from ppsim.inputs.check.tables import Tables
 
     draft = Draft.from_schedule(lowered)
@@ -188,7 +188,7 @@ def note_queues(lowered: Schedule) -> Iterator[str]:
         "rank": "each device",
     }
     if per := next(
-        (per for per in QUEUES if find_circle(draft, messages, per, batched=False)), None
+        (per for per in QUEUES if find_cycle(draft, messages, per, batched=False)), None
     ):
         where = f"{shared[per]} has one queue of sends and receives (ppsim check --queues {per})"
         yield f"note: this order hangs where {where}; --order early and torch do not"

@@ -202,7 +202,7 @@ def test_a_cell_that_is_no_action_is_named_with_a_caret_below(text, place, words
             "line 3: start and end are not plain numbers",
         ),
         ("gantt\nsection 0\n  F0 :a, 3, 2", "line 3: it ends before it starts"),
-        ("gantt\nsection 0\n  Optimizer :a, 0, 1", "names no op"),
+        ("gantt\nsection 0\n  Optimizer :a, 0, 1", "not the name of an op"),
         ("gantt\nsection 0\n  F0 0 1", "not a bar"),
         ("hello", "no schedule in a known format"),
         ("", "is empty"),

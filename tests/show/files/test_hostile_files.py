@@ -45,7 +45,7 @@ FB = '["F","B"]'
             ops(FB, ',"start":[0,1],"end":[1,2]', after=',"makespan":1'),
             "before the end of the last op",
         ),
-        ("x.json", ops(FB, stage=f"[{'9' * 30},0]"), "ops.stage has a number beyond all others"),
+        ("x.json", ops(FB, stage=f"[{'9' * 30},0]"), "ops.stage has a number that is too large"),
         ("x.json", ops(FB, stage="[2147483648,0]"), "ops.stage has 2147483648"),
         ("x.json", ops(FB, after=',"ops":{}'), "ops.device is missing"),
         ("x.json", ops(FB, after=',"unit":"a","unit":"b"'), "an object holds 'unit' twice"),
