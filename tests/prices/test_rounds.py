@@ -165,7 +165,7 @@ REFUSED = [
     (("decode", "--replicas", "4"), "after one step"),
     (("decode", "--lengths", "lognormal:2048:1.2:7"), "of one step"),
     (("decode", "--recompute"), "no backward"),
-    (("decode", "--p2p", "overlap"), "feeds back to the first"),
+    (("decode", "--p2p", "overlap"), "feeds results back to the first"),
     (("decode", "--offload"), "no backward"),
     (("forward-only", "--feedback", "1"), "no loop to feed results back through"),
     (("1f1b", "--feedback", "1"), "no loop to feed results back through"),

@@ -31,7 +31,7 @@ def stream_faults(draft: Draft) -> Iterator[Fault]:
     op = np.repeat(np.arange(len(draft)), np.diff(inputs.offsets))
     for lost in op[inputs.op == MISSING].tolist():
         kind = Kind(draft.kind[lost])
-        needed = " or ".join(need.result.value for need in kind.info.needs if need.must)
+        needed = " or ".join(need.result.value for need in kind.info.needs if need.required)
         text = f"{draft.label(lost)} needs the {needed}, which no op makes"
         yield at(
             draft,

@@ -161,7 +161,7 @@ def test_a_cell_that_is_no_action_is_named_with_a_caret_below(text, place, words
         ("[]", "no schedule in a known format"),
         ("{", "not JSON"),
         ("{}", "has no ops"),
-        ('{"runs": [{}, {}]}', "holds 2 runs"),
+        ('{"runs": [{}, {}]}', "contains 2 runs"),
         ('{"ops": {"device": [0], "kind": ["F"], "stage": [0]}}', "ops.microbatch"),
         ('{"ops": {"device": [0], "kind": ["X"], "stage": [0], "microbatch": [0]}}', "ops.kind"),
         ('{"ops": {"device": [0], "kind": ["F"], "stage": [0.5], "microbatch": [0]}}', "ops.stage"),

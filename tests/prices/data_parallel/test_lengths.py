@@ -205,7 +205,7 @@ def test_a_profile_gives_the_share_of_attention():
         (("--t-reduce", "2"), "--t-reduce is of replicas"),
         (
             ("--lengths", "uniform:1:2", "--mbs", "60000", "--replicas", "4096"),
-            "sequences, at most",
+            "sequences, more than the maximum of",
         ),
     ],
 )
