@@ -301,7 +301,7 @@ def test_what_if_says_where_more_gpus_or_other_tokens_are_compared():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("tp=3", "32 heads over tp = 3 do not divide"),
+        ("tp=3", "32 heads do not divide over tp = 3"),
         ("ep=2", "--ep 2 divides experts, and llama3-8b has none"),
         ("tpp=2", "cannot change 'tpp=2'. Did you mean 'tp'?"),
         ("padded=yes", "--padded is of sequences of different lengths, and there are none"),
