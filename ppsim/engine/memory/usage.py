@@ -32,6 +32,9 @@ LAYER_ACTIVATIONS = units.LAYER_ACTIVATIONS
 MOST_BYTES = 1 << 50  # that one stage may hold, so that sums stay within 64 bits
 SHARES = "1/P shares"  # of the model: an activation of one of V stages on a device is 1/V of one
 ROUNDING = 1e-12  # of the makespan
+# what kinds of ops do, by their code
+_ALLOCATES = np.array([of.info.allocates for of in TIMED])
+_FREES = [np.array([of.info.frees == what for of in TIMED]) for what in (ALL, PART, REST)]
 NO_BUFFERS = np.empty(0, np.intp), np.empty(0), np.empty(0, np.int64)
 
 
@@ -366,16 +369,14 @@ def _changes(timeline: Timeline, model: MemoryModel) -> Iterator[tuple[str, Amou
     """Yield each part by name, with the change that every op makes at its start and at its end."""
     schedule = timeline.schedule
     kind, nothing = schedule.kind, np.zeros(len(schedule), np.int64)
-    at = {of.name: kind == of for of in TIMED}
+    at = {of.name: kind == int(of) for of in (Kind.F, Kind.B, Kind.I, Kind.W, Kind.R)}
     whole, kept = _amount_of_ops(model.activations, schedule), _amount_of_ops(model.kept, schedule)
-    allocates = np.array([of.info.allocates for of in TIMED])[kind]
-    frees = [np.array([of.info.frees == what for of in TIMED])[kind] for what in (ALL, PART, REST)]
-    taken = np.where(allocates, whole, 0)
+    taken = np.where(_ALLOCATES[kind], whole, 0)
     if schedule.recomputed.any():
         stored = _amount_of_ops(model.stored, schedule)
         taken -= np.where(at["R"], stored, 0)
         taken = np.where(at["F"] & schedule.recomputed, stored, taken)
-    freed = np.select(frees, [whole, whole - kept, kept], 0)
+    freed = np.select([frees[kind] for frees in _FREES], [whole, whole - kept, kept], 0)
     if schedule.only_forwards:
         taken = nothing
     yield "activations", taken, -freed

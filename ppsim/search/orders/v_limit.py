@@ -89,18 +89,37 @@ def _starts(problem: Problem, limit: int) -> Iterator[Queues]:
     """
     P, M = problem.n_devices, problem.microbatches
     if limit >= 2 * min(P, M):
-        yield _read(problem, order_zb_v(problem.costs, P, M, limit))
-    within = [block for block in list_blocks(problem.placement) if block.peaks.max() <= limit]
-    # those that use the memory fill most bubbles
-    within.sort(key=lambda block: -int(block.lifespans.sum()))
-    for block in within[: max(FEWEST_TRIED, OPS_TRIED // (6 * P * M))]:
-        yield _read(problem, complete(block, M))
+        yield _read(problem.placement, M, order_zb_v(problem.costs, P, M, limit))
+    within = _blocks_within(P, limit)
+    completed = _completed if 6 * P * M < LARGE else _completed_anew
+    for nth in range(min(len(within), max(FEWEST_TRIED, OPS_TRIED // (6 * P * M)))):
+        yield completed(P, M, limit, nth)
     yield from (queues for _, queues in write_v(problem))
     if not within or (6 * P * M >= LARGE and can_compile()):
         from ppsim.search.rules.policies import write_near_cap
 
         yield from (queues for _, queues in write_near_cap(problem))
     yield write_one_by_one(problem)
+
+
+@lru_cache(maxsize=8)
+def _blocks(P: int) -> list[Block]:
+    return list_blocks(place("v", P, 2 * P))
+
+
+@lru_cache(maxsize=16)  # many costs are tried of one shape
+def _blocks_within(P: int, limit: int) -> list[Block]:
+    """List the blocks within a limit, those that use the memory first: they fill most bubbles."""
+    within = [block for block in _blocks(P) if block.peaks.max() <= limit]
+    return sorted(within, key=lambda block: -int(block.lifespans.sum()))
+
+
+def _completed_anew(P: int, M: int, limit: int, nth: int) -> Queues:
+    """Return the order of the n-th block within a limit, completed for all microbatches."""
+    return _read(place("v", P, 2 * P), M, complete(_blocks_within(P, limit)[nth], M))
+
+
+_completed = lru_cache(maxsize=512)(_completed_anew)
 
 
 def list_blocks(placement: Placement) -> list[Block]:
@@ -155,7 +174,5 @@ def _walk(problem: Problem, queues: Queues, nth: int, hot: float) -> tuple[float
     return anneal(problem, queues, nth + 1, np.zeros(1, np.int64), moves, hot)
 
 
-def _read(problem: Problem, queues: list[Packed]) -> Queues:
-    return read_orders(
-        Schedule.from_queues("block", problem.placement, problem.microbatches, queues)
-    )
+def _read(placement: Placement, microbatches: int, queues: list[Packed]) -> Queues:
+    return read_orders(Schedule.from_queues("block", placement, microbatches, queues))
