@@ -429,6 +429,7 @@ def test_compare_and_sweep_go_by_the_period_of_steps():
     assert [row["period"] for row in swept["shapes"]] == [35, 59]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["1f1b", "pipedream-2bw"])
 def test_files_keep_training_steps(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

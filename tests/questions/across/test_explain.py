@@ -384,13 +384,14 @@ def test_a_layout_counts_layers_where_a_profile_has_no_bytes_of_activations(tmp_
     tables = re.split(r"(?m)^(?=\[)", (ROOT / "gallery" / "profile-cpu.toml").read_text())
     profile = tmp_path / "times.toml"
     profile.write_text("".join(each for each in tables if not each.startswith("[[activation]]")))
-    words = ("1f1b", "--devices", "4", "--mb", "8", "--profile", str(profile))
+    words = ("1f1b", "--devices", "4", "--mb", "4", "--profile", str(profile))
     told = explained(*words, *LAYOUT)
     assert (
         told["makespan"] == json.loads(invoke("run", *words, *LAYOUT, "--json").stdout)["makespan"]
     )
     assert told["memory"] == {"held": 8, "cap": 8, "unit": "layer activations"}
-    assert explained(*words)["memory"]["unit"] == "activations"
+    little = ("1f1b", "--devices", "2", "--mb", "2", *words[5:])
+    assert explained(*little)["memory"]["unit"] == "activations"
     assert explained(*words, *LAYOUT, "--cap", "4")["memory"]["cap"] == 4
     lengths = ("--lengths", "lognormal:2048:1.2:7")
     assert explained(*words, *LAYOUT, *lengths)["memory"]["unit"] == "layer activations"

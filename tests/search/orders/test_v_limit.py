@@ -120,6 +120,7 @@ def blocks(devices):
     return list_blocks(place("v", devices, 2 * devices))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("compiles", [False, True])
 @pytest.mark.parametrize(
     ("devices", "microbatches", "limit", "greedy"),

@@ -303,6 +303,7 @@ def test_a_link_to_itself_is_a_file_that_cannot_be_read(folder):
         convert("loop.csv", "-o", "y.svg")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "words",
     [("vocab-1", "--ts", "1"), ("1f1b", "--steps", "2", "--t-optimizer", "1")],
