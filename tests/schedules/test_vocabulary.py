@@ -110,7 +110,7 @@ def uneven(devices: int, time: float) -> list[float]:
     return [time * FACTORS[device % 5] for device in range(devices)]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("place", range(3))
 @pytest.mark.parametrize(
     "row", [row for row in table()["orders"] if row[3:5] == [1, 2]], ids=lambda r: str(r[:3])

@@ -22,8 +22,8 @@ from ppsim.core.costs import Costs
 from ppsim.core.ops import Kind, Packed
 from ppsim.core.schedule import Placement, Schedule, place
 from ppsim.search.bounds.bounds import bound_problem
-from ppsim.search.orders.improve import HOT, anneal, cost_of
-from ppsim.search.problem import ROUNDING, Problem, evaluate
+from ppsim.search.orders.improve import HOT, anneal, cost_and_span
+from ppsim.search.problem import ROUNDING, Problem
 from ppsim.search.rules.blocks import Block, complete
 from ppsim.search.rules.heuristics import write_v
 from ppsim.search.rules.orders import (
@@ -31,7 +31,6 @@ from ppsim.search.rules.orders import (
     pack_queues,
     read_orders,
     write_one_by_one,
-    write_schedule,
 )
 from ppsim.search.rules.zbv import order_zb_v
 
@@ -70,8 +69,9 @@ def order_from(P: int, M: int, limit: int, times: bytes, latencies: bytes) -> tu
     starts: list[tuple[float, Queues]] = []
     for queues in _starts(problem, limit):
         check_time()
-        starts.append((cost_of(problem, queues), queues))
-        if evaluate(problem, write_schedule(problem, queues), "").span <= enough:
+        cost, span = cost_and_span(problem, queues)
+        starts.append((cost, queues))
+        if span <= enough:
             return tuple(pack_queues(problem, queues))
     starts.sort(key=lambda start: start[0])
     best = starts[0]
@@ -92,8 +92,8 @@ def _starts(problem: Problem, limit: int) -> Iterator[Queues]:
         yield _read(problem.placement, M, order_zb_v(problem.costs, P, M, limit))
     within = _blocks_within(P, limit)
     completed = _completed if 6 * P * M < LARGE else _completed_anew
-    for nth in range(min(len(within), max(FEWEST_TRIED, OPS_TRIED // (6 * P * M)))):
-        yield completed(P, M, limit, nth)
+    for nth in within[: max(FEWEST_TRIED, OPS_TRIED // (6 * P * M))]:
+        yield completed(P, M, nth)
     yield from (queues for _, queues in write_v(problem))
     if not within or (6 * P * M >= LARGE and can_compile()):
         from ppsim.search.rules.policies import write_near_cap
@@ -108,15 +108,16 @@ def _blocks(P: int) -> list[Block]:
 
 
 @lru_cache(maxsize=16)  # many costs are tried of one shape
-def _blocks_within(P: int, limit: int) -> list[Block]:
+def _blocks_within(P: int, limit: int) -> list[int]:
     """List the blocks within a limit, those that use the memory first: they fill most bubbles."""
-    within = [block for block in _blocks(P) if block.peaks.max() <= limit]
-    return sorted(within, key=lambda block: -int(block.lifespans.sum()))
+    blocks = _blocks(P)
+    within = [nth for nth, block in enumerate(blocks) if block.peaks.max() <= limit]
+    return sorted(within, key=lambda nth: -int(blocks[nth].lifespans.sum()))
 
 
-def _completed_anew(P: int, M: int, limit: int, nth: int) -> Queues:
-    """Return the order of the n-th block within a limit, completed for all microbatches."""
-    return _read(place("v", P, 2 * P), M, complete(_blocks_within(P, limit)[nth], M))
+def _completed_anew(P: int, M: int, nth: int) -> Queues:
+    """Return the order of the n-th block, completed for all microbatches."""
+    return _read(place("v", P, 2 * P), M, complete(_blocks(P)[nth], M))
 
 
 _completed = lru_cache(maxsize=512)(_completed_anew)
