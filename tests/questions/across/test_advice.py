@@ -148,7 +148,7 @@ def test_advice_is_never_beaten_by_a_comparison_of_all(name, words):
             assert first["makespan_per_mb"] <= row["makespan_per_mb"] * (1 + 1e-3)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("name", "words"),
     [

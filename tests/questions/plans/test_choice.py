@@ -75,7 +75,7 @@ def test_how_many_plans_are_listed_changes_no_best(question):
         assert printed(*words, "--top", "1", "-q") == printed(*words, "--top", "12", "-q")
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_a_best_plan_is_above_a_faster_one_only_where_they_tie_and_says_why(question):
     plans = answer(*QUESTIONS[question], "--top", "12")["plans"]
@@ -106,7 +106,7 @@ def test_plans_are_of_the_software_that_is_assumed():
     assert invoke(*words, "--schedules", "1f1b,zb-1p", "--any").exit_code == 0
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("options", "software"),
     [
@@ -226,7 +226,7 @@ def test_under_a_cap_that_full_recompute_just_misses_a_plan_copies_a_little():
     assert tight["step_s"] < 1.05 * whole["step_s"]
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("question", QUESTIONS)
 @pytest.mark.parametrize("width", [60, 80, 100])
 def test_what_plans_have_alike_is_a_line_and_what_differs_stays_in_the_table(
