@@ -120,10 +120,11 @@ function choose(place) {
     + `<p>${number(plan.step_s)} s a step · ${number(plan.tokens)} tokens/s per GPU · MFU ${percent(plan.mfu)} · bubble ${percent(plan.bubble)}</p>`
     + `<h3>where a step goes</h3>${bar(plan, TERMS, plan.step_s)}${listOf(plan, TERMS, 's')}`
     + `<h3>what fills ${gib(plan.memory)} of the fullest GPU, of ${gib(DATA.cap)}</h3>${bar(plan, PARTS, Math.max(DATA.cap, plan.memory), DATA.cap)}${listOf(plan, PARTS, 'GiB')}`
-    + commands.map(([name, text], at) => `<h3>${escapeText(name)} <button type="button" data-copy="${at}">copy</button></h3><pre tabindex="0">${escapeText(text)}</pre>`).join('')
+    + commands.map(([name, text], at) => `<h3>${escapeText(name)} <button type="button" data-copy="${at}">copy</button> <output></output></h3><pre tabindex="0">${escapeText(text)}</pre>`).join('')
     + refused.map(reason => `<p class="muted">${escapeText(reason)}</p>`).join('');
   for (const button of $('plan').querySelectorAll('[data-copy]'))
-    button.onclick = () => navigator.clipboard.writeText(commands[+button.dataset.copy][1]).then(() => { button.textContent = 'copied'; });
+    button.onclick = () => copyText(commands[+button.dataset.copy][1], 'copied', said => { button.nextElementSibling.textContent = said; },
+      () => button.parentElement.nextElementSibling);
   markChosen();
   showRun(place).catch(fault);
 }
