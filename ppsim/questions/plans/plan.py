@@ -724,7 +724,9 @@ class Plans(Answer[PlanRequest]):
         def bar(row: Mapping[str, Any]) -> Bar:
             sizes = " x ".join(f"{size} {row[size]}" for size in SIZES if row[size] > 1)
             name = f"{sizes or 'one GPU'} {row['schedule'] or ''}".rstrip() + f", mbs {row['mbs']}"
-            return Bar(name, row["step_s"], f"{format_number(row['step_s'])} s")
+            return Bar(
+                name, row["step_s"], f"{format_number(row['step_s'])} s{', tied' * row['tied']}"
+            )
 
         return Bars("step (s)", [bar(row) for row in self.findings.rows])
 
