@@ -73,7 +73,9 @@ def time_schedule(
             schedule, prices, load = dealt.schedule, dealt.costs, dealt.load
         loaded = None
         if load:
-            loaded = LoadedRuns(schedule, prices, load, replica_options, network, costs.links)
+            loaded = LoadedRuns(
+                schedule, prices, costs, load, replica_options, network, costs.links
+            )
         prices = price_slowest(schedule, prices, network, costs, replica_options, load)
         timeline, execution = time_ops(schedule, prices, network, costs.links)
     except UnknownSchedule:
