@@ -44,6 +44,14 @@ class Replicas:
     # replica, device or None for all of its devices, and the factor of each
     slower: tuple[Slower, ...]
 
+    def __str__(self) -> str:
+        """Write the replicas as ``--replicas`` takes them."""
+        slower = (
+            f",{replica}{'' if device is None else f'.{device}'}={factor!r}"
+            for replica, device, factor in self.slower
+        )
+        return f"{self.count}{''.join(slower)}"
+
     def factors(self, devices: int) -> NDArray[np.float64]:
         """Shape (R, devices): how many times as long each device takes (InputError: there is no
         such device).
