@@ -152,15 +152,9 @@ def _refuse_other_work(schedules: Mapping[str, Schedule]) -> None:
     """Refuse to compare makespans of other numbers of steps or microbatches (InputError); schedules
     that all go round are compared by their rates.
     """
+    refuse_other_steps(schedules)
     if all(map(has_period, schedules.values())):
         return
-    steps = {name: schedule.n_rounds for name, schedule in schedules.items()}
-    if len(set(steps.values())) > 1:
-        counts = ", ".join(f"{n} for {name}" for name, n in steps.items())
-        raise InputError(
-            f"schedules are compared over as many steps, and these have {counts}",
-            f"--steps {max(steps.values())}",
-        )
     microbatches = {name: schedule.run_microbatches for name, schedule in schedules.items()}
     if len(set(microbatches.values())) > 1:
         counts = ", ".join(f"{n} for {name}" for name, n in microbatches.items())
@@ -168,6 +162,20 @@ def _refuse_other_work(schedules: Mapping[str, Schedule]) -> None:
             f"schedules are compared over as many microbatches, and these have {counts}",
             "files of as many microbatches",
         )
+
+
+def refuse_other_steps(schedules: Mapping[str, Schedule]) -> None:
+    """Refuse to compare makespans of other numbers of steps (InputError); schedules that all go
+    round are compared by their rates.
+    """
+    steps = {name: schedule.n_rounds for name, schedule in schedules.items()}
+    if len(set(steps.values())) == 1 or all(map(has_period, schedules.values())):
+        return
+    counts = ", ".join(f"{n} for {name}" for name, n in steps.items())
+    raise InputError(
+        f"schedules are compared over as many steps, and these have {counts}",
+        f"--steps {max(steps.values())}",
+    )
 
 
 def find_sizes(specs: Sequence[str], size: object, microbatches: object) -> dict[str, int]:

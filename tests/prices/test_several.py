@@ -74,6 +74,18 @@ def test_files_of_different_shapes_give_none(files, command):
     assert answer(command, "4.json", "2.json", "zb-v", *SIZES)[0] == 0
 
 
+@pytest.mark.parametrize("command", ["compare", "sweep", "jitter"])
+def test_steps_are_compared_with_as_many(files, command):
+    """Three steps take three times as long as one, which says nothing about their order."""
+    steps = ("--devices", "4", "--mb", "8", "--steps", "3")
+    assert answer("run", "1f1b", *steps, "-q", "-o", "steps.json")[0] == 0
+    error = refused(command, "1f1b", "steps.json")
+    assert str(error).endswith("as many steps, and these have 1 for 1f1b, 3 for steps.json")
+    assert error.hint == "--steps 3"
+    assert answer(command, "1f1b", "steps.json", "--steps", "3")[0] == 0
+    assert answer(command, "steps.json", "steps.json")[0] == 0
+
+
 def test_names_alone_need_their_sizes(files):
     assert refused("compare", "1f1b", "zb-v").hint == "give --devices"
     assert refused("compare", "1f1b", "zb-v", "--devices", "4").hint == "give --mb"
