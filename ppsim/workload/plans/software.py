@@ -131,6 +131,8 @@ class Software:
         flags: the file in ``plans/launch`` that writes its launch flags.
         groups: kinds of groups of ranks that it has in addition to replicas, of tp, cp, ep and pp.
         zero_stages: of ZeRO that it has.
+        undivided: kinds of layers that it runs on one tensor-parallel rank alone; None where it
+            inherits them.
         rule: its techniques, each with its conditions.
     """
 
@@ -143,6 +145,7 @@ class Software:
     flags: str = ""
     groups: tuple[str, ...] = ()
     zero_stages: tuple[int, ...] = ()
+    undivided: tuple[str, ...] | None = None
     rule: tuple[Rule, ...] = field(default_factory=tuple)
 
     @property
@@ -186,6 +189,12 @@ class Software:
     def shards(self) -> tuple[int, ...]:
         """The stages of ZeRO that it has."""
         return self._own_or_inherited("zero_stages", (0, 1, 2, 3))
+
+    def undivided_layers(self, model: Model) -> tuple[str, ...]:
+        """Return the kinds of a model's layers that it runs on one tensor-parallel rank alone."""
+        stated = (found.undivided for found in reversed(self.foundations))
+        undivided = next((kinds for kinds in stated if kinds is not None), ())
+        return tuple(kind for kind in undivided if kind in model.mixers)
 
     def _own_or_inherited(self, name: str, otherwise: Any) -> Any:
         return next(

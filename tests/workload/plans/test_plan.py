@@ -972,6 +972,42 @@ def test_compressed_attention_is_said_to_be_unseen():
     assert "no measured run was seen of compressed attention" in str(found)
 
 
+DEEPSEEK_V4: dict[str, Any] = {"model": "deepseek-v4-flash", "cluster": "gb300-nvl72"}
+DEEPSEEK_V4 |= {"gpus": 64, "gbs": 64, "cp": [1], "pp": [1], "ep": [64], "mbs": [1], "top": 40}
+
+
+@pytest.mark.parametrize(
+    ("software", "divided"),
+    [
+        ("megatron-lm", False),
+        ("megatron-core", False),
+        ("megatron-bridge", False),
+        ("primus", True),
+        ("torchtitan", True),
+    ],
+)
+def test_compressed_attention_has_tensor_parallelism_where_the_software_divides_it(
+    software, divided
+):
+    """Megatron-LM runs it at tp 1 alone, and so does what is built on it, but for one that has an
+    attention of its own.
+    """
+    options = DEEPSEEK_V4 | {"software": software}
+    sizes = {plan["tp"] for plan in ask_plan(**options).plans}
+    assert (sizes > {1}) == divided
+    if not divided:
+        says = f"{software} has no tensor parallelism for layers of kind csa and hca"
+        with pytest.raises(InputError, match=says) as error:
+            ask_plan(**options, tp=[2])
+        assert error.value.hint == "--tp 1, or --any"
+        assert {plan["tp"] for plan in ask_plan(**options, tp=[2], any_schedule=True).plans} == {2}
+
+
+def test_other_attention_is_divided_by_the_same_software():
+    found = ask_plan("llama3-8b", "dgx-h100", gpus=8, gbs=8, tp=[2], software="megatron-core")
+    assert {plan["tp"] for plan in found.plans} == {2}
+
+
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("software", "last"),
