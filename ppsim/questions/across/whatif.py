@@ -116,6 +116,11 @@ class Run:
         return queues_follow_costs(self.spec, self.asked)
 
     @property
+    def makes_queues_again(self) -> bool:
+        """Whether other costs make other queues."""
+        return not self._keeps_all and self.queues_follow_costs
+
+    @property
     def _keeps_all(self) -> bool:
         """Whether queues stay: a real run's, kept ones, and files that can be read only once."""
         once = self.spec == STANDARD_INPUT
