@@ -473,7 +473,8 @@ def compare(
             shape (0).
         replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
             replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
-            draws a distribution of --mb-scale again.
+            draws a distribution of --mb-scale again. The slowest is shown, as it decides the
+            step.
         t_reduce: Time from the end of the slowest replica's pipeline to the end of the step:
             the collectives of replicas and the optimizer (0).
         lengths: Lengths of the sequences of every replica: csv, jsonl or parquet with columns
@@ -1261,7 +1262,8 @@ def explain(
             with a unit, such as 40GiB, bytes of a --profile or of a --model.
         replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
             replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
-            draws a distribution of --mb-scale again.
+            draws a distribution of --mb-scale again. The slowest is shown, as it decides the
+            step.
         t_reduce: Time from the end of the slowest replica's pipeline to the end of the step:
             the collectives of replicas and the optimizer (0).
         lengths: Lengths of the sequences of every replica: csv, jsonl or parquet with columns
@@ -1560,7 +1562,8 @@ def jitter(
         link_slowdown: How many times longer they take. (default 4.0)
         replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
             replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
-            draws a distribution of --mb-scale again.
+            draws a distribution of --mb-scale again. The slowest is shown, as it decides the
+            step.
         t_reduce: Time from the end of the slowest replica's pipeline to the end of the step:
             the collectives of replicas and the optimizer (0).
         lengths: Lengths of the sequences of every replica: csv, jsonl or parquet with columns
@@ -2895,7 +2898,8 @@ def run(
         reorder: Search an order of unequal microbatches (--mb-scale) that is faster.
         replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
             replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
-            draws a distribution of --mb-scale again.
+            draws a distribution of --mb-scale again. The slowest is shown, as it decides the
+            step.
         t_reduce: Time from the end of the slowest replica's pipeline to the end of the step:
             the collectives of replicas and the optimizer (0).
         lengths: Lengths of the sequences of every replica: csv, jsonl or parquet with columns

@@ -725,7 +725,7 @@ def _dealing_change(request: ExplainRequest, dealt: DealtLoad, options: DealOpti
 
     slowest = int(dealt.dealing.makespans.argmax())
     prices = costs_of_slowest(
-        dealt.schedule, dealt.costs, request.replica_options, dealt.load, slowest
+        dealt.schedule, dealt.costs, request.costs, request.replica_options, dealt.load, slowest
     )
     timeline, _ = time_ops(dealt.schedule, prices, request.network, request.costs.links)
     packed = (
@@ -773,8 +773,10 @@ def _explain_simulated(request: ExplainRequest) -> tuple[Explanation, Run, Simul
     )
     each = time_replicas(schedule, prices, network, costs, request.replica_options, load)
     mean_prices = prices
-    if load and each:
-        prices = costs_of_slowest(schedule, prices, request.replica_options, load, each.slowest)
+    if each:
+        prices = costs_of_slowest(
+            schedule, prices, costs, request.replica_options, load, each.slowest
+        )
     timeline, execution = time_ops(schedule, prices, network, costs.links)
     again = (
         (lambda other: time_ops(schedule, other, network, costs.links)[0].makespan)
@@ -787,8 +789,6 @@ def _explain_simulated(request: ExplainRequest) -> tuple[Explanation, Run, Simul
         again = partial(_period_of, schedule)
     found = explain(timeline, prices, execution, again)
     found = replace(found, round=around, gains_of_round=of_round)
-    if base.replicas and not load:
-        found = replace(found, base=base.time())
     return found, base, Simulated(prices, mean_prices, execution, each, load)
 
 

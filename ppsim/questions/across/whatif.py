@@ -2,7 +2,8 @@
 made and timed again.
 
 ``KEY=VALUE`` is the option ``--KEY VALUE`` of ``ppsim run``. A list of numbers takes
-``KEY.INDEX=VALUE`` too (a stage, device or layer), and any number a factor, ``x0.9``. Costs that
+``KEY.INDEX=VALUE`` too (a stage, device or layer), and any number a factor, ``x0.9``. What is of
+one stage goes over what is of all, and both over a layout's or a profile's times. Costs that
 are no numbers of options (a profile's, a layout's, a real run's) are edited where they are made, so
 that a schedule whose queues follow costs follows these.
 """
@@ -10,7 +11,7 @@ that a schedule whose queues follow costs follows these.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 
 KINDS = ("tf", "tb", "ti", "tw", "tr")  # in the order of a cost table's rows
 TIMES = (*KINDS, "tfb")
+SOURCES = ("layout", "profile", "segments")  # that give times, which other changes then set
 NO_OPTION = "the costs of the run are in its files"
 OF_TRAINING = (ModelledOptions, LengthOptions, ReplicaOptions)
 NAMES_OF_TRAINING = frozenset(each.name for kind in OF_TRAINING for each in list_options(kind))
@@ -112,6 +114,11 @@ class Run:
     def queues_follow_costs(self) -> bool:
         """Whether ops are ordered by their costs: the family's ops, or ops added to it."""
         return queues_follow_costs(self.spec, self.asked)
+
+    @property
+    def makes_queues_again(self) -> bool:
+        """Whether other costs make other queues."""
+        return not self._keeps_all and self.queues_follow_costs
 
     @property
     def _keeps_all(self) -> bool:
@@ -224,14 +231,17 @@ def change_run(change: str, base: Run, given: TypedOptions) -> tuple[str, Timeli
     """
     parts = [part.strip() for part in PART.split(change)]
     keys = changeable_options()
-    parts.sort(key=lambda part: _rank_of(keys.get(_key_of(part))))
+    _refuse_twice(parts, keys)
+    parts.sort(key=lambda part: _rank_of(keys.get(_key_of(part)), _place_of(part)))
     run = reduce(lambda run, part: _Change(part, run, keys).made(), parts, base)
     _check_together(run, parts, given, keys)
     changed = {option.name for part in parts if (option := keys.get(_key_of(part)))}
     run, timeline = _time_used(run, base, changed)
     for part in parts:
         option = keys.get(_key_of(part))
-        if not (_changes_shape(option) or _of_training(option)):
+        name = option.name if option else ""
+        # others may be read only with it
+        if not (_changes_shape(option) or _of_training(option) or name in SOURCES):
             others = [other for other in parts if other != part]
             without = reduce(lambda run, other: _Change(other, run, keys).made(), others, base)
             _check_read(part, run, without, timeline)
@@ -255,6 +265,28 @@ def _size_note(run: Run, base: Run, schedule: Schedule) -> str:
 def _key_of(part: str) -> str:
     """The option that a change names, without a stage, device or link."""
     return re.split("[.= ]", part.strip())[0]
+
+
+def _place_of(part: str) -> str:
+    """The stage, device, layer or link that a change names; empty where it is of all."""
+    match = KEY.fullmatch(part.partition("=")[0].strip())
+    return (match[2] or match[3] or "") if match else ""
+
+
+def _refuse_twice(parts: Sequence[str], keys: Mapping[str, Option]) -> None:
+    """Refuse a key that a change sets twice (InputError), but for options that may be repeated and
+    layers that are moved.
+    """
+    seen = dict[tuple[str, str], str]()
+    for part in parts:
+        option, place = keys.get(_key_of(part)), _place_of(part)
+        if option is None or (option.many and not place):
+            continue
+        first = seen.setdefault((option.name, place), part)
+        if first is not part:
+            raise InputError(
+                f"--what-if {first},{part}: the same is set twice", "leave one of them out"
+            )
 
 
 def _time_used(run: Run, base: Run, changed: Collection[str]) -> tuple[Run, Timeline]:
@@ -307,11 +339,18 @@ def changeable_options() -> dict[str, Option]:
     }
 
 
-def _rank_of(option: Option | None) -> int:
-    """The place of a change among others: the schedule, the shape, the model, the rest."""
+def _rank_of(option: Option | None, place: str) -> int:
+    """The rank of a change among others: the schedule, the shape, the model, other sources of
+    times, all times of a kind, those of one stage, device or link.
+    """
+    name = option.name if option else ""
     if _changes_shape(option):
-        return 0 if option is not None and option.name == "schedule" else 1
-    return 2 if option is not None and option.name in ("model", "cluster") else 3
+        return 0 if name == "schedule" else 1
+    if name in ("model", "cluster"):
+        return 2
+    if name in SOURCES:
+        return 3
+    return 5 if place else 4
 
 
 def _changes_shape(option: Option | None) -> bool:
@@ -557,10 +596,10 @@ def _check_together(
         for group in (run.shape, run.costs, run.network, run.training, run.lengths)
         for name, value in flatten(group).items()
     } | {"replicas": run.replicas}
-    changed = [keys.get(part.partition("=")[0].strip()) for part in parts]
-    typed = [
-        each for each in changed if each and (run.by_options or each.name not in (*TIMES, "comm"))
-    ]
+    changed = [keys.get(_key_of(part)) for part in parts]
+    edited = {*(() if run.by_options else (*TIMES, "comm"))}
+    edited |= {"links"} if run.costs.modelled else set()
+    typed = [each for each in changed if each and each.name not in edited]
     check_given(replace(given, values={**given.values, **values}, typed=[*given.typed, *typed]))
 
 

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from ppsim.workload.plans.task import Findings, Row, Task
 
 ROUNDING = 1e-9
-# Logarithms of the ratio of times: a plan may be so much slower than the fastest and still be the
-# best, being simpler; plans that are closer to the best tie with it.
-CLOSE = 0.02, 0.05
-# the same share of a step, below which all plans are simulated
-NEAR = math.exp(CLOSE[1]) * (1 + ROUNDING) - 1
+# The logarithm of the ratio of times by which a plan may be slower than the fastest and still be
+# the best, being simpler.
+CLOSE = 0.02
+# share of a step by which a plan may be slower than the fastest and still be simulated, always
+NEAR = math.exp(0.05) * (1 + ROUNDING) - 1
 # How far the ratio of two plans' predicted steps is off in four pairs of five, in logarithms, where
 # runs of one job differ in layout (gallery/measurements.md); HALF where they differ in schedule.
 LAYOUTS_DIFFER = 0.14
@@ -67,8 +67,9 @@ def correct_plans(task: Task, version: Version, found: Findings, runs: Nearby) -
     found.rows = [best, *(listed if task.front else listed[: task.keep - 1])]
     for row in found.rows:
         row["low_s"], row["high_s"] = correction.range(row["step_s"])
-        row["tied"] = row["key"] in choice.tied
         row["slower_low"], row["slower_high"] = slower_range(row, best)
+        row["tied"] = is_tied(row, best)
+    best["tied"] = any(is_tied(row, best) for row in found.simulated)
     profiled = task.machine.measured is not None
     lacking = () if profiled else tuple(unseen_parts(runs, first))
     if set(COMPRESSED) & set(task.model.mixers):
@@ -97,30 +98,21 @@ class Choice:
 
     Attributes:
         best: its row.
-        tied: keys of the best and of all plans that tie with it; empty where none does.
         ahead: how much faster the fastest plan is than the best, as a share of the best's step.
     """
 
     best: Row
-    tied: frozenset[str]
     ahead: float
 
 
 def choose(rows: list[Row], layers: int) -> Choice:
-    """Choose the simplest of the plans within 2 % of the fastest, of as simple ones the fastest.
-
-    Plans within 5 % of it tie with it: so far errors of two plans differ.
-    """
+    """Choose the simplest of the plans within 2 % of the fastest, of as simple ones the fastest."""
     from ppsim.workload.plans.search import order_of
 
     fastest = min(row["step_s"] for row in rows)
-    near = sorted((row for row in rows if row["step_s"] <= fastest * (1 + NEAR)), key=order_of)
-    simple = [row for row in near if math.log(row["step_s"] / fastest) <= CLOSE[0]]
+    simple = [row for row in rows if math.log(row["step_s"] / fastest) <= CLOSE]
     best = min(simple, key=lambda row: (_parts(row, layers), order_of(row)))
-    tied = frozenset(
-        row["key"] for row in near if abs(math.log(row["step_s"] / best["step_s"])) <= CLOSE[1]
-    )
-    return Choice(best, tied if len(tied) > 1 else frozenset(), 1 - fastest / best["step_s"])
+    return Choice(best, 1 - fastest / best["step_s"])
 
 
 def slower_range(row: Row, best: Row) -> tuple[float, float]:
@@ -135,17 +127,25 @@ def slower_range(row: Row, best: Row) -> tuple[float, float]:
     return math.expm1(apart - far), math.expm1(apart + far)
 
 
+def is_tied(row: Row, best: Row) -> bool:
+    """Return whether another plan is tied with the best: it is not surely slower, in four cases of
+    five.
+    """
+    return row["key"] != best["key"] and slower_range(row, best)[0] <= 0
+
+
 def sureness(rows: Sequence[Row]) -> str:
-    """Say which of the other plans the first one beats, and which may be as fast; empty for one
+    """Say which of the other plans the first one beats, and which are tied with it; empty for one
     plan.
     """
-    beaten = [place for place, row in enumerate(rows[1:], 2) if row["slower_low"] > 0]
-    near = [place for place, row in enumerate(rows[1:], 2) if row["slower_low"] <= 0]
+    others = list(enumerate(rows[1:], 2))
+    beaten = [place for place, row in others if not row["tied"]]
+    tied = [place for place, row in others if row["tied"]]
     said = []
     if beaten:
         said.append(f"plan 1 beats {_plans(beaten)}")
-    if near:
-        said.append(f"{_plans(near)} may be as fast as plan 1 or faster")
+    if tied:
+        said.append(f"{_plans(tied)} {'is' if len(tied) == 1 else 'are'} tied with plan 1")
     if not said:
         return ""
     schedules, layouts = (format_share(math.expm1(far)) for far in (HALF, LAYOUTS_DIFFER))

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from ppsim.show.drawing.card_bars import Bars
     from ppsim.workload.cost.exposed import OptimizerStep
     from ppsim.workload.hardware.hardware import Machine
+    from ppsim.workload.model.model import Model
     from ppsim.workload.plans.gains import Gain
     from ppsim.workload.plans.nearby import Nearby
     from ppsim.workload.plans.rows import UserNames
@@ -448,7 +449,7 @@ def make_task(request: PlanRequest) -> Task:
             raise InputError(f"--cap: not a memory size: '{space.cap}'", "e.g. 75GiB")
         cap = float(size)
     base = parallel_with(request.runs, space.precision, model, machine.gpu)
-    axes = make_axes(model, machine, space, base, _software_features(request))
+    axes = make_axes(model, machine, space, base, _software_features(request, model))
     profiles = [name for name in request.anchor if _is_profile(name)]
     if len(profiles) + bool(space.profile) > 1:
         raise InputError(
@@ -462,8 +463,8 @@ def make_task(request: PlanRequest) -> Task:
     return Task(model, machine, gpus, gbs, axes, cap, request.top, request.front)
 
 
-def _software_features(request: PlanRequest) -> SoftwareFeatures:
-    """Return the features of the plan's software."""
+def _software_features(request: PlanRequest, model: Model) -> SoftwareFeatures:
+    """Return the features of the plan's software for the model."""
     software = request.runs.version.software
     if request.any_schedule and not request.flags:
         return SoftwareFeatures(software.name, free=True)
@@ -473,7 +474,8 @@ def _software_features(request: PlanRequest) -> SoftwareFeatures:
 
         able = launcher_of(request.flags).schedules
         schedules = tuple(name for name in schedules if name in able)
-    return SoftwareFeatures(software.name, schedules, software.divides, software.shards)
+    undivided = software.undivided_layers(model)
+    return SoftwareFeatures(software.name, schedules, software.divides, software.shards, undivided)
 
 
 def _search(task: Task, request: PlanRequest) -> Findings:
@@ -724,7 +726,9 @@ class Plans(Answer[PlanRequest]):
         def bar(row: Mapping[str, Any]) -> Bar:
             sizes = " x ".join(f"{size} {row[size]}" for size in SIZES if row[size] > 1)
             name = f"{sizes or 'one GPU'} {row['schedule'] or ''}".rstrip() + f", mbs {row['mbs']}"
-            return Bar(name, row["step_s"], f"{format_number(row['step_s'])} s")
+            return Bar(
+                name, row["step_s"], f"{format_number(row['step_s'])} s{', tied' * row['tied']}"
+            )
 
         return Bars("step (s)", [bar(row) for row in self.findings.rows])
 

@@ -97,6 +97,7 @@ class SoftwareFeatures:
     schedules: tuple[str, ...] = ()
     groups: tuple[str, ...] = ("tp", "cp", "ep", "pp")
     zero: tuple[int, ...] = (0, 1, 2, 3)
+    undivided: tuple[str, ...] = ()  # kinds of the model's layers that allow no tensor parallelism
     free: bool = False
 
     def runs(self, schedule: str) -> bool:
@@ -160,6 +161,14 @@ def _sizes(space: SpaceOptions, able: SoftwareFeatures) -> dict[str, Any]:
                 f"{able.software} has no {KINDS[name]} parallelism", f"--{name} 1, or --any"
             )
         sizes[name] = (1,)
+    if able.undivided:
+        if max(sizes["tp"] or (1,)) > 1:
+            layers = " and ".join(able.undivided)
+            raise InputError(
+                f"{able.software} has no tensor parallelism for layers of kind {layers}",
+                "--tp 1, or --any",
+            )
+        sizes["tp"] = (1,)
     return sizes
 
 

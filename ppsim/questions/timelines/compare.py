@@ -29,21 +29,20 @@ from ppsim.prices.build import (
     add_memory,
     build_costs,
     look_inside_costs,
-    queues_follow_costs,
 )
 from ppsim.prices.cap import Cap, fits_none, read_cap
 from ppsim.prices.data_parallel.lengths import DealOptions, LengthOptions
 from ppsim.prices.data_parallel.replicas import ReplicaOptions
 from ppsim.prices.options import CostOptions, ask_costs
 from ppsim.prices.parts.modelled import ModelledOptions, price_by_model
-from ppsim.prices.several import time_schedules
-from ppsim.prices.timing import time_ops
+from ppsim.prices.several import options_taken, time_schedules
 
 if TYPE_CHECKING:
-    from ppsim.analysis.break_even import BreakEven, Change, Side
     from ppsim.analysis.compare import Row
     from ppsim.core.costs import Costs
     from ppsim.core.timeline import Timeline
+    from ppsim.questions.across.break_even import Limit
+    from ppsim.questions.across.whatif import Run
     from ppsim.show.files.document import Document
     from ppsim.workload.plans.gains import Gain
 
@@ -394,29 +393,26 @@ class Limits:
 
     Attributes:
         base: the name of the baseline.
-        break_evens: the name of a schedule and a break-even.
+        found: the name of a schedule and a break-even.
         omitted: schedules whose break-evens were not searched, as that takes long.
-        kept: schedules whose queues ``run`` makes again at other costs, and that keep them here.
     """
 
     base: str
-    break_evens: tuple[tuple[str, BreakEven], ...]
+    found: tuple[tuple[str, Limit], ...]
     omitted: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()
 
     def lines(self) -> Iterator[str]:
         """A sentence for each whose times are near the present ones."""
-        for name, limit in self.break_evens:
-            if sentence := limit.text(name, self.base):
-                is_kept = name in self.kept or self.base in self.kept
-                yield sentence + ", queues in this order" * is_kept
+        for name, limit in self.found:
+            if sentence := limit.found.text(name, self.base):
+                yield sentence + ", queues in this order" * limit.is_kept
         if self.omitted:
             several = f"{', '.join(self.omitted[:NAMED])}" + ", ..." * (len(self.omitted) > NAMED)
             yield f"up to which times {several} would be faster takes long to find at this size"
 
     def to_json(self, name: str) -> list[dict[str, Any]]:
         """The objects of one schedule."""
-        return [asdict(limit) for other, limit in self.break_evens if other == name]
+        return [asdict(limit.found) for other, limit in self.found if other == name]
 
 
 def find_limits(found: Comparison) -> Limits:
@@ -433,47 +429,44 @@ def find_limits(found: Comparison) -> Limits:
         return Limits(base, ())
     if any(row.metrics and row.metrics.round for row in timed):
         return Limits(base, ())
-    from ppsim.analysis.break_even import BUDGET, MESSAGE, SPLIT, break_evens, price_of
+    from ppsim.analysis.break_even import BUDGET, MESSAGE, SPLIT
+    from ppsim.questions.across.break_even import Pairs
 
-    sides = [_side_of(found, row, costs) for row, costs in zip(timed, found.costs, strict=True)]
     messages = request.network.cluster is None or bool(found.steps)
     of = (SPLIT, MESSAGE) if messages else (SPLIT,)
-    limits: list[tuple[str, BreakEven]] = []
+    pairs = Pairs(_run_of(found, timed[0]), _beside(found, timed[0]))
+    limits: list[tuple[str, Limit]] = []
     left: list[str] = []
     spent = 0
-    for row, side in zip(timed[1:], sides[1:], strict=True):
-        spent += price_of(sides[0].schedule, side.schedule)
+    for row in timed[1:]:
+        rival = _run_of(found, row)
+        spent += pairs.price(rival)
         if spent > BUDGET:
             left.append(row.name)
             continue
-        limits += ((row.name, each) for each in break_evens(sides[0], side, of=of))
-    asked = ask_costs(request.costs, request.network)
-    kept = tuple(row.name for row in timed if queues_follow_costs(row.name, asked))
-    return Limits(base, tuple(limits), tuple(left), kept)
+        limits += ((row.name, each) for each in pairs.find(rival, of, _beside(found, row)))
+    return Limits(base, tuple(limits), tuple(left))
 
 
-def _side_of(found: Comparison, row: Row, costs: Costs) -> Side:
-    """Return a schedule that keeps its queues, timed as in the table; of a model in whole steps."""
-    import numpy as np
-
-    from ppsim.analysis.break_even import Side
+def _run_of(found: Comparison, row: Row) -> Run:
+    """Return the run of a schedule in the table."""
+    from ppsim.questions.across.whatif import Run
 
     assert row.timeline
-    schedule, request = row.timeline.schedule, found.request
-    beside = found.steps[row.name] * 1e3 - row.makespan if found.steps else 0.0
+    request, schedule = found.request, row.timeline.schedule
+    shape = replace(
+        options_taken(row.name, request.shape),
+        stages=schedule.n_stages,
+        devices=schedule.n_devices,
+        chunks=None,
+        microbatches=schedule.whole_microbatches,
+    )
+    return Run(row.name, shape, request.costs, request.network, schedule)
 
-    # every rival is compared with the baseline at the same times of messages
-    makespans: dict[tuple[bytes, bytes], float] = {}
 
-    def time(change: Change) -> float:
-        changed = change(costs)
-        key = np.asarray(changed.comm).tobytes(), changed.time.tobytes()
-        if key not in makespans:
-            timeline, _ = time_ops(schedule, changed, request.network, request.costs.links)
-            makespans[key] = timeline.makespan
-        return makespans[key] + beside
-
-    return Side(schedule, costs, time)
+def _beside(found: Comparison, row: Row) -> float:
+    """Return the time of a model's step besides the makespan, in the unit of the costs."""
+    return found.steps[row.name] * 1e3 - row.makespan if found.steps else 0.0
 
 
 def _excess(r: Row, cap: Cap) -> str:

@@ -495,7 +495,9 @@ class Case:
             from ppsim.engine.simple.longest_path import simulate
 
             return [(simulate(schedule, prices), held)], prices
-        runs = LoadedRuns(schedule, prices, load, ReplicaOptions(), SIMPLE, self.costs.links)
+        runs = LoadedRuns(
+            schedule, prices, self.costs, load, ReplicaOptions(), SIMPLE, self.costs.links
+        )
         if self.model is None:
             return [*runs.hold(held)], prices
         twice, _ = build_memory(schedule, prices, self.costs, self.model.with_double_sequences)

@@ -248,9 +248,18 @@ def answer(request: RunRequest) -> Run | Grid:
     loaded = None
     if load and each:
         loaded = LoadedRuns(
-            schedule, prices, load, request.replica_options, network, request.costs.links
+            schedule,
+            prices,
+            request.costs,
+            load,
+            request.replica_options,
+            network,
+            request.costs.links,
         )
-        prices = costs_of_slowest(schedule, prices, request.replica_options, load, each.slowest)
+    if each:
+        prices = costs_of_slowest(
+            schedule, prices, request.costs, request.replica_options, load, each.slowest
+        )
     timeline, execution = time_ops(
         schedule, prices, network, request.costs.links, to_torch=request.lowered
     )
@@ -290,10 +299,10 @@ class Run(Answer[RunRequest]):
         metrics: the numbers, with the bound.
         execution: the run with sends and receives as ops, where it was asked for.
         reordered: a faster order of the microbatches, where one was asked for.
-        replicas: when devices of each data-parallel replica are done, where there are several.
+        replicas: when devices of each data-parallel replica are done, where there are several; the
+            timeline is that of the slowest.
         held: what devices hold against ``--cap``, where there is one.
-        load: what the microbatches of every replica take, where lengths are given; the timeline is
-            that of the slowest replica.
+        load: what the microbatches of every replica take, where lengths are given.
         dealt: what dealing the sequences again gives, where it was asked for.
     """
 
@@ -435,7 +444,7 @@ class Run(Answer[RunRequest]):
 
     def blocks(self) -> Iterator[Block]:
         """Yield the chart and the numbers, each with its meaning."""
-        whose = f", replica {self.replicas.slowest}" if self.load and self.replicas else ""
+        whose = f", replica {self.replicas.slowest}" if self.replicas else ""
         yield Line([(title_of(self.schedule), "name"), f"  {shape_line(self.schedule)}{whose}"])
         if self.request.gantt:
             marks = None

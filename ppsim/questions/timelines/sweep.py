@@ -50,7 +50,7 @@ from ppsim.prices.cap import Cap, fits_none, read_cap
 from ppsim.prices.chunked import count_chunks
 from ppsim.prices.options import NAMING_FILES, CostOptions, ask_costs
 from ppsim.prices.parts.modelled import ModelledOptions, price_by_model
-from ppsim.prices.several import check_shape, options_taken, time_schedule
+from ppsim.prices.several import find_sizes, options_taken, refuse_other_steps, time_schedule
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -180,7 +180,10 @@ def answer(request: SweepRequest) -> Sweep:
     costs, network = price_by_model(request.costs, request.network, request.modelled, request.mbs)
     if stages := stages_of(costs, grid.stages, grid.devices):
         grid = replace(grid, stages=[stages])
-    check_shape(specs, grid.stages or grid.devices, grid.microbatches or costs.chunked)
+    size, count = grid.stages or grid.devices, grid.microbatches or costs.chunked
+    stated = find_sizes(specs, size, count)
+    sizes: dict[str, Any] = {name: [number] for name, number in stated.items()}
+    grid = replace(grid, **sizes)
     check_taken(specs, grid)
     shapes = list(islice(cells_of(specs, grid, costs), MOST + 1))
     if len(shapes) > MOST:
@@ -215,8 +218,10 @@ def answer(request: SweepRequest) -> Sweep:
         if row["applies"]
     ]
     if not timed:
-        why = rows[-1]["reason"]
-        hint = "what the brackets say" if why.endswith(")") else "other --devices, --mb or --chunks"
+        (spec, *_), shape = shapes[-1]
+        refused = time_schedule(spec, shape, costs, network, cap).refused
+        why = refused or PpsimError(rows[-1]["reason"])
+        hint = why.hint or "other --devices, --mb or --chunks"
         raise InputError(f"no shape of the grid works; the last: {why}", hint)
     if all(_value(row, request.metric) is None for *_, row in timed):
         raise InputError(
@@ -228,13 +233,16 @@ def answer(request: SweepRequest) -> Sweep:
         [row["schedule"] for *_, row in timed],
         costs,
     )
-    cell, shape, _ = timed[0]
-    schedule = build_schedule(
-        cell.spec, options_taken(cell.spec, shape), costs, network, quiet=True
-    )
-    found_inputs = inputs_of(
-        TypedOptions.from_request(request), build_costs(schedule, costs, network)
-    )
+    one_of_each: dict[str, ShapeOptions] = {}
+    for cell, shape, _ in timed:
+        one_of_each.setdefault(cell.spec, shape)
+    schedules = {
+        spec: build_schedule(spec, options_taken(spec, shape), costs, network, quiet=True)
+        for spec, shape in one_of_each.items()
+    }
+    refuse_other_steps(schedules)
+    first = build_costs(schedules[timed[0][0].spec], costs, network)
+    found_inputs = inputs_of(TypedOptions.from_request(request), first)
     kept = tuple({name: value for name, value in row.items() if name != USED} for row in rows)
     return Sweep(request, tuple(cell for cell, _ in shapes), kept, found_inputs)
 
