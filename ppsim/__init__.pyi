@@ -1598,8 +1598,9 @@ def layout(
     layers_per_stage: int | Sequence[int] | str | None = None,
     placement: Literal["loop", "v"] | None = None,
 ) -> Layout:
-    """Return the layers of each stage of a layout string, or of Megatron's flags as ``options``;
-    these are as ``ppsim layout`` takes them, by name.
+    """Return the layers of each stage, of a layout string or of Megatron's flags.
+
+    ``options`` are the options of ``ppsim layout`` by name.
 
     Raises:
         InputError: the text is not a layout, or Megatron refuses it.
@@ -1607,14 +1608,14 @@ def layout(
     Options:
         devices: Pipeline devices, P.
         chunks: Stages per device, V.
-        num_layers: Transformer layers of the model; a string must hold as many.
-        mtp: MTP layers of the model (0); a string must hold as many.
+        num_layers: Transformer layers of the model; a string must have as many.
+        mtp: MTP layers of the model (0); a string must have as many.
         first: Layers of the first device.
         last: Layers of the last device.
         account_embedding: Embedding counts as a layer.
         account_loss: Loss counts as a layer.
         layers_per_stage: Layers of each stage in model order: 3,4,4,3.
-        placement: Which device holds stage i: i mod P (loop), or V-shaped.
+        placement: Placement of the stages: stage i on device i mod P (loop), or V-shaped.
     """
     ...
 
@@ -1913,18 +1914,19 @@ def model(
     style: Literal["screen", "paper"] | None = None,
     width: float = 6.75,
 ) -> Shelves | ModelCost | Card:
-    """Return a model's parameters, FLOPs and operators, and the costs of training it: seconds of a
-    step, GiB of a device; without a name, the library's models.
+    """Return a model's parameters, FLOPs and operators, and the costs of training it.
+
+    A step is in seconds, memory in GiB. Without a name, the library's models are returned.
 
     Args:
         name: a model of the library, or a TOML or config.json file.
-        options: as ``ppsim model`` takes them, by name.
+        options: the options of ``ppsim model`` by name.
 
     Raises:
-        InputError: an option that is refused, no such model, or sizes that do not divide.
+        InputError: an option is refused, there is no such model, or sizes do not divide it.
 
     Options:
-        machine: Times on a cluster: a name such as dgx-h100, or a file that names its GPU.
+        machine: The cluster, for times: a name such as dgx-h100, or a file that names its GPU.
         tp: Tensor-parallel ranks.
         cp: Context-parallel ranks.
         ep: Expert-parallel ranks, inside dp x cp x tp.
@@ -1935,10 +1937,11 @@ def model(
         microbatches: Microbatches in a step.
         sequence: Sequence length instead of the model's.
         schedule_name: The schedule: 1f1b, or interleaved with chunks, by default.
-        layout: Which layers each stage holds: Et*3|(tt|)*14,tL.
-        again: What the backward runs again.
-        zero: What data-parallel ranks divide: 1 optimizer, 2 gradients, 3 weights too.
-        offload: Share of activations that wait in the host's memory for their backward.
+        layout: The layers of each stage: Et*3|(tt|)*14,tL.
+        again: Parts of the forward that run again before the backward.
+        zero: ZeRO stage: data-parallel ranks divide the optimizer (1), also gradients (2), also
+            weights (3).
+        offload: Share of activations to offload to the host until their backward.
         precision: Precision of the linear layers' products.
         software: Training software: megatron-lm, megatron-bridge@26.06, nemo, torchtitan,
             deepspeed ... (megatron-core).
@@ -1966,7 +1969,8 @@ def model(
             count too.
         post_validation: A device's optimizer step waits for no other device, as zero-bubble's
             (the software's).
-        profile: Measured op times instead of the curve's (ppsim calibrate).
+        profile: A profile of ppsim calibrate: measured op times instead of the efficiency
+            curve's.
         format: Format of every -o, whatever its name says, such as svg.
         style: Look of figures (screen; paper for pdf).
         width: Figure width, inches. (default 6.75)
@@ -2457,42 +2461,45 @@ def plan(
     style: Literal["screen", "paper"] | None = None,
     width: float = 6.75,
 ) -> Plans:
-    """Find the fastest plans for training a model on a number of GPUs, within their memory; steps
-    are in seconds, memory in GiB.
+    """Return the fastest plans for training a model within the memory of a number of GPUs.
+
+    Steps are in seconds, memory is in bytes.
 
     Args:
         model: a name of the library, or a file.
         cluster: a name of the library, or a file.
-        options: as ``ppsim plan`` takes them, by name: ``gpus`` and ``gbs`` (sequences in a step)
-            at least; lists of names may be Python lists.
+        options: the options of ``ppsim plan`` by name, at least ``gpus`` and ``gbs`` (sequences in
+            a step); lists of names may be Python lists.
 
     Raises:
-        InputError: an option that is refused, or sizes that nothing fits.
+        InputError: an option is refused, or no plan has these sizes.
         PpsimError: no plan fits the memory.
 
     Options:
-        gpus: GPUs in all (all of a cluster of several kinds of nodes).
-        gbs: Sequences in a step (global batch size).
-        tp: Tensor-parallel ranks: 4,8 (any power of 2 inside a node).
-        cp: Context-parallel ranks (1 to 4; to 16 from 8,192 tokens on).
-        ep: Expert-parallel ranks (all that divide the experts).
-        pp: Pipeline devices (all that divide the GPUs).
-        dp: Data-parallel replicas (all that divide the GPUs).
-        vp: Chunks of the model on each pipeline device (1 to 12).
-        mbs: Sequences in a microbatch (1,2,4,8,16).
-        schedules: Schedules with commas between (those of ppsim list that pay).
-        recomputes: Of none,selective,full (all).
-        recompute_modules: What selective runs again:
-            core_attn,layernorm,moe_act,mla_up_proj,mlp,shared_experts,moe (the first; of
-            experts with fused kernels the second to the fourth).
-        layouts: Layers per stage: of even,light-last,light-ends,by-speed,by-speed-reversed
-            (all).
-        zero: Stages of ZeRO, of 0,1,2,3 (1; without a pipeline 3 too).
-        offload: Shares of activations that wait on the host (0): 0,0.5,1.
+        gpus: Number of GPUs (default: all of a cluster that has several kinds of nodes).
+        gbs: Global batch size: sequences in a step.
+        tp: Tensor-parallel ranks: 4,8 (default: powers of 2 inside a node).
+        cp: Context-parallel ranks (default: 1 to 4; from 8,192 tokens on 1 to 16).
+        ep: Expert-parallel ranks (default: all that divide the experts).
+        pp: Pipeline devices (default: all that divide the GPUs).
+        dp: Data-parallel replicas (default: all that divide the GPUs).
+        vp: Chunks of the model on each pipeline device (default: 1 to 12).
+        mbs: Sequences in a microbatch (default: 1,2,4,8,16).
+        schedules: Schedules to try: 1f1b,zb-v (default: those of ppsim list that can be
+            fastest).
+        recomputes: Kinds of recompute to try, of none,selective,full (default: all).
+        recompute_modules: Modules that selective recompute runs again, of
+            core_attn,layernorm,moe_act,mla_up_proj,mlp,shared_experts,moe (default: the first;
+            the second to the fourth for a model of experts with fused kernels).
+        layouts: Splits of the layers over stages to try, of even,light-last,light-ends,by-
+            speed,by-speed-reversed (default: all).
+        zero: ZeRO stages to try, of 0,1,2,3 (default: 1; without a pipeline also 3).
+        offload: Shares of activations to offload to the host: 0,0.5,1 (default: 0).
         precision: Precision of the linear layers' products. (default bf16)
-        seq: Tokens in a sequence (the model's).
-        cap: Memory of a GPU for training (94% of its own): 75GiB.
-        profile: Measured op times instead of the curve's (ppsim calibrate).
+        seq: Tokens in a sequence (default: the model's).
+        cap: Usable memory of a GPU: 75GiB (default: 94% of it).
+        profile: A profile of ppsim calibrate: measured op times instead of the efficiency
+            curve's.
         software: Training software: megatron-lm, megatron-bridge@26.06, nemo, torchtitan,
             deepspeed ... (megatron-core).
         dispatch: How tokens go to experts: alltoall, or once to a node and rank: deepep,
@@ -2519,16 +2526,17 @@ def plan(
             count too.
         post_validation: A device's optimizer step waits for no other device, as zero-bubble's
             (the software's).
-        any_schedule: Also schedules, groups of ranks and ZeRO that the software lacks.
-        top: How many plans to print, no near copies. (default 5)
-        front: Also the plans that need less memory: the front of time against memory.
+        any_schedule: Also try schedules, kinds of parallelism and ZeRO stages that the software
+            lacks.
+        top: Number of plans to print, without near copies. (default 5)
+        front: Also print plans that need less memory: the Pareto front of time and memory.
         flags: Plan for this framework; print the best plan as launch flags, or as TOML.
-        ranks: Print where the best plan's ranks lie, and the links that they use.
-        anchor: Correct by runs that you measured: rows as --against takes them, or a profile of
-            ppsim calibrate.
-        against: Predict runs of a table instead (json, csv, parquet); they may be of --model
-            and --cluster too.
-        improve: With --against: plan each run again, and say what that would change.
+        ranks: Print the nodes of the best plan's ranks, and the links that they use.
+        anchor: Correct predictions by runs that you measured: a table as for --against, or a
+            profile of ppsim calibrate.
+        against: Predict the runs of a table (json, csv, parquet) instead of planning; its rows
+            may also name your --model and --cluster.
+        improve: With --against: also plan each run, and say what the plan changes.
         dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
             local starts both here.
         results: Keep finished work in a .parquet or .csv file, and continue from its rows.

@@ -1,8 +1,7 @@
-"""The range in which advice holds: the times at which a rival is as fast as the schedule asked
-about.
+"""The range of times in which advice holds: the break-even of a rival and the explained schedule.
 
-Queues that follow costs are made again at every time tried, as ``run`` makes them, or keep their
-order where that takes too long.
+If a schedule's order depends on costs, it is ordered again for every time tried, as ``run`` orders
+it; if that would take too long, it keeps its order.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ if TYPE_CHECKING:
     from ppsim.core.timeline import Timeline
     from ppsim.questions.across.whatif import Run
 
-BUDGET = 2_000_000  # ops that are simulated to find all break-evens, a few seconds
-DIGITS = 3  # of the times, rounded down so that what is said up to one holds
-# A search for queues costs as much as simulating so many times their ops: CPython searches a small
-# schedule, machine code a large one.
+BUDGET = 2_000_000  # simulated ops that all break-evens may cost, a few seconds
+DIGITS = 3  # of the printed times, which are rounded down so that the advice holds up to them
+# The cost of ordering a schedule by its costs, in simulated ops for each of its ops: schedules of
+# up to SMALL ops run in CPython, larger ones in machine code.
 SMALL, PER_OP_SMALL, PER_OP = 4_096, 50, 8
-WALK = 1_000_000  # likewise in all, of a family that improves its orders by walks
-DETAILED = 4  # likewise where sends and receives are ops
+WALK = 1_000_000  # further cost, in simulated ops, of a family that improves its orders by walks
+DETAILED = 4  # factor of the cost of a simulation with sends and receives as ops
 
 
 def price_of_search(ops: int, run: Run) -> int:
@@ -42,52 +41,56 @@ def price_of_search(ops: int, run: Run) -> int:
 
 
 def describe_limits(base: Run, rival: Run, timeline: Timeline) -> str:
-    """Up to where a rival is faster, as the end of a sentence; empty where nothing is assumed.
+    """Return the times up to which a rival is faster, as the end of a sentence.
+
+    Empty if its advantage depends on no assumption: it neither splits backwards that the run does
+    not split, nor sends more messages.
 
     Args:
-        base: the run asked about.
-        rival: another schedule of it.
-        timeline: of the rival.
+        base: the explained run.
+        rival: the same run with another schedule.
+        timeline: the timeline of the rival.
     """
     assert base.schedule
-    made, kept = timeline.schedule, ""
-    splits = not (base.schedule.kind == Kind.W).any() and bool((made.kind == Kind.W).any())
-    # a cluster's file gives the times of messages then, whatever the costs say
+    schedule, kept = timeline.schedule, ""
+    splits = not (base.schedule.kind == Kind.W).any() and bool((schedule.kind == Kind.W).any())
+    # a cluster file then gives the times of messages, and the costs have no effect on them
     fixed = rival.network.cluster is not None and rival.network.detailed
-    shorter = made.n_chunks > base.schedule.n_chunks and not fixed
-    if not (splits or shorter):
+    has_more_messages = schedule.n_chunks > base.schedule.n_chunks and not fixed
+    assumptions = (SPLIT,) * splits + (MESSAGE,) * has_more_messages
+    if not assumptions:
         return ""
-    runs = [replace(rival, schedule=made), base]
-    if _price(runs) > BUDGET:
+    runs = [replace(rival, schedule=schedule), base]
+    if _search_cost(runs) > BUDGET:
         runs = [replace(run, keeps_queues=True) for run in runs]
         kept = ", queues in this order" if any(run.is_kept for run in runs) else ""
-        if _price(runs) > BUDGET:
-            return "; up to which times was left out, as it takes long at this size"
-    found = list(_limits(*runs, of=(SPLIT,) * splits + (MESSAGE,) * shorter))
-    alone = " (each alone)" if len(found) > 1 else ""
-    return f" as long as {' and '.join(found)}{alone}{kept}" if found else ""
+        if _search_cost(runs) > BUDGET:
+            return "; the times up to which that holds take long to find at this size"
+    limits = list(_limits(*runs, of=assumptions))
+    alone = " (each alone)" if len(limits) > 1 else ""
+    return f" as long as {' and '.join(limits)}{alone}{kept}" if limits else ""
 
 
-def _price(runs: Sequence[Run]) -> int:
+def _search_cost(runs: Sequence[Run]) -> int:
     """Return the cost of finding the limits of two runs, in simulated ops."""
     return RUNS * sum(price_of_search(len(run.schedule or ()), run) for run in runs)
 
 
 def _limits(rival: Run, base: Run, *, of: Sequence[str]) -> Iterator[str]:
-    """Yield the range of each time in words; nothing where a run with a longer one is refused."""
+    """Yield the range of each time as text; none for a time that a run cannot have."""
     microbatches = (base.schedule or base.build()).run_microbatches
     sides = [_side_of(run, microbatches) for run in (base, rival)]
     for what in of:
         try:
             for limit in break_evens(*sides, of=(what,), only_above=True):
-                yield _words(limit, by_factor=base.asked.gives_messages)
+                yield _limit_text(limit, by_factor=base.asked.gives_messages)
         except PpsimError:
             continue
 
 
 def _side_of(run: Run, microbatches: int) -> Side:
-    """Return a run whose queues are made again where they follow costs, timed for a number of
-    microbatches.
+    """Return a run as one side of a break-even: its time for a number of microbatches, with ops
+    ordered again under changed costs.
     """
     schedule = run.schedule or run.build()
 
@@ -98,8 +101,8 @@ def _side_of(run: Run, microbatches: int) -> Side:
     return Side(schedule, run.price(schedule), time)
 
 
-def _words(limit: BreakEven, *, by_factor: bool) -> str:
-    """Return the range of a time in words, of messages ``by_factor`` of the present one."""
+def _limit_text(limit: BreakEven, *, by_factor: bool) -> str:
+    """Return the range of a time as text; ``by_factor``: of messages as a factor of the present."""
     most = limit.at[0]
     if limit.of == SPLIT:
         return f"I + W takes less than {round_down(most, DIGITS)} B"
