@@ -338,7 +338,7 @@ class Explained(Answer[ExplainRequest]):
         return dict(self.explanation.idle.by_cause)
 
     def json_object(self) -> dict[str, Any]:
-        """The object of schema ``ppsim.explain/1``."""
+        """Return the object of schema ``ppsim.explain/1``."""
         from ppsim.analysis.explain import explain_object
         from ppsim.analysis.views import view_object
 

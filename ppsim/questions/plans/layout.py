@@ -200,7 +200,7 @@ class Layout(Answer[LayoutRequest]):
         )
 
     def json_object(self) -> dict[str, Any]:
-        """The object of schema ``ppsim.layout/1``."""
+        """Return the object of schema ``ppsim.layout/1``."""
         found = self.stage_layers
         return {
             "schema": "ppsim.layout/1",

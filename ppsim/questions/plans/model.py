@@ -235,7 +235,7 @@ class Card(Answer[ModelRequest]):
         return [self.fields]
 
     def json_object(self) -> dict[str, Any]:
-        """The object of schema ``ppsim.card/1``."""
+        """Return the object of schema ``ppsim.card/1``."""
         return {"schema": "ppsim.card/1", **self.fields}
 
     def blocks(self) -> Iterator[Block]:
@@ -301,7 +301,7 @@ class ModelCost(Answer[ModelRequest]):
         return self.training["devices"] if self.training else list_operators(self.model)
 
     def json_object(self) -> dict[str, Any]:
-        """The object of schema ``ppsim.model/2``."""
+        """Return the object of schema ``ppsim.model/2``."""
         known = describe_model(self.model)
         return {
             "schema": "ppsim.model/2",

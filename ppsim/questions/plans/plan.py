@@ -611,7 +611,7 @@ class Plans(Answer[PlanRequest]):
         ]
 
     def json_object(self) -> dict[str, Any]:
-        """The object of schema ``ppsim.plan/1``."""
+        """Return the object of schema ``ppsim.plan/1``."""
         from ppsim.workload.plans.task import OUTCOMES
 
         task, found = self.task, self.findings

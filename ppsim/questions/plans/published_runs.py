@@ -62,7 +62,7 @@ class PublishedRuns(Answer[Any]):
         return list(self.rows)
 
     def json_object(self) -> dict[str, Any]:
-        """The object of schema ``ppsim.plan-against/1``."""
+        """Return the object of schema ``ppsim.plan-against/1``."""
         return {"schema": "ppsim.plan-against/1", "rows": self.table, "summary": self.summary}
 
     def blocks(self) -> Iterator[Block]:
