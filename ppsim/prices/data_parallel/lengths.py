@@ -197,7 +197,8 @@ class Load:
         """Say that memory goes by tokens, and how long the longest microbatch is."""
         longest = format_number(float(self.sizes().max()))
         return (
-            f"memory is in proportion to the tokens of each microbatch; the longest has {longest} times the "
+            f"memory is in proportion to the tokens of each microbatch; the longest has {longest} "
+            "times the "
             f"mean's"
         )
 
