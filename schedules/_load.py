@@ -39,6 +39,7 @@ from ppsim.schedules.registry import (
     families,
     find,
     generate,
+    generate_once,
     schedule,
     take_rows,
 )
@@ -160,7 +161,7 @@ def _schedule_from(
         raise InputError("the number of microbatches is missing", "give --mb")
     if is_users:
         return _generated(family, costs, shape)
-    return generate(family.name, costs=costs, **shape)
+    return generate_once(family.name, costs=costs, **shape)
 
 
 def _generated(family: Family, costs: Pricing, shape: dict[str, Any]) -> Schedule:

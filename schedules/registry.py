@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import combinations, islice, product
 from pathlib import Path
 from typing import Any
@@ -227,6 +228,8 @@ SLICES = 4  # default number of slices of each sequence
 # Above these, the arrays (two or three ops per stage and microbatch) exceed the memory of an
 # ordinary machine.
 MOST_STAGES, MOST_CELLS = 1_000_000, 200_000_000
+# The number of cached schedules, and the largest number of stages x microbatches of one.
+CACHED, CACHED_CELLS = 128, 1024
 
 
 def generate(
@@ -255,24 +258,66 @@ def generate(
         InputError: unknown name or option, contradictory numbers, or a shape that breaks a rule of
             the schedule; the message names the rule and the nearest shapes that work.
     """
+    sizes = {"stages": stages, "devices": devices, "chunks": chunks}
+    return _generate(_inputs_for(name, costs, microbatches=microbatches, **sizes, **options))
+
+
+def generate_once(name: str, *, costs: Pricing = costs_for, **shape: Any) -> Schedule:
+    """Return a schedule like :func:`generate`, with small schedules cached.
+
+    Several numbers of a command need the same schedule. Callers share it and its cached properties,
+    so they must not write into its arrays.
+    """
+    inputs = _inputs_for(name, costs, **shape)
+    cells = inputs.shape.stages * inputs.shape.microbatches * inputs.shape.slices
+    return _generate(inputs) if cells > CACHED_CELLS else _generate_cached(inputs)
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """The inputs of a generator; equal inputs give the same schedule."""
+
+    family: Family = field(compare=False)
+    shape: Shape = field(compare=False)
+    costs: Costs | None = field(compare=False)  # None if queues do not depend on costs
+    # all inputs in a hashable form
+    key: tuple[Any, ...]
+
+
+def _inputs_for(name: str, costs: Pricing, **numbers: Any) -> _Inputs:
+    """Return the inputs of a generator; arguments and errors as in :func:`generate`."""
     family = find(name)
-    shape = shape_for(
-        family, microbatches=microbatches, stages=stages, devices=devices, chunks=chunks, **options
-    )
+    shape = shape_for(family, **numbers)
     check_size(shape)
-    placement = place(shape.placement(family), shape.devices, shape.stages)
-    priced = {}
+    priced = None
     if family.uses_costs:
         nothing = [np.empty(0, np.int64)] * shape.devices
-        prices = costs(Schedule.from_queues(family.name, placement, microbatches, nothing))
-        priced["costs"] = count_in_steps(prices)  # so that orders do not depend on the unit of time
+        placement = place(shape.placement(family), shape.devices, shape.stages)
+        prices = costs(Schedule.from_queues(family.name, placement, shape.microbatches, nothing))
+        priced = count_in_steps(prices)  # so that orders do not depend on the unit of time
+    sizes = shape.devices, shape.chunks, shape.microbatches, *sorted(shape.options.items())
+    key = family.name, family.generate, *sizes, priced and priced.content
+    return _Inputs(family, shape, priced, key)
+
+
+def _generate(inputs: _Inputs) -> Schedule:
+    """Return the schedule of these inputs."""
+    family, shape = inputs.family, inputs.shape
+    priced = {} if inputs.costs is None else {"costs": inputs.costs}
     queues = take_rows(family.name, family.generate(shape, **priced, **shape.options), shape)
     made = Schedule.from_queues(
-        family.name, placement, microbatches * shape.slices, queues, shape.slices
+        family.name,
+        place(shape.placement(family), shape.devices, shape.stages),
+        shape.microbatches * shape.slices,
+        queues,
+        shape.slices,
     )
     if family.feeds_back or not family.flushes:
         return replace(made, feeds_back=family.feeds_back, flushes=family.flushes)
     return made
+
+
+_generate_cached = lru_cache(maxsize=CACHED)(_generate)
 
 
 def takes_chunks(family: Family) -> bool:

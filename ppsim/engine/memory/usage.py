@@ -32,6 +32,9 @@ LAYER_ACTIVATIONS = units.LAYER_ACTIVATIONS
 MOST_BYTES = 1 << 50  # of one stage, so that sums stay within 64 bits
 SHARES = "1/P shares"  # activations of a device's 1/P share of the model, of V stages
 ROUNDING = 1e-12  # difference of times that count as equal, over the makespan
+# allocations and frees of each kind of op, by its code
+_ALLOCATES = np.array([of.info.allocates for of in TIMED])
+_FREES = [np.array([of.info.frees == what for of in TIMED]) for what in (ALL, PART, REST)]
 NO_BUFFERS = np.empty(0, np.intp), np.empty(0), np.empty(0, np.int64)
 
 
@@ -371,16 +374,14 @@ def _changes(timeline: Timeline, model: MemoryModel) -> Iterator[tuple[str, Amou
     """Yield the name of each part of memory, with every op's changes at its start and its end."""
     schedule = timeline.schedule
     kind, nothing = schedule.kind, np.zeros(len(schedule), np.int64)
-    at = {of.name: kind == of for of in TIMED}
+    at = {of.name: kind == int(of) for of in (Kind.F, Kind.B, Kind.I, Kind.W, Kind.R)}
     whole, kept = _amount_of_ops(model.activations, schedule), _amount_of_ops(model.kept, schedule)
-    allocates = np.array([of.info.allocates for of in TIMED])[kind]
-    frees = [np.array([of.info.frees == what for of in TIMED])[kind] for what in (ALL, PART, REST)]
-    taken = np.where(allocates, whole, 0)
+    taken = np.where(_ALLOCATES[kind], whole, 0)
     if schedule.recomputed.any():
         stored = _amount_of_ops(model.stored, schedule)
         taken -= np.where(at["R"], stored, 0)
         taken = np.where(at["F"] & schedule.recomputed, stored, taken)
-    freed = np.select(frees, [whole, whole - kept, kept], 0)
+    freed = np.select([frees[kind] for frees in _FREES], [whole, whole - kept, kept], 0)
     if schedule.only_forwards:
         taken = nothing
     yield "activations", taken, -freed

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ppsim.base.compiled import call
+from ppsim.base.compiled import call, load, view
 from ppsim.search.orders import anneal_kernel
 from ppsim.search.orders.anneal_kernel import Walk
 from ppsim.search.problem import Problem
@@ -117,13 +117,26 @@ def walk_alone(task: Task) -> Member:
 
 def cost_of(problem: Problem, queues: Queues) -> float:
     """Return the cost that walks minimize; infinite if the queues deadlock."""
+    return cost_and_span(problem, queues)[0]
+
+
+def cost_and_span(problem: Problem, queues: Queues) -> tuple[float, float]:
+    """Return the cost that walks minimize, and the longest time from a device's first start to its
+    last end; both infinite if the queues deadlock.
+    """
     orders = make_orders(problem, queues)
     walk = make_walk(problem, orders, 1, np.zeros(1, np.int64))
-    parts, pays = anneal_kernel.PARTS, pays_to_compile(problem)
-    cost = float(
-        call(anneal_kernel.anneal, orders, walk, 0, LONGEST, 1.0, 1.0, parts=parts, pays=pays)
-    )
-    return cost if cost >= 0 else float("inf")
+    no_moves = orders, walk, 0, LONGEST, 1.0, 1.0
+    compiled = None
+    if pays_to_compile(problem):
+        compiled = load(anneal_kernel.anneal, *no_moves, parts=anneal_kernel.PARTS)
+    cost = compiled(*no_moves) if compiled else anneal_kernel.find_cost(view(orders), view(walk))
+    if cost < 0:
+        return float("inf"), float("inf")
+    first, last = orders.offsets[:-1], orders.offsets[1:] - 1
+    busy = last >= first
+    span = (orders.end[last[busy]] - orders.start[first[busy]]).max(initial=0.0)
+    return float(walk.reached[0]), float(span)
 
 
 def make_walk(problem: Problem, orders: Orders, seed: int, stop: NDArray[np.int64]) -> Walk:

@@ -21,8 +21,8 @@ from ppsim.core.costs import Costs
 from ppsim.core.ops import Kind, Packed
 from ppsim.core.schedule import Placement, Schedule, place
 from ppsim.search.bounds.bounds import bound_problem
-from ppsim.search.orders.improve import HOT, anneal, cost_of
-from ppsim.search.problem import ROUNDING, Problem, evaluate
+from ppsim.search.orders.improve import HOT, anneal, cost_and_span
+from ppsim.search.problem import ROUNDING, Problem
 from ppsim.search.rules.blocks import Block, complete
 from ppsim.search.rules.heuristics import write_v
 from ppsim.search.rules.orders import (
@@ -30,7 +30,6 @@ from ppsim.search.rules.orders import (
     pack_queues,
     read_orders,
     write_one_by_one,
-    write_schedule,
 )
 from ppsim.search.rules.zbv import order_zb_v
 
@@ -71,8 +70,9 @@ def order_from(P: int, M: int, limit: int, times: bytes, latencies: bytes) -> tu
     starts: list[tuple[float, Queues]] = []
     for queues in _starts(problem, limit):
         check_time()
-        starts.append((cost_of(problem, queues), queues))
-        if evaluate(problem, write_schedule(problem, queues), "").span <= enough:
+        cost, span = cost_and_span(problem, queues)
+        starts.append((cost, queues))
+        if span <= enough:
             return tuple(pack_queues(problem, queues))
     starts.sort(key=lambda start: start[0])
     best = starts[0]
@@ -88,18 +88,38 @@ def _starts(problem: Problem, limit: int) -> Iterator[Queues]:
     """Yield orders within the cap: ZB-V's, those of blocks and rules, and one at a time."""
     P, M = problem.n_devices, problem.microbatches
     if limit >= 2 * min(P, M):
-        yield _read(problem, order_zb_v(problem.costs, P, M, limit))
-    within = [block for block in list_blocks(problem.placement) if block.peaks.max() <= limit]
-    # blocks that use more memory leave fewer bubbles
-    within.sort(key=lambda block: -int(block.lifespans.sum()))
-    for block in within[: max(FEWEST_TRIED, OPS_TRIED // (6 * P * M))]:
-        yield _read(problem, complete(block, M))
+        yield _read(problem.placement, M, order_zb_v(problem.costs, P, M, limit))
+    within = _blocks_within(P, limit)
+    completed = _completed if 6 * P * M < LARGE else _completed_anew
+    for nth in within[: max(FEWEST_TRIED, OPS_TRIED // (6 * P * M))]:
+        yield completed(P, M, nth)
     yield from (queues for _, queues in write_v(problem))
     if not within or (6 * P * M >= LARGE and can_compile()):
         from ppsim.search.rules.policies import write_near_cap
 
         yield from (queues for _, queues in write_near_cap(problem))
     yield write_one_by_one(problem)
+
+
+@lru_cache(maxsize=8)
+def _blocks(P: int) -> list[Block]:
+    return list_blocks(place("v", P, 2 * P))
+
+
+@lru_cache(maxsize=16)  # many costs are tried of one shape
+def _blocks_within(P: int, limit: int) -> list[int]:
+    """List the blocks within a limit, those that use the memory first: they fill most bubbles."""
+    blocks = _blocks(P)
+    within = [nth for nth, block in enumerate(blocks) if block.peaks.max() <= limit]
+    return sorted(within, key=lambda nth: -int(blocks[nth].lifespans.sum()))
+
+
+def _completed_anew(P: int, M: int, nth: int) -> Queues:
+    """Return the order of the n-th block, completed for all microbatches."""
+    return _read(place("v", P, 2 * P), M, complete(_blocks(P)[nth], M))
+
+
+_completed = lru_cache(maxsize=512)(_completed_anew)
 
 
 def list_blocks(placement: Placement) -> list[Block]:
@@ -153,7 +173,5 @@ def _walk(problem: Problem, queues: Queues, nth: int, hot: float) -> tuple[float
     return anneal(problem, queues, nth + 1, np.zeros(1, np.int64), moves, hot)
 
 
-def _read(problem: Problem, queues: list[Packed]) -> Queues:
-    return read_orders(
-        Schedule.from_queues("block", problem.placement, problem.microbatches, queues)
-    )
+def _read(placement: Placement, microbatches: int, queues: list[Packed]) -> Queues:
+    return read_orders(Schedule.from_queues("block", placement, microbatches, queues))

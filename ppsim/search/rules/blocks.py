@@ -219,9 +219,6 @@ def _input(block: Block, backward: bool, stage: int) -> tuple[bool, int]:
 def _queue(block: Block, ops: list[tuple[bool, int]], numbers: Ints, microbatches: Ints) -> Packed:
     """Return a device's passes and microbatches as a packed queue."""
     V = len(ops) // 2
-    kinds = [Kind.F] * V + [Kind.I if block.split else Kind.B] * V + [Kind.W] * V
-    base = np.array(
-        [pack(stage, 0) | kind for (_, stage), kind in zip([*ops, *ops[V:]], kinds, strict=True)],
-        np.int64,
-    )
-    return base[numbers] | pack(0, microbatches)
+    kinds = np.repeat([Kind.F, Kind.I if block.split else Kind.B, Kind.W], V)
+    stages = np.array([stage for _, stage in [*ops, *ops[V:]]])
+    return (pack(stages, 0) | kinds)[numbers] | pack(0, microbatches)

@@ -57,6 +57,14 @@ def run(line: Line, device: int, kind: int) -> None:
     line.done[kind, device] += 1
 
 
+def longest_idle(line: Line) -> float:
+    """Return how long the device has idled that has idled most."""
+    longest = line.idle[0]
+    for device in range(1, len(line.idle)):
+        longest = max(longest, line.idle[device])
+    return longest
+
+
 def fill(line: Line, device: int, kind: int, greedy: bool) -> None:
     """Run W until the input of the next F or I arrives, and one more if the gap is too long."""
     ready = arrival(line, device, kind)
@@ -66,7 +74,7 @@ def fill(line: Line, device: int, kind: int, greedy: bool) -> None:
     ):
         run(line, device, W)
     gap = ready - line.free[device]
-    late = greedy or gap > line.idle.max() - line.idle[device]
+    late = greedy or gap > longest_idle(line) - line.idle[device]
     if late and gap > 0 and line.done[W, device] < line.done[I, device]:
         run(line, device, W)
 
@@ -89,7 +97,8 @@ def warm_up(line: Line, microbatches: int, late: bool) -> None:
     for device in range(devices):
         run(line, device, F)
     back = line.free[devices - 1] + line.time[I, devices - 1]
-    line.wanted[:] = 0
+    for device in range(devices):
+        line.wanted[device] = 0
     for device in range(devices - 2, -1, -1):
         held, now, ready = line.held[device], line.free[device], back + line.latency[device, I]
         while (
@@ -133,7 +142,7 @@ def may_postpone(line: Line, device: int) -> bool:
         works += 1
     if now + line.time[F, device] <= needed:
         return False
-    return needed - line.free[device] <= line.idle.max() - line.idle[device]
+    return needed - line.free[device] <= longest_idle(line) - line.idle[device]
 
 
 def schedule_line(line: Line, late: bool, backward_first: bool, greedy: bool) -> bool:
@@ -173,4 +182,4 @@ def schedule_line(line: Line, late: bool, backward_first: bool, greedy: bool) ->
     return True
 
 
-PARTS = (arrival, run, fill, make_room, warm_up, may_postpone)
+PARTS = (arrival, run, longest_idle, fill, make_room, warm_up, may_postpone)

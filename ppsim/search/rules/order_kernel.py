@@ -51,7 +51,8 @@ def time_orders(orders: Orders) -> int:
     start, end, result, head = orders.start, orders.end, orders.result, orders.head
     devices, stages = len(offsets) - 1, len(orders.device)
     size = len(result) // (2 * stages)
-    result[:] = -1.0
+    for number in range(len(result)):
+        result[number] = -1.0
     for device in range(devices):
         head[device] = offsets[device]
         orders.awaited[device] = NOTHING

@@ -18,7 +18,8 @@ from ppsim.search.rules import zbv_kernel as kernel
 from ppsim.search.rules.orders import take_fastest
 from ppsim.search.rules.zbv_kernel import NEVER, PARTS, UNSET, VTables
 
-KINDS = (Kind.F, Kind.F, Kind.I, Kind.I, Kind.W, Kind.W)  # of the six types
+# Of the six types; as integers, for numpy asks a member of Kind for a dozen attributes first.
+KINDS = tuple(map(int, (Kind.F, Kind.F, Kind.I, Kind.I, Kind.W, Kind.W)))
 # whether a type belongs to a device's second stage
 SECOND = (False, True, True, False, True, False)
 # Microbatches of all devices that a process orders in CPython before it loads the compiled kernel.

@@ -66,6 +66,7 @@ SUFFIXES = (".html",)
 ABILITIES = Abilities(memory=True, view=True, edits=True)
 SCRIPTS = (
     "numbers.js",
+    "copy.js",
     "report_ops.js",
     "report_fold.js",
     "report_draw.js",

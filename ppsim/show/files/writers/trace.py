@@ -292,7 +292,7 @@ def _microbatch_numbers(schedule: Schedule, op: int) -> dict[str, Any]:
     """
     step, microbatch = divmod(int(schedule.microbatch[op]), schedule.round_microbatches)
     steps = {"step": step} if schedule.n_rounds > 1 else {}
-    return steps if schedule.kind[op] in ONCE_A_STEP else {**steps, "microbatch": microbatch}
+    return steps if int(schedule.kind[op]) in ONCE_A_STEP else {**steps, "microbatch": microbatch}
 
 
 def _span(
