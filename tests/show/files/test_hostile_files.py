@@ -48,9 +48,9 @@ FB = '["F","B"]'
         ("x.json", ops(FB, stage=f"[{'9' * 30},0]"), "ops.stage has a number that is too large"),
         ("x.json", ops(FB, stage="[2147483648,0]"), "ops.stage has 2147483648"),
         ("x.json", ops(FB, after=',"ops":{}'), "ops.device is missing"),
-        ("x.json", ops(FB, after=',"unit":"a","unit":"b"'), "an object holds 'unit' twice"),
-        ("x.json", ops(FB, ',"kind":["F","F"]'), "an object holds 'kind' twice"),
-        ("x.json", ops(FB, ',"k\\u0069nd":["F","F"]'), "an object holds 'kind' twice"),
+        ("x.json", ops(FB, after=',"unit":"a","unit":"b"'), "an object has 'unit' twice"),
+        ("x.json", ops(FB, ',"kind":["F","F"]'), "an object has 'kind' twice"),
+        ("x.json", ops(FB, ',"k\\u0069nd":["F","F"]'), "an object has 'kind' twice"),
         ("x.json", ops(FB, before='"schedule":"\\ud800",'), "not JSON"),
         (
             "x.trace.json",
