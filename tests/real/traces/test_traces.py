@@ -314,9 +314,9 @@ def test_receives_that_show_as_kernels_of_nccl_alone_are_found(told, tmp_path):
         (b'{"a":' * 50_000 + b"1" + b"}" * 50_000, "nested too deeply"),
         (
             (ONE % b"0" + b"}").replace(b"0F0", b"99999999F0"),
-            "nothing of stage 0, 1, 2, 3, 4, 5, 6, 7$",
+            "no op of stage 0, 1, 2, 3, 4, 5, 6, 7$",
         ),
-        ((ONE % b"0" + b"}").replace(b"0F0", b"0SEND_F0"), "messages and no op"),
+        ((ONE % b"0" + b"}").replace(b"0F0", b"0SEND_F0"), "messages, but no op"),
     ],
 )
 def test_a_file_that_is_no_trace_says_why(content, says, tmp_path):
@@ -327,7 +327,7 @@ def test_a_file_that_is_no_trace_says_why(content, says, tmp_path):
 
 
 def test_a_rank_left_out_is_noticed():
-    with pytest.raises(InputError, match="nothing of stage 1"):
+    with pytest.raises(InputError, match="no op of stage 1"):
         profile_from([str(DATA / "izb-rank0.json.gz")], "ppsim")
 
 
