@@ -184,7 +184,7 @@ def test_a_link_may_have_a_name():
     assert (
         parse_link("0-1=0.5,ib-400", 2).gb_per_s == parse_link("0-1=0.5,50GB/s", 2).gb_per_s == 50
     )
-    with pytest.raises(InputError, match="no known name"):
+    with pytest.raises(InputError, match="unknown name of a link"):
         parse_link("0-1=0.5,wire", 2)
     made = network(read_cluster("dgx-v100"), 16, "ms", "overlap")
     assert np.asarray(made.beta)[0, 1] == pytest.approx(150e6)

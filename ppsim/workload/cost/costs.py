@@ -16,7 +16,7 @@ from ppsim.core.schedule import Schedule
 from ppsim.engine.simple.longest_path import simulate
 from ppsim.engine.simple.metrics import span_of
 from ppsim.errors import InputError
-from ppsim.schedules import find, generate
+from ppsim.schedules import find, generate, generate_once
 from ppsim.workload.cost.communication import (
     exchange_seconds,
     gather_seconds,
@@ -529,7 +529,7 @@ def queues_of(parallel: Parallel, costs: StageCosts) -> Schedule:
         return schedule
     given: dict[str, Any] = dict(zip(("devices", "chunks", "microbatches"), sizes, strict=True))
     given |= {"after_i": costs.kept_share} if "after_i" in find(name).options else {}
-    return generate(name, costs=lambda _: costs.costs, **given)
+    return generate_once(name, costs=lambda _: costs.costs, **given)
 
 
 def step_time(

@@ -130,6 +130,7 @@ class Software:
         flags: name of its launcher in ``plans/launch``.
         groups: groups of ranks that it supports in addition to replicas, among tp, cp, ep and pp.
         zero_stages: stages of ZeRO that it supports.
+        undivided: kinds of layers that it runs with tensor parallelism 1 only; None inherits them.
         rule: its techniques, with conditions.
     """
 
@@ -142,6 +143,7 @@ class Software:
     flags: str = ""
     groups: tuple[str, ...] = ()
     zero_stages: tuple[int, ...] = ()
+    undivided: tuple[str, ...] | None = None
     rule: tuple[Rule, ...] = field(default_factory=tuple)
 
     @property
@@ -186,6 +188,12 @@ class Software:
     def shards(self) -> tuple[int, ...]:
         """The stages of ZeRO that it supports."""
         return self._inherited("zero_stages", (0, 1, 2, 3))
+
+    def undivided_layers(self, model: Model) -> tuple[str, ...]:
+        """Return the kinds of a model's layers that it runs on one tensor-parallel rank alone."""
+        stated = (found.undivided for found in reversed(self.foundations))
+        undivided = next((kinds for kinds in stated if kinds is not None), ())
+        return tuple(kind for kind in undivided if kind in model.mixers)
 
     def _inherited(self, name: str, default: Any) -> Any:
         return next(

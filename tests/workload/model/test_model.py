@@ -691,7 +691,7 @@ def test_python_gets_what_the_command_says_of_a_model():
     assert json.loads(invoke(*words, "--json").stdout) == json.loads(json.dumps(found.to_json()))
     assert [row["device"] for row in found.table] == [0, 1, 2, 3]
     assert {row["model"] for row in ask_model().table} == set(library())
-    with pytest.raises(InputError, match="which model is missing"):
+    with pytest.raises(InputError, match="the model is missing"):
         ask_model(pp=4)
 
 

@@ -13,7 +13,7 @@ from ppsim.questions.plans.space import SoftwareFeatures, SpaceOptions, make_axe
 from ppsim.schedules import find
 from ppsim.workload.hardware.hardware import read_gpu, read_machine
 from ppsim.workload.layout.layout import build_layout
-from ppsim.workload.model.model import read_model
+from ppsim.workload.model.model import MIXERS, read_model
 from ppsim.workload.model.parallel import RANK_ORDERS, Parallel
 from ppsim.workload.plans import software
 from ppsim.workload.plans.launcher import launch_text
@@ -45,6 +45,7 @@ def test_each_software_says_what_it_runs_and_where_that_is_from(name):
     assert {"tp-cp-ep-dp-pp"} <= set(software.numbers_ranks) <= set(RANK_ORDERS.values())
     assert all(find(schedule).name == schedule for schedule in software.runs)
     assert set(software.divides) <= {"tp", "cp", "ep", "pp"}
+    assert set(software.undivided or ()) <= set(MIXERS)
     said = read_software(name).techniques(H100, "bf16")
     assert said["zero"] in software.shards
     assert {

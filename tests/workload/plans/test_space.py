@@ -282,6 +282,7 @@ def least_of(task, candidate):
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("task", "every"),
     [
