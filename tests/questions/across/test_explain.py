@@ -273,7 +273,7 @@ def test_a_real_run_is_explained_as_measured():
 def test_a_real_run_takes_no_shape_or_costs():
     with pytest.raises(InputError, match="so --comm, --mb cannot be given too"):
         explain("--trace", str(PRIMUS), "--comm", "1", "--mb", "16")
-    with pytest.raises(InputError, match="'first' is no iteration"):
+    with pytest.raises(InputError, match="not an iteration: 'first'"):
         explain("--trace", str(PRIMUS), "--iteration", "first")
     with pytest.raises(InputError, match="this run is simulated"):
         explain("1f1b", "--stages", "4", "--mb", "8", "--iteration", "3")
@@ -331,7 +331,7 @@ def test_standard_input_is_read_once(tmp_path):
 
 def test_a_trace_that_shows_no_run_is_refused(tmp_path):
     (tmp_path / "two.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
-    with pytest.raises(InputError, match="is a schedule without times, so it shows no run"):
+    with pytest.raises(InputError, match="is a schedule without times, not a run"):
         explain("--trace", str(tmp_path / "two.csv"))
     with pytest.raises(InputError, match="No such file"):
         explain("--trace", str(tmp_path / "none"))
