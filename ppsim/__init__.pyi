@@ -486,7 +486,7 @@ def compare(
             microbatch, cp and perhaps replica, factor (1/cp), collective: the time of the one
             that runs beside each forward, twice as long beside B and I; an op takes the longer
             of both.
-        mbs: Sequences in each microbatch, of --model or of a distribution of --lengths (1).
+        mbs: Sequences in each microbatch of --model or of a distribution of --lengths (1).
         deal: Deal the sequences of --lengths again over their replica's microbatches, as many
             as before: never a longer step. -o FILE.csv writes the assignment.
         across: Deal sequences to other replicas too.
@@ -1275,7 +1275,7 @@ def explain(
             microbatch, cp and perhaps replica, factor (1/cp), collective: the time of the one
             that runs beside each forward, twice as long beside B and I; an op takes the longer
             of both.
-        mbs: Sequences in each microbatch, of --model or of a distribution of --lengths (1).
+        mbs: Sequences in each microbatch of --model or of a distribution of --lengths (1).
         deal: Deal the sequences of --lengths again over their replica's microbatches, as many
             as before: never a longer step. -o FILE.csv writes the assignment.
         across: Deal sequences to other replicas too.
@@ -1575,7 +1575,7 @@ def jitter(
             microbatch, cp and perhaps replica, factor (1/cp), collective: the time of the one
             that runs beside each forward, twice as long beside B and I; an op takes the longer
             of both.
-        mbs: Sequences in each microbatch, of --model or of a distribution of --lengths (1).
+        mbs: Sequences in each microbatch of --model or of a distribution of --lengths (1).
         samples: Iterations to draw. (default 10000)
         seed: Seed of the random numbers.
         dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
@@ -2911,7 +2911,7 @@ def run(
             microbatch, cp and perhaps replica, factor (1/cp), collective: the time of the one
             that runs beside each forward, twice as long beside B and I; an op takes the longer
             of both.
-        mbs: Sequences in each microbatch, of --model or of a distribution of --lengths (1).
+        mbs: Sequences in each microbatch of --model or of a distribution of --lengths (1).
         deal: Deal the sequences of --lengths again over their replica's microbatches, as many
             as before: never a longer step. -o FILE.csv writes the assignment.
         across: Deal sequences to other replicas too.
