@@ -1,4 +1,4 @@
-"""Queues of ops as SVG for the notebook card of a checked file: cells in queue order, faulty ones
+"""Queues of ops as SVG for the notebook card of a file: cells in queue order, faulty ones
 outlined.
 """
 
