@@ -80,6 +80,8 @@ class Question(click.Command):
 
         super().__init__(name, params=params, callback=callback, help=text)
         self.silent = [help_all(), debug()]
+        self._all_params: list[click.Parameter] = []
+        self._parser: Any = None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse as click does, suggest ppsim's name for other tools' options, and refuse a
@@ -107,8 +109,19 @@ class Question(click.Command):
             raise
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return the parameters of the question, then the parameters that only the command has."""
-        return [*super().get_params(ctx), *self.silent]
+        """Return the parameters of the question, then the parameters that only the command has;
+        click looks at each of them, once.
+        """
+        if not self._all_params:
+            self._all_params = [*super().get_params(ctx), *self.silent]
+        return self._all_params
+
+    def make_parser(self, ctx: click.Context) -> Any:
+        """Return the parser for this context: made once, as making it takes longer than parsing."""
+        if self._parser is None:
+            self._parser = super().make_parser(ctx)
+        self._parser.ctx = ctx
+        return self._parser
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the options under their headings, the rare ones only with --help-all."""

@@ -116,6 +116,7 @@ def test_the_order_changes_at_a_break_even_and_between_two_it_does_not(shape, sh
                     assert ahead < 1e-9, (limit, value)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", [name for name in FAMILIES if name != "1f1b"])
 def test_each_schedule_that_splits_or_has_chunks_is_compared(name):
     """Where the order changes at all, a break-even says so."""

@@ -119,6 +119,7 @@ def test_every_question_has_a_verdict():
     assert {name.partition(",")[0] for name in ASKED} == set(list_questions())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in ASKED]
 )

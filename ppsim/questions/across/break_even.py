@@ -1,9 +1,9 @@
-"""Break-evens of two runs, for ``compare`` and ``explain``: up to which times of ops and messages
-one is faster than the other.
+"""Break-evens of two runs, for ``compare`` and ``explain``: the times of ops and messages up to
+which one is faster than the other.
 
-They are first found with the queues of now. Where queues follow costs, ``run`` makes them again at
-other times: then the first time above the present one is looked for again with queues that are made
-again at every time tried, as far as a budget goes.
+They are found with the present order of ops first. If a schedule's order depends on costs, the
+first time above the present one is then searched again, with ops ordered for every time tried, as
+``run`` orders them; if that would take too long, the schedule keeps its order.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from ppsim.core.timeline import Timeline
     from ppsim.questions.across.whatif import Run
 
-BUDGET = 2_000_000  # ops that are simulated to find all break-evens, a few seconds
-# ops that queues which are made again may cost: less than half of a small comparison
+BUDGET = 2_000_000  # simulated ops that all break-evens may cost, a few seconds
+# simulated ops that ordering schedules again may cost: less than half of a small comparison
 SEARCH_BUDGET = 250_000
-SEARCHES = 15  # about as often queues are made again for a pair
-DIGITS = 3  # of the times, rounded down so that what is said up to one holds
-# A search for queues costs as much as simulating so many times their ops: CPython searches a small
-# schedule, machine code a large one.
+SEARCHES = 15  # usual number of times at which a pair is ordered again
+DIGITS = 3  # of the printed times, which are rounded down so that the advice holds up to them
+# The cost of ordering a schedule by its costs, in simulated ops for each of its ops: schedules of
+# up to SMALL ops run in CPython, larger ones in machine code.
 SMALL, PER_OP_SMALL, PER_OP = 4_096, 50, 8
-WALK = 1_000_000  # likewise in all, of a family that improves its orders by walks
-DETAILED = 4  # likewise where sends and receives are ops
+WALK = 1_000_000  # further cost, in simulated ops, of a family that improves its orders by walks
+DETAILED = 4  # factor of the cost of a simulation with sends and receives as ops
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,9 @@ class Limit:
     """A break-even of two runs.
 
     Attributes:
-        found: it.
-        is_kept: whether it is of the queues of now, where ``run`` makes others at other times.
+        found: the break-even.
+        is_kept: True if a run keeps its present order there, although ``run`` would order its ops
+            again at other times.
     """
 
     found: BreakEven
@@ -69,50 +70,54 @@ def price_of_search(ops: int, run: Run) -> int:
 
 
 def _price_of_timing(ops: int, run: Run) -> int:
-    """Return the cost of timing the queues of a run, in simulated ops."""
+    """Return the cost of timing the present order of a run, in simulated ops."""
     replicas = run.loads.n_replicas if run.loads else 1
     return ops * (DETAILED if run.network.detailed else 1) * replicas
 
 
 class Pairs:
-    """The break-evens of runs with one that they are compared with, timed once at each time."""
+    """The break-evens of rivals with one run, the base, which is timed once at each time."""
 
-    def __init__(self, base: Run, beside: float = 0.0) -> None:
-        """Take the run that others are compared with.
+    def __init__(self, base: Run, outside_pipeline: float = 0.0) -> None:
+        """Time the base.
 
         Args:
-            base: the run, with its schedule.
-            beside: the time of its step that is not its makespan.
+            base: the run that rivals are compared with, with its schedule.
+            outside_pipeline: the time of its step that is not its makespan.
         """
         assert base.schedule
         self._base = base
         self._microbatches = base.schedule.run_microbatches
-        self._sides = self._sides_of(base, beside)
+        self._sides = self._sides_of(base, outside_pipeline)
         self._searched = 0  # simulated ops that queues which were made again cost
 
     def price(self, rival: Run) -> int:
-        """Return the cost of finding the break-evens with the queues of now, in simulated ops."""
+        """Return the cost of finding break-evens with the present order, in simulated ops."""
         runs = (self._base, rival)
         return RUNS * sum(_price_of_timing(len(run.schedule or ()), run) for run in runs)
 
-    def find(self, rival: Run, of: Sequence[str], beside: float = 0.0) -> Iterator[Limit]:
-        """Yield the break-evens of a rival with the base; none of a time at which a run is
-        refused.
+    def find(self, rival: Run, of: Sequence[str], outside_pipeline: float = 0.0) -> Iterator[Limit]:
+        """Yield the break-evens of a rival with the base; none of a time at which a run is refused.
+
+        Args:
+            rival: the run, with its schedule.
+            of: the times that vary: the split of backwards, messages.
+            outside_pipeline: the time of its step that is not its makespan.
         """
-        sides = self._sides_of(rival, beside)
+        sides = self._sides_of(rival, outside_pipeline)
         follows = any(run.makes_queues_again for run in (self._base, rival))
         again = follows and self._may_search(rival)
         for what in of:
             try:
                 for kept in break_evens(self._sides.kept, sides.kept, of=(what,)):
                     limit = self._search(kept, sides) if again else Limit(kept, follows)
-                    if limit.found.at:  # else its order is that of now at all times
+                    if limit.found.at:  # else the same run is faster at all times
                         yield limit
             except PpsimError:
                 continue
 
     def _may_search(self, rival: Run) -> bool:
-        """Return whether the budget allows to make the queues of a pair again, and spend it."""
+        """Return whether the budget allows to order a pair again, and spend it if it does."""
         price = SEARCHES * sum(
             price_of_search(len(run.schedule or ()), run)
             for run in (self._base, rival)
@@ -123,8 +128,8 @@ class Pairs:
         return fits
 
     def _search(self, limit: BreakEven, sides: _Sides) -> Limit:
-        """Return a break-even whose first time above the present one is of queues that are made
-        again; as it is where a run is refused.
+        """Return a break-even whose first time above the present one is found with ops ordered
+        again at every time; the given one if a run is refused.
         """
         below = tuple(time for time in limit.at if time <= limit.now)
         if below == limit.at or not limit.order:
@@ -138,12 +143,14 @@ class Pairs:
         above = (each.at[0] for each in found)
         return Limit(replace(limit, at=(*below, *above)), is_kept=bool(below))
 
-    def _sides_of(self, run: Run, beside: float) -> _Sides:
-        """Return a run that keeps its queues, and that makes them again where they follow costs."""
-        kept = self._side_of(replace(run, keeps_queues=True), beside)
-        return _Sides(kept, self._side_of(run, beside) if run.makes_queues_again else kept)
+    def _sides_of(self, run: Run, outside_pipeline: float) -> _Sides:
+        """Return a run in its present order, and ordered again if its order depends on costs."""
+        kept = self._side_of(replace(run, keeps_queues=True), outside_pipeline)
+        if not run.makes_queues_again:
+            return _Sides(kept, kept)
+        return _Sides(kept, self._side_of(run, outside_pipeline))
 
-    def _side_of(self, run: Run, beside: float) -> Side:
+    def _side_of(self, run: Run, outside_pipeline: float) -> Side:
         """Return a run timed for as many microbatches as the base, once at each time."""
         schedule = run.schedule or run.build()
         prices = run.price(schedule)
@@ -160,50 +167,55 @@ class Pairs:
                     timeline = run.edit(change).time()
                 count = timeline.schedule.run_microbatches
                 times[key] = timeline.makespan / count * self._microbatches
-            return times[key] + beside
+            return times[key] + outside_pipeline
 
         return Side(schedule, prices, time)
 
 
 class _Sides(NamedTuple):
-    """A run with the queues of now, and with queues that are made again at every time."""
+    """A run in its present order, and with ops ordered again at every time."""
 
     kept: Side
     made_again: Side
 
 
 def describe_limits(base: Run, rival: Run, timeline: Timeline) -> str:
-    """Up to where a rival is faster, as the end of a sentence; empty where nothing is assumed.
+    """Return the times up to which a rival is faster, as the end of a sentence.
+
+    Empty if its advantage depends on no assumption: it neither splits backwards that the run does
+    not split, nor sends more messages.
 
     Args:
-        base: the run asked about.
-        rival: another schedule of it.
-        timeline: of the rival.
+        base: the explained run.
+        rival: the same run with another schedule.
+        timeline: the timeline of the rival.
     """
     assert base.schedule
-    made = timeline.schedule
-    splits = not (base.schedule.kind == Kind.W).any() and bool((made.kind == Kind.W).any())
-    # a cluster's file gives the times of messages then, whatever the costs say
+    schedule = timeline.schedule
+    splits = not (base.schedule.kind == Kind.W).any() and bool((schedule.kind == Kind.W).any())
+    # a cluster file then gives the times of messages, and the costs have no effect on them
     fixed = rival.network.cluster is not None and rival.network.detailed
-    shorter = made.n_chunks > base.schedule.n_chunks and not fixed
-    if not (splits or shorter):
+    has_more_messages = schedule.n_chunks > base.schedule.n_chunks and not fixed
+    assumptions = (SPLIT,) * splits + (MESSAGE,) * has_more_messages
+    if not assumptions:
         return ""
-    pairs, rival = Pairs(base), replace(rival, schedule=made)
+    pairs, rival = Pairs(base), replace(rival, schedule=schedule)
     if pairs.price(rival) > BUDGET:
-        return "; up to which times was left out, as it takes long at this size"
-    limits = [*pairs.find(rival, (SPLIT,) * splits + (MESSAGE,) * shorter)]
+        return "; the times up to which that holds take long to find at this size"
+    limits = list(pairs.find(rival, assumptions))
     by_factor = base.asked.gives_messages
-    said = [text for each in limits if (text := _words(each.found, by_factor=by_factor))]
-    if not said:
+    texts = [text for each in limits if (text := _limit_text(each.found, by_factor=by_factor))]
+    if not texts:
         return ""
-    alone = " (each alone)" if len(said) > 1 else ""
+    alone = " (each alone)" if len(texts) > 1 else ""
     kept = ", queues in this order" if any(each.is_kept for each in limits) else ""
-    return f" as long as {' and '.join(said)}{alone}{kept}"
+    return f" as long as {' and '.join(texts)}{alone}{kept}"
 
 
-def _words(limit: BreakEven, *, by_factor: bool) -> str:
-    """Return the range of a time in words, of messages ``by_factor`` of the present one; empty
-    where the rival is faster at all longer times.
+def _limit_text(limit: BreakEven, *, by_factor: bool) -> str:
+    """Return the range of a time as text, empty if the rival is faster at all longer times.
+
+    With ``by_factor``, the time of messages is a factor of the present one.
     """
     most = next((time for time in limit.at if time > limit.now), None)
     if most is None or limit.order <= 0:

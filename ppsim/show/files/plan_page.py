@@ -1,6 +1,4 @@
-"""Plans as a page: the fate of all candidates, time against memory, the best as rows of bars, and
-details of each.
-"""
+"""The page of plans: outcomes of all candidates, time against memory, best plans, and details."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def test_equal_replicas_wait_for_nobody():
     assert "nobody waits" in invoke("run", "1f1b", *SHAPE, "--replicas", "4").output
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("how", [(), ("--p2p", "blocking", "--comm", "0.25")])
 @pytest.mark.parametrize("command", ["run", "explain"])
 def test_each_replica_draws_its_own_microbatches(command, how):

@@ -78,7 +78,7 @@ def test_the_fill_of_1f1b_is_cured_by_a_v_that_splits_its_backwards():
         "held": 4.0,
         "fits": True,
     }
-    assert "as fast in as much memory as zb-v: v-auto, zb-v-torch, interleaved-zb" in found["notes"]
+    assert "equal to zb-v in time and memory: v-auto, zb-v-torch, interleaved-zb" in found["notes"]
 
 
 def test_a_cap_takes_the_place_of_what_the_run_holds():
@@ -95,14 +95,14 @@ def test_a_cap_takes_the_place_of_what_the_run_holds():
     assert "which holds 2, not 4 activations" in advice
     assert "nothing says how many bytes" in str(refused("explain", "1f1b", *SMALL, "--cap", "2GiB"))
     both = refused("explain", "1f1b", *SMALL, "--cap", "2", "--what-if", "mb=4")
-    assert "--what-if names the changes" in str(both)
+    assert "--what-if chooses them" in str(both)
 
 
 def test_twice_the_microbatches_are_held_to_the_memory_too():
     """GPipe holds every microbatch: with 6 of them it holds 6, so that is not advised."""
     found = asked("explain", "gpipe", "--devices", "2", "--mb", "3")
     rows = {row["change"]: row for row in found["what_if"]}
-    assert not rows["mb=6 (holds 6, not 3)"]["fits"]
+    assert not rows["mb=6 (holds 6, more than 3)"]["fits"]
 
 
 TIMES = st.sampled_from([0.5, 1.0, 1.5, 2.0])
@@ -150,7 +150,7 @@ def test_advice_is_never_beaten_by_a_comparison_of_all(name, words):
             assert first["makespan_per_mb"] <= row["makespan_per_mb"] * (1 + 1e-3)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -221,7 +221,7 @@ def test_up_to_which_times_is_said_of_the_schedule_that_is_advised(tmp_path):
 def test_what_takes_long_to_simulate_is_left_out_and_named():
     """The budget counts ops, so that the answer is the same on every machine."""
     found = asked("explain", "1f1b", "--devices", "64", "--mb", "512")
-    left = next(note for note in found["notes"] if note.startswith("left out"))
+    left = next(note for note in found["notes"] if note.startswith("not tried"))
     assert "v-auto" in left
     run = asked("run", "zb-v-torch", "--devices", "64", "--mb", "512")
     assert named_first(found)["makespan"] == run["makespan"]
@@ -252,7 +252,7 @@ def test_a_slow_replica_is_advised_against_by_the_step_of_all():
     rows = {row["change"]: row["makespan"] for row in found["what_if"]}
     assert rows["replica 2 as the others"] == asked("run", "1f1b", *SMALL)["makespan"] == 33
     assert found["simulated_makespan"] == found["replicas"]["step"]
-    assert found["advice"].startswith("first: mend replica 2: as fast as the others, ")
+    assert found["advice"].startswith("first: make replica 2 as fast as the others, ")
     zb = asked("run", "zb-v", *SMALL, "--speed", "1,0.5,1,1")["makespan"]
     assert rows["schedule=zb-v"] == zb
 
@@ -269,7 +269,7 @@ def test_no_schedule_that_drains_is_advised_against_one_that_never_does(steps):
     assert rates["pipedream-2bw"] > rates["zb-v"]
     assert not found["what_if"]
     assert found["advice"].startswith("none of these changes helps")
-    assert found["notes"][-1].startswith("pipedream-2bw never flushes: ")
+    assert found["notes"][-1].startswith("pipedream-2bw never flushes, so ")
 
 
 def test_messages_of_a_profile_are_said_by_how_much_longer_they_may_take():

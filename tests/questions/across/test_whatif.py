@@ -195,6 +195,7 @@ def test_costs_of_a_file_with_times_follow(family, tmp_path):
     assert ask("explain", path, "--what-if", "t-head=2") == "refused"
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("command", ["run", "compare", "memory", "explain", "jitter", "sweep"])
 def test_slices_take_their_factors_wherever_costs_are_given(command):
     """Longer later slices change what every command says; a schedule that cuts nothing refuses

@@ -444,11 +444,11 @@ def test_megatron_flags_that_only_some_plans_need(changes, flag):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"microbatches": 3}, "interleaves no 3 microbatches"),
-        ({"schedule": "interleaved-overlap", "recompute": "full"}, "hides no all-to-all"),
+        ({"microbatches": 3}, "cannot interleave 3 microbatches"),
+        ({"schedule": "interleaved-overlap", "recompute": "full"}, "cannot hide all-to-all"),
         ({"offload": 0.5}, "offloads whole modules"),
         ({"schedule": "zb-1p"}, "no schedule zb-1p"),
-        ({"moment_bytes": 2, "zero": 0}, "moments in 16 bits with the distributed optimizer alone"),
+        ({"moment_bytes": 2, "zero": 0}, "16-bit moments only with the distributed optimizer"),
     ],
 )
 def test_what_megatron_refuses_is_no_launch_flag(changes, message):
@@ -628,8 +628,8 @@ def test_what_a_plan_needs_beside_its_sizes_is_in_the_table_and_the_result(words
         (["--cap", "1GiB"], 1, "the smallest needs"),
         (["--cap", "1GiB", "--recomputes", "none"], 1, "--recomputes full, "),
         (["--cap", "40"], 2, "75GiB"),
-        (["--zero", "4"], 2, "--zero 4 is not 0 to 3"),
-        (["--offload", "50"], 2, "--offload 50 is not 0 to 1"),
+        (["--zero", "4"], 2, "--zero 4 is not from 0 to 3"),
+        (["--offload", "50"], 2, "--offload 50 is not from 0 to 1"),
         (["--schedules", "1f1c"], 2, "1f1b"),
         (["--recomputes", "some"], 2, "none,selective,full"),
         (["--model", "nobody"], 2, "library"),
@@ -693,7 +693,7 @@ def test_a_plan_of_a_config_asks_how_long_sequences_are(tmp_path):
     ]
     refused = invoke(*words)
     assert refused.exit_code == 1
-    assert "how long sequences may be at most, 32,768 tokens" in str(refused.exception)
+    assert "states the longest sequence possible (32,768 tokens)" in str(refused.exception)
     assert invoke(*words, "--seq", "4096").exit_code == 0
 
 

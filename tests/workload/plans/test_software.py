@@ -75,10 +75,10 @@ def test_a_release_has_what_came_before_it_and_the_newest_has_all():
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ("torchtitan@9.9", "torchtitan 9.9 is taken as any: no rule tells them apart"),
+        ("torchtitan@9.9", "torchtitan 9.9 is taken as any: no rule tells releases apart"),
         (
             "megatron-bridge@99.1",
-            "megatron-bridge 99.1 is taken as 26.06, the newest release that the library knows",
+            "megatron-bridge 99.1 is taken as 26.06, the newest release in the library",
         ),
         ("megatron-bridge@26.06", ""),
         ("megatron-lm@2022", ""),  # a rule is of this version
@@ -367,7 +367,7 @@ def test_what_software_does_not_have_is_left_out_where_nobody_asks_for_it():
 def test_software_is_built_on_other_software_of_the_library(monkeypatch, on):
     mine = Software("mine", "here", ("mine",), on)
     monkeypatch.setattr(software, "softwares", lambda: {"mine": mine})
-    with pytest.raises(InputError, match=f"mine is built on '{on}', no other software"):
+    with pytest.raises(InputError, match=f"mine is built on '{on}', which is not other software"):
         _ = mine.runs
 
 
