@@ -15,7 +15,7 @@ from ppsim.questions import list_questions
 from tests.commands import invoke, screen_of
 from tests.questions.examples import example_of
 
-COMMANDS = (
+COMMANDS: tuple[str, ...] = (
     "run interleaved:2 --devices 4 --mb 8",
     "run dualpipe --devices 8 --mb 20",
     "compare gpipe 1f1b interleaved:2 zb-1p --devices 4 --mb 8",
