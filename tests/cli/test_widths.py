@@ -52,7 +52,7 @@ def root(monkeypatch):
     monkeypatch.chdir(Path(__file__).parents[2])
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(13)
 @pytest.mark.parametrize("columns", [60, 80, 120])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_line_is_wider_than_the_terminal(command, columns):

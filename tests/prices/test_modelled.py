@@ -77,6 +77,7 @@ def test_names_that_the_help_spells_out_are_those_of_plans():
     assert software.PRECISIONS == stated.MODELLED
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", LAYOUTS)
 def test_compare_takes_the_costs_of_plan(case):
     """Step and memory of each schedule are those of the plan of the same layout."""
@@ -99,6 +100,7 @@ def test_compare_takes_the_costs_of_plan(case):
         assert held["fits"], spec
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", LAYOUTS)
 def test_sweep_and_jitter_take_the_costs_of_run(case):
     """Makespans of a grid, and without noise, are those of run at the same sizes."""
@@ -154,7 +156,7 @@ def test_sweep_and_jitter_refuse_a_model_without_a_cluster(command):
 
 def test_a_cluster_is_of_a_model_in_jitter():
     found = invoke("jitter", "1f1b", "--devices", "4", "--mb", "8", "--cluster", "dgx-h100")
-    assert "--cluster is of a model here" in str(found.exception)
+    assert "--cluster needs --model in jitter" in str(found.exception)
 
 
 def test_run_of_a_plan_draws_the_same_pipeline():
@@ -168,6 +170,7 @@ def test_run_of_a_plan_draws_the_same_pipeline():
     assert drawn["makespan"] == pytest.approx(run["makespan"], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_measured_schedules_come_out_of_compare_as_of_plan(tmp_path):
     """Published runs of four schedules in each setting: steps are those that --against models."""
     rows = read_table("tests/data/published/unseen/schedules.json")
@@ -268,8 +271,8 @@ TRAINED = {
 }
 
 
-@pytest.mark.sampled(5)
-@pytest.mark.parametrize("name", ["1f1b", "v-auto"])
+@pytest.mark.sampled(9)
+@pytest.mark.parametrize("name", ["1f1b", "zb-auto"])
 @pytest.mark.parametrize("change", TRAINED)
 def test_what_if_trains_the_model_in_another_way_as_run_does(name, change):
     """Its sizes, techniques, cluster and the model itself; queues follow the costs."""
@@ -301,12 +304,12 @@ def test_what_if_says_where_more_gpus_or_other_tokens_are_compared():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("tp=3", "32 heads over tp = 3 do not divide"),
+        ("tp=3", "32 heads do not divide over tp = 3"),
         ("ep=2", "--ep 2 divides experts, and llama3-8b has none"),
         ("tpp=2", "cannot change 'tpp=2'. Did you mean 'tp'?"),
         ("padded=yes", "--padded is of sequences of different lengths, and there are none"),
         ("p2p=overlap", "with --model messages are latencies"),
-        ("tp=x2", "--tp is not a time, so it has no factor"),
+        ("tp=x2", "--tp is not a time, so it has neither a factor"),
         ("tf=2,cluster=dgx-a101", "no cluster 'dgx-a101'"),
     ],
 )
@@ -319,7 +322,7 @@ def test_what_if_refuses_what_no_run_of_the_model_takes(change, said):
     ("change", "said"),
     [
         ("tp=2", "--tp says how --model is trained, and there is none"),
-        ("model=llama3-8b,cluster=dgx-h100", "would be compared with has no model"),
+        ("model=llama3-8b,cluster=dgx-h100", "the run to change has no model"),
         ("mbs=2", "--mbs is of sequences of different lengths or of a model"),
     ],
 )
@@ -329,6 +332,7 @@ def test_what_if_trains_no_model_where_the_run_has_none(change, said):
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -341,10 +345,11 @@ def test_what_if_trains_no_model_where_the_run_has_none(change, said):
     ],
 )
 def test_what_if_has_other_replicas_or_sequences_as_explain_does(change, words):
-    shape = ["explain", "1f1b", "--devices", "4", "--mb", "8", "--json"]
-    (row,) = json.loads(invoke(*shape, "--what-if", change).stdout)["what_if"]
+    shape = ["explain", "1f1b", "--devices", "2", "--mb", "4", "--json"]
+    found = json.loads(invoke(*shape, "--what-if", change).stdout)
+    (row,) = found["what_if"]
     assert row["makespan"] == json.loads(invoke(*shape, *words).stdout)["simulated_makespan"]
-    assert row["makespan"] > json.loads(invoke(*shape).stdout)["makespan"]
+    assert row["makespan"] > found["makespan"]
 
 
 def test_explain_compares_the_bytes_of_a_model():
