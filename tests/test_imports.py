@@ -153,10 +153,10 @@ def test_explain_imports_what_it_needs():
     tried = {name for name in modules if name.split(".")[1:2] in (["schedules"], ["search"])}
     known = without_scanned(modules)
     assert len(known - tried) <= 70, sorted(known - tried)
-    assert len(known) <= 103, sorted(tried)
     assert not {name for name in modules if name.startswith("ppsim.questions.runs")}
     families = {path.stem for path in (ROOT / "schedules").glob("[!_]*.py")} - {"registry"}
     imported = {name for name in families if f"ppsim.schedules.{name}" in modules}
+    assert len(known) - len(imported) <= 93, sorted(tried)
     assert imported == {
         family.generate.__module__.rpartition(".")[2] for family in interchangeable_families()
     }
