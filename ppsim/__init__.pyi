@@ -88,40 +88,41 @@ def calibrate(
     from_trace: str | Sequence[str] = (),
     iteration: str = 'all',
 ) -> Calibration | None:
-    """Measure the times of a transformer stage and its messages on this machine, in ms;
-    ``save("profile.toml")`` writes them.
+    """Measure the times of a transformer stage's ops and of messages on this machine, in ms.
+
+    ``save("profile.toml")`` of the answer writes them.
 
     Args:
-        options: as ``ppsim calibrate`` takes them, by name: ``hidden``, ``layers``, ``module``,
+        options: the options of ``ppsim calibrate`` by name: ``hidden``, ``layers``, ``module``,
             ``from_trace``, ...
 
     Returns:
         The measurements; None in all processes of torchrun but the first.
 
     Raises:
-        InputError: an option that is refused.
-        MissingDependency: torch is not installed, or there is no GPU where one is asked for.
+        InputError: an option is refused.
+        MissingDependency: torch is not installed, or a GPU is asked for and there is none.
 
     Options:
         hidden: Width of the model. (default 512)
         heads: Attention heads; they divide the width. (default 8)
         sequence: Tokens of one sample. (default 256)
         microbatch_size: Samples of a microbatch. (default 1)
-        layers: Layers that one device holds. (default 2)
+        layers: Layers of each device. (default 2)
         vocab: Vocabulary; 0 leaves embedding and head out. (default 4096)
         dtype: Type of parameters and activations (float32 on a CPU, bfloat16 on a GPU).
-        device: What computes; auto: a GPU where there is one. (default auto)
+        device: The device that computes; auto: a GPU if there is one. (default auto)
         repeats: Measured repetitions of every op. (default 10)
-        warm_up: Repetitions thrown away first. (default 2)
-        max_bytes: Largest message; sizes go up from 1 KiB (to 16 MiB on a CPU, 256 MiB on a
-            GPU).
-        sizes: Sizes of messages instead: 1024,65536 or 1024:65536:x4.
+        warm_up: Repetitions before those, not counted. (default 2)
+        max_bytes: Largest message; the smallest is 1 KiB (default: 16 MiB on a CPU, 256 MiB on
+            a GPU).
+        sizes: All sizes of messages: 1024,65536 or 1024:65536:x4.
         real_time: Ask the system for real-time priority while messages travel.
-        note: A remark for the record, such as other load on the machine.
-        module: Take the stages from a function of yours: stage(stage, stages, device) returns a
-            torch module and an example input (below).
+        note: A remark for the profile, e.g. on other load of the machine.
+        module: A function of yours that makes the stages: stage(stage, stages, device) returns
+            a torch module and an example input (above).
         stages: Stages of --module.
-        from_trace: Make the profile from a real run instead: its folder, or files such as
+        from_trace: Derive the profile from a real run instead: a folder, or files such as
             Kineto traces, one per rank.
         iteration: Real runs: which iteration; a number, median, or for times over several all
             or a range such as 4-20. (default all)
@@ -2064,33 +2065,34 @@ def optimize(
     per_device: bool = False,
     gantt: bool = True,
 ) -> Optimized:
-    """Find the best schedule for given costs and memory; ``options`` as ``ppsim optimize`` takes
-    them, by name.
+    """Find the best schedule for given costs and memory.
+
+    ``options`` are the options of ``ppsim optimize`` by name.
 
     Returns:
-        The best found within ``time_limit`` seconds, and its bound; a :class:`Front` where
-            ``front`` is set.
+        The best schedule found within ``time_limit`` seconds, and its bound; with ``front`` a
+            :class:`Front`.
 
     Raises:
-        InputError: an option, a size or costs that are refused.
+        InputError: an option, a size or costs are refused.
         PpsimError: no schedule fits the cap, or none was timed before the time ended.
 
     Options:
         devices: Pipeline devices, P.
         chunks: Stages per device, V (2 for v and loop).
         microbatches: Microbatches, M.
-        placement: Which device holds which stage; auto tries all. (default linear)
-        cap: The most a device may hold: a number counts activations of a device's 1/P share of
-            the model, with --layout of one layer; a list has one for each device.
+        placement: The placement of stages on devices; auto tries all. (default linear)
+        cap: Memory cap of a device: a number of activations of a device's 1/P share of the
+            model, or of one layer with --layout; a list has one number for each device.
         after_i: Share of an activation that is still held between I and W. (default 1.0)
-        objective: What is to be least: the longest time from a device's first start to its last
-            end, or the makespan. (default span)
-        front: Find the best for each cap: time against memory; -o draws it.
-        time_limit: Seconds; the best found by then is the answer. Ends earlier with a proof.
-            The first run on a machine compiles, for up to 20 s, and may end as much later.
-            (default 30.0)
-        seed: Seed of the random numbers. The same seed and number of cores give the same best
-            where not the time ends it.
+        objective: The time to minimize: the span, which is the longest time from a device's
+            first start to its last end, or the makespan. (default span)
+        front: Find the best schedule for each cap, the Pareto front of time and memory; -o
+            draws it.
+        time_limit: Seconds of the search, which ends earlier with a proof. The first run on a
+            machine compiles for up to 20 s more. (default 30.0)
+        seed: Seed of the random numbers. The same seed and number of cores give the same
+            answer, unless the time limit ends the search.
         dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
             local starts both here.
         results: Keep finished work in a .parquet or .csv file, and continue from its rows.
@@ -2282,14 +2284,13 @@ def partition(
     block: int | None = None,
     time_limit: float = 60.0,
 ) -> Partitioned | Any:
-    """Find the split of layers over stages with the least makespan; ``options`` as of ``ppsim
-    partition``, by name.
+    """Find the split of layers over stages with the least makespan.
 
-    Returns a :class:`Partitioned`, with ``serve`` a
-    :class:`ppsim.questions.optimum.partition_served.ServedSplit`.
+    ``options`` are the options of ``ppsim partition`` by name. Returns a :class:`Partitioned`, with
+    ``serve`` a :class:`ppsim.questions.optimum.partition_served.ServedSplit`.
 
     Raises:
-        InputError: an option or a shape that is refused, or an unclear number of layers.
+        InputError: an option or a shape is refused, or the number of layers is not clear.
         PpsimError: no split was found that fits the cap, or none was timed before the time ended.
 
     Options:
@@ -2389,10 +2390,10 @@ def partition(
             or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A
             part takes its layers' time (of a layout, model or profile) or --tr. For recompute
             inside the backward, which waits for the gradient first, give a longer --tb instead.
-        num_layers: Transformer layers, where --t-layer is one time.
+        num_layers: Number of transformer layers, if --t-layer is one time.
         mtp: MTP layers, on the last stage.
-        least: Fewest layers of a stage (0: a stage may hold the embedding, the head or nothing
-            alone).
+        least: Least layers of a stage (0: a stage may have only the embedding, only the head,
+            or nothing).
         model: Bytes for --cap of a model: of the library (ppsim list --models), TOML, or
             config.json with --seq.
         tp: Tensor-parallel ranks of the model.
@@ -2403,11 +2404,11 @@ def partition(
         sequence: Sequence length instead of the model's.
         zero: What data-parallel ranks divide: 1 optimizer (1), 2, 3.
         again: What backwards run again (none).
-        cap: The most a device may hold: a number counts activations of one layer; with a unit,
-            such as 80GiB, bytes of --model or --profile.
-        serve: Split for a pipeline that serves --model (decode, forward-only): room for most
-            tokens of keys and values in --cap, or the shortest period; of equal ones by the
-            other.
+        cap: Memory cap of a device: a number of activations of one layer, or a size such as
+            80GiB, which needs --model or --profile.
+        serve: Split for a pipeline that serves --model (decode, forward-only): for the most
+            tokens of keys and values in --cap, or for the shortest period; ties are decided by
+            the other.
         weight_bits: Bits of a parameter of a layer (16); the embedding and the head have 16.
         kv_bits: Bits of a number of keys, values and states (16).
         block: Tokens of a block of keys and values (16).
@@ -2564,17 +2565,17 @@ def read(
 
     Args:
         files: a folder, a file, or the files of all devices.
-        options: as ``ppsim read`` takes them, by name: ``schedule``, ``iteration``.
+        options: the options of ``ppsim read`` by name: ``schedule``, ``iteration``, ``unit``.
 
     Raises:
-        InputError: an option that is refused, or files that show no whole run and no schedule.
+        InputError: an option is refused, or the files contain neither a whole run nor a schedule.
 
     Options:
-        schedule: Which run of a record of several.
+        schedule: The run to show, of a record of several.
         iteration: Real runs: which iteration; a number, median, or for times over several all
             or a range such as 4-20. (default all)
-        unit: Tables of ops: the unit of times, where neither a column's name nor a header tells
-            it (found).
+        unit: Unit of the times of a table of ops, if neither a column's name nor a header
+            states it.
     """
     ...
 
@@ -3263,17 +3264,16 @@ def validate(
     style: Literal["screen", "paper"] | None = None,
     width: float = 6.75,
 ) -> Validated | ValidatedJob:
-    """Run schedules for real, one process per device, and compare times, in ms, with predictions.
+    """Run schedules for real, one process per device, and compare times (in ms) with predictions.
 
     Args:
         schedules: names or files; none with ``from_record`` or ``trace``.
-        options: as ``ppsim validate`` takes them, by name: ``devices``, ``microbatches``, ``ops``,
+        options: the options of ``ppsim validate`` by name: ``devices``, ``microbatches``, ``ops``,
             ``record``, ...
 
     Raises:
-        InputError: an option or a schedule that is refused, or a record or a trace that cannot be
-            used.
-        MissingDependency: torch is not installed, or there is no GPU where one is asked for.
+        InputError: an option or a schedule is refused, or a record or a trace cannot be used.
+        MissingDependency: torch is not installed, or a GPU is asked for and there is none.
         PpsimError: a process of the run died or hung.
 
     Options:
@@ -3291,38 +3291,40 @@ def validate(
             (loop), or V-shaped.
         everywhere: Stages ahead of which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
-        ops: Real transformer stages, or ops that only take their time (more devices than
-            cores). (default compute)
-        runner: Our runner; torch.distributed.pipelining fed with our CSV; or all devices on
-            parts of one GPU. (default own)
-        device: What computes; auto: GPUs where there is one for each device. (default auto)
+        ops: The ops: transformer stages that compute, or timed ops, which only wait for their
+            time (allows more devices than cores). (default compute)
+        runner: The runner: ppsim's own; torch.distributed.pipelining with ppsim's CSV; or
+            ppsim's own with all devices on partitions of one GPU. (default own)
+        device: The devices that compute; auto: GPUs if there is one for each device. (default
+            auto)
         tf: Timed ops: ms of a forward per device. (default 5.0)
         ti: Timed ops: ms of a backward for the input. (default 5.0)
         tw: Timed ops: ms of a backward for the weights. (default 5.0)
-        t_beside: Timed ops: ms of a copy, of a collective and of any other op beside F, B, I
-            and W. (default 1.0)
+        t_beside: Timed ops: ms of every op other than F, B, I and W, such as a copy or
+            collective. (default 1.0)
         message: Timed ops: bytes of a message. (default 65536)
         hidden: Width of the model. (default 256)
         heads: Attention heads; they divide the width. (default 4)
         sequence: Tokens of one sample. (default 64)
         microbatch_size: Samples of a microbatch. (default 4)
-        layers: Layers that one device holds. (default 2)
+        layers: Layers of each device. (default 2)
         vocab: Vocabulary; 0 leaves embedding and head out. (default 1000)
         repeats: Measured repetitions. (default 7)
-        warm_up: Repetitions thrown away. (default 2)
+        warm_up: Repetitions before those, not counted. (default 2)
         real_time: Ask the system for real-time priority while a schedule runs.
-        module: Take the stages from a function of yours: stage(stage, stages, device) returns a
-            torch module and an example input (below).
-        calibrate_on: Take costs from these runs only (timed ops: the first; else all others).
-        only: Draw these schedules in -o files; repeatable (all).
+        module: A function of yours that makes the stages: stage(stage, stages, device) returns
+            a torch module and an example input (above).
+        calibrate_on: Derive costs from these runs only (default: timed ops from the first run,
+            else from all other runs).
+        only: Draw only these schedules in -o files; repeatable (default: all).
         tolerance: Largest error that passes. (default 0.1)
-        record: Keep the raw measurements, as JSON; .gz makes it small.
-        from_record: Analyse a record instead of running.
-        trace: Compare with a run made elsewhere: see ppsim read.
-        iteration: Traces: which step; a number, a range, median or all. (default median)
-        unit: Tables of ops: the unit of times, where neither a column's name nor a header tells
-            it (found).
-        profile: What ops and messages cost alone (ppsim calibrate).
+        record: Write the raw measurements as JSON; .gz compresses them.
+        from_record: Read the measurements from a record instead of running.
+        trace: Read the measurements from a run made elsewhere: see ppsim read.
+        iteration: The step of --trace: a number, a range, median or all. (default median)
+        unit: Unit of the times of a table of ops, if neither a column's name nor a header
+            states it.
+        profile: A profile of ppsim calibrate: times of ops and messages measured alone.
         format: Format of every -o, whatever its name says, such as svg.
         style: Look of figures (screen; paper for pdf).
         width: Figure width, inches. (default 6.75)
