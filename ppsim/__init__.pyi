@@ -124,8 +124,8 @@ def calibrate(
         stages: Stages of --module.
         from_trace: Derive the profile from a real run instead: a folder, or files such as
             Kineto traces, one per rank.
-        iteration: Real runs: which iteration; a number, median, or for times over several all
-            or a range such as 4-20. (default all)
+        iteration: The iteration of a real run: a number or median; where medians over several
+            are printed, all or a range such as 4-20. (default all)
     """
     ...
 
@@ -173,17 +173,18 @@ def check(
         schedule: Expect the ops of this schedule, in the given shape.
         stages: Stages of the model, S.
         devices: Pipeline devices, P.
-        chunks: Stages per device, V; any two of the three set the third.
+        chunks: Stages per device, V; any two of S, P and V give the third.
         microbatches: Microbatches, M.
         group_size: Microbatches per group of interleaved schedules, N.
-        rule: Hold interleaved schedules to torch's or Megatron's own rule for M and N.
-        limit: Activations of one stage that a device may hold, for schedules that take a limit:
-            --cap 4 is --limit 8 of two stages per device.
-        after_i: Share of an activation that is still held between I and W, for zb-auto.
-        slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
-        placement: Stages of several chunks of forward-only and decode: s on device s mod P
-            (loop), or V-shaped.
-        everywhere: Stages ahead of which a part of the model runs on all devices at once, for
+        rule: Refuse sizes M and N of interleaved schedules that torch or Megatron refuses.
+        limit: Most activations of one stage on a device, for schedules with a limit; with two
+            stages per device, --limit 8 is --cap 4.
+        after_i: Share of an activation that W needs, so that it is held from I to W, for zb-
+            auto.
+        slices: Slices of each sequence, K, for seq1f1b and similar schedules.
+        placement: Placement of several chunks in forward-only and decode: stage s on device s
+            mod P (loop), or V-shaped.
+        everywhere: Stages before which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
         github: Print GitHub annotations, for a workflow.
     """
@@ -325,17 +326,18 @@ def compare(
     Options:
         stages: Stages of the model, S.
         devices: Pipeline devices, P.
-        chunks: Stages per device, V; any two of the three set the third.
+        chunks: Stages per device, V; any two of S, P and V give the third.
         microbatches: Microbatches, M.
         group_size: Microbatches per group of interleaved schedules, N.
-        rule: Hold interleaved schedules to torch's or Megatron's own rule for M and N.
-        limit: Activations of one stage that a device may hold, for schedules that take a limit:
-            --cap 4 is --limit 8 of two stages per device.
-        after_i: Share of an activation that is still held between I and W, for zb-auto.
-        slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
-        placement: Stages of several chunks of forward-only and decode: s on device s mod P
-            (loop), or V-shaped.
-        everywhere: Stages ahead of which a part of the model runs on all devices at once, for
+        rule: Refuse sizes M and N of interleaved schedules that torch or Megatron refuses.
+        limit: Most activations of one stage on a device, for schedules with a limit; with two
+            stages per device, --limit 8 is --cap 4.
+        after_i: Share of an activation that W needs, so that it is held from I to W, for zb-
+            auto.
+        slices: Slices of each sequence, K, for seq1f1b and similar schedules.
+        placement: Placement of several chunks in forward-only and decode: stage s on device s
+            mod P (loop), or V-shaped.
+        everywhere: Stages before which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
         tb: Time of a full backward (ti + tw).
@@ -454,26 +456,26 @@ def compare(
         again: What backwards run again (none).
         layouts: Layers per stage by a name of ppsim plan (even).
         precision: Precision of the linear layers' products (bf16).
-        p2p: Run sends and receives as ops: in parallel with compute, or blocking, or in
-            batches.
-        order: Order of sends and receives: early (default; a lowered file has its own), even-
-            first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last two
-            may hang where both directions of two devices share a queue (ppsim check --queues
-            pair); the others hang nowhere.
-        channel: With --p2p overlap, what carries one message at a time: each direction of two
-            devices (default), both directions, or a device, as the edge, pair and rank of check
-            --queues; message: no limit.
-        cluster: Links and bandwidths of a cluster such as dgx-h100, or from a TOML file, with
-            host costs.
+        p2p: Simulate sends and receives as ops: in parallel with compute (overlap), blocking,
+            or in batches; latency: messages only take time.
+        order: Order of sends and receives: early (default; a lowered file states its order),
+            even-first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last
+            two may deadlock if both directions of two devices share a queue (ppsim check
+            --queues pair); the others never do.
+        channel: With --p2p overlap, one message at a time travels in each direction of two
+            devices (default), on a pair of devices, or from and to a device (group); message:
+            no limit. check --queues calls the first three edge, pair and rank.
+        cluster: Simulate messages on the links of a cluster, such as dgx-h100, or of a TOML
+            file, with host costs.
         message: Size of a message on the cluster, such as 4MiB.
-        unshard: FSDP: stages gathered ahead (0; torch uses 3), at the times of the cluster's
-            [fsdp].
+        unshard: FSDP: number of stages to gather ahead (0; torch uses 3), with the times of the
+            cluster's [fsdp].
         reduce_grad: FSDP: reduce each stage's gradients after its last backward.
-        shapes: Send the shape of each message ahead of it, and wait for it on both sides, as
+        shapes: Send the shape of each message before it and wait for it on both sides, as
             Megatron does with variable_seq_lengths; with --p2p batched (the default then) or
             blocking.
-        t_shape: Wait of the host between a shape and its message, added to the latency of the
-            shape (0).
+        t_shape: Time that the host waits between a shape and its message, added to the latency
+            of the shape (0).
         replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
             replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
             draws a distribution of --mb-scale again.
@@ -495,29 +497,30 @@ def compare(
         max_tokens: Pack the sequences again into microbatches of at most so many tokens,
             padding included, in as many microbatches as make the step shortest.
         deal_for: Seconds after which the search for a dealing ends. (default 2.0)
-        format: Format of every -o, whatever its name says, such as svg.
-        style: Look of figures (screen; paper for pdf).
+        format: Format of every -o instead of its suffix's, such as svg.
+        style: Style of figures (default: screen, and paper for pdf).
         width: Figure width, inches. (default 6.75)
         title: Title of the figure or page.
-        palette: Colours in files: default and okabe-ito for all eyes, default and mono for grey
-            print, others of papers. (default default)
+        palette: Colours in files: default and okabe-ito for colour-blind readers, default and
+            mono for grey print, others as in papers. (default default)
         base: Number of the first device, stage, microbatch.
-        labels: What cells of figures say: the microbatch (auto adds the chunk from three chunks
-            on), the op, nothing; every:N numbers every N-th microbatch. (default auto)
+        labels: Text in the cells of figures: the microbatch (auto adds the chunk if there are
+            three or more), the op, or none; every:N numbers every N-th microbatch. (default
+            auto)
         font_size: Size of texts in figures, points (6 to 6.5).
         notes: Write a text on a figure's first chart, at a time and device: 'W fills
-            here@12:dev2'; where it would cover ops, above them with a line to its place;
+            here@12:dev2'. If it would cover ops, it is above them, with a line to its place;
             repeatable.
         window: Show the time from A to B only, in the unit of the costs.
-        until: End the time axis of figures there, so that several files have one axis.
-        fold: Draw a middle that repeats once, with how often it runs.
-        highlight: Pick out mb=3, device=1, stage=2 (from --base on) or the critical path; dim
-            the rest.
+        until: End of the time axis of figures, so that several files have the same axis.
+        fold: Draw the repeating middle only once, with its number of repetitions.
+        highlight: Highlight mb=3, device=1, stage=2 (counted from --base) or the critical path,
+            and dim the rest.
         phases: Mark warm-up, steady phase and cool-down in figures.
-        per_device: Write idle share and peak beside every row of figures.
-        cap: The most a device may hold: a number counts activations of a device's 1/P share of
-            the model, with --layout of one layer; with a unit, such as 60GiB, bytes of
-            --profile; a list has one for each device.
+        per_device: Write idle share and peak next to every row of figures.
+        cap: Memory cap of a device: a number of activations of a device's 1/P share of the
+            model, or of one layer with --layout; or a size such as 60GiB, which needs
+            --profile. A list has one cap for each device.
         memory: Draw the memory of the devices below each chart.
         tradeoff: Draw time against peak activations, with the Pareto front, instead of charts.
     """
@@ -603,26 +606,27 @@ def convert(
         InputError: the file cannot be read, or a format would lose a part of it.
 
     Options:
-        format: Format of every -o, whatever its name says, such as svg.
-        style: Look of figures (screen; paper for pdf).
+        format: Format of every -o instead of its suffix's, such as svg.
+        style: Style of figures (default: screen, and paper for pdf).
         width: Figure width, inches. (default 6.75)
         title: Title of the figure or page.
-        palette: Colours in files: default and okabe-ito for all eyes, default and mono for grey
-            print, others of papers. (default default)
+        palette: Colours in files: default and okabe-ito for colour-blind readers, default and
+            mono for grey print, others as in papers. (default default)
         base: Number of the first device, stage, microbatch.
-        labels: What cells of figures say: the microbatch (auto adds the chunk from three chunks
-            on), the op, nothing; every:N numbers every N-th microbatch. (default auto)
+        labels: Text in the cells of figures: the microbatch (auto adds the chunk if there are
+            three or more), the op, or none; every:N numbers every N-th microbatch. (default
+            auto)
         font_size: Size of texts in figures, points (6 to 6.5).
         notes: Write a text on a figure's first chart, at a time and device: 'W fills
-            here@12:dev2'; where it would cover ops, above them with a line to its place;
+            here@12:dev2'. If it would cover ops, it is above them, with a line to its place;
             repeatable.
         window: Show the time from A to B only, in the unit of the costs.
-        until: End the time axis of figures there, so that several files have one axis.
-        fold: Draw a middle that repeats once, with how often it runs.
-        highlight: Pick out mb=3, device=1, stage=2 (from --base on) or the critical path; dim
-            the rest.
+        until: End of the time axis of figures, so that several files have the same axis.
+        fold: Draw the repeating middle only once, with its number of repetitions.
+        highlight: Highlight mb=3, device=1, stage=2 (counted from --base) or the critical path,
+            and dim the rest.
         phases: Mark warm-up, steady phase and cool-down in figures.
-        per_device: Write idle share and peak beside every row of figures.
+        per_device: Write idle share and peak next to every row of figures.
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
         tb: Time of a full backward (ti + tw).
         ti: Time of a backward for the input (1).
@@ -705,8 +709,8 @@ def convert(
             or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A
             part takes its layers' time (of a layout, model or profile) or --tr. For recompute
             inside the backward, which waits for the gradient first, give a longer --tb instead.
-        iteration: Real runs: which iteration; a number, median, or for times over several all
-            or a range such as 4-20. (default median)
+        iteration: The iteration of a real run: a number or median; where medians over several
+            are printed, all or a range such as 4-20. (default median)
         lossy: Write a format even if it loses a part of the file.
         merge_bw: Write I and W of a microbatch, where W follows its I, as one B.
         split_bw: Write every B as I and W, one after the other.
@@ -814,21 +818,22 @@ def diff(
         InputError: an option is refused, or files contain no run.
 
     Options:
-        iteration: Real runs: which iteration; a number, median, or for times over several all
-            or a range such as 4-20. (default median)
+        iteration: The iteration of a real run: a number or median; where medians over several
+            are printed, all or a range such as 4-20. (default median)
         stages: Stages of the model, S.
         devices: Pipeline devices, P.
-        chunks: Stages per device, V; any two of the three set the third.
+        chunks: Stages per device, V; any two of S, P and V give the third.
         microbatches: Microbatches, M.
         group_size: Microbatches per group of interleaved schedules, N.
-        rule: Hold interleaved schedules to torch's or Megatron's own rule for M and N.
-        limit: Activations of one stage that a device may hold, for schedules that take a limit:
-            --cap 4 is --limit 8 of two stages per device.
-        after_i: Share of an activation that is still held between I and W, for zb-auto.
-        slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
-        placement: Stages of several chunks of forward-only and decode: s on device s mod P
-            (loop), or V-shaped.
-        everywhere: Stages ahead of which a part of the model runs on all devices at once, for
+        rule: Refuse sizes M and N of interleaved schedules that torch or Megatron refuses.
+        limit: Most activations of one stage on a device, for schedules with a limit; with two
+            stages per device, --limit 8 is --cap 4.
+        after_i: Share of an activation that W needs, so that it is held from I to W, for zb-
+            auto.
+        slices: Slices of each sequence, K, for seq1f1b and similar schedules.
+        placement: Placement of several chunks in forward-only and decode: stage s on device s
+            mod P (loop), or V-shaped.
+        everywhere: Stages before which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
         tb: Time of a full backward (ti + tw).
@@ -912,46 +917,47 @@ def diff(
             or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A
             part takes its layers' time (of a layout, model or profile) or --tr. For recompute
             inside the backward, which waits for the gradient first, give a longer --tb instead.
-        p2p: Run sends and receives as ops: in parallel with compute, or blocking, or in
-            batches.
-        order: Order of sends and receives: early (default; a lowered file has its own), even-
-            first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last two
-            may hang where both directions of two devices share a queue (ppsim check --queues
-            pair); the others hang nowhere.
-        channel: With --p2p overlap, what carries one message at a time: each direction of two
-            devices (default), both directions, or a device, as the edge, pair and rank of check
-            --queues; message: no limit.
-        cluster: Links and bandwidths of a cluster such as dgx-h100, or from a TOML file, with
-            host costs.
+        p2p: Simulate sends and receives as ops: in parallel with compute (overlap), blocking,
+            or in batches; latency: messages only take time.
+        order: Order of sends and receives: early (default; a lowered file states its order),
+            even-first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last
+            two may deadlock if both directions of two devices share a queue (ppsim check
+            --queues pair); the others never do.
+        channel: With --p2p overlap, one message at a time travels in each direction of two
+            devices (default), on a pair of devices, or from and to a device (group); message:
+            no limit. check --queues calls the first three edge, pair and rank.
+        cluster: Simulate messages on the links of a cluster, such as dgx-h100, or of a TOML
+            file, with host costs.
         message: Size of a message on the cluster, such as 4MiB.
-        unshard: FSDP: stages gathered ahead (0; torch uses 3), at the times of the cluster's
-            [fsdp].
+        unshard: FSDP: number of stages to gather ahead (0; torch uses 3), with the times of the
+            cluster's [fsdp].
         reduce_grad: FSDP: reduce each stage's gradients after its last backward.
-        shapes: Send the shape of each message ahead of it, and wait for it on both sides, as
+        shapes: Send the shape of each message before it and wait for it on both sides, as
             Megatron does with variable_seq_lengths; with --p2p batched (the default then) or
             blocking.
-        t_shape: Wait of the host between a shape and its message, added to the latency of the
-            shape (0).
-        format: Format of every -o, whatever its name says, such as svg.
-        style: Look of figures (screen; paper for pdf).
+        t_shape: Time that the host waits between a shape and its message, added to the latency
+            of the shape (0).
+        format: Format of every -o instead of its suffix's, such as svg.
+        style: Style of figures (default: screen, and paper for pdf).
         width: Figure width, inches. (default 6.75)
         title: Title of the figure or page.
-        palette: Colours in files: default and okabe-ito for all eyes, default and mono for grey
-            print, others of papers. (default default)
+        palette: Colours in files: default and okabe-ito for colour-blind readers, default and
+            mono for grey print, others as in papers. (default default)
         base: Number of the first device, stage, microbatch.
-        labels: What cells of figures say: the microbatch (auto adds the chunk from three chunks
-            on), the op, nothing; every:N numbers every N-th microbatch. (default auto)
+        labels: Text in the cells of figures: the microbatch (auto adds the chunk if there are
+            three or more), the op, or none; every:N numbers every N-th microbatch. (default
+            auto)
         font_size: Size of texts in figures, points (6 to 6.5).
         notes: Write a text on a figure's first chart, at a time and device: 'W fills
-            here@12:dev2'; where it would cover ops, above them with a line to its place;
+            here@12:dev2'. If it would cover ops, it is above them, with a line to its place;
             repeatable.
         window: Show the time from A to B only, in the unit of the costs.
-        until: End the time axis of figures there, so that several files have one axis.
-        fold: Draw a middle that repeats once, with how often it runs.
-        highlight: Pick out mb=3, device=1, stage=2 (from --base on) or the critical path; dim
-            the rest.
+        until: End of the time axis of figures, so that several files have the same axis.
+        fold: Draw the repeating middle only once, with its number of repetitions.
+        highlight: Highlight mb=3, device=1, stage=2 (counted from --base) or the critical path,
+            and dim the rest.
         phases: Mark warm-up, steady phase and cool-down in figures.
-        per_device: Write idle share and peak beside every row of figures.
+        per_device: Write idle share and peak next to every row of figures.
     """
     ...
 
@@ -1099,21 +1105,22 @@ def explain(
     Options:
         trace: Explain a real run as measured, from a file or a folder: a table of ops, Primus'
             pp_rank_N.json, Kineto traces, or a record (-s chooses one of its runs).
-        iteration: Real runs: which iteration; a number, median, or for times over several all
-            or a range such as 4-20. (default median)
+        iteration: The iteration of a real run: a number or median; where medians over several
+            are printed, all or a range such as 4-20. (default median)
         stages: Stages of the model, S.
         devices: Pipeline devices, P.
-        chunks: Stages per device, V; any two of the three set the third.
+        chunks: Stages per device, V; any two of S, P and V give the third.
         microbatches: Microbatches, M.
         group_size: Microbatches per group of interleaved schedules, N.
-        rule: Hold interleaved schedules to torch's or Megatron's own rule for M and N.
-        limit: Activations of one stage that a device may hold, for schedules that take a limit:
-            --cap 4 is --limit 8 of two stages per device.
-        after_i: Share of an activation that is still held between I and W, for zb-auto.
-        slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
-        placement: Stages of several chunks of forward-only and decode: s on device s mod P
-            (loop), or V-shaped.
-        everywhere: Stages ahead of which a part of the model runs on all devices at once, for
+        rule: Refuse sizes M and N of interleaved schedules that torch or Megatron refuses.
+        limit: Most activations of one stage on a device, for schedules with a limit; with two
+            stages per device, --limit 8 is --cap 4.
+        after_i: Share of an activation that W needs, so that it is held from I to W, for zb-
+            auto.
+        slices: Slices of each sequence, K, for seq1f1b and similar schedules.
+        placement: Placement of several chunks in forward-only and decode: stage s on device s
+            mod P (loop), or V-shaped.
+        everywhere: Stages before which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
         tb: Time of a full backward (ti + tw).
@@ -1232,26 +1239,26 @@ def explain(
         again: What backwards run again (none).
         layouts: Layers per stage by a name of ppsim plan (even).
         precision: Precision of the linear layers' products (bf16).
-        p2p: Run sends and receives as ops: in parallel with compute, or blocking, or in
-            batches.
-        order: Order of sends and receives: early (default; a lowered file has its own), even-
-            first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last two
-            may hang where both directions of two devices share a queue (ppsim check --queues
-            pair); the others hang nowhere.
-        channel: With --p2p overlap, what carries one message at a time: each direction of two
-            devices (default), both directions, or a device, as the edge, pair and rank of check
-            --queues; message: no limit.
-        cluster: Links and bandwidths of a cluster such as dgx-h100, or from a TOML file, with
-            host costs.
+        p2p: Simulate sends and receives as ops: in parallel with compute (overlap), blocking,
+            or in batches; latency: messages only take time.
+        order: Order of sends and receives: early (default; a lowered file states its order),
+            even-first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last
+            two may deadlock if both directions of two devices share a queue (ppsim check
+            --queues pair); the others never do.
+        channel: With --p2p overlap, one message at a time travels in each direction of two
+            devices (default), on a pair of devices, or from and to a device (group); message:
+            no limit. check --queues calls the first three edge, pair and rank.
+        cluster: Simulate messages on the links of a cluster, such as dgx-h100, or of a TOML
+            file, with host costs.
         message: Size of a message on the cluster, such as 4MiB.
-        unshard: FSDP: stages gathered ahead (0; torch uses 3), at the times of the cluster's
-            [fsdp].
+        unshard: FSDP: number of stages to gather ahead (0; torch uses 3), with the times of the
+            cluster's [fsdp].
         reduce_grad: FSDP: reduce each stage's gradients after its last backward.
-        shapes: Send the shape of each message ahead of it, and wait for it on both sides, as
+        shapes: Send the shape of each message before it and wait for it on both sides, as
             Megatron does with variable_seq_lengths; with --p2p batched (the default then) or
             blocking.
-        t_shape: Wait of the host between a shape and its message, added to the latency of the
-            shape (0).
+        t_shape: Time that the host waits between a shape and its message, added to the latency
+            of the shape (0).
         changes: Simulate a change; repeatable. Any option of shape, costs, model or messages:
             mb=16 · schedule=zb-1p · tp=4 · comm=0.1 · speed.3=0.9 (device 3) · tf.2=0.9
             (forward of stage 2), tf.2=x0.9 (times 0.9), tf=x0.9 (every stage) · link.0-1=0.5,
@@ -1286,26 +1293,27 @@ def explain(
         deal_for: Seconds after which the search for a dealing ends. (default 2.0)
         heat: Instead of the schedule, draw each worker's slowdown over the steps of a job, or
             with --lengths the times of every replica's microbatches, as given and as dealt.
-        format: Format of every -o, whatever its name says, such as svg.
-        style: Look of figures (screen; paper for pdf).
+        format: Format of every -o instead of its suffix's, such as svg.
+        style: Style of figures (default: screen, and paper for pdf).
         width: Figure width, inches. (default 6.75)
         title: Title of the figure or page.
-        palette: Colours in files: default and okabe-ito for all eyes, default and mono for grey
-            print, others of papers. (default default)
+        palette: Colours in files: default and okabe-ito for colour-blind readers, default and
+            mono for grey print, others as in papers. (default default)
         base: Number of the first device, stage, microbatch.
-        labels: What cells of figures say: the microbatch (auto adds the chunk from three chunks
-            on), the op, nothing; every:N numbers every N-th microbatch. (default auto)
+        labels: Text in the cells of figures: the microbatch (auto adds the chunk if there are
+            three or more), the op, or none; every:N numbers every N-th microbatch. (default
+            auto)
         font_size: Size of texts in figures, points (6 to 6.5).
         notes: Write a text on a figure's first chart, at a time and device: 'W fills
-            here@12:dev2'; where it would cover ops, above them with a line to its place;
+            here@12:dev2'. If it would cover ops, it is above them, with a line to its place;
             repeatable.
         window: Show the time from A to B only, in the unit of the costs.
-        until: End the time axis of figures there, so that several files have one axis.
-        fold: Draw a middle that repeats once, with how often it runs.
-        highlight: Pick out mb=3, device=1, stage=2 (from --base on) or the critical path; dim
-            the rest.
+        until: End of the time axis of figures, so that several files have the same axis.
+        fold: Draw the repeating middle only once, with its number of repetitions.
+        highlight: Highlight mb=3, device=1, stage=2 (counted from --base) or the critical path,
+            and dim the rest.
         phases: Mark warm-up, steady phase and cool-down in figures.
-        per_device: Write idle share and peak beside every row of figures.
+        per_device: Write idle share and peak next to every row of figures.
     """
     ...
 
@@ -1427,17 +1435,18 @@ def jitter(
     Options:
         stages: Stages of the model, S.
         devices: Pipeline devices, P.
-        chunks: Stages per device, V; any two of the three set the third.
+        chunks: Stages per device, V; any two of S, P and V give the third.
         microbatches: Microbatches, M.
         group_size: Microbatches per group of interleaved schedules, N.
-        rule: Hold interleaved schedules to torch's or Megatron's own rule for M and N.
-        limit: Activations of one stage that a device may hold, for schedules that take a limit:
-            --cap 4 is --limit 8 of two stages per device.
-        after_i: Share of an activation that is still held between I and W, for zb-auto.
-        slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
-        placement: Stages of several chunks of forward-only and decode: s on device s mod P
-            (loop), or V-shaped.
-        everywhere: Stages ahead of which a part of the model runs on all devices at once, for
+        rule: Refuse sizes M and N of interleaved schedules that torch or Megatron refuses.
+        limit: Most activations of one stage on a device, for schedules with a limit; with two
+            stages per device, --limit 8 is --cap 4.
+        after_i: Share of an activation that W needs, so that it is held from I to W, for zb-
+            auto.
+        slices: Slices of each sequence, K, for seq1f1b and similar schedules.
+        placement: Placement of several chunks in forward-only and decode: stage s on device s
+            mod P (loop), or V-shaped.
+        everywhere: Stages before which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
         tb: Time of a full backward (ti + tw).
@@ -1583,9 +1592,9 @@ def jitter(
         seed: Seed of the random numbers.
         dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
             local starts both here.
-        results: Keep finished work in a .parquet or .csv file, and continue from its rows.
-        format: Format of every -o, whatever its name says, such as svg.
-        style: Look of figures (screen; paper for pdf).
+        results: Keep finished work in a .parquet or .csv file, and continue from it.
+        format: Format of every -o instead of its suffix's, such as svg.
+        style: Style of figures (default: screen, and paper for pdf).
         width: Figure width, inches. (default 6.75)
     """
     ...
@@ -1735,17 +1744,18 @@ def memory(
     Options:
         stages: Stages of the model, S.
         devices: Pipeline devices, P.
-        chunks: Stages per device, V; any two of the three set the third.
+        chunks: Stages per device, V; any two of S, P and V give the third.
         microbatches: Microbatches, M.
         group_size: Microbatches per group of interleaved schedules, N.
-        rule: Hold interleaved schedules to torch's or Megatron's own rule for M and N.
-        limit: Activations of one stage that a device may hold, for schedules that take a limit:
-            --cap 4 is --limit 8 of two stages per device.
-        after_i: Share of an activation that is still held between I and W, for zb-auto.
-        slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
-        placement: Stages of several chunks of forward-only and decode: s on device s mod P
-            (loop), or V-shaped.
-        everywhere: Stages ahead of which a part of the model runs on all devices at once, for
+        rule: Refuse sizes M and N of interleaved schedules that torch or Megatron refuses.
+        limit: Most activations of one stage on a device, for schedules with a limit; with two
+            stages per device, --limit 8 is --cap 4.
+        after_i: Share of an activation that W needs, so that it is held from I to W, for zb-
+            auto.
+        slices: Slices of each sequence, K, for seq1f1b and similar schedules.
+        placement: Placement of several chunks in forward-only and decode: stage s on device s
+            mod P (loop), or V-shaped.
+        everywhere: Stages before which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
         tb: Time of a full backward (ti + tw).
@@ -1839,9 +1849,9 @@ def memory(
         sequence: Sequence length instead of the model's.
         zero: What data-parallel ranks divide: 1 optimizer (1), 2, 3.
         again: What backwards run again (none).
-        cap: The most a device may hold: a number counts activations of a device's 1/P share of
-            the model, with --layout of one layer; with a unit, such as 60GiB, bytes of --model
-            or --profile; a list has one for each device.
+        cap: Memory cap of a device: a number of activations of a device's 1/P share of the
+            model, or of one layer with --layout; or a size such as 60GiB, which needs --model
+            or --profile. A list has one cap for each device.
         lengths: Lengths of the sequences of every replica: csv, jsonl or parquet with columns
             replica, microbatch, tokens (or factor) and perhaps stage; or
             lognormal:MEAN:SIGMA:SEED, uniform:LEAST:MOST:SEED, zipf:EXPONENT:MOST:SEED,
@@ -1859,26 +1869,27 @@ def memory(
         block: Tokens of a block of keys and values (16).
         breakdown: Print the parts of each device's peak; draw those of the fullest device over
             time.
-        format: Format of every -o, whatever its name says, such as svg.
-        style: Look of figures (screen; paper for pdf).
+        format: Format of every -o instead of its suffix's, such as svg.
+        style: Style of figures (default: screen, and paper for pdf).
         width: Figure width, inches. (default 6.75)
         title: Title of the figure or page.
-        palette: Colours in files: default and okabe-ito for all eyes, default and mono for grey
-            print, others of papers. (default default)
+        palette: Colours in files: default and okabe-ito for colour-blind readers, default and
+            mono for grey print, others as in papers. (default default)
         base: Number of the first device, stage, microbatch.
-        labels: What cells of figures say: the microbatch (auto adds the chunk from three chunks
-            on), the op, nothing; every:N numbers every N-th microbatch. (default auto)
+        labels: Text in the cells of figures: the microbatch (auto adds the chunk if there are
+            three or more), the op, or none; every:N numbers every N-th microbatch. (default
+            auto)
         font_size: Size of texts in figures, points (6 to 6.5).
         notes: Write a text on a figure's first chart, at a time and device: 'W fills
-            here@12:dev2'; where it would cover ops, above them with a line to its place;
+            here@12:dev2'. If it would cover ops, it is above them, with a line to its place;
             repeatable.
         window: Show the time from A to B only, in the unit of the costs.
-        until: End the time axis of figures there, so that several files have one axis.
-        fold: Draw a middle that repeats once, with how often it runs.
-        highlight: Pick out mb=3, device=1, stage=2 (from --base on) or the critical path; dim
-            the rest.
+        until: End of the time axis of figures, so that several files have the same axis.
+        fold: Draw the repeating middle only once, with its number of repetitions.
+        highlight: Highlight mb=3, device=1, stage=2 (counted from --base) or the critical path,
+            and dim the rest.
         phases: Mark warm-up, steady phase and cool-down in figures.
-        per_device: Write idle share and peak beside every row of figures.
+        per_device: Write idle share and peak next to every row of figures.
     """
     ...
 
@@ -1979,8 +1990,8 @@ def model(
             (the software's).
         profile: A profile of ppsim calibrate: measured op times instead of the efficiency
             curve's.
-        format: Format of every -o, whatever its name says, such as svg.
-        style: Look of figures (screen; paper for pdf).
+        format: Format of every -o instead of its suffix's, such as svg.
+        style: Style of figures (default: screen, and paper for pdf).
         width: Figure width, inches. (default 6.75)
     """
     ...
@@ -2095,7 +2106,7 @@ def optimize(
             answer, unless the time limit ends the search.
         dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
             local starts both here.
-        results: Keep finished work in a .parquet or .csv file, and continue from its rows.
+        results: Keep finished work in a .parquet or .csv file, and continue from it.
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
         tb: Time of a full backward (ti + tw).
         ti: Time of a backward for the input (1).
@@ -2178,26 +2189,27 @@ def optimize(
             or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A
             part takes its layers' time (of a layout, model or profile) or --tr. For recompute
             inside the backward, which waits for the gradient first, give a longer --tb instead.
-        format: Format of every -o, whatever its name says, such as svg.
-        style: Look of figures (screen; paper for pdf).
+        format: Format of every -o instead of its suffix's, such as svg.
+        style: Style of figures (default: screen, and paper for pdf).
         width: Figure width, inches. (default 6.75)
         title: Title of the figure or page.
-        palette: Colours in files: default and okabe-ito for all eyes, default and mono for grey
-            print, others of papers. (default default)
+        palette: Colours in files: default and okabe-ito for colour-blind readers, default and
+            mono for grey print, others as in papers. (default default)
         base: Number of the first device, stage, microbatch.
-        labels: What cells of figures say: the microbatch (auto adds the chunk from three chunks
-            on), the op, nothing; every:N numbers every N-th microbatch. (default auto)
+        labels: Text in the cells of figures: the microbatch (auto adds the chunk if there are
+            three or more), the op, or none; every:N numbers every N-th microbatch. (default
+            auto)
         font_size: Size of texts in figures, points (6 to 6.5).
         notes: Write a text on a figure's first chart, at a time and device: 'W fills
-            here@12:dev2'; where it would cover ops, above them with a line to its place;
+            here@12:dev2'. If it would cover ops, it is above them, with a line to its place;
             repeatable.
         window: Show the time from A to B only, in the unit of the costs.
-        until: End the time axis of figures there, so that several files have one axis.
-        fold: Draw a middle that repeats once, with how often it runs.
-        highlight: Pick out mb=3, device=1, stage=2 (from --base on) or the critical path; dim
-            the rest.
+        until: End of the time axis of figures, so that several files have the same axis.
+        fold: Draw the repeating middle only once, with its number of repetitions.
+        highlight: Highlight mb=3, device=1, stage=2 (counted from --base) or the critical path,
+            and dim the rest.
         phases: Mark warm-up, steady phase and cool-down in figures.
-        per_device: Write idle share and peak beside every row of figures.
+        per_device: Write idle share and peak next to every row of figures.
         gantt: Draw the chart in the terminal (on). (default True)
     """
     ...
@@ -2296,17 +2308,18 @@ def partition(
     Options:
         stages: Stages of the model, S.
         devices: Pipeline devices, P.
-        chunks: Stages per device, V; any two of the three set the third.
+        chunks: Stages per device, V; any two of S, P and V give the third.
         microbatches: Microbatches, M.
         group_size: Microbatches per group of interleaved schedules, N.
-        rule: Hold interleaved schedules to torch's or Megatron's own rule for M and N.
-        limit: Activations of one stage that a device may hold, for schedules that take a limit:
-            --cap 4 is --limit 8 of two stages per device.
-        after_i: Share of an activation that is still held between I and W, for zb-auto.
-        slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
-        placement: Stages of several chunks of forward-only and decode: s on device s mod P
-            (loop), or V-shaped.
-        everywhere: Stages ahead of which a part of the model runs on all devices at once, for
+        rule: Refuse sizes M and N of interleaved schedules that torch or Megatron refuses.
+        limit: Most activations of one stage on a device, for schedules with a limit; with two
+            stages per device, --limit 8 is --cap 4.
+        after_i: Share of an activation that W needs, so that it is held from I to W, for zb-
+            auto.
+        slices: Slices of each sequence, K, for seq1f1b and similar schedules.
+        placement: Placement of several chunks in forward-only and decode: stage s on device s
+            mod P (loop), or V-shaped.
+        everywhere: Stages before which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
         tb: Time of a full backward (ti + tw).
@@ -2547,9 +2560,9 @@ def plan(
         improve: With --against: also plan each run, and say what the plan changes.
         dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
             local starts both here.
-        results: Keep finished work in a .parquet or .csv file, and continue from its rows.
-        format: Format of every -o, whatever its name says, such as svg.
-        style: Look of figures (screen; paper for pdf).
+        results: Keep finished work in a .parquet or .csv file, and continue from it.
+        format: Format of every -o instead of its suffix's, such as svg.
+        style: Style of figures (default: screen, and paper for pdf).
         width: Figure width, inches. (default 6.75)
     """
     ...
@@ -2572,8 +2585,8 @@ def read(
 
     Options:
         schedule: The run to show, of a record of several.
-        iteration: Real runs: which iteration; a number, median, or for times over several all
-            or a range such as 4-20. (default all)
+        iteration: The iteration of a real run: a number or median; where medians over several
+            are printed, all or a range such as 4-20. (default all)
         unit: Unit of the times of a table of ops, if neither a column's name nor a header
             states it.
     """
@@ -2727,17 +2740,18 @@ def run(
     Options:
         stages: Stages of the model, S.
         devices: Pipeline devices, P.
-        chunks: Stages per device, V; any two of the three set the third.
+        chunks: Stages per device, V; any two of S, P and V give the third.
         microbatches: Microbatches, M.
         group_size: Microbatches per group of interleaved schedules, N.
-        rule: Hold interleaved schedules to torch's or Megatron's own rule for M and N.
-        limit: Activations of one stage that a device may hold, for schedules that take a limit:
-            --cap 4 is --limit 8 of two stages per device.
-        after_i: Share of an activation that is still held between I and W, for zb-auto.
-        slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
-        placement: Stages of several chunks of forward-only and decode: s on device s mod P
-            (loop), or V-shaped.
-        everywhere: Stages ahead of which a part of the model runs on all devices at once, for
+        rule: Refuse sizes M and N of interleaved schedules that torch or Megatron refuses.
+        limit: Most activations of one stage on a device, for schedules with a limit; with two
+            stages per device, --limit 8 is --cap 4.
+        after_i: Share of an activation that W needs, so that it is held from I to W, for zb-
+            auto.
+        slices: Slices of each sequence, K, for seq1f1b and similar schedules.
+        placement: Placement of several chunks in forward-only and decode: stage s on device s
+            mod P (loop), or V-shaped.
+        everywhere: Stages before which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
         tb: Time of a full backward (ti + tw).
@@ -2856,49 +2870,50 @@ def run(
         again: What backwards run again (none).
         layouts: Layers per stage by a name of ppsim plan (even).
         precision: Precision of the linear layers' products (bf16).
-        format: Format of every -o, whatever its name says, such as svg.
-        style: Look of figures (screen; paper for pdf).
+        format: Format of every -o instead of its suffix's, such as svg.
+        style: Style of figures (default: screen, and paper for pdf).
         width: Figure width, inches. (default 6.75)
         title: Title of the figure or page.
-        palette: Colours in files: default and okabe-ito for all eyes, default and mono for grey
-            print, others of papers. (default default)
+        palette: Colours in files: default and okabe-ito for colour-blind readers, default and
+            mono for grey print, others as in papers. (default default)
         base: Number of the first device, stage, microbatch.
-        labels: What cells of figures say: the microbatch (auto adds the chunk from three chunks
-            on), the op, nothing; every:N numbers every N-th microbatch. (default auto)
+        labels: Text in the cells of figures: the microbatch (auto adds the chunk if there are
+            three or more), the op, or none; every:N numbers every N-th microbatch. (default
+            auto)
         font_size: Size of texts in figures, points (6 to 6.5).
         notes: Write a text on a figure's first chart, at a time and device: 'W fills
-            here@12:dev2'; where it would cover ops, above them with a line to its place;
+            here@12:dev2'. If it would cover ops, it is above them, with a line to its place;
             repeatable.
         window: Show the time from A to B only, in the unit of the costs.
-        until: End the time axis of figures there, so that several files have one axis.
-        fold: Draw a middle that repeats once, with how often it runs.
-        highlight: Pick out mb=3, device=1, stage=2 (from --base on) or the critical path; dim
-            the rest.
+        until: End of the time axis of figures, so that several files have the same axis.
+        fold: Draw the repeating middle only once, with its number of repetitions.
+        highlight: Highlight mb=3, device=1, stage=2 (counted from --base) or the critical path,
+            and dim the rest.
         phases: Mark warm-up, steady phase and cool-down in figures.
-        per_device: Write idle share and peak beside every row of figures.
-        cap: The most a device may hold: a number counts activations of a device's 1/P share of
-            the model, with --layout of one layer; with a unit, such as 60GiB, bytes of
-            --profile; a list has one for each device.
-        p2p: Run sends and receives as ops: in parallel with compute, or blocking, or in
-            batches.
-        order: Order of sends and receives: early (default; a lowered file has its own), even-
-            first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last two
-            may hang where both directions of two devices share a queue (ppsim check --queues
-            pair); the others hang nowhere.
-        channel: With --p2p overlap, what carries one message at a time: each direction of two
-            devices (default), both directions, or a device, as the edge, pair and rank of check
-            --queues; message: no limit.
-        cluster: Links and bandwidths of a cluster such as dgx-h100, or from a TOML file, with
-            host costs.
+        per_device: Write idle share and peak next to every row of figures.
+        cap: Memory cap of a device: a number of activations of a device's 1/P share of the
+            model, or of one layer with --layout; or a size such as 60GiB, which needs
+            --profile. A list has one cap for each device.
+        p2p: Simulate sends and receives as ops: in parallel with compute (overlap), blocking,
+            or in batches; latency: messages only take time.
+        order: Order of sends and receives: early (default; a lowered file states its order),
+            even-first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last
+            two may deadlock if both directions of two devices share a queue (ppsim check
+            --queues pair); the others never do.
+        channel: With --p2p overlap, one message at a time travels in each direction of two
+            devices (default), on a pair of devices, or from and to a device (group); message:
+            no limit. check --queues calls the first three edge, pair and rank.
+        cluster: Simulate messages on the links of a cluster, such as dgx-h100, or of a TOML
+            file, with host costs.
         message: Size of a message on the cluster, such as 4MiB.
-        unshard: FSDP: stages gathered ahead (0; torch uses 3), at the times of the cluster's
-            [fsdp].
+        unshard: FSDP: number of stages to gather ahead (0; torch uses 3), with the times of the
+            cluster's [fsdp].
         reduce_grad: FSDP: reduce each stage's gradients after its last backward.
-        shapes: Send the shape of each message ahead of it, and wait for it on both sides, as
+        shapes: Send the shape of each message before it and wait for it on both sides, as
             Megatron does with variable_seq_lengths; with --p2p batched (the default then) or
             blocking.
-        t_shape: Wait of the host between a shape and its message, added to the latency of the
-            shape (0).
+        t_shape: Time that the host waits between a shape and its message, added to the latency
+            of the shape (0).
         blank: Write a page with empty rows, in which its reader places the ops.
         lowered: Write csv with sends and receives (torch's compute_comms).
         merge_bw: Merge I and W of a microbatch into one B if W directly follows I.
@@ -3055,17 +3070,18 @@ def sweep(
     Options:
         stages: Stages of the model, S.
         devices: Pipeline devices, P.
-        chunks: Stages per device, V; any two of the three set the third.
+        chunks: Stages per device, V; any two of S, P and V give the third.
         microbatches: Microbatches, M.
         group_size: Microbatches per group of interleaved schedules, N.
-        rule: Hold interleaved schedules to torch's or Megatron's own rule for M and N.
-        limit: Activations of one stage that a device may hold, for schedules that take a limit:
-            --cap 4 is --limit 8 of two stages per device.
-        after_i: Share of an activation that is still held between I and W, for zb-auto.
-        slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
-        placement: Stages of several chunks of forward-only and decode: s on device s mod P
-            (loop), or V-shaped.
-        everywhere: Stages ahead of which a part of the model runs on all devices at once, for
+        rule: Refuse sizes M and N of interleaved schedules that torch or Megatron refuses.
+        limit: Most activations of one stage on a device, for schedules with a limit; with two
+            stages per device, --limit 8 is --cap 4.
+        after_i: Share of an activation that W needs, so that it is held from I to W, for zb-
+            auto.
+        slices: Slices of each sequence, K, for seq1f1b and similar schedules.
+        placement: Placement of several chunks in forward-only and decode: stage s on device s
+            mod P (loop), or V-shaped.
+        everywhere: Stages before which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
         metric: The metric of the table. (default bubble_rate)
         tf: Time of a forward (1), or one per stage: 1,1.3*2,1 (2*3 is 2,2,2).
@@ -3186,36 +3202,36 @@ def sweep(
         layouts: Layers per stage by a name of ppsim plan (even).
         precision: Precision of the linear layers' products (bf16).
         mbs: Sequences in each microbatch of --model (1).
-        p2p: Run sends and receives as ops: in parallel with compute, or blocking, or in
-            batches.
-        order: Order of sends and receives: early (default; a lowered file has its own), even-
-            first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last two
-            may hang where both directions of two devices share a queue (ppsim check --queues
-            pair); the others hang nowhere.
-        channel: With --p2p overlap, what carries one message at a time: each direction of two
-            devices (default), both directions, or a device, as the edge, pair and rank of check
-            --queues; message: no limit.
-        cluster: Links and bandwidths of a cluster such as dgx-h100, or from a TOML file, with
-            host costs.
+        p2p: Simulate sends and receives as ops: in parallel with compute (overlap), blocking,
+            or in batches; latency: messages only take time.
+        order: Order of sends and receives: early (default; a lowered file states its order),
+            even-first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last
+            two may deadlock if both directions of two devices share a queue (ppsim check
+            --queues pair); the others never do.
+        channel: With --p2p overlap, one message at a time travels in each direction of two
+            devices (default), on a pair of devices, or from and to a device (group); message:
+            no limit. check --queues calls the first three edge, pair and rank.
+        cluster: Simulate messages on the links of a cluster, such as dgx-h100, or of a TOML
+            file, with host costs.
         message: Size of a message on the cluster, such as 4MiB.
-        unshard: FSDP: stages gathered ahead (0; torch uses 3), at the times of the cluster's
-            [fsdp].
+        unshard: FSDP: number of stages to gather ahead (0; torch uses 3), with the times of the
+            cluster's [fsdp].
         reduce_grad: FSDP: reduce each stage's gradients after its last backward.
-        shapes: Send the shape of each message ahead of it, and wait for it on both sides, as
+        shapes: Send the shape of each message before it and wait for it on both sides, as
             Megatron does with variable_seq_lengths; with --p2p batched (the default then) or
             blocking.
-        t_shape: Wait of the host between a shape and its message, added to the latency of the
-            shape (0).
-        cap: The most a device may hold: a number counts activations of a device's 1/P share of
-            the model, with --layout of one layer; with a unit, such as 60GiB, bytes of
-            --profile; a list has one for each device.
-        format: Format of every -o, whatever its name says, such as svg.
-        style: Look of figures (screen; paper for pdf).
+        t_shape: Time that the host waits between a shape and its message, added to the latency
+            of the shape (0).
+        cap: Memory cap of a device: a number of activations of a device's 1/P share of the
+            model, or of one layer with --layout; or a size such as 60GiB, which needs
+            --profile. A list has one cap for each device.
+        format: Format of every -o instead of its suffix's, such as svg.
+        style: Style of figures (default: screen, and paper for pdf).
         width: Figure width, inches. (default 6.75)
         heat: Draw --metric over the grid as a heat map, instead of time against memory.
         dask: Run on the workers of a Dask scheduler (dask scheduler, dask worker ADDRESS);
             local starts both here.
-        results: Keep finished work in a .parquet or .csv file, and continue from its rows.
+        results: Keep finished work in a .parquet or .csv file, and continue from it.
     """
     ...
 
@@ -3279,17 +3295,18 @@ def validate(
     Options:
         stages: Stages of the model, S.
         devices: Pipeline devices, P.
-        chunks: Stages per device, V; any two of the three set the third.
+        chunks: Stages per device, V; any two of S, P and V give the third.
         microbatches: Microbatches, M.
         group_size: Microbatches per group of interleaved schedules, N.
-        rule: Hold interleaved schedules to torch's or Megatron's own rule for M and N.
-        limit: Activations of one stage that a device may hold, for schedules that take a limit:
-            --cap 4 is --limit 8 of two stages per device.
-        after_i: Share of an activation that is still held between I and W, for zb-auto.
-        slices: Slices that each sequence is cut into, K, for seq1f1b and the like.
-        placement: Stages of several chunks of forward-only and decode: s on device s mod P
-            (loop), or V-shaped.
-        everywhere: Stages ahead of which a part of the model runs on all devices at once, for
+        rule: Refuse sizes M and N of interleaved schedules that torch or Megatron refuses.
+        limit: Most activations of one stage on a device, for schedules with a limit; with two
+            stages per device, --limit 8 is --cap 4.
+        after_i: Share of an activation that W needs, so that it is held from I to W, for zb-
+            auto.
+        slices: Slices of each sequence, K, for seq1f1b and similar schedules.
+        placement: Placement of several chunks in forward-only and decode: stage s on device s
+            mod P (loop), or V-shaped.
+        everywhere: Stages before which a part of the model runs on all devices at once, for
             1f1b-plus: 0,4 (0).
         ops: The ops: transformer stages that compute, or timed ops, which only wait for their
             time (allows more devices than cores). (default compute)
@@ -3325,8 +3342,8 @@ def validate(
         unit: Unit of the times of a table of ops, if neither a column's name nor a header
             states it.
         profile: A profile of ppsim calibrate: times of ops and messages measured alone.
-        format: Format of every -o, whatever its name says, such as svg.
-        style: Look of figures (screen; paper for pdf).
+        format: Format of every -o instead of its suffix's, such as svg.
+        style: Style of figures (default: screen, and paper for pdf).
         width: Figure width, inches. (default 6.75)
     """
     ...

@@ -281,7 +281,7 @@ def test_an_interrupted_front_goes_on_from_its_results_file(tmp_path, monkeypatc
     monkeypatch.setattr(optimize, "optimize", counted)
     stopped = call(*SMALL, "--front", "--results", file)
     assert stopped.exit_code != 0
-    assert f"2 are kept in {file}: the same command goes on from it" in stopped.stderr
+    assert f"2 are kept in {file}: the same command continues from it" in stopped.stderr
     most = 100
     for _ in range(2):
         assert call(*SMALL, "--front", "--results", file, "--json").stdout == plain
@@ -311,7 +311,7 @@ def test_a_kept_search_is_printed_and_written_without_searching(tmp_path, monkey
     monkeypatch.setattr(optimize, "optimize", ended)
     stopped = call(*words)
     assert "interrupted: the best so far is kept" in stopped.stdout
-    assert "1 is kept in kept.csv: the same command goes on from it" in stopped.stderr
+    assert "1 is kept in kept.csv: the same command continues from it" in stopped.stderr
     assert call(*words).stdout == call(*words, "-o", "kept-best.csv").stdout == plain
     assert (tmp_path / "kept-best.csv").read_bytes() == (tmp_path / "plain.csv").read_bytes()
     assert starts == [0, 1]
