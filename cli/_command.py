@@ -44,8 +44,12 @@ ELSEWHERE = {
     "--seq-length": "--seq",
 }
 
-# What people look for, and ppsim says in another way.
+# What people look for, and ppsim says in another way: in all commands, or in one.
 OTHERWISE = {
+    "memory --cluster": "Memory needs no cluster: --model and --tp say how much a GPU holds, and "
+    "--cap, such as 80GiB, how much fits. ppsim run takes a cluster",
+    "partition --cluster": "A layer takes --t-layer or the times of --profile, and the memory of a "
+    "GPU is --cap, such as 80GiB. ppsim plan chooses a layout for a model on a cluster",
     "--optimizer": "Memory counts Adam's states, 12 bytes a parameter: a copy in 32 bits and two "
     "moments. ppsim model "
     "and plan count moments in 16 bits with --moment-precision bf16",
@@ -76,6 +80,8 @@ class Question(click.Command):
 
         super().__init__(name, params=params, callback=callback, help=text)
         self.silent = [help_all(), debug()]
+        self._all_params: list[click.Parameter] = []
+        self._parser: Any = None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse as click does, suggest ppsim's name for other tools' options, and refuse a
@@ -88,7 +94,8 @@ class Question(click.Command):
             return super().parse_args(ctx, words)
         except click.NoSuchOption as error:
             typed = error.option_name.partition("=")[0]
-            if said := OTHERWISE.get(typed):
+            said = OTHERWISE.get(f"{self.name} {typed}") or OTHERWISE.get(typed)
+            if said:
                 raise click.NoSuchOption(
                     error.option_name, f"No such option '{typed}'. {said}.", ctx=ctx
                 ) from None
@@ -102,8 +109,19 @@ class Question(click.Command):
             raise
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return the parameters of the question, then the parameters that only the command has."""
-        return [*super().get_params(ctx), *self.silent]
+        """Return the parameters of the question, then the parameters that only the command has;
+        click looks at each of them, once.
+        """
+        if not self._all_params:
+            self._all_params = [*super().get_params(ctx), *self.silent]
+        return self._all_params
+
+    def make_parser(self, ctx: click.Context) -> Any:
+        """Return the parser for this context: made once, as making it takes longer than parsing."""
+        if self._parser is None:
+            self._parser = super().make_parser(ctx)
+        self._parser.ctx = ctx
+        return self._parser
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the options under their headings, the rare ones only with --help-all."""

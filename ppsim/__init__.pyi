@@ -478,7 +478,8 @@ def compare(
             of the shape (0).
         replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
             replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
-            draws a distribution of --mb-scale again.
+            draws a distribution of --mb-scale again. The slowest is shown, as it decides the
+            step.
         t_reduce: Time from the end of the slowest replica's pipeline to the end of the step:
             the collectives of replicas and the optimizer (0).
         lengths: Lengths of the sequences of every replica: csv, jsonl or parquet with columns
@@ -1272,7 +1273,8 @@ def explain(
             --layout; a size such as 40GiB needs --profile or --model.
         replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
             replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
-            draws a distribution of --mb-scale again.
+            draws a distribution of --mb-scale again. The slowest is shown, as it decides the
+            step.
         t_reduce: Time from the end of the slowest replica's pipeline to the end of the step:
             the collectives of replicas and the optimizer (0).
         lengths: Lengths of the sequences of every replica: csv, jsonl or parquet with columns
@@ -1575,7 +1577,8 @@ def jitter(
         link_slowdown: Factor of the message times on slow links. (default 4.0)
         replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
             replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
-            draws a distribution of --mb-scale again.
+            draws a distribution of --mb-scale again. The slowest is shown, as it decides the
+            step.
         t_reduce: Time from the end of the slowest replica's pipeline to the end of the step:
             the collectives of replicas and the optimizer (0).
         lengths: Lengths of the sequences of every replica: csv, jsonl or parquet with columns
@@ -2925,7 +2928,8 @@ def run(
         reorder: Search for a faster order of unequal microbatches (--mb-scale).
         replicas: Data-parallel replicas, and how many times as long some take: 8,2=1.2 (all of
             replica 2), 8,5.3=1.5 (device 3 of replica 5), or a factor for each: 1,1,1.2. Each
-            draws a distribution of --mb-scale again.
+            draws a distribution of --mb-scale again. The slowest is shown, as it decides the
+            step.
         t_reduce: Time from the end of the slowest replica's pipeline to the end of the step:
             the collectives of replicas and the optimizer (0).
         lengths: Lengths of the sequences of every replica: csv, jsonl or parquet with columns

@@ -38,6 +38,7 @@ from ppsim.schedules.registry import (
     families,
     find,
     generate,
+    generate_once,
     schedule,
     take_rows,
 )
@@ -158,7 +159,9 @@ def _schedule_from(
     if shape.get("microbatches") is None:
         raise InputError("the number of microbatches is missing", "give --mb")
     return (
-        _generated(family, costs, shape) if outside else generate(family.name, costs=costs, **shape)
+        _generated(family, costs, shape)
+        if outside
+        else generate_once(family.name, costs=costs, **shape)
     )
 
 

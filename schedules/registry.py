@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import combinations, islice, product
 from pathlib import Path
 from typing import Any
@@ -230,6 +231,8 @@ SLICES = 4  # of each sequence, where the user does not say
 # Above these the arrays, two or three ops per stage and microbatch, would not fit an ordinary
 # machine's memory.
 MOST_STAGES, MOST_CELLS = 1_000_000, 200_000_000
+# Schedules that are kept for the next request, and stages x microbatches of the largest of them.
+KEPT, KEPT_CELLS = 128, 1024
 
 
 def generate(
@@ -258,24 +261,69 @@ def generate(
         InputError: unknown name or option, contradictory numbers, or a shape the schedule's rules
             refuse; the message names the rule and the nearest shapes that work.
     """
+    sizes = {"stages": stages, "devices": devices, "chunks": chunks}
+    return _made(_ordered(name, costs, microbatches=microbatches, **sizes, **options))
+
+
+def generate_once(name: str, *, costs: Pricing = costs_for, **shape: Any) -> Schedule:
+    """Return a schedule as :func:`generate` does; a small one that was generated before is returned
+    again.
+
+    A command generates the same schedule for several of its numbers. Callers share the schedule,
+    and what was found of it, so they must not write into its arrays.
+    """
+    order = _ordered(name, costs, **shape)
+    cells = order.shape.stages * order.shape.microbatches * order.shape.slices
+    return _made(order) if cells > KEPT_CELLS else _made_once(order)
+
+
+@dataclass(frozen=True)
+class _Order:
+    """What a generator makes a schedule of; two are equal where it makes the same of them."""
+
+    family: Family = field(compare=False)
+    shape: Shape = field(compare=False)
+    costs: Costs | None = field(compare=False)  # None for a family whose queues follow no costs
+    # all that a schedule depends on, in a form that can be compared
+    key: tuple[Any, ...]
+
+
+def _ordered(name: str, costs: Pricing, **numbers: Any) -> _Order:
+    """Return what a generator makes the schedule of; arguments and errors as of
+    :func:`generate`.
+    """
     family = find(name)
-    shape = shape_for(
-        family, microbatches=microbatches, stages=stages, devices=devices, chunks=chunks, **options
-    )
+    shape = shape_for(family, **numbers)
     check_size(shape)
-    placement = place(shape.placement(family), shape.devices, shape.stages)
-    priced = {}
+    priced = None
     if family.uses_costs:
         nothing = [np.empty(0, np.int64)] * shape.devices
-        prices = costs(Schedule.from_queues(family.name, placement, microbatches, nothing))
-        priced["costs"] = count_in_steps(prices)  # no unit of time changes an order
+        placement = place(shape.placement(family), shape.devices, shape.stages)
+        prices = costs(Schedule.from_queues(family.name, placement, shape.microbatches, nothing))
+        priced = count_in_steps(prices)  # no unit of time changes an order
+    sizes = shape.devices, shape.chunks, shape.microbatches, *sorted(shape.options.items())
+    key = family.name, family.generate, *sizes, priced and priced.content
+    return _Order(family, shape, priced, key)
+
+
+def _made(order: _Order) -> Schedule:
+    """Generate a schedule."""
+    family, shape = order.family, order.shape
+    priced = {} if order.costs is None else {"costs": order.costs}
     queues = take_rows(family.name, family.generate(shape, **priced, **shape.options), shape)
     made = Schedule.from_queues(
-        family.name, placement, microbatches * shape.slices, queues, shape.slices
+        family.name,
+        place(shape.placement(family), shape.devices, shape.stages),
+        shape.microbatches * shape.slices,
+        queues,
+        shape.slices,
     )
     if family.feeds_back or not family.flushes:
         return replace(made, feeds_back=family.feeds_back, flushes=family.flushes)
     return made
+
+
+_made_once = lru_cache(maxsize=KEPT)(_made)
 
 
 def takes_chunks(family: Family) -> bool:

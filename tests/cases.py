@@ -32,7 +32,7 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
 
 # For tests that run once per schedule; two at least, as the first example is always the simplest.
 FEW = examples(max_examples=max(2, examples().max_examples // 5))
-EVERY = 1 if examples().max_examples >= 50 else 4
+EVERY = 1 if examples().max_examples >= 50 else 8
 # likewise, where an example takes long
 SOME = examples(max_examples=min(10, max(2, examples().max_examples // 4)))
 MANY = examples(max_examples=2 * examples().max_examples)  # for small random cases
@@ -44,8 +44,8 @@ def accepted(name: str) -> list[Shape]:
     """Every shape of up to 6 devices, 4 chunks and 16 microbatches, and options, that the schedule
     takes.
 
-    Every fourth of them where only the fast tests are asked for, and about a hundred of a schedule
-    with many options.
+    Every eighth of them where only the fast tests are asked for, and about fifty of a schedule with
+    many options.
     """
     family = find(name)
     tries = product(
@@ -53,7 +53,7 @@ def accepted(name: str) -> list[Shape]:
     )
     shapes = [Shape(P, V, M, settings(family, values)) for P, V, M, *values in tries]
     taken = [shape for shape in shapes if not family.broken_rules(shape)]
-    most = 20 if family.uses_costs else 100
+    most = 12 if family.uses_costs else 50
     return taken[:: 1 if EVERY == 1 else max(EVERY, len(taken) // most | 1)]
 
 

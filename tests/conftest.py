@@ -22,7 +22,7 @@ from hypothesis.internal import reflection
 # The same examples in each run: what fails by chance fails a change that has no part in it. To look
 # for more: pytest --hypothesis-profile=hunt
 settings.register_profile("ppsim", deadline=None, max_examples=50, derandomize=True)
-settings.register_profile("fast", deadline=None, max_examples=4, derandomize=True)
+settings.register_profile("fast", deadline=None, max_examples=3, derandomize=True)
 settings.register_profile("hunt", deadline=None, max_examples=300)
 settings.load_profile("ppsim")
 # Examples follow from a digest of a property's source, which is read and parsed again for each

@@ -18,7 +18,7 @@ import types
 import typing
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,6 +30,7 @@ T = TypeVar("T")
 Place = tuple[str | int, ...]
 LARGEST_BYTES = 4 << 20
 LARGEST = {bool: 1, int: (1 << 63) - 1, float: 10**300}
+KEPT = 8  # files that were read last, which are not parsed again
 MOST_PARTS = 16  # of a dotted key, which tomllib reads in time and memory of their square
 WORDS = {str: "text", bool: "true or false", int: "a whole number", float: "a number"}
 _STRING = re.compile(r"""'[^'\n]*+'|"(?:[^"\\\n]|\\.)*+"|#.*""")
@@ -79,7 +80,12 @@ def read(path: str, cls: type[T], schema: str, example: str = "as ppsim calibrat
             that is unknown, missing or of a wrong type; the message names the line.
     """
     hint = f'a file with schema = "{schema}", {example}'
-    text, path = read_text(path, hint, largest=LARGEST_BYTES), name_of(path)
+    text = read_text(path, hint, largest=LARGEST_BYTES)
+    return typing.cast(T, _parsed(text, name_of(path), cls, schema, hint))
+
+
+def _parse(text: str, path: str, cls: type[Any], schema: str, hint: str) -> Any:
+    """Return the dataclass in a text."""
     if not text.strip():
         raise InputError(f"'{path}' is empty", hint)
     data = _loads(text, path, hint)
@@ -90,7 +96,11 @@ def read(path: str, cls: type[T], schema: str, example: str = "as ppsim calibrat
         raise InputError(
             f"'{path}', line {lines.get(('schema',), 1)}: {what}, expected {schema!r}", hint
         )
-    return typing.cast(T, _build(cls, data, (), _Source(path, lines)))
+    return _build(cls, data, (), _Source(path, lines))
+
+
+# a command reads the same file for several of its numbers
+_parsed: Callable[..., Any] = lru_cache(maxsize=KEPT)(_parse)
 
 
 @cache

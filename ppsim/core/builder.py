@@ -21,6 +21,9 @@ import numpy as np
 
 from ppsim.core.ops import KIND_MASK, MICROBATCH_SHIFT, PAIRED, Kind, Packed, pack
 
+# as integers: numpy asks a member of Kind for a dozen attributes first
+_I, _W = int(Kind.I), int(Kind.W)
+
 
 class Step(NamedTuple):
     """One op of a pattern: its kind, the stream that gives its microbatch, and whether the next op
@@ -134,7 +137,7 @@ class Queue:
         ops = np.concatenate(self._parts) if self._parts else np.empty(0, np.int64)
         if self._weights:
             kind = ops.astype(np.uint8) & KIND_MASK
-            ops[kind == Kind.W] = (ops[kind == Kind.I] & ~(KIND_MASK | PAIRED)) | Kind.W
+            ops[kind == _W] = (ops[kind == _I] & ~(KIND_MASK | PAIRED)) | _W
         return ops if microbatches is None else ops[ops >> MICROBATCH_SHIFT < microbatches]
 
 

@@ -140,6 +140,17 @@ class Costs:
         return duration
 
     @property
+    def content(self) -> tuple[Any, ...]:
+        """All numbers, in a form that is compared and hashed."""
+        others = sorted(self.others.items())
+        rows = [self.time, self.comm, self.pair, self.scale, self.speed, self.each]
+        rows += [time for _, time in others]
+        numbers = [None if row is None else np.asarray(row, np.float64) for row in rows]
+        columns = (row if row is None else (row.shape, row.tobytes()) for row in numbers)
+        kinds = (kind for kind, _ in others)
+        return *columns, *kinds, self.unit, self.host_link, self.feedback
+
+    @property
     def alike(self) -> bool:
         """Whether an op's duration depends on its kind and stage alone."""
         return self.scale is None and self.speed is None and self.each is None

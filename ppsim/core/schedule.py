@@ -35,6 +35,7 @@ from ppsim.core.soundness import prove_placement, prove_queues
 from ppsim.errors import InvalidSchedule
 
 NONE, MISSING = -1, -2
+_R = int(Kind.R)  # numpy asks a member of Kind for a dozen attributes first
 BLOCK = 1 << 15
 SHORT = 64  # ops of a queue on average, below which queues are read together
 
@@ -153,7 +154,7 @@ class Schedule(Columns):
             raise InvalidSchedule(
                 f"{self.name}: {self.n_microbatches} microbatches in {self.n_rounds} rounds"
             )
-        if (self.kind == Kind.R).any():
+        if (self.kind == _R).any():
             self._prove_recomputes()
 
     @classmethod

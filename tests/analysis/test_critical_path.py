@@ -25,6 +25,7 @@ from tests.lanes import random_costs, with_lanes
 FAMILIES = PLAIN
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", FAMILIES)
 @FEW
 @given(st.data())
@@ -80,6 +81,7 @@ def test_streams_slip_as_far_as_their_slack(name, seed):
         assert slipped.makespan == pytest.approx(timeline.makespan + more)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", FAMILIES)
 @FEW
 @given(st.data())

@@ -31,6 +31,7 @@ def run(name, devices=4, microbatches=8, **times):
     return timed(schedule, costs_for(schedule, **times))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NAMES)
 @FEW
 @given(st.data())

@@ -53,6 +53,7 @@ def explained(schedule: Schedule, times: Costs):
     return explain_idle(timeline, arrivals(timeline, times.latencies(schedule)))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", PLAIN)
 @FEW
 @given(st.data())
@@ -66,6 +67,7 @@ def test_causes_sum_to_the_idle_time_of_every_device(name, data):
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", PLAIN)
 @FEW
 @given(st.data())
@@ -136,6 +138,7 @@ def cause_beside(
 OF_STREAMS = ["vocab-1", "interlaced", "bpipe", "1f1b-plus"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["1f1b", "zb-1p", "1f1b-overlap", *OF_STREAMS])
 @pytest.mark.parametrize("shared", [0, 2])
 @FEW

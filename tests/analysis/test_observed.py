@@ -37,6 +37,7 @@ def test_a_simulated_run_is_explained_by_its_times_alone(name):
     assert simulate(schedule, found.costs).makespan == timeline.makespan
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", PLAIN)
 @FEW
 @given(st.data())

@@ -95,6 +95,7 @@ def test_the_barrier_waits_for_the_longest_optimizer_step(P, M, times):
     assert found.time == pytest.approx(3 * (M + P - 1) + max(times[:P]))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", FLUSHING)
 def test_without_a_barrier_a_step_takes_the_longest_span(name):
     """Post-validation: what bubble_rate_span has always meant; spans may shrink in later steps,

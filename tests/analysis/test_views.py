@@ -14,6 +14,7 @@ from ppsim.schedules import generate
 from tests.cases import EIGHTHS, FEW, PLAIN, costs, schedules
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", PLAIN)
 @FEW
 @given(st.data())

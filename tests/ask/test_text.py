@@ -92,6 +92,7 @@ def test_no_text_of_a_file_commands_a_terminal(env, monkeypatch, capsys):
     assert not re.search("[\0-\x09\x0b-\x1f\x7f\u202e]", text)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "coloured"),
     [

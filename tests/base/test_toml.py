@@ -98,3 +98,15 @@ def test_a_model_of_any_size_is_refused_or_fits_the_numbers(tmp_path, key, value
         return
     assert held.activations.min() >= 0
     assert all(amount.min() >= 0 for amount in held.static.values())
+
+
+def test_a_file_that_has_changed_is_read_again(tmp_path):
+    """Of the same length, and within the resolution of a file system's clock."""
+    path = tmp_path / "cluster.toml"
+    text = 'schema = "ppsim.cluster/1"\ndevices_per_node = 8\n[intra]\nalpha_us = 1.0\n'
+    for alpha in (1.0, 2.0):
+        path.write_text(text.replace("1.0", str(alpha)))
+        assert read_cluster(str(path)).intra.alpha_us == alpha
+    path.write_text(text.replace("alpha_us", "alpha_xs"))
+    with pytest.raises(InputError, match="unknown key 'alpha_xs'"):
+        read_cluster(str(path))

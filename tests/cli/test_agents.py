@@ -21,6 +21,7 @@ PAGE = (ROOT / "AGENTS.md").read_text()
 QUESTIONS = re.findall(r"^\| `ppsim (.*?)` \| `(.*?)` \| (.*) \|$", PAGE, re.MULTILINE)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("line", "schema", "keys"), QUESTIONS, ids=[row[0].split()[0] for row in QUESTIONS]
 )

@@ -478,11 +478,11 @@ def test_sweep_times_messages_and_groups_as_compare_does():
         "6",
         "--json",
     ]
+    swept = json.loads(invoke("sweep", *names, *options, "--mb", "12,18").output)["shapes"]
     for microbatches in ("12", "18"):
         compared = json.loads(invoke("compare", *names, *options, "--mb", microbatches).output)[
             "schedules"
         ]
-        swept = json.loads(invoke("sweep", *names, *options, "--mb", "12,18").output)["shapes"]
         of_both = [row["makespan"] for row in swept if row["microbatches"] == int(microbatches)]
         assert of_both == [row["makespan"] for row in compared]
     plain = json.loads(invoke("compare", *names, "--devices", "4", "--mb", "18", "--json").output)[

@@ -42,7 +42,7 @@ def made_again(file: str) -> bool:
     return Path(again).read_bytes() == Path(file).read_bytes()
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_a_file_names_its_command_which_makes_it_again(suffix):
     look = ["--style", "screen", "--width", "4.5"] if suffix in ("svg", "png", "gif", "pdf") else []
@@ -70,7 +70,7 @@ def test_a_table_names_its_command_and_stays_a_table(suffix):
         assert ("made_by" in rows[0]) == (suffix == "csv")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "words",
     [

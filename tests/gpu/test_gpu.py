@@ -131,7 +131,7 @@ def test_a_deferred_backward_gives_autograd_s_gradients():
         assert torch.equal(one.grad, other.grad)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", RECORDS)
 def test_runs_on_parts_of_a_gpu_are_predicted_within_the_goals(name):
     """Replay within 3 %, costs from other schedules' runs within 8 % (medians); no op before its

@@ -13,6 +13,7 @@ from ppsim.schedules import generate
 from tests.commands import ROOT, invoke, refused
 
 SHAPE = ("--devices", "4", "--mb", "8")
+LITTLE = ("--devices", "2", "--mb", "4")  # for explain, which simulates all schedules
 NAMES = ("1f1b", "gpipe", "zb-1p", "interleaved:2", "zb-v", "seq1f1b")
 
 
@@ -20,7 +21,7 @@ def ask(*words: str) -> dict[str, Any]:
     return json.loads(invoke(*words, "--json").stdout)
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(13)
 @pytest.mark.parametrize("cap", ["3", "4", "5,4,3,2", "8"])
 @pytest.mark.parametrize("name", NAMES)
 def test_run_and_memory_have_one_verdict(name, cap):
@@ -75,7 +76,10 @@ def test_a_search_takes_activations_alone():
 )
 @pytest.mark.parametrize("command", ["run", "memory", "compare"])
 def test_a_cap_that_is_none_is_refused(command, cap, says):
-    assert says in str(refused(command, "1f1b", *SHAPE, "--cap", cap))
+    error = refused(command, "1f1b", *SHAPE, "--cap", cap)
+    assert says in str(error)
+    if cap == "x":
+        assert error.hint.startswith("a number of activations, such as 6, or a number and a unit")
 
 
 @pytest.mark.sampled(2)
@@ -140,7 +144,7 @@ CAPPED = ("1f1b", "zb-v", "interleaved:3", "seq1f1b", "dualpipe")
 CAPS = ("1", "1.75", "3", "3.5", "4", "5", "4,3,2,1", "4,4,4,4")
 
 
-@pytest.mark.sampled(11)
+@pytest.mark.sampled(23)
 @pytest.mark.parametrize("cap", CAPS)
 @pytest.mark.parametrize("name", CAPPED)
 def test_a_number_counts_the_same_activations_in_every_command(name, cap):
@@ -170,6 +174,7 @@ def test_a_number_counts_the_same_activations_in_every_command(name, cap):
         assert "one for all is taken here" in str(refused("explain", *words))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("placement", "chunks", "microbatches"), [("linear", 1, 3), ("v", 2, 3), ("loop", 3, 2)]
 )
@@ -198,7 +203,7 @@ def test_a_search_counts_the_activations_that_the_others_count(
     assert not json.loads(invoke("run", file, "--cap", less, "--json").stdout)["fits"]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", ["1f1b", "zb-v", "seq1f1b"])
 @pytest.mark.parametrize("cap", ["2", "3", "4"])
 def test_with_a_layout_a_number_counts_the_same_layers_in_every_command(name, cap):
@@ -330,23 +335,23 @@ def test_a_number_counts_activations_of_a_profile_that_has_bytes():
     assert ask("compare", "1f1b", "gpipe", *SHAPE, *profile, "--cap", "6")["fits"] is True
     assert (
         "hold at most 6 activations"
-        in invoke("explain", "1f1b", *SHAPE, *profile, "--cap", "6").stdout
+        in invoke("explain", "1f1b", *LITTLE, *profile, "--cap", "6").stdout
     )
     assert (
         "hold at most 90 GiB"
-        in invoke("explain", "1f1b", *SHAPE, *profile, "--cap", "90GiB").stdout
+        in invoke("explain", "1f1b", *LITTLE, *profile, "--cap", "90GiB").stdout
     )
     assert "GiB" in invoke("run", "1f1b", *SHAPE, *profile, "--cap", "90GiB", "-q").stdout
 
 
 def test_without_a_cap_explain_compares_what_is_known():
     """Bytes of a profile and of a model."""
-    held = invoke("explain", "1f1b", *SHAPE, "--profile", str(PROFILE)).stdout
+    held = invoke("explain", "1f1b", *LITTLE, "--profile", str(PROFILE)).stdout
     assert re.search(r"hold at most [\d.]+ GiB", held)
-    held = invoke("explain", "1f1b", *SHAPE, *MODELLED).stdout
+    held = invoke("explain", "1f1b", *LITTLE, *MODELLED).stdout
     assert re.search(r"hold at most [\d.]+ GiB", held)
     assert "hold at most 80 GiB" in (
-        invoke("explain", "1f1b", *SHAPE, *MODELLED, "--cap", "80GiB").stdout
+        invoke("explain", "1f1b", *LITTLE, *MODELLED, "--cap", "80GiB").stdout
     )
 
 
@@ -368,7 +373,8 @@ def test_a_profile_without_bytes_counts_activations(tmp_path):
     assert invoke("run", *words, "-o", page).exit_code == 0
     error = refused("run", *words, "--memory", "-o", str(tmp_path / "held.svg"))
     assert str(error) == "the profile has no activation bytes of layers"
-    assert "hold at most 4 activations" in invoke("explain", *words).stdout
+    little = ("1f1b", *LITTLE, "--profile", str(bare))
+    assert "hold at most 2 activations" in invoke("explain", *little).stdout
     for command in ("run", "explain"):
         assert "activation" in str(refused(command, *words, "--cap", "80GiB"))
 

@@ -77,6 +77,7 @@ def test_names_that_the_help_spells_out_are_those_of_plans():
     assert software.PRECISIONS == stated.MODELLED
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", LAYOUTS)
 def test_compare_takes_the_costs_of_plan(case):
     """Step and memory of each schedule are those of the plan of the same layout."""
@@ -99,6 +100,7 @@ def test_compare_takes_the_costs_of_plan(case):
         assert held["fits"], spec
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", LAYOUTS)
 def test_sweep_and_jitter_take_the_costs_of_run(case):
     """Makespans of a grid, and without noise, are those of run at the same sizes."""
@@ -168,6 +170,7 @@ def test_run_of_a_plan_draws_the_same_pipeline():
     assert drawn["makespan"] == pytest.approx(run["makespan"], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_measured_schedules_come_out_of_compare_as_of_plan(tmp_path):
     """Published runs of four schedules in each setting: steps are those that --against models."""
     rows = read_table("tests/data/published/unseen/schedules.json")
@@ -268,8 +271,8 @@ TRAINED = {
 }
 
 
-@pytest.mark.sampled(5)
-@pytest.mark.parametrize("name", ["1f1b", "v-auto"])
+@pytest.mark.sampled(9)
+@pytest.mark.parametrize("name", ["1f1b", "zb-auto"])
 @pytest.mark.parametrize("change", TRAINED)
 def test_what_if_trains_the_model_in_another_way_as_run_does(name, change):
     """Its sizes, techniques, cluster and the model itself; queues follow the costs."""
@@ -301,7 +304,7 @@ def test_what_if_says_where_more_gpus_or_other_tokens_are_compared():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("tp=3", "32 heads over tp = 3 do not divide"),
+        ("tp=3", "32 heads do not divide over tp = 3"),
         ("ep=2", "--ep 2 divides experts, and llama3-8b has none"),
         ("tpp=2", "cannot change 'tpp=2'. Did you mean 'tp'?"),
         ("padded=yes", "--padded is of sequences of different lengths, and there are none"),
@@ -329,6 +332,7 @@ def test_what_if_trains_no_model_where_the_run_has_none(change, said):
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -341,10 +345,11 @@ def test_what_if_trains_no_model_where_the_run_has_none(change, said):
     ],
 )
 def test_what_if_has_other_replicas_or_sequences_as_explain_does(change, words):
-    shape = ["explain", "1f1b", "--devices", "4", "--mb", "8", "--json"]
-    (row,) = json.loads(invoke(*shape, "--what-if", change).stdout)["what_if"]
+    shape = ["explain", "1f1b", "--devices", "2", "--mb", "4", "--json"]
+    found = json.loads(invoke(*shape, "--what-if", change).stdout)
+    (row,) = found["what_if"]
     assert row["makespan"] == json.loads(invoke(*shape, *words).stdout)["simulated_makespan"]
-    assert row["makespan"] > json.loads(invoke(*shape).stdout)["makespan"]
+    assert row["makespan"] > found["makespan"]
 
 
 def test_explain_compares_the_bytes_of_a_model():

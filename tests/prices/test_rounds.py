@@ -311,7 +311,7 @@ def test_chunks_in_compare_and_sweep():
 
 def test_more_devices_share_the_layers_of_the_fewest():
     """A sweep over devices keeps the model: twice the devices, half the time of a chunk on each."""
-    words = ("--chunked", "131072", *LAW)
+    words = ("--chunked", "32768", *LAW)
     one, four = numbers("sweep", "forward-only", "--devices", "1,4", *words)["shapes"]
     assert one["makespan"] == pytest.approx(
         numbers("run", "forward-only", "--devices", "1", *words)["makespan"]
@@ -332,13 +332,13 @@ def test_a_law_from_measured_chunks(tmp_path):
         before += size
     path = tmp_path / "chunks.csv"
     path.write_text("\n".join(rows))
-    words = ("--chunked", "131072", "--law", str(path))
+    words = ("--chunked", "32768", "--law", str(path))
     found = numbers(*PREFILL, *words)
     law = found["chunked"]["law"]
     assert law["numbers"] == pytest.approx([c, g, b, a])
     assert law["worst_error"] < 1e-9
     assert found["makespan"] == pytest.approx(
-        numbers(*PREFILL, "--chunked", "131072", *LAW)["makespan"]
+        numbers(*PREFILL, "--chunked", "32768", *LAW)["makespan"]
     )
     assert "law fitted to 7 chunks" in answer(*PREFILL, *words, "--no-gantt")[1]
     assert (
@@ -429,6 +429,7 @@ def test_compare_and_sweep_go_by_the_period_of_steps():
     assert [row["period"] for row in swept["shapes"]] == [35, 59]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["1f1b", "pipedream-2bw"])
 def test_files_keep_training_steps(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -523,7 +524,7 @@ def test_changes_of_what_goes_round_are_compared_by_its_period():
             assert rivals[f"schedule={name}"] == pytest.approx(ran["period"])
     assert any(name.startswith("schedule=") for name in rivals)
     # one step without an optimizer does not go round
-    assert "period" not in numbers("explain", "1f1b", "--devices", "4", "--mb", "8")
+    assert "period" not in numbers("explain", "1f1b", "--devices", "2", "--mb", "2")
 
 
 @pytest.mark.parametrize("name", ["1f1b", "interleaved", "zb-1p", "dualpipe"])

@@ -207,6 +207,7 @@ def check_peak(family: Family) -> None:
     assert reached >= most * checked // 2
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("family", families(), ids=lambda family: family.name)
 def test_printed_bubbles_are_exact(family):
     """The bubble that ``ppsim list`` prints, whatever a schedule claims, is what the simulation

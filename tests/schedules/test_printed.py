@@ -13,7 +13,7 @@ from tests.golden import COSTS, NAMES, RECORDS
 
 LANES = Path(__file__).parents[1] / "data" / "lanes"
 FACTORS = (1, 1.25, 0.8, 1.1, 0.9)  # of stages, where the costs of a row are uneven
-EVERY = 9  # of the records, which the fast gear takes
+EVERY = 19  # of the records, which the fast gear takes
 
 
 @cache

@@ -4,11 +4,13 @@ import re
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from ppsim.core.costs import costs_for
 from ppsim.errors import InputError, UnknownSchedule
-from ppsim.schedules import Rule, families, find, generate, recognise, shape_for
-from ppsim.schedules.registry import MOST_CELLS, MOST_STAGES, schedule
+from ppsim.schedules import Rule, families, find, generate, generate_once, recognise, shape_for
+from ppsim.schedules.registry import KEPT_CELLS, MOST_CELLS, MOST_STAGES, schedule
 from tests.cases import accepted
 
 FLAGS = {"--mb": "microbatches", "--group-size": "group_size"}
@@ -357,3 +359,33 @@ def generate_any(name):
         microbatches=shape.microbatches,
         **shape.options,
     )
+
+
+def test_a_small_schedule_is_generated_once_for_the_same_shape_and_costs():
+    """Costs count where queues follow them, in any unit; a large schedule is not kept."""
+
+    def made(name, ti=1.0, mb=4, **options):
+        costs = lambda schedule: costs_for(schedule, tf=1.0, ti=ti)  # noqa: E731
+        return generate_once(name, devices=4, microbatches=mb, costs=costs, **options)
+
+    def queues(schedule):
+        return schedule.packed().tobytes()
+
+    assert made("1f1b") is made("1F1B") is made("1f1b", ti=9.0)
+    assert made("zb-auto") is made("zb-auto")
+    assert queues(made("zb-auto", ti=0.1)) != queues(made("zb-auto", ti=9.0))
+    assert made("zb-v", limit=8) is not made("zb-v", limit=9)
+    assert made("1f1b", mb=8) is not made("1f1b")
+    assert made("1f1b", mb=KEPT_CELLS // 4) is made("1f1b", mb=KEPT_CELLS // 4)
+    assert made("1f1b", mb=KEPT_CELLS) is not made("1f1b", mb=KEPT_CELLS)
+
+
+def test_a_file_that_declares_another_schedule_of_a_name_gets_its_own_queues(tmp_path, monkeypatch):
+    """As a process that runs on reads a user's file again."""
+    from ppsim.schedules import registry
+
+    old = find("gpipe")
+    assert len(generate_once("gpipe", devices=2, microbatches=2)) == 8
+    forwards = replace(old, generate=lambda shape: [np.zeros(1, np.int64)] * shape.devices)
+    monkeypatch.setitem(registry._families, "gpipe", forwards)
+    assert len(generate_once("gpipe", devices=2, microbatches=2)) == 2

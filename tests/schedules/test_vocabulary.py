@@ -110,7 +110,7 @@ def uneven(devices: int, time: float) -> list[float]:
     return [time * FACTORS[device % 5] for device in range(devices)]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("place", range(3))
 @pytest.mark.parametrize(
     "row", [row for row in table()["orders"] if row[3:5] == [1, 2]], ids=lambda r: str(r[:3])
@@ -197,6 +197,7 @@ def test_devices_never_wait_in_a_circle(name, devices, more, forward, backward, 
     assert simulate(schedule, costs).makespan > 0
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("devices", range(1, 10))
 def test_interlaced_devices_never_wait_in_a_circle(devices):
     for microbatches in range(devices + devices // 2, devices + devices // 2 + 6):

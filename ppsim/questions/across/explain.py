@@ -749,7 +749,7 @@ def _dealing_change(request: ExplainRequest, dealt: DealtLoad, options: DealOpti
 
     slowest = int(dealt.dealing.makespans.argmax())
     prices = costs_of_slowest(
-        dealt.schedule, dealt.costs, request.replica_options, dealt.load, slowest
+        dealt.schedule, dealt.costs, request.costs, request.replica_options, dealt.load, slowest
     )
     timeline, _ = time_ops(dealt.schedule, prices, request.network, request.costs.links)
     text = f"sequences dealt again {'among' if options.across else 'within'} replicas"
@@ -795,9 +795,9 @@ def _explain_simulated(request: ExplainRequest) -> tuple[Explanation, Run, Simul
     )
     replicas = time_replicas(schedule, prices, network, costs, request.replica_options, load)
     mean_prices = prices
-    if load and replicas:
+    if replicas:
         slowest = replicas.slowest
-        prices = costs_of_slowest(schedule, prices, request.replica_options, load, slowest)
+        prices = costs_of_slowest(schedule, prices, costs, request.replica_options, load, slowest)
     timeline, execution = time_ops(schedule, prices, network, costs.links)
     steady = base.find_round(timeline) if base.replicas is None and load is None else None
     gains_of_round = bool(steady) and len(schedule) * schedule.n_devices <= MOST_GAINS
@@ -808,8 +808,6 @@ def _explain_simulated(request: ExplainRequest) -> tuple[Explanation, Run, Simul
         time_with = partial(_detailed_makespan, schedule, network, costs.links)
     explanation = explain(timeline, prices, execution, time_with)
     explanation = replace(explanation, round=steady, gains_of_round=gains_of_round)
-    if base.replicas and not load:
-        explanation = replace(explanation, base=base.time())
     return explanation, base, Simulated(prices, mean_prices, execution, replicas, load)
 
 

@@ -380,7 +380,7 @@ def _most_held(run: Run, timeline: Timeline, *, in_bytes: bool) -> tuple[float, 
 def _loaded_runs(run: Run, schedule: Schedule, load: Load) -> LoadedRuns:
     """Return the replicas of a run, with microbatches of different lengths."""
     prices, replicas = run.price(schedule), ReplicaOptions(run.replicas)
-    return LoadedRuns(schedule, prices, load, replicas, run.network, run.costs.links)
+    return LoadedRuns(schedule, prices, run.costs, load, replicas, run.network, run.costs.links)
 
 
 def with_memory_of_dealing(

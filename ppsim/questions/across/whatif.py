@@ -1,15 +1,16 @@
 """Changes of ``explain --what-if``: each changes options of a run, which is built and timed again.
 
 ``KEY=VALUE`` is the option ``--KEY VALUE`` of ``ppsim run``. ``KEY.INDEX=VALUE`` changes one number
-of a list (of a stage, device or layer), and ``KEY=x0.9`` multiplies a number. Times that no option
-states (a profile's, a layout's, a real run's) are changed right after they are computed, so that a
-schedule whose order depends on costs follows the changed ones.
+of a list (of a stage, device or layer), and ``KEY=x0.9`` multiplies a number. A number of one stage
+overrides the number of all stages, and both override the times of a layout or a profile. Times that
+no option states (a profile's, a layout's, a real run's) are changed right after they are computed,
+so that a schedule whose order depends on costs follows the changed ones.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
 
 KINDS = ("tf", "tb", "ti", "tw", "tr")  # in the order of a cost table's rows
 TIMES = (*KINDS, "tfb")
+SOURCES = ("layout", "profile", "segments")  # of times, which other changes then override
 NO_OPTION = "the times of this run are from its files, not from options"
 OF_TRAINING = (ModelledOptions, LengthOptions, ReplicaOptions)
 NAMES_OF_TRAINING = frozenset(each.name for kind in OF_TRAINING for each in list_options(kind))
@@ -111,6 +113,11 @@ class Run:
     def queues_follow_costs(self) -> bool:
         """True if costs decide the order of the family's ops, or of ops added to them."""
         return queues_follow_costs(self.spec, self.asked)
+
+    @property
+    def makes_queues_again(self) -> bool:
+        """Whether other costs make other queues."""
+        return not self._keeps_all and self.queues_follow_costs
 
     @property
     def _keeps_all(self) -> bool:
@@ -223,14 +230,17 @@ def change_run(change: str, base: Run, given: TypedOptions) -> tuple[str, Timeli
     """
     parts = [part.strip() for part in PART.split(change)]
     keys = changeable_options()
-    parts.sort(key=lambda part: _rank_of(keys.get(_key_of(part))))
+    _refuse_twice(parts, keys)
+    parts.sort(key=lambda part: _rank_of(keys.get(_key_of(part)), _place_of(part)))
     run = reduce(lambda run, part: _Change(part, run, keys).changed_run(), parts, base)
     _check_together(run, parts, given, keys)
     changed = {option.name for part in parts if (option := keys.get(_key_of(part)))}
     run, timeline = _time_used(run, base, changed)
     for part in parts:
         option = keys.get(_key_of(part))
-        if not (_changes_shape(option) or _of_training(option)):
+        name = option.name if option else ""
+        # others may be read only with it
+        if not (_changes_shape(option) or _of_training(option) or name in SOURCES):
             others = [other for other in parts if other != part]
             without = reduce(
                 lambda run, other: _Change(other, run, keys).changed_run(), others, base
@@ -258,6 +268,28 @@ def _size_note(run: Run, base: Run, schedule: Schedule) -> str:
 def _key_of(part: str) -> str:
     """Return the key of a change, without its stage, device or link."""
     return re.split("[.= ]", part.strip())[0]
+
+
+def _place_of(part: str) -> str:
+    """The stage, device, layer or link that a change names; empty where it is of all."""
+    match = KEY.fullmatch(part.partition("=")[0].strip())
+    return (match[2] or match[3] or "") if match else ""
+
+
+def _refuse_twice(parts: Sequence[str], keys: Mapping[str, Option]) -> None:
+    """Refuse a key that a change sets twice (InputError), but for options that may be repeated and
+    layers that are moved.
+    """
+    seen = dict[tuple[str, str], str]()
+    for part in parts:
+        option, place = keys.get(_key_of(part)), _place_of(part)
+        if option is None or (option.many and not place):
+            continue
+        first = seen.setdefault((option.name, place), part)
+        if first is not part:
+            raise InputError(
+                f"--what-if {first},{part}: the same is set twice", "leave one of them out"
+            )
 
 
 def _time_used(run: Run, base: Run, changed: Collection[str]) -> tuple[Run, Timeline]:
@@ -313,11 +345,18 @@ def changeable_options() -> dict[str, Option]:
     }
 
 
-def _rank_of(option: Option | None) -> int:
-    """Return the order in which changes are made: schedule, shape, model, then the rest."""
+def _rank_of(option: Option | None, place: str) -> int:
+    """Return the order in which changes are made: schedule, shape, model, other sources of times,
+    all times of a kind, those of one stage, device or link.
+    """
+    name = option.name if option else ""
     if _changes_shape(option):
-        return 0 if option is not None and option.name == "schedule" else 1
-    return 2 if option is not None and option.name in ("model", "cluster") else 3
+        return 0 if name == "schedule" else 1
+    if name in ("model", "cluster"):
+        return 2
+    if name in SOURCES:
+        return 3
+    return 5 if place else 4
 
 
 def _changes_shape(option: Option | None) -> bool:
@@ -565,10 +604,10 @@ def _check_together(
         for group in (run.shape, run.costs, run.network, run.training, run.lengths)
         for name, value in flatten(group).items()
     } | {"replicas": run.replicas}
-    changed = [keys.get(part.partition("=")[0].strip()) for part in parts]
-    typed = [
-        each for each in changed if each and (run.by_options or each.name not in (*TIMES, "comm"))
-    ]
+    changed = [keys.get(_key_of(part)) for part in parts]
+    edited = {*(() if run.by_options else (*TIMES, "comm"))}
+    edited |= {"links"} if run.costs.modelled else set()
+    typed = [each for each in changed if each and each.name not in edited]
     check_given(replace(given, values={**given.values, **values}, typed=[*given.typed, *typed]))
 
 

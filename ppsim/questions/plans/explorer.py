@@ -135,6 +135,7 @@ def _columns(task: Task, rows: Sequence[Row], lost: Mapping[str, str]) -> dict[s
     columns["memory"] = [_five_digits(row["memory_bytes"] / 2**30) for row in rows]
     rank = {key: place for place, key in enumerate(lost, 1)}
     columns["listed"] = [rank.get(row["key"], 0) for row in rows]
+    columns["tied"] = [int(row.get("tied", False)) for row in rows]
     columns["lost_by"] = [lost.get(row["key"], "") for row in rows]
     for name in rows[0]["terms"]:
         columns[f"step {name}"] = [_five_digits(row["terms"][name]) for row in rows]

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from ppsim.workload.plans.task import Findings, Row, Task
 
 ROUNDING = 1e-9
-# Logarithms of ratios of step times. A simpler plan is the best one if it is slower than the
-# fastest by at most the first; plans within the second of the best tie with it.
-CLOSE = 0.02, 0.05
-# the second as a share of a step: the search simulates all plans this close to the fastest
-NEAR = math.exp(CLOSE[1]) * (1 + ROUNDING) - 1
+# The logarithm of the ratio of step times up to which a simpler plan is the best one, though it is
+# slower than the fastest.
+CLOSE = 0.02
+# the search simulates all plans that are slower than the fastest by at most this share of a step
+NEAR = math.exp(0.05) * (1 + ROUNDING) - 1
 # The logarithm of the error of a predicted ratio of two steps is within this in four of five pairs
 # of runs of one job that differ in layout (gallery/measurements.md); within HALF where the runs
 # differ in schedule.
@@ -67,8 +67,9 @@ def correct_plans(task: Task, version: Version, found: Findings, runs: Nearby) -
     found.rows = [best, *(listed if task.front else listed[: task.keep - 1])]
     for row in found.rows:
         row["low_s"], row["high_s"] = correction.range(row["step_s"])
-        row["tied"] = row["key"] in choice.tied
         row["slower_low"], row["slower_high"] = slower_range(row, best)
+        row["tied"] = is_tied(row, best)
+    best["tied"] = any(is_tied(row, best) for row in found.simulated)
     profiled = task.machine.measured is not None
     lacking = () if profiled else tuple(unseen_parts(runs, first))
     if set(COMPRESSED) & set(task.model.mixers):
@@ -99,30 +100,21 @@ class Choice:
 
     Attributes:
         best: the row of the best plan.
-        tied: keys of the best and of all plans that tie with it; empty if none does.
         ahead: the step saved by the fastest plan, as a share of the best plan's step.
     """
 
     best: Row
-    tied: frozenset[str]
     ahead: float
 
 
 def choose(rows: list[Row], layers: int) -> Choice:
-    """Return the simplest plan within 2 % of the fastest; of equally simple plans the faster.
-
-    Plans within 5 % of it tie with it, because the errors of two plans differ by as much.
-    """
+    """Return the simplest plan within 2 % of the fastest; of equally simple plans the faster."""
     from ppsim.workload.plans.search import order_of
 
     fastest = min(row["step_s"] for row in rows)
-    near = sorted((row for row in rows if row["step_s"] <= fastest * (1 + NEAR)), key=order_of)
-    simple = [row for row in near if math.log(row["step_s"] / fastest) <= CLOSE[0]]
+    simple = [row for row in rows if math.log(row["step_s"] / fastest) <= CLOSE]
     best = min(simple, key=lambda row: (_complexity(row, layers), order_of(row)))
-    tied = frozenset(
-        row["key"] for row in near if abs(math.log(row["step_s"] / best["step_s"])) <= CLOSE[1]
-    )
-    return Choice(best, tied if len(tied) > 1 else frozenset(), 1 - fastest / best["step_s"])
+    return Choice(best, 1 - fastest / best["step_s"])
 
 
 def slower_range(row: Row, best: Row) -> tuple[float, float]:
@@ -137,17 +129,23 @@ def slower_range(row: Row, best: Row) -> tuple[float, float]:
     return math.expm1(apart - far), math.expm1(apart + far)
 
 
+def is_tied(row: Row, best: Row) -> bool:
+    """Return True if a plan ties with the best: in four cases of five it may be as fast."""
+    return row["key"] != best["key"] and slower_range(row, best)[0] <= 0
+
+
 def certainty_text(rows: Sequence[Row]) -> str:
-    """Return a sentence on the plans that the first one beats, and on those that may be as fast;
+    """Return a sentence on the plans that the first one beats, and on those that tie with it;
     empty for one plan.
     """
-    beaten = [place for place, row in enumerate(rows[1:], 2) if row["slower_low"] > 0]
-    near = [place for place, row in enumerate(rows[1:], 2) if row["slower_low"] <= 0]
+    others = list(enumerate(rows[1:], 2))
+    beaten = [place for place, row in others if not row["tied"]]
+    tied = [place for place, row in others if row["tied"]]
     said = []
     if beaten:
         said.append(f"plan 1 beats {_plans(beaten)}")
-    if near:
-        said.append(f"{_plans(near)} may be as fast as plan 1 or faster")
+    if tied:
+        said.append(f"{_plans(tied)} {'is' if len(tied) == 1 else 'are'} tied with plan 1")
     if not said:
         return ""
     schedules, layouts = (format_share(math.expm1(far)) for far in (HALF, LAYOUTS_DIFFER))

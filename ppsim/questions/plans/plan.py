@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from ppsim.show.drawing.card_bars import Bars
     from ppsim.workload.cost.exposed import OptimizerStep
     from ppsim.workload.hardware.hardware import Machine
+    from ppsim.workload.model.model import Model
     from ppsim.workload.plans.gains import Gain
     from ppsim.workload.plans.nearby import Nearby
     from ppsim.workload.plans.rows import UserNames
@@ -432,7 +433,7 @@ def make_task(request: PlanRequest) -> Task:
     gpus, gbs = _gpu_count(request, machine), request.gbs or 0
     cap = _cap_bytes(space.cap) or usable_bytes(machine)
     base = parallel_with(request.runs, space.precision, model, machine.gpu)
-    axes = make_axes(model, machine, space, base, _software_features(request))
+    axes = make_axes(model, machine, space, base, _software_features(request, model))
     machine = use_profile_of(_with_anchor_profile(request, space), machine, model, base)
     machine.peak(space.precision)
     check_axes(model, machine.per_node, gpus, gbs, axes)
@@ -489,8 +490,8 @@ def _with_anchor_profile(request: PlanRequest, space: SpaceOptions) -> SpaceOpti
     return replace(space, profile=profiles[0]) if profiles else space
 
 
-def _software_features(request: PlanRequest) -> SoftwareFeatures:
-    """Return the features of the software that plans may use; all of them with --any."""
+def _software_features(request: PlanRequest, model: Model) -> SoftwareFeatures:
+    """Return the features for the model of the software that plans may use; all with --any."""
     software = request.runs.version.software
     if request.any_schedule and not request.flags:
         return SoftwareFeatures(software.name, free=True)
@@ -500,7 +501,8 @@ def _software_features(request: PlanRequest) -> SoftwareFeatures:
 
         able = launcher_of(request.flags).schedules
         schedules = tuple(name for name in schedules if name in able)
-    return SoftwareFeatures(software.name, schedules, software.divides, software.shards)
+    undivided = software.undivided_layers(model)
+    return SoftwareFeatures(software.name, schedules, software.divides, software.shards, undivided)
 
 
 def _search(task: Task, request: PlanRequest) -> Findings:
@@ -756,7 +758,9 @@ class Plans(Answer[PlanRequest]):
         def bar(row: Mapping[str, Any]) -> Bar:
             sizes = " x ".join(f"{size} {row[size]}" for size in SIZES if row[size] > 1)
             name = f"{sizes or 'one GPU'} {row['schedule'] or ''}".rstrip() + f", mbs {row['mbs']}"
-            return Bar(name, row["step_s"], f"{format_number(row['step_s'])} s")
+            return Bar(
+                name, row["step_s"], f"{format_number(row['step_s'])} s{', tied' * row['tied']}"
+            )
 
         return Bars("step (s)", [bar(row) for row in self.findings.rows])
 

@@ -108,6 +108,7 @@ class SoftwareFeatures:
     schedules: tuple[str, ...] = ()
     groups: tuple[str, ...] = ("tp", "cp", "ep", "pp")
     zero: tuple[int, ...] = (0, 1, 2, 3)
+    undivided: tuple[str, ...] = ()  # kinds of the model's layers that allow no tensor parallelism
     free: bool = False
 
     def runs(self, schedule: str) -> bool:
@@ -171,6 +172,14 @@ def _sizes(space: SpaceOptions, features: SoftwareFeatures) -> dict[str, Any]:
                 f"{features.software} has no {KINDS[name]} parallelism", f"--{name} 1, or --any"
             )
         sizes[name] = (1,)
+    if features.undivided:
+        if max(sizes["tp"] or (1,)) > 1:
+            layers = " and ".join(features.undivided)
+            raise InputError(
+                f"{features.software} has no tensor parallelism for layers of kind {layers}",
+                "--tp 1, or --any",
+            )
+        sizes["tp"] = (1,)
     return sizes
 
 

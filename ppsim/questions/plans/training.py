@@ -253,5 +253,3 @@ def _device_blocks(devices: list[dict[str, Any]], capacity: float | None) -> Ite
         spare=spare,
         tone=lambda row, column: "bad" if over[row] else "",
     )
-    worst = max(devices, key=lambda row: row["total_gib"])
-    yield f"device {worst['device']} holds most, {worst['total_gib']:.1f} GiB"

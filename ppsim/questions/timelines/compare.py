@@ -29,21 +29,20 @@ from ppsim.prices.build import (
     add_memory,
     build_costs,
     look_inside_costs,
-    queues_follow_costs,
 )
 from ppsim.prices.cap import Cap, fits_none, read_cap
 from ppsim.prices.data_parallel.lengths import DealOptions, LengthOptions
 from ppsim.prices.data_parallel.replicas import ReplicaOptions
 from ppsim.prices.options import CostOptions, ask_costs
 from ppsim.prices.parts.modelled import ModelledOptions, price_by_model
-from ppsim.prices.several import time_schedules
-from ppsim.prices.timing import time_ops
+from ppsim.prices.several import options_taken, time_schedules
 
 if TYPE_CHECKING:
-    from ppsim.analysis.break_even import BreakEven, Change, Side
     from ppsim.analysis.compare import Row
     from ppsim.core.costs import Costs
     from ppsim.core.timeline import Timeline
+    from ppsim.questions.across.break_even import Limit
+    from ppsim.questions.across.whatif import Run
     from ppsim.show.files.document import Document
     from ppsim.workload.plans.gains import Gain
 
@@ -404,27 +403,24 @@ class Limits:
         base: the name of the baseline.
         break_evens: pairs of a schedule's name and a break-even.
         omitted: schedules whose break-evens were not searched, because that takes long.
-        kept: schedules that ``run`` orders by the costs, but that keep their order here.
     """
 
     base: str
-    break_evens: tuple[tuple[str, BreakEven], ...]
+    break_evens: tuple[tuple[str, Limit], ...]
     omitted: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()
 
     def lines(self) -> Iterator[str]:
         """Yield a sentence for each break-even near the present times, and on omitted schedules."""
         for name, limit in self.break_evens:
-            if sentence := limit.text(name, self.base):
-                is_kept = name in self.kept or self.base in self.kept
-                yield sentence + ", queues in this order" * is_kept
+            if sentence := limit.found.text(name, self.base):
+                yield sentence + ", queues in this order" * limit.is_kept
         if self.omitted:
             names = ", ".join(self.omitted[:NAMED]) + ", ..." * (len(self.omitted) > NAMED)
             yield f"the break-evens of {names} take long to find at this size"
 
     def to_json(self, name: str) -> list[dict[str, Any]]:
         """Return the break-evens of one schedule."""
-        return [asdict(limit) for other, limit in self.break_evens if other == name]
+        return [asdict(limit.found) for other, limit in self.break_evens if other == name]
 
 
 def find_limits(found: Comparison) -> Limits:
@@ -440,49 +436,45 @@ def find_limits(found: Comparison) -> Limits:
         return Limits(base, ())
     if any(row.metrics and row.metrics.round for row in timed):
         return Limits(base, ())
-    from ppsim.analysis.break_even import BUDGET, MESSAGE, SPLIT, break_evens, price_of
+    from ppsim.analysis.break_even import BUDGET, MESSAGE, SPLIT
+    from ppsim.questions.across.break_even import Pairs
 
-    sides = [_side_of(found, row, costs) for row, costs in zip(timed, found.costs, strict=True)]
     messages = request.network.cluster is None or bool(found.steps)
     of = (SPLIT, MESSAGE) if messages else (SPLIT,)
-    limits: list[tuple[str, BreakEven]] = []
+    pairs = Pairs(_run_of(found, timed[0]), _outside_pipeline(found, timed[0]))
+    limits: list[tuple[str, Limit]] = []
     omitted: list[str] = []
     spent = 0
-    for row, side in zip(timed[1:], sides[1:], strict=True):
-        spent += price_of(sides[0].schedule, side.schedule)
+    for row in timed[1:]:
+        rival = _run_of(found, row)
+        spent += pairs.price(rival)
         if spent > BUDGET:
             omitted.append(row.name)
             continue
-        limits += ((row.name, limit) for limit in break_evens(sides[0], side, of=of))
-    asked = ask_costs(request.costs, request.network)
-    kept = tuple(row.name for row in timed if queues_follow_costs(row.name, asked))
-    return Limits(base, tuple(limits), tuple(omitted), kept)
+        outside = _outside_pipeline(found, row)
+        limits += ((row.name, limit) for limit in pairs.find(rival, of, outside))
+    return Limits(base, tuple(limits), tuple(omitted))
 
 
-def _side_of(found: Comparison, row: Row, costs: Costs) -> Side:
-    """Return a schedule with its queues as one side of a break-even; its time is that of the table,
-    or of a whole step with a model.
-    """
-    import numpy as np
-
-    from ppsim.analysis.break_even import Side
+def _run_of(found: Comparison, row: Row) -> Run:
+    """Return the run of a schedule in the table."""
+    from ppsim.questions.across.whatif import Run
 
     assert row.timeline
-    schedule, request = row.timeline.schedule, found.request
-    outside_pipeline = found.steps[row.name] * 1e3 - row.makespan if found.steps else 0.0
+    request, schedule = found.request, row.timeline.schedule
+    shape = replace(
+        options_taken(row.name, request.shape),
+        stages=schedule.n_stages,
+        devices=schedule.n_devices,
+        chunks=None,
+        microbatches=schedule.whole_microbatches,
+    )
+    return Run(row.name, shape, request.costs, request.network, schedule)
 
-    # kept, because every rival asks the baseline for its time at the same costs
-    makespans: dict[tuple[bytes, bytes], float] = {}
 
-    def time(change: Change) -> float:
-        changed = change(costs)
-        key = np.asarray(changed.comm).tobytes(), changed.time.tobytes()
-        if key not in makespans:
-            timeline, _ = time_ops(schedule, changed, request.network, request.costs.links)
-            makespans[key] = timeline.makespan
-        return makespans[key] + outside_pipeline
-
-    return Side(schedule, costs, time)
+def _outside_pipeline(found: Comparison, row: Row) -> float:
+    """Return the time of a model's step outside the pipeline, in the unit of the costs."""
+    return found.steps[row.name] * 1e3 - row.makespan if found.steps else 0.0
 
 
 def _excess(row: Row, cap: Cap) -> str:

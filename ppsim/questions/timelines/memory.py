@@ -350,11 +350,11 @@ class Memory(Answer[MemoryRequest]):
     def _bars(self, screen: Console) -> Iterator[Block]:
         """A line of bars for each device: its memory over time."""
         from ppsim.engine.memory.report import ASCII_LEVELS, LEVELS, bars
-        from ppsim.show.drawing.terminal import carries
+        from ppsim.show.drawing.terminal import can_encode
 
         found = self.report
         columns = max(20, min(screen.width, 160) - MARGIN)
-        levels = LEVELS if carries(screen.encoding, LEVELS) else ASCII_LEVELS
+        levels = LEVELS if can_encode(screen.encoding, LEVELS) else ASCII_LEVELS
         timeline, curve = found.timeline, found.curve
         full = format_amount(found.fullest.value, curve.unit)
         capped = f", cap {format_cap(found)}" if found.cap is not None else ""
@@ -498,7 +498,9 @@ class Case:
             from ppsim.engine.simple.longest_path import simulate
 
             return [(simulate(schedule, prices), held)], prices
-        runs = LoadedRuns(schedule, prices, load, ReplicaOptions(), SIMPLE, self.costs.links)
+        runs = LoadedRuns(
+            schedule, prices, self.costs, load, ReplicaOptions(), SIMPLE, self.costs.links
+        )
         if self.model is None:
             return [*runs.hold(held)], prices
         doubled, _ = build_memory(schedule, prices, self.costs, self.model.with_double_sequences)

@@ -228,8 +228,9 @@ def answer(request: RunRequest) -> Run | Grid:
     replicas = time_replicas(schedule, prices, network, costs, options, load, to_torch=lowered)
     loaded = None
     if load and replicas:
-        loaded = LoadedRuns(schedule, prices, load, options, network, costs.links)
-        prices = costs_of_slowest(schedule, prices, options, load, replicas.slowest)
+        loaded = LoadedRuns(schedule, prices, costs, load, options, network, costs.links)
+    if replicas:
+        prices = costs_of_slowest(schedule, prices, costs, options, load, replicas.slowest)
     timeline, execution = time_ops(schedule, prices, network, costs.links, to_torch=lowered)
     order = _faster_order(request, schedule, prices)
     held = _held_with_cap(request, loaded or timeline)
@@ -287,15 +288,14 @@ class Run(Answer[RunRequest]):
     """A schedule with the times of its ops.
 
     Attributes:
-        timeline: the start and the end of every op.
+        timeline: the start and the end of every op, of the slowest replica.
         costs: the costs of the ops.
         metrics: the numbers of the run, with the bound.
         execution: the run with sends and receives as ops; None without --p2p or a cluster.
         reordered: a faster order of the microbatches; None without --reorder.
         replicas: the end of each device of each data-parallel replica; None for one replica.
         held: the memory of the devices and the cap; None without --cap.
-        load: the times of every replica's microbatches; None without lengths. The timeline is that
-            of the slowest replica.
+        load: the times of every replica's microbatches; None without lengths.
         dealt: the step after dealing the sequences again; None without --deal.
     """
 
@@ -430,8 +430,8 @@ class Run(Answer[RunRequest]):
         yield Line(text)
 
     def blocks(self) -> Iterator[Block]:
-        """The chart and the numbers, each with its meaning."""
-        replica = f", replica {self.replicas.slowest}" if self.load and self.replicas else ""
+        """Yield the chart and the numbers, each with its meaning."""
+        replica = f", replica {self.replicas.slowest}" if self.replicas else ""
         yield Line([(title_of(self.schedule), "name"), f"  {shape_line(self.schedule)}{replica}"])
         if self.request.gantt:
             marks = None

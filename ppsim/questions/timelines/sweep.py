@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 
 import click
 import numpy as np
@@ -50,13 +50,14 @@ from ppsim.prices.cap import Cap, fits_none, read_cap
 from ppsim.prices.chunked import count_chunks
 from ppsim.prices.options import NAMING_FILES, CostOptions, ask_costs
 from ppsim.prices.parts.modelled import ModelledOptions, price_by_model
-from ppsim.prices.several import check_shape, options_taken, time_schedule
+from ppsim.prices.several import find_sizes, options_taken, refuse_other_steps, time_schedule
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.style import Style
     from rich.table import Table
 
+    from ppsim.core.schedule import Schedule
     from ppsim.show.drawing.card_bars import Bars
 
 MOST_SAID = 3  # numbers of devices in the verdict
@@ -177,14 +178,20 @@ def answer(request: SweepRequest) -> Sweep:
     costs, network = price_by_model(request.costs, request.network, request.modelled, request.mbs)
     shapes = _grid_shapes(request, costs)
     rows = _time_shapes(request, shapes, costs, network)
-    timed = [row for row in rows if row["applies"]]
-    _check_rows(request.metric, rows)
-    used = set().union(*(row[USED] for row in timed))
-    refuse_unused(used, [row["schedule"] for row in timed], costs)
-    cell, shape = next(pair for pair, row in zip(shapes, rows, strict=True) if row["applies"])
-    taken = options_taken(cell.spec, shape)
-    schedule = build_schedule(cell.spec, taken, costs, network, quiet=True)
-    prices = build_costs(schedule, costs, network)
+    timed = [pair for pair, row in zip(shapes, rows, strict=True) if row["applies"]]
+    if not timed:
+        _refuse_shape(*shapes[-1], rows[-1]["reason"], costs, network, request.cap)
+    numbers = [row for row in rows if row["applies"]]
+    if all(_value(row, request.metric) is None for row in numbers):
+        raise InputError(
+            f"none of these schedules has a {request.metric}, because none repeats",
+            "decode or forward-only",
+        )
+    used = set().union(*(row[USED] for row in numbers))
+    refuse_unused(used, [row["schedule"] for row in numbers], costs)
+    schedules = _first_schedule_of_each(timed, costs, network)
+    refuse_other_steps(schedules)
+    prices = build_costs(schedules[timed[0][0].spec], costs, network)
     inputs = inputs_of(TypedOptions.from_request(request), prices)
     answered = tuple({name: value for name, value in row.items() if name != USED} for row in rows)
     return Sweep(request, tuple(cell for cell, _ in shapes), answered, inputs)
@@ -199,7 +206,10 @@ def _grid_shapes(request: SweepRequest, costs: CostOptions) -> list[tuple[Cell, 
     specs, grid = request.schedules.specs, request.grid
     if stages := stages_of(costs, grid.stages, grid.devices):
         grid = replace(grid, stages=[stages])
-    check_shape(specs, grid.stages or grid.devices, grid.microbatches or costs.chunked)
+    size, count = grid.stages or grid.devices, grid.microbatches or costs.chunked
+    stated = find_sizes(specs, size, count)
+    sizes: dict[str, Any] = {name: [number] for name, number in stated.items()}
+    grid = replace(grid, **sizes)
     check_taken(specs, grid)
     shapes = list(islice(cells_of(specs, grid, costs), MOST + 1))
     if len(shapes) > MOST:
@@ -243,20 +253,31 @@ def _time_shapes(
     return [found[cell.key] for cell, _ in shapes]
 
 
-def _check_rows(metric: str, rows: Rows) -> None:
-    """Raise InputError if no schedule supports its shape, or none has the metric."""
-    timed = [row for row in rows if row["applies"]]
-    if not timed:
-        reason = rows[-1]["reason"]
-        hint = "other --devices, --mb or --chunks"
-        if reason.endswith(")"):
-            hint = "one of the values in brackets"
-        raise InputError(f"no shape of the grid works; the last: {reason}", hint)
-    if all(_value(row, metric) is None for row in timed):
-        raise InputError(
-            f"none of these schedules has a {metric}, because none repeats",
-            "decode or forward-only",
-        )
+def _refuse_shape(
+    cell: Cell,
+    shape: ShapeOptions,
+    reason: str,
+    costs: CostOptions,
+    network: NetworkOptions,
+    cap: str | None,
+) -> NoReturn:
+    """Raise InputError for a grid of which no shape works, with the reason of one and its hint."""
+    limit = read_cap(cap) if cap else None
+    refused = time_schedule(cell.spec, shape, costs, network, limit).refused or PpsimError(reason)
+    hint = refused.hint or "other --devices, --mb or --chunks"
+    raise InputError(f"no shape of the grid works; the last: {refused}", hint)
+
+
+def _first_schedule_of_each(
+    timed: Sequence[tuple[Cell, ShapeOptions]], costs: CostOptions, network: NetworkOptions
+) -> dict[str, Schedule]:
+    """Return the first schedule of each name in the grid."""
+    schedules: dict[str, Schedule] = {}
+    for cell, shape in timed:
+        if cell.spec not in schedules:
+            taken = options_taken(cell.spec, shape)
+            schedules[cell.spec] = build_schedule(cell.spec, taken, costs, network, quiet=True)
+    return schedules
 
 
 @dataclass(frozen=True)

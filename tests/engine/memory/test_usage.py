@@ -95,6 +95,7 @@ def test_peaks_equal_the_originals(record):
             assert curves(timeline, activation_model(schedule, release)).peak.tolist() == wanted
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NAMES)
 @FEW
 @given(data=st.data())

@@ -23,6 +23,7 @@ from tests.lanes import random_costs, with_lanes
 NAMES = PLAIN
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NAMES)
 @SOME
 @given(data=st.data())
@@ -35,6 +36,7 @@ def test_makespans_are_those_of_single_runs(name, data):
     ]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", NAMES)
 @SOME
 @given(data=st.data())
@@ -68,6 +70,7 @@ def test_streams_end_as_single_runs_do(name, shared, seed):
     assert batch.makespans(schedule, many).tolist() == wanted
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", [*NAMES, "vocab-2", "bpipe", "1f1b-plus"])
 def test_the_order_holds_each_op_once_and_after_its_inputs(name):
     """The order is complete, and whatever a row waits for stands before it."""
@@ -136,7 +139,7 @@ def gapped(schedule, duration, latency, gap, earliest):
 def test_gaps_and_earliest_starts_hold_on_every_lane(name, above, monkeypatch):
     """In arrays of CPython and in machine code, with a column for each sample or one for all."""
     monkeypatch.setattr(batch, "COMPILE_REPLAY_ABOVE", above)
-    schedule = generate("1f1b" if name == "copied" else name, devices=4, microbatches=8)
+    schedule = generate("1f1b" if name == "copied" else name, devices=3, microbatches=6)
     if name == "copied":
         schedule = add_offload(schedule, costs_for(schedule), 1)
     group, draw = groups_of(schedule), np.random.default_rng(1)

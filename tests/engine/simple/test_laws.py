@@ -19,6 +19,7 @@ NAMES = PLAIN
 each_schedule = pytest.mark.parametrize("name", NAMES)
 
 
+@pytest.mark.sampled(4)
 @each_schedule
 def test_every_accepted_shape_finishes(name):
     """A shape that the rules accept never deadlocks."""
@@ -155,6 +156,7 @@ LAWS = (
 )
 
 
+@pytest.mark.sampled(3)
 @each_schedule
 @given(data=st.data(), stage=st.integers(0, 5), kind=st.sampled_from([0, 1, 2, 3]), more=EIGHTHS)
 @settings(max_examples=2 * FEW.max_examples)
@@ -170,6 +172,7 @@ def test_laws_hold_of_every_timeline(name, data, stage, kind, more):
     assert (simulate(schedule, replace(model, time=time)).end >= timeline.end).all()
 
 
+@pytest.mark.sampled(3)
 @each_schedule
 @given(data=st.data())
 @FEW

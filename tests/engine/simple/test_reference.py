@@ -170,6 +170,7 @@ def assert_same(schedule: Schedule, model: Costs) -> None:
     ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NAMES)
 @given(data=st.data())
 @SOME

@@ -232,6 +232,7 @@ def test_too_large_a_file_is_refused(tmp_path, monkeypatch):
             read(written(tmp_path, suffix, ROWS * 1000))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", PLAIN)
 @FEW
 @given(data=st.data())

@@ -362,9 +362,11 @@ def test_pictures_and_pages_show_loads_as_given_and_as_dealt(tmp_path):
     path, _ = write_lengths(tmp_path)
     words = (*SHAPE, "--lengths", path, "--deal", *AT_ONCE, "-q")
     svg, page, plain = (tmp_path / name for name in ("x.svg", "x.html", "y.html"))
-    assert invoke("explain", *words, "--heat", "-o", str(svg)).exit_code == 0
+    one = ("--what-if", "schedule=gpipe")  # in place of all that is tried without
+    assert invoke("explain", *words, *one, "--heat", "-o", str(svg)).exit_code == 0
     assert invoke("run", *words, "-o", str(page)).exit_code == 0
-    assert invoke("explain", *SHAPE, "--lengths", path, "-q", "-o", str(plain)).exit_code == 0
+    shape = (*SHAPE, "--lengths", path, *one)
+    assert invoke("explain", *shape, "-q", "-o", str(plain)).exit_code == 0
     for text in (svg.read_text(), page.read_text()):
         assert "as given: a step of" in text
         assert "dealt again: a step of" in text

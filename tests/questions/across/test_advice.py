@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ppsim.analysis.break_even import RUNS
+from ppsim.questions.across import break_even
 from ppsim.schedules import families
 from tests.cases import SOME
 from tests.commands import ROOT, invoke, refused
@@ -148,7 +150,7 @@ def test_advice_is_never_beaten_by_a_comparison_of_all(name, words):
             assert first["makespan_per_mb"] <= row["makespan_per_mb"] * (1 + 1e-3)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -279,3 +281,32 @@ def test_messages_of_a_profile_are_said_by_how_much_longer_they_may_take():
     found = re.search(r"and messages take less than ([\d.]+) times as long as now", said)
     assert found
     assert float(found[1]) > 10
+
+
+def limits_of(monkeypatch, **budgets: int) -> str:
+    """The advice for 1f1b, which names zb-v, with other budgets of simulated ops."""
+    for name, budget in budgets.items():
+        monkeypatch.setattr(break_even, name, budget)
+    found = json.loads(invoke("explain", "1f1b", *SMALL, "--json").stdout)  # kept for no other test
+    advice = str(found["advice"])
+    assert advice.startswith("first: use zb-v, ")
+    return advice
+
+
+@pytest.mark.parametrize(("spare", "is_found"), [(0, True), (-1, False)])
+def test_limits_are_left_out_where_they_cost_more_than_their_budget(spare, is_found, monkeypatch):
+    """All ops of both schedules, as often as a pair is simulated, are the price."""
+    ops = sum(len(asked("run", name, *SMALL)["ops"]["kind"]) for name in ("1f1b", "zb-v"))
+    advice = limits_of(monkeypatch, BUDGET=RUNS * ops + spare)
+    assert ("B and a message takes less than" in advice) == is_found
+    left_out = "; the times up to which that holds take long to find at this size"
+    assert (left_out in advice) == (not is_found)
+
+
+@pytest.mark.parametrize(("spare", "is_kept"), [(0, False), (-1, True)])
+def test_queues_are_made_again_as_far_as_the_budget_goes(spare, is_kept, monkeypatch):
+    """A small schedule of zb-v costs so many simulations of its ops to search."""
+    ops = len(asked("run", "zb-v", *SMALL)["ops"]["kind"])
+    price = break_even.SEARCHES * (ops + ops * break_even.PER_OP_SMALL)
+    advice = limits_of(monkeypatch, SEARCH_BUDGET=price + spare)
+    assert ("queues in this order" in advice) == is_kept

@@ -35,10 +35,11 @@ LIMITS = f"as long as {SPLIT} and a message takes less than 2.25 t_F (each alone
 def test_a_long_critical_path_says_how_many_ops_are_left_out():
     """Four steps have 99 ops on their path, of which the first three and F of the fourth fit."""
     steps = ("--stages", "4", "--mb", "8", "--t-optimizer", "0.5", "--steps")
-    lines = explain("1f1b", *steps, "4").stdout.splitlines()
+    one = ("--what-if", "tf=2")  # in place of all that is tried without
+    lines = explain("1f1b", *steps, "4", *one).stdout.splitlines()
     head = next(at for at, line in enumerate(lines) if line.startswith("critical path (99 ops"))
     assert lines[head + 1].endswith("device 0: NORM OPT SYNC · and 24 more ops")
-    assert "more op" not in explain("1f1b", *steps, "3").stdout
+    assert "more op" not in explain("1f1b", *steps, "3", *one).stdout
 
 
 def test_1f1b_in_a_screenful():
@@ -191,9 +192,8 @@ def test_changes_keep_unequal_microbatches_and_devices():
 
 
 def test_a_device_and_an_op_from_near():
-    said = explain(
-        "1f1b", "--stages", "4", "--mb", "8", "--comm", "0.25", "--device", "0", "--op", "2b0"
-    ).stdout
+    words = ("1f1b", "--stages", "4", "--mb", "8", "--comm", "0.25", "--what-if", "tf=2")
+    said = explain(*words, "--device", "0", "--op", "2b0").stdout
     assert "device 0: idle 13 of 37 t_F" in said
     assert "before 0B0: turnaround" in said
     assert "2B0 on device 2: 7 to 9 t_F" in said
@@ -296,7 +296,7 @@ def test_a_real_run_takes_no_shape_or_costs():
         ("schedule=1f2b", "unknown schedule '1f2b'"),
         ("layers.3>2=1", "not a share of stage 3 that can move"),
         ("layers.3>9=1/8", "there is no stage 9"),
-        ("link.0-9=1", "joins no two of 4 devices"),
+        ("link.0-9=1", "does not join two of 4 devices"),
     ],
 )
 def test_a_change_that_is_none_is_refused(change, said):
@@ -384,13 +384,14 @@ def test_a_layout_counts_layers_where_a_profile_has_no_bytes_of_activations(tmp_
     tables = re.split(r"(?m)^(?=\[)", (ROOT / "gallery" / "profile-cpu.toml").read_text())
     profile = tmp_path / "times.toml"
     profile.write_text("".join(each for each in tables if not each.startswith("[[activation]]")))
-    words = ("1f1b", "--devices", "4", "--mb", "8", "--profile", str(profile))
+    words = ("1f1b", "--devices", "4", "--mb", "4", "--profile", str(profile))
     told = explained(*words, *LAYOUT)
     assert (
         told["makespan"] == json.loads(invoke("run", *words, *LAYOUT, "--json").stdout)["makespan"]
     )
     assert told["memory"] == {"held": 8, "cap": 8, "unit": "layer activations"}
-    assert explained(*words)["memory"]["unit"] == "activations"
+    little = ("1f1b", "--devices", "2", "--mb", "2", *words[5:])
+    assert explained(*little)["memory"]["unit"] == "activations"
     assert explained(*words, *LAYOUT, "--cap", "4")["memory"]["cap"] == 4
     lengths = ("--lengths", "lognormal:2048:1.2:7")
     assert explained(*words, *LAYOUT, *lengths)["memory"]["unit"] == "layer activations"

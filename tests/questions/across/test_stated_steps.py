@@ -28,7 +28,7 @@ def write_run(folder, name, *options, suffix=".trace.json"):
     return file
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("suffix", [".json", ".trace.json"])
 @pytest.mark.parametrize(
     ("name", "options", "known"),
@@ -116,6 +116,7 @@ def test_rivals_of_slices_run_whole_sequences(tmp_path):
         assert asked("diff", file, name)["makespan"][1] == longest
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "options", "why"),
     [

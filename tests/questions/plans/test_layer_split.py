@@ -190,15 +190,15 @@ def test_copies_are_said():
     [
         (["llama3-8b"], "needs --tp or --ep above 1", "--tp 8"),
         (["llama3-8b", "--tp", "1"], "needs --tp or --ep above 1", "--tp 8"),
-        (["llama3-8b", "--tp", "3"], "32 heads over tp = 3 do not divide", "--tp 2"),
+        (["llama3-8b", "--tp", "3"], "32 heads do not divide over tp = 3", "--tp 2"),
         (
             ["nemotron-3-nano", "--tp", "16"],
-            "8 groups of states over tp = 16 do not divide",
+            "8 groups of states do not divide over tp = 16",
             "--tp 8",
         ),
         (
             ["deepseek-v4-flash", "--tp", "16"],
-            "8 groups of heads over tp = 16 do not divide",
+            "8 groups of heads do not divide over tp = 16",
             "--tp 8",
         ),
         (["dgx-h100", "--tp", "2"], "no model 'dgx-h100'", ""),

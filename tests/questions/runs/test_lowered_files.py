@@ -31,7 +31,7 @@ def written(folder, text):
     return str(path)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     "order", ["early", "even-first", "torch", "torch-2.15", "deferred", "prefetch:2"]
 )
@@ -55,7 +55,7 @@ def test_a_lowered_file_takes_as_long_as_the_order_that_it_was_written_with(name
             assert own.stderr == ""
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(13)
 @pytest.mark.parametrize("order", ["torch", "torch-2.15", "deferred"])
 @pytest.mark.parametrize(
     "name", ["interleaved", "1f1b", "zb-v-torch", "hanayo", "looped-bfs", "dualpipe-v"]

@@ -367,7 +367,7 @@ def test_a_model_is_named_as_plan_names_it(tmp_path):
         "vocab_size": 9000,
     }
     config.write_text(json.dumps(sizes | {"max_position_embeddings": 131072}))
-    assert "not how long yours are" in str(invoke(*words, "--model", str(config)).exception)
+    assert "not the length of yours" in str(invoke(*words, "--model", str(config)).exception)
     assert invoke(*words, "--model", str(config), "--seq", "512", "-q").exit_code == 0
     whole, half = (
         json.loads(invoke(*words, "--model", "gallery/model-7b.toml", "--tp", tp, "--json").stdout)

@@ -80,6 +80,7 @@ def test_the_bound_of_either_is_reached_by_zb_h1():
     assert simulate(split, costs_for(split)).makespan == 27
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NAMES)
 @FEW
 @given(data=st.data())
@@ -199,6 +200,7 @@ def reorder(
     )
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_no_order_of_the_same_ops_beats_the_bounds(name):
     """Random orders that hold no more than the schedule, under costs by stage and link, and uneven

@@ -36,6 +36,7 @@ ROWS = [
 ]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("width", [3.3, 6.75])
 @pytest.mark.parametrize("seconds", [(3.0, 4.0), (3.3, 54.0), (0.2, 21.0), (0.02, 600.0)])
 def test_numbers_of_steps_stand_apart(width, seconds):

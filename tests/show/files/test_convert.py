@@ -1,7 +1,9 @@
 """Conversion loses nothing without being told to, and check and convert behave as commands."""
 
+import contextlib
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -28,13 +30,22 @@ def convert(*args: str) -> None:
     assert result.exit_code == 0, result.output
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch) -> Path:
+@pytest.fixture(scope="module")
+def written(tmp_path_factory) -> Path:
     """A folder with the same run as CSV, JSON, trace and Mermaid text."""
-    monkeypatch.chdir(tmp_path)
-    names = ["x.csv", "x.json", "x.trace.json", "x.mmd"]
+    made = tmp_path_factory.mktemp("written")
     run = ["run", "-s", "dualpipe-v", "--devices", "2", "--mb", "5", "-q"]
-    assert invoke(*run, *[word for name in names for word in ("-o", name)]).exit_code == 0
+    with contextlib.chdir(made):
+        names = ["x.csv", "x.json", "x.trace.json", "x.mmd"]
+        assert invoke(*run, *[word for name in names for word in ("-o", name)]).exit_code == 0
+    return made
+
+
+@pytest.fixture
+def folder(written, tmp_path, monkeypatch) -> Path:
+    """A copy of that folder, which the test stands in."""
+    shutil.copytree(written, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
@@ -103,7 +114,7 @@ def test_mermaid_bars_keep_their_length_however_short(folder, tf):
 
 
 def test_mermaid_bars_too_short_to_write_are_refused(folder):
-    with pytest.raises(InputError, match="cannot hold a bar of"):
+    with pytest.raises(InputError, match=r"a bar of .* is too short"):
         convert("x.csv", "--tf", "1e-15", "-o", "y.mmd")
 
 
@@ -301,6 +312,7 @@ def test_a_link_to_itself_is_a_file_that_cannot_be_read(folder):
         convert("loop.csv", "-o", "y.svg")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "words",
     [("vocab-1", "--ts", "1"), ("1f1b", "--steps", "2", "--t-optimizer", "1")],

@@ -91,6 +91,7 @@ def spot(browser: Browser, label: str) -> tuple[float, float]:
 BEFORE = {"1f1b": 54_183, "interleaved": 55_156, "zb-v": 55_058, "vocab-2": 67_199}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", BEFORE)
 def test_the_editor_adds_little_to_a_page(name):
     """With the names of the schedules of its size it is 25 kB larger at most than it was before."""

@@ -126,6 +126,7 @@ FILES = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", FILES)
 def test_a_trace_keeps_the_documented_format(name, tmp_path):
     path = tmp_path / "x.trace.json"

@@ -492,7 +492,7 @@ def test_a_message_names_a_dropped_file_without_its_folder(app, tmp_path):
     assert refusal(app, asked("dropped:x.toml", devices=2, mb=2)).startswith("'x.toml', line 1")
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("declared", list_options(ViewRequest), ids=lambda declared: declared.name)
 def test_no_value_of_a_field_reads_a_file_or_tells_whether_there_is_one(
     declared, tmp_path, monkeypatch

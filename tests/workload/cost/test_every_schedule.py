@@ -31,7 +31,7 @@ def sizes_of(family) -> Parallel:
 TRAINS = [f for f in families() if f.name not in ("forward-only", "decode")]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("family", TRAINS, ids=lambda f: f.name)
 @pytest.mark.parametrize(
     ("model", "waits"), [(MODEL, False), (EXPERTS, True)], ids=["dense", "experts"]

@@ -17,6 +17,7 @@ from tests.commands import answer
 EIGHT = ("1f1b", "interleaved", "zb-v", "dualpipe", "v-half", "gis", "gpipe", "zb-1p")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", EIGHT)
 @pytest.mark.parametrize("scale", [1.0, 2.9, 6.0])
 def test_a_sparse_number_lies_on_its_own_colour_and_meets_no_other(name, scale):
@@ -50,7 +51,7 @@ def drawn(name, folder, *more):
     return len(re.findall(r">\d+</text>", file.read_text())), " ".join(err.split())
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", EIGHT)
 def test_two_cells_of_five_have_their_number_in_one_column_or_all_is_in_lines(name, tmp_path):
     """In lines there are more numbers than in one line, which the option that it names draws."""
@@ -70,7 +71,7 @@ def test_two_cells_of_five_have_their_number_in_one_column_or_all_is_in_lines(na
         assert one < min(0.4 * cells, numbers)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", ["1f1b", "dualpipe", "gpipe", "zb-1p"])
 def test_what_has_no_room_for_its_numbers_says_so(name, tmp_path):
     """The width or option that it names has more of them."""
