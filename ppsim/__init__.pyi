@@ -456,8 +456,7 @@ def compare(
         again: What backwards run again (none).
         layouts: Layers per stage by a name of ppsim plan (even).
         precision: Precision of the linear layers' products (bf16).
-        p2p: Simulate sends and receives as ops: in parallel with compute (overlap), blocking,
-            or in batches; latency: messages only take time.
+        p2p: Simulate sends and receives as ops: in parallel with compute, blocking, or batched.
         order: Order of sends and receives: early (default; a lowered file states its order),
             even-first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last
             two may deadlock if both directions of two devices share a queue (ppsim check
@@ -918,8 +917,7 @@ def diff(
             or modules (core_attn, mlp, ...) of every layer; or one per stage: full*2,none. A
             part takes its layers' time (of a layout, model or profile) or --tr. For recompute
             inside the backward, which waits for the gradient first, give a longer --tb instead.
-        p2p: Simulate sends and receives as ops: in parallel with compute (overlap), blocking,
-            or in batches; latency: messages only take time.
+        p2p: Simulate sends and receives as ops: in parallel with compute, blocking, or batched.
         order: Order of sends and receives: early (default; a lowered file states its order),
             even-first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last
             two may deadlock if both directions of two devices share a queue (ppsim check
@@ -1240,8 +1238,7 @@ def explain(
         again: What backwards run again (none).
         layouts: Layers per stage by a name of ppsim plan (even).
         precision: Precision of the linear layers' products (bf16).
-        p2p: Simulate sends and receives as ops: in parallel with compute (overlap), blocking,
-            or in batches; latency: messages only take time.
+        p2p: Simulate sends and receives as ops: in parallel with compute, blocking, or batched.
         order: Order of sends and receives: early (default; a lowered file states its order),
             even-first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last
             two may deadlock if both directions of two devices share a queue (ppsim check
@@ -2897,8 +2894,7 @@ def run(
         cap: Memory cap of a device: a number of activations of a device's 1/P share of the
             model, or of one layer with --layout; or a size such as 60GiB, which needs
             --profile. A list has one cap for each device.
-        p2p: Simulate sends and receives as ops: in parallel with compute (overlap), blocking,
-            or in batches; latency: messages only take time.
+        p2p: Simulate sends and receives as ops: in parallel with compute, blocking, or batched.
         order: Order of sends and receives: early (default; a lowered file states its order),
             even-first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last
             two may deadlock if both directions of two devices share a queue (ppsim check
@@ -3206,8 +3202,7 @@ def sweep(
         layouts: Layers per stage by a name of ppsim plan (even).
         precision: Precision of the linear layers' products (bf16).
         mbs: Sequences in each microbatch of --model (1).
-        p2p: Simulate sends and receives as ops: in parallel with compute (overlap), blocking,
-            or in batches; latency: messages only take time.
+        p2p: Simulate sends and receives as ops: in parallel with compute, blocking, or batched.
         order: Order of sends and receives: early (default; a lowered file states its order),
             even-first, torch (default of --lowered), torch-2.15, deferred, prefetch:K. The last
             two may deadlock if both directions of two devices share a queue (ppsim check

@@ -127,8 +127,7 @@ class NetworkOptions:
     p2p: str | None = common(
         "--p2p",
         type=click.Choice(["latency", "overlap", "blocking", "batched"]),
-        help="Simulate sends and receives as ops: in parallel with compute (overlap), blocking, or "
-        "in batches; latency: messages only take time.",
+        help="Simulate sends and receives as ops: in parallel with compute, blocking, or batched.",
     )
     order: str | None = option(
         "--order",
@@ -193,7 +192,7 @@ class OutputOptions:
         "-o",
         multiple=True,
         metavar="FILE",
-        help="Write a file in the format of its suffix; repeatable, - is stdout.",
+        help="Write a file by its suffix; repeatable, - is stdout.",
     )
     format: str | None = option(
         "--format",
