@@ -399,7 +399,9 @@ def test_steps_that_need_more_versions_have_no_period_and_say_why(words):
     few = ("run", "pipedream-2bw", "--devices", "4", "--mb", "3", *words)
     found = numbers(*few)
     assert "period" not in found
-    why = "no period with 3 microbatches a step on 4 devices, as it needs more than two versions"
+    why = (
+        "no period with 3 microbatches a step on 4 devices, because it needs more than two versions"
+    )
     assert why in found["counts"]
     assert why in " ".join(answer(*few)[1].split())
     enough = numbers("run", "pipedream-2bw", "--devices", "4", "--mb", "4", *words)
