@@ -2564,7 +2564,7 @@ def read(
     ...
 
 def run(
-    schedule: str | Schedule,
+    schedule: str | os.PathLike[str] | Schedule,
     *,
     stages: int | None = None,
     devices: int | None = None,
