@@ -118,7 +118,7 @@ def read_table(source: str, files: Mapping[str, bytes], unit: str = "") -> OpTab
     for table in tables:
         table.require()
     told, guess = _unit_of(tables, unit)
-    times = _times(tables, told)
+    *times, reversed_times = _times(tables, told)
     numbers = {name: np.concatenate([t.numbers(name) for t in tables]) for name in NUMBERS}
     kind, name, names = _kinds(tables)
     if len(tables) > 1 and not (numbers["device"] != UNKNOWN).any():
@@ -130,9 +130,26 @@ def read_table(source: str, files: Mapping[str, bytes], unit: str = "") -> OpTab
         *_kind_sentences(kind, name, names),
         f"times: in {told}",
     )
-    return OpTable(
-        source, numbers, kind, name, names, group, *times, told, rows, column_notes, guess
+    start, end, posted = times
+    found = OpTable(
+        source, numbers, kind, name, names, group, start, end, posted, told, rows, column_notes
     )
+    return replace(found, notes=(*guess, *_reversed_sentences(found, reversed_times)))
+
+
+def _reversed_sentences(table: OpTable, reversed_times: NDArray[np.bool_]) -> Iterator[str]:
+    """Yield a sentence on the ops that end before they start, which have no times (InputError: they
+    are most of the ops).
+    """
+    computes = np.append(COMPUTES, False)[table.kind]
+    lost = np.flatnonzero(computes & reversed_times)
+    if not len(lost):
+        return
+    said = f"{table.names[table.name[lost[0]]]} in row {table.row[lost[0]]} ends before it starts"
+    said += f", and so do {len(lost)} of {computes.sum()} ops" * (len(lost) > 1)
+    if len(lost) * 2 > computes.sum():
+        raise InputError(f"{table.source}: {said}", "times of start and end in the same unit")
+    yield f"{said}: taken as if without times"
 
 
 class _Columns:
@@ -316,8 +333,10 @@ def _raw_times(tables: Sequence[_Columns], unit: str, base: int) -> tuple[Floats
     return start, end, posted
 
 
-def _times(tables: Sequence[_Columns], unit: str) -> tuple[Floats, Floats, Floats]:
-    """Start, end and posted of all rows, on one clock."""
+def _times(
+    tables: Sequence[_Columns], unit: str
+) -> tuple[Floats, Floats, Floats, NDArray[np.bool_]]:
+    """Start, end and posted of all rows, on one clock; and whether a row ends before it starts."""
     first = _raw_times(tables[:1], unit, 0)[0]
     base = int(np.nanmin(first)) if np.isfinite(first).any() else 0
     start, end, posted = _raw_times(tables, unit, base)
@@ -331,6 +350,7 @@ def _times(tables: Sequence[_Columns], unit: str) -> tuple[Floats, Floats, Float
         np.where(wrong, np.nan, start + shift),
         np.where(wrong, np.nan, end + shift),
         posted + shift,
+        end < start,
     )
 
 
