@@ -442,6 +442,10 @@ def _listed(data: Mapping[str, Any], kind: str, layers: int, path: str) -> list[
             raise InputError(
                 f"'{path}' has layers of a kind that is not known here: {quote(unknown[0])}", CONFIG
             )
+        if len(names) < layers:
+            raise InputError(
+                f"'{path}': layer_types are {len(names)} for {layers} layers", "one for each layer"
+            )
         return [known[name] for name in names]
     if kind == "llama4" and (ropes := data.get("no_rope_layers")):
         return ["chunk" if rope else "attention" for rope in ropes]
