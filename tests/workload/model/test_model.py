@@ -603,6 +603,10 @@ def test_a_config_says_what_its_family_leaves_out(tmp_path, changes, fields):
             "layers of an unknown type: 'linear_attention'",
         ),
         (
+            {"layer_types": [NARROW, WIDE], "sliding_window": 512},
+            "layer_types are 2 for 6 layers",
+        ),
+        (
             {"layer_types": ["attention", "recurrent"]},
             "layers of an unknown type: 'recurrent'",
         ),
