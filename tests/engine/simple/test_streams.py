@@ -179,6 +179,7 @@ class PlainModel:
         return max(came, self.free[self.link(i)]), came, self.ops[i][0], self.ops[i][1].info.stream
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("shared", [0, 1, 2])
 @pytest.mark.parametrize("whole", [True, False])
 @given(st.integers(0, 10**6))

@@ -390,6 +390,7 @@ def test_a_model_is_named_as_plan_names_it(tmp_path):
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("words", "said"),
     [
