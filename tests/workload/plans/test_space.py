@@ -430,7 +430,7 @@ def test_stages_of_any_bytes_hold_no_less_than_a_short_run_says(pp):
     """
     draw = np.random.default_rng(pp)
     for schedule, vp in product((*SCHEDULES, *FITTED, *SLICED), (1, 2, 4)):
-        for microbatches in (2 * pp, 3 * pp, 5 * pp + 1, 8 * pp)[:: 1 if EVERY == 1 else 2]:
+        for microbatches in (2 * pp, 3 * pp, 5 * pp + 1, 8 * pp)[:: 1 if EVERY == 1 else 4]:
             try:
                 made = schedule_of(schedule, pp, vp, microbatches)
             except PpsimError:
